@@ -1,0 +1,63 @@
+# `make repro` runs the study on the embedded synthetic data; `make repro DATASET=task2mcp` is the paper.
+# `make test` passes the tests. Both set up everything first, in .venv. `make help` lists the rest.
+
+DATASET ?= synthetic
+FORCE ?=
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.installed
+TORCH = $(shell grep '^torch==' requirements.txt)
+# The first job of `dvc` and of the notebooks is to find the environment's own programs.
+RUN = PATH="$(abspath $(BIN)):$$PATH"
+DVC_TARGETS = report@$(DATASET) notebooks@$(DATASET) export@$(DATASET)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup repro test bench lint notebooks verify lock clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## create .venv and install the exact lock
+
+# torch comes first and exactly: where a processor-only build of this version is at hand, pip then keeps to it.
+$(STAMP): requirements.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.11 or set PYTHON=..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+repro: setup  ## run the study on DATASET (synthetic | task2mcp); FORCE=1 retrains everything
+	$(RUN) study plan
+	$(RUN) dvc repro $(if $(FORCE),--force) $(DVC_TARGETS)
+	$(RUN) study show dataset=$(DATASET)
+	@echo "tables: results/$(DATASET)/tables   figures: figures/$(DATASET)   notebooks: results/$(DATASET)/notebooks"
+
+test: setup  ## run all tests (T2M_MIRROR=folder adds those on the public data)
+	$(RUN) pytest
+
+lint: setup  ## check style and types
+	$(RUN) ruff check
+	$(RUN) ruff format --check
+	$(RUN) mypy src/study baselines
+
+bench: setup  ## measure speed on DATASET into results/DATASET/tables/efficiency.csv
+	$(RUN) study bench dataset=$(DATASET)
+
+notebooks: setup  ## execute the notebooks of DATASET again
+	$(RUN) study notebooks dataset=$(DATASET)
+
+verify: setup  ## compare results/expected.yaml with the runs
+	$(RUN) study verify
+
+lock:  ## redo requirements.txt from requirements.in in a fresh environment
+	$(PYTHON) -m venv .lock
+	.lock/bin/python -m pip install --quiet $$(grep -o '^torch==[^ ]*' requirements.in)
+	.lock/bin/python -m pip install --quiet -r requirements.in
+	{ echo "# The exact lock, made by \`make lock\` from requirements.in."; .lock/bin/python -m pip freeze | sed 's/+cpu//'; } > requirements.txt
+	rm -rf .lock
+
+clean:  ## remove what runs made outside git (data, caches, models); .venv stays
+	rm -rf data .cache models results/synthetic figures/synthetic .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""One file per baseline: a system that is not the paper's model."""

@@ -1,0 +1,42 @@
+"""TF-IDF cosine between the text of a task and the text of a server (Salton & Buckley 1988)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.t2mrec.lexical import fit_vectorizer
+
+
+@dataclass
+class TfidfCosine:
+    """cos(x_t, x_m) in the input space of T2MRec (paper, eq. 4-5), so the method without anything learned.
+
+    One vectoriser is fitted on all servers and the training tasks. It uses no labels.
+
+    Args:
+        max_features: the most frequent n-grams kept; None keeps all.
+        ngram_range: shortest and longest word n-gram.
+    """
+
+    max_features: int | None = 50_000
+    ngram_range: Sequence[int] = (1, 2)
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Fit the vocabulary and the document frequencies, and vectorise every task and server."""
+        tasks, servers = data.task_texts(), data.server_texts()
+        known = servers + [tasks[row] for row in split.tasks("train")]
+        shortest, longest = self.ngram_range
+        vectorizer = fit_vectorizer(known, max_features=self.max_features, ngram_range=(shortest, longest))
+        self.tasks = vectorizer.transform(tasks)  # (n_tasks, d)
+        self.servers = vectorizer.transform(servers).T.tocsr()  # (d, n_servers)
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """Cosines in [0, 1], shape (len(tasks), n_servers)."""
+        scores: FloatArray = (self.tasks[tasks] @ self.servers).toarray().astype(np.float32)
+        return scores

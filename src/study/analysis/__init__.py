@@ -1,0 +1,1 @@
+"""What the notebooks show: tables, figures and the numbers behind them."""

@@ -1,0 +1,261 @@
+"""Figures of results. Each function draws one figure from tables; `save_figure` alone writes files.
+
+Figures are made without pyplot, so they need no display, leave no state behind, and look alike in notebooks, scripts
+and tests. Colours are those of Okabe and Ito (2008), told apart by colour-blind readers; markers differ as well.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+from study import paths
+from study.files import replacing
+
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
+    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#7F7F7F",
+)  # fmt: skip
+# Kind of system -> colour; the study's subject stands out, ceilings are grey.
+FAMILY_COLOURS = {"t2mrec": RED, "lexical": BLUE, "neighbour": GREEN, "dense": SKY, "floor": "#000000", "ceiling": GREY}
+OTHER = PURPLE
+MARKERS = "osD^vPX<>*hpd8"
+STYLE: Any = {
+    "font.family": "DejaVu Sans", "font.size": 9.0, "text.parse_math": False, "axes.titlesize": 10.0,
+    "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
+    "axes.axisbelow": True, "axes.grid": False, "grid.color": "#DDDDDD", "grid.linewidth": 0.6,
+    "legend.frameon": False, "legend.fontsize": 8.0, "figure.dpi": 130.0, "savefig.dpi": 130.0,
+    "figure.facecolor": "white", "savefig.facecolor": "white", "svg.hashsalt": "t2mrec-study",
+    "svg.fonttype": "path", "path.simplify": True, "axes.unicode_minus": True,
+}  # fmt: skip
+NAMES = {
+    "recall": "Recall", "precision": "Precision", "f1": "F1 (mean over tasks)", "f1_of_means": "F1 (of the means)",
+    "ndcg": "NDCG", "mrr": "MRR", "hit_rate": "Hit rate", "map": "MAP",
+}  # fmt: skip
+WIDTH = 7.2  # inches, the width of a page's text
+
+
+def metric_name(metric: str) -> str:
+    """``ndcg@10`` as printed: NDCG@10."""
+    name, _, k = metric.partition("@")
+    return f"{NAMES.get(name, name)}@{k}"
+
+
+def canvas(height: float, columns: int = 1, *, rows: int = 1, caption: str = "", share_y: bool = False,
+           title: str = "", **options: Any) -> tuple[Figure, np.ndarray]:  # fmt: skip
+    """An empty figure in the study's style, with a title above and a caption below.
+
+    Args:
+        height: in inches.
+        options: for `Figure.subplots`.
+
+    Returns: the figure and its axes, shape (rows, columns).
+    """
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=share_y, **options)
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    if caption:
+        figure.supxlabel("\n".join(textwrap.wrap(caption, 128)), x=0.01, ha="left", fontsize=7.5, color="#444444")
+    return figure, axes
+
+
+def save_figure(figure: Figure, name: str, dataset: str) -> Path:
+    """Write ``<name>.svg`` and ``<name>.png`` to the figures of a data set; equal figures give equal bytes.
+
+    Returns: the PNG's path.
+    """
+    folder = paths.figures(dataset)
+    with mpl.rc_context(STYLE):
+        for suffix, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
+            with replacing(folder / f"{name}.{suffix}") as temporary:
+                figure.savefig(temporary, format=suffix, metadata=metadata)
+    return folder / f"{name}.png"
+
+
+def logarithmic(axis: Any) -> None:
+    """Make an axis that already holds its data logarithmic, with plain numbers (mathematical text is off in STYLE).
+
+    Args:
+        axis: `Axes.xaxis` or `Axes.yaxis`.
+    """
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    low, high = axis.get_view_interval()
+    # Over less than two powers of ten the powers alone would leave the axis almost without numbers.
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100 * low else (1.0,), numticks=8))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def colour(family: str) -> str:
+    """The colour of a kind of system."""
+    return FAMILY_COLOURS.get(family, OTHER)
+
+
+@mpl.rc_context(STYLE)
+def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
+    """Every system's mean with both uncertainties, one panel per metric.
+
+    Args:
+        summaries: metric -> table of `Results.summary`; the first one sets the order of the systems.
+    """
+    order = next(iter(summaries.values()))["system"].tolist()
+    place = {system: len(order) - i for i, system in enumerate(order)}
+    caption += (
+        " Thin line: 95 % bootstrap interval over tasks. Thick line: ± one standard deviation over seeds. "
+        "Open marker: reads the answers."
+    )
+    figure, axes = canvas(
+        1.5 + 0.27 * len(order), len(summaries), caption=caption, share_y=True, title="Overall quality by system"
+    )
+    for panel, (metric, table) in zip(axes[0], summaries.items(), strict=True):
+        for row in table.to_dict("records"):
+            y, ink, mean, sd = place[row["system"]], colour(row["family"]), row["mean"], row["sd"]
+            panel.plot([row["low"], row["high"]], [y, y], color=ink, linewidth=1.0, solid_capstyle="butt")
+            if not pd.isna(sd):
+                ends = [mean - sd, mean + sd]
+                panel.plot(ends, [y, y], color=ink, linewidth=6.0, alpha=0.45, solid_capstyle="butt")
+            inside = "white" if row["family"] == "ceiling" else ink
+            panel.plot(mean, y, marker="o", color=ink, markersize=4, markerfacecolor=inside)
+        panel.set_xlabel(f"{metric_name(metric)} (0 to 1)")
+        panel.set(xlim=(0, None), ylim=(0.4, len(order) + 0.6))
+        panel.grid(axis="x")
+    titles = next(iter(summaries.values())).set_index("system")["title"]
+    axes[0, 0].set_yticks([place[system] for system in order], [titles[system] for system in order])
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def per_task_distribution(
+    values: Mapping[str, pd.Series], families: Mapping[str, str], metric: str, caption: str
+) -> Figure:
+    """How a metric spreads over tasks: a box per system, and the share of tasks with nothing right.
+
+    Args:
+        values: printed name -> per-task values, best system first.
+        families: printed name -> kind of system.
+    """
+    caption += (
+        " Box: quartiles. Whiskers: 5th and 95th percentile. Diamond: mean. Right: share of the tasks whose value is 0."
+    )
+    figure, axes = canvas(1.4 + 0.3 * len(values), caption=caption, title=f"{metric_name(metric)} of single tasks")
+    panel: Axes = axes[0, 0]
+    for y, (title, series) in enumerate(reversed(list(values.items())), start=1):
+        ink, known = colour(families[title]), series.dropna()
+        box = panel.boxplot(known, positions=[y], orientation="horizontal", widths=0.6, whis=(5, 95), showfliers=False,
+                            patch_artist=True, medianprops={"color": "black"}, whiskerprops={"color": ink},
+                            capprops={"color": ink})  # fmt: skip
+        box["boxes"][0].set(facecolor=ink, alpha=0.35, edgecolor=ink)
+        panel.plot(known.mean(), y, marker="D", color="white", markersize=4.5, markeredgecolor="black")
+        panel.text(
+            1.03, y, f"{(known == 0).mean():.0%}", va="center", transform=panel.get_yaxis_transform(), fontsize=8
+        )
+    panel.text(
+        1.03, len(values) + 0.75, "zero", va="bottom", transform=panel.get_yaxis_transform(), fontsize=8, style="italic"
+    )
+    panel.set_yticks(range(1, len(values) + 1), list(values)[::-1])
+    panel.set(xlabel=f"{metric_name(metric)} of a task (0 to 1)", xlim=(-0.02, 1.02), ylim=(0.4, len(values) + 0.7))
+    panel.grid(axis="x")
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def win_tie_loss(comparisons: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
+    """On how many tasks each system is above, level with and below the reference.
+
+    Args:
+        comparisons: rows of significance.csv for one protocol and one metric.
+    """
+    rows = comparisons.sort_values("difference")
+    reference, metric = titles.get(rows["reference"].iloc[0], "the reference"), metric_name(rows["metric"].iloc[0])
+    caption += " Values are averaged over seeds before tasks are compared."
+    title = f"Task by task against {reference}: {metric}"
+    figure, axes = canvas(1.5 + 0.3 * len(rows), caption=caption, title=title)
+    panel: Axes = axes[0, 0]
+    start = np.zeros(len(rows))
+    parts = (
+        ("wins", BLUE, "white", f"better than {reference}"),
+        ("ties", "#D9D9D9", "black", "equal"),
+        ("losses", ORANGE, "black", f"worse than {reference}"),
+    )
+    for column, ink, letters, label in parts:
+        share = 100 * rows[column].to_numpy() / rows["n"].to_numpy()
+        panel.barh(range(len(rows)), share, left=start, color=ink, label=label, height=0.7)
+        for y, (width, left, count) in enumerate(zip(share, start, rows[column], strict=True)):
+            if width >= 5:
+                panel.text(left + width / 2, y, f"{count:,}", ha="center", va="center", color=letters, fontsize=8)
+        start += share
+    panel.set_yticks(range(len(rows)), [titles.get(name, name) for name in rows["system"]])
+    panel.set(xlabel="share of the test tasks (%); numbers count tasks", xlim=(0, 100))
+    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def paper_dots(paper: Mapping[str, pd.Series], ours: Mapping[str, pd.Series], caption: str) -> Figure:
+    """The paper's values beside the study's, metric by metric.
+
+    Args:
+        paper, ours: label -> values by metric@k, in the same metrics.
+    """
+    metrics = list(next(iter(paper.values())).index)
+    figure, axes = canvas(1.6 + 0.42 * len(metrics), caption=caption, title="The paper's T2MRec and ours")
+    panel: Axes = axes[0, 0]
+    inks, series = [GREY, "#000000", RED, BLUE, GREEN, ORANGE, PURPLE], {**paper, **ours}
+    for number, (label, values) in enumerate(series.items()):
+        ink, marker = inks[number % len(inks)], MARKERS[number % len(MARKERS)]
+        place = np.arange(len(metrics))[::-1] + 0.12 * ((len(series) - 1) / 2 - number)
+        panel.plot(values[metrics], place, linestyle="none", marker=marker, markersize=6, color=ink,
+                   markerfacecolor="white" if label in paper else ink, label=label)  # fmt: skip
+    panel.set_yticks(range(len(metrics)), [metric_name(name) for name in reversed(metrics)])
+    panel.set(xlabel="mean over test tasks (0 to 1)", xlim=(0, None))
+    panel.hlines(
+        np.arange(len(metrics) - 1) + 0.5, 0, 1, transform=panel.get_yaxis_transform(), color="#DDDDDD", linewidth=0.6
+    )
+    panel.grid(axis="x")
+    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def cost_quality(costs: pd.DataFrame, caption: str, *, resolution: float = 1e-3) -> Figure:
+    """What quality costs: NDCG@10 against time to fit and time per task.
+
+    Args:
+        costs: columns title, family, quality, tasks, seconds_fit, milliseconds_per_task.
+        resolution: seconds; shorter times cannot be told from 0 and are drawn here.
+    """
+    caption += (
+        " Times are means over seeds, on logarithmic axes; a fit or a whole ranking of under "
+        f"{1000 * resolution:.0f} ms is drawn as that. Open marker: reads the answers."
+    )
+    figure, axes = canvas(3.9, 2, caption=caption, share_y=True, title="Cost and quality")
+    floor = {"seconds_fit": resolution, "milliseconds_per_task": 1e3 * resolution / costs["tasks"].max()}
+    panels = (
+        ("seconds_fit", "time to fit (s)"),
+        ("milliseconds_per_task", "time to rank (ms per task)"),
+    )
+    for panel, (column, label) in zip(axes[0], panels, strict=True):
+        for number, row in enumerate(costs.sort_values("quality", ascending=False).to_dict("records")):
+            ink, time = colour(row["family"]), max(row[column], floor[column])
+            inside, marker = "white" if row["family"] == "ceiling" else ink, MARKERS[number % len(MARKERS)]
+            panel.plot(time, row["quality"], linestyle="none", marker=marker, markersize=7, color=ink,
+                       markerfacecolor=inside, label=row["title"])  # fmt: skip
+        logarithmic(panel.xaxis)
+        panel.set(xlabel=label, ylim=(0, None))
+        panel.margins(x=0.1)
+        panel.grid(True)
+    axes[0, 0].set_ylabel("NDCG@10 (0 to 1)")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", fontsize=7.5, borderaxespad=0)
+    return figure

@@ -1,0 +1,1 @@
+"""Data: pinned sources, schemas, cleaning, splits, and the synthetic generator."""

@@ -1,0 +1,105 @@
+"""The `Dataset`: servers, tasks, and which servers are listed for which task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from study import paths
+from study.errors import StudyError
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float32]
+
+# The fields of x_t and x_m (paper, section 5.4), in the authors' order. Subcategory is not part of the task's text.
+TASK_FIELDS = ("name", "description", "language", "category", "theme")
+SERVER_FIELDS = ("name", "description", "language", "system", "tools", "category", "subcategory")
+# The authors' program joins the fields with this, leaving empty ones out.
+FIELD_SEPARATOR = " \n "
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One data set. Rows keep the order of the source files and never change.
+
+    Attributes:
+        name: the data set's name, as in ``conf/dataset``.
+        servers: one row per MCP server: id, name, url, description, ..., shape (n_servers, columns). Text is never
+            null: an absent value is the empty string.
+        tasks: one row per task: id, name, description, language, category, subcategory, theme.
+        relevance: gain of each listed server (M+ of eq. 1; 1.0 for binary labels), shape (n_tasks, n_servers).
+        lists: row numbers of the listed servers of each task, in listed order, without repeats or unknown ids.
+    """
+
+    name: str
+    servers: pd.DataFrame
+    tasks: pd.DataFrame
+    relevance: sp.csr_matrix
+    lists: tuple[IntArray, ...]
+
+    @property
+    def n_servers(self) -> int:
+        """M, the size of the catalogue."""
+        return len(self.servers)
+
+    @property
+    def n_tasks(self) -> int:
+        """N, the number of tasks."""
+        return len(self.tasks)
+
+    def task_texts(self, fields: tuple[str, ...] = TASK_FIELDS) -> list[str]:
+        """x_t of every task, shape (n_tasks,)."""
+        return join_fields(self.tasks, fields)
+
+    def server_texts(self, fields: tuple[str, ...] = SERVER_FIELDS) -> list[str]:
+        """x_m of every server, shape (n_servers,)."""
+        return join_fields(self.servers, fields)
+
+
+def join_fields(table: pd.DataFrame, fields: tuple[str, ...]) -> list[str]:
+    """Join the named columns of each row, leaving out empty values."""
+    columns = [table[field].str.strip() for field in fields]
+    return [FIELD_SEPARATOR.join(value for value in row if value) for row in zip(*columns, strict=True)]
+
+
+def relevance_from_lists(lists: tuple[IntArray, ...], n_servers: int) -> sp.csr_matrix:
+    """Binary gains from row-number lists, shape (len(lists), n_servers), float32."""
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in lists])])
+    indices = np.concatenate([*lists, np.empty(0, dtype=np.int64)])
+    matrix = sp.csr_matrix((np.ones(len(indices), np.float32), indices, indptr), shape=(len(lists), n_servers))
+    matrix.sort_indices()
+    return matrix
+
+
+def build(name: str, servers: pd.DataFrame, tasks: pd.DataFrame, labels: pd.DataFrame) -> Dataset:
+    """Assemble a data set from prepared tables.
+
+    Args:
+        labels: columns task_id, server_id, position (from 1), only known ids, no repeats.
+    """
+    server_row = pd.Series(np.arange(len(servers)), index=servers["id"])
+    task_row = pd.Series(np.arange(len(tasks)), index=tasks["id"])
+    ordered = labels.sort_values(["task_id", "position"], kind="stable")
+    rows = task_row.loc[ordered["task_id"]].to_numpy()
+    columns = server_row.loc[ordered["server_id"]].to_numpy()
+    order = np.argsort(rows, kind="stable")
+    counts = np.bincount(rows, minlength=len(tasks))
+    lists = tuple(np.split(columns[order].astype(np.int64), np.cumsum(counts)[:-1]))
+    return Dataset(name, servers, tasks, relevance_from_lists(lists, len(servers)), lists)
+
+
+def load(name: str, folder: Path | None = None) -> Dataset:
+    """Read the prepared data set `name`."""
+    folder = folder or paths.prepared(name)
+    tables = {}
+    for part in ("servers", "tasks", "labels"):
+        path = folder / f"{part}.parquet"
+        if not path.exists():
+            raise StudyError("the prepared data set is missing", file=path, fix=f"run: study prepare dataset={name}")
+        tables[part] = pd.read_parquet(path)
+    return build(name, tables["servers"], tables["tasks"], tables["labels"])

@@ -1,0 +1,172 @@
+"""What a data set holds: Table 2 of the paper beside the release, and the counts that decide how to read results."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+from omegaconf import OmegaConf
+
+from study import files, paths
+from study.data import normalise
+from study.data.dataset import Dataset, load
+
+# Attribute of Table 2 -> the prepared column with unified spellings.
+UNIFIED = {
+    ("servers", "license"): "license_clean",
+    ("servers", "language"): "language_tokens",
+    ("servers", "system"): "system_tokens",
+    ("servers", "category"): "category_clean",
+    ("servers", "subcategory"): "subcategory_clean",
+    ("servers", "official"): "official",
+    ("tasks", "language"): "language_tokens",
+    ("tasks", "category"): "category_clean",
+    ("tasks", "subcategory"): "subcategory_clean",
+    ("tasks", "theme"): "theme_clean",
+}
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+
+
+def table2(name: str, data: Dataset | None = None) -> pd.DataFrame:
+    """Table 2 of the paper beside the counts of data set `name`.
+
+    Returns: one row per attribute. `released` counts the different non-empty values as published, `case_folded` those
+        left when case is ignored, `normalised` those left when spelling variants are unified (for lists: the different
+        entries); `difference` is normalised - paper. The paper's columns are empty for any other data set.
+    """
+    data = data or load(name)
+    paper = OmegaConf.load(paths.conf() / "paper" / "table2.yaml")
+    rows = []
+    for part, attributes in paper.counts.items():
+        table = {"servers": data.servers, "tasks": data.tasks}[part]
+        for attribute, printed in attributes.items():
+            known = printed if paper.dataset == name else None
+            if attribute.endswith("_num"):
+                released = folded = unified = len(table)
+                note = "rows"
+            else:
+                column = UNIFIED[part, attribute]
+                released = normalise.distinct(table[attribute])
+                folded = normalise.distinct(map(normalise.case_key, table[attribute]))
+                unified = normalise.distinct(table[column], listed=column.endswith("tokens"))
+                note = f"empty in {int((table[attribute] == '').sum())} rows"
+                if column.endswith("tokens"):
+                    note += "; lists are counted by entry in `normalised`"
+            rows.append(
+                {
+                    "set": part,
+                    "attribute": attribute,
+                    "paper": known,
+                    "released": released,
+                    "case_folded": folded,
+                    "normalised": unified,
+                    "difference": None if known is None else unified - known,
+                    "place": paper.place if known is not None else "",
+                    "note": note,
+                }
+            )
+    return pd.DataFrame(rows).astype(
+        dict.fromkeys(["paper", "released", "case_folded", "normalised", "difference"], "Int64")
+    )
+
+
+def overview(name: str, data: Dataset | None = None, labels_all: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Counts of a data set, one per row: group, measure, value.
+
+    Args:
+        labels_all: the longer lists where the data set has them (columns task_id, server_id, position).
+    """
+    data = data or load(name)
+    groups: dict[str, dict[str, float]] = {
+        "servers": _text_counts(data.servers),
+        "tasks": _text_counts(data.tasks),
+        "labels": _list_counts(data),
+        "popularity of servers (tasks that list them)": _popularity(data),
+    }
+    if labels_all is not None:
+        groups["longer lists"] = _longer(data, labels_all)
+    rows = [(group, measure, value) for group, counts in groups.items() for measure, value in counts.items()]
+    return pd.DataFrame(rows, columns=["group", "measure", "value"])
+
+
+def _text_counts(table: pd.DataFrame) -> dict[str, float]:
+    counts: dict[str, float] = {"rows": len(table)}
+    for column in ("name", "description"):
+        counts[f"different {column}s"] = table[column].nunique()
+    lengths = table["description"].str.len()
+    counts |= {"median characters of a description": lengths.median(), "longest description": lengths.max()}
+    place = table["name"].str.casefold().rank()
+    if place.min() < place.max():
+        # 1 means that the id of a server or task tells its place in the alphabet.
+        correlation = scipy.stats.spearmanr(table["id"], place).statistic
+        counts["rank correlation of id and alphabetical place of the name"] = float(correlation)
+    return counts
+
+
+def _list_counts(data: Dataset) -> dict[str, float]:
+    lengths = np.array([len(row) for row in data.lists])
+    ids = data.servers["id"].to_numpy()
+    exact = Counter(tuple(row) for row in data.lists)
+    sets = Counter(tuple(sorted(row)) for row in data.lists)
+    return {
+        "labels": int(lengths.sum()),
+        "shortest list": int(lengths.min()),
+        "median list": float(np.median(lengths)),
+        "longest list": int(lengths.max()),
+        "lists strictly ascending by server id": sum(
+            len(row) > 1 and bool((np.diff(ids[row]) > 0).all()) for row in data.lists
+        ),
+        "lists that repeat an earlier task's list exactly": len(data.lists) - len(exact),
+        "lists that repeat an earlier task's set of servers": len(data.lists) - len(sets),
+        "most tasks that share one set of servers": max(sets.values()),
+        "labels whose server is written in the task's language": _language_matches(data),
+    }
+
+
+def _language_matches(data: Dataset) -> int:
+    spoken = [{token.casefold() for token in normalise.tokens(text)} for text in data.servers["language_tokens"]]
+    wanted = [{token.casefold() for token in normalise.tokens(text)} for text in data.tasks["language_tokens"]]
+    return sum(bool(wanted[task] & spoken[server]) for task, row in enumerate(data.lists) for server in row)
+
+
+def _popularity(data: Dataset) -> dict[str, float]:
+    listed = np.bincount(data.relevance.indices, minlength=data.n_servers)
+    top = np.sort(listed)[::-1][: max(1, data.n_servers // 10)]
+    return {
+        "servers that no task lists": int((listed == 0).sum()),
+        **{f"quantile {share:g}": float(np.quantile(listed, share)) for share in QUANTILES},
+        "mean": float(listed.mean()),
+        "share of all labels on the most listed tenth of the servers": float(top.sum() / listed.sum()),
+    }
+
+
+def _longer(data: Dataset, labels_all: pd.DataFrame) -> dict[str, float]:
+    ids = data.servers["id"].to_numpy()
+    longer = labels_all.sort_values(["task_id", "position"]).groupby("task_id")["server_id"].apply(list)
+    lengths = longer.map(len)
+    pairs = [(ids[row].tolist(), longer[task]) for task, row in zip(data.tasks["id"], data.lists, strict=True)]
+    return {
+        "labels": int(lengths.sum()),
+        "shortest list": int(lengths.min()),
+        "mean list": float(lengths.mean()),
+        "longest list": int(lengths.max()),
+        "tasks whose longer list begins with their list": sum(long[: len(row)] == row for row, long in pairs),
+        "tasks whose longer list holds their whole list": sum(set(row) <= set(long) for row, long in pairs),
+    }
+
+
+def write(name: str, folder: Path | None = None) -> list[Path]:
+    """Write table2.csv and overview.csv of the prepared data set `name` into its tables folder.
+
+    Returns: the files.
+    """
+    folder = folder or paths.tables(name)
+    data = load(name)
+    longer = paths.prepared(name) / "labels_all.parquet"
+    files.write_csv(folder / "table2.csv", table2(name, data))
+    counts = overview(name, data, pd.read_parquet(longer) if longer.exists() else None)
+    files.write_csv(folder / "overview.csv", counts)
+    return [folder / "table2.csv", folder / "overview.csv"]

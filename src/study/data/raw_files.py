@@ -1,0 +1,171 @@
+"""Reading the three published files strictly: everything doubtful is an error that says where."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pandera.pandas as pa
+
+from study.data import schemas
+from study.errors import StudyError
+
+AGAIN = "fetch the file again (study fetch)"
+# 100,000 ids of ten digits and their separators; the longest list of Task2MCP has 108 characters.
+MAX_CELL = 1_200_000
+
+
+def read_text(path: Path) -> str:
+    """A whole UTF-8 file, or a `StudyError` that says at which line it is not UTF-8."""
+    if not path.is_file():
+        raise StudyError("the file is missing", file=path, fix=AGAIN)
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise StudyError(
+            f"not UTF-8 (byte {error.start})", file=path, row=f"line {line}", fix="save it as UTF-8, or " + AGAIN
+        ) from error
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entry = dict(pairs)
+    if len(entry) < len(pairs):
+        raise ValueError(f"a key is given twice in one object: {[key for key, _ in pairs]}")
+    return entry
+
+
+def read_records(path: Path, wrapper: str | None = None) -> list[dict[str, Any]]:
+    """A JSON list of objects, each inside `{wrapper: ...}` where a wrapper is given."""
+    try:
+        records = json.loads(read_text(path), object_pairs_hook=_no_repeats)
+    except json.JSONDecodeError as error:
+        raise StudyError(f"not valid JSON ({error.msg})", file=path, row=f"line {error.lineno}", fix=AGAIN) from error
+    except (ValueError, RecursionError) as error:
+        raise StudyError(f"JSON that cannot be accepted ({error})", file=path, fix=AGAIN) from error
+    if not isinstance(records, list) or not records:
+        raise StudyError("must be a list of at least one object", file=path, fix=AGAIN)
+    rows = []
+    for row, record in enumerate(records):
+        inner = record.get(wrapper) if wrapper and isinstance(record, dict) else record
+        if not isinstance(inner, dict):
+            raise StudyError("must be an object", file=path, row=row, column=wrapper, fix=AGAIN)
+        rows.append(inner)
+    return rows
+
+
+def read_table(path: Path, schema: pa.DataFrameSchema, wrapper: str | None = None) -> tuple[pd.DataFrame, list[str]]:
+    """Records as a checked table, its columns in the schema's order.
+
+    Returns: the table (object columns, nulls as None) and the names of keys that the schema does not know.
+    """
+    records = read_records(path, wrapper)
+    columns = list(schema.columns)
+    for row, record in enumerate(records):
+        for column in columns:
+            if column not in record:
+                raise StudyError("the key is missing", file=path, row=row, column=column, fix="add it, or " + AGAIN)
+            if isinstance(record[column], str) and not _encodable(record[column]):
+                raise StudyError("text that UTF-8 cannot hold", file=path, row=row, column=column, fix=AGAIN)
+    unknown = sorted({key for record in records for key in record} - set(columns))
+    table = pd.DataFrame({column: pd.Series([r[column] for r in records], dtype=object) for column in columns})
+    schemas.validate(schema, table, path)
+    return table, unknown
+
+
+def _encodable(text: str) -> bool:
+    # JSON can spell half of a surrogate pair, which no UTF-8 file (and no parquet file) can hold.
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_lists(path: Path) -> dict[int, list[int]]:
+    """The label file: task id -> listed server ids, as printed, in file order.
+
+    Raises:
+        StudyError: missing columns, a repeated task, a cell that is not a list of whole numbers of at least 0.
+    """
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    columns = list(schemas.RAW_LABELS.columns)
+    cells: list[list[Any]] = []
+    places: list[str] = []
+    try:
+        csv.field_size_limit(MAX_CELL)
+        header = next(reader, [])
+        for column in columns:
+            if column not in header:
+                raise StudyError("a column is missing", file=path, row="line 1", column=column, fix="add the column")
+        for values in reader:
+            place = f"line {reader.line_num}"
+            if len(values) != len(header):
+                raise StudyError(
+                    f"has {len(values)} cells, the header has {len(header)}", file=path, row=place, fix=AGAIN
+                )
+            named = dict(zip(header, values, strict=True))
+            cells.append([_number(named["task_id"]), _list(named["mcp_ids"], path, place)])
+            places.append(place)
+    except csv.Error as error:
+        raise StudyError(f"not valid CSV ({error})", file=path, row=f"line {reader.line_num}", fix=AGAIN) from error
+    table = pd.DataFrame({name: pd.Series([row[i] for row in cells], dtype=object) for i, name in enumerate(columns)})
+    schemas.validate(schemas.RAW_LABELS, table, path, places)
+    return dict(zip(table["task_id"], table["mcp_ids"], strict=True))
+
+
+def _number(cell: str) -> int | str:
+    return int(cell) if cell.isascii() and cell.isdigit() and len(cell) < 20 else cell
+
+
+def _list(cell: str, path: Path, place: str) -> list[int]:
+    reason = None
+    try:
+        values = json.loads(cell)
+    except (ValueError, RecursionError):
+        values, reason = None, "is not a printed list of server ids"
+    if reason is None and not (isinstance(values, list) and all(type(v) is int and v >= 0 for v in values)):
+        reason = "must be a list of whole numbers of at least 0"
+    if reason:
+        shown = cell if len(cell) <= 60 else f"{cell[:57]}..."
+        raise StudyError(f"{shown!r} {reason}", file=path, row=place, column="mcp_ids", fix="write it as [12, 7, 3]")
+    return list(values)
+
+
+def check_references(lists: dict[int, list[int]], tasks: Iterable[int], servers: Iterable[int], path: Path) -> None:
+    """Raise unless every task has a list, every list has a known server, and every id other than 0 is known."""
+    known_tasks, known_servers = set(tasks), set(servers)
+    for task, servers_of_task in lists.items():
+        fix = "remove it, or complete the other file"
+        if task not in known_tasks:
+            raise StudyError(
+                f"task {task} is not in the task file", file=path, row=f"task {task}", column="task_id", fix=fix
+            )
+        for server in servers_of_task:
+            if server and server not in known_servers:
+                raise StudyError(
+                    f"server {server} is not in the server file",
+                    file=path,
+                    row=f"task {task}",
+                    column="mcp_ids",
+                    fix=fix,
+                )
+        if not any(servers_of_task):
+            raise StudyError(
+                "the task has no labels", file=path, row=f"task {task}", column="mcp_ids", fix="list its servers"
+            )
+    without = known_tasks - lists.keys()
+    if without:
+        raise StudyError(
+            f"{len(without)} tasks have no labels, the first is task {min(without)}",
+            file=path,
+            row=f"task {min(without)}",
+            column="task_id",
+            fix="add a row for each, or remove the tasks",
+        )

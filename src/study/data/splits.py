@@ -1,0 +1,201 @@
+"""The protocols: which interactions a system may learn from, and which it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import train_test_split
+
+from study.data.dataset import Dataset, IntArray, relevance_from_lists
+from study.errors import StudyError
+
+TRAIN, VALID, TEST = 0, 1, 2
+PARTS = {"train": TRAIN, "valid": VALID, "test": TEST}
+WORD = r"(?u)\b\w+\b"
+# Tasks compared with all others at a time.
+CHUNK = 1024
+
+
+@dataclass(frozen=True)
+class Split:
+    """The interactions of each part; the parts are disjoint.
+
+    Attributes:
+        protocol: ``cold``, ``cold_grouped``, ``warm``, ``loo`` or ``loo99``.
+        train, valid, test: interactions, each of shape (n_tasks, n_servers), float32.
+        cold: True where a test task has no training interaction (tasks are split, not interactions).
+        candidates: for sampled protocols the servers to be ranked per test task, shape (n_test_tasks, n_candidates),
+            the held-out one among them; otherwise None (the full catalogue is ranked).
+    """
+
+    protocol: str
+    train: sp.csr_matrix
+    valid: sp.csr_matrix
+    test: sp.csr_matrix
+    cold: bool
+    candidates: IntArray | None = None
+
+    def part(self, name: str) -> sp.csr_matrix:
+        """The interactions of part `name` (train, valid or test)."""
+        return {"train": self.train, "valid": self.valid, "test": self.test}[name]
+
+    def tasks(self, name: str) -> IntArray:
+        """Row numbers of the tasks that have an interaction in part `name`, ascending."""
+        return np.flatnonzero(np.diff(self.part(name).indptr)).astype(np.int64)
+
+    def known(self, name: str) -> sp.csr_matrix:
+        """Interactions a system has already seen when part `name` is asked, and which are therefore not ranked."""
+        if name == "valid":
+            return self.train
+        return sp.csr_matrix(self.train + self.valid)
+
+
+def matrix(data: Dataset, assignment: list[np.ndarray], part: int) -> sp.csr_matrix:
+    """The interactions that `assignment` (one array of part numbers per task list) gives to `part`."""
+    chosen = [row[kind == part] for row, kind in zip(data.lists, assignment, strict=True)]
+    return relevance_from_lists(tuple(chosen), data.n_servers)
+
+
+def split_tasks(data: Dataset, *, seed: int) -> IntArray:
+    """Part number of each task: 60/20/20 exactly as the authors split (ids in file order, two calls).
+
+    Returns: shape (n_tasks,).
+    """
+    rows = np.arange(data.n_tasks)
+    train, rest = train_test_split(rows, test_size=0.4, random_state=seed)
+    valid, _ = train_test_split(rest, test_size=0.5, random_state=seed)
+    part = np.full(data.n_tasks, TEST, dtype=np.int64)
+    part[train], part[valid] = TRAIN, VALID
+    return part
+
+
+def task_groups(data: Dataset, *, similarity: float) -> IntArray:
+    """Group number of each task: tasks with the same set of servers, the same text, or TF-IDF cosine of name and
+    description of at least `similarity` share one (transitively).
+
+    Returns: shape (n_tasks,).
+    """
+    n = data.n_tasks
+    texts = data.task_texts(("name", "description"))
+    # Single letters count too: C and R are languages.
+    vectors = TfidfVectorizer(sublinear_tf=True, token_pattern=WORD).fit_transform(texts)
+    edges = []
+    # Common words link nearly all pairs, so the whole product would not fit in memory for many tasks.
+    for start in range(0, n, CHUNK):
+        near = sp.coo_matrix(vectors[start : start + CHUNK] @ vectors.T)
+        # A text is a near copy of itself; rounding may put equal texts just below 1.
+        keep = near.data >= similarity - 1e-9
+        edges.append(np.stack([near.row[keep] + start, near.col[keep]]))
+    label_sets = [tuple(sorted(row)) for row in data.lists]
+    for keys in (label_sets, texts):
+        first: dict[object, int] = {}
+        # An empty list says nothing about the task, so it links it to no other.
+        pairs = [(row, first.setdefault(key, row)) for row, key in enumerate(keys) if len(key)]
+        edges.append(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
+    row, column = np.concatenate(edges, axis=1)
+    graph = sp.coo_matrix((np.ones(len(row), np.int8), (row, column)), shape=(n, n))
+    groups: IntArray = connected_components(graph, directed=False)[1].astype(np.int64)
+    return groups
+
+
+def split_groups(groups: IntArray, *, seed: int) -> IntArray:
+    """Part number of each task so that no group straddles parts, 60/20/20 by tasks as nearly as groups allow.
+
+    Groups are dealt in random order, large ones first, each to the part that is furthest below its share.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = np.bincount(groups)
+    order = rng.permutation(len(sizes))
+    order = order[np.argsort(-sizes[order], kind="stable")]
+    want = np.array([0.6, 0.2, 0.2]) * len(groups)
+    have = np.zeros(3)
+    part_of_group = np.empty(len(sizes), dtype=np.int64)
+    for group in order:
+        part = int(np.argmax((want - have) / want))
+        part_of_group[group] = part
+        have[part] += sizes[group]
+    return part_of_group[groups]
+
+
+def by_tasks(data: Dataset, part: IntArray) -> list[np.ndarray]:
+    """All interactions of a task go where the task goes."""
+    return [np.full(len(row), kind) for row, kind in zip(data.lists, part, strict=True)]
+
+
+def by_interactions(data: Dataset, *, valid: float, test: float, seed: int) -> list[np.ndarray]:
+    """Each task's servers are dealt at random; shares are rounded, and training always keeps one.
+
+    A list of n servers gives round(n * test) to test (at least one where n >= 3), the same for validation.
+    """
+    rng = np.random.default_rng(seed)
+    assignment = []
+    for row in data.lists:
+        n = len(row)
+        held = [max(1, round(n * share)) if n >= 3 else 0 for share in (valid, test)]
+        kind = np.full(n, TRAIN)
+        kind[: held[0]], kind[held[0] : sum(held)] = VALID, TEST
+        assignment.append(rng.permutation(kind))
+    return assignment
+
+
+def sampled_candidates(data: Dataset, test: sp.csr_matrix, *, negatives: int, seed: int) -> IntArray:
+    """For every test task its held-out server and `negatives` servers outside its whole list (He et al. 2017).
+
+    Returns: shape (n_test_tasks, negatives + 1), the held-out server in a random column.
+    """
+    rng = np.random.default_rng(seed)
+    rows = np.flatnonzero(np.diff(test.indptr))
+    if data.n_servers < negatives + 1 + max(len(data.lists[row]) for row in rows):
+        raise StudyError(
+            f"the catalogue of {data.n_servers} servers is too small for {negatives} sampled negatives",
+            fix="use the full-ranking protocol loo, or a larger catalogue",
+        )
+    chosen = np.empty((len(rows), negatives + 1), dtype=np.int64)
+    for out, row in zip(chosen, rows, strict=True):
+        outside = np.setdiff1d(np.arange(data.n_servers), data.lists[row])
+        held_out = test.indices[test.indptr[row] : test.indptr[row + 1]]
+        out[:] = rng.permutation(np.concatenate([held_out[:1], rng.choice(outside, negatives, replace=False)]))
+    return chosen
+
+
+def make(data: Dataset, protocol: str, *, seed: int = 42, similarity: float = 0.9, negatives: int = 99) -> Split:
+    """Split `data` for `protocol`.
+
+    Args:
+        seed: random_state of the split (the authors use 42); the seeds of the systems are another matter.
+        similarity: ``cold_grouped`` only, cosine from which two tasks count as near-duplicates.
+        negatives: ``loo99`` only, sampled negatives per test task.
+    """
+    makers: dict[str, Callable[[], list[np.ndarray]]] = {
+        "cold": lambda: by_tasks(data, split_tasks(data, seed=seed)),
+        "cold_grouped": lambda: by_tasks(data, split_groups(task_groups(data, similarity=similarity), seed=seed)),
+        "warm": lambda: by_interactions(data, valid=0.2, test=0.2, seed=seed),
+        "loo": lambda: by_interactions(data, valid=0.1, test=0.1, seed=seed),
+    }
+    makers["loo99"] = makers["loo"]
+    if protocol not in makers:
+        raise StudyError(f"unknown protocol {protocol!r}", fix=f"one of: {', '.join(makers)}")
+    assignment = makers[protocol]()
+    train, valid, test = (matrix(data, assignment, part) for part in (TRAIN, VALID, TEST))
+    candidates = sampled_candidates(data, test, negatives=negatives, seed=seed) if protocol == "loo99" else None
+    split = Split(protocol, train, valid, test, protocol.startswith("cold"), candidates)
+    check(data, split)
+    return split
+
+
+def check(data: Dataset, split: Split) -> None:
+    """Raise unless the parts are disjoint, cover the labels, and (cold) share no task."""
+    total = split.train + split.valid + split.test
+    if (total != data.relevance).nnz:
+        raise StudyError(f"the parts of split {split.protocol!r} overlap or do not add up to the labels")
+    if split.cold:
+        tasks = [set(split.tasks(name)) for name in PARTS]
+        if tasks[0] & tasks[1] or tasks[0] & tasks[2] or tasks[1] & tasks[2]:
+            raise StudyError(f"split {split.protocol!r} puts one task in two parts")
+    if not split.train.nnz or not split.test.nnz:
+        raise StudyError(f"split {split.protocol!r} leaves training or test empty", fix="use a larger data set")

@@ -1,0 +1,318 @@
+"""A generative model of the annotation process, with its truth on record.
+
+It writes the same raw files as Task2MCP, with the same kinds of defects, so the same loader reads them. Beside them
+stand truth files that real data cannot have: why each label was given, and how useful each server really is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from study import files
+from study.data import annotation, words
+from study.data.annotation import SOURCES
+from study.data.dataset import IntArray
+from study.errors import StudyError
+
+FACETS = [facet for topic in words.TOPICS.values() for facet in topic]
+PER_TOPIC = 3
+TRUTH_FILES = ("truth.json", "truth_labels.csv", "truth_servers.csv", "truth_tasks.csv")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Every number of the model; ``conf/dataset/synthetic.yaml`` states them with the same names.
+
+    Attributes:
+        n_servers, n_tasks: sizes.
+        list_length: labels per task.
+        extra_labels: at most so many further labels per task in the longer lists.
+        mixture: shares of the reasons for which a label is given, in all 1. topic_match: the server serves the
+            task's topic; language_match: it is written in the task's language, whatever it does; alphabetical: the
+            next server in alphabetical order from a random start; random: any server.
+        facet_share: share of the topic matches that also match the facet.
+        ascending_share: share of the lists that are sorted by server id.
+        duplicate_share: share of the tasks whose list is a copy of another task's list of the same topic.
+        shared_words: share of the words that tasks and servers of one facet have in common.
+        off_topic_words: share of the words that come from any facet.
+        popularity_sd: standard deviation of the logarithm of the servers' popularity.
+        variant_share: share of categories, themes and licences in another spelling.
+        null_share: share of absent languages and licences.
+        zero_lists, repeat_lists: share of the lists in which one id is replaced by 0, or by another id of the list.
+        seed: fixes everything.
+    """
+
+    n_servers: int = 400
+    n_tasks: int = 600
+    list_length: int = 10
+    extra_labels: int = 8
+    mixture: Mapping[str, float] = field(
+        default_factory=lambda: {"topic_match": 0.55, "language_match": 0.2, "alphabetical": 0.15, "random": 0.1}
+    )
+    facet_share: float = 0.7
+    ascending_share: float = 0.2
+    duplicate_share: float = 0.15
+    shared_words: float = 0.25
+    off_topic_words: float = 0.15
+    popularity_sd: float = 1.0
+    variant_share: float = 0.05
+    null_share: float = 0.05
+    zero_lists: float = 0.005
+    repeat_lists: float = 0.005
+    seed: int = 2026
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that describe no data set."""
+        where = "conf/dataset/synthetic.yaml"
+        if sorted(self.mixture) != sorted(SOURCES) or not np.isclose(sum(self.mixture.values()), 1):
+            raise StudyError(
+                f"the mixture must name {', '.join(SOURCES)} and add up to 1", file=where, column="mixture"
+            )
+        shares = {entry.name: getattr(self, entry.name) for entry in fields(self) if isinstance(entry.default, float)}
+        shares = {name: share for name, share in shares.items() if name != "popularity_sd"} | dict(self.mixture)
+        for name, share in shares.items():
+            if not 0 <= share <= 1:
+                raise StudyError("a share must lie between 0 and 1", file=where, column=name)
+        if self.popularity_sd < 0:
+            raise StudyError("a standard deviation is not negative", file=where, column="popularity_sd")
+        if self.n_tasks < 5 or self.list_length < 1 or self.n_servers < 2 * (self.list_length + self.extra_labels):
+            raise StudyError(
+                "too small: at least 5 tasks, 1 label per task, and twice as many servers as the longest list",
+                file=where,
+                column="n_servers",
+            )
+
+
+def generate(folder: Path, **choices: Any) -> Path:
+    """Write a synthetic data set: the four raw files of Task2MCP, and the truth files.
+
+    ``truth_labels.csv`` has one row per label of the longer lists (task_id, server_id, position, source, grade,
+    in_list: whether ``mcp_task.csv`` still shows the label at that position, in spite of planted defects).
+    ``truth_servers.csv`` and ``truth_tasks.csv`` hold topics and facets, from which `true_relevance` grades any pair.
+
+    Args:
+        choices: any of `Parameters`.
+
+    Returns: the folder.
+
+    Raises:
+        StudyError: unknown or impossible parameters.
+    """
+    unknown = choices.keys() - {entry.name for entry in fields(Parameters)}
+    if unknown:
+        raise StudyError(f"unknown parameters: {', '.join(sorted(unknown))}", file="conf/dataset/synthetic.yaml")
+    p = Parameters(**choices)
+    # One stream per part, so that a change in one part leaves the others as they were.
+    streams = np.random.default_rng(p.seed).spawn(4)
+    servers, server_truth = make_servers(streams[0], p)
+    tasks, task_truth = make_tasks(streams[1], p)
+    labels = annotation.annotate(streams[2], p, server_truth, task_truth)
+    task_truth["copied_from"] = labels.copied_from
+    truth = label_truth(labels, server_truth, task_truth, p.list_length)
+    # As in the release, a few servers stand at the top of the file, out of the order of their ids.
+    head = streams[3].choice(p.n_servers, size=max(1, p.n_servers // 200), replace=False)
+    order = np.concatenate([head, np.setdiff1d(np.arange(p.n_servers), head)])
+    _write_json_lines(folder / "mcp_raw.json", [servers[row] for row in order])
+    _write_json_lines(folder / "task_raw.json", [{"task_raw": task} for task in tasks])
+    ids = server_truth["server_id"].to_numpy()
+    shown = np.where(labels.shown >= 0, ids[labels.shown], 0)
+    _write_lists(folder / "mcp_task.csv", [row.tolist() for row in shown])
+    everything = [ids[row[row >= 0]].tolist() for row in labels.servers]
+    _write_lists(folder / "mcp_task_all.csv", everything)
+    files.write_csv(folder / "truth_labels.csv", truth)
+    files.write_csv(folder / "truth_servers.csv", server_truth.drop(columns="popularity"))
+    files.write_csv(folder / "truth_tasks.csv", task_truth)
+    counted = truth.loc[truth["in_list"], "source"].value_counts(normalize=True)
+    files.write_json(
+        folder / "truth.json",
+        {
+            "parameters": asdict(p) | {"mixture": dict(p.mixture)},
+            "topics": list(words.TOPICS),
+            "facets": [facet.name for facet in FACETS],
+            # Sources run dry in small catalogues and are replaced by random, so the mixture drawn is stated too.
+            "mixture_drawn": {source: float(counted.get(source, 0.0)) for source in SOURCES},
+        },
+    )
+    return folder
+
+
+def make_servers(rng: np.random.Generator, p: Parameters) -> tuple[list[dict[str, Any]], pd.DataFrame]:
+    """Servers in alphabetical order, ids ascending with a few gaps, and their truth.
+
+    Returns: raw objects, and columns server_id, topic, facet, second_topic (-1 for none), language, popularity; both
+        of length n_servers.
+    """
+    n = p.n_servers
+    weights = 1 / np.arange(1, len(words.TOPICS) + 1) ** 0.5
+    topic = rng.choice(len(words.TOPICS), n, p=rng.permutation(weights) / weights.sum())
+    facet = topic * PER_TOPIC + rng.integers(PER_TOPIC, size=n)
+    second = np.where(rng.random(n) < 0.15, (topic + rng.integers(1, len(words.TOPICS), n)) % len(words.TOPICS), -1)
+    shares = np.array([share for share, _ in words.LANGUAGES.values()])
+    language = rng.choice(len(shares), n, p=shares / shares.sum())
+    language[rng.random(n) < p.null_share] = -1
+    popularity = np.exp(rng.normal(0, p.popularity_sd, n))
+    content = _draw_words(rng, facet, 6, p, side="server")
+    brands = ["".join(parts).capitalize() for parts in rng.choice(words.SYLLABLES, (n, 3)).tolist()]
+    names = [f"{brand} {row[0].capitalize()} MCP" for brand, row in zip(brands, content, strict=True)]
+    order = np.array(sorted(range(n), key=lambda row: (names[row].casefold(), row)))
+    ids = np.arange(1, n + 1) + np.searchsorted(np.sort(rng.choice(n, max(1, n // 100), replace=False)), np.arange(n))
+    extras = rng.random((n, len(words.SIDE_LANGUAGES))) < 0.2
+    pick = {key: rng.integers(1000, size=n).tolist() for key in ("verb", "licence", "system", "watch")}
+    chance = {key: rng.random(n).tolist() for key in ("variant", "licence", "tools", "system", "official")}
+    rows = []
+    for server_id, row in zip(ids.tolist(), order.tolist(), strict=True):
+        listed = [words_of for words_of, used in zip(words.SIDE_LANGUAGES, extras[row], strict=True) if used]
+        main = [list(words.LANGUAGES)[language[row]]] if language[row] >= 0 else []
+        also = f", also for {list(words.TOPICS)[second[row]]}" if second[row] >= 0 else ""
+        a, b, c, d, e, f = content[row]
+        verb = words.SERVER_VERBS[pick["verb"][row] % len(words.SERVER_VERBS)]
+        category = list(words.TOPICS)[topic[row]].replace(" ", "-")
+        rows.append(
+            {
+                "id": server_id,
+                "name": names[row],
+                "url": f"https://example.org/{brands[row].lower()}/{server_id}",
+                "description": f"An MCP server to {verb} {a} and {b}: {c}, {d} with {e} and {f}{also}.",
+                "author": brands[row].lower(),
+                "stars_count": int(10 * popularity[row]),
+                "watching_count": pick["watch"][row] % 9,
+                "license": _or_none(chance["licence"][row], p, words.LICENCES[pick["licence"][row] % 5]),
+                "language": ", ".join(main + listed) if main else None,
+                "activity": 1,
+                "category": category.replace("-", " ").title()
+                if chance["variant"][row] < p.variant_share
+                else category,
+                "subcategory": f"{FACETS[facet[row]].server[0].title()} Tools",
+                "system": words.SYSTEMS[pick["system"][row] % 4] if chance["system"][row] < 0.02 else None,
+                "official": "official" if chance["official"][row] < 0.02 else "non-official",
+                "tools": f"{verb}_{a}, {verb}_{b}" if chance["tools"][row] < 0.02 else None,
+                "origin": "synthetic",
+                "web_url": None,
+            }
+        )
+    truth = pd.DataFrame(
+        {
+            "server_id": ids,
+            "topic": topic[order],
+            "facet": facet[order],
+            "second_topic": second[order],
+            "language": language[order],
+            "popularity": popularity[order],
+        }
+    )
+    return rows, truth
+
+
+def make_tasks(rng: np.random.Generator, p: Parameters) -> tuple[list[dict[str, Any]], pd.DataFrame]:
+    """Tasks in id order and their truth.
+
+    Returns: raw objects, and columns task_id, topic, facet, language; both of length n_tasks.
+    """
+    n = p.n_tasks
+    subcategories = [(group, name) for group, names in words.TASK_CATEGORIES.items() for name in names]
+    # Each subcategory leans towards a few topics, as an activity does.
+    leaning = rng.dirichlet(np.full(len(words.TOPICS), 0.5), len(subcategories))
+    # As many tasks per subcategory as the sizes allow, as in the release.
+    subcategory = np.arange(n) % len(subcategories)
+    topic = (leaning.cumsum(axis=1)[subcategory] < rng.random((n, 1))).sum(axis=1).clip(max=len(words.TOPICS) - 1)
+    facet = topic * PER_TOPIC + rng.integers(PER_TOPIC, size=n)
+    shares = np.array([share for _, share in words.LANGUAGES.values()])
+    language = rng.choice(len(shares), n, p=shares / shares.sum())
+    content = _draw_words(rng, facet, 6, p, side="task")
+    verb = rng.integers(len(words.TASK_VERBS), size=n)
+    ending = rng.integers(len(words.THEME_ENDINGS), size=n)
+    variant = rng.random(n) < p.variant_share
+    rows = []
+    for row in range(n):
+        a, b, c, d, e, f = content[row]
+        theme = FACETS[facet[row]].name.capitalize() + words.THEME_ENDINGS[ending[row]]
+        rows.append(
+            {
+                "id": row + 1,
+                "name": f"{words.TASK_VERBS[verb[row]]} {a} {b}",
+                "description": f"Build a program that handles {c} and {d}, so that {e} and {f} become easier.",
+                "language": list(words.LANGUAGES)[language[row]],
+                "category": subcategories[subcategory[row]][0],
+                "subcategory": subcategories[subcategory[row]][1],
+                "theme": theme.title() if variant[row] else theme,
+            }
+        )
+    truth = pd.DataFrame({"task_id": np.arange(1, n + 1), "topic": topic, "facet": facet, "language": language})
+    return rows, truth
+
+
+def _draw_words(rng: np.random.Generator, facet: IntArray, count: int, p: Parameters, *, side: str) -> list[list[str]]:
+    """`count` words per row: shared ones, words of one side, and off-topic words. Shape (len(facet), count)."""
+    own = np.array([getattr(entry, side) for entry in FACETS])
+    shared = np.array([entry.shared for entry in FACETS])
+    shape = (len(facet), count)
+    source = np.where(rng.random(shape) < p.off_topic_words, rng.integers(len(FACETS), size=shape), facet[:, None])
+    # Cycling through a random order keeps a text from repeating one word while others are unused.
+    turns = [
+        rng.permuted(np.tile(np.arange(size), (len(facet), 1)), axis=1) for size in (own.shape[1], shared.shape[1])
+    ]
+    from_own, from_shared = (
+        table[source, turn[:, np.arange(count) % turn.shape[1]]]
+        for table, turn in zip((own, shared), turns, strict=True)
+    )
+    words_drawn: list[list[str]] = np.where(rng.random(shape) < p.shared_words, from_shared, from_own).tolist()
+    return words_drawn
+
+
+def _or_none(chance: float, p: Parameters, value: str) -> str | None:
+    return None if chance < p.null_share else value
+
+
+def true_relevance(tasks: pd.DataFrame, servers: pd.DataFrame) -> np.ndarray:
+    """How useful each server truly is: 2 for the same facet, 1 for the same topic or second topic, else 0.
+
+    Args:
+        tasks: rows of ``truth_tasks.csv``.
+        servers: rows of ``truth_servers.csv``.
+
+    Returns: shape (len(tasks), len(servers)), int8.
+    """
+    topic, facet = tasks["topic"].to_numpy()[:, None], tasks["facet"].to_numpy()[:, None]
+    on_topic = (servers["topic"].to_numpy() == topic) | (servers["second_topic"].to_numpy() == topic)
+    grade: np.ndarray = on_topic.astype(np.int8) + (servers["facet"].to_numpy() == facet)
+    return grade
+
+
+def label_truth(
+    labels: annotation.Labels, servers: pd.DataFrame, tasks: pd.DataFrame, list_length: int
+) -> pd.DataFrame:
+    """One row per label of the longer lists, in task and position order."""
+    task, place = np.nonzero(labels.servers >= 0)
+    server = labels.servers[task, place]
+    pairs = servers.iloc[server].reset_index(drop=True), tasks.iloc[task].reset_index(drop=True)
+    on_topic = (pairs[0]["topic"] == pairs[1]["topic"]) | (pairs[0]["second_topic"] == pairs[1]["topic"])
+    inside = place < list_length
+    shown = labels.shown[task, np.minimum(place, list_length - 1)]
+    return pd.DataFrame(
+        {
+            "task_id": tasks["task_id"].to_numpy()[task],
+            "server_id": servers["server_id"].to_numpy()[server],
+            "position": place + 1,
+            "source": np.array(SOURCES)[labels.sources[task, place]],
+            "grade": on_topic.astype(int) + (pairs[0]["facet"] == pairs[1]["facet"]),
+            "in_list": inside & (shown == server),
+        }
+    )
+
+
+def _write_json_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """A JSON list with one object per line: readable, and much faster to write than indented JSON."""
+    body = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    files.write_text(path, f"[\n{body}\n]\n")
+
+
+def _write_lists(path: Path, lists: list[list[int]]) -> None:
+    table = pd.DataFrame({"task_id": np.arange(1, len(lists) + 1), "mcp_ids": [str(row) for row in lists]})
+    files.write_csv(path, table)

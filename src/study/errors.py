@@ -1,0 +1,47 @@
+"""The one error that a user is meant to see: what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class StudyError(Exception):
+    """A problem with input, configuration or state that the user can mend (exit code 2).
+
+    Args:
+        reason: what is wrong, one sentence.
+        file: the file at fault.
+        row: its row (record number from 0, or line), where there is one.
+        column: its column or key, where there is one.
+        fix: what the user can do about it.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        file: str | Path | None = None,
+        row: int | str | None = None,
+        column: str | None = None,
+        fix: str | None = None,
+    ) -> None:
+        self.reason, self.file, self.row, self.column, self.fix = reason, file, row, column, fix
+        super().__init__(str(self))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders (seeds run in a pool), so they must survive pickling with their parts.
+        return (_rebuild, (self.reason, self.file, self.row, self.column, self.fix))
+
+    def __str__(self) -> str:
+        where = [f"{name} {value}" for name, value in (("row", self.row), ("column", self.column)) if value is not None]
+        place = f"{self.file}" if self.file is not None else ""
+        if where:
+            place = f"{place} ({', '.join(where)})" if place else ", ".join(where)
+        text = f"{place}: {self.reason}" if place else self.reason
+        return f"{text}\n  fix: {self.fix}" if self.fix else text
+
+
+def _rebuild(
+    reason: str, file: str | Path | None, row: int | str | None, column: str | None, fix: str | None
+) -> StudyError:
+    return StudyError(reason, file=file, row=row, column=column, fix=fix)

@@ -1,0 +1,1 @@
+"""From runs to numbers: ranking, metrics, statistics, records, and the check against expected scores."""

@@ -1,0 +1,132 @@
+"""The table that everything is computed from: one row per task and seed, one column per measure and cutoff.
+
+Columns: task_id, seed, then ``<metric>@<k>`` (``ndcg@10``), values in [0, 1], NaN for a task without relevant servers.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from study.errors import StudyError
+from study.evaluation import metrics
+
+KEYS = ["task_id", "seed"]
+CELL = ["dataset", "protocol", "system", "profile"]
+AGGREGATE_COLUMNS = [*CELL, "seed", "metric", "k", "value"]
+
+
+def table(task_ids: Iterable[object], seed: int, values: pd.DataFrame) -> pd.DataFrame:
+    """The per-task table of one seed.
+
+    Args:
+        task_ids: ids of the tasks, shape (b,).
+        values: from `metrics.per_task`, one row per task in the same order.
+    """
+    keys = pd.DataFrame({"task_id": list(task_ids), "seed": seed})
+    if len(keys) != len(values):
+        raise StudyError(
+            f"{len(keys)} task ids for {len(values)} rows of values", fix="score every task of the part once"
+        )
+    return check(pd.concat([keys, values.reset_index(drop=True)], axis=1))
+
+
+def read(path: Path) -> pd.DataFrame:
+    """Read and check a per-task file."""
+    if not path.exists():
+        raise StudyError("the per-task file is missing", file=path, fix="run the system first")
+    try:
+        frame = pd.read_csv(path)
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        raise StudyError(f"not a readable CSV file: {error}", file=path, fix="run the system again") from error
+    return check(frame, file=path)
+
+
+def measure(column: str) -> tuple[str, int] | None:
+    """Metric and cutoff of a column name, None where it is not one: ``ndcg@10`` is ("ndcg", 10)."""
+    name, _, cutoff = column.partition("@")
+    return (name, int(cutoff)) if name in metrics.PER_TASK and cutoff.isdecimal() and int(cutoff) > 0 else None
+
+
+def check(frame: pd.DataFrame, file: Path | None = None) -> pd.DataFrame:
+    """Return the frame if it is a per-task table of the same tasks for every seed; raise `StudyError` otherwise."""
+    missing = [key for key in KEYS if key not in frame]
+    if missing:
+        raise StudyError(
+            "the per-task table lacks a column", file=file, column=missing[0], fix="write it with the runner"
+        )
+    values = frame.drop(columns=KEYS)
+    for column in values:
+        if measure(str(column)) is None:
+            known = ", ".join(metrics.PER_TASK)
+            raise StudyError("not a metric@k column", file=file, column=str(column), fix=f"use one of {known}, then @k")
+        outside = ~(values[column].isna() | values[column].between(0, 1 + 1e-9)).to_numpy()
+        if outside.any():
+            row = int(np.flatnonzero(outside)[0])
+            raise StudyError(
+                "a value outside [0, 1]", file=file, row=row, column=str(column), fix="run the system again"
+            )
+    repeated = frame.duplicated(KEYS).to_numpy()
+    if repeated.any():
+        row = int(np.flatnonzero(repeated)[0])
+        raise StudyError("a task occurs twice for one seed", file=file, row=row, fix="run the system again")
+    if (frame["task_id"].value_counts() != frame["seed"].nunique()).any():
+        raise StudyError("the seeds do not hold the same tasks", file=file, column="seed", fix="run all seeds again")
+    return frame
+
+
+def without_relevant(frame: pd.DataFrame) -> pd.Series:
+    """Per seed, the number of tasks that have no relevant server and so take no part in any mean."""
+    undefined = frame.drop(columns=KEYS).isna().any(axis=1)
+    return undefined.groupby(frame["seed"]).sum().rename("without_relevant")
+
+
+def aggregate(frame: pd.DataFrame, dataset: str, protocol: str, system: str, profile: str) -> pd.DataFrame:
+    """Means over the tasks that have relevant servers, one row per seed, metric and cutoff.
+
+    Returns: columns dataset, protocol, system, profile, seed, metric, k, value. ``f1_of_means`` is added for every
+    cutoff at which both precision and recall are present.
+    """
+    check(frame)
+    rows = []
+    for seed, part in frame.groupby("seed"):
+        means = part.drop(columns=KEYS).mean()
+        found = {measure(str(column)): float(value) for column, value in means.items()}
+        for k in sorted({key[1] for key in found if key}):
+            if ("precision", k) in found and ("recall", k) in found:
+                pair = (part[f"{name}@{k}"].to_numpy(np.float64) for name in ("precision", "recall"))
+                found["f1_of_means", k] = metrics.f1_of_means(*pair)
+        rows += [(dataset, protocol, system, profile, seed, *key, value) for key, value in found.items() if key]
+    order = {name: place for place, name in enumerate(metrics.NAMES)}
+    rows.sort(key=lambda row: (row[4], order[row[5]], row[6]))
+    return pd.DataFrame(rows, columns=AGGREGATE_COLUMNS)
+
+
+def overall(frame: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard deviation over seeds.
+
+    Args:
+        frame: rows of `aggregate`, any number of systems.
+
+    Returns: columns dataset, protocol, system, profile, metric, k, mean, sd, n_seeds, cells in order of appearance;
+    sd has ddof 1 and is NaN for a single seed.
+    """
+    grouped = frame.groupby([*CELL, "metric", "k"], sort=False)["value"]
+    return grouped.agg(mean="mean", sd="std", n_seeds="size").reset_index()
+
+
+def wide(summary: pd.DataFrame, *, decimals: int = 4) -> pd.DataFrame:
+    """The printing form of `overall`: one row per system, one column per ``metric@k``, cells like ``0.1602 ± 0.0011``.
+
+    Rows keep their order of appearance; a single seed prints without a deviation.
+    """
+    text = summary["mean"].map(f"{{:.{decimals}f}}".format)
+    deviation = summary["sd"].map(f" ± {{:.{decimals}f}}".format).where(summary["sd"].notna(), "")
+    named = summary.assign(text=text + deviation, column=summary["metric"] + "@" + summary["k"].astype(str))
+    index = [*CELL, "n_seeds"]
+    cells = named.pivot_table(index=index, columns="column", values="text", aggfunc="first", sort=False)
+    return cells.rename_axis(columns=None).reset_index()

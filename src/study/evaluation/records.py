@@ -1,0 +1,59 @@
+"""What a result was made with: configuration, versions, code, machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from study import paths
+
+# Packages whose version can change a result.
+PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "torch", "pytorch-lightning", "numba", "bm25s",
+            "sentence-transformers", "transformers", "optuna")  # fmt: skip
+# Folders whose content is code or configuration; results and locks may differ without making a run "dirty".
+SOURCES = ("src", "baselines", "conf", "notebooks", "requirements.txt", "pyproject.toml")
+
+
+def git_state(root: Path | None = None) -> dict[str, Any]:
+    """The commit, and whether code or configuration differs from it; None where there is no repository."""
+    root = root or paths.root()
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, timeout=20, check=True)  # noqa: S603, S607
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--", *SOURCES)
+    return {"commit": git("rev-parse", "HEAD"), "dirty": None if changed is None else bool(changed)}
+
+
+@cache
+def hardware() -> dict[str, Any]:
+    """Processor, cores usable by this process, memory in GiB, and accelerators (none is used)."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [
+            line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+        ]
+        model = names[0] if names else model
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30 if hasattr(os, "sysconf") else None
+    return {"processor": model, "cores": usable, "memory_gib": memory and round(memory, 1), "accelerator": None}
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a result depends on."""
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
+def record(**parts: Any) -> dict[str, Any]:
+    """A run record: `parts` with code, versions and hardware added."""
+    return parts | {"git": git_state(), "versions": versions(), "hardware": hardware()}

@@ -1,0 +1,124 @@
+"""One seed of one system: fit, rank, measure."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.errors import StudyError
+from study.evaluation.metrics import per_task
+from study.evaluation.per_task import table
+from study.evaluation.ranking import chunks, mask_known, restrict, tie_order, tied, top_k
+from study.system import Counted, Ranker, System
+
+# Metrics are reported at 5 and 10; one place more shows whether a tie decides the tenth.
+KEPT = 10
+CUTOFFS = (5, 10)
+
+
+@dataclass(frozen=True)
+class SeedRun:
+    """What one seed leaves behind.
+
+    Attributes:
+        per_task: task_id, seed, one column per metric and cut-off.
+        top: task_id, seed, rank (from 1), server_id, score: the run itself, best ten.
+        facts: seconds, memory, parameters, ties.
+    """
+
+    per_task: pd.DataFrame
+    top: pd.DataFrame
+    facts: dict[str, Any]
+
+
+def rank_tasks(system: System, split: Split, tasks: IntArray, *, part: str, k: int, seed: int,
+               n_servers: int) -> tuple[IntArray, FloatArray]:  # fmt: skip
+    """Ask a fitted system for the tasks of a part, `k` servers each, known interactions left out.
+
+    Returns: server rows (-1 where unfilled) and scores, both (len(tasks), k).
+    """
+    order, known = tie_order(n_servers, seed), split.known(part)
+    rows = np.full((len(tasks), k), -1, dtype=np.int64)
+    values = np.full((len(tasks), k), -np.inf, dtype=np.float32)
+    for piece in chunks(tasks):
+        asked = tasks[piece]
+        if isinstance(system, Ranker) and split.candidates is None:
+            found, scores = system.rank(asked, k, known)
+        else:
+            matrix = np.array(system.score(asked), dtype=np.float32)
+            if matrix.shape != (len(asked), n_servers):
+                raise StudyError(f"score() gave shape {matrix.shape}, expected {(len(asked), n_servers)}")
+            if split.candidates is None:
+                matrix = mask_known(matrix, asked, known)
+            else:
+                place = np.searchsorted(split.tasks("test"), asked)
+                matrix = restrict(matrix, split.candidates[place])
+            found, scores = top_k(matrix, k, order)
+        rows[piece, : found.shape[1]], values[piece, : found.shape[1]] = found, scores
+    return rows, values
+
+
+def run_seed(system: System, data: Dataset, split: Split, *, seed: int, workdir: Path, part: str = "test") -> SeedRun:
+    """Fit a system with one seed and measure it on one part.
+
+    Args:
+        part: ``test``, or ``valid`` where a choice is being made.
+
+    Raises:
+        StudyError: the catalogue is smaller than the cut-off.
+    """
+    if data.n_servers <= KEPT:
+        raise StudyError(
+            f"the catalogue has {data.n_servers} servers, metrics are taken at {KEPT}",
+            fix="use a data set with more servers",
+        )
+    started = time.perf_counter()
+    system.fit(data, split, seed=seed, workdir=workdir)
+    fitted = time.perf_counter()
+    tasks = split.tasks(part)
+    rows, scores = rank_tasks(system, split, tasks, part=part, k=KEPT + 1, seed=seed, n_servers=data.n_servers)
+    ranked = time.perf_counter()
+    ties = tied(scores, KEPT)
+    rows, scores = rows[:, :KEPT], scores[:, :KEPT]
+    task_ids = data.tasks["id"].to_numpy()[tasks]
+    values = table(task_ids, seed, per_task(rows, split.part(part)[tasks], ks=CUTOFFS))
+    facts = {
+        "seed": seed,
+        "seconds_fit": round(fitted - started, 3),
+        "seconds_score": round(ranked - fitted, 3),
+        "peak_memory_mib": round(peak_memory_mib(), 1),
+        "parameters": system.parameters() if isinstance(system, Counted) else 0,
+        "tasks": len(tasks),
+        "tie_rate": round(float(ties.mean()), 6),
+        "unfilled": int((rows < 0).sum()),
+    }
+    return SeedRun(values, run_table(data, task_ids, rows, scores, seed), facts)
+
+
+def run_table(data: Dataset, task_ids: np.ndarray, rows: IntArray, scores: FloatArray, seed: int) -> pd.DataFrame:
+    """The run in long form: task_id, seed, rank, server_id, score; unfilled places left out."""
+    ids = data.servers["id"].to_numpy()
+    b, k = rows.shape
+    long = pd.DataFrame({
+        "task_id": np.repeat(task_ids, k),
+        "seed": seed,
+        "rank": np.tile(np.arange(1, k + 1), b),
+        "server_id": ids[rows.ravel()],
+        "score": scores.ravel(),
+    })  # fmt: skip
+    return long[rows.ravel() >= 0].reset_index(drop=True)
+
+
+def peak_memory_mib() -> float:
+    """The most memory this process has held, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

@@ -1,0 +1,67 @@
+"""Writing files so that a reader never meets a half-written one."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it over `path` only if the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        # mkstemp makes private files; results are meant to be read by everyone.
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text with Unix line ends."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write indented JSON; NaN is refused, because other programs cannot read it."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_csv(path: Path, frame: pd.DataFrame, *, decimals: int = 6) -> None:
+    """Write a table as CSV (gzip where the name ends in .gz) whose bytes depend on its contents alone."""
+    text = frame.to_csv(index=False, float_format=f"%.{decimals}g", lineterminator="\n")
+    if path.suffix != ".gz":
+        return write_text(path, text)
+    packed = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0, compresslevel=9) as stream:
+        stream.write(text.encode())
+    with replacing(path) as temporary:
+        temporary.write_bytes(packed.getvalue())
+
+
+def write_parquet(path: Path, frame: pd.DataFrame) -> None:
+    """Write a table as zstd parquet."""
+    with replacing(path) as temporary:
+        frame.to_parquet(temporary, index=False, compression="zstd", compression_level=12)
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

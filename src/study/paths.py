@@ -1,0 +1,57 @@
+"""Where everything lives. Every path of the project is made here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def root() -> Path:
+    """The project folder: ``T2M_ROOT`` if set, else the folder that holds ``conf/`` above this file."""
+    chosen = os.environ.get("T2M_ROOT")
+    return Path(chosen).resolve() if chosen else Path(__file__).resolve().parents[2]
+
+
+def conf() -> Path:
+    """The Hydra configuration folder."""
+    return root() / "conf"
+
+
+def raw(dataset: str) -> Path:
+    """Files as their source publishes them (never committed)."""
+    return root() / "data" / "raw" / dataset
+
+
+def prepared(dataset: str) -> Path:
+    """Checked and cleaned tables: servers, tasks, labels (never committed)."""
+    return root() / "data" / "prepared" / dataset
+
+
+def splits(dataset: str) -> Path:
+    """One file per protocol (never committed, redone from the prepared data)."""
+    return root() / "data" / "splits" / dataset
+
+
+def results(dataset: str) -> Path:
+    """Everything that the study reports about one dataset."""
+    return root() / "results" / dataset
+
+
+def tables(dataset: str) -> Path:
+    """The tables of one dataset, CSV with Markdown and LaTeX beside it."""
+    return results(dataset) / "tables"
+
+
+def figures(dataset: str) -> Path:
+    """The figures of one dataset, SVG and PNG."""
+    return root() / "figures" / dataset
+
+
+def models(dataset: str) -> Path:
+    """Saved models: safetensors and JSON (never committed)."""
+    return root() / "models" / dataset
+
+
+def cache() -> Path:
+    """Disposable intermediate files: text embeddings, checkpoints of running trainings."""
+    return root() / ".cache"

@@ -1,0 +1,1 @@
+"""The stages that `dvc repro` runs, one function per stage."""

@@ -1,0 +1,46 @@
+"""Stages `fetch`, `prepare` and `split`: from published (or generated) files to checked tables and protocols."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from omegaconf import DictConfig
+
+from study import paths
+from study.config import load, plain
+from study.data import dataset as datasets
+from study.data import describe, sources, split_files, splits, synthetic
+from study.data import prepare as preparing
+from study.files import write_csv
+
+
+def fetch(config: DictConfig) -> Path:
+    """Fetch the pinned files of the configured data set, or generate them."""
+    name = config.dataset.name
+    if config.dataset.generator is not None:
+        return synthetic.generate(paths.raw(name), **plain(config.dataset.generator))
+    return sources.fetch(name, plain(config.dataset))
+
+
+def prepare(config: DictConfig) -> Path:
+    """Check and clean the raw files, and describe the result (cleaning.csv, table2.csv, overview.csv)."""
+    name = config.dataset.name
+    preparing.prepare(name, labels=config.dataset.labels)
+    describe.write(name)
+    return paths.prepared(name)
+
+
+def split(config: DictConfig) -> Path:
+    """Split for every protocol of the data set, and count what each part holds (splits.csv)."""
+    name = config.dataset.name
+    data = datasets.load(name)
+    summaries = []
+    for protocol in config.dataset.protocols:
+        settings = load([f"dataset={name}", f"protocol={protocol}"]).protocol
+        options = {key: settings[key] for key in ("seed", "similarity", "negatives") if key in settings}
+        made = splits.make(data, protocol, **options)
+        split_files.save(made, data, paths.splits(name) / f"{protocol}.parquet")
+        summaries.append(split_files.summary(data, made))
+    write_csv(paths.tables(name) / "splits.csv", pd.concat(summaries))
+    return paths.splits(name)

@@ -1,0 +1,45 @@
+"""Stage `export`: train T2MRec once (first seed, cold split) and save it for `study recommend`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from study import paths
+from study.config import build_system, plain
+from study.errors import StudyError
+from study.evaluation.records import record
+from study.files import write_json
+from study.pipeline.run import limit_threads, load_inputs
+from study.recommend import CARD, Recommender, folder_of
+from study.t2mrec.lexical import to_json
+from study.t2mrec.system import T2MRec
+
+
+def export(config: DictConfig) -> Path:
+    """Train the configured T2MRec and save it; returns the model's folder.
+
+    The model learns from the training tasks of the cold split alone, as the reported ones do, so that nobody tries it
+    on a test task it has seen.
+    """
+    system = build_system(config.system)
+    if not isinstance(system, T2MRec) or not system.towers.enabled or system.lexical.kind != "tfidf":
+        raise StudyError(
+            f"only T2MRec with towers over TF-IDF can be saved, not {config.system.name}", fix="system=t2mrec"
+        )
+    limit_threads(config.profile.workers * config.profile.threads)
+    data, split = load_inputs(config)
+    dataset, seed = config.dataset.name, int(config.system.seeds[0])
+    workdir = paths.cache() / "export" / dataset
+    workdir.mkdir(parents=True, exist_ok=True)
+    system.fit(data, split, seed=seed, workdir=workdir)
+    assert system.module is not None
+    model = Recommender(system.module.task_tower.weights(), system.server_embeddings, to_json(system.vectorizer),
+                        data.servers[list(CARD)], system.scoring, seed=seed)  # fmt: skip
+    folder = folder_of(dataset)
+    model.save(folder)
+    write_json(
+        folder / "record.json", record(dataset=dataset, protocol=config.protocol.name, seed=seed, config=plain(config))
+    )
+    return folder

@@ -1,0 +1,77 @@
+"""Stage `notebooks`: execute with papermill, then strip whatever differs from one execution to the next."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import nbformat
+import papermill
+from nbformat import NotebookNode
+
+from study import paths
+from study.errors import StudyError
+from study.files import write_text
+
+KERNEL = "python3"
+
+
+def sources() -> list[Path]:
+    """The numbered notebooks, in order."""
+    return sorted((paths.root() / "notebooks").glob("[0-9]*.ipynb"))
+
+
+def execute_all(dataset: str) -> list[Path]:
+    """Execute every notebook for a data set; returns the executed copies."""
+    return [
+        execute(source, paths.results(dataset) / "notebooks" / source.name, dataset=dataset) for source in sources()
+    ]
+
+
+def execute(source: Path, target: Path, **parameters: str) -> Path:
+    """Execute one notebook from its own folder with injected parameters and write the normalised result.
+
+    Raises:
+        StudyError: a cell failed; the earlier result stays.
+    """
+    logging.getLogger("papermill").setLevel(logging.ERROR)
+    # A kernel's messages name its folders; neither may enter a result.
+    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    with tempfile.TemporaryDirectory() as folder:
+        done = Path(folder) / source.name
+        try:
+            papermill.execute_notebook(str(source), str(done), parameters=parameters, kernel_name=KERNEL,
+                                       cwd=str(source.parent), progress_bar=False, log_output=False)  # fmt: skip
+        except papermill.PapermillExecutionError as error:
+            raise StudyError(
+                f"a cell failed: {error.ename}: {error.evalue}", file=source, row=f"cell {error.cell_index}",
+                fix="open the notebook, run it to that cell; often a stage before it has not run",
+            ) from error  # fmt: skip
+        notebook = nbformat.read(done, as_version=4)  # type: ignore[no-untyped-call]
+    text: str = nbformat.writes(normalise(notebook))  # type: ignore[no-untyped-call]
+    write_text(target, text + "\n")
+    return target
+
+
+def normalise(notebook: NotebookNode) -> NotebookNode:
+    """Remove timings, random identifiers and machine names, so that equal executions are equal bytes."""
+    language = notebook.metadata.get("language_info", {}).get("name", "python")
+    notebook.metadata = nbformat.from_dict(
+        {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": KERNEL},
+            "language_info": {"name": language},
+        }
+    )
+    for number, cell in enumerate(notebook.cells):
+        cell.id = hashlib.sha256(f"{number}:{cell.source}".encode()).hexdigest()[:8]
+        tags = cell.metadata.get("tags")
+        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        for output in cell.get("outputs", []):
+            output.metadata = nbformat.from_dict({})
+            if "text/html" in output.get("data", {}):  # pandas styles carry a random name
+                output.data["text/html"] = re.sub(r"T_[0-9a-f]{5}", "T_table", output.data["text/html"])
+    return notebook

@@ -1,0 +1,51 @@
+"""Stage list: which systems run on which data set under which protocol, read from ``conf/`` alone.
+
+``dvc.yaml`` loops over the file that this module writes, so a new ``conf/system/<name>.yaml`` needs no other edit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from study import paths
+from study.config import choices, load
+from study.files import write_text
+
+HEADER = "# Made by `study plan` from conf/. dvc.yaml loops over it; edit conf/, not this file.\n"
+
+
+def datasets() -> list[str]:
+    """The data sets whose tasks are ranked against servers (those that name protocols)."""
+    return [name for name in choices("dataset") if load([f"dataset={name}"]).dataset.get("protocols")]
+
+
+def plan() -> dict[str, Any]:
+    """One entry per DVC stage: `run` and `run_tuned` (data set, protocol, system), `tune` (data set, system)."""
+    stages: dict[str, Any] = {"datasets": datasets(), "tune": {}, "run": {}, "run_tuned": {}}
+    for dataset in stages["datasets"]:
+        for name in choices("system"):
+            config = load([f"dataset={dataset}", f"system={name}"])
+            system = config.system
+            if system.name != name:
+                raise ValueError(f"conf/system/{name}.yaml names itself {system.name!r}")
+            item = {"dataset": dataset, "system": name, "code": system.code, "config": f"conf/system/{name}.yaml"}
+            if system.tuned is not None:
+                stages["tune"][f"{dataset}-{name}"] = item | {"protocol": system.tuned}
+            kind = "run" if system.tuned is None else "run_tuned"
+            for protocol in config.dataset.protocols:
+                if protocol in system.protocols:
+                    stages[kind][f"{dataset}-{protocol}-{name}"] = item | {"protocol": protocol}
+    return stages
+
+
+def write(path: Path | None = None) -> bool:
+    """Write the plan beside ``dvc.yaml``; returns whether it changed."""
+    path = path or paths.root() / "plan.yaml"
+    text = HEADER + yaml.safe_dump(plan(), sort_keys=True)
+    if path.exists() and path.read_text() == text:
+        return False
+    write_text(path, text)
+    return True

@@ -1,0 +1,215 @@
+"""Stage `run`: one system under one protocol, all seeds, in a process pool; resumable seed by seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import multiprocessing
+import os
+import shutil
+import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from study import paths
+from study.config import build_system, plain
+from study.data import dataset as datasets
+from study.data import split_files
+from study.errors import StudyError
+from study.evaluation.records import record
+from study.files import sha256, write_csv, write_json, write_parquet
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The committed files of one system under one protocol."""
+
+    per_task: Path
+    top10: Path
+    record: Path
+
+    @classmethod
+    def of(cls, dataset: str, protocol: str, system: str) -> Outputs:
+        """The files of (dataset, protocol, system)."""
+        base = paths.results(dataset)
+        return cls(
+            base / "per_task" / protocol / f"{system}.csv.gz",
+            base / "top10" / protocol / f"{system}.parquet",
+            base / "records" / protocol / f"{system}.json",
+        )
+
+
+def with_tuned_values(config: DictConfig) -> DictConfig:
+    """The configuration with the values that `study tune` chose, for systems that say so."""
+    if config.system.tuned is None:
+        return config
+    best = paths.results(config.dataset.name) / "sweeps" / config.system.name / "best.yaml"
+    if not best.exists():
+        raise StudyError(
+            f"{config.system.name} runs with tuned values, and there are none yet",
+            file=best,
+            fix=f"run: study tune system={config.system.name} dataset={config.dataset.name}",
+        )
+    chosen = config.copy()
+    for name, value in yaml.safe_load(best.read_text())["values"].items():
+        OmegaConf.update(chosen, f"system.model.{name}", value)
+    return chosen
+
+
+def load_inputs(config: DictConfig) -> tuple[datasets.Dataset, Any]:
+    """The prepared data set and the split of the configured protocol."""
+    data = datasets.load(config.dataset.name)
+    path = paths.splits(config.dataset.name) / f"{config.protocol.name}.parquet"
+    if not path.exists():
+        raise StudyError("the split is missing", file=path, fix=f"run: study split dataset={config.dataset.name}")
+    return data, split_files.load(path, data)
+
+
+def limit_threads(threads: int) -> None:
+    """Let the numerical libraries use `threads` threads, those already loaded and those loaded later."""
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ[variable] = str(threads)
+    threadpool_limits(threads)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+
+
+def _run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+    """Run one seed in this process and leave its result in `folder`; returns its facts."""
+    from study.evaluation.runs import run_seed
+
+    config = OmegaConf.create(settings)
+    limit_threads(config.profile.threads)
+    data, split = load_inputs(config)
+    workdir = folder / f"work-{seed}"
+    workdir.mkdir(parents=True, exist_ok=True)
+    done = run_seed(build_system(config.system), data, split, seed=seed, workdir=workdir)
+    write_parquet(folder / f"per_task-{seed}.parquet", done.per_task)
+    write_parquet(folder / f"top-{seed}.parquet", done.top)
+    write_json(folder / f"facts-{seed}.json", done.facts)  # last: its presence says that the seed is complete
+    shutil.rmtree(workdir)
+    return done.facts
+
+
+def fingerprint(config: DictConfig) -> str:
+    """A short hash of all that decides a run: configuration, the system's code, the prepared data, the split.
+
+    Left out: workers and the budget of tuning, which change no result, and the list of seeds, so that adding one keeps
+    the others.
+    """
+    settings = plain(config)
+    settings["profile"].pop("workers")
+    settings["system"].pop("seeds")
+    settings.pop("tuning")
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    code = paths.root() / config.system.code
+    prepared = paths.prepared(config.dataset.name)
+    split = paths.splits(config.dataset.name) / f"{config.protocol.name}.parquet"
+    for path in [
+        *(sorted(code.rglob("*.py")) if code.is_dir() else [code]),
+        *sorted(prepared.glob("*.parquet")),
+        split,
+    ]:
+        digest.update(sha256(path).encode())
+    return digest.hexdigest()[:16]
+
+
+def run(config: DictConfig) -> Outputs:
+    """Run the configured system under the configured protocol with every seed, and write its committed files.
+
+    Seeds already finished by a stopped run with the same configuration, code and data are kept.
+
+    Raises:
+        StudyError: the protocol does not apply to the system, an input is missing, or a seed failed.
+    """
+    dataset, protocol, system = config.dataset.name, config.protocol.name, config.system.name
+    if protocol not in config.system.protocols:
+        raise StudyError(
+            f"{system} is not applicable under {protocol!r}",
+            fix=f"its protocols are: {', '.join(config.system.protocols)} (conf/system/{system}.yaml)",
+        )
+    config = with_tuned_values(config)
+    load_inputs(config)  # fail here, once, and not in every worker
+    seeds = list(config.system.seeds)
+    folder = paths.cache() / "runs" / dataset / protocol / system / fingerprint(config)
+    missing = [seed for seed in seeds if not (folder / f"facts-{seed}.json").exists()]
+    if len(missing) < len(seeds):
+        LOG.info("%s: %d of %d seeds were finished before", system, len(seeds) - len(missing), len(seeds))
+    _run_missing(config, missing, folder)
+    outputs = Outputs.of(dataset, protocol, system)
+    facts = [json.loads((folder / f"facts-{seed}.json").read_text()) for seed in seeds]
+    write_csv(outputs.per_task, pd.concat([pd.read_parquet(folder / f"per_task-{seed}.parquet") for seed in seeds]))
+    write_parquet(
+        outputs.top10, compact(pd.concat([pd.read_parquet(folder / f"top-{seed}.parquet") for seed in seeds]))
+    )
+    write_json(
+        outputs.record,
+        record(
+            dataset=dataset,
+            protocol=protocol,
+            system=system,
+            profile=config.profile.name,
+            config=plain(config),
+            seeds=facts,
+        ),
+    )
+    shutil.rmtree(folder)
+    return outputs
+
+
+def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
+    """Run `seeds`: those of a system that trains side by side, those of any other one after another in this process."""
+    if not seeds:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = plain(config)
+    failed: dict[int, BaseException] = {}
+    workers = min(config.profile.workers, len(seeds)) if config.system.trains else 1
+    if workers == 1:
+        for seed in tqdm(seeds, desc=f"{config.system.name} {config.protocol.name}", unit="seed", leave=False,
+                         disable=not sys.stderr.isatty()):  # fmt: skip
+            try:
+                _report(config, _run_one(settings, seed, folder))
+            except Exception as problem:  # the other seeds still count
+                failed[seed] = problem
+    else:
+        # A fresh interpreter per worker: forking a process that has started threads can hang.
+        limit_threads(config.profile.threads)
+        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+            jobs = {pool.submit(_run_one, settings, seed, folder): seed for seed in seeds}
+            for job in as_completed(jobs):
+                if reason := job.exception():
+                    failed[jobs[job]] = reason
+                else:
+                    _report(config, job.result())
+    for seed, error in failed.items():
+        LOG.error("%s seed %d failed", config.system.name, seed, exc_info=error)
+    for seed, error in failed.items():
+        if isinstance(error, StudyError):
+            raise error
+        raise StudyError(
+            f"{config.system.name} under {config.protocol.name}: seed {seed} failed: {type(error).__name__}: {error}",
+            fix="see the traceback above; finished seeds are kept, the same command goes on from there",
+        ) from error
+
+
+def _report(config: DictConfig, facts: dict[str, Any]) -> None:
+    """Say that a seed is done."""
+    LOG.info("%s %s seed %d: fitted in %.1f s, ranked in %.1f s", config.system.name, config.protocol.name,
+             facts["seed"], facts["seconds_fit"], facts["seconds_score"])  # fmt: skip
+
+
+def compact(top: pd.DataFrame) -> pd.DataFrame:
+    """The run with the smallest types that hold it; the scores, which differ in every digit, are left out."""
+    return top.drop(columns="score").astype({"task_id": "int32", "seed": "int16", "rank": "int8", "server_id": "int32"})

@@ -1,0 +1,147 @@
+"""Stage `tune`: choose a system's hyper-parameters on validation, seeded and resumable, with Optuna's ask and tell.
+
+Only validation is ever measured here: the objective's name says so, and the test part is not read.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pandas as pd
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from tqdm import tqdm
+
+from study import paths
+from study.config import build_system, plain
+from study.errors import StudyError
+from study.evaluation.records import record
+from study.files import write_csv, write_json, write_text
+from study.pipeline.run import fingerprint, limit_threads, load_inputs
+
+OBJECTIVE = "valid/ndcg@10"
+LOG = logging.getLogger(__name__)
+
+
+def suggest(trial: optuna.Trial, space: dict[str, Any]) -> dict[str, Any]:
+    """Ask for one value per parameter.
+
+    Args:
+        space: parameter (dotted, below ``system.model``) -> ``{choices: [...]}`` or ``{low, high, log, type}``.
+    """
+    values: dict[str, Any] = {}
+    for name, domain in space.items():
+        if "choices" in domain:
+            values[name] = trial.suggest_categorical(name, list(domain["choices"]))
+        elif domain.get("type") == "int":
+            values[name] = trial.suggest_int(name, domain["low"], domain["high"], log=domain.get("log", False))
+        elif "low" in domain and "high" in domain:
+            values[name] = trial.suggest_float(name, domain["low"], domain["high"], log=domain.get("log", False))
+        else:
+            raise StudyError(
+                f"the search space of {name!r} is neither choices nor low and high",
+                column=f"search.{name}",
+                fix="see conf/system",
+            )
+    return values
+
+
+def tune(config: DictConfig) -> Path:
+    """Search ``system.search`` on the validation part of the configured protocol; returns the sweep's folder.
+
+    Sequential, seeded TPE. A stopped search goes on where it stood: trials are kept in a journal file whose name holds
+    a hash of configuration, code and data, so that trials of another state of the study are never mixed in.
+    """
+    system, protocol, dataset = config.system.name, config.protocol.name, config.dataset.name
+    space = plain(config.system.search)
+    if not space:
+        raise StudyError(
+            f"{system} has no search space",
+            file=paths.conf() / "system" / f"{system}.yaml",
+            column="search",
+            fix="add one, or run the system as it is",
+        )
+    if protocol not in config.system.protocols:
+        raise StudyError(
+            f"{system} is not applicable under {protocol!r}", fix=f"one of: {', '.join(config.system.protocols)}"
+        )
+    limit_threads(config.profile.workers * config.profile.threads)
+    data, split = load_inputs(config)
+    journal = paths.cache() / "tune" / dataset / protocol / system / f"{fingerprint(config)}.journal"
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    seed, budget = int(config.tuning.seed), int(config.tuning.trials)
+    study = optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(str(journal))),
+        study_name=system,
+        direction="maximize",
+        load_if_exists=True,
+    )
+    finished = [trial for trial in study.trials if trial.state.is_finished()]
+    bar = tqdm(
+        total=budget,
+        initial=len(finished),
+        desc=f"tune {system} {protocol}",
+        unit="trial",
+        disable=not sys.stderr.isatty(),
+    )
+    for number in range(len(finished), budget):
+        # The sampler's state is not stored; seeding it by trial makes a resumed search equal an undisturbed one.
+        study.sampler = optuna.samplers.TPESampler(seed=seed + number)
+        trial = study.ask()
+        values = suggest(trial, space)
+        started = time.perf_counter()
+        score = validation_score(config, values, data, split, journal.with_suffix("") / str(number))
+        trial.set_user_attr("seconds", round(time.perf_counter() - started, 3))
+        study.tell(trial, score)
+        bar.update()
+    bar.close()
+    return _write(config, study, budget)
+
+
+def validation_score(config: DictConfig, values: dict[str, Any], data: Any, split: Any, workdir: Path) -> float:
+    """Mean NDCG@10 on the validation part with the first seed."""
+    from study.evaluation.runs import run_seed
+
+    chosen = config.copy()
+    for name, value in values.items():
+        OmegaConf.update(chosen, f"system.model.{name}", value)
+    workdir.mkdir(parents=True, exist_ok=True)
+    seed = int(config.system.seeds[0])
+    measured = run_seed(build_system(chosen.system), data, split, seed=seed, workdir=workdir, part="valid")
+    return float(measured.per_task["ndcg@10"].mean())
+
+
+def _write(config: DictConfig, study: optuna.Study, budget: int) -> Path:
+    """Write trials.csv, best.yaml and record.json."""
+    folder: Path = paths.results(config.dataset.name) / "sweeps" / config.system.name
+    done = [trial for trial in study.trials if trial.value is not None][:budget]
+    # Trial numbers come from the order of asking; a trial cut short by a stop has no value and leaves a gap.
+    rows = [
+        {"trial": i, OBJECTIVE: trial.value, "seconds": trial.user_attrs["seconds"], **trial.params}
+        for i, trial in enumerate(done)
+    ]
+    best = max(done, key=lambda trial: (trial.value, -trial.number))
+    write_csv(folder / "trials.csv", pd.DataFrame(rows))
+    summary = {
+        "system": config.system.name,
+        "protocol": config.protocol.name,
+        "objective": OBJECTIVE,
+        "value": round(float(best.value or 0), 6),
+        "trials": len(done),
+        "seconds": round(sum(row["seconds"] for row in rows), 1),
+        "values": best.params,  # noqa: PD011 - not a pandas object
+    }
+    write_json(folder / "record.json", record(config=plain(config), **summary))
+    write_text(
+        folder / "best.yaml",
+        f"# Chosen by `study tune` on {OBJECTIVE}; `study run` reads it.\n" + yaml.safe_dump(summary, sort_keys=False),
+    )
+    return folder

@@ -1,0 +1,191 @@
+"""Answering one request from a saved T2MRec model: no training library, no data set, no network."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from study import paths
+from study.data.dataset import TASK_FIELDS, join_fields
+from study.errors import StudyError
+from study.evaluation.ranking import tie_order
+from study.files import replacing, write_json
+from study.t2mrec import lexical
+from study.t2mrec.fusion import expand, fuse
+from study.t2mrec.inference import TowerWeights, embed
+from study.t2mrec.settings import Scoring
+from study.t2mrec.structure import FEATURES, StructuralFeatures, structural_score
+
+# What a recommendation shows of a server, and what the structural score reads.
+CARD = (
+    "id",
+    "name",
+    "url",
+    "description",
+    "author",
+    "license",
+    "language",
+    "category",
+    "subcategory",
+    "system",
+    "stars_count",
+)
+FORMAT = 1
+LONGEST_REQUEST = 20_000  # characters; a longer request is a file pasted by mistake
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """One recommended server and the parts of its score.
+
+    Attributes:
+        rank: from 1.
+        score: the fused score of an anchor; for a server from the expansion its similarity to the centroid.
+        stage: ``anchor`` (by fused score) or ``expansion`` (by the centroid of task and anchors).
+        semantic: s_sem, cosine of the embeddings.
+        structural: s_str.
+        features: phi_cat, phi_lan, phi_the.
+    """
+
+    rank: int
+    server_id: int
+    name: str
+    url: str
+    score: float
+    stage: str
+    semantic: float
+    structural: float
+    features: dict[str, float]
+    description: str
+    language: str
+
+
+class Recommender:
+    """A saved T2MRec model.
+
+    Args:
+        task_tower: the trained task tower.
+        server_embeddings: z_m of the catalogue, shape (n_servers, d').
+        vectorizer: as plain data, see `study.t2mrec.lexical.to_json`.
+        servers: the catalogue, columns `CARD`.
+        scoring: fusion and expansion.
+        seed: of the tie order.
+    """
+
+    def __init__(self, task_tower: TowerWeights, server_embeddings: np.ndarray, vectorizer: dict[str, Any],
+                 servers: pd.DataFrame, scoring: Scoring, *, seed: int) -> None:  # fmt: skip
+        self.task_tower, self.server_embeddings, self.servers = task_tower, server_embeddings, servers
+        self.saved_vectorizer, self.scoring, self.seed = vectorizer, scoring, seed
+        self.structure = StructuralFeatures(servers)
+        self.order = tie_order(len(servers), seed)
+
+    @cached_property
+    def vectorizer(self) -> Any:
+        """The fitted TF-IDF vectoriser."""
+        return lexical.from_json(self.saved_vectorizer)
+
+    def save(self, folder: Path) -> None:
+        """Write model.safetensors, vectorizer.json, catalogue.json and model.json into `folder`."""
+        with replacing(folder / "model.safetensors") as temporary:
+            save_file(
+                self.task_tower.arrays("task") | {"servers": np.ascontiguousarray(self.server_embeddings)}, temporary
+            )
+        write_json(folder / "vectorizer.json", self.saved_vectorizer)
+        write_json(folder / "catalogue.json", self.servers[list(CARD)].to_dict("list"))
+        write_json(folder / "model.json", {"format": FORMAT, "seed": self.seed, "scoring": asdict(self.scoring)})
+
+    @classmethod
+    def load(cls, folder: Path) -> Recommender:
+        """Read what `save` wrote.
+
+        Raises:
+            StudyError: no model there, or a damaged one.
+        """
+        if not (folder / "model.json").exists():
+            raise StudyError("no saved model here", file=folder, fix=f"run: study export dataset={folder.parent.name}")
+        try:
+            about, vectorizer, catalogue = (
+                json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+                for name in ("model", "vectorizer", "catalogue")
+            )
+            arrays = load_file(folder / "model.safetensors")
+            if about["format"] != FORMAT:
+                raise ValueError(f"format {about['format']}, this version reads {FORMAT}")
+            servers = pd.DataFrame(catalogue)
+            if len(servers) != len(arrays["servers"]):
+                raise ValueError(f"{len(servers)} servers in the catalogue, {len(arrays['servers'])} in the weights")
+            return cls(TowerWeights.from_arrays(arrays, "task"), arrays["servers"], vectorizer, servers,
+                       Scoring(**about["scoring"]), seed=about["seed"])  # fmt: skip
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise StudyError(
+                f"the saved model does not load: {error}",
+                file=folder,
+                fix=f"run: study export dataset={folder.parent.name}",
+            ) from error
+
+    def recommend(self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "",
+                  k: int = 5) -> list[Recommendation]:  # fmt: skip
+        """The `k` best servers for a task described in words (Algorithm 1 of the paper without its last step).
+
+        Args:
+            text: what is to be done.
+            language: programming language the task asks for.
+            category, subcategory, theme: as in the task taxonomy, where known.
+
+        Raises:
+            StudyError: empty or oversized text, or `k` outside the catalogue.
+        """
+        if not text.strip() or len(text) > LONGEST_REQUEST:
+            problem = (
+                "is empty" if not text.strip() else f"has {len(text)} characters, at most {LONGEST_REQUEST} are read"
+            )
+            raise StudyError(
+                f"the request {problem}", fix='say what is to be done, e.g. "read a PDF and extract all tables"'
+            )
+        if not 1 <= k <= len(self.servers):
+            raise StudyError(
+                f"k = {k} is outside 1 ... {len(self.servers)}, the size of the catalogue", fix="choose another -k"
+            )
+        fields = {"name": text, "description": "", "language": language, "category": category, "theme": theme}
+        task = pd.DataFrame([fields | {"subcategory": subcategory}])
+        embedding = embed(self.task_tower, self.vectorizer.transform(join_fields(task, TASK_FIELDS)))
+        features = self.structure(task)
+        semantic = embedding @ self.server_embeddings.T
+        structural = structural_score(features, self.scoring.structure_weights)
+        fused = fuse(semantic, structural, weight=self.scoring.semantic_weight)
+        anchors = self.scoring.anchors if self.scoring.expansion else k
+        pool = max(k, self.scoring.pool)
+        rows, _ = expand(fused, embedding, self.server_embeddings, anchors=anchors, pool=pool, order=self.order)
+        centroid = (
+            self.server_embeddings @ (embedding[0] + self.server_embeddings[rows[0, :anchors]].sum(0)) / (anchors + 1)
+        )
+        chosen = self.servers.iloc[rows[0, :k]].to_dict("records")
+        return [
+            Recommendation(
+                rank=place + 1,
+                server_id=int(server["id"]),
+                name=server["name"],
+                url=server["url"],
+                score=round(float(fused[0, row] if place < anchors else centroid[row]), 6),
+                stage="anchor" if place < anchors else "expansion",
+                semantic=round(float(semantic[0, row]), 6),
+                structural=round(float(structural[0, row]), 6),
+                features={name: round(float(features[i, 0, row]), 6) for i, name in enumerate(FEATURES)},
+                description=server["description"],
+                language=server["language"],
+            )
+            for place, (row, server) in enumerate(zip(rows[0, :k], chosen, strict=True))
+        ]
+
+
+def folder_of(dataset: str) -> Path:
+    """Where the saved model of a data set lives."""
+    return paths.models(dataset) / "t2mrec"

@@ -1,0 +1,50 @@
+"""Lexical vectors of tasks and servers (paper, eq. 4-5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from study.data.dataset import Dataset, IntArray
+
+
+def fit_vectorizer(texts: list[str], *, max_features: int | None, ngram_range: tuple[int, int]) -> TfidfVectorizer:
+    """Fit TF-IDF with scikit-learn's defaults (lower case, words of two characters or more, L2 norm: eq. 5).
+
+    Args:
+        texts: what the vocabulary and the document frequencies come from.
+        max_features: the most frequent word n-grams that are kept (the authors' program: 50,000).
+        ngram_range: shortest and longest n-gram.
+    """
+    vectorizer = TfidfVectorizer(max_features=max_features, ngram_range=tuple(ngram_range), dtype=np.float32)
+    return vectorizer.fit(texts)
+
+
+def vectorize(
+    data: Dataset, train_tasks: IntArray, *, max_features: int | None = 50_000, ngram_range: tuple[int, int] = (1, 2)
+) -> tuple[TfidfVectorizer, sp.csr_matrix, sp.csr_matrix]:
+    """Task and server vectors over one shared vocabulary, fitted on all servers and the training tasks.
+
+    Returns: the vectoriser; v_t, shape (n_tasks, d); v_m, shape (n_servers, d); both CSR, L2-normalised rows.
+    """
+    tasks, servers = data.task_texts(), data.server_texts()
+    known = servers + [tasks[row] for row in train_tasks]
+    vectorizer = fit_vectorizer(known, max_features=max_features, ngram_range=ngram_range)
+    return vectorizer, vectorizer.transform(tasks), vectorizer.transform(servers)
+
+
+def to_json(vectorizer: TfidfVectorizer) -> dict[str, Any]:
+    """The fitted vectoriser as plain data, so that no pickle is ever loaded."""
+    terms = sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)
+    return {"terms": terms, "idf": [float(value) for value in vectorizer.idf_], "ngrams": list(vectorizer.ngram_range)}
+
+
+def from_json(saved: dict[str, Any]) -> TfidfVectorizer:
+    """Rebuild the vectoriser that `to_json` saved."""
+    vocabulary = {term: column for column, term in enumerate(saved["terms"])}
+    vectorizer = TfidfVectorizer(vocabulary=vocabulary, ngram_range=tuple(saved["ngrams"]), dtype=np.float32)
+    vectorizer.idf_ = np.asarray(saved["idf"], dtype=np.float64)
+    return vectorizer

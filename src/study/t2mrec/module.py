@@ -1,0 +1,170 @@
+"""The training loop: batches, one optimisation step, checkpoints. The maths is in the modules beside this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytorch_lightning as pl
+import scipy.sparse as sp
+import torch
+from pytorch_lightning.core.optimizer import LightningOptimizer
+from torch import Tensor
+
+from study.data.dataset import IntArray
+from study.t2mrec.losses import LOSSES
+from study.t2mrec.row_adamw import RowAdamW
+from study.t2mrec.settings import Towers, Training
+from study.t2mrec.towers import Tower, used_terms
+
+
+class Batch(NamedTuple):
+    """Matched pairs: row i of `tasks` and row i of `servers` belong together. Both CSR, shape (b, d)."""
+
+    tasks: sp.csr_matrix
+    servers: sp.csr_matrix
+
+
+class PairEpoch:
+    """One epoch of matched pairs: every training task once, with one of its servers drawn uniformly.
+
+    Everything random depends on (seed, epoch) alone, so that an epoch can be repeated after a stop.
+    """
+
+    def __init__(self, tasks: sp.csr_matrix, servers: sp.csr_matrix, positives: sp.csr_matrix, rows: IntArray,
+                 *, batch_size: int, seed: int, epoch: int) -> None:  # fmt: skip
+        rng = np.random.default_rng([seed, epoch])
+        self.rows = rng.permutation(rows)
+        count = np.diff(positives.indptr)[self.rows]
+        pick = positives.indptr[self.rows] + np.floor(rng.random(len(rows)) * count).astype(np.int64)
+        self.servers = positives.indices[pick]
+        self.task_vectors, self.server_vectors, self.batch_size = tasks, servers, batch_size
+
+    def __len__(self) -> int:
+        return -(-len(self.rows) // self.batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for start in range(0, len(self.rows), self.batch_size):
+            part = slice(start, start + self.batch_size)
+            yield Batch(self.task_vectors[self.rows[part]], self.server_vectors[self.servers[part]])
+
+
+class PairData(pl.LightningDataModule):
+    """Serves one `PairEpoch` per epoch.
+
+    Args:
+        tasks, servers: lexical vectors, shapes (n_tasks, d) and (n_servers, d).
+        positives: training interactions, shape (n_tasks, n_servers).
+    """
+
+    def __init__(self, tasks: sp.csr_matrix, servers: sp.csr_matrix, positives: sp.csr_matrix, *, batch_size: int,
+                 seed: int) -> None:  # fmt: skip
+        super().__init__()
+        self.tasks, self.servers, self.positives = tasks, servers, positives
+        self.rows = np.flatnonzero(np.diff(positives.indptr)).astype(np.int64)
+        self.batch_size, self.seed = batch_size, seed
+
+    def train_dataloader(self) -> PairEpoch:
+        """The pairs of the trainer's present epoch."""
+        epoch = self.trainer.current_epoch if self.trainer else 0
+        return PairEpoch(self.tasks, self.servers, self.positives, self.rows, batch_size=self.batch_size,
+                         seed=self.seed, epoch=epoch)  # fmt: skip
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        """Sparse vectors stay where they are: the wide layer is computed on the processor."""
+        return batch
+
+
+class TwoTowerModule(pl.LightningModule):
+    """Trains the two towers.
+
+    Args:
+        n_terms: size of the vocabulary.
+        seed: fixes initial weights, pairs and dropout.
+    """
+
+    def __init__(self, n_terms: int, towers: Towers, training: Training, *, seed: int) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.training_settings, self.seed = training, seed
+        torch.manual_seed(seed)
+        shape: dict[str, Any] = {
+            "hidden": towers.hidden,
+            "output": towers.output,
+            "layers": towers.layers,
+            "dropout": towers.dropout,
+        }
+        self.task_tower = Tower(n_terms, **shape)
+        self.server_tower = self.task_tower if towers.shared else Tower(n_terms, **shape)
+        options: dict[str, Any] = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
+        self.wide_optimizers = {"task": RowAdamW(self.task_tower.wide, **options)}
+        if not towers.shared:
+            self.wide_optimizers["server"] = RowAdamW(self.server_tower.wide, **options)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW for all layers but the wide ones."""
+        training = self.training_settings
+        return torch.optim.AdamW(
+            self.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
+        )
+
+    def on_train_epoch_start(self) -> None:
+        """Dropout depends on (seed, epoch) alone, so that a resumed training equals an undisturbed one."""
+        torch.manual_seed(int(np.random.SeedSequence([self.seed, self.current_epoch]).generate_state(1)[0]))
+
+    def training_step(self, batch: Batch, batch_idx: int) -> None:
+        """One step of both optimisers on one batch."""
+        shared = self.server_tower is self.task_tower
+        sides = {"task": batch.tasks, "server": batch.servers}
+        if shared:
+            sides = {"task": sp.vstack([batch.tasks, batch.servers], format="csr")}
+        projected, used = {}, {}
+        for side, vectors in sides.items():
+            optimizer = self.wide_optimizers[side]
+            terms, packed = used_terms(vectors)
+            optimizer.catch_up(terms)
+            projected[side] = torch.from_numpy(packed @ optimizer.weight[terms]).requires_grad_()
+            used[side] = (terms, packed)
+        embedded = self.task_tower(projected["task"])
+        if shared:
+            tasks, servers = embedded.chunk(2)
+        else:
+            tasks, servers = embedded, self.server_tower(projected["server"])
+        loss = self.loss(tasks, servers)
+        narrow = self.optimizers()
+        assert isinstance(narrow, LightningOptimizer)
+        narrow.zero_grad()
+        self.manual_backward(loss)
+        narrow.step()
+        for side, (terms, packed) in used.items():
+            gradient = projected[side].grad
+            assert gradient is not None
+            self.wide_optimizers[side].step(terms, packed.tocsc(), gradient.numpy())
+        self.last_loss = float(loss.detach())
+
+    def loss(self, tasks: Tensor, servers: Tensor) -> Tensor:
+        """The configured objective on unit embeddings, shapes (b, d')."""
+        training = self.training_settings
+        options: dict[str, Any] = {"symmetric": training.symmetric} if training.loss == "info_nce" else {}
+        return LOSSES[training.loss](tasks, servers, temperature=training.temperature, **options)
+
+    def on_train_end(self) -> None:
+        """Bring the wide layers to the last step."""
+        for optimizer in self.wide_optimizers.values():
+            optimizer.catch_up_all()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the wide layers and their optimisers."""
+        checkpoint["wide"] = {
+            side: {"weight": torch.from_numpy(optimizer.weight)}
+            | {name: torch.from_numpy(value) for name, value in optimizer.state().items()}
+            for side, optimizer in self.wide_optimizers.items()
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restore the wide layers and their optimisers."""
+        for side, optimizer in self.wide_optimizers.items():
+            state = {name: value.numpy() for name, value in checkpoint["wide"][side].items()}
+            optimizer.weight[:] = state.pop("weight")
+            optimizer.load(state)

@@ -1,0 +1,94 @@
+"""Structural compatibility of a task and a server (paper, eq. 11-17)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from study.data.dataset import FloatArray
+
+FEATURES = ("category", "language", "theme")
+
+# Names of operating systems and what they are called. A theme or system mentions one if an alias occurs in it as a
+# *substring*: the authors' rule, kept although "Machining" then mentions macOS ("mac") and "PV/wind" Windows ("win").
+SYSTEM_ALIASES: Mapping[str, tuple[str, ...]] = {
+    "windows": ("windows", "win"),
+    "macos": ("macos", "mac", "osx", "os x", "darwin"),
+    "linux": ("linux", "ubuntu", "debian"),
+    "ios": ("ios",),
+    "android": ("android",),
+}
+LANGUAGE_ALIASES: Mapping[str, str] = {
+    "js": "javascript", "node": "javascript", "node.js": "javascript", "nodejs": "javascript",
+    "ts": "typescript", "py": "python", "python3": "python", "golang": "go", "csharp": "c#", "cpp": "c++",
+    "shell": "bash", "sh": "bash",
+}  # fmt: skip
+
+
+def languages(text: str) -> frozenset[str]:
+    """The programming languages of a comma-separated field, after aliasing."""
+    tokens = (token.strip().lower() for token in re.split(r"[,;/|]", text))
+    return frozenset(LANGUAGE_ALIASES.get(token, token) for token in tokens if token)
+
+
+def operating_systems(text: str) -> frozenset[str]:
+    """The operating systems that a text mentions, by substring."""
+    lowered = text.lower()
+    return frozenset(name for name, aliases in SYSTEM_ALIASES.items() if any(alias in lowered for alias in aliases))
+
+
+def indicator(sets: Iterable[frozenset[str]], vocabulary: Mapping[str, int]) -> sp.csr_matrix:
+    """Membership of each set's elements, shape (len(sets), len(vocabulary)), float32; unknown elements are dropped."""
+    rows = [sorted(vocabulary[item] for item in items if item in vocabulary) for items in sets]
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+    indices = np.fromiter((column for row in rows for column in row), dtype=np.int64)
+    return sp.csr_matrix((np.ones(len(indices), np.float32), indices, indptr), shape=(len(rows), len(vocabulary)))
+
+
+class StructuralFeatures:
+    """phi_cat, phi_lan and phi_the of eq. 12 between any tasks and one catalogue.
+
+    Args:
+        servers: the catalogue, with columns category, subcategory, language and system as released.
+    """
+
+    def __init__(self, servers: pd.DataFrame) -> None:
+        self.category = servers["category"].to_numpy(dtype=str)
+        self.subcategory = servers["subcategory"].to_numpy(dtype=str)
+        language_sets = [languages(text) for text in servers["language"]]
+        system_sets = [operating_systems(text) for text in servers["system"]]
+        self.language_index = {name: i for i, name in enumerate(sorted(frozenset().union(*language_sets)))}
+        self.system_index = {name: i for i, name in enumerate(sorted(SYSTEM_ALIASES))}
+        self.server_languages = indicator(language_sets, self.language_index)
+        self.server_systems = indicator(system_sets, self.system_index)
+
+    def __call__(self, tasks: pd.DataFrame) -> FloatArray:
+        """The three features of every pair, shape (3, len(tasks), n_servers), each in [0, 1].
+
+        Category (eq. 13-14): names are compared exactly; the tree distance 0, 2 or 4 becomes 1, 0.5 or 0.
+        Language, theme (eq. 15-16): 1 where the two share a language, or an operating system, else 0.
+        """
+        same_category = tasks["category"].to_numpy(dtype=str)[:, None] == self.category[None, :]
+        same_leaf = same_category & (tasks["subcategory"].to_numpy(dtype=str)[:, None] == self.subcategory[None, :])
+        category = (same_category.astype(np.float32) + same_leaf) / 2
+        task_languages = indicator((languages(text) for text in tasks["language"]), self.language_index)
+        task_systems = indicator((operating_systems(text) for text in tasks["theme"]), self.system_index)
+        language = (task_languages @ self.server_languages.T).toarray() > 0
+        theme = (task_systems @ self.server_systems.T).toarray() > 0
+        return np.stack([category, language.astype(np.float32), theme.astype(np.float32)])
+
+
+def structural_score(features: FloatArray, weights: tuple[float, float, float]) -> FloatArray:
+    """s_str = w_cat phi_cat + w_lan phi_lan + w_the phi_the (eq. 17).
+
+    Args:
+        features: from `StructuralFeatures`, shape (3, b, n_servers).
+        weights: w_cat, w_lan, w_the; the paper takes equal ones (1/3 each).
+
+    Returns: shape (b, n_servers), float32.
+    """
+    return np.tensordot(np.asarray(weights, np.float32), features, axes=1)

@@ -1,0 +1,67 @@
+"""Task and server towers (paper, eq. 6-7): an MLP whose first layer reads sparse vectors directly."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name every torch program uses
+from torch import Tensor, nn
+
+from study.data.dataset import FloatArray, IntArray
+from study.t2mrec.inference import TowerWeights, embed
+
+
+def used_terms(batch: sp.csr_matrix) -> tuple[IntArray, sp.csr_matrix]:
+    """The terms that occur in a batch, and the batch over these terms alone.
+
+    Returns: term numbers, shape (n_used,); vectors, shape (b, n_used), CSR.
+    """
+    terms, columns = np.unique(batch.indices, return_inverse=True)
+    packed = sp.csr_matrix((batch.data, columns.astype(np.int32), batch.indptr), shape=(batch.shape[0], len(terms)))
+    return terms.astype(np.int64), packed
+
+
+class Tower(nn.Module):
+    """g(v) = L2(W_3 relu(W_2 relu(W_1 v))), dropout after each ReLU.
+
+    The weights of the first layer live in `wide`, an array beside the module's parameters, because they have an
+    optimiser of their own (`study.t2mrec.row_adamw`). Initial values are drawn as torch.nn.Linear draws them.
+
+    Args:
+        n_terms: d, size of the vocabulary.
+        hidden: width of the hidden layers (paper: 512).
+        output: d', width of the embedding (paper: 256).
+        layers: L, number of affine layers, at least 2 (paper: 3).
+        dropout: rate (paper: 0.2).
+    """
+
+    def __init__(self, n_terms: int, *, hidden: int, output: int, layers: int, dropout: float) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(n_terms)  # what kaiming_uniform_(a=sqrt(5)) of nn.Linear comes to
+        first = torch.empty(hidden, n_terms).uniform_(-bound, bound)
+        self.wide: FloatArray = np.ascontiguousarray(first.numpy().T)  # (d, hidden): one row per term
+        self.bias = nn.Parameter(torch.empty(hidden).uniform_(-bound, bound))
+        widths = [hidden] * (layers - 1) + [output]
+        self.rest = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.dropout = dropout
+
+    def forward(self, projected: Tensor) -> Tensor:
+        """From v W_1, shape (b, hidden), to unit embeddings, shape (b, d')."""
+        x = projected + self.bias
+        for layer in self.rest:
+            x = layer(F.dropout(F.relu(x), self.dropout, self.training))
+        return F.normalize(x, dim=-1)
+
+    def weights(self) -> TowerWeights:
+        """The weights as arrays that share memory with this tower."""
+        layers = [layer for layer in self.rest if isinstance(layer, nn.Linear)]
+        rest = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in layers]
+        return TowerWeights(self.wide, self.bias.detach().numpy(), rest)
+
+    def embed(self, vectors: sp.csr_matrix) -> FloatArray:
+        """Unit embeddings without dropout, shape (n, d'), float32."""
+        return embed(self.weights(), vectors)

@@ -1,0 +1,1 @@
+"""Tool catalogues: published collections and live servers, in one form."""

@@ -1,0 +1,123 @@
+"""API-Bank level 1 (Li et al. 2023): 389 API calls of 49 APIs in 212 dialogues.
+
+Descriptions are those of ``all_apis.csv``; the wording that the running APIs carry (and MCP-Zero used) lies in program
+files and is not read. An API without a readable description keeps an empty one.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from study.data.raw_files import read_text
+from study.errors import StudyError
+from study.tools.catalogues.builder import LEFT_OUT, REPORTED, Builder
+from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.files import AGAIN, Loaded, read_lines
+
+APIS_FILE, DIALOGUES = "data/all_apis.csv", "lv1-lv2-samples/level-1-given-desc"
+NAME, TEXT = "类名", "api_info"
+JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One API call and what was said before it.
+
+    Attributes:
+        id: file and line.
+        lines: the lines before the call, as (speaker, text); an API line holds the call and its result.
+        tool: row of the called API.
+        pool: rows of all APIs that the dialogue calls (MCP-Zero's domain pool).
+        first: whether no call precedes it in the dialogue (MCP-Zero's single turn).
+    """
+
+    id: str
+    lines: tuple[tuple[str, str], ...]
+    tool: int
+    pool: tuple[int, ...]
+    first: bool
+
+
+def load(folder: Path) -> Loaded:
+    """The catalogue of the called APIs (one server, in file order) and the cleaning table; calls are from `calls`."""
+    builder = Builder("apibank")
+    server = builder.server("apibank", "API-Bank", "")
+    called = {line["api_name"] for lines in dialogues(folder).values() for line in lines if line["role"] == "API"}
+    described: dict[str, tuple[str, dict[str, Any]]] = {}
+    for entry in csv.DictReader(read_text(folder / APIS_FILE).lstrip("\ufeff").splitlines(keepends=True)):
+        values = assignments(entry.get(TEXT) or "")
+        if values is None:
+            builder.count("description that cannot be read", "tools", TEXT, REPORTED)
+            continue
+        described.setdefault(entry[NAME], (str(values.get("description", "")), _schema(values.get("input_parameters"))))
+    builder.count("described API that no dialogue calls left out", "tools", NAME, LEFT_OUT, len(described.keys() - called))
+    builder.count("called API without a description", "tools", TEXT, REPORTED, len(called - described.keys()))
+    for name in [*(name for name in described if name in called), *sorted(called - described.keys())]:
+        builder.tool(server, name, *described.get(name, ("", {})))
+    return Loaded(builder.build(), {}, builder.cleaning())
+
+
+def calls(folder: Path, catalog: ToolCatalog) -> list[Call]:
+    """Every API call of the dialogues, in file order."""
+    found = []
+    for name, lines in dialogues(folder).items():
+        pool = {catalog.rows_by_name[line["api_name"]][0] for line in lines if line["role"] == "API"}
+        said: list[tuple[str, str]] = []
+        first = True
+        for number, line in enumerate(lines):
+            if line["role"] != "API":
+                said.append((line["role"], line["text"]))
+                continue
+            row = catalog.rows_by_name[line["api_name"]][0]
+            found.append(Call(f"{name}:{number}", tuple(said), row, tuple(sorted(pool)), first))
+            said.append(("API", _spoken(line)))
+            first = False
+    return found
+
+
+def dialogues(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The lines of every dialogue by file name, checked."""
+    paths = sorted((folder / DIALOGUES).glob("*.jsonl"))
+    if not paths:
+        raise StudyError("there are no dialogues", file=folder / DIALOGUES, fix=AGAIN)
+    found = {path.name.removesuffix(".jsonl"): read_lines(path, ("role",)) for path in paths}
+    for name, lines in found.items():
+        for row, line in enumerate(lines):
+            needed = ("api_name", "param_dict", "result") if line["role"] == "API" else ("text",)
+            if line["role"] not in ("User", "AI", "API") or not all(key in line for key in needed):
+                raise StudyError("not a line of a dialogue", file=name, row=row, fix=AGAIN)
+    return found
+
+
+def assignments(text: str) -> dict[str, Any] | None:
+    """The literal values that ``name = value`` lines assign; None where the text is no such list. Nothing is run."""
+    try:
+        tree = ast.parse(text)
+        return {
+            node.targets[0].id: ast.literal_eval(node.value)
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        } or None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _schema(described: Any) -> dict[str, Any]:
+    entries = described if isinstance(described, dict) else {}
+    properties = {
+        str(name): {"type": JSON_TYPES.get(str(value.get("type")), "string"), "description": str(value.get("description", ""))}
+        for name, value in entries.items()
+        if isinstance(value, dict)
+    }
+    return {"type": "object", "properties": properties, "required": list(properties)} if properties else {}
+
+
+def _spoken(line: dict[str, Any]) -> str:
+    """An API line in the form that API-Bank's prompts use."""
+    arguments = ", ".join(f"{key}={value!r}" for key, value in line["param_dict"].items())
+    return f"[{line['api_name']}({arguments})] Response: {json.dumps(line['result'], ensure_ascii=False)}"

@@ -1,0 +1,80 @@
+"""MCP-Flow (Wang et al. 2025): the tools of servers from seven marketplaces, with instructions for 82 of them.
+
+Pinned are the server files of at most 80,000 bytes: 1,131 of the 1,163 that the source repository holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from study.tools.catalogues.builder import CHANGED, LEFT_OUT, REPORTED, Builder
+from study.tools.catalogues.files import Loaded, read_list
+from study.tools.catalogues.queries import QuerySet
+
+TOOLS_FOLDER, SAMPLES_FOLDER, INFO_FILE = "data/tools", "data/function_call", "server_info_with_description_v3.json"
+PREFIX = re.compile(r"^[^_]*_(?=.)")
+
+
+def load(folder: Path) -> Loaded:
+    """The catalogue (server ids are ``marketplace/file``), the query set `instructions`, and the cleaning table.
+
+    Tool names lose the server's name that MCP-Flow puts in front (up to the first underscore). Samples are grouped by
+    their function call, since several instructions were made from one call.
+    """
+    builder = Builder("mcpflow")
+    descriptions = _descriptions(folder)
+    rows: dict[tuple[str, str], int] = {}
+    for path in sorted((folder / TOOLS_FOLDER).glob("*/*.json")):
+        market, stem = path.parent.name, path.stem
+        text = descriptions.get((market, stem))
+        builder.count("server without a row of server information", "servers", "description", REPORTED, int(text is None))
+        server = builder.server(f"{market}/{stem}", stem, text or "", sources=(market,))
+        for tool in read_list(path, ()):
+            published = tool.get("name")
+            name = PREFIX.sub("", published) if isinstance(published, str) else None
+            builder.count("server's name before the tool's removed", "tools", "name", CHANGED, int(name != published))
+            row = builder.tool(server, name, tool.get("description"), tool.get("parameters", tool.get("inputSchema")))
+            if row is not None:
+                rows[f"{market}/{stem}", str(published)] = row
+    return Loaded(builder.build(), {"instructions": _samples(folder, rows, builder)}, builder.cleaning())
+
+
+def _descriptions(folder: Path) -> dict[tuple[str, str], str]:
+    """Server texts by marketplace and file stem."""
+    found = {}
+    for entry in read_list(folder / INFO_FILE, ("all_paths",)):
+        for paths in entry["all_paths"]:
+            found |= {(market, stem): str(entry.get("description") or "") for market, stems in paths.items() for stem in stems}
+    return found
+
+
+def _samples(folder: Path, rows: dict[tuple[str, str], int], builder: Builder) -> QuerySet:
+    seen: set[tuple[str, str]] = set()
+    ids, texts, labels, groups = [], [], [], []
+    calls: defaultdict[str, str] = defaultdict(lambda: str(len(calls)))
+    for path in sorted((folder / SAMPLES_FOLDER).glob("*/*.json")):
+        server = f"{path.parent.name.lower()}/{path.stem}"
+        for number, entry in enumerate(read_list(path, ("source_instruction", "tool", "function_call"))):
+            text, key = _instruction(entry, builder), (server, str(entry["tool"]))
+            if key not in rows:
+                builder.count("instruction for a tool outside the catalogue left out", "queries", "tool", LEFT_OUT)
+                continue
+            builder.count("empty function call", "queries", "function_call", REPORTED, int(not entry["function_call"]))
+            if (text, key[1]) in seen:
+                builder.count("repeated instruction and tool left out", "queries", "source_instruction", LEFT_OUT)
+                continue
+            seen.add((text, key[1]))
+            ids.append(f"{path.stem}:{number}")
+            texts.append(text)
+            labels.append(((rows[key],),))
+            groups.append(calls[f"{key} {sorted((entry['function_call'] or {}).get('arguments', {}).items())!r}"])
+    return QuerySet("instructions", tuple(ids), tuple(texts), tuple(labels), tuple(groups))
+
+
+def _instruction(entry: dict[str, Any], builder: Builder) -> str:
+    text = builder.text(entry["source_instruction"], "queries", "source_instruction")
+    builder.count("': ' before the instruction removed", "queries", "source_instruction", CHANGED, int(text.startswith(": ")))
+    return text.removeprefix(": ")

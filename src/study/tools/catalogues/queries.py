@@ -1,0 +1,91 @@
+"""Queries with their labels, and how a ranking of tools is credited against labels.
+
+A label is a *set* of acceptable tools: a published label that names a tool without its server accepts every tool of
+that name, and a published list of equivalent tools accepts each of them. A label is found as soon as one of its tools
+is ranked; a second tool of the same label is then one more useless tool. So recall counts labels, not tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from study.data.dataset import IntArray
+from study.errors import StudyError
+
+Label = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class QuerySet:
+    """Queries over one catalogue.
+
+    Attributes:
+        name: of the set.
+        ids: one id per query.
+        texts: what is asked.
+        labels: per query its labels, each the rows of the tools that satisfy it; disjoint inside a query.
+        groups: queries of one origin share a group (for resampling and splits).
+    """
+
+    name: str
+    ids: tuple[str, ...]
+    texts: tuple[str, ...]
+    labels: tuple[tuple[Label, ...], ...]
+    groups: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse unequal lengths, repeated ids, empty or overlapping labels."""
+        if len({len(self.ids), len(self.texts), len(self.labels), len(self.groups)}) > 1:
+            raise StudyError(f"the query set {self.name} has columns of different length", fix="build it again")
+        if len(set(self.ids)) < len(self.ids):
+            raise StudyError(f"the query set {self.name} repeats an id", fix="number the repeats")
+        for row, labels in enumerate(self.labels):
+            tools = [tool for label in labels for tool in label]
+            if len(set(tools)) < len(tools) or not all(labels):
+                raise StudyError(f"labels of {self.name} are empty or overlap", row=row, fix="join the labels")
+
+    def __len__(self) -> int:
+        """The number of queries."""
+        return len(self.ids)
+
+    def take(self, rows: Sequence[int]) -> QuerySet:
+        """The queries at `rows`."""
+        return QuerySet(
+            self.name,
+            tuple(self.ids[row] for row in rows),
+            tuple(self.texts[row] for row in rows),
+            tuple(self.labels[row] for row in rows),
+            tuple(self.groups[row] for row in rows),
+        )
+
+
+def credit(ranked: IntArray, labels: Sequence[Sequence[Label]], n_tools: int) -> tuple[IntArray, sp.csr_matrix]:
+    """Rankings and relevance in the form that `study.evaluation.metrics` takes, one column per label.
+
+    Inside every row the first ranked tool of a label changes places with the label's first tool, which stands for the
+    label in the relevance matrix. The row stays a ranking of tools without repeats.
+
+    Args:
+        ranked: tool rows, best first, shape (b, K); -1 is unfilled.
+        labels: per row its labels.
+
+    Returns: the rewritten rankings, shape (b, K), and the relevance, CSR of shape (b, n_tools).
+    """
+    rewritten = ranked.copy()
+    rows, columns = [], []
+    for row, own in enumerate(labels):
+        for label in own:
+            rows.append(row)
+            columns.append(label[0])
+            places = np.flatnonzero(np.isin(ranked[row], label))
+            if not len(places):
+                continue
+            first, standing = ranked[row, places[0]], label[0]
+            rewritten[row, ranked[row] == standing] = first
+            rewritten[row, places[0]] = standing
+    values = np.ones(len(rows), dtype=np.float32)
+    return rewritten, sp.csr_matrix((values, (rows, columns)), shape=(len(labels), n_tools))

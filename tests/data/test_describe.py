@@ -1,0 +1,67 @@
+"""The description of a data set: hand-counted on a small one, complete for every protocol."""
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from study.data import describe, prepare
+from study.data.dataset import load
+
+
+@pytest.fixture
+def small(release, tmp_path):
+    release.tasks[1]["language"] = "Python"
+    release.labels = 'task_id,mcp_ids\n1,"[2, 3, 10]"\n2,"[10, 3, 2]"\n3,"[2, 3, 10]"\n'
+    release.all_labels = 'task_id,mcp_ids\n1,"[2, 3, 10, 4]"\n2,"[3, 10, 2]"\n3,"[2, 3]"\n'
+    prepare.prepare("x", release.write(tmp_path / "raw"), tmp_path / "out", tmp_path / "out")
+    return load("x", tmp_path / "out"), pd.read_parquet(tmp_path / "out/labels_all.parquet")
+
+
+def test_table2_by_hand(small):
+    table = describe.table2("task2mcp", small[0]).set_index(["set", "attribute"])
+    category = table.loc["servers", "category"]
+    assert category[["paper", "released", "case_folded", "normalised", "difference"]].tolist() == [22, 2, 2, 1, -21]
+    assert table.loc[("servers", "language"), ["released", "normalised"]].tolist() == [1, 2]
+    assert table.loc[("tasks", "theme"), ["released", "case_folded", "normalised"]].tolist() == [3, 2, 2]
+    assert table.loc[("servers", "mcp_num"), "released"] == 5
+    assert table.loc[("servers", "license"), "note"] == "empty in 1 rows"
+
+
+def test_paper_column_is_empty_for_other_data(small):
+    table = describe.table2("synthetic", small[0])
+    assert table[["paper", "difference"]].isna().all(axis=None)
+    assert (table["place"] == "").all()
+
+
+def test_overview_by_hand(small):
+    table = describe.overview("x", *small).set_index(["group", "measure"])["value"]
+    assert table["labels", "labels"] == 9
+    assert table["labels", "lists strictly ascending by server id"] == 2
+    assert table["labels", "lists that repeat an earlier task's list exactly"] == 1
+    assert table["labels", "lists that repeat an earlier task's set of servers"] == 2
+    assert table["labels", "most tasks that share one set of servers"] == 3
+    # Task 2 alone asks for Python; of its servers 10 and 3 are written in it, 2 has no language.
+    assert table["labels", "labels whose server is written in the task's language"] == 2
+    popularity = table["popularity of servers (tasks that list them)"]
+    assert popularity["servers that no task lists"] == 2
+    assert popularity["mean"] == pytest.approx(9 / 5)
+    assert popularity["share of all labels on the most listed tenth of the servers"] == pytest.approx(1 / 3)
+    assert table["longer lists", "tasks whose longer list begins with their list"] == 1
+    assert table["longer lists", "tasks whose longer list holds their whole list"] == 2
+    assert table["longer lists", "mean list"] == pytest.approx(3)
+
+
+def test_write(synthetic_raw, monkeypatch, tmp_path):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    shutil.copytree(Path(__file__).resolve().parents[2] / "conf", tmp_path / "conf")
+    prepare.prepare("synthetic", synthetic_raw)
+    files = describe.write("synthetic")
+    assert files == [tmp_path / "results/synthetic/tables" / name for name in ("table2.csv", "overview.csv")]
+    written = pd.read_csv(files[0])
+    assert written["released"].tolist() == describe.table2("synthetic")["released"].tolist()
+    assert written["paper"].isna().all()
+    counts = pd.read_csv(files[1])
+    assert "longer lists" in set(counts["group"])
+    assert counts["value"].notna().all()

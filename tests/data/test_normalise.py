@@ -1,0 +1,64 @@
+"""Spelling variants come together, and nothing else does."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study.data import normalise
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("developer-tools", "Developer Tools", True),
+        ("cloud_platforms", "Cloud Platforms", True),
+        ("database", "databases", True),
+        ("Art & Culture", "art-and-culture", True),
+        ("E-commerce", "E‑commerce", True),
+        ("cloud-service", "cloud-storage", False),
+        ("access", "acces", False),
+        ("os", "o", False),
+    ],
+)
+def test_spelling_key(one, other, same):
+    assert (normalise.spelling_key(one) == normalise.spelling_key(other)) is same
+
+
+def test_plural_is_kept_on_request():
+    keys = [normalise.spelling_key(text, plural=False) for text in ("Smart cities", "smart citie", "Smart Cities")]
+    assert keys[0] != keys[1]
+    assert keys[0] == keys[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("MIT license", "mit"), ("MIT License", "mit"), ("MIT", "mit"), ("MIT\nLICENSE", "mit"), ("MIT 许可证", "mit"),
+        ("MIT-0 license", "mit-0"), ("APACHE 2.0", "apache-2.0"), ("Apache-2.0\nLICENSE-APACHE", "apache-2.0"),
+        ("Apache-2.1 license", "apache-2.1"), ("GNU General Public License v3.0", "gpl-3.0"),
+        ("Unlicense license", "unlicense"), ("View license", "other"), ("LICENSE", "other"), ("", ""), (" \n ", ""),
+    ],
+)  # fmt: skip
+def test_licence_key(text, key):
+    assert normalise.licence_key(text) == key
+
+
+def test_unify_takes_the_most_frequent_spelling_and_the_first_of_equals():
+    values = ["b-C", "B c", "B c", "", "x", "X"]
+    assert normalise.unify(values, normalise.spelling_key) == ["B c", "B c", "B c", "", "X", "X"]
+
+
+def test_unify_tokens_by_hand():
+    values = ["Python, HTML", "python,Python ,", "", "html, Python"]
+    assert normalise.unify_tokens(values) == ["Python, HTML", "Python", "", "HTML, Python"]
+    assert normalise.distinct(["a, b", "b, c", ""], listed=True) == 3
+    assert normalise.distinct(["a, b", "b, c", ""]) == 2
+
+
+@given(st.lists(st.text(max_size=12), max_size=30))
+def test_unify_is_stable_and_merges_exactly_equal_keys(values):
+    once = normalise.unify(values, normalise.case_key)
+    assert normalise.unify(once, normalise.case_key) == once
+    for one, new in zip(values, once, strict=True):
+        assert normalise.case_key(one) == normalise.case_key(new)
+        assert bool(new) == bool(one.strip())

@@ -1,0 +1,236 @@
+"""Preparing: what is changed is counted, what is wrong is refused with its place, earlier outputs survive."""
+
+import json
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from study import files
+from study.data import dataset, prepare, raw_files, schemas
+from study.errors import StudyError
+
+
+@pytest.fixture
+def run(tmp_path):
+    def go(release):
+        return prepare.prepare("x", release.write(tmp_path / "raw"), tmp_path / "out", tmp_path / "tables")
+
+    return go
+
+
+def counted(table, rule, column):
+    return table[table["rule"].str.startswith(rule) & (table["column"] == column)].iloc[0]
+
+
+def outputs(tmp_path):
+    return {path.name: path.read_bytes() for part in ("out", "tables") for path in (tmp_path / part).glob("*")}
+
+
+def test_small_release_by_hand(run, release, tmp_path):
+    table = run(release)
+    data = dataset.load("x", tmp_path / "out")
+    assert data.servers["id"].tolist() == [10, 2, 3, 4, 5]
+    assert [row.tolist() for row in data.lists] == [[0, 1, 2], [3, 4], [1]]
+    labels = pd.read_parquet(tmp_path / "out/labels.parquet")
+    assert labels.to_numpy().tolist() == [[1, 10, 1], [1, 2, 2], [1, 3, 3], [2, 4, 1], [2, 5, 3], [3, 2, 1]]
+    assert data.servers["category"].tolist()[:2] == ["dev-tools", "Dev Tools"]
+    assert set(data.servers["category_clean"]) == {"dev-tools"}
+    assert data.servers["language"].tolist()[:2] == ["Python, Shell", ""]
+    assert data.servers["is_official"].tolist() == [True, False, True, True, True]
+    assert data.tasks["theme_clean"].tolist() == ["Real Estate", "Real Estate", "Z"]
+    assert (counted(table, "id 0", "server_id")[["rows", "values"]] == [1, 2]).all()
+    assert (counted(table, "repeated id", "server_id")[["rows", "values"]] == [1, 1]).all()
+    assert counted(table, "null", "license")["rows"] == 1
+    assert counted(table, "null", "system")["rows"] == 5
+    assert counted(table, "spelling", "category_clean")["rows"] == 1
+    assert (counted(table, "repeated text", "url")[["rows", "values"]] == [5, 4]).all()
+    assert pd.read_csv(tmp_path / "tables/cleaning.csv").columns.tolist() == prepare.CLEANING_COLUMNS
+
+
+def test_repeated_server_keeps_its_first_position(run, release, tmp_path):
+    release.labels = 'task_id,mcp_ids\n1,"[10, 2, 10]"\n2,"[4, 4, 5]"\n3,"[2]"\n'
+    table = run(release)
+    labels = pd.read_parquet(tmp_path / "out/labels.parquet")
+    assert labels.to_numpy().tolist() == [[1, 10, 1], [1, 2, 2], [2, 4, 1], [2, 5, 3], [3, 2, 1]]
+    assert (counted(table, "repeated id", "server_id")[["rows", "values"]] == [2, 2]).all()
+
+
+def test_text_that_systems_read_is_not_touched(run, release, tmp_path):
+    odd = "  <script>alert(1)</script>\n'; DROP TABLE — ☃ \u202e \x00 "
+    release.servers[0] |= {"description": odd, "tools": "a ,b"}
+    release.tasks[0]["description"] = odd
+    table = run(release)
+    data = dataset.load("x", tmp_path / "out")
+    assert data.servers.loc[0, ["description", "tools"]].tolist() == [odd, "a ,b"]
+    assert data.tasks.loc[0, "description"] == odd
+    assert counted(table, "outer white space", "description")["rows"] == 1
+
+
+def test_unknown_keys_are_counted(run, release):
+    release.servers[2]["score"] = 3
+    assert counted(run(release), "unknown column", "score")["action"] == "changed"
+
+
+def test_same_input_same_bytes(run, release, tmp_path):
+    run(release)
+    first = outputs(tmp_path)
+    run(release)
+    assert outputs(tmp_path) == first
+    assert set(first) == {"servers.parquet", "tasks.parquet", "labels.parquet", "cleaning.csv"}
+
+
+def test_longer_lists(run, release, tmp_path):
+    release.all_labels = 'task_id,mcp_ids\n1,"[10, 2, 3, 4]"\n2,"[4, 5]"\n3,"[2]"\n'
+    run(release)
+    assert len(pd.read_parquet(tmp_path / "out/labels_all.parquet")) == 7
+    (tmp_path / "raw/mcp_task_all.csv").unlink()
+    release.all_labels = None
+    run(release)
+    assert not (tmp_path / "out/labels_all.parquet").exists()
+
+
+def servers(**change):
+    return lambda release: release.servers[2].update(change)
+
+
+def tasks(**change):
+    return lambda release: release.tasks[1].update(change)
+
+
+def labels(text):
+    return lambda release: setattr(release, "labels", text)
+
+
+GOOD = 'task_id,mcp_ids\n1,"[10]"\n2,"[4]"\n'
+FAULTS = [
+    ("duplicate server id", servers(id=2), "mcp_raw.json", 1, "id"),
+    ("server id as text", servers(id="3"), "mcp_raw.json", 2, "id"),
+    ("server id true", servers(id=True), "mcp_raw.json", 2, "id"),
+    ("server id 0", servers(id=0), "mcp_raw.json", 2, "id"),
+    ("huge id", servers(id=2**70), "mcp_raw.json", 2, "id"),
+    ("NaN text", servers(language=float("nan")), "mcp_raw.json", 2, "language"),
+    ("infinite stars", servers(stars_count=float("inf")), "mcp_raw.json", 2, "stars_count"),
+    ("null name", servers(name=None), "mcp_raw.json", 2, "name"),
+    ("list as text", servers(description=["a"]), "mcp_raw.json", 2, "description"),
+    ("overlong text", servers(description="x" * 10_000_000), "mcp_raw.json", 2, "description"),
+    ("half a surrogate pair", servers(description="\ud800"), "mcp_raw.json", 2, "description"),
+    ("odd official", servers(official="yes"), "mcp_raw.json", 2, "official"),
+    ("missing key", lambda release: release.servers[3].pop("url"), "mcp_raw.json", 3, "url"),
+    ("no servers", lambda release: release.servers.clear(), "mcp_raw.json", None, None),
+    ("server is a list", lambda release: release.servers.insert(1, []), "mcp_raw.json", 1, None),
+    ("duplicate task id", tasks(id=1), "task_raw.json", 0, "id"),
+    ("NaN theme", tasks(theme=float("nan")), "task_raw.json", 1, "theme"),
+    ("no tasks", lambda release: release.tasks.clear(), "task_raw.json", None, None),
+    ("labels: unknown server", labels(GOOD + '3,"[77]"\n'), "mcp_task.csv", "task 3", "mcp_ids"),
+    ("labels: negative id", labels(GOOD + '3,"[-1]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
+    ("labels: unknown task", labels(GOOD + '3,"[2]"\n9,"[2]"\n'), "mcp_task.csv", "task 9", "task_id"),
+    ("labels: repeated task", labels(GOOD + '2,"[2]"\n'), "mcp_task.csv", "line 3", "task_id"),
+    ("labels: task without row", labels(GOOD), "mcp_task.csv", "task 3", "task_id"),
+    ("labels: empty list", labels(GOOD + '3,"[]"\n'), "mcp_task.csv", "task 3", "mcp_ids"),
+    ("labels: only id 0", labels(GOOD + '3,"[0]"\n'), "mcp_task.csv", "task 3", "mcp_ids"),
+    ("labels: not a list", labels(GOOD + "3,12\n"), "mcp_task.csv", "line 4", "mcp_ids"),
+    ("labels: a call", labels(GOOD + "3,\"__import__('os').getpid()\"\n"), "mcp_task.csv", "line 4", "mcp_ids"),
+    ("labels: a fraction", labels(GOOD + '3,"[1.0]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
+    ("labels: true", labels(GOOD + '3,"[true]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
+    ("labels: deep nesting", labels(GOOD + f'3,"{"[" * 200_000}"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
+    ("labels: huge number", labels(GOOD + f'3,"[{"9" * 5000}]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
+    ("labels: huge cell", labels(GOOD + f'3,"[{"2," * 1_000_000}2]"\n'), "mcp_task.csv", "line 4", None),
+    ("labels: ragged row", labels(GOOD + "3,[2, 3]\n"), "mcp_task.csv", "line 4", None),
+    ("labels: task id text", labels(GOOD + 'three,"[2]"\n'), "mcp_task.csv", "line 4", "task_id"),
+    ("labels: missing column", labels("task_id,ids\n1,[2]\n"), "mcp_task.csv", "line 1", "mcp_ids"),
+    ("labels: empty file", labels(""), "mcp_task.csv", "line 1", "task_id"),
+    ("labels: open quote", labels(GOOD + '3,"[2]\n'), "mcp_task.csv", "line 4", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "file", "row", "column"), [case[1:] for case in FAULTS], ids=[c[0] for c in FAULTS])
+def test_faults_name_their_place_and_leave_earlier_outputs(run, release, tmp_path, fault, file, row, column):
+    run(release)
+    before = outputs(tmp_path)
+    fault(release)
+    with pytest.raises(StudyError) as error:
+        run(release)
+    assert error.value.file == tmp_path / "raw" / file
+    assert (error.value.row, error.value.column) == (row, column)
+    assert error.value.fix
+    assert len(str(error.value)) < 600
+    assert outputs(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["mcp_raw.json", "task_raw.json", "mcp_task.csv"])
+def test_missing_truncated_and_badly_encoded_files(run, release, tmp_path, name):
+    run(release)
+    before = outputs(tmp_path)
+    path = tmp_path / "raw" / name
+    good = path.read_bytes()
+
+    def refused(reason):
+        with pytest.raises(StudyError, match=reason) as error:
+            prepare.prepare("x", tmp_path / "raw", tmp_path / "out", tmp_path / "tables")
+        assert error.value.file == path
+        assert outputs(tmp_path) == before
+        return error.value
+
+    path.write_bytes(good[:-4] + b"\xff\xfe")
+    assert "line" in str(refused("not UTF-8").row)
+    if path.suffix == ".json":
+        path.write_bytes(good[: len(good) // 2])
+        refused("not valid JSON")
+        path.write_bytes(b'[{"id": 1, "id": 2}]')
+        refused("a key is given twice")
+        path.write_bytes(b"[" * 200_000)
+        refused("JSON that cannot be accepted")
+    path.unlink()
+    refused("the file is missing")
+
+
+def test_json_literal_nan_is_refused(run, release, tmp_path):
+    release.servers[0]["tools"] = float("nan")
+    assert "NaN" in json.dumps(release.servers)
+    with pytest.raises(StudyError, match=r"row 0, column tools\): nan must be text"):
+        run(release)
+
+
+def test_a_failing_write_replaces_nothing(run, release, tmp_path, monkeypatch):
+    run(release)
+    before = outputs(tmp_path)
+    write, calls = files.write_parquet, []
+
+    def failing(path, frame):
+        calls.append(path)
+        if len(calls) == 3:
+            raise OSError("no space left on device")
+        write(path, frame)
+
+    monkeypatch.setattr(files, "write_parquet", failing)
+    release.servers[0]["name"] = "changed"
+    with pytest.raises(OSError, match="no space"):
+        run(release)
+    assert outputs(tmp_path) == before
+
+
+def test_longest_allowed_text_is_accepted(run, release, tmp_path):
+    release.servers[0]["description"] = "x" * schemas.MAX_TEXT
+    run(release)
+    assert dataset.load("x", tmp_path / "out").servers["description"].str.len().max() == schemas.MAX_TEXT
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.one_of(
+        st.binary(max_size=80),
+        st.text(max_size=80).map(str.encode),
+        st.text('[]{}",:0123456789-. \n', max_size=60).map(str.encode),
+        st.text('[]",0123456789\n', max_size=60).map(lambda text: f"task_id,mcp_ids\n{text}".encode()),
+    )
+)
+def test_no_bytes_crash_the_readers(tmp_path, content):
+    path = tmp_path / "hostile"
+    path.write_bytes(content)
+    for read in (raw_files.read_lists, raw_files.read_records, lambda p: raw_files.read_table(p, schemas.RAW_SERVERS)):
+        try:
+            read(path)
+        except StudyError as error:
+            assert error.file == path  # noqa: PT017

@@ -1,0 +1,156 @@
+"""Fetching: only verified bytes take their place, from a server or a mirror, and every failure says what to do."""
+
+import hashlib
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from omegaconf import OmegaConf
+
+from study import paths
+from study.data import sources
+from study.errors import StudyError
+
+CONTENT = {"data/a.json": b"[1]\n", "data/deep/b c.csv": b"x,y\n", "other/c.txt": "é\n".encode()}
+ADDRESS = "owner/repo/0123abc"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    asked: list[str] = []  # noqa: RUF012
+
+    def do_GET(self):
+        self.asked.append(self.path)
+        super().do_GET()
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def upstream(tmp_path):
+    folder = tmp_path / "upstream"
+    for path, content in CONTENT.items():
+        file = folder / ADDRESS / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    return folder
+
+
+@pytest.fixture
+def server(upstream, monkeypatch):
+    monkeypatch.delenv("T2M_MIRROR", raising=False)
+    monkeypatch.setattr(sources, "RETRIES", 0)
+    Quiet.asked.clear()
+    http = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(upstream)))
+    thread = threading.Thread(target=http.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{http.server_port}"
+    http.shutdown()
+    thread.join()
+    http.server_close()
+
+
+def config(**changed):
+    checksums = {path: hashlib.sha256(content).hexdigest() for path, content in CONTENT.items()} | changed
+    return {"source": [{"repository": "owner/repo", "commit": "0123abc", "strip": "data", "files": checksums}]}
+
+
+def found(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_download_verifies_and_places_every_file(server, tmp_path):
+    folder = sources.fetch("x", config(), base_url=server, folder=tmp_path / "raw")
+    assert found(folder) == {"a.json": b"[1]\n", "deep/b c.csv": b"x,y\n", "other/c.txt": "é\n".encode()}
+
+
+def test_good_files_are_not_fetched_again_and_damaged_ones_are(server, tmp_path):
+    folder = sources.fetch("x", config(), base_url=server, folder=tmp_path / "raw")
+    Quiet.asked.clear()
+    (folder / "a.json").write_bytes(b"[2]\n")
+    sources.fetch("x", config(), base_url=server, folder=folder)
+    assert Quiet.asked == [f"/{ADDRESS}/data/a.json"]
+    assert (folder / "a.json").read_bytes() == b"[1]\n"
+
+
+@pytest.mark.parametrize("by_mirror", [True, False])
+def test_wrong_checksum_leaves_the_earlier_file(by_mirror, server, upstream, tmp_path, monkeypatch):
+    if by_mirror:
+        monkeypatch.setenv("T2M_MIRROR", str(upstream))
+    folder = sources.fetch("x", config(), base_url=server, folder=tmp_path / "raw")
+    before = found(folder)
+    expected = "0" * 64
+    got = hashlib.sha256(CONTENT["data/a.json"]).hexdigest()
+    with pytest.raises(StudyError) as error:
+        sources.fetch("x", config(**{"data/a.json": expected}), base_url=server, folder=folder)
+    assert expected in str(error.value)
+    assert got in str(error.value)
+    assert str(error.value.file).endswith(f"{ADDRESS}/data/a.json")
+    assert error.value.fix
+    assert found(folder) == before
+
+
+def test_mirror_needs_no_network(upstream, tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_MIRROR", str(upstream))
+    folder = sources.fetch("x", config(), base_url="http://127.0.0.1:9", folder=tmp_path / "raw")
+    assert len(found(folder)) == 3
+
+
+def test_mirror_without_folder_or_file(upstream, tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_MIRROR", str(tmp_path / "nowhere"))
+    with pytest.raises(StudyError, match="T2M_MIRROR names a folder that does not exist"):
+        sources.fetch("x", config(), folder=tmp_path / "raw")
+    monkeypatch.setenv("T2M_MIRROR", str(upstream))
+    (upstream / ADDRESS / "other/c.txt").unlink()
+    with pytest.raises(StudyError, match=r"c\.txt: the mirror lacks a file"):
+        sources.fetch("x", config(), folder=tmp_path / "raw")
+
+
+def test_no_network_and_missing_upstream_file(server, upstream, tmp_path):
+    (upstream / ADDRESS / "data/a.json").unlink()
+    with pytest.raises(StudyError, match=r"could not download \(HTTPError.*404"):
+        sources.fetch("x", config(), base_url=server, folder=tmp_path / "raw")
+    with pytest.raises(StudyError, match="could not download") as error:
+        sources.fetch("x", config(), base_url="http://127.0.0.1:9", folder=tmp_path / "raw")
+    assert "T2M_MIRROR" in str(error.value.fix)
+    assert not found(tmp_path / "raw")
+
+
+def test_checksum_list_file(upstream, tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    monkeypatch.setenv("T2M_MIRROR", str(upstream))
+    lines = [f"{hashlib.sha256(content).hexdigest()}  {path}" for path, content in CONTENT.items()]
+    (tmp_path / "conf/dataset").mkdir(parents=True)
+    (tmp_path / "conf/dataset/x.sha256").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    entry = {"repository": "owner/repo", "commit": "0123abc", "checksums": "dataset/x.sha256"}
+    assert len(found(sources.fetch("x", {"source": [entry]}))) == 3
+    assert (tmp_path / "data/raw/x/data/a.json").exists()
+    (tmp_path / "conf/dataset/x.sha256").write_text("abc\n", encoding="utf-8")
+    with pytest.raises(StudyError, match=r"row line 1\): not a line of sha256sum"):
+        sources.fetch("x", {"source": [entry]})
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ([], "no source to fetch"),
+        ([{"repository": "o/r", "files": {"a": "0"}}], "column commit.*lacks a key"),
+        ([{"repository": "o/r", "commit": "1", "files": {"../a": "0"}}], "unsafe path"),
+        ([{"repository": "o/r", "commit": "1", "files": {"/etc/a": "0"}}], "unsafe path"),
+        (
+            [{"repository": "o/r", "commit": "1", "files": {"a": "0", "d/a": "0"}, "strip": "d"}],
+            "2 files would become a",
+        ),
+    ],
+)
+def test_bad_configuration(source, reason, tmp_path):
+    with pytest.raises(StudyError, match=reason):
+        sources.fetch("x", {"source": source}, folder=tmp_path)
+
+
+def test_pinned_release():
+    config = OmegaConf.load(paths.conf() / "dataset/task2mcp.yaml")
+    pinned = sources.pinned_files("task2mcp", config)
+    assert {str(file.place) for file in pinned} >= {"mcp_raw.json", "task_raw.json", "mcp_task.csv", "mcp_task_all.csv"}
+    assert all(len(file.sha256) == 64 for file in pinned)

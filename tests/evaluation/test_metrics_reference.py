@@ -1,0 +1,81 @@
+"""Measures against ir-measures (trec_eval underneath), on random rankings and gains."""
+
+import ir_measures
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ir_measures import AP, RR, P, R, Success, nDCG
+
+from study.evaluation import metrics
+
+GAIN_OF_GRADE = {1: 1, 2: 3, 3: 7}
+GRADED = nDCG(gains=GAIN_OF_GRADE)
+BINARY = nDCG(gains={1: 1, 2: 1, 3: 1})
+
+
+@st.composite
+def collections(draw):
+    """Seeds of random collections with at least one ranked and one relevant server per task."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n_tasks, n_servers, width = draw(st.integers(1, 8)), draw(st.integers(12, 40)), draw(st.integers(1, 12))
+    relevant = rng.integers(1, 4, (n_tasks, n_servers)) * (
+        rng.random((n_tasks, n_servers)) < draw(st.floats(0.02, 0.8))
+    )
+    relevant[np.arange(n_tasks), rng.integers(0, n_servers, n_tasks)] = 1
+    ranked = np.stack([rng.permutation(n_servers)[:width] for _ in range(n_tasks)])
+    ranked[np.arange(width) >= rng.integers(1, width + 1, n_tasks)[:, None]] = -1
+    return ranked, sp.csr_matrix(relevant.astype(np.float32))
+
+
+def reference(ranked, relevant, measures):
+    """Values per task in the order of the rows; scores fall strictly with rank, so no tie rule takes part."""
+    judged = relevant.tocoo()
+    qrels = [
+        ir_measures.Qrel(str(task), f"s{server}", int(gain))
+        for task, server, gain in zip(judged.row, judged.col, judged.data, strict=True)
+    ]
+    run = [
+        ir_measures.ScoredDoc(str(task), f"s{server}", float(-place))
+        for task, row in enumerate(ranked)
+        for place, server in enumerate(row)
+        if server >= 0
+    ]
+    values = {measure: np.full(len(ranked), np.nan) for measure in measures}
+    for found in ir_measures.iter_calc(measures, qrels, run):
+        values[found.measure][int(found.query_id)] = found.value
+    return values
+
+
+@settings(deadline=None, max_examples=60)
+@given(collections(), st.sampled_from([1, 3, 5, 10, 20]))
+def test_all_measures_agree_with_ir_measures(collection, k):
+    ranked, relevant = collection
+    theirs = reference(ranked, relevant, [R @ k, P @ k, RR @ k, Success @ k, AP @ k, BINARY @ k, GRADED @ k])
+    ours = metrics.per_task(ranked, relevant, (k,))
+    size = metrics.n_relevant(relevant)
+    precision, recall = theirs[P @ k], theirs[R @ k]
+    with_hits = precision + recall > 0
+    f1 = np.where(with_hits, 2 * precision * recall / np.where(with_hits, precision + recall, 1), 0)
+    expected = {
+        "recall": recall,
+        "precision": precision,
+        "f1": f1,
+        "ndcg": theirs[BINARY @ k],
+        "mrr": theirs[RR @ k],
+        "hit_rate": theirs[Success @ k],
+        # trec_eval divides by |M+|, the study by min(k, |M+|).
+        "map": theirs[AP @ k] * size / np.minimum(k, size),
+    }
+    assert expected.keys() == metrics.PER_TASK.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(ours[f"{name}@{k}"], values, atol=1e-9, err_msg=name)
+    np.testing.assert_allclose(metrics.ndcg(ranked, relevant, k, graded=True), theirs[GRADED @ k], atol=1e-9)
+
+
+def test_the_reference_does_depend_on_the_order():
+    relevant = sp.csr_matrix(np.array([[1, 0, 0]], np.float32))
+    first, last = (reference(np.array([row]), relevant, [RR @ 3])[RR @ 3] for row in ([0, 1, 2], [2, 1, 0]))
+    assert first == pytest.approx([1])
+    assert last == pytest.approx([1 / 3])

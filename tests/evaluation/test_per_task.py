@@ -1,0 +1,149 @@
+"""The per-task table: what it accepts, and how it becomes means over tasks and over seeds."""
+
+import gzip
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from study.errors import StudyError
+from study.evaluation import metrics, per_task
+from study.files import write_csv
+
+
+def frame(**columns):
+    """Two tasks, two seeds."""
+    return pd.DataFrame({"task_id": [7, 9, 7, 9], "seed": [0, 0, 1, 1], **columns})
+
+
+def value_of(table, **where):
+    chosen = table[(table[list(where)] == pd.Series(where)).all(axis=1)]
+    assert len(chosen) == 1
+    return chosen.iloc[0]
+
+
+def test_table_puts_ids_and_seed_before_the_values():
+    values = metrics.per_task(np.array([[0, 1], [1, 2]]), sp.csr_matrix(np.eye(2, 3, dtype=np.float32)), (1, 2))
+    table = per_task.table([7, 9], 3, values)
+    assert list(table.columns[:4]) == ["task_id", "seed", "recall@1", "recall@2"]
+    assert table["task_id"].tolist() == [7, 9]
+    assert table["seed"].tolist() == [3, 3]
+    assert table["recall@1"].tolist() == [1, 1]
+
+
+def test_table_keeps_rows_together_whatever_the_index_of_the_values():
+    values = pd.DataFrame({"recall@5": [0.1, 0.2]}, index=[5, 3])
+    assert per_task.table(["a", "b"], 0, values)["recall@5"].tolist() == [0.1, 0.2]
+
+
+def test_table_refuses_another_number_of_ids():
+    with pytest.raises(StudyError, match="3 task ids for 2 rows"):
+        per_task.table([1, 2, 3], 0, pd.DataFrame({"recall@5": [0.1, 0.2]}))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_a_written_file_reads_back(tmp_path, name):
+    table = frame(**{"ndcg@10": [0.25, np.nan, 1.0, np.nan]})
+    write_csv(tmp_path / name, table)
+    pd.testing.assert_frame_equal(per_task.read(tmp_path / name), table)
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason", "row", "column"),
+    [
+        (frame(**{"ndcg@10": 0.5}).drop(columns="seed"), "lacks", None, "seed"),
+        (frame(**{"ndgc@10": 0.5}), "not a metric@k", None, "ndgc@10"),
+        (frame(**{"ndcg@0": 0.5}), "not a metric@k", None, "ndcg@0"),
+        (frame(ndcg=0.5), "not a metric@k", None, "ndcg"),
+        (frame(**{"f1_of_means@5": 0.5}), "not a metric@k", None, "f1_of_means@5"),
+        (frame(**{"ndcg@10": [0.5, 0.5, 1.5, 0.5]}), "outside", 2, "ndcg@10"),
+        (frame(**{"ndcg@10": 0.5}).assign(seed=[0, 0, 1, 0]), "twice", 3, None),
+        (frame(**{"ndcg@10": 0.5})[:3], "same tasks", None, "seed"),
+        (frame(**{"ndcg@10": 0.5}).assign(task_id=[7, 9, 7, 8]), "same tasks", None, "seed"),
+    ],
+)
+def test_a_broken_table_is_refused_with_its_place(tmp_path, broken, reason, row, column):
+    write_csv(tmp_path / "system.csv", broken)
+    with pytest.raises(StudyError, match=reason) as caught:
+        per_task.read(tmp_path / "system.csv")
+    assert (caught.value.file, caught.value.row, caught.value.column) == (tmp_path / "system.csv", row, column)
+    assert caught.value.fix
+
+
+def test_missing_empty_and_truncated_files_are_user_errors(tmp_path):
+    whole = gzip.compress(b"task_id,seed,ndcg@10\n" + b"1,0,0.123456\n" * 50)
+    for content in (None, b"", whole[:-12], whole[:20], b"\xff\xfe\x00"):
+        path = tmp_path / "system.csv.gz"
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(StudyError) as caught:
+            per_task.read(path)
+        assert caught.value.file == path
+
+
+def test_aggregate_by_hand():
+    table = frame(**{"precision@5": [1.0, 0.0, 0.2, 0.4], "recall@5": [0.5, 0.0, 0.1, 0.2]})
+    result = per_task.aggregate(table, "synthetic", "cold", "bm25", "smoke")
+    assert list(result.columns) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
+    assert result[["dataset", "protocol", "system", "profile"]].drop_duplicates().to_numpy().tolist() == [
+        ["synthetic", "cold", "bm25", "smoke"]
+    ]
+    # In the order of tables: recall, precision, f1_of_means.
+    assert result["metric"].tolist() == ["recall", "precision", "f1_of_means"] * 2
+    assert result["seed"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert result["k"].unique().tolist() == [5]
+    expected = [0.25, 0.5, 2 * 0.25 * 0.5 / 0.75, 0.15, 0.3, 2 * 0.15 * 0.3 / 0.45]
+    assert result["value"].tolist() == pytest.approx(expected)
+
+
+def test_aggregate_of_a_full_table_holds_every_metric_once():
+    values = metrics.per_task(np.array([[0, 1], [1, 2]]), sp.csr_matrix(np.eye(2, 3, dtype=np.float32)), (5, 10))
+    result = per_task.aggregate(per_task.table([1, 2], 0, values), "d", "p", "s", "f")
+    assert list(zip(result["metric"], result["k"], strict=True)) == [(m, k) for m in metrics.NAMES for k in (5, 10)]
+
+
+def test_tasks_without_relevant_servers_are_left_out_of_means_and_counted():
+    table = frame(**{"precision@5": [0.4, np.nan, 0.2, np.nan], "recall@5": [0.8, np.nan, 0.4, np.nan]})
+    result = per_task.aggregate(table, "d", "p", "s", "f")
+    assert value_of(result, seed=0, metric="precision")["value"] == pytest.approx(0.4)
+    assert value_of(result, seed=0, metric="f1_of_means")["value"] == pytest.approx(2 * 0.4 * 0.8 / 1.2)
+    assert per_task.without_relevant(table).to_dict() == {0: 1, 1: 1}
+
+
+def test_overall_is_mean_and_sample_deviation_over_seeds():
+    parts = [
+        per_task.aggregate(frame(**{"ndcg@10": [0.2, 0.4, 0.5, 0.7]}), "d", "p", "zeta", "f"),
+        per_task.aggregate(frame(**{"ndcg@10": 0.1})[:2], "d", "p", "alpha", "f"),
+    ]
+    summary = per_task.overall(pd.concat(parts))
+    assert list(summary.columns) == [
+        *["dataset", "protocol", "system", "profile", "metric", "k", "mean", "sd", "n_seeds"]
+    ]
+    assert summary["system"].tolist() == ["zeta", "alpha"]
+    zeta, alpha = summary.iloc[0], summary.iloc[1]
+    assert zeta["mean"] == pytest.approx(0.45)
+    assert zeta["sd"] == pytest.approx(0.3 / math.sqrt(2))
+    assert zeta["n_seeds"] == 2
+    assert alpha["mean"] == pytest.approx(0.1)
+    assert math.isnan(alpha["sd"])
+    assert alpha["n_seeds"] == 1
+
+
+def test_wide_prints_one_row_per_system_in_order_of_appearance():
+    parts = [
+        per_task.aggregate(frame(**{"recall@5": 0.5, "ndcg@10": [0.2, 0.4, 0.5, 0.7]}), "d", "p", "zeta", "f"),
+        per_task.aggregate(frame(**{"recall@5": 0.25, "ndcg@10": 0.1})[:2], "d", "p", "alpha", "f"),
+    ]
+    printed = per_task.wide(per_task.overall(pd.concat(parts)))
+    assert printed.columns.tolist() == ["dataset", "protocol", "system", "profile", "n_seeds", "recall@5", "ndcg@10"]
+    assert printed.iloc[0].tolist() == ["d", "p", "zeta", "f", 2, "0.5000 ± 0.0000", "0.4500 ± 0.2121"]
+    assert printed.iloc[1].tolist() == ["d", "p", "alpha", "f", 1, "0.2500", "0.1000"]
+
+
+def test_wide_keeps_profiles_and_protocols_apart():
+    one = per_task.aggregate(frame(**{"recall@5": 0.5}), "d", "cold", "s", "laptop")
+    parts = [one, one.assign(profile="full", value=0.7), one.assign(protocol="warm", value=0.9)]
+    printed = per_task.wide(per_task.overall(pd.concat(parts)), decimals=1)
+    assert printed["recall@5"].tolist() == ["0.5 ± 0.0", "0.7 ± 0.0", "0.9 ± 0.0"]

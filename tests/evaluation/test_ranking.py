@@ -1,0 +1,114 @@
+"""The order that every measure sees: highest score first, ties by the seeded order, -inf and NaN never ranked."""
+
+import numpy as np
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from study.evaluation import ranking
+
+INF = np.inf
+
+
+def floats(values):
+    return np.array(values, dtype=np.float32)
+
+
+def naive_top_k(scores, k, order):
+    """Sort (score, place in the tie order) pairs one row at a time."""
+    place = {server: i for i, server in enumerate(order)}
+    rows = []
+    for row in scores:
+        rankable = [server for server, score in enumerate(row) if not np.isnan(score) and score > -INF]
+        best = sorted(rankable, key=lambda server: (-row[server], place[server]))[:k]
+        rows.append(best + [-1] * (min(k, len(row)) - len(best)))
+    return rows
+
+
+def test_ties_follow_the_order_given_and_not_the_ids():
+    order = np.array([2, 0, 1, 3])
+    servers, scores = ranking.top_k(floats([[1, 1, 1, 5]]), 4, order)
+    assert servers.tolist() == [[3, 2, 0, 1]]
+    assert scores.tolist() == [[5, 1, 1, 1]]
+
+
+def test_the_tie_order_is_a_permutation_that_depends_on_the_seed_alone():
+    first = ranking.tie_order(500, 1)
+    assert sorted(first) == list(range(500))
+    assert (first == ranking.tie_order(500, 1)).all()
+    assert (first != ranking.tie_order(500, 2)).any()
+    assert (first != np.arange(500)).any()
+
+
+def test_minus_infinity_and_nan_are_never_ranked():
+    servers, scores = ranking.top_k(floats([[-INF, 0.5, np.nan, -2.0], [np.nan] * 4]), 3, np.arange(4))
+    assert servers.tolist() == [[1, 3, -1], [-1, -1, -1]]
+    assert scores.tolist() == [[0.5, -2.0, -INF], [-INF] * 3]
+
+
+def test_plus_infinity_is_the_best_score():
+    servers, scores = ranking.top_k(floats([[3.0, INF, 1.0]]), 2, np.arange(3))
+    assert servers.tolist() == [[1, 0]]
+    assert scores.tolist() == [[INF, 3.0]]
+
+
+def test_k_beyond_the_catalogue_gives_the_whole_catalogue():
+    servers, scores = ranking.top_k(floats([[1, 2, 3]]), 10, np.arange(3))
+    assert servers.tolist() == [[2, 1, 0]]
+    assert scores.shape == (1, 3)
+
+
+def test_no_tasks_give_no_rankings():
+    servers, scores = ranking.top_k(np.empty((0, 4), np.float32), 2, np.arange(4))
+    assert servers.shape == scores.shape == (0, 2)
+
+
+def test_scores_are_left_as_they_were():
+    scores = floats([[np.nan, 1, -INF]])
+    before = scores.copy()
+    ranking.top_k(scores, 2, np.arange(3))
+    np.testing.assert_array_equal(scores, before)
+
+
+# Few distinct values, so that most examples hold ties.
+LEVELS = st.sampled_from([-INF, np.nan, -1.0, -0.0, 0.0, 0.5, 1.0, INF])
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    scores=hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2, max_side=9), elements=LEVELS),
+    k=st.integers(1, 12),
+    seed=st.integers(0, 99),
+)
+def test_top_k_agrees_with_a_naive_sort(scores, k, seed):
+    order = ranking.tie_order(scores.shape[1], seed)
+    servers, best = ranking.top_k(scores, k, order)
+    assert servers.tolist() == naive_top_k(scores.tolist(), k, order.tolist())
+    filled = servers >= 0
+    looked_up = np.take_along_axis(scores, np.where(filled, servers, 0), axis=1)
+    np.testing.assert_array_equal(best, np.where(filled, looked_up, -INF))
+
+
+def test_known_interactions_are_masked_for_their_own_task_only():
+    known = sp.csr_matrix(floats([[1, 0, 0], [0, 0, 1], [0, 1, 1]]))
+    scores = ranking.mask_known(floats([[1, 2, 3], [4, 5, 6]]), np.array([2, 0]), known)
+    assert scores.tolist() == [[1, -INF, -INF], [-INF, 5, 6]]
+
+
+def test_restrict_leaves_only_the_candidates_rankable():
+    kept = ranking.restrict(floats([[1, 2, 3], [4, 5, 6]]), np.array([[2, 0], [1, 2]]))
+    assert kept.tolist() == [[1, -INF, 3], [-INF, 5, 6]]
+
+
+@given(n=st.integers(0, 50), size=st.integers(1, 12))
+def test_chunks_cover_every_task_once_in_order(n, size):
+    tasks = np.arange(n)
+    parts = [tasks[part] for part in ranking.chunks(tasks, size)]
+    assert np.concatenate([*parts, tasks[:0]]).tolist() == tasks.tolist()
+    assert all(1 <= len(part) <= size for part in parts)
+
+
+def test_a_tie_counts_where_it_touches_the_first_k():
+    scores = floats([[3, 2, 1, 0], [3, 3, 1, 0], [3, 2, 2, 0], [3, 2, 1, 1], [3, 1, -INF, -INF]])
+    assert ranking.tied(scores, 2).tolist() == [False, True, True, False, False]

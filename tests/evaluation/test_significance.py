@@ -1,0 +1,364 @@
+"""The tests, the interval and the effect size: by hand, against independent libraries, and by planted truths."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from study.errors import StudyError
+from study.evaluation import significance
+from study.evaluation.multiplicity import holm
+
+
+def table(values, seeds=1, metric="ndcg@10"):
+    """Per-task table: values of shape (n_tasks,) for all seeds, or (seeds, n_tasks)."""
+    grid = np.atleast_2d(values)
+    grid = np.repeat(grid, seeds, axis=0) if len(grid) == 1 else grid
+    parts = [pd.DataFrame({"task_id": np.arange(len(row)), "seed": seed, metric: row}) for seed, row in enumerate(grid)]
+    return pd.concat(parts, ignore_index=True)
+
+
+def zero_inflated(rng, n, shift=0.0):
+    """Differences as NDCG gives them: half of them zero, the rest symmetric about `shift`, on a coarse grid."""
+    moved = rng.random(n) < 0.5
+    return np.where(moved, np.round(rng.normal(shift, 0.2, n), 2), 0.0)
+
+
+# --- Holm ---
+
+
+def test_holm_by_hand():
+    # Sorted 0.01 0.02 0.03 0.04 times 4 3 2 1: 0.04 0.06 0.06 0.04, and never below an earlier one.
+    assert holm([0.04, 0.01, 0.03, 0.02]).tolist() == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.9, 0.8]).tolist() == [1, 1]
+    assert holm([]).tolist() == []
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 1) | st.sampled_from([0.0, 0.01, 0.05, 1.0]), min_size=1, max_size=30))
+def test_holm_agrees_with_statsmodels(p_values):
+    np.testing.assert_allclose(holm(p_values), multipletests(p_values, method="holm")[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("bad", [np.nan, -0.1, 1.1])
+def test_holm_refuses_what_is_no_p_value(bad):
+    with pytest.raises(ValueError, match="p-values"):
+        holm([0.1, bad])
+
+
+# --- Wilcoxon ---
+
+
+def test_wilcoxon_by_hand():
+    # Zeros out: 1 2 3 4 -5 give W+ = 10; mean 7.5, variance 5 * 6 * 11 / 24 = 13.75; no continuity correction.
+    difference = np.array([0.0, 1, 2, 3, 4, -5, 0.0])
+    z = (10 - 7.5) / np.sqrt(13.75)
+    assert significance.wilcoxon(difference) == pytest.approx(2 * stats.norm.sf(z))
+    assert significance.wilcoxon(difference, "greater") == pytest.approx(stats.norm.sf(z))
+    assert significance.wilcoxon(difference, "less") == pytest.approx(stats.norm.cdf(z))
+
+
+def test_wilcoxon_is_near_its_exact_form():
+    difference = np.random.default_rng(0).normal(0.3, 1, 40)
+    exact = stats.wilcoxon(difference, method="exact").pvalue
+    assert significance.wilcoxon(difference) == pytest.approx(exact, rel=0.05)
+
+
+# --- Randomisation ---
+
+
+def test_randomisation_by_hand():
+    # All eight sign patterns of 1 2 4: only +++ reaches 7, only --- reaches -7.
+    difference = np.array([1.0, 2, 4, 0, 0])
+    assert significance.randomisation(difference, seed=0) == 2 / 8
+    assert significance.randomisation(difference, "greater", seed=0) == 1 / 8
+    assert significance.randomisation(difference, "less", seed=0) == 1
+    # 1 2 -4 sums to -1; |sum| is at least 1 for every pattern, and at most -1 for half of them.
+    assert significance.randomisation(np.array([1.0, 2, -4]), seed=0) == 1
+    assert significance.randomisation(np.array([1.0, 2, -4]), "less", seed=0) == 4 / 8
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.sampled_from([-0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3]), min_size=2, max_size=10),
+    st.sampled_from(["two-sided", "greater", "less"]),
+)
+def test_all_sign_patterns_are_counted_as_by_enumeration(values, alternative):
+    difference = np.array(values)
+    counts = np.round(difference * 10).astype(int)
+    sums = np.array([np.dot(signs, counts) for signs in itertools.product([1, -1], repeat=len(counts))])
+    observed = counts.sum()
+    extreme = {"two-sided": abs(sums) >= abs(observed), "greater": sums >= observed, "less": sums <= observed}
+    expected = extreme[alternative].mean()
+    assert significance.randomisation(difference, alternative, seed=0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+@pytest.mark.parametrize("shift", [-0.03, 0.02])
+def test_randomisation_agrees_with_scipy(alternative, shift):
+    difference = zero_inflated(np.random.default_rng(3), 120, shift)
+    theirs = stats.permutation_test(
+        (difference, np.zeros_like(difference)),
+        lambda x, y, axis: (x - y).mean(axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        alternative=alternative,
+        n_resamples=10_000,
+        rng=np.random.default_rng(5),
+    ).pvalue
+    ours = significance.randomisation(difference, alternative, seed=6, resamples=10_000)
+    # Two estimates with 10,000 draws each: four standard errors of their difference.
+    assert abs(ours - theirs) < 4 * np.sqrt(2 * theirs * (1 - theirs) / 10_000) + 1e-4
+
+
+def test_randomisation_is_the_same_for_the_same_seed_and_never_zero():
+    difference = np.full(100, 0.1)
+    assert significance.randomisation(difference, seed=1, resamples=999) == 1 / 1000
+    mixed = zero_inflated(np.random.default_rng(0), 100)
+    values = [significance.randomisation(mixed, seed=seed, resamples=999) for seed in (1, 1, 2)]
+    assert values[0] == values[1] != values[2]
+
+
+def test_drawing_in_parts_keeps_the_level(monkeypatch):
+    difference = zero_inflated(np.random.default_rng(8), 80, 0.03)
+    twelve = difference[difference != 0][:12]
+    whole = significance.randomisation(difference, seed=1, resamples=20_000)
+    enumerated = significance.randomisation(twelve, seed=1)
+    monkeypatch.setattr(significance, "BATCH", 1000)
+    assert significance.randomisation(difference, seed=2, resamples=20_000) == pytest.approx(whole, abs=0.015)
+    assert significance.randomisation(twelve, seed=2) == enumerated
+
+
+# --- Error rate and power ---
+
+
+def share_below(test, simulations, n, shift, alpha=0.05):
+    rng = np.random.default_rng(2026)
+    return sum(test(zero_inflated(rng, n, shift)) < alpha + 1e-12 for _ in range(simulations)) / simulations
+
+
+TESTS = {
+    "wilcoxon": significance.wilcoxon,
+    # With 399 draws p takes the values i / 400, so p <= 0.05 has probability 0.05 exactly.
+    "randomisation": lambda difference: significance.randomisation(difference, seed=0, resamples=399),
+    "wilcoxon, greater": lambda difference: significance.wilcoxon(difference, "greater"),
+    "randomisation, less": lambda difference: significance.randomisation(difference, "less", seed=0, resamples=399),
+}
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_without_an_effect_one_in_twenty_is_significant(name):
+    simulations = 1500
+    low, high = stats.binom.interval(0.9999, simulations, 0.05)
+    found = share_below(TESTS[name], simulations, 80, 0.0) * simulations
+    assert low <= found <= high
+    # The tolerance can fail: a two-sided test that forgot to double, or halved twice, lies outside it.
+    assert not low <= 0.1 * simulations <= high
+    assert not low <= 0.025 * simulations <= high
+
+
+@pytest.mark.parametrize("name", ["wilcoxon", "randomisation"])
+def test_a_planted_effect_is_found(name):
+    assert share_below(TESTS[name], 60, 150, 0.12) > 0.95
+
+
+def test_holm_keeps_the_family_wise_error_rate():
+    rng = np.random.default_rng(11)
+    simulations = 400
+    families = [[significance.wilcoxon(zero_inflated(rng, 80)) for _ in range(6)] for _ in range(simulations)]
+    corrected = sum(holm(family).min() < 0.05 for family in families)
+    uncorrected = sum(min(family) < 0.05 for family in families)
+    assert corrected <= stats.binom.ppf(0.9999, simulations, 0.05)
+    assert uncorrected > stats.binom.ppf(0.9999, simulations, 0.05)
+
+
+# --- Interval and effect size ---
+
+
+def test_the_interval_covers_the_true_mean_about_19_times_in_20():
+    rng = np.random.default_rng(4)
+    covered, simulations = 0, 300
+    for _ in range(simulations):
+        low, high = significance.bootstrap_interval(rng.normal(0.3, 1, 60), seed=1, resamples=400)
+        covered += low <= 0.3 <= high
+    # The percentile interval is a little short in small samples: between 0.90 and 0.98 allows for that and for chance.
+    assert 0.90 <= covered / simulations <= 0.98
+
+
+def test_the_interval_is_near_the_normal_one_in_large_samples():
+    difference = np.random.default_rng(0).normal(0.01, 0.2, 900)
+    margin = 1.96 * difference.std(ddof=1) / 30
+    low, high = significance.bootstrap_interval(difference, seed=0)
+    assert (low, high) == pytest.approx((difference.mean() - margin, difference.mean() + margin), abs=0.0006)
+
+
+def test_the_interval_leans_towards_the_long_tail():
+    difference = np.random.default_rng(0).exponential(1, 15)
+    low, high = significance.bootstrap_interval(difference, seed=0)
+    assert high - difference.mean() > 1.05 * (difference.mean() - low)
+
+
+def test_the_interval_of_constant_or_single_differences():
+    assert significance.bootstrap_interval(np.full(20, 0.25), seed=0) == pytest.approx((0.25, 0.25))
+    assert significance.bootstrap_interval(np.zeros(20), seed=0) == (0, 0)
+    assert np.isnan(significance.bootstrap_interval(np.array([0.3]), seed=0)).all()
+
+
+def test_rank_biserial_by_hand():
+    # |d| ranks: 0.1 -> 1, 0.2 and -0.2 -> 2.5 each, 0.5 -> 4; favourable 1 + 2.5 + 4, unfavourable 2.5.
+    assert significance.rank_biserial(np.array([0.0, 0.1, -0.2, 0.2, 0.5])) == pytest.approx((7.5 - 2.5) / 10)
+    assert significance.rank_biserial(np.array([0.1, 0.4])) == 1
+    assert significance.rank_biserial(np.array([-0.1, -0.4, 0.0])) == -1
+    assert significance.rank_biserial(np.zeros(3)) == 0
+
+
+# --- compare ---
+
+
+def test_compare_by_hand():
+    system, reference = table([0.5, 0.25, 0.0, 1.0, 0.75]), table([0.25, 0.25, 0.0, 0.0, 1.0])
+    record = significance.compare(system, reference, "ndcg@10", seed=0)
+    assert {key: record[key] for key in ("metric", "n", "undefined", "wins", "ties", "losses", "zeros")} == {
+        "metric": "ndcg@10",
+        "n": 5,
+        "undefined": 0,
+        "wins": 2,
+        "ties": 2,
+        "losses": 1,
+        "zeros": 1,
+    }
+    assert record["mean_system"] == pytest.approx(0.5)
+    assert record["mean_reference"] == pytest.approx(0.3)
+    assert record["difference"] == pytest.approx(0.2)
+    # Non-zero differences 0.25, 1, -0.25 have ranks 1.5, 3, 1.5.
+    assert record["rank_biserial"] == pytest.approx(3 / 6)
+    # The sign patterns of 0.25 1 0.25 sum to 1.5, 1, 1, 0.5 and their negatives: six of eight reach 1.
+    assert record["randomisation_p"] == 6 / 8
+    assert record["ci_low"] <= record["difference"] <= record["ci_high"]
+
+
+def test_a_worse_system_is_reported_as_worse_and_swapping_sides_mirrors_the_record():
+    rng = np.random.default_rng(0)
+    good = rng.uniform(0.3, 0.8, 60)
+    bad = good - rng.uniform(0, 0.2, 60)
+    worse = significance.compare(table(bad), table(good), "ndcg@10", seed=0, alternative="greater")
+    assert worse["difference"] < 0
+    assert worse["ci_high"] < 0
+    assert worse["rank_biserial"] == -1
+    assert (worse["wins"], worse["losses"]) == (0, 60)
+    assert worse["wilcoxon_p"] > 0.999
+    assert worse["randomisation_p"] > 0.999
+    better = significance.compare(table(good), table(bad), "ndcg@10", seed=0, alternative="greater")
+    assert better["difference"] == pytest.approx(-worse["difference"])
+    assert better["wilcoxon_p"] < 1e-6
+    assert better["randomisation_p"] < 1e-3
+
+
+def test_a_system_is_no_different_from_itself():
+    values = table(np.random.default_rng(0).uniform(0, 1, 30))
+    record = significance.compare(values, values, "ndcg@10", seed=0)
+    assert (record["ties"], record["difference"], record["ci_low"], record["ci_high"]) == (30, 0, 0, 0)
+    assert (record["wilcoxon_p"], record["randomisation_p"], record["rank_biserial"]) == (1, 1, 0)
+
+
+def test_values_are_averaged_over_seeds_before_the_tasks_are_counted():
+    system = table([[0.2, 0.4], [0.4, 0.8], [0.6, 0.0]])
+    reference = table([0.3, 0.5], seeds=2)
+    record = significance.compare(system, reference, "ndcg@10", seed=0)
+    assert record["n"] == 2
+    assert record["mean_system"] == pytest.approx(0.4)
+    assert (record["wins"], record["losses"]) == (1, 1)
+
+
+def test_rounding_of_averages_and_files_makes_no_winner():
+    thirds = np.array([1 / 3, 0.1, 2 / 3, 0.7])
+    rounded = np.round(thirds, 6)
+    record = significance.compare(table(thirds, seeds=3), table(rounded, seeds=7), "ndcg@10", seed=0)
+    assert (record["wins"], record["ties"], record["losses"]) == (0, 4, 0)
+    assert record["wilcoxon_p"] == record["randomisation_p"] == 1
+
+
+def test_the_order_of_rows_does_not_matter():
+    rng = np.random.default_rng(0)
+    system, reference = table(rng.uniform(0, 1, (3, 25))), table(rng.uniform(0, 1, (2, 25)))
+    shuffled = system.sample(frac=1, random_state=1, ignore_index=True)
+    assert significance.compare(system, reference, "ndcg@10", 0) == significance.compare(
+        shuffled, reference, "ndcg@10", 0
+    )
+
+
+def test_tasks_without_relevant_servers_are_left_out_and_counted():
+    record = significance.compare(table([0.5, np.nan, 0.1]), table([0.4, np.nan, 0.3]), "ndcg@10", seed=0)
+    assert (record["n"], record["undefined"]) == (2, 1)
+    assert record["mean_system"] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("system", "reference", "metric", "reason"),
+    [
+        (table([0.1, 0.2]), table([0.1, 0.2, 0.3]), "ndcg@10", "same tasks"),
+        (table([0.1, 0.2]), table([0.1, np.nan]), "ndcg@10", "one system only"),
+        (table([[0.1, 0.2], [0.1, np.nan]]), table([0.1, 0.2]), "ndcg@10", "one system only"),
+        (table([np.nan]), table([np.nan]), "ndcg@10", "no task"),
+        (table([0.1]), table([0.1]), "ndcg@5", "reference lacks|system lacks"),
+        (table([0.1, 0.2]).assign(task_id=1), table([0.1, 0.2]), "ndcg@10", "twice"),
+    ],
+)
+def test_what_cannot_be_paired_is_refused(system, reference, metric, reason):
+    with pytest.raises(StudyError, match=reason):
+        significance.compare(system, reference, metric, seed=0)
+
+
+# --- compare_all ---
+
+
+@pytest.fixture(scope="module")
+def frames():
+    rng = np.random.default_rng(1)
+    base = rng.uniform(0.2, 0.6, 120)
+
+    def system(shift):
+        return table(base + shift + rng.normal(0, 0.05, 120)).assign(
+            **{"recall@10": base + shift + rng.normal(0, 0.05, 120)}
+        )
+
+    return {"weak": system(-0.1), "base": system(0.0), "strong": system(0.1), "same": system(0.0)}
+
+
+def test_compare_all_corrects_the_whole_family(frames):
+    found = significance.compare_all(frames, "base", ["ndcg@10", "recall@10"], seed=3, resamples=2000)
+    assert list(zip(found["system"], found["metric"], strict=True)) == list(
+        itertools.product(["weak", "strong", "same"], ["ndcg@10", "recall@10"])
+    )
+    assert set(found["reference"]) == {"base"}
+    assert set(found["family"]) == {6}
+    for test in ("wilcoxon_p", "randomisation_p"):
+        np.testing.assert_allclose(found[f"{test}_holm"], multipletests(found[test], method="holm")[1])
+    by_system = found.set_index(["system", "metric"])
+    for metric in ("ndcg@10", "recall@10"):
+        assert by_system.loc[("weak", metric), "difference"] < 0 < by_system.loc[("strong", metric), "difference"]
+        for name, significant in (("weak", True), ("strong", True), ("same", False)):
+            assert (by_system.loc[(name, metric), "wilcoxon_p_holm"] < 0.01) == significant
+            assert (by_system.loc[(name, metric), "randomisation_p_holm"] < 0.01) == significant
+
+
+def test_a_large_family_draws_more_so_that_an_effect_survives_the_correction(frames):
+    many = {"base": frames["base"]} | {f"strong {number}": frames["strong"] for number in range(6)}
+    found = significance.compare_all(many, "base", ["ndcg@10", "recall@10"], seed=3, resamples=10)
+    assert found["randomisation_p"].max() == pytest.approx(1 / 1201)
+    assert found["randomisation_p_holm"].max() < 0.01
+
+
+@pytest.mark.parametrize(
+    ("reference", "metrics", "chosen"),
+    [("absent", ["ndcg@10"], None), ("base", [], None), ("base", ["ndcg@10"] * 2, None), ("base", ["ndcg@10"], "base")],
+)
+def test_an_undeclared_family_is_refused(frames, reference, metrics, chosen):
+    systems = frames if chosen is None else {chosen: frames[chosen]}
+    with pytest.raises(StudyError):
+        significance.compare_all(systems, reference, metrics, seed=0)

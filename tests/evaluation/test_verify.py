@@ -1,0 +1,190 @@
+"""Expected scores: the schema, the verdicts, and that a verdict follows the measured table and nothing else."""
+
+import math
+
+import pandas as pd
+import pytest
+import yaml
+
+from study.errors import StudyError
+from study.evaluation import per_task
+from study.evaluation.verify import load, verdict, verify
+
+ENTRY = {
+    "dataset": "synthetic",
+    "protocol": "cold",
+    "system": "t2mrec",
+    "metric": "recall",
+    "k": 10,
+    "value": 0.1596,
+    "tolerance": 0.001,
+    "source": "the authors' program, seed 42",
+}
+
+
+def expected(tmp_path, *entries):
+    path = tmp_path / "expected.yaml"
+    path.write_text(yaml.safe_dump([dict(entry) for entry in entries]), encoding="utf-8")
+    return path
+
+
+def measured(*values, **changed):
+    """One row per value, seeds 0, 1, ..."""
+    row = {key: ENTRY[key] for key in ("dataset", "protocol", "system", "metric", "k")} | {"profile": "laptop"}
+    rows = [row | {"seed": seed, "value": value} | changed for seed, value in enumerate(values)]
+    return pd.DataFrame(rows, columns=per_task.AGGREGATE_COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ((0.1596,), "OK"),
+        ((0.1586, 0.1606), "OK"),
+        ((0.1606,), "OK"),
+        ((0.1586,), "OK"),
+        ((0.16061,), "OKish"),
+        ((0.1616,), "OKish"),
+        ((0.1576,), "OKish"),
+        ((0.16161,), "FAIL"),
+        ((0.15759,), "FAIL"),
+        ((0.1596, float("nan")), "FAIL"),
+        ((), "MISSING"),
+    ],
+)
+def test_verdict_of_the_mean_over_seeds(tmp_path, values, wanted):
+    result = verify(expected(tmp_path, ENTRY), measured(*values)).iloc[0]
+    assert result["verdict"] == wanted
+    assert result["n_seeds"] == len(values)
+    assert result["expected"] == 0.1596
+    assert result["source"] == ENTRY["source"]
+
+
+def test_difference_is_measured_minus_expected(tmp_path):
+    result = verify(expected(tmp_path, ENTRY), measured(0.15, 0.16)).iloc[0]
+    assert result["measured"] == pytest.approx(0.155)
+    assert result["difference"] == pytest.approx(0.155 - 0.1596)
+    assert result["profile"] == "laptop"
+
+
+def test_nothing_measured_is_missing_and_never_a_number(tmp_path):
+    result = verify(expected(tmp_path, ENTRY), measured()).iloc[0]
+    assert math.isnan(result["measured"])
+    assert math.isnan(result["difference"])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"dataset": "task2mcp"}, {"protocol": "warm"}, {"system": "bm25"}, {"metric": "ndcg"}, {"k": 5}],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_score_of_anything_else_does_not_count(tmp_path, changed):
+    assert verify(expected(tmp_path, ENTRY), measured(0.1596, **changed))["verdict"].tolist() == ["MISSING"]
+
+
+def test_verdicts_follow_the_measured_table(tmp_path):
+    path = expected(tmp_path, ENTRY, ENTRY | {"metric": "ndcg", "value": 0.1673})
+    table = pd.concat([measured(0.1596), measured(0.3, metric="ndcg")])
+    assert verify(path, table)["verdict"].tolist() == ["OK", "FAIL"]
+    table = pd.concat([measured(0.3), measured(0.1673, metric="ndcg")])
+    assert verify(path, table)["verdict"].tolist() == ["FAIL", "OK"]
+
+
+def test_an_entry_of_one_profile_reads_that_profile(tmp_path):
+    table = pd.concat([measured(0.1596), measured(0.5, profile="full")])
+    path = expected(tmp_path, ENTRY | {"profile": "laptop"}, ENTRY | {"profile": "full"}, ENTRY | {"profile": "smoke"})
+    result = verify(path, table)
+    assert result["verdict"].tolist() == ["OK", "FAIL", "MISSING"]
+    assert result["profile"].tolist() == ["laptop", "full", "smoke"]
+
+
+def test_several_profiles_are_never_averaged(tmp_path):
+    table = pd.concat([measured(0.1), measured(0.2, profile="full")])
+    with pytest.raises(StudyError, match="several profiles") as caught:
+        verify(expected(tmp_path, ENTRY), table)
+    assert caught.value.row == "entry 0"
+
+
+def test_two_sources_may_expect_different_values_of_one_score(tmp_path):
+    paper = ENTRY | {"value": 0.6702, "source": "the paper, Table 3"}
+    assert verify(expected(tmp_path, ENTRY, paper), measured(0.16))["verdict"].tolist() == ["OK", "FAIL"]
+
+
+def test_rounding_in_binary_does_not_move_a_verdict():
+    assert verdict(0.1597 - 0.1596, 0.0001) == "OK"
+    assert verdict(0.1598 - 0.1596, 0.0001) == "OKish"
+    assert verdict(0.0, 0.0) == "OK"
+    assert verdict(float("nan"), 1.0) == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"value": None}, "value"),
+        ({"value": "0.16"}, "value"),
+        ({"value": True}, "value"),
+        ({"value": float("nan")}, "value"),
+        ({"value": 15.96}, "value"),
+        ({"tolerance": -0.1}, "tolerance"),
+        ({"tolerance": float("inf")}, "tolerance"),
+        ({"k": 0}, "k"),
+        ({"k": 10.0}, "k"),
+        ({"k": True}, "k"),
+        ({"metric": "recal"}, "metric"),
+        ({"system": ""}, "system"),
+        ({"system": 3}, "system"),
+        ({"profile": ["laptop"]}, "profile"),
+        ({"verdict": "OK"}, "verdict"),
+        ({1: "OK"}, "1"),
+    ],
+)
+def test_a_wrong_entry_is_named_with_file_entry_key_and_fix(tmp_path, change, key):
+    path = expected(tmp_path, ENTRY, ENTRY | {"k": 5} | change)
+    with pytest.raises(StudyError) as caught:
+        load(path)
+    error = caught.value
+    assert (error.file, error.row, error.column) == (path, "entry 1", key)
+    assert error.fix
+
+
+@pytest.mark.parametrize("key", sorted(ENTRY))
+def test_a_missing_key_is_named(tmp_path, key):
+    with pytest.raises(StudyError, match="missing") as caught:
+        load(expected(tmp_path, {name: value for name, value in ENTRY.items() if name != key}))
+    assert caught.value.column == key
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "dataset: synthetic", "- 3", "- [", "just text", "- !!python/object/apply:os.getcwd []"]
+)
+def test_a_file_that_is_no_list_of_entries_is_refused(tmp_path, text):
+    path = tmp_path / "expected.yaml"
+    path.write_text(text)
+    with pytest.raises(StudyError) as caught:
+        load(path)
+    assert caught.value.file == path
+
+
+def test_absent_undecodable_and_repeating_files_are_refused(tmp_path):
+    with pytest.raises(StudyError, match="missing"):
+        load(tmp_path / "absent.yaml")
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(StudyError, match="YAML"):
+        load(tmp_path / "bytes.yaml")
+    with pytest.raises(StudyError, match="repeats entry 0"):
+        load(expected(tmp_path, ENTRY, ENTRY | {"value": 0.2}))
+
+
+def test_a_metrics_table_that_repeats_a_score_or_lacks_a_column_is_refused(tmp_path):
+    path = expected(tmp_path, ENTRY)
+    with pytest.raises(StudyError, match="twice"):
+        verify(path, pd.concat([measured(0.1), measured(0.2)]))
+    with pytest.raises(StudyError, match="lacks"):
+        verify(path, measured(0.1).drop(columns="profile"))
+
+
+def test_what_aggregate_writes_is_what_verify_reads(tmp_path):
+    table = pd.DataFrame({"task_id": [1, 2], "seed": 0, "recall@10": [0.1, 0.2192]})
+    metrics = per_task.aggregate(table, "synthetic", "cold", "t2mrec", "laptop")
+    assert verify(expected(tmp_path, ENTRY), metrics)["verdict"].tolist() == ["OK"]
+    metrics.to_csv(tmp_path / "metrics.csv", index=False)
+    assert verify(expected(tmp_path, ENTRY), pd.read_csv(tmp_path / "metrics.csv"))["verdict"].tolist() == ["OK"]

@@ -1,0 +1,131 @@
+"""The notebooks on a tiny study: same bytes twice, the right values, and clear failures."""
+
+import shutil
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+
+from study import paths
+from study.errors import StudyError
+from study.pipeline.notebooks import execute
+
+PARTS = ["00_quickstart", "01_dataset", "02_rq1_overall"]
+
+
+def shown(notebook):
+    """Everything that an executed notebook shows as text."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return "\n".join(output.get("data", {}).get("text/markdown", "") for output in outputs)
+
+
+def read(executed, stem):
+    return nbformat.reads(executed.notebooks[0][f"{stem}.ipynb"].decode(), as_version=4)
+
+
+def write(folder, *sources):
+    """A notebook of the given code cells, the first of them the parameters."""
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    cells[0].metadata["tags"] = ["parameters"]
+    path = folder / "90_case.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    return path
+
+
+def test_two_executions_are_byte_identical(executed):
+    first, second = executed.notebooks
+    assert set(first) >= {f"{stem}.ipynb" for stem in PARTS}
+    for name in first:
+        assert first[name] == second[name], name
+
+
+def test_figures_are_written_twice_with_equal_bytes(executed):
+    first, second = executed.figures
+    names = {name.rpartition(".")[0] for name in first}
+    assert {"lists", "attributes", "mixture", "overall_cold", "overall_warm", "per_task_cold", "win_tie_loss_cold", "cost_cold"} <= names
+    assert {f"{name}.{suffix}" for name in names for suffix in ("svg", "png")} == set(first)
+    assert first == second
+    for name, content in first.items():
+        assert len(content) > 5_000, name
+        if name.endswith(".svg"):
+            assert b"<dc:date>" not in content
+
+
+@pytest.mark.parametrize("stem", PARTS)
+def test_nothing_is_printed_to_the_error_stream(executed, stem):
+    outputs = [output for cell in read(executed, stem).cells for output in cell.get("outputs", [])]
+    assert outputs
+    assert not [output for output in outputs if output.output_type in ("stream", "error")]
+    assert str(executed.root) not in nbformat.writes(read(executed, stem))
+
+
+def test_quickstart_shows_the_tiny_study(executed):
+    text = shown(read(executed, "00_quickstart"))
+    assert "60 servers, 80 tasks" in text
+    assert "(3, 60)" in text
+    assert "no saved model" in text
+
+
+def test_dataset_notebook_shows_the_planted_mixture(executed):
+    text = shown(read(executed, "01_dataset"))
+    planted = {"topic_match": 0.55, "language_match": 0.2, "alphabetical": 0.15, "random": 0.1}
+    rows = dict.fromkeys(planted)
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0] in planted and len(cells) == 3:
+            rows[cells[0]] = [float(cell) for cell in cells[1:]]
+    for reason, share in planted.items():
+        assert rows[reason][0] == share
+        # About 800 labels: three standard errors of the largest share are 0.053.
+        assert rows[reason][1] == pytest.approx(share, abs=0.06)
+    assert "no value of the paper" in text
+
+
+def test_overall_notebook_says_what_is_missing(executed):
+    text = shown(read(executed, "02_rq1_overall"))
+    assert "Protocols with runs: cold, warm. Without runs: none." in text
+    assert "Protocol warm: T2MRec or the systems to compare it with have no runs." in text
+    assert "The paper reports task2mcp only" in text
+    assert "Question: fitting the released labels" in text
+
+
+def test_values_of_the_tiny_study(in_study):
+    overall = pd.read_csv(paths.tables("synthetic") / "overall.csv")
+    cold = overall[(overall["protocol"] == "cold") & (overall["k"] == 10)]
+    found = cold.pivot_table(index="system", columns="metric", values="mean")
+    # 16 test tasks with ten labels each: a random ranking finds 10 of 60 servers; standard error 0.03.
+    assert found.loc["random", "recall"] == pytest.approx(10 / 60, abs=0.09)
+    assert found.loc["tfidf", "ndcg"] > found.loc["random", "ndcg"] + 0.05
+    text = shown(read(in_study, "02_rq1_overall"))
+    for system in ("random", "tfidf", "popularity"):
+        assert f"{found.loc[system, 'ndcg']:.4f}" in text
+        assert np.isclose(found.loc[system, "recall"], found.loc[system, "precision"], atol=0.01)
+
+
+def test_opens_from_another_folder(in_study, tmp_path):
+    source = shutil.copy(in_study.root / "notebooks" / "00_quickstart.ipynb", tmp_path)
+    target = execute(tmp_path / "00_quickstart.ipynb", tmp_path / "out" / "00_quickstart.ipynb", dataset="synthetic")
+    assert source
+    assert target.read_bytes() == in_study.notebooks[0]["00_quickstart.ipynb"]
+
+
+def test_a_failing_cell_is_named_and_the_earlier_result_stays(in_study, tmp_path):
+    source = write(tmp_path, 'dataset = "synthetic"', 'raise ValueError("the third one")')
+    target = tmp_path / "result.ipynb"
+    target.write_text("earlier")
+    with pytest.raises(StudyError, match="the third one") as caught:
+        execute(source, target, dataset="synthetic")
+    # Papermill puts the injected parameters in a cell of their own, after the parameters.
+    assert (caught.value.file, caught.value.row) == (source, "cell 2")
+    assert "fix:" in str(caught.value)
+    assert target.read_text() == "earlier"
+
+
+def test_a_missing_report_is_a_clear_error(in_study, tmp_path, monkeypatch):
+    shutil.copytree(in_study.root / "conf", tmp_path / "conf")
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    source = in_study.root / "notebooks" / "02_rq1_overall.ipynb"
+    with pytest.raises(StudyError, match="the table is missing"):
+        execute(source, tmp_path / "out.ipynb", dataset="synthetic")
+    assert not (tmp_path / "out.ipynb").exists()

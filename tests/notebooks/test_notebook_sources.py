@@ -1,0 +1,86 @@
+"""The notebooks as they stand in the repository: thin, stripped, and with one cell of literal parameters."""
+
+import ast
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from study.pipeline.notebooks import normalise
+
+SOURCES = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("[0-9]*.ipynb"))
+# A function in a notebook may draw; anything longer belongs in the package, where it is typed and tested.
+LONGEST_FUNCTION = 5
+
+
+@pytest.fixture(params=SOURCES, ids=lambda path: path.stem)
+def source(request):
+    return nbformat.read(request.param, as_version=4)
+
+
+def code(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_the_first_three_notebooks_are_there():
+    assert [path.stem for path in SOURCES[:3]] == ["00_quickstart", "01_dataset", "02_rq1_overall"]
+
+
+def test_is_stripped_and_has_stable_identifiers(source):
+    for cell in code(source):
+        assert cell.outputs == []
+        assert cell.execution_count is None
+    before = nbformat.writes(source)
+    assert nbformat.writes(normalise(source)) == before
+
+
+def test_begins_with_a_title_and_a_purpose(source):
+    title, _, purpose = source.cells[0].source.partition("\n\n")
+    assert source.cells[0].cell_type == "markdown"
+    assert re.fullmatch(r"# \S.*", title)
+    assert len(purpose.split()) > 20
+
+
+def test_sections_are_numbered_and_references_come_last(source):
+    texts = "\n".join(cell.source for cell in source.cells if cell.cell_type == "markdown")
+    headings = re.findall(r"^## (.+)$", texts, flags=re.MULTILINE)
+    assert headings[-1] == "References"
+    assert [heading.split(".")[0] for heading in headings[:-1]] == [str(i) for i in range(1, len(headings))]
+
+
+def test_one_cell_holds_the_parameters_and_only_literals(source):
+    cells = [cell for cell in code(source) if "parameters" in cell.metadata.get("tags", [])]
+    assert len(cells) == 1
+    names = {}
+    for statement in ast.parse(cells[0].source).body:
+        assert isinstance(statement, ast.Assign)
+        names[statement.targets[0].id] = ast.literal_eval(statement.value)
+    assert {"dataset", "profile"} <= set(names)
+    assert names["dataset"] == "synthetic"
+
+
+def test_has_no_long_function_and_no_training(source):
+    for cell in code(source):
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                assert node.end_lineno - node.lineno < LONGEST_FUNCTION, node.name
+        assert "study.t2mrec.training" not in cell.source
+
+
+def test_ends_with_cells_that_assert_values(source):
+    last = code(source)[-1]
+    asserted = [node for node in ast.walk(ast.parse(last.source)) if isinstance(node, ast.Assert)]
+    assert len(asserted) >= 5
+
+
+def test_text_cells_state_no_measured_number(source):
+    # Decimals in text would be results that go stale; results are computed in cells. "5.3" names a section.
+    for cell in source.cells:
+        if cell.cell_type == "markdown" and "## References" not in cell.source:
+            assert not re.search(r"\d+\.\d{2,}|\d %(?! bootstrap)", cell.source), cell.source
+
+
+def test_no_path_of_a_machine_is_written_down(source):
+    for cell in source.cells:
+        assert not re.search(r"(?<![\w.])/(home|work|tmp|Users|root)/", cell.source)

@@ -1,0 +1,142 @@
+"""Stage `run`: what it leaves behind, that it repeats exactly, and that a stop or a failure costs only what failed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from pipeline_root import TINY
+
+from baselines.popularity import Popularity
+from study import paths
+from study.config import load
+from study.data import dataset as datasets
+from study.errors import StudyError
+from study.pipeline import run as running
+from study.pipeline.report import report
+from study.pipeline.run import Outputs, run
+
+
+def config(*overrides: str):
+    return load([*TINY, *overrides])
+
+
+def test_outputs_hold_what_the_contract_says(root: Path) -> None:
+    outputs = Outputs.of("synthetic", "cold", "tfidf")
+    values, top = pd.read_csv(outputs.per_task), pd.read_parquet(outputs.top10)
+    record = json.loads(outputs.record.read_text())
+    assert list(values.columns[:2]) == ["task_id", "seed"]
+    assert len(values) == 16  # a fifth of 80 tasks
+    assert top.groupby(["task_id", "seed"]).size().eq(10).all()
+    assert not top.duplicated(["task_id", "seed", "server_id"]).any()
+    assert {"config", "versions", "git", "hardware", "seeds", "profile"} <= set(record)
+    assert record["seeds"][0]["seconds_fit"] >= 0
+
+
+def test_metrics_can_be_recomputed_from_the_top_ten(root: Path) -> None:
+    outputs, data = Outputs.of("synthetic", "cold", "tfidf"), datasets.load("synthetic")
+    values, top = pd.read_csv(outputs.per_task), pd.read_parquet(outputs.top10)
+    listed = {
+        task: set(data.servers["id"].to_numpy()[row]) for task, row in zip(data.tasks["id"], data.lists, strict=True)
+    }
+    for _, line in values.iterrows():
+        ranked = top[(top["task_id"] == line["task_id"]) & (top["seed"] == line["seed"])].sort_values("rank")[
+            "server_id"
+        ]
+        hits = ranked.isin(listed[line["task_id"]])
+        assert line["recall@10"] == pytest.approx(hits.sum() / len(listed[line["task_id"]]), abs=1e-5)
+        assert line["precision@5"] == pytest.approx(hits[:5].mean(), abs=1e-5)
+
+
+def test_same_seed_gives_identical_files(root: Path) -> None:
+    outputs = Outputs.of("synthetic", "cold", "random")
+    before = outputs.per_task.read_bytes(), outputs.top10.read_bytes()
+    run(config("system=random"))
+    assert (outputs.per_task.read_bytes(), outputs.top10.read_bytes()) == before
+
+
+def test_finished_seeds_are_kept_and_the_rest_is_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    fit = Popularity.fit
+
+    def stopping(self, data, split, *, seed, workdir):
+        calls.append(seed)
+        if calls == [1, 2]:
+            raise KeyboardInterrupt
+        return fit(self, data, split, seed=seed, workdir=workdir)
+
+    monkeypatch.setattr(Popularity, "fit", stopping)
+    wanted = config("system=popularity", "system.seeds=[1,2,3]")
+    with pytest.raises(KeyboardInterrupt):
+        run(wanted)
+    run(wanted)
+    assert calls == [1, 2, 2, 3]
+    assert sorted(pd.read_csv(Outputs.of("synthetic", "cold", "popularity").per_task)["seed"].unique()) == [1, 2, 3]
+    assert not list((paths.cache() / "runs").rglob("*.json"))
+
+
+def test_kept_seeds_of_another_configuration_are_not_used(root: Path) -> None:
+    assert running.fingerprint(config("system=tfidf")) != running.fingerprint(
+        config("system=tfidf", "system.model.max_features=9")
+    )
+    assert running.fingerprint(config("system=tfidf")) == running.fingerprint(
+        config("system=tfidf", "system.seeds=[1,2]")
+    )
+
+
+def test_failing_seed_is_named_and_earlier_results_stay(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = Outputs.of("synthetic", "cold", "popularity")
+    before = outputs.per_task.read_bytes()
+
+    def broken(self, *_args, **_kwargs):
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(Popularity, "fit", broken)
+    with pytest.raises(StudyError, match="popularity under cold: seed 1 failed: RuntimeError: out of luck"):
+        run(config("system=popularity"))
+    assert outputs.per_task.read_bytes() == before
+
+
+def test_wrong_shape_of_scores_is_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Popularity, "score", lambda self, tasks: np.zeros((len(tasks), 3), np.float32))
+    with pytest.raises(StudyError, match=r"shape \(16, 3\), expected \(16, 60\)"):
+        run(config("system=popularity"))
+
+
+def test_protocol_that_does_not_apply(root: Path) -> None:
+    with pytest.raises(StudyError, match="not applicable under 'loo'"):
+        run(config("system=t2mrec", "protocol=loo"))
+
+
+@pytest.mark.parametrize(
+    ("missing", "hint"),
+    [("data/splits/synthetic/cold.parquet", "study split"), ("data/prepared/synthetic/tasks.parquet", "study prepare")],
+)
+def test_missing_input_names_the_stage_that_makes_it(root: Path, missing: str, hint: str) -> None:
+    (root / missing).unlink()
+    with pytest.raises(StudyError, match=hint):
+        run(config("system=tfidf"))
+
+
+def test_untuned_system_says_how_to_tune(root: Path) -> None:
+    with pytest.raises(StudyError, match="study tune system=task_knn"):
+        run(config("system=task_knn"))
+
+
+def test_pool_larger_than_the_catalogue(root: Path) -> None:
+    with pytest.raises(StudyError, match="larger than the catalogue of 60 servers"):
+        run(config("system=t2mrec", "system.model.scoring.pool=61"))
+
+
+def test_report_needs_a_record_beside_every_run(root: Path) -> None:
+    Outputs.of("synthetic", "cold", "tfidf").record.unlink()
+    with pytest.raises(StudyError, match="no record beside it"):
+        report(config())
+
+
+def test_report_writes_one_row_per_seed_metric_and_cutoff(root: Path) -> None:
+    metrics = pd.read_csv(report(config()) / "metrics.csv")
+    assert list(metrics.columns) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
+    assert len(metrics) == 3 * 8 * 2  # systems, metrics, cut-offs; one seed
+    assert set(metrics["metric"]) == {"recall", "precision", "f1", "f1_of_means", "ndcg", "mrr", "hit_rate", "map"}

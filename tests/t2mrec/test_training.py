@@ -1,0 +1,178 @@
+"""Training: against a dense reference, twice, and after a kill."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from study.data.dataset import Dataset
+from study.data.splits import Split
+from study.t2mrec import lexical
+from study.t2mrec.losses import info_nce
+from study.t2mrec.module import PairEpoch, TwoTowerModule
+from study.t2mrec.settings import Lexical, Scoring, Towers, Training
+from study.t2mrec.system import T2MRec
+
+SMALL = Towers(hidden=32, output=16)
+
+
+def small(epochs: int = 12, **training: object) -> T2MRec:
+    settings = {"batch_size": 16, "checkpoint_every": 4} | training
+    return T2MRec(Lexical(), SMALL, Training(epochs=epochs, **settings), Scoring(anchors=3, pool=12))
+
+
+def dense_reference(data: Dataset, split: Split, *, epochs: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same method with dense inputs, torch's own layers and torch's own AdamW."""
+    _, tasks, servers = lexical.vectorize(data, split.tasks("train"))
+    start = TwoTowerModule(tasks.shape[1], SMALL, Training(), seed=seed)
+    towers = []
+    for tower in (start.task_tower, start.server_tower):
+        first = torch.nn.Linear(tasks.shape[1], SMALL.hidden)
+        first.weight.data = torch.from_numpy(tower.wide.T.copy())
+        first.bias.data = tower.bias.data.clone()
+        layers = [first]
+        for layer in tower.rest:
+            layers += [torch.nn.ReLU(), torch.nn.Dropout(SMALL.dropout), layer]
+        towers.append(torch.nn.Sequential(*layers))
+    parameters = [p for tower in towers for p in tower.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01)
+    rows = np.flatnonzero(np.diff(split.train.indptr))
+    for epoch in range(epochs):
+        torch.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0]))
+        for batch in PairEpoch(tasks, servers, split.train, rows, batch_size=16, seed=seed, epoch=epoch):
+            embedded = [
+                torch.nn.functional.normalize(tower(torch.from_numpy(part.toarray())), dim=-1)
+                for tower, part in zip(towers, batch, strict=True)
+            ]
+            optimizer.zero_grad()
+            info_nce(*embedded, temperature=0.07).backward()
+            optimizer.step()
+    with torch.inference_mode():
+        return tuple(  # type: ignore[return-value]
+            torch.nn.functional.normalize(tower.eval()(torch.from_numpy(part.toarray())), dim=-1).numpy()
+            for tower, part in zip(towers, (tasks, servers), strict=True)
+        )
+
+
+def test_equals_the_dense_reference(toy: Dataset, toy_split: Split, tmp_path: Path) -> None:
+    fast = small()
+    fast.fit(toy, toy_split, seed=5, workdir=tmp_path)
+    tasks, servers = dense_reference(toy, toy_split, epochs=12, seed=5)
+    np.testing.assert_allclose(fast.task_embeddings, tasks, atol=1e-4)
+    np.testing.assert_allclose(fast.server_embeddings, servers, atol=1e-4)
+    untrained, _ = dense_reference(toy, toy_split, epochs=0, seed=5)
+    assert np.abs(tasks - untrained).max() > 0.1  # so that agreement means something
+
+
+def test_learns_the_planted_topics(toy: Dataset, toy_split: Split, tmp_path: Path) -> None:
+    system = small(epochs=150, checkpoint_every=150)
+    system.fit(toy, toy_split, seed=1, workdir=tmp_path)
+    asked = toy_split.tasks("test")
+    rows, scores = system.rank(asked, 5, toy_split.known("test"))
+    hits = [len(set(row) & set(toy.lists[task])) for row, task in zip(rows, asked, strict=True)]
+    assert np.mean(hits) > 4
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+def test_same_seed_same_scores_other_seed_other_scores(toy: Dataset, toy_split: Split, tmp_path: Path) -> None:
+    runs = []
+    for number, seed in enumerate([1, 1, 2]):
+        system = small(epochs=3)
+        system.fit(toy, toy_split, seed=seed, workdir=tmp_path / str(number))
+        runs.append(system.score(toy_split.tasks("test")))
+    np.testing.assert_array_equal(runs[0], runs[1])
+    assert np.abs(runs[0] - runs[2]).max() > 1e-3
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import conftest, numpy as np
+from study.data.splits import make
+from study.t2mrec.system import T2MRec
+from study.t2mrec.settings import Lexical, Scoring, Towers, Training
+toy = conftest.toy._get_wrapped_function()()
+training = Training(epochs=60, batch_size=16, checkpoint_every=4)
+system = T2MRec(Lexical(), Towers(hidden=32, output=16), training, Scoring())
+split = make(toy, "cold")
+system.fit(toy, split, seed=3, workdir=Path(sys.argv[1]))
+np.save(sys.argv[2], system.score(split.tasks("test")))
+"""
+
+
+def test_killed_training_resumes_to_the_same_numbers(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM.format(tests=str(Path(__file__).parent))))
+    # A slow motion of the training, so that the kill falls into its middle on any machine.
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import time, study.t2mrec.module as m\n"
+        "step = m.TwoTowerModule.training_step\n"
+        "m.TwoTowerModule.training_step = lambda self, *a: (time.sleep(0.02), step(self, *a))[1]\n"
+        + program.read_text()
+    )
+
+    def start(script: Path, workdir: str, out: str) -> subprocess.Popen:
+        return subprocess.Popen([sys.executable, str(script), str(tmp_path / workdir), str(tmp_path / out)])
+
+    assert start(program, "straight", "straight.npy").wait(120) == 0
+    killed = start(slow, "killed", "killed.npy")
+    checkpoint = tmp_path / "killed" / "last.ckpt"
+    deadline = time.monotonic() + 120
+    while not checkpoint.exists():
+        assert killed.poll() is None, "the training ended before its first checkpoint"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert not (tmp_path / "killed.npy").exists()
+    assert checkpoint.exists()
+    assert start(program, "killed", "killed.npy").wait(120) == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "straight.npy"), np.load(tmp_path / "killed.npy"))
+    assert not checkpoint.exists()
+
+
+@pytest.mark.parametrize(
+    ("towers", "training", "kind"),
+    [
+        (Towers(enabled=False), Training(), "tfidf"),
+        (Towers(hidden=32, output=16, shared=True), Training(epochs=2, batch_size=16), "tfidf"),
+        (SMALL, Training(epochs=2, batch_size=16, loss="bce"), "tfidf"),
+        (SMALL, Training(epochs=2, batch_size=16, symmetric=False), "tfidf"),
+        (Towers(hidden=16, output=8, layers=2), Training(epochs=2, batch_size=16), "tfidf"),
+    ],
+    ids=["wo_two_tower", "shared", "wo_cl", "one_direction", "two_layers"],
+)
+def test_variants_run(
+    toy: Dataset, toy_split: Split, tmp_path: Path, towers: Towers, training: Training, kind: str
+) -> None:
+    system = T2MRec(Lexical(kind=kind), towers, training, Scoring(anchors=3, pool=10))
+    system.fit(toy, toy_split, seed=1, workdir=tmp_path)
+    asked = toy_split.tasks("test")
+    rows, _ = system.rank(asked, 10, toy_split.known("test"))
+    assert rows.shape == (len(asked), 10)
+    assert all(len(set(row)) == 10 for row in rows.tolist())
+    assert (system.parameters() == 0) == (not towers.enabled)
+
+
+def test_pairs_are_positives_and_every_task_comes_once(toy: Dataset, toy_split: Split) -> None:
+    rows = toy_split.tasks("train")
+    eye_tasks, eye_servers = (sp.eye_array(n, format="csr") for n in toy_split.train.shape)
+    seen, drawn = [], set()
+    for epoch in range(30):
+        for batch in PairEpoch(eye_tasks, eye_servers, toy_split.train, rows, batch_size=16, seed=0, epoch=epoch):
+            pairs = list(zip(batch.tasks.indices, batch.servers.indices, strict=True))
+            assert all(toy_split.train[task, server] for task, server in pairs)
+            drawn |= set(pairs)
+            seen += [task for task, _ in pairs] if epoch == 0 else []
+    assert sorted(seen) == sorted(rows)
+    assert len(drawn) > 0.95 * toy_split.train.nnz  # every positive gets its turn
