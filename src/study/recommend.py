@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,9 @@ from study.t2mrec.fusion import expand, fuse
 from study.t2mrec.inference import TowerWeights, embed
 from study.t2mrec.settings import Scoring
 from study.t2mrec.structure import FEATURES, StructuralFeatures, structural_score
+
+if TYPE_CHECKING:  # importing the system itself would load what training needs
+    from study.t2mrec.system import T2MRec
 
 # What a recommendation shows of a server, and what the structural score reads.
 CARD = (
@@ -86,6 +89,13 @@ class Recommender:
         self.saved_vectorizer, self.scoring, self.seed = vectorizer, scoring, seed
         self.structure = StructuralFeatures(servers)
         self.order = tie_order(len(servers), seed)
+
+    @classmethod
+    def of(cls, system: T2MRec, *, seed: int) -> Recommender:
+        """The part of a fitted T2MRec (towers over TF-IDF) that answers requests."""
+        assert system.module is not None
+        return cls(system.module.task_tower.weights(), system.server_embeddings, lexical.to_json(system.vectorizer),
+                   system.data.servers[list(CARD)], system.scoring, seed=seed)  # fmt: skip
 
     @cached_property
     def vectorizer(self) -> Any:

@@ -12,7 +12,14 @@ from study import paths
 REPOSITORY = Path(__file__).resolve().parents[2]
 SIZE = ["dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]
 # (system, protocol); `warm` has no T2MRec, so the notebooks must do without a comparison there.
-RUNS = [("random", "cold"), ("popularity", "cold"), ("tfidf", "cold"), ("t2mrec", "cold"), ("random", "warm"), ("tfidf", "warm")]
+RUNS = [
+    ("random", "cold"),
+    ("popularity", "cold"),
+    ("tfidf", "cold"),
+    ("t2mrec", "cold"),
+    ("random", "warm"),
+    ("tfidf", "warm"),
+]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ import pytest
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError
-from study.recommend import CARD, Recommender
-from study.t2mrec.lexical import to_json
+from study.recommend import Recommender
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
 
@@ -23,12 +22,9 @@ def fitted(toy: Dataset, toy_split: Split, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def saved(fitted: T2MRec, toy: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(fitted: T2MRec, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("toy") / "t2mrec"
-    assert fitted.module is not None
-    model = Recommender(fitted.module.task_tower.weights(), fitted.server_embeddings, to_json(fitted.vectorizer),
-                        toy.servers[list(CARD)], fitted.scoring, seed=1)  # fmt: skip
-    model.save(folder)
+    Recommender.of(fitted, seed=1).save(folder)
     return folder
 
 

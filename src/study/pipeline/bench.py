@@ -25,8 +25,7 @@ from study.evaluation.records import record
 from study.evaluation.runs import CUTOFFS, rank_tasks
 from study.files import write_csv, write_json
 from study.pipeline.run import limit_threads, load_inputs
-from study.recommend import CARD, Recommender
-from study.t2mrec.lexical import to_json
+from study.recommend import Recommender
 from study.t2mrec.system import T2MRec
 
 REQUESTS = 500  # single recommendations timed, after a tenth as many to warm up
@@ -147,12 +146,9 @@ def bench(config: DictConfig) -> str:
         elif step == "evaluation":
             rows += _evaluation(system, data, split, seed, limits)
         else:
-            assert system.module is not None
-            recommender = Recommender(system.module.task_tower.weights(), system.server_embeddings, to_json(system.vectorizer),
-                                      data.servers[list(CARD)], system.scoring, seed=seed)  # fmt: skip
-            asked = split.tasks("test")
-            texts = [data.task_texts(("name", "description"))[task] for task in asked]
-            times = request_times(recommender, texts, list(data.tasks["language"].iloc[asked]))
+            asked, texts = split.tasks("test"), data.task_texts(("name", "description"))
+            languages = list(data.tasks["language"].iloc[asked])
+            times = request_times(Recommender.of(system, seed=seed), [texts[task] for task in asked], languages)
             rows += [
                 row("recommendation", f"milliseconds_p{q}", float(np.percentile(times, q)), f"{len(times)} requests")
                 for q in (50, 95, 99)

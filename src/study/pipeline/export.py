@@ -12,8 +12,7 @@ from study.errors import StudyError
 from study.evaluation.records import record
 from study.files import write_json
 from study.pipeline.run import limit_threads, load_inputs
-from study.recommend import CARD, Recommender, folder_of
-from study.t2mrec.lexical import to_json
+from study.recommend import Recommender, folder_of
 from study.t2mrec.system import T2MRec
 
 
@@ -34,11 +33,8 @@ def export(config: DictConfig) -> Path:
     workdir = paths.cache() / "export" / dataset
     workdir.mkdir(parents=True, exist_ok=True)
     system.fit(data, split, seed=seed, workdir=workdir)
-    assert system.module is not None
-    model = Recommender(system.module.task_tower.weights(), system.server_embeddings, to_json(system.vectorizer),
-                        data.servers[list(CARD)], system.scoring, seed=seed)  # fmt: skip
     folder = folder_of(dataset)
-    model.save(folder)
+    Recommender.of(system, seed=seed).save(folder)
     write_json(
         folder / "record.json", record(dataset=dataset, protocol=config.protocol.name, seed=seed, config=plain(config))
     )

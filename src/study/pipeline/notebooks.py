@@ -8,6 +8,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import papermill
@@ -60,18 +61,20 @@ def execute(source: Path, target: Path, **parameters: str) -> Path:
 def normalise(notebook: NotebookNode) -> NotebookNode:
     """Remove timings, random identifiers and machine names, so that equal executions are equal bytes."""
     language = notebook.metadata.get("language_info", {}).get("name", "python")
-    notebook.metadata = nbformat.from_dict(
-        {
-            "kernelspec": {"display_name": "Python 3", "language": "python", "name": KERNEL},
-            "language_info": {"name": language},
-        }
-    )
+    kernel = {"display_name": "Python 3", "language": "python", "name": KERNEL}
+    notebook.metadata = node(kernelspec=kernel, language_info={"name": language})
     for number, cell in enumerate(notebook.cells):
         cell.id = hashlib.sha256(f"{number}:{cell.source}".encode()).hexdigest()[:8]
         tags = cell.metadata.get("tags")
-        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        cell.metadata = node(**({"tags": tags} if tags else {}))
         for output in cell.get("outputs", []):
-            output.metadata = nbformat.from_dict({})
+            output.metadata = node()
             if "text/html" in output.get("data", {}):  # pandas styles carry a random name
                 output.data["text/html"] = re.sub(r"T_[0-9a-f]{5}", "T_table", output.data["text/html"])
     return notebook
+
+
+def node(**fields: Any) -> NotebookNode:
+    """A notebook node with the given fields."""
+    made: NotebookNode = nbformat.from_dict(fields)  # type: ignore[no-untyped-call]
+    return made

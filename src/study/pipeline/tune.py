@@ -137,7 +137,7 @@ def _write(config: DictConfig, study: optuna.Study, budget: int) -> Path:
         "value": round(float(best.value or 0), 6),
         "trials": len(done),
         "seconds": round(sum(row["seconds"] for row in rows), 1),
-        "values": best.params,  # noqa: PD011 - not a pandas object
+        "values": best.params,
     }
     write_json(folder / "record.json", record(config=plain(config), **summary))
     write_text(

@@ -9,9 +9,9 @@ in advance, so it can be caught up in one go when the row is next used:
     w_(s+n) = decay^n w_s - lr * sum_q decay^(n-q) * (beta1^q m_s / c1_q) / (sqrt(beta2^q v_s / c2_q) + eps)
 
 with decay = 1 - lr * weight_decay, c1_q = 1 - beta1^(s+q), c2_q = 1 - beta2^(s+q). Only eps ties the sum to the
-single weight. It is drawn out by sum_q a_q / (b_q x + eps) ~ A / (x + eps B / A), A = sum a_q / b_q, B = sum a_q / b_q^2: exact
-for eps = 0 and to first order in eps, and eps = 1e-8 matters only where sqrt(v) is as small. The test compares with
-torch.optim.AdamW.
+single weight. It is drawn out by sum_q a_q / (b_q x + eps) ~ A / (x + eps B / A), A = sum a_q / b_q,
+B = sum a_q / b_q^2: exact for eps = 0 and to first order in eps, and eps = 1e-8 matters only where sqrt(v) is as small.
+The test compares with torch.optim.AdamW.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ from study.tools.catalogues.files import Loaded, read_list
 from study.tools.catalogues.queries import QuerySet
 
 TOOLS_FOLDER, SAMPLES_FOLDER, INFO_FILE = "data/tools", "data/function_call", "server_info_with_description_v3.json"
-PREFIX = re.compile(r"^[^_]*_(?=.)")
+WORD = re.compile(r"[^a-z0-9]+")
 
 
 def load(folder: Path) -> Loaded:
     """The catalogue (server ids are ``marketplace/file``), the query set `instructions`, and the cleaning table.
 
-    Tool names lose the server's name that MCP-Flow puts in front (up to the first underscore). Samples are grouped by
+    Most tool names carry the server's name in front, which is removed where `prefix` finds one. Samples are grouped by
     their function call, since several instructions were made from one call.
     """
     builder = Builder("mcpflow")
@@ -32,14 +32,30 @@ def load(folder: Path) -> Loaded:
         text = descriptions.get((market, stem))
         builder.count("server without a row of server information", "servers", "description", REPORTED, int(text is None))
         server = builder.server(f"{market}/{stem}", stem, text or "", sources=(market,))
-        for tool in read_list(path, ()):
+        tools = read_list(path, ())
+        front = prefix([tool["name"] for tool in tools if isinstance(tool.get("name"), str)], stem)
+        for tool in tools:
             published = tool.get("name")
-            name = PREFIX.sub("", published) if isinstance(published, str) else None
+            name = published.removeprefix(front) if isinstance(published, str) else None
             builder.count("server's name before the tool's removed", "tools", "name", CHANGED, int(name != published))
             row = builder.tool(server, name, tool.get("description"), tool.get("parameters", tool.get("inputSchema")))
             if row is not None:
                 rows[f"{market}/{stem}", str(published)] = row
     return Loaded(builder.build(), {"instructions": _samples(folder, rows, builder)}, builder.cleaning())
+
+
+def prefix(names: list[str], server: str) -> str:
+    """The server's name in front of its tools' names, underscore included; empty where there is none.
+
+    That is what stands before the first underscore, if all tools share it. Two or more tools that share only a verb
+    (``get_user``, ``get_team``) or one lone tool (``get_weather``) are told apart by the server's own name.
+    """
+    fronts = {name.partition("_")[0] if "_" in name.rstrip("_") else "" for name in names}
+    front = fronts.pop() if len(fronts) == 1 else ""
+    plain, own = WORD.sub("", front.lower()), WORD.sub("", server.lower())
+    if not plain or not (plain in own or own in plain or "-" in front):
+        return ""
+    return f"{front}_"
 
 
 def _descriptions(folder: Path) -> dict[tuple[str, str], str]:

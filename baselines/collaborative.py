@@ -1,0 +1,96 @@
+"""What collaborative systems share: they know a task by its training interactions, and never rank a task without any."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+
+# One row per task: a history (sparse, n_servers wide) or a vector (dense, d wide).
+Representations: TypeAlias = sp.csr_matrix | FloatArray
+
+
+class Transferable(Protocol):
+    """A fitted collaborative system whose knowledge of a task is one row, so that rows of other tasks can be averaged.
+
+    Attributes:
+        representations: what the system knows of each task, shape (n_tasks, d).
+    """
+
+    representations: Representations
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """As `study.system.System.fit`."""
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """As `study.system.System.score`."""
+
+    def score_representations(self, rows: Representations) -> FloatArray:
+        """Scores of every server for tasks that are known by `rows`, shape (len(rows), n_servers)."""
+
+
+class ItemItem(ABC):
+    """Linear models of a task's history: score(t, m) = sum over servers i of R[t, i] W[i, m].
+
+    Attributes:
+        representations: R, the training interactions, shape (n_tasks, n_servers).
+        weights: W, shape (n_servers, n_servers), sparse or dense.
+    """
+
+    representations: sp.csr_matrix
+    weights: sp.csr_matrix | FloatArray
+
+    @abstractmethod
+    def item_weights(self, train: sp.csr_matrix, order: IntArray) -> sp.csr_matrix | FloatArray:
+        """W from the training interactions R; `order` says which of equal entries come first where some are dropped."""
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Compute W; the seed decides only which of equal entries a top-k keeps."""
+        self.representations = sp.csr_matrix(split.train, dtype=np.float32)
+        order = np.random.default_rng(seed).permutation(data.n_servers).astype(np.int64)
+        self.weights = self.item_weights(self.representations, order)
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """R W, shape (len(tasks), n_servers); a task without training interactions is not ranked."""
+        return unranked_without_history(self.score_representations(self.representations[tasks]), self.representations[tasks])
+
+    def score_representations(self, rows: Representations) -> FloatArray:
+        """Scores of the histories `rows`, shape (b, n_servers)."""
+        product = sp.csr_matrix(rows) @ self.weights
+        scores: FloatArray = (product.toarray() if sp.issparse(product) else np.asarray(product)).astype(np.float32)
+        return scores
+
+
+def unranked_without_history(scores: FloatArray, histories: sp.csr_matrix) -> FloatArray:
+    """Set the scores of tasks without training interactions to -inf, in place: nothing was learned about them.
+
+    Args:
+        scores: shape (b, n_servers).
+        histories: training interactions of the same tasks, shape (b, n_servers).
+    """
+    scores[np.diff(histories.indptr) == 0] = -np.inf
+    return scores
+
+
+def keep_largest(matrix: sp.csr_matrix, k: int | None, order: IntArray) -> sp.csr_matrix:
+    """The `k` largest stored entries of every row; None keeps all.
+
+    Args:
+        order: a permutation of the columns; of equal entries those that come first in it are kept.
+    """
+    if k is None:
+        return matrix
+    entries = sp.coo_matrix(matrix)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    sorted_ = np.lexsort((place[entries.col], -entries.data, entries.row))
+    counts = np.bincount(entries.row, minlength=matrix.shape[0])
+    position = np.arange(entries.nnz) - np.repeat(np.cumsum(counts) - counts, counts)
+    kept = sorted_[position < k]
+    return sp.csr_matrix((entries.data[kept], (entries.row[kept], entries.col[kept])), shape=matrix.shape)

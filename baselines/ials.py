@@ -1,0 +1,82 @@
+"""iALS: implicit matrix factorisation by alternating least squares (Hu et al. 2008), as tuned by Rendle et al. 2022."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from baselines.collaborative import Representations, unranked_without_history
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+
+
+@dataclass
+class ImplicitALS:
+    """Matrix factorisation that also pulls every unobserved pair towards 0 (Rendle et al. 2022, eq. 1-4).
+
+    score(t, m) = w_t . h_m minimises sum over observed (1 - score)^2 + unobserved_weight sum over all score^2
+    + sum over tasks lambda_t |w_t|^2 + sum over servers lambda_m |h_m|^2, with
+    lambda_t = regularisation (|R_t| + unobserved_weight n_servers)^frequency_scaling, and likewise for servers.
+
+    Args:
+        width: d, length of the vectors.
+        sweeps: solutions of all tasks, then of all servers.
+        unobserved_weight: alpha_0.
+        regularisation: lambda.
+        frequency_scaling: nu, 0 (the same for all) to 1 (in proportion to what is fitted).
+        spread: standard deviation of the starting vectors times sqrt(width).
+    """
+
+    width: int = 64
+    sweeps: int = 16
+    unobserved_weight: float = 0.01
+    regularisation: float = 0.01
+    frequency_scaling: float = 1.0
+    spread: float = 0.1
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Alternate between the closed-form solutions of tasks and servers."""
+        rng = np.random.default_rng(seed)
+        train = sp.csr_matrix(split.train, dtype=np.float32)
+        transposed = sp.csr_matrix(train.T)
+        deviation = self.spread / np.sqrt(self.width)
+        self.servers: FloatArray = rng.normal(0, deviation, (data.n_servers, self.width)).astype(np.float32)
+        for _ in range(self.sweeps):
+            tasks = self.solve(train, self.servers)
+            self.servers = self.solve(transposed, tasks)
+        self.histories, self.representations = train, tasks
+
+    def solve(self, interactions: sp.csr_matrix, others: FloatArray) -> FloatArray:
+        """The best vectors of one side given those of the other side.
+
+        Args:
+            interactions: shape (n, m).
+            others: vectors of the other side, shape (m, d).
+
+        Returns: shape (n, d); zero for a row without interactions.
+        """
+        gram = self.unobserved_weight * (others.T @ others)
+        counts = np.diff(interactions.indptr)
+        strength = self.regularisation * (counts + self.unobserved_weight * len(others)) ** self.frequency_scaling
+        solved = np.zeros((interactions.shape[0], others.shape[1]), dtype=np.float32)
+        identity = np.eye(others.shape[1], dtype=np.float32)
+        for row in np.flatnonzero(counts):
+            seen = others[interactions.indices[interactions.indptr[row] : interactions.indptr[row + 1]]]
+            solved[row] = np.linalg.solve(gram + seen.T @ seen + np.float32(strength[row]) * identity, seen.sum(axis=0))
+        return solved
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """w_t . h_m, shape (len(tasks), n_servers); a task without training interactions is not ranked."""
+        return unranked_without_history(self.score_representations(self.representations[tasks]), self.histories[tasks])
+
+    def score_representations(self, rows: Representations) -> FloatArray:
+        """Scores of the task vectors `rows`, shape (b, n_servers)."""
+        scores: FloatArray = np.asarray(rows) @ self.servers.T
+        return scores
+
+    def parameters(self) -> int:
+        """All entries of both sides' vectors."""
+        return int(self.representations.size + self.servers.size)

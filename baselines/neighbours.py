@@ -1,0 +1,135 @@
+"""Nearest-neighbour collaborative filtering: ItemKNN (Sarwar et al. 2001) and UserKNN (Herlocker et al. 1999)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from baselines.collaborative import ItemItem, Representations, keep_largest, unranked_without_history
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.errors import StudyError
+
+SIMILARITIES = ("cosine", "jaccard", "dice")
+
+
+def similarity(common: sp.csr_matrix, rows: FloatArray, columns: FloatArray, *, kind: str, shrink: float,
+               alpha: float = 0.5) -> sp.csr_matrix:  # fmt: skip
+    """Similarities of sets from the sizes of their intersections; pairs without a common element stay 0.
+
+    With c common elements and squared norms a and b: cosine c / (a^alpha b^(1 - alpha) + shrink), jaccard
+    c / (a + b - c + shrink), dice 2 c / (a + b + shrink). The shrink term damps pairs with little support
+    (Ferrari Dacrema et al. 2021, section 4.2).
+
+    Args:
+        common: c, shape (n, m).
+        rows: a, shape (n,).
+        columns: b, shape (m,).
+        alpha: 0.5 is the symmetric cosine; other values are the asymmetric one (Aiolli 2013).
+    """
+    pairs = sp.coo_matrix(common)
+    a, b, c = rows[pairs.row], columns[pairs.col], pairs.data
+    denominators = {
+        "cosine": lambda: a**alpha * b ** (1 - alpha),
+        "jaccard": lambda: a + b - c,
+        "dice": lambda: (a + b) / 2,
+    }
+    if kind not in denominators:
+        raise StudyError(f"unknown similarity {kind!r}", column="model.similarity", fix=f"one of: {', '.join(SIMILARITIES)}")
+    values = c / (denominators[kind]() + (shrink / 2 if kind == "dice" else shrink))
+    return sp.csr_matrix((values.astype(np.float32), (pairs.row, pairs.col)), shape=common.shape)
+
+
+def squared_norms(matrix: sp.csr_matrix) -> FloatArray:
+    """The squared Euclidean norm of each row, shape (n,)."""
+    norms: FloatArray = np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel().astype(np.float32)
+    return norms
+
+
+@dataclass
+class ItemKNN(ItemItem):
+    """score(t, m) = sum over training servers i of t of s(i, m), where i is one of the k servers most like m.
+
+    Servers are alike if the same tasks list them.
+
+    Args:
+        k: neighbours of each server; None takes all that share a task with it.
+        shrink: damping of similarities with little support.
+        similarity: cosine, jaccard or dice.
+        alpha: of the asymmetric cosine; 0.5 is the usual one.
+        tfidf: weigh interactions by 1 + ln(n_tasks / (1 + servers of the task)) so that tasks with long lists say less.
+    """
+
+    k: int | None = None
+    shrink: float = 0.0
+    similarity: str = "cosine"
+    alpha: float = 0.5
+    tfidf: bool = False
+
+    def item_weights(self, train: sp.csr_matrix, order: IntArray) -> sp.csr_matrix:
+        """Similarities without the diagonal, shape (n_servers, n_servers); column m holds the neighbours of m."""
+        profiles = sp.csr_matrix(train.T)  # (n_servers, n_tasks)
+        if self.tfidf:
+            length = np.diff(train.indptr)
+            profiles = sp.csr_matrix(profiles @ sp.diags_array((1 + np.log(train.shape[0] / (1 + length))).astype(np.float32)))
+        norms = squared_norms(profiles)
+        alike = similarity(without_diagonal(profiles @ profiles.T), norms, norms, kind=self.similarity, shrink=self.shrink,
+                           alpha=1 - self.alpha)  # fmt: skip
+        return sp.csr_matrix(keep_largest(alike, self.k, order).T)
+
+
+@dataclass
+class UserKNN:
+    """score(t, m) = sum over the k training tasks t' most like t of s(t, t')^power R[t', m].
+
+    Tasks are alike if they list the same servers. Which of equally similar tasks are taken is drawn by the seed.
+
+    Args:
+        k: number of neighbours; None takes all tasks that share a server.
+        shrink: damping of similarities with little support.
+        power: how sharply near neighbours outweigh far ones.
+        similarity: cosine, jaccard or dice.
+    """
+
+    k: int | None = None
+    shrink: float = 0.0
+    power: float = 1.0
+    similarity: str = "cosine"
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Keep the training interactions."""
+        self.representations = sp.csr_matrix(split.train, dtype=np.float32)
+        self.norms = squared_norms(self.representations)
+        self.order = np.random.default_rng(seed).permutation(data.n_tasks).astype(np.int64)
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """Weighted votes >= 0, shape (len(tasks), n_servers); a task without training interactions is not ranked."""
+        histories = self.representations[tasks]
+        alike = sp.coo_matrix(self._alike(histories))
+        others = alike.col != tasks[alike.row]
+        alike = sp.csr_matrix((alike.data[others], (alike.row[others], alike.col[others])), shape=alike.shape)
+        return unranked_without_history(self._votes(alike), histories)
+
+    def score_representations(self, rows: Representations) -> FloatArray:
+        """Weighted votes for the histories `rows`, shape (b, n_servers)."""
+        return self._votes(self._alike(sp.csr_matrix(rows)))
+
+    def _alike(self, histories: sp.csr_matrix) -> sp.csr_matrix:
+        """Similarities to every training task, shape (b, n_tasks)."""
+        common = histories @ self.representations.T
+        return similarity(common, squared_norms(histories), self.norms, kind=self.similarity, shrink=self.shrink)
+
+    def _votes(self, alike: sp.csr_matrix) -> FloatArray:
+        nearest = keep_largest(alike, self.k, self.order)
+        scores: FloatArray = (nearest.power(self.power) @ self.representations).toarray().astype(np.float32)
+        return scores
+
+
+def without_diagonal(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """The matrix with its diagonal emptied: nothing is its own neighbour."""
+    entries = sp.coo_matrix(matrix)
+    others = entries.row != entries.col
+    return sp.csr_matrix((entries.data[others], (entries.row[others], entries.col[others])), shape=matrix.shape)

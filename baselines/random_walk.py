@@ -1,0 +1,45 @@
+"""Random walks of three steps on the task-server graph: P3alpha and RP3beta."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from baselines.collaborative import ItemItem, keep_largest
+from baselines.neighbours import without_diagonal
+from study.data.dataset import IntArray
+
+
+@dataclass
+class RandomWalk(ItemItem):
+    """P3alpha (Cooper et al. 2014), and with beta > 0 RP3beta (Paudel et al. 2017, eq. 5).
+
+    A walk goes from the task to a server, back to a task, and on to a server m. Transition probabilities are raised to
+    alpha, and the end is divided by popularity^beta. The first step multiplies a task's scores by one number, because
+    its interactions weigh the same, and is left out.
+
+    Args:
+        alpha: exponent of the transition probabilities.
+        beta: exponent of the popularity that the end is divided by; 0 is P3alpha.
+        k: sources kept per end server; None keeps all.
+    """
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    k: int | None = None
+
+    def item_weights(self, train: sp.csr_matrix, order: IntArray) -> sp.csr_matrix:
+        """Probabilities server -> task -> server without return, shape (n_servers, n_servers)."""
+        to_task = transitions(sp.csr_matrix(train.T)).power(self.alpha)
+        to_server = transitions(train).power(self.alpha)
+        popularity = np.maximum(np.bincount(train.indices, minlength=train.shape[1]), 1)
+        walk = without_diagonal(to_task @ to_server) @ sp.diags_array((popularity**-self.beta).astype(np.float32))
+        return sp.csr_matrix(keep_largest(sp.csr_matrix(walk.T), self.k, order).T)
+
+
+def transitions(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """The matrix with each row divided by its sum; empty rows stay empty."""
+    sums = np.asarray(matrix.sum(axis=1)).ravel()
+    return sp.csr_matrix(sp.diags_array((1 / np.maximum(sums, 1e-12)).astype(np.float32)) @ matrix)

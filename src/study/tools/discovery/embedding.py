@@ -1,0 +1,79 @@
+"""Where vectors come from: the packaged MiniLM, or any endpoint that speaks OpenAI's embeddings interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from study import encoders, llm, paths
+from study.data.dataset import FloatArray
+from study.errors import StudyError
+
+BATCH = 64
+
+
+class Embedder(Protocol):
+    """Texts to vectors of length 1."""
+
+    def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
+        """Vectors, shape (len(texts), d); `store` keeps them on disk by the hash of their text."""
+        ...
+
+
+@dataclass(frozen=True)
+class MiniLm:
+    """all-MiniLM-L6-v2 on this machine; the default."""
+
+    device: str = "cpu"
+
+    def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
+        """Shape (len(texts), 384)."""
+        return encoders.encode(texts, store=store, device=self.device)
+
+
+@dataclass(frozen=True)
+class EndpointEmbedder:
+    """An OpenAI-compatible embeddings endpoint.
+
+    Args:
+        client: the endpoint, with time-outs, retries and cassette.
+        model: its name there.
+        dimension: length of its vectors.
+    """
+
+    client: llm.Client
+    model: str
+    dimension: int
+
+    def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
+        """Shape (len(texts), dimension); kept under a name made of endpoint and model."""
+        identity = f"{self.client.base_url} {self.model}"
+        folder = paths.cache() / "embeddings" / llm.key({"identity": identity})[:16] if store else None
+        return encoders.cached(texts, self._embed, identity=identity, dimension=self.dimension, folder=folder)
+
+    def _embed(self, texts: list[str]) -> FloatArray:
+        blocks = []
+        for start in range(0, len(texts), BATCH):
+            block = texts[start : start + BATCH]
+            reply = self.client.post("embeddings", {"model": self.model, "input": block})
+            blocks.append(self._vectors(reply, len(block)))
+        vectors: FloatArray = np.concatenate(blocks)
+        return vectors
+
+    def _vectors(self, reply: object, expected: int) -> FloatArray:
+        try:
+            rows = sorted(reply["data"], key=lambda row: row["index"])  # type: ignore[index]
+            vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StudyError(f"not an embeddings reply ({error})", file=self.client.base_url, fix="check the endpoint") from error
+        lengths = np.linalg.norm(vectors, axis=1) if vectors.ndim == 2 else np.zeros(0)
+        if vectors.shape != (expected, self.dimension) or not np.isfinite(lengths).all() or not lengths.all():
+            raise StudyError(
+                f"the endpoint gave vectors of shape {vectors.shape}, expected {(expected, self.dimension)}, finite, not 0",
+                file=self.client.base_url, fix="correct `dimension` or the model's name",
+            )  # fmt: skip
+        scaled: FloatArray = vectors / lengths[:, None]
+        return scaled

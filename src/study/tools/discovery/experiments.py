@@ -1,0 +1,111 @@
+"""The experiments of Semantic Tool Discovery: which catalogue, which queries, which systems."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from study.data.dataset import FloatArray, IntArray
+from study.evaluation.ranking import tie_order, top_k
+from study.tools import results, settings
+from study.tools.catalogues import published
+from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.queries import QuerySet
+from study.tools.discovery.index import Settings, ToolIndex
+
+KEYS = ("systems", "references", "ten_servers")
+
+
+def configured() -> dict[str, Settings]:
+    """The systems of ``conf/tools/discovery.yaml``."""
+    listed = settings.read("discovery", KEYS)["systems"]
+    return {name: settings.build(Settings, values, "conf/tools/discovery.yaml") for name, values in listed.items()}
+
+
+def references(catalogue: str) -> dict[str, tuple[str, str]]:
+    """Protocol -> (reference system, metric) of a catalogue."""
+    listed = settings.read("discovery", KEYS)["references"].get(catalogue, {})
+    return {protocol: (system, metric) for protocol, (system, metric) in listed.items()}
+
+
+def rank_all(scores: FloatArray, k: int | None = None) -> IntArray:
+    """Every row's tools, best first (the first `k`), ties in a seeded random order, -1 where not ranked."""
+    ranked, _ = top_k(scores, k or scores.shape[1], tie_order(scores.shape[1], results.SEED))
+    return ranked
+
+
+def run(catalogue: str, protocol: str, catalog: ToolCatalog, queries: QuerySet, systems: dict[str, Settings]) -> None:
+    """Search for every query with every system and keep the per-query measures."""
+    for name, chosen in systems.items():
+        index = ToolIndex(catalog, chosen)
+        score_and_save(catalogue, protocol, name, catalog, queries, index.scores, config=asdict(chosen))
+
+
+def score_and_save(
+    catalogue: str,
+    protocol: str,
+    name: str,
+    catalog: ToolCatalog,
+    queries: QuerySet,
+    scores: Callable[[tuple[str, ...]], FloatArray],
+    **facts: Any,
+) -> None:
+    """Measure one system's ranking of the whole catalogue and keep it."""
+    started = time.perf_counter()
+    ranked = rank_all(scores(queries.texts))
+    seconds = round(time.perf_counter() - started, 3)
+    table = results.measure(ranked, queries, len(catalog.tools))
+    counts = {"queries": len(queries), "tools": len(catalog.tools), "servers": len(catalog.servers)}
+    results.save(catalogue, protocol, name, table, **counts, catalogue_sha256=catalog.fingerprint(), seconds=seconds, **facts)
+
+
+def ten_servers(catalog: ToolCatalog, queries: QuerySet) -> tuple[ToolCatalog, QuerySet]:
+    """The stand-in for the paper's five servers: ten servers of MCP-tools and the queries for their tools.
+
+    A label keeps those of its tools that are left.
+    """
+    ids = settings.read("discovery", KEYS)["ten_servers"]
+    chosen, rows = catalog.subset([row for row, server in enumerate(catalog.servers) if server.id in ids], "mcptools10")
+    place = {int(old): new for new, old in enumerate(rows)}
+    labels = [
+        tuple(kept for label in own if (kept := tuple(place[tool] for tool in label if tool in place)))
+        for own in queries.labels
+    ]
+    answerable = [row for row, own in enumerate(labels) if own]
+    taken = queries.take(answerable)
+    return chosen, QuerySet(taken.name, taken.ids, taken.texts, tuple(labels[row] for row in answerable), taken.groups)
+
+
+def without(systems: dict[str, Settings], *documents: str) -> dict[str, Settings]:
+    """The systems whose documents have other forms."""
+    return {name: chosen for name, chosen in systems.items() if chosen.document not in documents}
+
+
+def run_livemcpbench() -> None:
+    """Table A: 94 tasks, 527 tools."""
+    loaded = published.load("livemcpbench")
+    run("livemcpbench", "query", loaded.catalog, loaded.queries["tasks"], configured())
+
+
+def run_mcptools() -> None:
+    """Atlas queries on all 2,797 tools, and table B: on ten servers."""
+    loaded = published.load("mcptools")
+    run("mcptools", "query", loaded.catalog, loaded.queries["atlas"], configured())
+    run("mcptools", "query_ten", *ten_servers(loaded.catalog, loaded.queries["atlas"]), configured())
+
+
+def run_mcptoolbench() -> None:
+    """Single-label check, labelled tool alone and with its published equivalents; servers have no text of their own."""
+    loaded = published.load("mcptoolbench")
+    for name, queries in loaded.queries.items():
+        run("mcptoolbench", name, loaded.catalog, queries, without(configured(), "server"))
+
+
+def macro(values: np.ndarray, groups: tuple[str, ...]) -> float:
+    """The mean over groups of each group's mean."""
+    labels = np.array(groups)
+    return float(np.mean([values[labels == group].mean() for group in sorted(set(groups))]))

@@ -1,0 +1,150 @@
+"""The index of Semantic Tool Discovery (Mudunuri et al.): dense, BM25, TF-IDF or hybrid search over tool documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from study.data.dataset import FloatArray, IntArray
+from study.errors import StudyError
+from study.evaluation.ranking import tie_order, top_k
+from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.discovery.decompose import decompose
+from study.tools.discovery.documents import documents
+from study.tools.discovery.embedding import Embedder, MiniLm
+from study.tools.discovery.words import Bm25, TfIdf
+
+MODES = ("dense", "bm25", "tfidf", "hybrid", "random")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to search.
+
+    Attributes:
+        mode: one of `MODES`; hybrid is the reciprocal rank fusion of dense and BM25.
+        document: form of the tool documents, a key of `documents.TEMPLATES`.
+        limit: cut descriptions after so many characters; None keeps them.
+        decompose: search for the parts of a query too, and take each tool's best score.
+        fusion: the constant of reciprocal rank fusion (Cormack et al. 2009: 60).
+        seed: of the random order, and of the order of ties.
+    """
+
+    mode: str = "dense"
+    document: str = "template"
+    limit: int | None = None
+    decompose: bool = False
+    fusion: int = 60
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown mode."""
+        if self.mode not in MODES:
+            raise StudyError(f"unknown search mode {self.mode!r}", fix=f"one of: {', '.join(MODES)}")
+
+
+class ToolIndex:
+    """Documents of one catalogue, searchable; vectors and word indexes are made when first needed."""
+
+    def __init__(self, catalog: ToolCatalog, settings: Settings | None = None, embedder: Embedder | None = None) -> None:
+        """Prepare the documents.
+
+        Args:
+            embedder: where vectors come from (default: the packaged MiniLM).
+        """
+        if not catalog.tools:
+            raise StudyError(f"the catalogue {catalog.name} has no tools", fix="index servers that offer some")
+        self.catalog, self.settings = catalog, settings or Settings()
+        self.embedder = embedder or MiniLm()
+        self.documents = documents(catalog, self.settings.document, self.settings.limit)
+        self.order = tie_order(len(self.documents), self.settings.seed)
+
+    @cached_property
+    def vectors(self) -> FloatArray:
+        """One vector per tool, shape (n_tools, d), length 1; each text is embedded once, ever."""
+        return self.embedder.encode(self.documents)
+
+    @cached_property
+    def bm25(self) -> Bm25:
+        """The word index."""
+        return Bm25(self.documents)
+
+    @cached_property
+    def tfidf(self) -> TfIdf:
+        """The TF-IDF index."""
+        return TfIdf(self.documents)
+
+    def scores(self, queries: Sequence[str], *, store: bool = True) -> FloatArray:
+        """Scores, higher is better, shape (len(queries), n_tools).
+
+        Args:
+            store: keep the queries' vectors on disk; False for a user's question.
+        """
+        if self.settings.mode == "random":
+            rng = np.random.default_rng(self.settings.seed)
+            return rng.random((len(queries), len(self.documents)), dtype=np.float32)
+        parts = [decompose(query) if self.settings.decompose else [query] for query in queries]
+        flat = self._scores([text for part in parts for text in part], store)
+        starts = np.cumsum([0, *(len(part) for part in parts)])[:-1]
+        best: FloatArray = np.maximum.reduceat(flat, starts, axis=0) if queries else flat
+        return best
+
+    def _scores(self, texts: list[str], store: bool) -> FloatArray:
+        if self.settings.mode == "bm25":
+            return self.bm25.scores(texts)
+        if self.settings.mode == "tfidf":
+            return self.tfidf.scores(texts)
+        dense: FloatArray = self.embedder.encode(texts, store=store) @ self.vectors.T
+        if self.settings.mode == "dense":
+            return dense
+        return fuse([dense, self.bm25.scores(texts)], self.settings.fusion, self.order)
+
+    def search(
+        self, query: str, k: int = 5, *, threshold: float | None = None, store: bool = False
+    ) -> tuple[IntArray, FloatArray]:
+        """The best `k` tools for one query.
+
+        Args:
+            threshold: leave out tools that score lower; where that leaves none, all `k` stay (section 6.4).
+
+        Returns: tool rows and scores, best first, both of length at most k.
+        """
+        if k < 1:
+            raise StudyError(f"{k} tools were asked for", fix="ask for at least 1")
+        if not query.strip():
+            raise StudyError("the query is empty", fix="say in words what is to be done")
+        rows, values = best(self.scores([query], store=store)[0], k, self.order)
+        return above(rows, values, threshold)
+
+
+def best(scores: FloatArray, k: int, order: IntArray) -> tuple[IntArray, FloatArray]:
+    """The `k` highest of `scores`, shape (n,), in linear time; ties in the given order."""
+    n = len(scores)
+    if k >= n:
+        rows, values = top_k(scores[None], k, order)
+        return rows[0], values[0]
+    border = np.partition(scores, n - k)[n - k]
+    kept = order[scores[order] >= border]
+    chosen = kept[np.argsort(-scores[kept], kind="stable")][:k]
+    return chosen, scores[chosen]
+
+
+def above(rows: IntArray, values: FloatArray, threshold: float | None) -> tuple[IntArray, FloatArray]:
+    """Only what scores at least `threshold`, or everything where nothing does."""
+    if threshold is None or not (values >= threshold).any():
+        return rows, values
+    return rows[values >= threshold], values[values >= threshold]
+
+
+def fuse(matrices: Sequence[FloatArray], constant: int, order: IntArray) -> FloatArray:
+    """Reciprocal rank fusion: the sum over systems of 1 / (constant + rank), shape of each matrix (b, n)."""
+    total = np.zeros(matrices[0].shape, dtype=np.float32)
+    for scores in matrices:
+        ranked, _ = top_k(scores, scores.shape[1], order)
+        ranks = np.empty_like(ranked)
+        np.put_along_axis(ranks, ranked, np.arange(1, scores.shape[1] + 1)[None], axis=1)
+        total += (1 / (constant + ranks)).astype(np.float32)
+    return total

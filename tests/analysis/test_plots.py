@@ -1,0 +1,168 @@
+"""Figures: the numbers that are drawn, equal bytes, and texts that are not read as markup."""
+
+import xml.etree.ElementTree as ET
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from study import paths
+from study.analysis import data_plots, plots
+from study.data.dataset import Dataset, relevance_from_lists
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def summary():
+    return pd.DataFrame({
+        "system": ["best", "ceiling", "floor"], "title": ["Best $x_{", "Ceiling", "Floor & <b>"],
+        "family": ["t2mrec", "ceiling", "new"],
+        "mean": [0.5, 0.4, 0.1], "sd": [0.02, np.nan, 0.0], "low": [0.45, 0.3, 0.05], "high": [0.55, 0.5, 0.2],
+    })  # fmt: skip
+
+
+def lines(axes):
+    return [(line.get_xdata(), line.get_ydata()) for line in axes.get_lines()]
+
+
+def test_overall_draws_means_intervals_and_deviations(summary):
+    figure = plots.overall({"ndcg@10": summary, "recall@10": summary.iloc[::-1]}, "caption")
+    left, right = figure.axes
+    assert [label.get_text() for label in left.get_yticklabels()] == summary["title"].tolist()
+    drawn = [(list(map(float, np.atleast_1d(x))), float(np.atleast_1d(y)[0])) for x, y in lines(left)]
+    assert ([0.45, 0.55], 3.0) in drawn
+    assert ([0.48, 0.52], 3.0) in drawn
+    assert ([0.5], 3.0) in drawn
+    # One seed has no deviation: interval and mean only.
+    assert sum(y == 2.0 for _, y in drawn) == 2
+    assert left.get_xlabel() == "NDCG@10 (0 to 1)"
+    # The second metric keeps the order of the first.
+    assert {float(np.atleast_1d(y)[0]) for x, y in lines(right) if np.allclose(x, 0.5)} == {3.0}
+
+
+def test_saved_twice_gives_equal_bytes_without_a_date(summary, root):
+    written = []
+    for name in ("first", "second"):
+        path = plots.save_figure(
+            plots.overall({"ndcg@10": summary}, "Question: fitting the released labels."), name, "toy"
+        )
+        written.append((path.read_bytes(), path.with_suffix(".svg").read_bytes()))
+    assert written[0] == written[1]
+    assert path == paths.figures("toy") / "second.png"
+    assert b"<dc:date>" not in written[0][1]
+    ET.fromstring(written[0][1])
+    with Image.open(path) as image:
+        assert "Software" not in image.info
+        assert image.width == pytest.approx(plots.WIDTH * plots.STYLE["savefig.dpi"], abs=1)
+        assert len(np.unique(np.asarray(image.convert("L")))) > 20
+
+
+def test_style_does_not_leak(summary):
+    before = dict(mpl.rcParams)
+    plots.save_figure(plots.overall({"ndcg@10": summary}, "caption"), "figure", "toy")
+    assert dict(mpl.rcParams) == before
+
+
+def test_titles_are_never_read_as_mathematics(summary):
+    # "$x_{" alone is no formula; with a second dollar it would be an error or a formula.
+    hostile = summary.assign(title=["$\\frac{1}$", "$$", "a $b$ c"])
+    figure = plots.overall({"ndcg@10": hostile}, "caption")
+    plots.save_figure(figure, "figure", "toy")
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == hostile["title"].tolist()
+    assert not any(label.get_parse_math() for label in figure.axes[0].get_yticklabels())
+
+
+def test_per_task_distribution_counts_the_zeros():
+    values = {"A": pd.Series([0, 0, 0.5, 1.0]), "B": pd.Series([0.0, np.nan, 0, 0])}
+    figure = plots.per_task_distribution(values, {"A": "lexical", "B": "floor"}, "ndcg@10", "caption")
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts[:2] == ["100%", "50%"]  # from below: B, whose undefined task does not count, then A
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["B", "A"]
+
+
+def test_win_tie_loss_adds_up():
+    rows = pd.DataFrame({
+        "system": ["a", "b"], "reference": "t", "metric": "ndcg@10", "n": [10, 10], "wins": [1, 6], "ties": [2, 0],
+        "losses": [7, 4], "difference": [-0.2, 0.1],
+    })  # fmt: skip
+    axes = plots.win_tie_loss(rows, {"a": "A", "b": "B", "t": "T"}, "caption").axes[0]
+    widths = [[bar.get_width() for bar in container] for container in axes.containers]
+    assert widths == [[10, 60], [20, 0], [70, 40]]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["A", "B"]
+    assert axes.containers[2][0].get_x() == pytest.approx(30)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["better than T", "equal", "worse than T"]
+
+
+def test_paper_dots_places_every_value():
+    paper = {"paper": pd.Series({"recall@5": 0.6, "ndcg@10": 0.7})}
+    ours = {"ours": pd.Series({"recall@5": 0.1, "ndcg@10": 0.2})}
+    axes = plots.paper_dots(paper, ours, "caption").axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["NDCG@10", "Recall@5"]
+    drawn = {
+        line.get_label(): (list(line.get_xdata()), np.round(line.get_ydata()).tolist()) for line in axes.get_lines()
+    }
+    assert drawn["paper"] == ([0.6, 0.7], [1, 0])
+    assert drawn["ours"] == ([0.1, 0.2], [1, 0])
+    assert [line.get_markerfacecolor() == "white" for line in axes.get_lines()] == [True, False]
+
+
+def test_cost_quality_draws_unmeasurable_times_at_the_resolution():
+    costs = pd.DataFrame({
+        "title": ["A", "B"], "family": ["lexical", "ceiling"], "quality": [0.2, 0.4], "tasks": [100, 100],
+        "seconds_fit": [0.0, 2.0],
+        "milliseconds_per_task": [0.0, 5.0],
+    })  # fmt: skip
+    figure = plots.cost_quality(costs, "caption")
+    fit, rank = ({line.get_label(): float(line.get_xdata()[0]) for line in axes.get_lines()} for axes in figure.axes)
+    assert fit == {"A": 0.001, "B": 2.0}
+    assert rank == {"A": pytest.approx(0.01), "B": 5.0}
+    assert figure.axes[0].get_xscale() == "log"
+
+
+def test_captions_are_wrapped_and_kept_whole():
+    caption = "Question: fitting the released labels. " * 6
+    figure, _ = plots.canvas(3, caption=caption, title="T")
+    assert " ".join(figure.get_supxlabel().split()) == caption.strip()
+    assert max(map(len, figure.get_supxlabel().splitlines())) <= 128
+
+
+@pytest.fixture
+def toy():
+    rows = tuple(np.array(row) for row in ([0, 1, 2], [0, 1], [0]))
+    servers = pd.DataFrame(
+        {"id": range(4), "language_tokens": ["Go, Rust", "Go", "", "C"], "category_clean": ["a", "a", "b", ""]}
+    )
+    tasks = pd.DataFrame({"id": range(3), "language_tokens": ["Go", "Go", "C"], "subcategory_clean": ["x", "y", "y"]})
+    return Dataset("toy", servers, tasks, relevance_from_lists(rows, 4), rows)
+
+
+def test_popularity_counts_tasks_per_server(toy):
+    assert data_plots.popularity(toy).tolist() == [3, 2, 1, 0]
+
+
+def test_value_counts_splits_lists_and_sums_up_the_rest(toy):
+    counts = data_plots.value_counts(toy.servers["language_tokens"], listed=True, most=2)
+    assert counts.to_dict() == {"Go": 2, "C": 1, "1 others": 1}
+    assert data_plots.value_counts(toy.servers["category_clean"]).to_dict() == {"a": 2, "b": 1}
+
+
+def test_data_figures_draw_the_counts(toy):
+    figure = data_plots.lists(toy, "caption")
+    lengths, ranks, shares = figure.axes
+    assert [bar.get_height() for bar in lengths.patches] == [1, 1, 1]
+    assert list(ranks.get_lines()[0].get_ydata()) == [3, 2, 1]
+    assert list(shares.get_lines()[0].get_ydata()) == pytest.approx([0, 50, 100 * 5 / 6, 100, 100])
+    plots.save_figure(figure, "lists", "toy")
+    attributes = data_plots.attributes(toy, "caption")
+    assert [axes.get_title(loc="left") for axes in attributes.axes][2] == "Subcategory of tasks"
+    assert [bar.get_width() for bar in attributes.axes[0].patches] == [2, 1]
+    shares = pd.DataFrame({"planted": [0.7, 0.3], "drawn": [0.6, 0.4]}, index=["topic_match", "random"])
+    mixture = data_plots.mixture(shares, "caption").axes[0]
+    assert [bar.get_width() for bar in mixture.patches] == pytest.approx([70, 30, 60, 40])

@@ -1,0 +1,81 @@
+"""Stage `tune`: what it writes, that a stop changes nothing, and that test labels cannot reach a choice."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from pipeline_root import TINY
+
+from study import paths
+from study.config import load
+from study.data.dataset import relevance_from_lists
+from study.errors import StudyError
+from study.pipeline import tune as tuning
+from study.pipeline.run import Outputs, run
+from study.pipeline.tune import tune
+
+WANTED = [*TINY, "system=task_knn", "tuning.trials=6", "system.search.mix.choices=[0.0]"]
+
+
+def trials(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "trials.csv").drop(columns="seconds")
+
+
+def test_best_values_are_those_of_the_best_trial_and_run_uses_them(root: Path) -> None:
+    folder = tune(load(WANTED))
+    found, best = trials(folder), yaml.safe_load((folder / "best.yaml").read_text())
+    assert len(found) == best["trials"] == 6
+    top = found.loc[found["valid/ndcg@10"].idxmax()]
+    assert best["value"] == pytest.approx(top["valid/ndcg@10"], abs=1e-6)
+    assert {name: top[name] for name in best["values"]} == best["values"]
+    run(load(WANTED))
+    record = yaml.safe_load(Outputs.of("synthetic", "cold", "task_knn").record.read_text())
+    assert {name: record["config"]["system"]["model"][name] for name in best["values"]} == best["values"]
+
+
+def test_stopped_search_goes_on_to_the_same_trials(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    straight = trials(tune(load(WANTED)))
+    for journal in (paths.cache() / "tune").rglob("*.journal"):
+        journal.unlink()
+    measure, calls = tuning.validation_score, []
+
+    def stopping(*args: object) -> float:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return measure(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tuning, "validation_score", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        tune(load(WANTED))
+    resumed = trials(tune(load(WANTED)))
+    assert len(calls) == 3 + 1 + 3
+    pd.testing.assert_frame_equal(resumed, straight)
+
+
+def test_test_labels_cannot_reach_a_choice(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    straight = trials(tune(load(WANTED)))
+    read = tuning.load_inputs
+
+    def with_other_test_labels(config: object) -> tuple:
+        data, split = read(config)  # type: ignore[arg-type]
+        lists = [row[::-1][:1] if split.test[task].nnz else row[:0] for task, row in enumerate(data.lists)]
+        object.__setattr__(split, "test", relevance_from_lists(tuple(lists), data.n_servers))
+        return data, split
+
+    monkeypatch.setattr(tuning, "load_inputs", with_other_test_labels)
+    for journal in (paths.cache() / "tune").rglob("*.journal"):
+        journal.unlink()
+    pd.testing.assert_frame_equal(trials(tune(load(WANTED))), straight)
+
+
+def test_system_without_a_space_says_so(root: Path) -> None:
+    with pytest.raises(StudyError, match="no search space"):
+        tune(load([*TINY, "system=tfidf"]))
+
+
+@pytest.mark.parametrize("domain", ["{low: 1}", "{nothing: 1}"])
+def test_malformed_space_is_named(root: Path, domain: str) -> None:
+    with pytest.raises(StudyError, match="search space of 'k'"):
+        tune(load([*TINY, "system=task_knn", f"+system.search.k={domain}", "~system.search.k.choices"]))
