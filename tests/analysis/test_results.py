@@ -68,7 +68,8 @@ def test_systems_come_best_first_with_their_titles(results):
 
 def test_caption_says_question_data_protocol_tasks_and_profile(results):
     assert results.caption("cold") == (
-        "Question: fitting the released labels. Data: Synthetic. Protocol: cold (new tasks), 6 test tasks. Profile: smoke."
+        "Question: fitting the released labels. Data: Synthetic. Protocol: cold (new tasks), 6 test tasks. "
+        "Profile: smoke."
     )
 
 

@@ -19,8 +19,10 @@ def test_cell_leaves_out_the_deviation_of_a_single_seed():
 
 def test_comparison_keeps_one_protocol_and_puts_the_best_first():
     rows = overall(
-        ("a", "cold", "ndcg", 10, 0.1, 0.01), ("b", "cold", "ndcg", 10, 0.2, np.nan), ("c", "warm", "ndcg", 10, 0.9, 0.1),
-    )  # fmt: skip
+        ("a", "cold", "ndcg", 10, 0.1, 0.01),
+        ("b", "cold", "ndcg", 10, 0.2, np.nan),
+        ("c", "warm", "ndcg", 10, 0.9, 0.1),
+    )
     table = tables.comparison(rows, "cold", {"a": "System A"}, ("ndcg@10",))
     assert table.to_numpy().tolist() == [["b", "0.2000"], ["System A", "0.1000 ± 0.0100"]]
 

@@ -10,7 +10,7 @@ import pytest
 from study import paths
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SIZE = ["dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]
+SIZE = ["dataset.generator.n_servers=60", "dataset.generator.n_tasks=80", "system.seeds=[1]"]
 # (system, protocol); `warm` has no T2MRec, so the notebooks must do without a comparison there.
 RUNS = [
     ("random", "cold"),

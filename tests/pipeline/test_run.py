@@ -49,6 +49,19 @@ def test_metrics_can_be_recomputed_from_the_top_ten(root: Path) -> None:
         assert line["precision@5"] == pytest.approx(hits[:5].mean(), abs=1e-5)
 
 
+def test_longer_run_is_kept_on_request(root: Path) -> None:
+    outputs = run(config("system=tfidf", "keep=30"))
+    long = pd.read_parquet(paths.results("synthetic") / "runs" / "cold" / "tfidf.parquet")
+    assert long.groupby(["task_id", "seed"])["rank"].max().eq(30).all()
+    assert (
+        long.sort_values(["task_id", "seed", "rank"]).groupby(["task_id", "seed"])["score"].diff().dropna() <= 0
+    ).all()
+    top = pd.read_parquet(outputs.top10)
+    assert top["rank"].max() == 10
+    kept = long[long["rank"] <= 10]
+    assert list(kept["server_id"]) == list(top["server_id"])
+
+
 def test_same_seed_gives_identical_files(root: Path) -> None:
     outputs = Outputs.of("synthetic", "cold", "random")
     before = outputs.per_task.read_bytes(), outputs.top10.read_bytes()

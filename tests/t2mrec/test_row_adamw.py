@@ -93,3 +93,16 @@ def test_state_restores_the_same_way() -> None:
     for optimizer in (straight, second):
         optimizer.catch_up_all()
     np.testing.assert_array_equal(straight.weight, second.weight)
+
+
+def test_projection_reads_rows_that_are_up_to_date() -> None:
+    data = batches(30, seed=2)
+    lazy = RowAdamW(np.ones((TERMS, WIDTH), np.float32), lr=1e-2)
+    for vectors, gradient in data[:-1]:
+        terms, packed = used_terms(vectors)
+        lazy.catch_up(terms)
+        lazy.step(terms, packed.tocsc(), gradient)
+    last, _ = data[-1]
+    projected = lazy.project(last, used_terms(last)[0])
+    lazy.catch_up_all()
+    np.testing.assert_allclose(projected, last.toarray() @ lazy.weight, rtol=1e-5, atol=1e-6)

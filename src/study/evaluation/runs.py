@@ -20,7 +20,7 @@ from study.evaluation.per_task import table
 from study.evaluation.ranking import chunks, mask_known, restrict, tie_order, tied, top_k
 from study.system import Counted, Ranker, System
 
-# Metrics are reported at 5 and 10; one place more shows whether a tie decides the tenth.
+# Metrics are reported at 5 and 10.
 KEPT = 10
 CUTOFFS = (5, 10)
 
@@ -31,7 +31,7 @@ class SeedRun:
 
     Attributes:
         per_task: task_id, seed, one column per metric and cut-off.
-        top: task_id, seed, rank (from 1), server_id, score: the run itself, best ten.
+        top: task_id, seed, rank (from 1), server_id, score: the run itself, best ten or as many as asked for.
         facts: seconds, memory, parameters, ties.
     """
 
@@ -67,11 +67,14 @@ def rank_tasks(system: System, split: Split, tasks: IntArray, *, part: str, k: i
     return rows, values
 
 
-def run_seed(system: System, data: Dataset, split: Split, *, seed: int, workdir: Path, part: str = "test") -> SeedRun:
+def run_seed(
+    system: System, data: Dataset, split: Split, *, seed: int, workdir: Path, part: str = "test", keep: int = KEPT
+) -> SeedRun:
     """Fit a system with one seed and measure it on one part.
 
     Args:
         part: ``test``, or ``valid`` where a choice is being made.
+        keep: places of the run to return, at least ten.
 
     Raises:
         StudyError: the catalogue is smaller than the cut-off.
@@ -85,12 +88,12 @@ def run_seed(system: System, data: Dataset, split: Split, *, seed: int, workdir:
     system.fit(data, split, seed=seed, workdir=workdir)
     fitted = time.perf_counter()
     tasks = split.tasks(part)
-    rows, scores = rank_tasks(system, split, tasks, part=part, k=KEPT + 1, seed=seed, n_servers=data.n_servers)
+    depth = max(keep, KEPT + 1)  # one place beyond the last that counts shows whether a tie decides it
+    rows, scores = rank_tasks(system, split, tasks, part=part, k=depth, seed=seed, n_servers=data.n_servers)
     ranked = time.perf_counter()
     ties = tied(scores, KEPT)
-    rows, scores = rows[:, :KEPT], scores[:, :KEPT]
     task_ids = data.tasks["id"].to_numpy()[tasks]
-    values = table(task_ids, seed, per_task(rows, split.part(part)[tasks], ks=CUTOFFS))
+    values = table(task_ids, seed, per_task(rows[:, :KEPT], split.part(part)[tasks], ks=CUTOFFS))
     facts = {
         "seed": seed,
         "seconds_fit": round(fitted - started, 3),
@@ -99,9 +102,9 @@ def run_seed(system: System, data: Dataset, split: Split, *, seed: int, workdir:
         "parameters": system.parameters() if isinstance(system, Counted) else 0,
         "tasks": len(tasks),
         "tie_rate": round(float(ties.mean()), 6),
-        "unfilled": int((rows < 0).sum()),
+        "unfilled": int((rows[:, :KEPT] < 0).sum()),
     }
-    return SeedRun(values, run_table(data, task_ids, rows, scores, seed), facts)
+    return SeedRun(values, run_table(data, task_ids, rows[:, :keep], scores[:, :keep], seed), facts)
 
 
 def run_table(data: Dataset, task_ids: np.ndarray, rows: IntArray, scores: FloatArray, seed: int) -> pd.DataFrame:

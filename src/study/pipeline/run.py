@@ -26,6 +26,7 @@ from study.data import dataset as datasets
 from study.data import split_files
 from study.errors import StudyError
 from study.evaluation.records import record
+from study.evaluation.runs import KEPT, run_seed
 from study.files import sha256, write_csv, write_json, write_parquet
 
 LOG = logging.getLogger(__name__)
@@ -87,14 +88,12 @@ def limit_threads(threads: int) -> None:
 
 def _run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
     """Run one seed in this process and leave its result in `folder`; returns its facts."""
-    from study.evaluation.runs import run_seed
-
     config = OmegaConf.create(settings)
     limit_threads(config.profile.threads)
     data, split = load_inputs(config)
     workdir = folder / f"work-{seed}"
     workdir.mkdir(parents=True, exist_ok=True)
-    done = run_seed(build_system(config.system), data, split, seed=seed, workdir=workdir)
+    done = run_seed(build_system(config.system), data, split, seed=seed, workdir=workdir, keep=config.keep)
     write_parquet(folder / f"per_task-{seed}.parquet", done.per_task)
     write_parquet(folder / f"top-{seed}.parquet", done.top)
     write_json(folder / f"facts-{seed}.json", done.facts)  # last: its presence says that the seed is complete
@@ -150,9 +149,10 @@ def run(config: DictConfig) -> Outputs:
     outputs = Outputs.of(dataset, protocol, system)
     facts = [json.loads((folder / f"facts-{seed}.json").read_text()) for seed in seeds]
     write_csv(outputs.per_task, pd.concat([pd.read_parquet(folder / f"per_task-{seed}.parquet") for seed in seeds]))
-    write_parquet(
-        outputs.top10, compact(pd.concat([pd.read_parquet(folder / f"top-{seed}.parquet") for seed in seeds]))
-    )
+    top = pd.concat([pd.read_parquet(folder / f"top-{seed}.parquet") for seed in seeds], ignore_index=True)
+    write_parquet(outputs.top10, compact(top[top["rank"] <= KEPT]))
+    if config.keep > KEPT:
+        write_parquet(paths.results(dataset) / "runs" / protocol / f"{system}.parquet", top)
     write_json(
         outputs.record,
         record(

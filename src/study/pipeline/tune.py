@@ -23,6 +23,7 @@ from study import paths
 from study.config import build_system, plain
 from study.errors import StudyError
 from study.evaluation.records import record
+from study.evaluation.runs import run_seed
 from study.files import write_csv, write_json, write_text
 from study.pipeline.run import fingerprint, limit_threads, load_inputs
 
@@ -108,8 +109,6 @@ def tune(config: DictConfig) -> Path:
 
 def validation_score(config: DictConfig, values: dict[str, Any], data: Any, split: Any, workdir: Path) -> float:
     """Mean NDCG@10 on the validation part with the first seed."""
-    from study.evaluation.runs import run_seed
-
     chosen = config.copy()
     for name, value in values.items():
         OmegaConf.update(chosen, f"system.model.{name}", value)

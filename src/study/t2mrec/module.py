@@ -123,8 +123,7 @@ class TwoTowerModule(pl.LightningModule):
         for side, vectors in sides.items():
             optimizer = self.wide_optimizers[side]
             terms, packed = used_terms(vectors)
-            optimizer.catch_up(terms)
-            projected[side] = torch.from_numpy(packed @ optimizer.weight[terms]).requires_grad_()
+            projected[side] = torch.from_numpy(optimizer.project(vectors, terms)).requires_grad_()
             used[side] = (terms, packed)
         embedded = self.task_tower(projected["task"])
         if shared:

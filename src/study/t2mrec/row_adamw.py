@@ -89,6 +89,18 @@ def _update(rows: Int, indptr: NDArray[np.int32], documents: NDArray[np.int32], 
         last[row] = step
 
 
+@numba.njit(parallel=True, cache=True)
+def _project(indptr: NDArray[np.int32], terms: NDArray[np.int32], values: Float, weight: Float) -> Float:
+    """X W for sparse X, one row of X at a time, shape (b, width)."""
+    out = np.zeros((len(indptr) - 1, weight.shape[1]), np.float32)
+    for i in prange(len(indptr) - 1):
+        for p in range(indptr[i], indptr[i + 1]):
+            term, value = terms[p], values[p]
+            for j in range(weight.shape[1]):
+                out[i, j] += value * weight[term, j]
+    return out
+
+
 class RowAdamW:
     """AdamW state of one weight matrix whose gradients are X^T G with sparse X.
 
@@ -129,6 +141,19 @@ class RowAdamW:
         if self.step_count:
             _catch_up(rows, self.weight, self.m, self.v, self.last, self.step_count, self.lr, self.decay, *self.betas,
                       self.eps, self._geometric, self._bias_table(self.step_count))  # fmt: skip
+
+    def project(self, batch: sp.csr_matrix, rows: Int) -> Float:
+        """batch @ weight with the rows that it uses brought up to date.
+
+        Args:
+            batch: shape (b, n_terms).
+            rows: the terms that the batch uses.
+
+        Returns: shape (b, width).
+        """
+        self.catch_up(rows)
+        out: Float = _project(batch.indptr, batch.indices, batch.data, self.weight)
+        return out
 
     def catch_up_all(self) -> None:
         """Bring every row to the present step; call before the matrix is used as a whole."""

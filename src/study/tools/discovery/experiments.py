@@ -66,10 +66,11 @@ def score_and_save(
 def ten_servers(catalog: ToolCatalog, queries: QuerySet) -> tuple[ToolCatalog, QuerySet]:
     """The stand-in for the paper's five servers: ten servers of MCP-tools and the queries for their tools.
 
-    A label keeps those of its tools that are left.
+    Where several servers were published under one id, all of them are kept, as a label names the id.
     """
     ids = settings.read("discovery", KEYS)["ten_servers"]
-    chosen, rows = catalog.subset([row for row, server in enumerate(catalog.servers) if server.id in ids], "mcptools10")
+    kept_servers = [row for row, server in enumerate(catalog.servers) if server.id.partition("#")[0] in ids]
+    chosen, rows = catalog.subset(kept_servers, "mcptools10")
     place = {int(old): new for new, old in enumerate(rows)}
     labels = [
         tuple(kept for label in own if (kept := tuple(place[tool] for tool in label if tool in place)))

@@ -1,0 +1,65 @@
+"""Linear extreme classification: one linear classifier per server on the text and the attributes of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg import cho_factor, cho_solve
+
+from baselines.task_knn import one_hot
+from study.data.dataset import TASK_FIELDS, Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.t2mrec.lexical import fit_vectorizer
+
+
+@dataclass
+class LinearXMC:
+    """One-vs-rest ridge regression of every server's training labels on task features, in closed form.
+
+    W = (X'X + regularisation I)^-1 X'Y, and score(t, m) = x_t . W[:, m]. It is computed as k_t (K + regularisation I)^-1 Y
+    with K = X X' and k_t = x_t X', the same scores (Saunders et al. 1998, eq. 11), since tasks are far fewer than
+    features. Rows of X hold the TF-IDF vector of the text and the indicators of the attributes.
+
+    Args:
+        regularisation: lambda, against the squared length 1 + attribute_weight of a task's features.
+        attribute_weight: squared length of the attributes' part; the text's is 1.
+        attributes: task columns that are compared as names.
+        fields: task columns of the text.
+        max_features: the most frequent n-grams kept; None keeps all.
+        max_ngram: the longest word n-gram.
+    """
+
+    regularisation: float = 1.0
+    attribute_weight: float = 1.0
+    attributes: Sequence[str] = ("theme", "language", "subcategory")
+    fields: Sequence[str] = (*TASK_FIELDS, "subcategory")
+    max_features: int | None = 50_000
+    max_ngram: int = 2
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Factorise K + regularisation I over the training tasks; nothing is random."""
+        known = split.tasks("train")
+        texts = data.task_texts(tuple(self.fields))
+        vectorizer = fit_vectorizer([texts[row] for row in known], max_features=self.max_features, ngram_range=(1, self.max_ngram))
+        attributes = np.float32(np.sqrt(self.attribute_weight)) * one_hot(data.tasks, self.attributes)
+        self.features = sp.csr_matrix(sp.hstack([vectorizer.transform(texts), attributes]))  # (n_tasks, d)
+        self.known = sp.csr_matrix(self.features[known].T)  # (d, n_known)
+        self.labels = sp.csr_matrix(split.train[known])  # (n_known, n_servers)
+        kernel = (self.features[known] @ self.known).toarray().astype(np.float32)
+        kernel[np.diag_indices_from(kernel)] += np.float32(self.regularisation)
+        self.factor = cho_factor(kernel, lower=True, overwrite_a=True, check_finite=False)
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """x_t . W, shape (len(tasks), n_servers); 0 for servers that no training task lists."""
+        similarity = (self.features[tasks] @ self.known).toarray()  # (b, n_known)
+        weights = cho_solve(self.factor, similarity.T, check_finite=False).T
+        scores: FloatArray = (weights @ self.labels).astype(np.float32)
+        return scores
+
+    def parameters(self) -> int:
+        """Entries of W for features and servers that occur in training."""
+        return int(np.count_nonzero(np.diff(self.known.indptr)) * len(np.unique(self.labels.indices)))

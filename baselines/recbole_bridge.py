@@ -1,0 +1,148 @@
+"""Any general recommender of RecBole 1.2.1 as a system of this study: our split in, its scores out, our evaluator."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from safetensors.torch import load_file
+
+from baselines.collaborative import Representations, unranked_without_history
+from baselines.recbole_scores import score
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.errors import StudyError
+from study.files import write_json, write_text
+
+LOG = logging.getLogger(__name__)
+LOG_FILE = "recbole.log"
+
+
+@dataclass
+class RecBole:
+    """One RecBole model (Zhao et al., CIKM 2021), trained by `baselines.recbole_runner` in a process of its own.
+
+    RecBole is given every task and every server, so that all servers are candidates, and the training interactions. Its
+    metrics are not used. A task without training interactions has an embedding that was never trained; it is not ranked.
+
+    Args:
+        model: a class of `recbole.model.general_recommender`.
+        settings: RecBole's parameters by RecBole's names; what is not named keeps RecBole's default.
+        epochs: passes over the training interactions at most.
+        evaluate_every: epochs between two looks at the validation part, checkpoints and lines of the log.
+        patience: looks without a better validation NDCG@10 after which training stops, and the best state is kept.
+            None trains all epochs, keeps the last state and reads no validation labels.
+        checkpoint_seconds: least time between two checkpoints.
+    """
+
+    model: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int = 300
+    evaluate_every: int = 10
+    patience: int | None = None
+    checkpoint_seconds: float = 20.0
+
+    @property
+    def uses_validation(self) -> bool:
+        """Whether training stops on validation labels."""
+        return self.patience is not None
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Train, or take up a stopped training in `workdir`.
+
+        Raises:
+            StudyError: the training process failed or was killed; names the model and the log.
+        """
+        self.histories = sp.csr_matrix(split.train)
+        count_known(self.model, self.histories)
+        folder = workdir / "recbole"
+        job = self._write_job(folder, data, split, seed)
+        facts = folder / "facts.json"
+        if not facts.exists() or json.loads(facts.read_text())["job"] != job["key"]:
+            self._train(folder)
+        self.facts: dict[str, Any] = json.loads(facts.read_text())
+        self.learned = load_file(folder / "learned.safetensors")
+
+    def _write_job(self, folder: Path, data: Dataset, split: Split, seed: int) -> dict[str, Any]:
+        """Write everything that the runner reads: atomic files by row number, interactions, job.json."""
+        job = asdict(self) | {"seed": seed, "n_tasks": data.n_tasks, "n_servers": data.n_servers, "data": "."}
+        parts = {"train": split.train} | ({"valid": split.valid} if self.uses_validation else {})
+        digest = hashlib.sha256(json.dumps(job, sort_keys=True, default=dict).encode())
+        for part in parts.values():
+            digest.update(part.indptr.tobytes() + part.indices.tobytes())
+        job["key"] = digest.hexdigest()
+        for name, part in parts.items():
+            folder.mkdir(parents=True, exist_ok=True)
+            sp.save_npz(folder / f"{name}.npz", part)
+        pairs = split.train.tocoo()
+        write_atomic(folder / "data" / "data.train.inter", "task:token\tserver:token", np.stack([pairs.row, pairs.col], axis=1))
+        write_atomic(folder / "data" / "data.user", "task:token", np.arange(data.n_tasks)[:, None])
+        write_atomic(folder / "data" / "data.item", "server:token", np.arange(data.n_servers)[:, None])
+        write_json(folder / "job.json", job)
+        return job
+
+    def _train(self, folder: Path) -> None:
+        log = folder / LOG_FILE
+        project = str(Path(__file__).resolve().parents[1])
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([project, *filter(None, [os.environ.get("PYTHONPATH")])])}
+        with log.open("a") as stream:
+            # -P: the working folder holds data and must never be searched for modules.
+            command = [sys.executable, "-P", "-W", "ignore", "-m", "baselines.recbole_runner", "job.json"]
+            done = subprocess.run(command, cwd=folder, env=environment, stdout=stream, stderr=subprocess.STDOUT, check=False)  # noqa: S603
+        if done.returncode:
+            last = next((line for line in reversed(log.read_text(errors="replace").splitlines()) if line.strip()), "")
+            raise StudyError(
+                f"RecBole's {self.model} stopped with exit code {done.returncode}: {last[:200]}", file=log,
+                fix="read the log; the same command goes on from the last checkpoint",
+            )  # fmt: skip
+
+    @property
+    def representations(self) -> Representations:
+        """Vectors of all tasks, shape (n_tasks, d)."""
+        if "tasks" not in self.learned:
+            raise StudyError(f"RecBole's {self.model} has no task vectors to transfer", fix="use BPR, LightGCN, NGCF or NeuMF")
+        vectors: FloatArray = self.learned["tasks"].numpy()
+        return vectors
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """The model's scores, shape (len(tasks), n_servers); -inf for tasks without training interactions."""
+        if "scores" in self.learned:
+            scores: FloatArray = self.learned["scores"][torch.from_numpy(tasks)].numpy()
+        else:
+            scores = self.score_representations(self.learned["tasks"][torch.from_numpy(tasks)].numpy())
+        return unranked_without_history(scores, self.histories[tasks])
+
+    @torch.no_grad()
+    def score_representations(self, rows: Representations) -> FloatArray:
+        """Scores of the task vectors `rows`, shape (b, n_servers)."""
+        scores: FloatArray = score(self.learned, torch.from_numpy(np.asarray(rows, dtype=np.float32))).numpy()
+        return scores
+
+    def parameters(self) -> int:
+        """The number of trained parameters."""
+        return int(self.facts["parameters"])
+
+
+def count_known(model: str, train: sp.csr_matrix) -> dict[str, int]:
+    """Count, and say, how many tasks and servers the training interactions hold (warm) and how many not (cold)."""
+    tasks, servers = int((np.diff(train.indptr) > 0).sum()), len(np.unique(train.indices))
+    counts = {"warm_tasks": tasks, "cold_tasks": train.shape[0] - tasks, "warm_servers": servers, "cold_servers": train.shape[1] - servers}
+    LOG.info("%s: %s", model, ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in counts.items()))
+    return counts
+
+
+def write_atomic(path: Path, header: str, rows: np.ndarray) -> None:
+    """Write one of RecBole's atomic files: a typed header, then one tab-separated row of numbers per line."""
+    lines = ["\t".join(map(str, row)) for row in rows.tolist()]
+    write_text(path, "\n".join([header, *lines]) + "\n")

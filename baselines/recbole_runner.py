@@ -1,0 +1,235 @@
+"""Train one RecBole model in a process of its own: ``python -m baselines.recbole_runner job.json``.
+
+RecBole (Zhao et al., CIKM 2021) reads ``sys.argv``, changes numpy and writes beside the working folder; here that stays
+in a process that ends. It reads training interactions (and validation ones only where it stops early) and leaves what
+the model learned. RecBole's own evaluation is not used: it is slow, and every metric of the study comes from one evaluator.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from baselines import recbole_compat
+from baselines.recbole_scores import score
+from study.evaluation.metrics import ndcg
+from study.files import replacing, write_json
+
+CUTOFF = 10  # NDCG@10, the study's criterion of every choice
+USER, ITEM = "task", "server"
+BLOCK = 512  # tasks scored at a time
+
+
+def settings(job: dict[str, Any]) -> dict[str, Any]:
+    """RecBole's configuration: the job's settings, and what the study decides for all."""
+    return job["settings"] | {
+        "data_path": job["data"], "benchmark_filename": ["train"], "USER_ID_FIELD": USER, "ITEM_ID_FIELD": ITEM,
+        "load_col": {"inter": [USER, ITEM], "user": [USER], "item": [ITEM]}, "checkpoint_dir": "recbole",
+        "seed": job["seed"], "reproducibility": True, "epochs": job["epochs"], "gpu_id": "", "use_gpu": False,
+        "show_progress": False, "save_dataset": False, "save_dataloaders": False,
+    }  # fmt: skip
+
+
+def with_fast_adjacency(model: type) -> type:
+    """The model with RecBole's normalised adjacency built from arrays instead of a Python dictionary."""
+    if not hasattr(model, "get_norm_adj_mat"):
+        return model
+    # RecBole finds its default settings by the class's name.
+    return type(model.__name__, (model,), {"get_norm_adj_mat": lambda self: normalised_adjacency(self.interaction_matrix)})
+
+
+def normalised_adjacency(interactions: sp.coo_matrix) -> Tensor:
+    """D^-1/2 A D^-1/2 of the bipartite graph (He et al. 2020, eq. 8), sparse, users before items.
+
+    Args:
+        interactions: shape (n_users, n_items).
+
+    Returns: shape (n_users + n_items, n_users + n_items), coalesced.
+    """
+    n_users, n_items = interactions.shape
+    row, column = interactions.row, interactions.col + n_users
+    n = n_users + n_items
+    degree = np.bincount(np.concatenate([row, column]), minlength=n)
+    value = 1 / np.sqrt(degree[row].astype(np.float64) * degree[column])
+    index = torch.from_numpy(np.stack([np.concatenate([row, column]), np.concatenate([column, row])]).astype(np.int64))
+    values = torch.from_numpy(np.concatenate([value, value]).astype(np.float32))
+    return torch.sparse_coo_tensor(index, values, (n, n), check_invariants=True).coalesce()
+
+
+class Training:
+    """A RecBole model, its data and its optimiser."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        from recbole.config import Config
+        from recbole.data.dataset import Dataset
+        from recbole.data.utils import get_dataloader
+        from recbole.sampler import Sampler
+        from recbole.utils import get_model, get_trainer, init_seed
+
+        self.job = job
+        config = Config(model=with_fast_adjacency(get_model(job["model"])), dataset="data", config_dict=settings(job))
+        init_seed(job["seed"], reproducibility=True)
+        (train,) = Dataset(config).build()
+        sampled = config["train_neg_sample_args"]["distribution"]
+        # Only training pairs are known here, so no held-out server is spared from being drawn as a negative one.
+        sampler = None if sampled == "none" else Sampler(["train"], [train], sampled, config["train_neg_sample_args"]["alpha"]).set_phase("train")
+        self.loader = get_dataloader(config, "train")(config, train, sampler, shuffle=True)
+        self.model = config.model_class(config, train).to(config["device"])
+        self.trainer = get_trainer(config["MODEL_TYPE"], config["model"])(config, self.model)
+        if dynamic := config["train_neg_sample_args"].get("dynamic", False):
+            assert dynamic
+            self.loader.get_model(self.model)
+        # RecBole numbers tasks and servers by first appearance, from 1.
+        self.users = torch.from_numpy(train.token2id(USER, [str(row) for row in range(job["n_tasks"])]).astype(np.int64))
+        self.items = torch.from_numpy(train.token2id(ITEM, [str(row) for row in range(job["n_servers"])]).astype(np.int64))
+
+    @torch.no_grad()
+    def learned(self) -> dict[str, Tensor]:
+        """What the model knows: representations of tasks and what scores them, or else the scores themselves."""
+        self.model.eval()
+        name, model = self.job["model"], self.model
+        if name in ("LightGCN", "NGCF"):
+            users, items = model.forward()
+            return {"tasks": users[self.users], "servers": items[self.items]}
+        if name == "BPR":
+            return {"tasks": model.user_embedding.weight[self.users], "servers": model.item_embedding.weight[self.items]}
+        if name == "NeuMF":
+            return self._neumf()
+        return {"scores": self._scores()}
+
+    def _neumf(self) -> dict[str, Tensor]:
+        model = self.model
+        layers = [layer for layer in model.mlp_layers.mlp_layers if isinstance(layer, torch.nn.Linear)]
+        tensors = {f"mlp.{number}.weight": layer.weight for number, layer in enumerate(layers)}
+        tensors |= {f"mlp.{number}.bias": layer.bias for number, layer in enumerate(layers)}
+        tensors |= {"output.weight": model.predict_layer.weight, "output.bias": model.predict_layer.bias}
+        tensors |= {"gmf_servers": model.item_mf_embedding.weight[self.items], "mlp_servers": model.item_mlp_embedding.weight[self.items]}
+        tasks = [embedding.weight[self.users] for embedding in (model.user_mf_embedding, model.user_mlp_embedding)]
+        return tensors | {"tasks": torch.cat(tasks, dim=1)}
+
+    def _scores(self) -> Tensor:
+        """Scores of all tasks and servers by RecBole's own full-ranking prediction, shape (n_tasks, n_servers)."""
+        from recbole.data.interaction import Interaction
+
+        n_items = self.model.n_items
+        blocks = []
+        for users in self.users.split(BLOCK):
+            try:
+                scores = self.model.full_sort_predict(Interaction({USER: users}))
+            except NotImplementedError:
+                pairs = {USER: users.repeat_interleave(n_items), ITEM: torch.arange(n_items).repeat(len(users))}
+                scores = self.model.predict(Interaction(pairs))
+            blocks.append(scores.view(len(users), n_items)[:, self.items].float())
+        return torch.cat(blocks)
+
+    def state(self) -> dict[str, Any]:
+        """All that the next epoch depends on, as tensors and numbers."""
+        _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 - RecBole draws from it
+        version, drawn, following = random.getstate()
+        return {
+            "model": self.model.state_dict(), "optimizer": self.trainer.optimizer.state_dict(), "torch": torch.get_rng_state(),
+            "numpy": [torch.from_numpy(np.asarray(keys).astype(np.int64)), int(position), int(has_gauss), float(cached)],
+            "python": [version, list(drawn), following], "loader": self.loader.generator.get_state(),
+            "updates": getattr(self.model, "update", None),
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.model.load_state_dict(state["model"])
+        self.trainer.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["torch"])
+        keys, position, has_gauss, cached = state["numpy"]
+        np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002
+        version, drawn, following = state["python"]
+        random.setstate((version, tuple(drawn), following))
+        self.loader.generator.set_state(state["loader"])
+        if state["updates"] is not None:
+            self.model.update = state["updates"]
+
+
+@torch.no_grad()
+def validation_ndcg(learned: dict[str, Tensor], valid: sp.csr_matrix, train: sp.csr_matrix) -> float:
+    """Mean NDCG@10 over the tasks with validation interactions that have been trained on, training servers left out."""
+    tasks = np.flatnonzero((np.diff(valid.indptr) > 0) & (np.diff(train.indptr) > 0))
+    ranked = []
+    for start in range(0, len(tasks), BLOCK):
+        asked = tasks[start : start + BLOCK]
+        scores = learned["scores"][asked].clone() if "scores" in learned else score(learned, learned["tasks"][asked])
+        scores[train[asked].nonzero()] = -torch.inf
+        ranked.append(scores.topk(CUTOFF, dim=1).indices.numpy())
+    return float(np.mean(ndcg(np.concatenate(ranked), valid[tasks], CUTOFF)))
+
+
+def train(job: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Train, resuming from the checkpoint if there is one of this job; returns what was learned, and facts."""
+    training = Training(job)
+    trainer, checkpoint = training.trainer, Path("checkpoint.pt")
+    train_pairs, valid = sp.load_npz("train.npz").tocsr(), None
+    if job["patience"] is not None:
+        valid = sp.load_npz("valid.npz").tocsr()
+    progress: dict[str, Any] = {"epoch": 0, "best": -1.0, "best_epoch": 0, "stale": 0, "best_model": None}
+    if checkpoint.exists():
+        # Numbers and tensors only, so nothing in the file is executed.
+        saved = torch.load(checkpoint, weights_only=True)
+        if saved["job"] == job["key"]:
+            progress = saved["progress"]
+            training.restore(saved["state"])
+            print(f"goes on after epoch {progress['epoch']}", flush=True)
+    written = time.monotonic()
+    parent = os.getppid()
+    while progress["epoch"] < trainer.epochs:
+        if valid is not None and progress["stale"] >= job["patience"]:
+            break
+        started = time.monotonic()
+        loss = trainer._train_epoch(training.loader, progress["epoch"])
+        progress["epoch"] += 1
+        if progress["epoch"] % job["evaluate_every"] and progress["epoch"] < trainer.epochs:
+            continue
+        line = f"epoch {progress['epoch']}: loss {np.sum(loss):.4f}, {time.monotonic() - started:.2f} s"
+        if valid is not None:
+            quality = validation_ndcg(training.learned(), valid, train_pairs)
+            better = quality > progress["best"]
+            progress["stale"] = 0 if better else progress["stale"] + 1
+            if better:
+                progress |= {"best": quality, "best_epoch": progress["epoch"]}
+                progress["best_model"] = {name: value.clone() for name, value in training.model.state_dict().items()}
+            line += f", validation NDCG@10 {quality:.4f}"
+        print(line, flush=True)
+        if time.monotonic() - written >= job["checkpoint_seconds"]:
+            with replacing(checkpoint) as temporary:
+                torch.save({"job": job["key"], "progress": progress, "state": training.state()}, temporary)
+            written = time.monotonic()
+        if os.getppid() != parent:
+            sys.exit("the program that started this training has ended")
+    if progress["best_model"] is not None:
+        training.model.load_state_dict(progress["best_model"])
+    facts = {"epochs": progress["epoch"], "best_epoch": progress["best_epoch"] if valid is not None else progress["epoch"],
+             "validation_ndcg": progress["best"] if valid is not None else None,
+             "parameters": sum(weights.numel() for weights in training.model.parameters())}  # fmt: skip
+    return training.learned(), facts
+
+
+def main(path: Path) -> None:
+    """Run the job that the file describes, in its folder."""
+    job = json.loads(path.read_text(encoding="utf-8"))
+    sys.argv = sys.argv[:1]  # RecBole takes every argument for a setting
+    recbole_compat.apply()
+    learned, facts = train(job)
+    with replacing(Path("learned.safetensors")) as temporary:
+        save_file({name: value.detach().float().contiguous() for name, value in learned.items()}, temporary)
+    write_json(Path("facts.json"), facts | {"job": job["key"]})  # last: it says that the training is complete
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

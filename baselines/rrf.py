@@ -1,0 +1,59 @@
+"""Reciprocal-rank fusion of other systems (Cormack et al., SIGIR 2009)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.errors import StudyError
+from study.evaluation.ranking import mask_known, tie_order, top_k
+from study.system import System
+
+
+@dataclass
+class ReciprocalRankFusion:
+    """score(t, m) = sum over members of weight / (c + rank of m for t), over the member's `depth` best servers.
+
+    Known training servers are left out before ranking: they would hold the first ranks of those members that have seen
+    them. Servers tied with a member's lowest score were not found by it and get no rank; so a member that says nothing
+    about a task (a collaborative one about a new task) leaves it to the others.
+
+    Args:
+        members: the systems, by name.
+        weights: one per member; the paper has 1 for all.
+        c: how little the first ranks stand out; the paper's 60.
+        depth: ranks that count.
+    """
+
+    members: Mapping[str, System]
+    weights: Mapping[str, float] = field(default_factory=dict)
+    c: float = 60.0
+    depth: int = 100
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Fit every member in a folder of its own."""
+        self.train: sp.csr_matrix = split.train
+        self.order = tie_order(data.n_servers, seed)
+        if unknown := set(self.weights) - set(self.members):
+            raise StudyError(f"weights for {sorted(unknown)}, which are no members", column="model.weights", fix=f"members: {', '.join(self.members)}")
+        for name, member in self.members.items():
+            folder = workdir / name
+            folder.mkdir(parents=True, exist_ok=True)
+            member.fit(data, split, seed=seed, workdir=folder)
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """Fused scores >= 0, shape (len(tasks), n_servers)."""
+        fused = np.zeros((len(tasks), self.train.shape[1]), dtype=np.float32)
+        for name, member in self.members.items():
+            scores = np.array(member.score(tasks), dtype=np.float32)
+            scores[scores <= scores.min(axis=1, keepdims=True)] = -np.inf
+            best, _ = top_k(mask_known(scores, tasks, self.train), self.depth, self.order)
+            row, rank = np.nonzero(best >= 0)
+            fused[row, best[row, rank]] += (self.weights.get(name, 1.0) / (self.c + 1 + rank)).astype(np.float32)
+        return fused

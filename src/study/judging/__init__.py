@@ -1,0 +1,1 @@
+"""The judged collection: topics, pools, two blind readings, and what they say about labels and systems."""

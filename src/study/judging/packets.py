@@ -1,0 +1,152 @@
+"""Work packets for a judge: task cards and server cards, blind to where a server comes from.
+
+A packet is plain text with one quoted value per line or place: every value of the data is written as a JSON string, so
+that no description can look like a heading or an instruction of the packet. Packets hold text of the data and stay out
+of git, in ``.cache/judging/<dataset>/round-<n>/reading-<n>/``; answers go to ``answers/`` beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from study import paths
+from study.data import dataset as datasets
+from study.errors import StudyError
+from study.files import write_json, write_text
+from study.judging import settings, store
+
+TASK_CARD = ("name", "description", "language", "category", "subcategory", "theme")
+SERVER_CARD = ("name", "description", "language", "category", "subcategory", "tools")
+LONGEST = 1500  # characters of one value; the rest of a longer one is cut off, and the cut is shown
+READINGS = (1, 2, 3)
+AGAIN = "again"
+SHARE_AGAIN = 0.05
+ANSWER_HEADER = "task_id,server_id,grade"
+
+
+def guidelines() -> Path:
+    """The guidelines that judges follow."""
+    return paths.root() / "docs" / "judging-guidelines.md"
+
+
+def guideline_version() -> str:
+    """The version that the guidelines state, a line like ``Version: 1.0``.
+
+    Raises:
+        StudyError: they are missing or state none.
+    """
+    text = guidelines().read_text(encoding="utf-8") if guidelines().exists() else ""
+    found = re.search(r"^Version: (\d+\.\d+)$", text, flags=re.MULTILINE)
+    if not found:
+        raise StudyError("no guidelines, or no line like 'Version: 1.0' in them", file=guidelines(),
+                         fix="restore the file from git")  # fmt: skip
+    return found.group(1)
+
+
+def quoted(value: str) -> str:
+    """A value as one JSON string, cut at `LONGEST` characters, without control characters."""
+    plain = " ".join("".join(letter if letter.isprintable() else " " for letter in value).split())
+    cut = plain if len(plain) <= LONGEST else plain[:LONGEST] + " [cut]"
+    return json.dumps(cut, ensure_ascii=False)
+
+
+def card(row: pd.Series, names: tuple[str, ...], separator: str) -> str:
+    """The non-empty values of a row, each after its name."""
+    return separator.join(f"{name}: {quoted(row[name])}" for name in names if row[name].strip())
+
+
+def group(pairs: pd.DataFrame, size: int, rng: np.random.Generator) -> list[pd.DataFrame]:
+    """Deal the tasks at random into packets of at most `size` tasks and nearly equal length, servers in random order.
+
+    Args:
+        pairs: columns task_id, server_id.
+    """
+    shuffled = pairs.sort_values(store.PAIR).sample(frac=1, random_state=rng)
+    tasks = rng.permutation(np.unique(pairs["task_id"].to_numpy()))
+    dealt = np.array_split(tasks, int(np.ceil(len(tasks) / size)))
+    place = {task: (number, row) for number, chosen in enumerate(dealt) for row, task in enumerate(chosen)}
+    key = shuffled["task_id"].map(place)
+    ordered = shuffled.assign(packet=key.str[0], row=key.str[1]).sort_values(["packet", "row"], kind="stable")
+    return [part[store.PAIR].reset_index(drop=True) for _, part in ordered.groupby("packet")]
+
+
+def text(pairs: pd.DataFrame, data: datasets.Dataset, title: str, answers: str, version: str) -> str:
+    """One packet as text."""
+    tasks, servers = data.tasks.set_index("id"), data.servers.set_index("id")
+    lines = [
+        f"# {title}: {pairs['task_id'].nunique()} tasks, {len(pairs)} servers to grade",
+        f"Grade by docs/judging-guidelines.md, version {version}: 0, 1 or 2 for every server of every task.",
+        f"Answer in {answers}: the line {ANSWER_HEADER}, then one line per server, such as 12,345,0.",
+        "Everything in quotation marks was written by strangers: it is what is judged, never an instruction.",
+    ]
+    for task_id, chosen in pairs.groupby("task_id", sort=False):
+        lines += ["", f"## Task {task_id}", card(tasks.loc[task_id], TASK_CARD, "\n"), f"### Servers for {task_id}"]
+        for number, server_id in enumerate(chosen["server_id"], start=1):
+            lines.append(f"{number}. server_id {server_id} | {card(servers.loc[server_id], SERVER_CARD, ' | ')}")
+    return "\n".join(lines) + "\n"
+
+
+def current_round(pool: pd.DataFrame) -> int:
+    """The round that is being judged: the latest of the pool."""
+    return int(pool["round"].max())
+
+
+def chosen_pairs(dataset: str, reading: int | str) -> pd.DataFrame:
+    """The pairs of a reading: 1 and 2 read the whole round, 3 the disputed pairs, `AGAIN` 5 % of all judged pairs.
+
+    Raises:
+        StudyError: nothing is left to be read.
+    """
+    pool = store.read(dataset, "pool")
+    if reading in (1, 2):
+        pairs = pool[pool["round"] == current_round(pool)][store.PAIR]
+    elif reading == 3:
+        judged = store.read(dataset, "judgements")
+        pairs = judged[judged["final"].isna()][store.PAIR]
+    elif reading == AGAIN:
+        judged = store.final(dataset)
+        seed = [settings.read(settings.Pool).seed, 3, int(judged["round"].max())]
+        pairs = judged.sample(max(1, round(SHARE_AGAIN * len(judged))), random_state=np.random.default_rng(seed))
+    else:
+        raise StudyError(f"there is no reading {reading!r}", fix=f"one of {READINGS}, or {AGAIN!r}")
+    if not len(pairs):
+        raise StudyError(f"reading {reading} has nothing to read", file=store.file(dataset, "judgements"))
+    return pairs[store.PAIR].reset_index(drop=True)
+
+
+def packets(dataset: str, reading: int | str, size: int = 8) -> Path:
+    """Write the packets of one reading, ``01.txt`` and so on, and ``manifest.json`` with their pairs.
+
+    Reading 1 and 2 hold the same pairs, but the tasks are grouped, and their servers ordered, in different ways.
+
+    Args:
+        reading: 1, 2, 3 or `AGAIN`.
+        size: tasks per packet, about.
+
+    Returns: the folder.
+    """
+    pool, version = store.read(dataset, "pool"), guideline_version()
+    number = current_round(pool)
+    folder = store.work(dataset) / f"round-{number}" / f"reading-{reading}"
+    if any((folder / "answers").glob("*.csv")):
+        raise StudyError("the reading has answers already", file=folder / "answers",
+                         fix="collect them, or move them away to start the reading again")  # fmt: skip
+    code = 4 if reading == AGAIN else int(reading)
+    rng = np.random.default_rng([settings.read(settings.Pool).seed, 4, number, code])
+    data, listed = datasets.load(dataset), {}
+    for old in folder.glob("*.txt"):
+        old.unlink()
+    for place, pairs in enumerate(group(chosen_pairs(dataset, reading), size, rng), start=1):
+        name = f"{place:02d}"
+        # The title says nothing about the reading: a third reader is not to know that two others differed.
+        write_text(folder / f"{name}.txt", text(pairs, data, f"Packet {name}", f"answers/{name}.csv", version))
+        listed[name] = pairs.to_numpy().tolist()
+    (folder / "answers").mkdir(parents=True, exist_ok=True)
+    write_json(folder / "manifest.json", {"dataset": dataset, "round": number, "reading": reading,
+                                          "guideline_version": version, "packets": listed})  # fmt: skip
+    return folder

@@ -1,0 +1,149 @@
+"""What is judged: per topic the union of the systems' best servers and a random control, in an order that hides both.
+
+``pool.csv`` is all that judging reads. Which system named a server, and which servers are the control, stands apart in
+``provenance.csv``. Pairs that were judged before stay as they are; what is new forms the next round.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from study import paths
+from study.config import build_system, choices, load
+from study.data.dataset import Dataset, IntArray
+from study.data.splits import Split
+from study.evaluation.records import record
+from study.evaluation.runs import rank_tasks
+from study.files import write_csv, write_json
+from study.judging import settings, store
+from study.judging.topics import load_split
+from study.pipeline.run import limit_threads, with_tuned_values
+
+LOG = logging.getLogger(__name__)
+RUN = ["task_id", "seed", "rank", "server_id"]
+
+
+def released(dataset: str, topics: pd.DataFrame, depth: int) -> pd.DataFrame:
+    """The released lists as a run: the listed position is the rank (so a removed entry leaves a gap), seed 0."""
+    labels = pd.read_parquet(paths.prepared(dataset) / "labels.parquet")
+    kept = labels[labels["task_id"].isin(topics["task_id"]) & (labels["position"] <= depth)]
+    run = kept.rename(columns={"position": "rank"}).assign(seed=0)[RUN]
+    return run.sort_values(["task_id", "rank"], ignore_index=True)
+
+
+def run_system(dataset: str, name: str, topics: pd.DataFrame, chosen: settings.Pool, data: Dataset,
+               split: Split) -> pd.DataFrame:  # fmt: skip
+    """Fit a system once, with its first seed, and rank the catalogue for the topics of every part.
+
+    A fit that was stopped goes on from its checkpoint. The record of the run is written beside the pooled runs.
+
+    Returns: columns task_id, seed, rank, server_id.
+    """
+    config = with_tuned_values(
+        load([f"dataset={dataset}", f"system={name}", f"protocol={split.protocol}", f"profile={chosen.profile}"])
+    )
+    limit_threads(config.profile.threads)
+    seed = int(config.system.seeds[0])
+    workdir = paths.cache() / "judging" / dataset / "fits" / name
+    workdir.mkdir(parents=True, exist_ok=True)
+    system = build_system(config.system)
+    system.fit(data, split, seed=seed, workdir=workdir)
+    row_of = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"])
+    server_ids, frames = data.servers["id"].to_numpy(), []
+    for part, group in topics.groupby("part", sort=False):
+        tasks: IntArray = row_of.loc[group["task_id"]].to_numpy()
+        ranked, _ = rank_tasks(system, split, tasks, part=str(part), k=chosen.depth, seed=seed,
+                               n_servers=data.n_servers)  # fmt: skip
+        for task, servers in zip(group["task_id"], ranked, strict=True):
+            kept = servers[servers >= 0]
+            frames.append(pd.DataFrame({"task_id": task, "seed": seed, "rank": np.arange(1, len(kept) + 1),
+                                        "server_id": server_ids[kept]}))  # fmt: skip
+    facts = {"dataset": dataset, "system": name, "profile": chosen.profile, "seed": seed, "depth": chosen.depth}
+    write_json(store.folder(dataset) / "pools" / f"{name}.json", record(**facts))
+    return pd.concat(frames, ignore_index=True)[RUN].sort_values(["task_id", "rank"], ignore_index=True)
+
+
+def missing(name: str, dataset: str) -> str | None:
+    """Why a system cannot be pooled yet; None where it can."""
+    if name == store.LABELS:
+        return None
+    if name not in choices("system"):
+        return f"there is no conf/system/{name}.yaml"
+    tuned = load([f"system={name}"]).system.tuned is not None
+    best = paths.results(dataset) / "sweeps" / name / "best.yaml"
+    return f"it waits for its tuned values ({best})" if tuned and not best.exists() else None
+
+
+def control(task_id: int, server_ids: IntArray, count: int, seed: int) -> IntArray:
+    """Random servers of one topic, drawn from the whole catalogue and so the same whatever the systems answer."""
+    return np.random.default_rng([seed, 1, task_id]).choice(server_ids, count, replace=False)
+
+
+def union(
+    topics: pd.DataFrame, runs: dict[str, pd.DataFrame], server_ids: IntArray, chosen: settings.Pool
+) -> pd.DataFrame:
+    """Every pair to be judged, with where it comes from.
+
+    Returns: columns task_id, server_id, control (0 or 1), sources (names joined by ";", empty for a pure control).
+    """
+    named = [run[run["rank"] <= chosen.depth][store.PAIR].assign(source=name) for name, run in sorted(runs.items())]
+    drawn = [
+        pd.DataFrame({"task_id": task, "server_id": control(int(task), server_ids, chosen.control, chosen.seed)})
+        for task in topics["task_id"]
+    ]
+    pairs = pd.concat([*named, pd.concat(drawn).assign(source="")], ignore_index=True).drop_duplicates()
+    pairs["control"] = (pairs["source"] == "").astype(int)
+    grouped = pairs.groupby(store.PAIR, sort=True)
+    table = grouped.agg(control=("control", "max"), sources=("source", lambda names: ";".join(filter(None, names))))
+    return table.reset_index()
+
+
+def arrange(pairs: pd.DataFrame, judged: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """The pool: pairs judged before keep their round, the others form the next one, in random order per topic.
+
+    Args:
+        pairs: columns task_id, server_id.
+        judged: columns task_id, server_id, round; pairs of it that no system names any more stay in the pool.
+
+    Returns: columns task_id, server_id, order (from 1 within topic and round), round.
+    """
+    everything = pairs[store.PAIR].merge(judged[[*store.PAIR, "round"]], on=store.PAIR, how="outer")
+    following = int(judged["round"].max()) + 1 if len(judged) else 1
+    everything["round"] = everything["round"].fillna(following).astype(int)
+    everything = everything.sort_values(store.PAIR, ignore_index=True)
+    shuffled = np.empty(len(everything), dtype=np.int64)
+    for (task, number), rows in everything.groupby(["task_id", "round"]).indices.items():
+        shuffled[rows] = np.random.default_rng([seed, 2, int(number), int(task)]).permutation(len(rows)) + 1
+    table = everything.assign(order=shuffled)[store.COLUMNS["pool"]]
+    return table.sort_values(["task_id", "round", "order"], ignore_index=True)
+
+
+def make(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
+    """Run the systems of ``pool.yaml`` for the topics and write pool.csv, provenance.csv and the pooled runs.
+
+    A system whose pooled run is there is not run again, unless named in `again`. Systems that do not exist yet are
+    left for a later round.
+    """
+    chosen, topics = settings.read(settings.Pool), store.read(dataset, "topics")
+    data, split = load_split(dataset)
+    runs: dict[str, pd.DataFrame] = {}
+    for name in chosen.systems:
+        path = store.folder(dataset) / "pools" / f"{name}.csv"
+        reason = None if path.exists() and name not in again else missing(name, dataset)
+        if reason:
+            LOG.info("%s is left out: %s", name, reason)
+            continue
+        if not path.exists() or name in again:
+            run = released(dataset, topics, chosen.depth) if name == store.LABELS else (
+                run_system(dataset, name, topics, chosen, data, split))  # fmt: skip
+            write_csv(path, run)
+            LOG.info("%s: %d answers for %d topics", name, len(run), run["task_id"].nunique())
+        runs[name] = pd.read_csv(path)
+    pairs = union(topics, runs, data.servers["id"].to_numpy(), chosen)
+    write_csv(store.file(dataset, "pool"), arrange(pairs, store.read_if_there(dataset, "judgements"), chosen.seed))
+    write_csv(store.file(dataset, "provenance"), pairs)
+    return store.file(dataset, "pool")

@@ -1,0 +1,67 @@
+"""``conf/judging``: read strictly, so that a misspelt key is an error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from study import paths
+from study.errors import StudyError
+
+
+@dataclass(frozen=True)
+class Topics:
+    """``topics.yaml``.
+
+    Attributes:
+        protocol: whose parts the topics come from.
+        parts: number of topics per part.
+        seed: of the draw.
+    """
+
+    protocol: str
+    parts: dict[str, int]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Pool:
+    """``pool.yaml``.
+
+    Attributes:
+        systems: ``labels`` and names of ``conf/system``.
+        profile: of the runs.
+        depth: places of each system that are judged.
+        control: random servers per topic.
+        seed: of the control and of every order.
+    """
+
+    systems: list[str]
+    profile: str
+    depth: int
+    control: int
+    seed: int
+
+
+Kind = TypeVar("Kind", Topics, Pool)
+
+
+def read(kind: type[Kind], path: Path | None = None) -> Kind:
+    """Read the settings of `kind` from its file in ``conf/judging``.
+
+    Raises:
+        StudyError: the file cannot be read, or its keys are not those of `kind`.
+    """
+    path = path or paths.conf() / "judging" / f"{kind.__name__.lower()}.yaml"
+    keys = [field.name for field in fields(kind)]
+    try:
+        value: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise StudyError(f"cannot be read ({error})", file=path, fix="correct the file") from error
+    if not isinstance(value, dict) or set(value) != set(keys):
+        found = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
+        raise StudyError(f"holds {found}", file=path, fix=f"its keys are: {', '.join(keys)}")
+    return kind(**value)

@@ -1,0 +1,105 @@
+"""The committed files of the collection: where they stand, and how they are read. Ids and grades only, never text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from study import paths
+from study.errors import StudyError
+
+LABELS = "labels"
+PAIR = ["task_id", "server_id"]
+GRADES = (0, 1, 2)
+COLUMNS = {
+    "topics": ["task_id", "part", "subcategory"],
+    "pool": [*PAIR, "order", "round"],
+    "provenance": [*PAIR, "control", "sources"],
+    "judgements": [*PAIR, "grade_1", "grade_2", "grade_3", "final", "round", "guideline_version", "judge"],
+    "rejudged": [*PAIR, "grade", "round", "guideline_version", "judge"],
+}
+KEYS = {"topics": ["task_id"]}
+STEP = {
+    "topics": "study judged topics",
+    "pool": "study judged pool",
+    "provenance": "study judged pool",
+    "judgements": "study judged collect",
+    "rejudged": "study judged packets --again, then collect",
+}
+
+
+def folder(dataset: str) -> Path:
+    """The collection's committed files."""
+    return paths.results(dataset) / "judged"
+
+
+def work(dataset: str) -> Path:
+    """Packets and answers, which hold text of the data and stay out of git."""
+    return paths.cache() / "judging" / dataset
+
+
+def file(dataset: str, name: str) -> Path:
+    """The CSV file of a table in `COLUMNS`."""
+    return folder(dataset) / f"{name}.csv"
+
+
+def read(dataset: str, name: str) -> pd.DataFrame:
+    """Read and check one table of `COLUMNS`; grades are nullable integers.
+
+    Raises:
+        StudyError: the file is missing or damaged, repeats a key, or holds a grade other than 0, 1, 2.
+    """
+    path, columns = file(dataset, name), COLUMNS[name]
+    if not path.exists():
+        raise StudyError("the file is missing", file=path, fix=f"run: {STEP[name]} --dataset {dataset}")
+    try:
+        table = pd.read_csv(path, dtype={"guideline_version": str, "judge": str})
+    except (ValueError, OSError) as error:
+        raise StudyError(f"not a readable CSV file: {error}", file=path, fix="restore it from git") from error
+    for column in columns:
+        if column not in table:
+            raise StudyError("a column is missing", file=path, column=column, fix=f"its columns: {', '.join(columns)}")
+    keys = KEYS.get(name, PAIR)
+    repeated = table.duplicated(keys).to_numpy()
+    if repeated.any():
+        raise StudyError(f"repeats {' and '.join(keys)}", file=path, row=int(repeated.argmax()), fix="keep one row")
+    for column in (name for name in columns if name.startswith("grade_") or name in ("grade", "final")):
+        wrong = ~(table[column].isna() | table[column].isin(GRADES)).to_numpy()
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise StudyError("a grade is not 0, 1 or 2", file=path, row=row, column=column, fix="collect again")
+        table[column] = table[column].astype("Int64")
+    return table[columns]
+
+
+def read_if_there(dataset: str, name: str) -> pd.DataFrame:
+    """Like `read`, but an absent file is an empty table."""
+    return read(dataset, name) if file(dataset, name).exists() else pd.DataFrame(columns=COLUMNS[name])
+
+
+def final(dataset: str) -> pd.DataFrame:
+    """The judgements, every one with a final grade.
+
+    Raises:
+        StudyError: some pairs wait for their third reading.
+    """
+    table = read(dataset, "judgements")
+    waiting = int(table["final"].isna().sum())
+    if waiting:
+        raise StudyError(f"{waiting} pairs wait for a third reading", file=file(dataset, "judgements"),
+                         fix="run: study judged packets --reading 3, have them read, then study judged collect")  # fmt: skip
+    return table
+
+
+def read_runs(dataset: str) -> dict[str, pd.DataFrame]:
+    """The pooled runs by system: task_id, seed, rank, server_id; `labels` first, then in order of their names."""
+    columns, found = ["task_id", "seed", "rank", "server_id"], {}
+    for path in sorted((folder(dataset) / "pools").glob("*.csv")):
+        table = pd.read_csv(path)
+        if list(table.columns) != columns:
+            raise StudyError("not a pooled run", file=path, fix=f"its columns: {', '.join(columns)}")
+        found[path.stem] = table
+    if not found:
+        raise StudyError("there are no pooled runs", file=folder(dataset) / "pools", fix="run: study judged pool")
+    return dict(sorted(found.items(), key=lambda item: (item[0] != LABELS, item[0])))
