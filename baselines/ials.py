@@ -30,7 +30,7 @@ class ImplicitALS:
         spread: standard deviation of the starting vectors times sqrt(width).
     """
 
-    width: int = 64
+    width: int = 256
     sweeps: int = 16
     unobserved_weight: float = 0.01
     regularisation: float = 0.01

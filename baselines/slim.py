@@ -27,7 +27,7 @@ class Slim(ItemItem):
     """
 
     alpha: float = 1e-3
-    l1_ratio: float = 0.1
+    l1_ratio: float = 0.01
     k: int | None = None
 
     def item_weights(self, train: sp.csr_matrix, order: IntArray) -> sp.csr_matrix:

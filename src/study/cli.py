@@ -201,6 +201,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for name in ("study", "baselines"):
         logging.getLogger(name).setLevel(logging.INFO)
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # sets its own level when it is imported, unless it has one
     try:
         app()
     except StudyError as error:

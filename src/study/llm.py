@@ -29,7 +29,7 @@ MAX_BYTES = 64 * 2**20
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 
 
-class _Passing(Exception):
+class _PassingError(Exception):
     """A failure that may pass; `after` is how many seconds the server asks to wait."""
 
     def __init__(self, reason: str, after: float | None = None) -> None:
@@ -155,7 +155,7 @@ class Client:
         for attempt in range(self.retries + 1):
             try:
                 return self._attempt(path, body)
-            except _Passing as failure:
+            except _PassingError as failure:
                 if attempt == self.retries:
                     raise StudyError(
                         f"no usable reply in {attempt + 1} attempts; the last: {failure}", file=self.base_url,
@@ -179,13 +179,13 @@ class Client:
         except urllib.error.HTTPError as error:
             with error:
                 if error.code in PASSING:
-                    raise _Passing(f"HTTP {error.code}", _seconds(error.headers.get("Retry-After"))) from error
+                    raise _PassingError(f"HTTP {error.code}", _seconds(error.headers.get("Retry-After"))) from error
             fix = "check the key, the model's name and the address"
             raise StudyError(f"the endpoint refused the request: HTTP {error.code}", file=url, fix=fix) from error
         except (OSError, HTTPException) as error:
-            raise _Passing(f"{type(error).__name__}: {error}") from error
+            raise _PassingError(f"{type(error).__name__}: {error}") from error
         except (ValueError, RecursionError) as error:
-            raise _Passing(f"a reply that is not JSON ({error})") from error
+            raise _PassingError(f"a reply that is not JSON ({error})") from error
 
 
 def _read(response: HTTPResponse, deadline: float) -> bytes:

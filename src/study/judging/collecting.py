@@ -42,7 +42,7 @@ def read_answers(path: Path, expected: list[tuple[int, int]]) -> dict[tuple[int,
     lines = path.read_text(encoding="utf-8-sig").splitlines()
     if not lines or lines[0].replace(" ", "") != ANSWER_HEADER:
         raise StudyError("the first line is not the header", file=path, row=1, fix=f"write: {ANSWER_HEADER}")
-    known, grades = set(expected), {}
+    known, grades = set(expected), dict[tuple[int, int], int]()
     for number, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue
@@ -72,7 +72,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a reading: dataset, round, reading, guideline_version, packets (name -> pairs)."""
     path = folder / "manifest.json"
     if not path.exists():
-        raise StudyError("there are no packets here", file=path, fix="run: study judged packets")
+        raise StudyError("there are no packets here", file=path, fix="run: study judge packets")
     manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     manifest["packets"] = {
         name: [(int(task), int(server)) for task, server in pairs] for name, pairs in manifest["packets"].items()
@@ -82,7 +82,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def read_reading(folder: Path) -> tuple[dict[tuple[int, int], int], dict[str, Any]]:
     """All grades of one reading, and its manifest; every packet must be answered in full."""
-    manifest, grades = read_manifest(folder), {}
+    manifest, grades = read_manifest(folder), dict[tuple[int, int], int]()
     for name, pairs in manifest["packets"].items():
         grades |= read_answers(folder / "answers" / f"{name}.csv", pairs)
     unexpected = {path.stem for path in (folder / "answers").glob("*.csv")} - manifest["packets"].keys()

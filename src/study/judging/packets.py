@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ def quoted(value: str) -> str:
     return json.dumps(cut, ensure_ascii=False)
 
 
-def card(row: pd.Series, names: tuple[str, ...], separator: str) -> str:
+def card(row: Mapping[Hashable, str], names: tuple[str, ...], separator: str) -> str:
     """The non-empty values of a row, each after its name."""
     return separator.join(f"{name}: {quoted(row[name])}" for name in names if row[name].strip())
 
@@ -77,7 +78,8 @@ def group(pairs: pd.DataFrame, size: int, rng: np.random.Generator) -> list[pd.D
 
 def text(pairs: pd.DataFrame, data: datasets.Dataset, title: str, answers: str, version: str) -> str:
     """One packet as text."""
-    tasks, servers = data.tasks.set_index("id"), data.servers.set_index("id")
+    tasks = data.tasks.set_index("id")[list(TASK_CARD)].to_dict("index")
+    servers = data.servers.set_index("id")[list(SERVER_CARD)].to_dict("index")
     lines = [
         f"# {title}: {pairs['task_id'].nunique()} tasks, {len(pairs)} servers to grade",
         f"Grade by docs/judging-guidelines.md, version {version}: 0, 1 or 2 for every server of every task.",
@@ -85,15 +87,15 @@ def text(pairs: pd.DataFrame, data: datasets.Dataset, title: str, answers: str, 
         "Everything in quotation marks was written by strangers: it is what is judged, never an instruction.",
     ]
     for task_id, chosen in pairs.groupby("task_id", sort=False):
-        lines += ["", f"## Task {task_id}", card(tasks.loc[task_id], TASK_CARD, "\n"), f"### Servers for {task_id}"]
+        lines += ["", f"## Task {task_id}", card(tasks[task_id], TASK_CARD, "\n"), f"### Servers for {task_id}"]
         for number, server_id in enumerate(chosen["server_id"], start=1):
-            lines.append(f"{number}. server_id {server_id} | {card(servers.loc[server_id], SERVER_CARD, ' | ')}")
+            lines.append(f"{number}. server_id {server_id} | {card(servers[server_id], SERVER_CARD, ' | ')}")
     return "\n".join(lines) + "\n"
 
 
-def current_round(pool: pd.DataFrame) -> int:
-    """The round that is being judged: the latest of the pool."""
-    return int(pool["round"].max())
+def round_of(dataset: str, reading: int | str) -> int:
+    """The round that a reading belongs to: the pool's latest for the first two, then the latest that was collected."""
+    return int(store.read(dataset, "pool" if reading in (1, 2) else "judgements")["round"].max())
 
 
 def chosen_pairs(dataset: str, reading: int | str) -> pd.DataFrame:
@@ -102,12 +104,12 @@ def chosen_pairs(dataset: str, reading: int | str) -> pd.DataFrame:
     Raises:
         StudyError: nothing is left to be read.
     """
-    pool = store.read(dataset, "pool")
     if reading in (1, 2):
-        pairs = pool[pool["round"] == current_round(pool)][store.PAIR]
+        pool = store.read(dataset, "pool")
+        pairs = pool[pool["round"] == round_of(dataset, reading)][store.PAIR]
     elif reading == 3:
         judged = store.read(dataset, "judgements")
-        pairs = judged[judged["final"].isna()][store.PAIR]
+        pairs = judged[judged["final"].isna() & (judged["round"] == round_of(dataset, reading))][store.PAIR]
     elif reading == AGAIN:
         judged = store.final(dataset)
         seed = [settings.read(settings.Pool).seed, 3, int(judged["round"].max())]
@@ -130,8 +132,8 @@ def packets(dataset: str, reading: int | str, size: int = 8) -> Path:
 
     Returns: the folder.
     """
-    pool, version = store.read(dataset, "pool"), guideline_version()
-    number = current_round(pool)
+    chosen, version = chosen_pairs(dataset, reading), guideline_version()
+    number = round_of(dataset, reading)
     folder = store.work(dataset) / f"round-{number}" / f"reading-{reading}"
     if any((folder / "answers").glob("*.csv")):
         raise StudyError("the reading has answers already", file=folder / "answers",
@@ -141,7 +143,7 @@ def packets(dataset: str, reading: int | str, size: int = 8) -> Path:
     data, listed = datasets.load(dataset), {}
     for old in folder.glob("*.txt"):
         old.unlink()
-    for place, pairs in enumerate(group(chosen_pairs(dataset, reading), size, rng), start=1):
+    for place, pairs in enumerate(group(chosen, size, rng), start=1):
         name = f"{place:02d}"
         # The title says nothing about the reading: a third reader is not to know that two others differed.
         write_text(folder / f"{name}.txt", text(pairs, data, f"Packet {name}", f"answers/{name}.csv", version))

@@ -116,7 +116,8 @@ def arrange(pairs: pd.DataFrame, judged: pd.DataFrame, seed: int) -> pd.DataFram
     everything["round"] = everything["round"].fillna(following).astype(int)
     everything = everything.sort_values(store.PAIR, ignore_index=True)
     shuffled = np.empty(len(everything), dtype=np.int64)
-    for (task, number), rows in everything.groupby(["task_id", "round"]).indices.items():
+    for key, rows in everything.groupby(["task_id", "round"]).indices.items():
+        task, number = key if isinstance(key, tuple) else (key, following)
         shuffled[rows] = np.random.default_rng([seed, 2, int(number), int(task)]).permutation(len(rows)) + 1
     table = everything.assign(order=shuffled)[store.COLUMNS["pool"]]
     return table.sort_values(["task_id", "round", "order"], ignore_index=True)

@@ -21,11 +21,11 @@ COLUMNS = {
 }
 KEYS = {"topics": ["task_id"]}
 STEP = {
-    "topics": "study judged topics",
-    "pool": "study judged pool",
-    "provenance": "study judged pool",
-    "judgements": "study judged collect",
-    "rejudged": "study judged packets --again, then collect",
+    "topics": "study judge topics",
+    "pool": "study judge pool",
+    "provenance": "study judge pool",
+    "judgements": "study judge collect",
+    "rejudged": "study judge packets --again, then collect",
 }
 
 
@@ -88,7 +88,7 @@ def final(dataset: str) -> pd.DataFrame:
     waiting = int(table["final"].isna().sum())
     if waiting:
         raise StudyError(f"{waiting} pairs wait for a third reading", file=file(dataset, "judgements"),
-                         fix="run: study judged packets --reading 3, have them read, then study judged collect")  # fmt: skip
+                         fix="have them read: study judge packets --reading 3, then study judge collect")  # fmt: skip
     return table
 
 
@@ -101,5 +101,5 @@ def read_runs(dataset: str) -> dict[str, pd.DataFrame]:
             raise StudyError("not a pooled run", file=path, fix=f"its columns: {', '.join(columns)}")
         found[path.stem] = table
     if not found:
-        raise StudyError("there are no pooled runs", file=folder(dataset) / "pools", fix="run: study judged pool")
+        raise StudyError("there are no pooled runs", file=folder(dataset) / "pools", fix="run: study judge pool")
     return dict(sorted(found.items(), key=lambda item: (item[0] != LABELS, item[0])))

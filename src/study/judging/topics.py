@@ -71,7 +71,10 @@ def make(dataset: str) -> Path:
     table = draw(*load_split(dataset), parts=chosen.parts, seed=chosen.seed)
     judged = set(store.read_if_there(dataset, "judgements")["task_id"])
     if judged - set(table["task_id"]):
-        raise StudyError("pairs were judged for topics that this draw does not hold",
-                         file=store.file(dataset, "judgements"), fix="undo the change of conf/judging/topics.yaml")  # fmt: skip
+        raise StudyError(
+            "pairs of topics outside this draw were judged",
+            file=store.file(dataset, "topics"),
+            fix="undo the change of conf/judging/topics.yaml",
+        )
     write_csv(store.file(dataset, "topics"), table)
     return store.file(dataset, "topics")

@@ -6,7 +6,10 @@ import hashlib
 import logging
 import os
 import re
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from nbformat import NotebookNode
 
 from study import paths
 from study.errors import StudyError
-from study.files import write_text
+from study.files import write_json, write_text
 
 KERNEL = "python3"
 
@@ -40,12 +43,10 @@ def execute(source: Path, target: Path, **parameters: str) -> Path:
         StudyError: a cell failed; the earlier result stays.
     """
     logging.getLogger("papermill").setLevel(logging.ERROR)
-    # A kernel's messages name its folders; neither may enter a result.
-    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, own_kernel(Path(folder)) as kernel:
         done = Path(folder) / source.name
         try:
-            papermill.execute_notebook(str(source), str(done), parameters=parameters, kernel_name=KERNEL,
+            papermill.execute_notebook(str(source), str(done), parameters=parameters, kernel_name=kernel,
                                        cwd=str(source.parent), progress_bar=False, log_output=False)  # fmt: skip
         except papermill.PapermillExecutionError as error:
             raise StudyError(
@@ -56,6 +57,23 @@ def execute(source: Path, target: Path, **parameters: str) -> Path:
     text: str = nbformat.writes(normalise(notebook))  # type: ignore[no-untyped-call]
     write_text(target, text + "\n")
     return target
+
+
+@contextmanager
+def own_kernel(folder: Path) -> Iterator[str]:
+    """A kernel that is this very interpreter, whatever kernels the user has installed; yields its name."""
+    launch = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--IPKernelApp.log_level=ERROR"]
+    specification = {"argv": launch, "display_name": "study", "language": "python"}
+    write_json(folder / "kernels" / "study" / "kernel.json", specification)
+    before = os.environ.get("JUPYTER_PATH")
+    os.environ["JUPYTER_PATH"] = os.pathsep.join([str(folder), *([before] if before else [])])
+    try:
+        yield "study"
+    finally:
+        if before is None:
+            del os.environ["JUPYTER_PATH"]
+        else:
+            os.environ["JUPYTER_PATH"] = before
 
 
 def normalise(notebook: NotebookNode) -> NotebookNode:

@@ -63,7 +63,9 @@ def save(catalogue: str, protocol: str, system: str, table: pd.DataFrame, **fact
     """Write the per-task file and the record of one system under one protocol."""
     base = paths.results(catalogue)
     write_csv(base / "per_task" / protocol / f"{system}.csv.gz", table)
-    whole = record(dataset=catalogue, protocol=protocol, system=system, profile=PROFILE, seeds=[{"seed": SEED}], **facts)
+    whole = record(
+        dataset=catalogue, protocol=protocol, system=system, profile=PROFILE, seeds=[{"seed": SEED}], **facts
+    )
     write_json(base / "records" / protocol / f"{system}.json", whole)
 
 
@@ -83,11 +85,9 @@ def collect(catalogue: str) -> dict[str, dict[str, pd.DataFrame]]:
 def aggregate(table: pd.DataFrame, catalogue: str, protocol: str, system: str) -> pd.DataFrame:
     """Means as the evaluator gives them, and ``completeness``: the share of queries whose labels are all found."""
     means = per_task.aggregate(table, catalogue, protocol, system, PROFILE)
-    complete = [
-        (catalogue, protocol, system, PROFILE, SEED, "completeness", int(column.split("@")[1]), float(values.eq(1).mean()))
-        for column, values in table.items()
-        if str(column).startswith("recall@")
-    ]
+    cutoffs = [found[1] for column in table if (found := per_task.measure(str(column))) and found[0] == "recall"]
+    shares = [(k, float(table[f"recall@{k}"].eq(1).mean())) for k in cutoffs]
+    complete = [(catalogue, protocol, system, PROFILE, SEED, "completeness", k, share) for k, share in shares]
     return pd.concat([means, pd.DataFrame(complete, columns=means.columns)])
 
 

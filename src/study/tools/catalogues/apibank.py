@@ -21,7 +21,14 @@ from study.tools.catalogues.files import AGAIN, Loaded, read_lines
 
 APIS_FILE, DIALOGUES = "data/all_apis.csv", "lv1-lv2-samples/level-1-given-desc"
 NAME, TEXT = "类名", "api_info"
-JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
+JSON_TYPES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "list": "array",
+    "dict": "object",
+}
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,9 @@ def load(folder: Path) -> Loaded:
             builder.count("description that cannot be read", "tools", TEXT, REPORTED)
             continue
         described.setdefault(entry[NAME], (str(values.get("description", "")), _schema(values.get("input_parameters"))))
-    builder.count("described API that no dialogue calls left out", "tools", NAME, LEFT_OUT, len(described.keys() - called))
+    builder.count(
+        "described API that no dialogue calls left out", "tools", NAME, LEFT_OUT, len(described.keys() - called)
+    )
     builder.count("called API without a description", "tools", TEXT, REPORTED, len(called - described.keys()))
     for name in [*(name for name in described if name in called), *sorted(called - described.keys())]:
         builder.tool(server, name, *described.get(name, ("", {})))
@@ -110,7 +119,10 @@ def assignments(text: str) -> dict[str, Any] | None:
 def _schema(described: Any) -> dict[str, Any]:
     entries = described if isinstance(described, dict) else {}
     properties = {
-        str(name): {"type": JSON_TYPES.get(str(value.get("type")), "string"), "description": str(value.get("description", ""))}
+        str(name): {
+            "type": JSON_TYPES.get(str(value.get("type")), "string"),
+            "description": str(value.get("description", "")),
+        }
         for name, value in entries.items()
         if isinstance(value, dict)
     }

@@ -17,7 +17,9 @@ from study.tools.catalogues.files import read_list
 from study.tools.catalogues.livemcpbench import LOG_FILE
 
 RETURNED = re.compile(r"server_name: (.*?)\\n  tool_name: (.*?)\\n")
-FAILED_TEXT = re.compile(r"""['"]text['"]?(?::|=)\s*\\?['"](?:Error|Failed)|"text": "(?:Error|Failed)|text='(?:Error|Failed)""")
+FAILED_TEXT = re.compile(
+    r"""['"]text['"]?(?::|=)\s*\\?['"](?:Error|Failed)|"text": "(?:Error|Failed)|text='(?:Error|Failed)"""
+)
 
 
 @dataclass(frozen=True)

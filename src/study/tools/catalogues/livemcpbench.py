@@ -39,7 +39,9 @@ def load(folder: Path) -> Loaded:
         shared = sum(len(catalog.rows_by_name[name]) > 1 for name in known)
         builder.count("label names tools of several servers", "tasks", "Tools", REPORTED, shared)
         stated = str(task["Annotator Metadata"].get("Number of tools", "")).strip()
-        builder.count("stated number of tools is wrong", "tasks", "Number of tools", REPORTED, int(stated != str(len(names))))
+        builder.count(
+            "stated number of tools is wrong", "tasks", "Number of tools", REPORTED, int(stated != str(len(names)))
+        )
         if not known:
             builder.count("task without a known label left out", "tasks", "Tools", LEFT_OUT)
             continue

@@ -30,7 +30,9 @@ def load(folder: Path) -> Loaded:
     for path in sorted((folder / TOOLS_FOLDER).glob("*/*.json")):
         market, stem = path.parent.name, path.stem
         text = descriptions.get((market, stem))
-        builder.count("server without a row of server information", "servers", "description", REPORTED, int(text is None))
+        builder.count(
+            "server without a row of server information", "servers", "description", REPORTED, int(text is None)
+        )
         server = builder.server(f"{market}/{stem}", stem, text or "", sources=(market,))
         tools = read_list(path, ())
         front = prefix([tool["name"] for tool in tools if isinstance(tool.get("name"), str)], stem)
@@ -60,10 +62,12 @@ def prefix(names: list[str], server: str) -> str:
 
 def _descriptions(folder: Path) -> dict[tuple[str, str], str]:
     """Server texts by marketplace and file stem."""
-    found = {}
+    found: dict[tuple[str, str], str] = {}
     for entry in read_list(folder / INFO_FILE, ("all_paths",)):
         for paths in entry["all_paths"]:
-            found |= {(market, stem): str(entry.get("description") or "") for market, stems in paths.items() for stem in stems}
+            found |= {
+                (market, stem): str(entry.get("description") or "") for market, stems in paths.items() for stem in stems
+            }
     return found
 
 
@@ -92,5 +96,7 @@ def _samples(folder: Path, rows: dict[tuple[str, str], int], builder: Builder) -
 
 def _instruction(entry: dict[str, Any], builder: Builder) -> str:
     text = builder.text(entry["source_instruction"], "queries", "source_instruction")
-    builder.count("': ' before the instruction removed", "queries", "source_instruction", CHANGED, int(text.startswith(": ")))
+    builder.count(
+        "': ' before the instruction removed", "queries", "source_instruction", CHANGED, int(text.startswith(": "))
+    )
     return text.removeprefix(": ")

@@ -63,9 +63,7 @@ def _parameter(name: str, value: Any, required: bool) -> Parameter:
     kind, text = entry.get("type"), entry.get("description")
     if isinstance(kind, list):
         kind = " or ".join(item for item in kind if isinstance(item, str))
-    return Parameter(
-        name, kind if isinstance(kind, str) else "", text if isinstance(text, str) else "", required
-    )
+    return Parameter(name, kind if isinstance(kind, str) else "", text if isinstance(text, str) else "", required)
 
 
 def resolve(part: Any, document: Schema) -> Any:

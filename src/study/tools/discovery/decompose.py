@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 
 # Ends of sentences and items; then words that begin a further step.
-BORDER = re.compile(r"(?<=[.!?;。！？；])\s+|\n+|\s*(?:^|\s)[-*•]\s+|\s+(?:and then|then|after that|afterwards|finally|also)\s+", re.I)
+BORDER = re.compile(
+    r"(?<=[.!?;。！？；])\s+|\n+|\s*(?:^|\s)[-*•]\s+|\s+(?:and then|then|after that|afterwards|finally|also)\s+", re.I
+)
 # A conjunction counts as a border only before a verb that commands.
 COMMAND = re.compile(
     r",?\s+and\s+(?=(?:add|analy[sz]e|book|calculate|check|commit|compare|convert|create|delete|download|extract|fetch|"

@@ -1,4 +1,4 @@
-"""What a tool's document says: the text that is embedded or indexed by words (Semantic Tool Discovery, section 3.1.1)."""
+"""A tool's document: the text that is embedded or indexed by words (Semantic Tool Discovery, section 3.1.1)."""
 
 from __future__ import annotations
 

@@ -68,11 +68,13 @@ class EndpointEmbedder:
             rows = sorted(reply["data"], key=lambda row: row["index"])  # type: ignore[index]
             vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
         except (KeyError, TypeError, ValueError) as error:
-            raise StudyError(f"not an embeddings reply ({error})", file=self.client.base_url, fix="check the endpoint") from error
+            raise StudyError(
+                f"not an embeddings reply ({error})", file=self.client.base_url, fix="check the endpoint"
+            ) from error
         lengths = np.linalg.norm(vectors, axis=1) if vectors.ndim == 2 else np.zeros(0)
         if vectors.shape != (expected, self.dimension) or not np.isfinite(lengths).all() or not lengths.all():
             raise StudyError(
-                f"the endpoint gave vectors of shape {vectors.shape}, expected {(expected, self.dimension)}, finite, not 0",
+                f"vectors of shape {vectors.shape}, expected finite ones of {(expected, self.dimension)} other than 0",
                 file=self.client.base_url, fix="correct `dimension` or the model's name",
             )  # fmt: skip
         scaled: FloatArray = vectors / lengths[:, None]

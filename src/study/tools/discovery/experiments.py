@@ -60,7 +60,9 @@ def score_and_save(
     seconds = round(time.perf_counter() - started, 3)
     table = results.measure(ranked, queries, len(catalog.tools))
     counts = {"queries": len(queries), "tools": len(catalog.tools), "servers": len(catalog.servers)}
-    results.save(catalogue, protocol, name, table, **counts, catalogue_sha256=catalog.fingerprint(), seconds=seconds, **facts)
+    results.save(
+        catalogue, protocol, name, table, **counts, catalogue_sha256=catalog.fingerprint(), seconds=seconds, **facts
+    )
 
 
 def ten_servers(catalog: ToolCatalog, queries: QuerySet) -> tuple[ToolCatalog, QuerySet]:

@@ -49,7 +49,9 @@ class Settings:
 class ToolIndex:
     """Documents of one catalogue, searchable; vectors and word indexes are made when first needed."""
 
-    def __init__(self, catalog: ToolCatalog, settings: Settings | None = None, embedder: Embedder | None = None) -> None:
+    def __init__(
+        self, catalog: ToolCatalog, settings: Settings | None = None, embedder: Embedder | None = None
+    ) -> None:
         """Prepare the documents.
 
         Args:

@@ -46,7 +46,8 @@ def handed_over(ranked: IntArray, sizes: IntArray) -> IntArray:
         ranked: tool rows, shape (b, K), -1 where unfilled.
         sizes: tokens per tool, shape (n_tools,).
     """
-    return np.where(ranked >= 0, sizes[np.maximum(ranked, 0)], 0).sum(axis=1)
+    total: IntArray = np.where(ranked >= 0, sizes[np.maximum(ranked, 0)], 0).sum(axis=1)
+    return total
 
 
 def last_tokens(texts: Sequence[str], limit: int) -> list[str]:

@@ -7,6 +7,7 @@ is 0.70 for first calls, since 97 of 212 have a pool of one API.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -60,7 +61,14 @@ def run() -> None:
             _save(f"{name}_{form}", index.scores(texts), pools, calls, catalog, {"form": form, **vars(chosen)})
             if chosen.mode == "dense" and form.startswith("dialogue"):
                 tails = last_tokens(texts, TAIL)
-                _save(f"{name}_{form}_tail", index.scores(tails), pools, calls, catalog, {"form": form, "tail": TAIL, **vars(chosen)})
+                _save(
+                    f"{name}_{form}_tail",
+                    index.scores(tails),
+                    pools,
+                    calls,
+                    catalog,
+                    {"form": form, "tail": TAIL, **vars(chosen)},
+                )
     _save_rates("chance", pools, calls)
     majority = np.full((len(calls), len(catalog.tools)), -np.inf, dtype=np.float32)
     majority[:, catalog.rows_by_name[MAJORITY][0]] = 1
@@ -75,7 +83,14 @@ def parts(calls: Sequence[Call]) -> dict[str, list[int]]:
     }
 
 
-def _save(name: str, scores: FloatArray, pools: np.ndarray, calls: Sequence[Call], catalog: ToolCatalog, config: dict) -> None:
+def _save(
+    name: str,
+    scores: FloatArray,
+    pools: np.ndarray,
+    calls: Sequence[Call],
+    catalog: ToolCatalog,
+    config: dict[str, Any],
+) -> None:
     """Measure in both pools, for first and later calls."""
     queries = QuerySet(
         "calls", tuple(call.id for call in calls), ("",) * len(calls), tuple(((call.tool,),) for call in calls),

@@ -42,8 +42,10 @@ VARIANTS: dict[str, Routing] = {
 Handed = dict[int, list[list[int]]]
 
 
-def run_queries(catalogue: str, catalog: ToolCatalog, queries: QuerySet, variants: Mapping[str, Routing] = VARIANTS) -> None:
-    """The raw query in both fields of the request, protocol ``query``: what the server stage is worth without an agent."""
+def run_queries(
+    catalogue: str, catalog: ToolCatalog, queries: QuerySet, variants: Mapping[str, Routing] = VARIANTS
+) -> None:
+    """The raw query in both fields of the request, protocol ``query``: the server stage without an agent."""
     for name, routing in variants.items():
         router = Router(catalog, routing)
 
@@ -101,7 +103,7 @@ def run_requests() -> pd.DataFrame:
         systems[name] = hand_over(scores, owner, n)
         if name == "mcp_zero":
             systems["mcp_zero_first"] = hand_over(scores[first], [owner[row] for row in first], n)
-    dense, words = ToolIndex(catalog, Settings(document="name_desc")), ToolIndex(catalog, Settings("bm25", "name_desc"))
+    dense, words = ToolIndex(catalog, Settings(document="name_desc")), ToolIndex(catalog, Settings("bm25", "server"))
     both, tool = [f"{request.server} {request.tool}" for request in flat], [request.tool for request in flat]
     systems["requests_flat"] = hand_over(dense.scores(both), owner, n)
     systems["requests_flat_tool"] = hand_over(dense.scores(tool), owner, n)
@@ -114,14 +116,17 @@ def run_requests() -> pd.DataFrame:
         systems[name] = hand_over(scores, range(n), n)
         systems[f"{name}_same_number"] = same_number(scores, systems["mcp_zero"])
     shown = {
-        episode.task: [np.array(route.returned) for route in episode.routes if parse(route.text)] for episode in episodes
+        episode.task: [np.array(route.returned) for route in episode.routes if parse(route.text)]
+        for episode in episodes
     }
     systems["recorded"] = {3: [union(shown[task], 3) for task in queries.ids]}
     systems["recorded_first"] = {3: [union(shown[task][:1], 3) for task in queries.ids]}
     return _save(catalog, queries, systems, {"requests": len(flat), "malformed": broken})
 
 
-def _save(catalog: ToolCatalog, queries: QuerySet, systems: Mapping[str, Handed], facts: Mapping[str, int]) -> pd.DataFrame:
+def _save(
+    catalog: ToolCatalog, queries: QuerySet, systems: Mapping[str, Handed], facts: Mapping[str, int]
+) -> pd.DataFrame:
     sizes, lines = definition_tokens(catalog), []
     for name, handed in systems.items():
         tables = [results.measure_sets(sets, queries, len(catalog.tools), k).set_index(["task_id", "seed"])

@@ -34,5 +34,5 @@ def malformed(reply: str) -> int:
 
 
 def _closed(reply: str) -> list[str]:
-    """From each opening tag to the end of its block or to the next opening, so that a lazy pattern cannot run across."""
+    """The reply from each opening tag to the next, so that a lazy pattern cannot run across."""
     return [f"<tool_assistant>{part}" for part in reply.split("<tool_assistant>")[1:]]

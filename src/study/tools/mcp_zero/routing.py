@@ -40,7 +40,8 @@ class Routing:
         """Refuse unknown choices."""
         if self.matching not in MATCHING or self.score not in SCORES or (self.servers is not None and self.servers < 1):
             raise StudyError(
-                f"not a routing: {self}", fix=f"matching: {', '.join(MATCHING)}; score: {', '.join(SCORES)}; servers >= 1"
+                f"not a routing: {self}",
+                fix=f"matching: {', '.join(MATCHING)}; score: {', '.join(SCORES)}; servers >= 1",
             )
 
 

@@ -1,0 +1,154 @@
+"""Protocol `judged`: how useful the answers are, with what is unknown stated beside every score.
+
+Everything is computed from committed files: topics.csv, judgements.csv and the pooled runs. Two intervals stand beside
+a mean: over topics (which tasks were drawn), and judge noise (which of the two grades counts). The validation topics
+serve choices; the test topics are looked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from study import paths
+from study.errors import StudyError
+from study.evaluation import metrics
+from study.evaluation.significance import bootstrap_interval, compare
+from study.judging import measures, settings, store
+from study.judging.collection import DEPTH, Collection
+
+CUTOFFS = (5, 10)
+PERSISTENCE = 0.8
+# Above this share of unjudged answers two systems are not compared.
+MOST_UNJUDGED = 0.05
+NOISE_RESAMPLES = 200
+NOISY = ("ndcg@5", "ndcg@10", "precision@5", "precision@10", "core_precision@5", "core_precision@10")
+
+
+def per_task(collection: Collection, run: pd.DataFrame) -> pd.DataFrame:
+    """Every measure for every topic and seed of a run.
+
+    Args:
+        run: columns task_id, seed, rank, server_id; tasks that are no topics are ignored.
+
+    Returns: task_id, seed, ndcg@5 and @10 (gains 2^g - 1), precision@k (grade >= 1), core_precision@k (grade 2), mrr@10
+        (first grade >= 1), bpref, rbp, rbp_residual, unjudged@k. NDCG, MRR and bpref are NaN for topics without any
+        useful server; bpref and rbp see ten places, as the run does.
+    """
+    frames = []
+    for seed, part in run.groupby("seed"):
+        rows, ranked, grades = collection.look_up(part)
+        relevant, judged = collection.relevant(rows), collection.grades[rows]
+        values = {f"ndcg@{k}": metrics.ndcg(ranked, relevant, k, graded=True) for k in CUTOFFS}
+        values |= {f"precision@{k}": measures.precision(grades, k, least=1) for k in CUTOFFS}
+        values |= {f"core_precision@{k}": measures.precision(grades, k, least=2) for k in CUTOFFS}
+        values[f"mrr@{DEPTH}"] = metrics.mrr(ranked, relevant, DEPTH)
+        values["bpref"] = measures.bpref(grades, (judged >= 1).sum(axis=1), (judged == 0).sum(axis=1))
+        values["rbp"], values["rbp_residual"] = measures.rbp(grades, PERSISTENCE)
+        values |= {f"unjudged@{k}": measures.unjudged(grades, k) for k in CUTOFFS}
+        keys = {"task_id": collection.topics["task_id"].to_numpy()[rows], "seed": seed}
+        frames.append(pd.DataFrame(keys | values))
+    if not frames or not len(frames[0]):
+        raise StudyError("the run answers none of the topics", fix="run the system for the topics of topics.csv")
+    return pd.concat(frames, ignore_index=True)
+
+
+def noise(collection: Collection, run: pd.DataFrame, part: str, *, seed: int, resamples: int | None = None) -> (
+    dict[str, tuple[float, float]]
+):  # fmt: skip
+    """95 % intervals of the means if one of the two first readings, drawn pair by pair, had been the judgement.
+
+    The draws are the same for every system. The first seed of the run stands for all.
+    """
+    wanted = set(collection.topics.loc[collection.topics["part"] == part, "task_id"])
+    run = run[(run["seed"] == run["seed"].min()) & run["task_id"].isin(wanted)]
+    rows, ranked, _ = collection.look_up(run)
+    rng, means = np.random.default_rng(seed), {name: np.full(resamples, np.nan) for name in NOISY}
+    judged = collection.grades != measures.UNJUDGED
+    for draw in range(resamples):
+        which = rng.integers(2, size=collection.grades.shape, dtype=np.int8)
+        grades = np.where(which == 0, collection.readings[0], collection.readings[1])
+        grades = np.where(judged, grades, measures.UNJUDGED).astype(np.int8)
+        places = np.pad(grades, ((0, 0), (0, DEPTH)))[rows[:, None], ranked]
+        places = np.where(ranked >= 0, places, measures.UNFILLED).astype(np.int8)
+        relevant = collection.relevant(rows, grades)
+        for k in CUTOFFS:
+            defined = metrics.ndcg(ranked, relevant, k, graded=True)
+            defined = defined[~np.isnan(defined)]
+            means[f"ndcg@{k}"][draw] = defined.mean() if len(defined) else np.nan
+            means[f"precision@{k}"][draw] = measures.precision(places, k, least=1).mean()
+            means[f"core_precision@{k}"][draw] = measures.precision(places, k, least=2).mean()
+    kept = {name: values[~np.isnan(values)] for name, values in means.items()}
+    return {name: (float(np.quantile(v, 0.025)), float(np.quantile(v, 0.975))) for name, v in kept.items() if len(v)}
+
+
+def scores(collection: Collection, tables: Mapping[str, pd.DataFrame], runs: Mapping[str, pd.DataFrame], *,
+           seed: int = 0) -> pd.DataFrame:  # fmt: skip
+    """Means with both intervals.
+
+    Args:
+        tables: rows of `per_task` by system.
+        runs: the runs they were computed from.
+
+    Returns: columns system, part, metric, n (topics where it is defined), mean, low, high, noise_low, noise_high (empty
+        for measures without), unjudged (share among the places that the metric looks at), comparable.
+    """
+    rows = []
+    for system, frame in tables.items():
+        averaged = frame.drop(columns="seed").groupby("task_id").mean(skipna=False).reset_index()
+        parts = averaged.merge(collection.topics, on="task_id")
+        for part, values in parts.groupby("part"):
+            noisy = noise(collection, runs[system], str(part), seed=seed)
+            for metric in (name for name in averaged.columns[1:] if not name.startswith("unjudged")):
+                defined = values[metric].dropna().to_numpy(np.float64)
+                k = int(metric.partition("@")[2] or DEPTH)
+                unknown = float(values[f"unjudged@{k}"].mean())
+                low, high = bootstrap_interval(defined, seed=seed)
+                noise_low, noise_high = noisy.get(metric, (np.nan, np.nan))
+                rows.append({"system": system, "part": part, "metric": metric, "n": len(defined),
+                             "mean": defined.mean() if len(defined) else np.nan, "low": low, "high": high,
+                             "noise_low": noise_low, "noise_high": noise_high, "unjudged": unknown,
+                             "comparable": unknown <= MOST_UNJUDGED})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def comparison(collection: Collection, tables: Mapping[str, pd.DataFrame], system: str, reference: str, metric: str,
+               part: str, *, seed: int = 0) -> dict[str, float | int | str]:  # fmt: skip
+    """One paired comparison (see `significance.compare`) of two systems on the topics of a part.
+
+    Args:
+        metric: ndcg@k, precision@k or mrr@10.
+
+    Raises:
+        StudyError: more than 5 % of the answers of one of them are unjudged.
+    """
+    wanted = set(collection.topics.loc[collection.topics["part"] == part, "task_id"])
+    sides = []
+    for name in (system, reference):
+        frame = tables[name][tables[name]["task_id"].isin(wanted)]
+        unknown = float(frame[f"unjudged@{metric.partition('@')[2]}"].mean())
+        if unknown > MOST_UNJUDGED:
+            raise StudyError(f"{unknown:.1%} of the answers of {name} are unjudged, more than {MOST_UNJUDGED:.0%}",
+                             fix="judge a further round: study judge pool, then study judge packets")  # fmt: skip
+        sides.append(frame[["task_id", "seed", metric]])
+    return {"system": system, "reference": reference, "part": part, **compare(sides[0], sides[1], metric, seed)}
+
+
+def all_runs(dataset: str) -> dict[str, pd.DataFrame]:
+    """The pooled runs, and the test answers of every other system that ran under the topics' protocol."""
+    runs = store.read_runs(dataset)
+    protocol = settings.read(settings.Topics).protocol
+    for path in sorted((paths.results(dataset) / "top10" / protocol).glob("*.parquet")):
+        if path.stem not in runs:
+            runs[path.stem] = pd.read_parquet(path)
+    return runs
+
+
+def tables(dataset: str) -> dict[str, pd.DataFrame]:
+    """Every run scored: ``per_task/<system>.csv.gz`` of each system and ``tables/scores.csv``, by file name."""
+    collection, runs = Collection.load(dataset), all_runs(dataset)
+    values = {name: per_task(collection, run) for name, run in runs.items()}
+    found = {f"per_task/{name}.csv.gz": frame for name, frame in values.items()}
+    return found | {"tables/scores.csv": scores(collection, values, runs)}

@@ -1,0 +1,86 @@
+"""Merging catalogues and recognising one server under several listings (MCP-Flow: identical tool-description lists)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from study.tools.catalogues.catalog import Tool, ToolCatalog, concatenate
+
+# Two tools with one name and this much of one description are one tool, whatever follows.
+SAME_START = 60
+
+
+class Merged(NamedTuple):
+    """Several catalogues as one.
+
+    Attributes:
+        catalog: one server per entity, the first listing's name and text, with all its sources and aliases.
+        entity_of: the entity of every listing, in the order of the input.
+    """
+
+    catalog: ToolCatalog
+    entity_of: tuple[int, ...]
+
+    def groups(self) -> list[list[int]]:
+        """The listings of every entity that has two or more."""
+        found: dict[int, list[int]] = {}
+        for listing, entity in enumerate(self.entity_of):
+            found.setdefault(entity, []).append(listing)
+        return [listings for listings in found.values() if len(listings) > 1]
+
+
+def signatures(catalog: ToolCatalog) -> list[tuple[str, ...]]:
+    """Per server its tool descriptions, white space unified, sorted; what makes two listings one server."""
+    listed: list[list[str]] = [[] for _ in catalog.servers]
+    for tool in catalog.tools:
+        listed[tool.server].append(" ".join(tool.description.split()))
+    return [tuple(sorted(own)) for own in listed]
+
+
+def merge(name: str, catalogs: Sequence[ToolCatalog]) -> Merged:
+    """Join catalogues; listings with identical tool-description lists become one server.
+
+    Listings without any described tool say nothing about what they are, and stay apart.
+    """
+    whole = concatenate(name, catalogs)
+    entity: dict[tuple[str, ...], int] = {}
+    first: list[int] = []
+    entity_of: list[int] = []
+    for listing, signature in enumerate(signatures(whole)):
+        known = entity.get(signature) if any(signature) else None
+        if known is None:
+            known = len(first)
+            first.append(listing)
+            entity[signature] = known
+        entity_of.append(known)
+    servers = [whole.servers[listing] for listing in first]
+    for listing, number in enumerate(entity_of):
+        if listing != first[number]:
+            server, other = servers[number], whole.servers[listing]
+            servers[number] = replace(
+                server,
+                sources=tuple(dict.fromkeys([*server.sources, *other.sources])),
+                aliases=tuple(dict.fromkeys([*server.aliases, other.name, *other.aliases])),
+            )
+    kept = set(first)
+    tools = tuple(replace(tool, server=entity_of[tool.server]) for tool in whole.tools if tool.server in kept)
+    return Merged(ToolCatalog(name, tuple(servers), tools), tuple(entity_of))
+
+
+def extend(name: str, base: ToolCatalog, other: ToolCatalog) -> ToolCatalog:
+    """`base` with the tools of `other` behind it, except servers and tools that it has already.
+
+    A server is known by its description list, a tool by its name and the start of its description. Rows of `base` stay.
+    """
+    known = {signature for signature in signatures(base) if any(signature)}
+    tools = {_start(tool) for tool in base.tools}
+    fresh = [row for row, signature in enumerate(signatures(other)) if signature not in known]
+    chosen, _ = other.subset(fresh)
+    kept = tuple(tool for tool in chosen.tools if _start(tool) not in tools)
+    return concatenate(name, [base, ToolCatalog(chosen.name, chosen.servers, kept)])
+
+
+def _start(tool: Tool) -> tuple[str, str]:
+    return tool.name, tool.description[:SAME_START]

@@ -1,0 +1,124 @@
+"""`study tools`: index a tool catalogue, find tools in it, run the tool-level experiments, report them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from study import paths
+from study.errors import StudyError
+
+if TYPE_CHECKING:
+    from study.tools.catalogues.catalog import ToolCatalog
+
+app = typer.Typer(no_args_is_help=True, help="Find tools of MCP servers: index, find, run, report.")
+Catalogue = Annotated[str, typer.Option(help="livemcpbench, mcptools, mcpflow, apibank, mcptoolbench, or an own name.")]
+
+
+def place(catalogue: str) -> Path:
+    """Where the index of a catalogue is kept (never committed)."""
+    if not catalogue.replace("-", "").replace("_", "").isalnum():
+        raise StudyError(f"not a catalogue name: {catalogue!r}", fix="use letters, digits, - and _")
+    return paths.root() / "data" / "tools" / f"{catalogue}.json"
+
+
+@app.command()
+def index(
+    catalogue: Catalogue = "livemcpbench",
+    document: Annotated[str, typer.Option(help="Form of the documents.")] = "template",
+) -> None:
+    """Load a catalogue and embed its tools; a text that was embedded before is not embedded again."""
+    from study.tools.catalogues import catalog as catalogs
+    from study.tools.catalogues import published
+    from study.tools.discovery.index import Settings, ToolIndex
+
+    found = published.load(catalogue).catalog
+    catalogs.save(place(catalogue), found)
+    vectors = ToolIndex(found, Settings(document=document)).vectors
+    typer.echo(f"{len(found.servers)} servers, {len(vectors)} tools in {place(catalogue)}")
+
+
+@app.command()
+def find(
+    query: Annotated[str, typer.Argument(help="What is to be done, in words.")],
+    catalogue: Catalogue = "livemcpbench",
+    k: Annotated[int, typer.Option("-k", "--top", min=1, help="How many tools.")] = 5,
+    mode: Annotated[str, typer.Option(help="dense, bm25, tfidf, hybrid, or routed (MCP-Zero's two stages).")] = "dense",
+    document: Annotated[str, typer.Option(help="Form of the documents.")] = "template",
+    threshold: Annotated[float | None, typer.Option(help="Leave out lower scores, unless that leaves nothing.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer with schemas, ready to paste.")] = False,
+) -> None:
+    """Name tools for a task: `study tools find "turn a word document into a PDF" --json`."""
+    from study.tools.catalogues import catalog as catalogs
+
+    found = catalogs.load(place(catalogue))
+    answers = search(found, query, k, mode, document, threshold)
+    if as_json:
+        typer.echo(json.dumps(answers, indent=2, ensure_ascii=False))
+        return
+    for answer in answers:
+        summary = " ".join(str(answer["description"]).split())[:100]
+        typer.echo(
+            printable(f"{answer['rank']:>2}  {answer['score']:.3f}  {answer['server']} / {answer['name']}  {summary}")
+        )
+
+
+def search(
+    catalog: ToolCatalog,
+    query: str,
+    k: int,
+    mode: str = "dense",
+    document: str = "template",
+    threshold: float | None = None,
+) -> list[dict[str, object]]:
+    """The best tools for a query, best first: rank, score, server, name, description, parameters."""
+    from study.tools.discovery.index import Settings, ToolIndex, above, best
+    from study.tools.mcp_zero.request import Request
+    from study.tools.mcp_zero.routing import Router
+
+    index = ToolIndex(catalog, Settings(mode="dense" if mode == "routed" else mode, document=document))
+    if mode == "routed" and query.strip():
+        scores = Router(catalog).scores([Request(query, query)], store=False)[0]
+        rows, values = above(*best(scores, k, index.order), threshold)
+        rows, values = rows[rows >= 0], values[rows >= 0]
+    else:
+        rows, values = index.search(query, k, threshold=threshold)
+    tools = [catalog.tools[row] for row in rows]
+    return [
+        {
+            "rank": rank,
+            "score": round(float(value), 4),
+            "server": catalog.servers[tool.server].name,
+            **tool.definition(),
+        }
+        for rank, (tool, value) in enumerate(zip(tools, values, strict=True), start=1)
+    ]
+
+
+@app.command()
+def run(catalogue: Catalogue = "livemcpbench") -> None:
+    """Run all experiments of a catalogue and redo its tables."""
+    from study.tools.experiments import RUNS
+
+    if catalogue not in RUNS:
+        raise StudyError(f"no experiments for {catalogue!r}", fix=f"one of: {', '.join(RUNS)}")
+    RUNS[catalogue]()
+    report(catalogue)
+
+
+@app.command()
+def report(catalogue: Catalogue = "livemcpbench") -> None:
+    """Redo metrics.csv, significance.csv and overall.md of a catalogue from its runs."""
+    from study.tools import results
+    from study.tools.discovery.experiments import references
+
+    folder = results.report(catalogue, references(catalogue))
+    typer.echo((folder / "overall.md").read_text(encoding="utf-8"))
+
+
+def printable(text: str) -> str:
+    """`text` without control characters, which could drive the terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,0 +1,42 @@
+"""Everything that `study tools run` measures on a catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from study import paths
+from study.files import write_csv
+from study.tools.catalogues import published
+from study.tools.discovery import budget
+from study.tools.discovery import experiments as discovery
+from study.tools.mcp_zero import api_bank, log_experiments, needle
+
+
+def livemcpbench() -> None:
+    """Raw queries with every search, the routed query, the real requests, tokens and latency."""
+    discovery.run_livemcpbench()
+    loaded = published.load("livemcpbench")
+    log_experiments.run_queries("livemcpbench", loaded.catalog, loaded.queries["tasks"])
+    log_experiments.run_requests()
+    budget.run("livemcpbench", loaded.catalog, loaded.queries["tasks"])
+
+
+def mcptools() -> None:
+    """Atlas queries on all tools and on ten servers, the needle tests."""
+    discovery.run_mcptools()
+    loaded = published.load("mcptools")
+    log_experiments.run_queries(
+        "mcptools", loaded.catalog, loaded.queries["atlas"], {"mcp_zero": log_experiments.PAPER}
+    )
+    ten, queries = discovery.ten_servers(loaded.catalog, loaded.queries["atlas"])
+    budget.run_per_server("mcptools", ten, queries)
+    for name, trials in {"identity": needle.run_identity(), "cross": needle.run_cross()}.items():
+        write_csv(paths.tables("mcptools") / f"needle_{name}.csv", needle.by_size(trials))
+
+
+RUNS: dict[str, Callable[[], None]] = {
+    "livemcpbench": livemcpbench,
+    "mcptools": mcptools,
+    "apibank": api_bank.run,
+    "mcptoolbench": discovery.run_mcptoolbench,
+}

@@ -1,0 +1,175 @@
+"""The needle test (MCP-Zero, section 5.2, figures 4 and 5): one tool to be found among 1 to 2,797.
+
+Grid and sampling follow the released program: 21 positions by 50 sizes on a logarithmic scale, repeats removed, one
+sample of tools per size, regrouped by server. A request in the target's own words (`identity`) only checks the
+plumbing; a request in another catalogue's words for the same tool (`cross`) is the test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from study.data.dataset import FloatArray, IntArray
+from study.evaluation.ranking import tie_order
+from study.tools import results
+from study.tools.catalogues import published
+from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.discovery.tokens import definition_tokens
+from study.tools.mcp_zero.request import Request
+from study.tools.mcp_zero.routing import Router, Routing, combine
+
+POSITIONS, SIZES = 21, 50
+ROUTING = Routing(document="desc")
+PLAIN = re.compile(r"[^a-z0-9]+")
+
+
+class Point(NamedTuple):
+    """One trial: the tools on offer (as a key of the samples), and the target's row."""
+
+    size: int
+    target: int
+
+
+def grid(n_tools: int) -> list[tuple[int, int]]:
+    """The distinct (size, index of the target) pairs of 21 positions by 50 sizes; 755 for 2,797 tools."""
+    sizes = np.unique(np.round(np.logspace(0, np.log10(n_tools), SIZES)).astype(int))
+    ratios = np.linspace(0, 1, POSITIONS)
+    return sorted({(int(size), int((size - 1) * ratio)) for size in sizes for ratio in ratios})
+
+
+def sample(catalog: ToolCatalog, size: int, rng: np.random.Generator) -> IntArray:
+    """Tools drawn without repeats, regrouped by server in the order of first draw; all of them as listed."""
+    if size >= len(catalog.tools):
+        return np.arange(len(catalog.tools), dtype=np.int64)
+    drawn = rng.choice(len(catalog.tools), size=size, replace=False)
+    _, first, group = np.unique(catalog.server_of[drawn], return_index=True, return_inverse=True)
+    return drawn[np.argsort(first[group], kind="stable")].astype(np.int64)
+
+
+def points(catalog: ToolCatalog, seed: int = results.SEED) -> tuple[list[Point], dict[int, IntArray]]:
+    """The grid's trials, and the sample of every size."""
+    chosen = grid(len(catalog.tools))
+    rng = np.random.default_rng(seed)
+    samples = {size: sample(catalog, size, rng) for size in sorted({size for size, _ in chosen})}
+    return [Point(size, int(samples[size][index])) for size, index in chosen], samples
+
+
+def first_choice(servers: FloatArray, tools: FloatArray, offered: IntArray, catalog: ToolCatalog, routing: Routing,
+                 order: IntArray) -> int:  # fmt: skip
+    """The best tool among those on offer.
+
+    Args:
+        servers, tools: the request's cosines with all servers and tools, shapes (n_servers,), (n_tools,).
+        order: in which equal tools are taken.
+    """
+    present = np.zeros(len(catalog.servers), dtype=bool)
+    present[catalog.server_of[offered]] = True
+    masked = np.where(present, servers, np.float32(-np.inf))
+    scores = np.full(len(tools), -np.inf, dtype=np.float32)
+    scores[offered] = combine(masked[None], tools[None], catalog.server_of, routing)[0, offered]
+    return int(order[np.argmax(scores[order])])
+
+
+def same_tool(catalog: ToolCatalog, left: int, right: int) -> bool:
+    """Equal server name and tool name, as the released program judges."""
+    a, b = catalog.tools[left], catalog.tools[right]
+    return a.name == b.name and catalog.servers[a.server].name == catalog.servers[b.server].name
+
+
+def pairs(catalog: ToolCatalog, others: Sequence[ToolCatalog]) -> list[tuple[int, Request]]:
+    """Tools that another catalogue lists too, under the same server and tool name but with other words.
+
+    Returns: (row, request made of the other catalogue's server and tool text), the first match of each tool.
+    """
+    known: dict[tuple[str, str], list[Request]] = {}
+    for other in others:
+        for tool in other.tools:
+            server = other.servers[tool.server]
+            if tool.description.strip() and server.description.strip():
+                key = (_server_key(server.name), _plain(tool.name))
+                known.setdefault(key, []).append(Request(server.description, tool.description))
+    found = []
+    for row, tool in enumerate(catalog.tools):
+        key = (_server_key(catalog.servers[tool.server].name), _plain(tool.name))
+        own = _plain(tool.description)
+        if match := next((request for request in known.get(key, ()) if _plain(request.tool) != own), None):
+            found.append((row, match))
+    return found
+
+
+def _plain(text: str) -> str:
+    return PLAIN.sub("", text.lower())
+
+
+def _server_key(name: str) -> str:
+    """A server's name without the words that say that it is one; letters and digits only."""
+    words = [word for word in PLAIN.split(name.lower()) if word and word not in ("mcp", "server", "official")]
+    return "".join(words)
+
+
+def run_identity() -> pd.DataFrame:
+    """Protocol ``needle_identity`` of MCP-tools: hit rate at 1 and tokens handed over per size (figures 4 and 5)."""
+    catalog = published.load("mcptools").catalog
+    trials, samples = points(catalog)
+    targets = sorted({trial.target for trial in trials})
+    texts = [
+        Request(catalog.servers[catalog.tools[row].server].description, catalog.tools[row].description)
+        for row in targets
+    ]
+    return _run("needle_identity", catalog, trials, samples, dict(zip(targets, texts, strict=True)))
+
+
+def run_cross() -> pd.DataFrame:
+    """Protocol ``needle_cross``: every tool with foreign words, at every sample size, the target always on offer."""
+    catalog = published.load("mcptools").catalog
+    found = pairs(catalog, [published.load(name).catalog for name in ("livemcpbench", "mcpflow")])
+    rng = np.random.default_rng(results.SEED)
+    sizes = [10, 30, 100, 300, 1000, len(catalog.tools)]
+    samples = {size: sample(catalog, size, rng) for size in sizes}
+    trials = [Point(size, row) for size in sizes for row, _ in found]
+    return _run("needle_cross", catalog, trials, samples, dict(found))
+
+
+def _run(protocol: str, catalog: ToolCatalog, trials: Sequence[Point], samples: dict[int, IntArray],
+         requests: dict[int, Request]) -> pd.DataFrame:  # fmt: skip
+    """Every trial with the paper's routing, without the server stage, and with it switched off (flat)."""
+    rows = list(requests)
+    place = {row: number for number, row in enumerate(rows)}
+    servers, tools = Router(catalog, ROUTING).similarities([requests[row] for row in rows])
+    order, sizes = tie_order(len(catalog.tools), results.SEED), definition_tokens(catalog)
+    lines = []
+    for name, routing in {"mcp_zero": ROUTING, "flat": Routing(None, score="tool", document="desc")}.items():
+        hits = []
+        for size, target in trials:
+            offered = samples[size]
+            if target not in offered:
+                # The target takes the place of one sampled tool, so that the size stays.
+                offered = np.append(offered[1:], target)
+            number = place[target]
+            chosen = first_choice(servers[number], tools[number], offered, catalog, routing, order)
+            hit = same_tool(catalog, chosen, target)
+            hits.append(float(hit))
+            lines.append((name, size, hit, int(sizes[chosen]), int(sizes[offered].sum())))
+        table = pd.DataFrame({
+            "task_id": [f"{trial.size}:{trial.target}" for trial in trials], "seed": results.SEED, "hit_rate@1": hits,
+        })  # fmt: skip
+        results.save("mcptools", protocol, name, table, trials=len(trials), targets=len(rows))
+    return pd.DataFrame(lines, columns=["system", "size", "hit", "tokens", "tokens_of_all"])
+
+
+def by_size(trials: pd.DataFrame) -> pd.DataFrame:
+    """Per system and size: accuracy, tokens per successful retrieval, and the same with all schemas in the prompt."""
+    grouped = trials.groupby(["system", "size"], sort=False)
+    hits = grouped["hit"].sum()
+    table = pd.DataFrame({
+        "trials": grouped.size(),
+        "accuracy": grouped["hit"].mean(),
+        "tokens_per_success": (grouped["tokens"].sum() / hits).where(hits > 0),
+        "tokens_all_in_prompt": grouped["tokens_of_all"].mean(),
+    })  # fmt: skip
+    return table.reset_index()

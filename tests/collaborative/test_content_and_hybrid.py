@@ -1,0 +1,197 @@
+"""The linear content model, rank fusion, and the transfer of collaborative systems to new tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from baseline_toys import N_SERVERS, block_dataset, build, copy_dataset, recall10, scores, top10
+from sklearn.linear_model import Ridge
+
+from baselines.ials import ImplicitALS
+from baselines.knn_transfer import KnnTransfer, neighbour_weights
+from baselines.linear_xmc import LinearXMC
+from baselines.neighbours import ItemKNN, UserKNN
+from baselines.rrf import ReciprocalRankFusion
+from study.data import dataset, prepare, synthetic
+from study.data.splits import make
+from study.errors import StudyError
+from study.evaluation.ranking import tie_order
+
+TRANSFERS = ("item_knn_transfer", "ease_transfer")
+
+
+# Linear one-vs-rest
+
+
+@pytest.mark.parametrize("regularisation", [0.3, 3.0])
+def test_linear_xmc_is_ridge_regression_of_the_labels(regularisation, tmp_path):
+    data = block_dataset()
+    split = make(data, "cold")
+    system = LinearXMC(regularisation=regularisation)
+    said = scores(system, data, split, "test", tmp_path)
+    known, asked = split.tasks("train"), split.tasks("test")
+    ridge = Ridge(alpha=regularisation, fit_intercept=False, solver="cholesky")
+    ridge.fit(system.features[known].toarray().astype(np.float64), split.train[known].toarray())
+    np.testing.assert_allclose(said, ridge.predict(system.features[asked].toarray()), atol=1e-4)
+
+
+def test_linear_xmc_attributes_have_the_stated_weight(tmp_path):
+    data = block_dataset()
+    system = LinearXMC(attribute_weight=4.0)
+    system.fit(data, make(data, "cold"), seed=1, workdir=tmp_path)
+    lengths = np.asarray(system.features.multiply(system.features).sum(axis=1)).ravel()
+    np.testing.assert_allclose(lengths, 1 + 4, rtol=1e-4)
+
+
+def test_linear_xmc_finds_copies_and_tells_blocks_apart(tmp_path):
+    data, split = copy_dataset()
+    assert recall10(_ranked("linear_xmc", data, split, tmp_path, regularisation=0.01), split).tolist() == [1.0] * 20
+    data = block_dataset()
+    split = make(data, "cold")
+    own = (_ranked("linear_xmc", data, split, tmp_path) >= N_SERVERS // 2) == (split.tasks("test") >= 20)[:, None]
+    assert own.mean() == 1
+
+
+def _ranked(name, data, split, tmp_path, **model):
+    system = build(name, **model)
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    return top10(system, data, split)
+
+
+# Rank fusion
+
+
+@dataclass
+class Fixed:
+    """A member that always says the same."""
+
+    said: list[list[float]]
+
+    def fit(self, data, split, *, seed, workdir):
+        self.folder = workdir
+
+    def score(self, tasks):
+        return np.array(self.said, dtype=np.float32)[tasks]
+
+
+def fused(members, tmp_path, *, known=(), **settings):
+    from types import SimpleNamespace
+
+    train = np.zeros((1, 4), np.float32)
+    train[0, list(known)] = 1
+    system = ReciprocalRankFusion(members, **settings)
+    split = SimpleNamespace(train=sp.csr_matrix(train))
+    system.fit(SimpleNamespace(n_servers=4), split, seed=1, workdir=tmp_path)
+    return system.score(np.array([0]))[0]
+
+
+def test_rank_fusion_by_hand(tmp_path):
+    members = {"a": Fixed([[4, 3, 2, 1]]), "b": Fixed([[0, 9, 5, 0]])}
+    # a ranks 0 1 2 (3 is its lowest), b ranks 1 2
+    expected = [1 / 61, 1 / 62 + 1 / 61, 1 / 63 + 1 / 62, 0]
+    np.testing.assert_allclose(fused(members, tmp_path), expected, rtol=1e-6)
+
+
+def test_rank_fusion_weighs_cuts_and_leaves_known_servers_out(tmp_path):
+    members = {"a": Fixed([[4, 3, 2, 1]]), "b": Fixed([[0, 9, 5, 0]])}
+    np.testing.assert_allclose(fused(members, tmp_path, weights={"b": 0.5}, c=0, depth=1), [1, 0.5, 0, 0])
+    np.testing.assert_allclose(fused(members, tmp_path, known=[0], c=0, depth=1), [0, 2, 0, 0])
+
+
+def test_a_member_that_says_nothing_does_not_count(tmp_path):
+    silent = {"a": Fixed([[4, 3, 2, 1]]), "mute": Fixed([[-np.inf] * 4]), "flat": Fixed([[0.5] * 4])}
+    np.testing.assert_array_equal(fused(silent, tmp_path), fused({"a": Fixed([[4, 3, 2, 1]])}, tmp_path))
+
+
+def test_members_have_folders_of_their_own_and_weights_must_name_them(tmp_path):
+    members = {"a": Fixed([[1, 2, 3, 4]]), "b": Fixed([[1, 2, 3, 4]])}
+    fused(members, tmp_path)
+    assert members["a"].folder != members["b"].folder
+    assert members["a"].folder.is_dir()
+    with pytest.raises(StudyError, match="'c'.*no members"):
+        fused(members, tmp_path, weights={"c": 1.0})
+
+
+# Transfer to new tasks
+
+
+@pytest.mark.parametrize("base", [ItemKNN(), UserKNN(), ImplicitALS(width=8)], ids=lambda base: type(base).__name__)
+def test_a_copy_gets_the_scores_of_its_training_task(base, tmp_path):
+    data, split = copy_dataset()
+    system = KnnTransfer(base, k=[1], power=[1.0])
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    copied = system.base.score_representations(system.base.representations[np.arange(20)])
+    np.testing.assert_allclose(system.score(split.tasks("test")), copied, rtol=1e-5)
+    np.testing.assert_array_equal(system.score(np.arange(20)), base.score(np.arange(20)))  # known tasks are the base's
+
+
+@pytest.mark.parametrize("name", TRANSFERS)
+def test_transfer_beats_chance_on_copies_and_tells_blocks_apart(name, tmp_path):
+    data = block_dataset()
+    split = make(data, "cold")
+    own = (_ranked(name, data, split, tmp_path) >= N_SERVERS // 2) == (split.tasks("test") >= 20)[:, None]
+    assert own.mean() >= 0.99
+
+
+def test_known_and_new_tasks_may_be_asked_together(tmp_path):
+    data, split = copy_dataset()
+    system = KnnTransfer(ItemKNN(), k=[1], power=[1.0])
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    mixed = system.score(np.array([25, 3, 24]))
+    np.testing.assert_array_equal(mixed[1], system.score(np.array([3]))[0])
+    np.testing.assert_array_equal(mixed[[0, 2]], system.score(np.array([25, 24])))
+
+
+def test_k_is_chosen_on_validation(tmp_path):
+    data, split = copy_dataset()
+    # Validation tasks are the copies, so one neighbour is best; test labels play no part.
+    split = replace(split, valid=split.test, test=split.valid)
+    system = KnnTransfer(UserKNN(), k=[20, 1], power=[1.0])
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    assert system.chosen == (1, 1.0)
+    assert system.uses_validation
+    assert not KnnTransfer(UserKNN(), k=[1], power=[1.0]).uses_validation
+
+
+def test_neighbour_weights_by_hand():
+    similarity = np.array([[0.5, 0.25, -np.inf, 0.1], [0, 0, 0, 0]], dtype=np.float32)
+    said = neighbour_weights(similarity, 2, 2.0, np.arange(4)).toarray()
+    np.testing.assert_allclose(said[0], [0.8, 0.2, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(said[1], [0.5, 0.5, 0, 0])
+
+
+# Smoke ranges
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("planted")
+    prepare.prepare("synthetic", synthetic.generate(folder / "raw"), folder / "prepared", folder / "tables")
+    return dataset.load("synthetic", folder / "prepared")
+
+
+def measured(name, data, split, tmp_path):
+    return recall10(_ranked(name, data, split, tmp_path), split).mean()
+
+
+@pytest.mark.parametrize("name", ["item_knn", "user_knn", "ease", "slim", "p3alpha", "rp3beta", "ials"])
+def test_collaborative_systems_beat_chance_fivefold_on_known_tasks(name, planted, tmp_path):
+    split = make(planted, "warm")
+    assert measured(name, planted, split, tmp_path) > 5 * 10 / planted.n_servers
+
+
+@pytest.mark.parametrize("name", ["linear_xmc", "rrf", *TRANSFERS])
+def test_content_systems_beat_chance_fivefold_on_new_tasks(name, planted, tmp_path):
+    split = make(planted, "cold")
+    assert measured(name, planted, split, tmp_path) > 5 * 10 / planted.n_servers
+
+
+def test_tie_order_of_the_fusion_is_the_evaluators(tmp_path):
+    system = ReciprocalRankFusion({"a": Fixed([[1, 2, 3, 4]])})
+    from types import SimpleNamespace
+
+    system.fit(SimpleNamespace(n_servers=4), SimpleNamespace(train=sp.csr_matrix((1, 4))), seed=7, workdir=tmp_path)
+    np.testing.assert_array_equal(system.order, tie_order(4, 7))

@@ -1,0 +1,81 @@
+"""Kappa against scikit-learn, by hand, and its interval over topics."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import cohen_kappa_score
+
+from study.errors import StudyError
+from study.judging import agreement, store
+
+DATASET = "synthetic"
+grades = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=60)
+
+
+@given(grades, st.sampled_from(["linear", "quadratic"]))
+def test_kappa_equals_that_of_scikit_learn(pairs, weights):
+    first, second = (np.array(side) for side in zip(*pairs, strict=True))
+    counts = agreement.confusions(first, second, np.zeros(len(first), np.int64))[0]
+    own = float(agreement.weighted_kappa(counts, weights))
+    if len(set(first) | set(second)) == 1:
+        assert np.isnan(own)
+        return
+    assert own == pytest.approx(cohen_kappa_score(first, second, labels=[0, 1, 2], weights=weights), abs=1e-12)
+
+
+def test_kappa_by_hand():
+    # Rows first, columns second reading. Linear: observed (1*2 + 1*1) / 10, expected from margins (6, 2, 2), (5, 3, 2).
+    counts = np.array([[5, 1, 0], [0, 1, 1], [0, 1, 1]])
+    expected = sum(abs(i - j) * a * b for i, a in enumerate((6, 2, 2)) for j, b in enumerate((5, 3, 2))) / 100
+    assert float(agreement.weighted_kappa(counts, "linear")) == pytest.approx(1 - (3 / 10) / expected)
+
+
+def test_interval_is_over_topics_and_covers():
+    rng = np.random.default_rng(0)
+    counts = np.stack([agreement.confusions(g := rng.integers(3, size=20), np.where(rng.random(20) < 0.7, g, 0),
+                                            np.zeros(20, np.int64))[0] for _ in range(40)])  # fmt: skip
+    low, high = agreement.kappa_interval(counts, "quadratic", seed=1)
+    point = float(agreement.weighted_kappa(counts.sum(axis=0), "quadratic"))
+    assert low < point < high
+    wide = agreement.kappa_interval(counts[:10], "quadratic", seed=1)
+    assert wide[1] - wide[0] > high - low
+    one = np.array([[[4, 0, 0], [0, 0, 0], [0, 0, 0]]])
+    assert all(np.isnan(agreement.kappa_interval(one, "linear", seed=1)))
+
+
+def test_table_counts_every_pair_and_finds_the_planted_agreement(shared_root, truth_of):
+    judged, topics = store.read(DATASET, "judgements"), store.read(DATASET, "topics")
+    table = agreement.table(judged, topics)
+    overall = table.iloc[0]
+    assert overall["pairs"] == len(judged)
+    assert table.loc[table["scope"] == "subcategory", "pairs"].sum() == len(judged)
+    # Quadratic kappa of two alike readings is their correlation; one tenth of each is a random grade.
+    truth = truth_of()
+    planted = np.array([truth[int(task), int(server)] for task, server in judged[store.PAIR].to_numpy()])
+    mixed = np.concatenate([np.repeat(planted, 27), np.repeat([0, 1, 2], len(planted))])
+    assert overall["kappa_quadratic"] == pytest.approx(0.9**2 * planted.var() / mixed.var(), abs=0.04)
+    assert overall["low_quadratic"] < overall["kappa_quadratic"] < overall["high_quadratic"]
+    equal = (judged["grade_1"] == judged["grade_2"]).mean()
+    assert overall["equal"] == pytest.approx(float(equal))
+    confusion = agreement.confusion_table(judged)
+    assert confusion["pairs"].sum() == len(judged)
+    assert confusion.query("grade_1 == grade_2")["pairs"].sum() == (judged["grade_1"] == judged["grade_2"]).sum()
+    with pytest.raises(StudyError, match="not a topic"):
+        agreement.table(judged, topics.iloc[1:])
+
+
+def test_drift_finds_a_planted_shift(shared_root):
+    judged = store.read(DATASET, "judgements")
+    some = judged[judged["grade_1"] == judged["grade_2"]].sample(200, random_state=0)
+    again = some[store.PAIR].assign(grade=np.minimum(some["final"] + 1, 2), round=2, guideline_version="1.0", judge="x")
+    found = agreement.drift(judged, again).iloc[0]
+    planted = float((np.minimum(some["final"] + 1, 2) - some["final"]).mean())
+    assert found["shift"] == pytest.approx(planted)
+    assert 0 < found["low"] < planted < found["high"]
+    still = agreement.drift(judged, some[store.PAIR].assign(grade=some["final"])).iloc[0]
+    assert (still["shift"], still["kappa_quadratic"]) == (0.0, 1.0)
+    strange = pd.DataFrame({"task_id": [-1], "server_id": [-1], "grade": [0]})
+    with pytest.raises(StudyError, match="not judged before"):
+        agreement.drift(judged, strange)

@@ -1,0 +1,104 @@
+"""The pipeline as DVC runs it, in a small copy of the project: what is up to date stays, a new system runs alone."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+KEPT = ("random", "popularity", "tfidf")
+TOY = '''"""A toy baseline: servers in the order of their names."""
+
+import numpy as np
+
+
+class ByName:
+    def fit(self, data, split, *, seed, workdir):
+        self.scores = -data.servers["name"].rank().to_numpy(np.float32)
+
+    def score(self, tasks):
+        return np.tile(self.scores, (len(tasks), 1))
+'''
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy with three systems, one protocol and a tiny data set."""
+    copy = tmp_path_factory.mktemp("project")
+    for name in ("src", "baselines", "conf"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "dvc.yaml", copy)
+    (copy / "notebooks").mkdir()
+    for path in (copy / "conf" / "system").glob("*.yaml"):
+        if path.stem not in KEPT:
+            path.unlink()
+    shutil.copy(ROOT / "conf" / "system" / "t2mrec.yaml", copy / "conf" / "system" / "t2mrec.yaml")
+    edit(copy / "conf" / "system" / "t2mrec.yaml", "family: t2mrec ", "family: ablation ")  # left out, but composable
+    edit(copy / "conf" / "dataset" / "synthetic.yaml", "protocols: [cold, warm]", "protocols: [cold]")
+    edit(copy / "conf" / "dataset" / "synthetic.yaml", "n_servers: 400", "n_servers: 60")
+    edit(copy / "conf" / "dataset" / "synthetic.yaml", "n_tasks: 600", "n_tasks: 80")
+    (copy / "conf" / "dataset" / "task2mcp.yaml").unlink()
+    study(copy, "dvc", "init", "--no-scm", "-q")
+    study(copy, "study", "plan")
+    study(copy, "dvc", "repro", "report@synthetic")
+    return copy
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def study(folder: Path, module: str, *words: str) -> str:
+    """Run a module in the copy with the copy's own code; returns what it printed."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}", "PATH": path}
+    environment.pop("T2M_ROOT", None)
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def ran(output: str) -> list[str]:
+    return re.findall(r"Running stage '([^']+)'", output)
+
+
+def test_second_repro_runs_nothing(project: Path) -> None:
+    output = study(project, "dvc", "repro", "report@synthetic")
+    assert ran(output) == []
+    assert "up to date" in output
+
+
+def test_new_system_runs_alone_and_appears_in_the_tables(project: Path) -> None:
+    (project / "baselines" / "by_name.py").write_text(TOY)
+    template = (project / "conf" / "system" / "tfidf.yaml").read_text().split("model:")[0]
+    own = template.replace("name: tfidf", "name: by_name").replace("baselines/tfidf.py", "baselines/by_name.py")
+    own = re.sub(r"title: [^#\n]*", "title: By name ", own)
+    (project / "conf" / "system" / "by_name.yaml").write_text(own + "model:\n  _target_: baselines.by_name.ByName\n")
+    study(project, "study", "plan")
+    assert ran(study(project, "dvc", "repro", "report@synthetic")) == ["run@synthetic-cold-by_name", "report@synthetic"]
+    tables = project / "results" / "synthetic" / "tables"
+    assert "by_name" in set(pd.read_csv(tables / "metrics.csv")["system"])
+    assert "By name" in (tables / "overall.md").read_text()
+
+
+def test_changed_evaluator_retrains_nothing(project: Path) -> None:
+    edit(project / "src" / "study" / "evaluation" / "multiplicity.py", "import", "import ")
+    assert ran(study(project, "dvc", "repro", "report@synthetic")) == ["report@synthetic"]
+
+
+def test_plan_names_files_that_exist() -> None:
+    plan = yaml.safe_load((ROOT / "plan.yaml").read_text())
+    for kind in ("tune", "run", "run_tuned"):
+        for item in plan[kind].values():
+            assert (ROOT / item["code"]).exists()
+            assert (ROOT / item["config"]).exists()

@@ -1,0 +1,47 @@
+"""Every measured number in the README stands in a committed table."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+# 0.167<!--task2mcp cold t2mrec ndcg@10--> : the invisible note says which cell of overall.csv the number is.
+SCORE = re.compile(r"([0-9.]+)<!--(\w+) (\w+) (\w+) (\w+)@(\d+)-->")
+# 68<!--task2mcp training seconds--> : a cell of efficiency.csv.
+SPEED = re.compile(r"([0-9.]+)<!--(\w+) (training|evaluation|recommendation) (\w+)-->")
+
+
+def rounded_like(text: str, value: float) -> str:
+    digits = len(text.partition(".")[2])
+    return f"{value:.{digits}f}"
+
+
+@pytest.mark.parametrize("found", SCORE.findall(README), ids=lambda found: " ".join(found))
+def test_scores_are_those_of_the_tables(found: tuple[str, ...]) -> None:
+    text, dataset, protocol, system, metric, k = found
+    table = pd.read_csv(ROOT / "results" / dataset / "tables" / "overall.csv")
+    cell = table.query("protocol == @protocol and system == @system and metric == @metric and k == @k", local_dict={
+        "protocol": protocol, "system": system, "metric": metric, "k": int(k)})  # fmt: skip
+    assert len(cell) == 1
+    assert rounded_like(text, cell["mean"].item()) == text
+
+
+@pytest.mark.parametrize("found", SPEED.findall(README), ids=lambda found: " ".join(found))
+def test_speeds_are_those_of_the_bench(found: tuple[str, ...]) -> None:
+    text, dataset, part, measure = found
+    table = pd.read_csv(ROOT / "results" / dataset / "tables" / "efficiency.csv")
+    assert rounded_like(text, table.query("part == @part and measure == @measure")["value"].item()) == text
+
+
+def test_there_are_numbers_to_check() -> None:
+    assert len(SCORE.findall(README)) >= 6
+    assert len(SPEED.findall(README)) >= 3
+
+
+def test_every_file_that_the_readme_names_exists() -> None:
+    named = re.findall(r"\]\(([\w./-]+)\)", README)
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []

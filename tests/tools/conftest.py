@@ -1,0 +1,51 @@
+"""A small catalogue and an embedder whose vectors can be computed by hand."""
+
+import numpy as np
+import pytest
+
+from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
+
+WORDS = ("file", "read", "write", "mail", "send", "map", "route", "price")
+
+
+class BagOfWords:
+    """Counts of `WORDS`, scaled to length 1; a text without any gets equal counts. It counts what it is asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def encode(self, texts, *, store=True):
+        self.asked += list(texts)
+        counts = np.array([[text.lower().count(word) for word in WORDS] for text in texts], dtype=np.float32)
+        counts = counts.reshape(len(texts), len(WORDS))
+        counts[~counts.any(axis=1)] = 1
+        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def embedder():
+    return BagOfWords()
+
+
+def schema(**properties):
+    return {
+        "type": "object",
+        "properties": {name: {"type": "string", "description": text} for name, text in properties.items()},
+    }
+
+
+@pytest.fixture
+def catalog():
+    servers = (
+        Server("fs", "Files", "read and write a file"),
+        Server("mail", "Mail", "send mail", aliases=("mailer",)),
+        Server("geo", "Maps", "map and route"),
+    )
+    tools = (
+        Tool(0, "read_file", "read a file", schema(path="where the file is")),
+        Tool(0, "write_file", "write a file", schema(path="where", text="what to write")),
+        Tool(1, "send", "send a mail"),
+        Tool(1, "write_file", "write a mail to a file"),
+        Tool(2, "route", "find a route on a map"),
+    )
+    return ToolCatalog("toy", servers, tools)

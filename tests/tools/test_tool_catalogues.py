@@ -1,0 +1,290 @@
+"""Schemas, cleaning, crediting and merging, on cases computed by hand and on hostile input."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study.errors import StudyError
+from study.evaluation import metrics
+from study.tools.catalogues import apibank, livemcp_log, livemcpbench, mcpflow, mcptools
+from study.tools.catalogues.builder import Builder
+from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, concatenate, from_json, load, save, to_json
+from study.tools.catalogues.merge import extend, merge
+from study.tools.catalogues.queries import QuerySet, credit
+from study.tools.catalogues.schema import MAX_PARAMETERS, fault, parameters
+
+
+def test_parameters_in_order_with_types():
+    found = parameters({
+        "properties": {"b": {"type": ["string", "null"], "description": "x"}, "a": {"$ref": "#/$defs/A~1B"}, "c": 3},
+        "required": ["a"],
+        "$defs": {"A/B": {"type": "integer", "description": "y"}},
+    })  # fmt: skip
+    assert [(p.name, p.type, p.description, p.required) for p in found] == [
+        ("b", "string or null", "x", False), ("a", "integer", "y", True), ("c", "", "", False),
+    ]  # fmt: skip
+
+
+def test_branches_are_followed_once():
+    both = {
+        "allOf": [{"properties": {"a": {}}}, {"$ref": "#/$defs/x"}],
+        "$defs": {"x": {"properties": {"a": {}, "b": {}}}},
+    }
+    assert [p.name for p in parameters(both)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+        {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
+        {"$ref": "https://elsewhere.example/schema"},
+        {"$ref": "#/nowhere/7"},
+        {"properties": [1, 2]},
+        {"required": "name", "allOf": 3},
+    ],
+)
+def test_broken_or_cyclic_schemas_have_no_parameters(schema):
+    assert parameters(schema) == ()
+
+
+def test_a_parameter_that_refers_to_itself():
+    schema = {"properties": {"node": {"$ref": "#/$defs/node"}}, "$defs": {"node": {"$ref": "#/$defs/node"}}}
+    assert [(p.name, p.type) for p in parameters(schema)] == [("node", "")]
+
+
+def test_huge_schemas():
+    many = {"properties": {f"p{number}": {} for number in range(5_000)}}
+    assert len(parameters(many)) == MAX_PARAMETERS
+    assert fault({"description": "x" * 300_000}) == "input schema is too large, left out"
+    deep = {}
+    for _ in range(200_000):
+        deep = {"properties": deep}
+    assert fault(deep) == "input schema nests too deeply, left out"
+    while deep:  # freed level by level: Python's own destructor recurses
+        deep = deep.pop("properties", None)
+    assert fault([1]) == "input schema is not an object, left out"
+    assert fault({"type": "object"}) is None
+
+
+def test_builder_counts_what_it_mends():
+    builder = Builder("b")
+    first, second = builder.server("s", "S", None), builder.server("s", "", "d")
+    assert builder.tool(first, "t", "text", {"type": "object"}) == 0
+    assert builder.tool(first, None, "text", {}) is None
+    assert builder.tool(first, "  ", "text", {}) is None
+    assert builder.tool(second, "t", "lone \ud800", "schema?") == 1
+    catalog = builder.build()
+    assert [server.id for server in catalog.servers] == ["s", "s#2"]
+    assert catalog.tools[1].description == "lone ?"
+    assert catalog.tools[1].schema == {}
+    rows = builder.cleaning().set_index(["rule", "table"])["rows"]
+    assert rows["tool without a name left out", "tools"] == 2
+    assert rows["repeated server id numbered", "servers"] == 1
+    assert rows["letters that UTF-8 cannot hold replaced", "tools"] == 1
+    assert rows["input schema is not an object, left out", "tools"] == 1
+    assert rows["name shared with another tool", "tools"] == 2
+    assert rows["name repeated inside one server", "tools"] == 0
+
+
+def test_catalogue_refuses_strays():
+    with pytest.raises(StudyError, match="has no server"):
+        ToolCatalog("c", (Server("a", "A", ""),), (Tool(1, "t", ""),))
+    with pytest.raises(StudyError, match="repeats a server id"):
+        ToolCatalog("c", (Server("a", "A", ""), Server("a", "A", "")), ())
+
+
+def test_catalogue_goes_to_disk_and_back(catalog, tmp_path):
+    save(tmp_path / "c.json", catalog)
+    assert load(tmp_path / "c.json") == catalog
+    assert load(tmp_path / "c.json").fingerprint() == catalog.fingerprint()
+    (tmp_path / "bad.json").write_text('{"format": 1, "name": "x", "servers": [{}], "tools": []}')
+    with pytest.raises(StudyError, match="not a tool catalogue"):
+        load(tmp_path / "bad.json")
+    (tmp_path / "torn.json").write_text('{"format": 1, "na')
+    with pytest.raises(StudyError, match="not readable JSON"):
+        load(tmp_path / "torn.json")
+    with pytest.raises(StudyError, match="no such catalogue"):
+        load(tmp_path / "absent.json")
+    with pytest.raises(StudyError, match="another format"):
+        from_json({**to_json(catalog), "format": 0})
+
+
+def test_subset_keeps_old_rows(catalog):
+    part, rows = catalog.subset([2, 0])
+    assert [tool.name for tool in part.tools] == ["read_file", "write_file", "route"]
+    assert rows.tolist() == [0, 1, 4]
+    assert [part.servers[tool.server].name for tool in part.tools] == ["Files", "Files", "Maps"]
+
+
+def test_credit_by_hand():
+    # Labels: {1 or 3} and {4}. The first of 1 and 3 counts once, whichever it is.
+    labels = [((1, 3), (4,))]
+    for ranked, hits in ([3, 1, 0], [1, 0, 0]), ([0, 3, 4], [0, 1, 1]), ([4, 0, 1], [1, 0, 1]), ([0, 2, -1], [0, 0, 0]):
+        rewritten, relevant = credit(np.array([ranked]), labels, 5)
+        found = [int(row >= 0 and relevant[0, row] > 0) for row in rewritten[0]]
+        assert found == hits, ranked
+        assert sorted(row for row in rewritten[0] if row >= 0) == sorted(set(r for r in rewritten[0] if r >= 0))
+
+
+@given(st.data())
+def test_credit_finds_each_label_at_its_best_tool(data):
+    n = data.draw(st.integers(2, 12))
+    ranked = np.array([data.draw(st.permutations(range(n)))[: data.draw(st.integers(1, n))]])
+    tools = data.draw(st.permutations(range(n)))
+    cuts = sorted(data.draw(st.sets(st.integers(1, n), min_size=1, max_size=4)))
+    labels = [tuple(tuple(tools[a:b]) for a, b in zip([0, *cuts], cuts, strict=False))]
+    rewritten, relevant = credit(ranked, labels, n)
+    for k in range(1, n + 1):
+        expected = np.mean([bool(set(ranked[0, :k]) & set(label)) for label in labels[0]])
+        assert metrics.recall(rewritten, relevant, k)[0] == pytest.approx(expected)
+
+
+def test_query_sets_are_checked():
+    with pytest.raises(StudyError, match="overlap"):
+        QuerySet("q", ("a",), ("x",), (((1, 2), (2,)),), ("g",))
+    with pytest.raises(StudyError, match="repeats an id"):
+        QuerySet("q", ("a", "a"), ("x", "y"), (((1,),), ((2,),)), ("g", "g"))
+    with pytest.raises(StudyError, match="different length"):
+        QuerySet("q", ("a",), (), (), ())
+
+
+def listing(name, *texts):
+    return ToolCatalog(
+        name, (Server("s", name, "about"),), tuple(Tool(0, f"t{i}", text) for i, text in enumerate(texts))
+    )
+
+
+def test_merge_recognises_planted_copies():
+    one, copy = listing("One", "b  c", "a"), listing("Other", "a", "b\nc")
+    other, bare, bare2 = listing("Third", "a", "b", "c"), listing("Bare", ""), listing("Bare2", "")
+    merged = merge("all", [one, copy, other, bare, bare2])
+    assert merged.entity_of == (0, 0, 1, 2, 3)
+    assert merged.groups() == [[0, 1]]
+    assert merged.catalog.servers[0].sources == ("One", "Other")
+    assert merged.catalog.servers[0].aliases == ("Other",)
+    assert len(merged.catalog.tools) == 2 + 3 + 1 + 1
+
+
+def test_extend_leaves_out_what_is_known():
+    base = listing("One", "a", "b")
+    known_server, known_tool = listing("Two", "b", "a"), listing("Three", "a", "new")
+    grown = extend("grown", base, concatenate("two", [known_server, known_tool]))
+    # t0 "a" of Three is t0 "a" of One; Two is One under another name.
+    assert [tool.description for tool in grown.tools] == ["a", "b", "new"]
+    assert grown.tools[:2] == base.tools
+
+
+@pytest.mark.parametrize(
+    ("names", "server", "expected"),
+    [
+        (["mcp-server-chart_line", "mcp-server-chart_bar"], "Chart", "mcp-server-chart_"),
+        (["github_search", "github_get"], "GitHub_2", "github_"),
+        (["create_directory", "read_file"], "Filesystem", ""),
+        (["get_products", "get_product"], "productboard mcp", ""),
+        (["get_weather"], "Weather360 Server", ""),
+        (["weather_get"], "Weather360 Server", "weather_"),
+        (["plain"], "plain", ""),
+        ([], "x", ""),
+    ],
+)
+def test_server_prefix_of_tool_names(names, server, expected):
+    assert mcpflow.prefix(names, server) == expected
+
+
+def test_assignments_read_literals_and_run_nothing(tmp_path):
+    assert apibank.assignments("description = 'x'\ninput_parameters = {'a': {'type': 'str'}}")["description"] == "x"
+    trap = tmp_path / "ran"
+    assert apibank.assignments(f"description = open({str(trap)!r}, 'w')") is None
+    assert apibank.assignments("not python at all (") is None
+    assert apibank.assignments("x = " + "(" * 100_000) is None
+    assert not trap.exists()
+
+
+def write_livemcpbench(folder, tools="1. read\n 2) gone\n3 . read\n10.write"):
+    (folder / "tools/LiveMCPTool").mkdir(parents=True)
+    (folder / "annotated_data").mkdir()
+    block = {"tools": [{"name": "read", "description": "r", "inputSchema": {}}, {"name": "write", "description": None}]}
+    servers = [
+        {"name": "A", "description": "a", "tools": {"sub": block}},
+        {"name": "B", "description": "b", "tools": {"b": block}},
+    ]
+    (folder / livemcpbench.TOOLS_FILE).write_text(json.dumps(servers))
+    tasks = [
+        {"task_id": "1", "Question": "do", "Annotator Metadata": {"Tools": tools, "Number of tools": "4"}},
+        {"task_id": "2", "Question": "no", "Annotator Metadata": {"Tools": "1. gone", "Number of tools": "2"}},
+    ]
+    (folder / livemcpbench.TASKS_FILE).write_text(json.dumps(tasks))
+    return folder
+
+
+def test_livemcpbench_labels(tmp_path):
+    loaded = livemcpbench.load(write_livemcpbench(tmp_path))
+    queries, rows = loaded.queries["tasks"], loaded.cleaning.set_index("rule")["rows"]
+    assert queries.ids == ("1",)
+    assert queries.labels == (((0, 2), (1, 3)),)
+    assert rows["label names no tool, left out"] == 2
+    assert rows["label repeated in one task, joined"] == 1
+    assert rows["task without a known label left out"] == 1
+    assert rows["stated number of tools is wrong"] == 1
+    assert loaded.catalog.servers[0].aliases == ("sub",)
+
+
+def test_log_rows_and_verdicts(tmp_path):
+    catalog = livemcpbench.load(write_livemcpbench(tmp_path)).catalog
+    route = {"id": "1", "function": {"name": "route", "arguments": json.dumps({"query": "please"})}}
+    runs = [{"id": str(n), "function": {"name": "execute-tool", "arguments": text}} for n, text in
+            ((2, json.dumps({"server_name": "b", "tool_name": "write"})), (3, "{broken"))]  # fmt: skip
+    shown = "matched_tools:\\n- server_name: sub\\n  tool_name: read\\n  x\\n- server_name: zz\\n  tool_name: read\\n"
+    messages = [
+        {"role": "assistant", "tool_calls": [route]}, {"role": "tool", "tool_call_id": "1", "content": shown},
+        {"role": "assistant", "tool_calls": runs}, {"role": "tool", "tool_call_id": "2", "content": "text='Failed to'"},
+        {"role": "tool", "tool_call_id": "3", "content": "fine isError=False"},
+    ]  # fmt: skip
+    (tmp_path / livemcpbench.LOG_FILE).parent.mkdir(parents=True)
+    (tmp_path / livemcpbench.LOG_FILE).write_text(
+        json.dumps([{"task_id": "1", "messages": messages, "task_success": "failure"}])
+    )
+    (episode,) = livemcp_log.load(tmp_path, catalog)
+    assert episode.routes == (livemcp_log.Route("please", (0,)),)
+    assert [(run.tool, run.ok, run.after) for run in episode.executions] == [(3, False, 1), (None, True, 1)]
+    assert not episode.success
+
+
+@pytest.mark.parametrize(
+    ("reply", "ok"),
+    [
+        ("meta=None content=[TextContent(type='text', text='done')] isError=False", True),
+        ("meta=None content=[] isError=True", False),
+        ("text='Error executing tool x' isError=False", False),
+        ('text=\'{"content": [], "isError": true}\' isError=False', False),
+        ('text=\'{"text": "Failed to start"}\' isError=False', False),
+        ("text='No Error here' isError=False", True),
+    ],
+)
+def test_which_replies_are_failures(reply, ok):
+    assert livemcp_log.succeeded(reply) is ok
+
+
+def test_mcptools_ids_that_repeat(tmp_path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "ground_truth").mkdir()
+    tool = {"tool_name": "get", "tool_id": "s::get", "description": "d", "input_schema": None}
+    servers = [{"server_id": "s", "name": "S", "description": "", "tools": [tool]}] * 2
+    queries = [
+        {"query_id": n, "query": text, "correct_tool_id": gold, "origin_task_id": "t"}
+        for n, text, gold in (("a", "x", "s::get"), ("b", "x", "s::get"), ("c", "y", "z::no"))
+    ]
+    (tmp_path / mcptools.SERVERS_FILE).write_text("\n".join(map(json.dumps, servers)) + "\n")
+    (tmp_path / mcptools.QUERIES_FILE).write_text("\n".join(map(json.dumps, queries)))
+    loaded = mcptools.load(tmp_path)
+    assert [server.id for server in loaded.catalog.servers] == ["s", "s#2"]
+    assert loaded.queries["atlas"].ids == ("a",)
+    assert loaded.queries["atlas"].labels == (((0, 1),),)
+    (tmp_path / mcptools.SERVERS_FILE).write_text('{"server_id": "s"')
+    with pytest.raises(StudyError, match="line 1"):
+        mcptools.load(tmp_path)
