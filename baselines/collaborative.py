@@ -1,4 +1,4 @@
-"""What collaborative systems share: they know a task by its training interactions, and never rank a task without any."""
+"""What collaborative systems share: they know a task by its training interactions and rank no task without any."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ class ItemItem(ABC):
 
     def score(self, tasks: IntArray) -> FloatArray:
         """R W, shape (len(tasks), n_servers); a task without training interactions is not ranked."""
-        return unranked_without_history(self.score_representations(self.representations[tasks]), self.representations[tasks])
+        return unranked_without_history(
+            self.score_representations(self.representations[tasks]), self.representations[tasks]
+        )
 
     def score_representations(self, rows: Representations) -> FloatArray:
         """Scores of the histories `rows`, shape (b, n_servers)."""

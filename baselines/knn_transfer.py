@@ -1,4 +1,4 @@
-"""The "+kNN transfer" extension: a collaborative system ranks for a new task through the training tasks most like it."""
+"""The "+kNN transfer" extension: a collaborative system ranks for a new task through training tasks that are alike."""
 
 from __future__ import annotations
 

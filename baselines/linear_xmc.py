@@ -20,9 +20,9 @@ from study.t2mrec.lexical import fit_vectorizer
 class LinearXMC:
     """One-vs-rest ridge regression of every server's training labels on task features, in closed form.
 
-    W = (X'X + regularisation I)^-1 X'Y, and score(t, m) = x_t . W[:, m]. It is computed as k_t (K + regularisation I)^-1 Y
-    with K = X X' and k_t = x_t X', the same scores (Saunders et al. 1998, eq. 11), since tasks are far fewer than
-    features. Rows of X hold the TF-IDF vector of the text and the indicators of the attributes.
+    W = (X'X + lambda I)^-1 X'Y, and score(t, m) = x_t . W[:, m]. It is computed as k_t (K + lambda I)^-1 Y with K = X X'
+    and k_t = x_t X', the same scores (Saunders et al. 1998), since tasks are far fewer than features. Rows of X hold the
+    TF-IDF vector of the text and the indicators of the attributes.
 
     Args:
         regularisation: lambda, against the squared length 1 + attribute_weight of a task's features.
@@ -44,7 +44,9 @@ class LinearXMC:
         """Factorise K + regularisation I over the training tasks; nothing is random."""
         known = split.tasks("train")
         texts = data.task_texts(tuple(self.fields))
-        vectorizer = fit_vectorizer([texts[row] for row in known], max_features=self.max_features, ngram_range=(1, self.max_ngram))
+        vectorizer = fit_vectorizer(
+            [texts[row] for row in known], max_features=self.max_features, ngram_range=(1, self.max_ngram)
+        )
         attributes = np.float32(np.sqrt(self.attribute_weight)) * one_hot(data.tasks, self.attributes)
         self.features = sp.csr_matrix(sp.hstack([vectorizer.transform(texts), attributes]))  # (n_tasks, d)
         self.known = sp.csr_matrix(self.features[known].T)  # (d, n_known)

@@ -38,7 +38,9 @@ def similarity(common: sp.csr_matrix, rows: FloatArray, columns: FloatArray, *, 
         "dice": lambda: (a + b) / 2,
     }
     if kind not in denominators:
-        raise StudyError(f"unknown similarity {kind!r}", column="model.similarity", fix=f"one of: {', '.join(SIMILARITIES)}")
+        raise StudyError(
+            f"unknown similarity {kind!r}", column="model.similarity", fix=f"one of: {', '.join(SIMILARITIES)}"
+        )
     values = c / (denominators[kind]() + (shrink / 2 if kind == "dice" else shrink))
     return sp.csr_matrix((values.astype(np.float32), (pairs.row, pairs.col)), shape=common.shape)
 
@@ -74,10 +76,13 @@ class ItemKNN(ItemItem):
         profiles = sp.csr_matrix(train.T)  # (n_servers, n_tasks)
         if self.tfidf:
             length = np.diff(train.indptr)
-            profiles = sp.csr_matrix(profiles @ sp.diags_array((1 + np.log(train.shape[0] / (1 + length))).astype(np.float32)))
+            profiles = sp.csr_matrix(
+                profiles @ sp.diags_array((1 + np.log(train.shape[0] / (1 + length))).astype(np.float32))
+            )
         norms = squared_norms(profiles)
-        alike = similarity(without_diagonal(profiles @ profiles.T), norms, norms, kind=self.similarity, shrink=self.shrink,
-                           alpha=1 - self.alpha)  # fmt: skip
+        common = without_diagonal(profiles @ profiles.T)
+        # Rows are the ranked servers m here, so alpha, the exponent of the server in the history, is the columns'.
+        alike = similarity(common, norms, norms, kind=self.similarity, shrink=self.shrink, alpha=1 - self.alpha)
         return sp.csr_matrix(keep_largest(alike, self.k, order).T)
 
 

@@ -34,7 +34,7 @@ class RecBole:
     """One RecBole model (Zhao et al., CIKM 2021), trained by `baselines.recbole_runner` in a process of its own.
 
     RecBole is given every task and every server, so that all servers are candidates, and the training interactions. Its
-    metrics are not used. A task without training interactions has an embedding that was never trained; it is not ranked.
+    metrics are not used. A task without training interactions has an untrained embedding and is not ranked.
 
     Args:
         model: a class of `recbole.model.general_recommender`.
@@ -65,7 +65,13 @@ class RecBole:
             StudyError: the training process failed or was killed; names the model and the log.
         """
         self.histories = sp.csr_matrix(split.train)
-        count_known(self.model, self.histories)
+        counts = count_known(self.histories)
+        LOG.info("%s: %s", self.model, ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in counts.items()))
+        if self.uses_validation and not len(np.intersect1d(split.tasks("valid"), split.tasks("train"))):
+            raise StudyError(
+                f"RecBole's {self.model} cannot stop on validation: no validation task has training interactions",
+                column="model.patience", fix="set it to null and state the number of epochs",
+            )  # fmt: skip
         folder = workdir / "recbole"
         job = self._write_job(folder, data, split, seed)
         facts = folder / "facts.json"
@@ -82,11 +88,13 @@ class RecBole:
         for part in parts.values():
             digest.update(part.indptr.tobytes() + part.indices.tobytes())
         job["key"] = digest.hexdigest()
+        folder.mkdir(parents=True, exist_ok=True)
         for name, part in parts.items():
-            folder.mkdir(parents=True, exist_ok=True)
             sp.save_npz(folder / f"{name}.npz", part)
         pairs = split.train.tocoo()
-        write_atomic(folder / "data" / "data.train.inter", "task:token\tserver:token", np.stack([pairs.row, pairs.col], axis=1))
+        write_atomic(
+            folder / "data" / "data.train.inter", "task:token\tserver:token", np.stack([pairs.row, pairs.col], axis=1)
+        )
         write_atomic(folder / "data" / "data.user", "task:token", np.arange(data.n_tasks)[:, None])
         write_atomic(folder / "data" / "data.item", "server:token", np.arange(data.n_servers)[:, None])
         write_json(folder / "job.json", job)
@@ -95,11 +103,15 @@ class RecBole:
     def _train(self, folder: Path) -> None:
         log = folder / LOG_FILE
         project = str(Path(__file__).resolve().parents[1])
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([project, *filter(None, [os.environ.get("PYTHONPATH")])])}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([project, *filter(None, [os.environ.get("PYTHONPATH")])])
+        }
         with log.open("a") as stream:
             # -P: the working folder holds data and must never be searched for modules.
             command = [sys.executable, "-P", "-W", "ignore", "-m", "baselines.recbole_runner", "job.json"]
-            done = subprocess.run(command, cwd=folder, env=environment, stdout=stream, stderr=subprocess.STDOUT, check=False)  # noqa: S603
+            done = subprocess.run(  # noqa: S603 - the command is our own, and no shell is involved
+                command, cwd=folder, env=environment, stdout=stream, stderr=subprocess.STDOUT, check=False
+            )
         if done.returncode:
             last = next((line for line in reversed(log.read_text(errors="replace").splitlines()) if line.strip()), "")
             raise StudyError(
@@ -111,7 +123,9 @@ class RecBole:
     def representations(self) -> Representations:
         """Vectors of all tasks, shape (n_tasks, d)."""
         if "tasks" not in self.learned:
-            raise StudyError(f"RecBole's {self.model} has no task vectors to transfer", fix="use BPR, LightGCN, NGCF or NeuMF")
+            raise StudyError(
+                f"RecBole's {self.model} has no task vectors to transfer", fix="use BPR, LightGCN, NGCF or NeuMF"
+            )
         vectors: FloatArray = self.learned["tasks"].numpy()
         return vectors
 
@@ -134,12 +148,15 @@ class RecBole:
         return int(self.facts["parameters"])
 
 
-def count_known(model: str, train: sp.csr_matrix) -> dict[str, int]:
-    """Count, and say, how many tasks and servers the training interactions hold (warm) and how many not (cold)."""
+def count_known(train: sp.csr_matrix) -> dict[str, int]:
+    """How many tasks and servers have training interactions (warm), and how many have none (cold)."""
     tasks, servers = int((np.diff(train.indptr) > 0).sum()), len(np.unique(train.indices))
-    counts = {"warm_tasks": tasks, "cold_tasks": train.shape[0] - tasks, "warm_servers": servers, "cold_servers": train.shape[1] - servers}
-    LOG.info("%s: %s", model, ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in counts.items()))
-    return counts
+    return {
+        "warm_tasks": tasks,
+        "cold_tasks": train.shape[0] - tasks,
+        "warm_servers": servers,
+        "cold_servers": train.shape[1] - servers,
+    }
 
 
 def write_atomic(path: Path, header: str, rows: np.ndarray) -> None:

@@ -2,11 +2,12 @@
 
 RecBole (Zhao et al., CIKM 2021) reads ``sys.argv``, changes numpy and writes beside the working folder; here that stays
 in a process that ends. It reads training interactions (and validation ones only where it stops early) and leaves what
-the model learned. RecBole's own evaluation is not used: it is slow, and every metric of the study comes from one evaluator.
+the model learned. RecBole's own evaluation is not used: it is slow, and all metrics of the study come from one evaluator.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
@@ -46,7 +47,9 @@ def with_fast_adjacency(model: type) -> type:
     if not hasattr(model, "get_norm_adj_mat"):
         return model
     # RecBole finds its default settings by the class's name.
-    return type(model.__name__, (model,), {"get_norm_adj_mat": lambda self: normalised_adjacency(self.interaction_matrix)})
+    return type(
+        model.__name__, (model,), {"get_norm_adj_mat": lambda self: normalised_adjacency(self.interaction_matrix)}
+    )
 
 
 def normalised_adjacency(interactions: sp.coo_matrix) -> Tensor:
@@ -75,24 +78,35 @@ class Training:
         from recbole.data.dataset import Dataset
         from recbole.data.utils import get_dataloader
         from recbole.sampler import Sampler
-        from recbole.utils import get_model, get_trainer, init_seed
+        from recbole.utils import get_trainer, init_seed
 
         self.job = job
-        config = Config(model=with_fast_adjacency(get_model(job["model"])), dataset="data", config_dict=settings(job))
+        # Not RecBole's own look-up: it goes on to models that need packages of their own, and fails on those.
+        module = importlib.import_module(f"recbole.model.general_recommender.{job['model'].lower()}")
+        config = Config(
+            model=with_fast_adjacency(getattr(module, job["model"])), dataset="data", config_dict=settings(job)
+        )
         init_seed(job["seed"], reproducibility=True)
         (train,) = Dataset(config).build()
         sampled = config["train_neg_sample_args"]["distribution"]
         # Only training pairs are known here, so no held-out server is spared from being drawn as a negative one.
-        sampler = None if sampled == "none" else Sampler(["train"], [train], sampled, config["train_neg_sample_args"]["alpha"]).set_phase("train")
+        sampler = (
+            None
+            if sampled == "none"
+            else Sampler(["train"], [train], sampled, config["train_neg_sample_args"]["alpha"]).set_phase("train")
+        )
         self.loader = get_dataloader(config, "train")(config, train, sampler, shuffle=True)
         self.model = config.model_class(config, train).to(config["device"])
         self.trainer = get_trainer(config["MODEL_TYPE"], config["model"])(config, self.model)
-        if dynamic := config["train_neg_sample_args"].get("dynamic", False):
-            assert dynamic
+        if config["train_neg_sample_args"].get("dynamic", False):
             self.loader.get_model(self.model)
         # RecBole numbers tasks and servers by first appearance, from 1.
-        self.users = torch.from_numpy(train.token2id(USER, [str(row) for row in range(job["n_tasks"])]).astype(np.int64))
-        self.items = torch.from_numpy(train.token2id(ITEM, [str(row) for row in range(job["n_servers"])]).astype(np.int64))
+        self.users = torch.from_numpy(
+            train.token2id(USER, [str(row) for row in range(job["n_tasks"])]).astype(np.int64)
+        )
+        self.items = torch.from_numpy(
+            train.token2id(ITEM, [str(row) for row in range(job["n_servers"])]).astype(np.int64)
+        )
 
     @torch.no_grad()
     def learned(self) -> dict[str, Tensor]:
@@ -103,7 +117,10 @@ class Training:
             users, items = model.forward()
             return {"tasks": users[self.users], "servers": items[self.items]}
         if name == "BPR":
-            return {"tasks": model.user_embedding.weight[self.users], "servers": model.item_embedding.weight[self.items]}
+            return {
+                "tasks": model.user_embedding.weight[self.users],
+                "servers": model.item_embedding.weight[self.items],
+            }
         if name == "NeuMF":
             return self._neumf()
         return {"scores": self._scores()}
@@ -114,7 +131,10 @@ class Training:
         tensors = {f"mlp.{number}.weight": layer.weight for number, layer in enumerate(layers)}
         tensors |= {f"mlp.{number}.bias": layer.bias for number, layer in enumerate(layers)}
         tensors |= {"output.weight": model.predict_layer.weight, "output.bias": model.predict_layer.bias}
-        tensors |= {"gmf_servers": model.item_mf_embedding.weight[self.items], "mlp_servers": model.item_mlp_embedding.weight[self.items]}
+        tensors |= {
+            "gmf_servers": model.item_mf_embedding.weight[self.items],
+            "mlp_servers": model.item_mlp_embedding.weight[self.items],
+        }
         tasks = [embedding.weight[self.users] for embedding in (model.user_mf_embedding, model.user_mlp_embedding)]
         return tensors | {"tasks": torch.cat(tasks, dim=1)}
 
@@ -124,7 +144,7 @@ class Training:
 
         n_items = self.model.n_items
         blocks = []
-        for users in self.users.split(BLOCK):
+        for users in torch.split(self.users, BLOCK):
             try:
                 scores = self.model.full_sort_predict(Interaction({USER: users}))
             except NotImplementedError:
@@ -137,12 +157,16 @@ class Training:
         """All that the next epoch depends on, as tensors and numbers."""
         _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 - RecBole draws from it
         version, drawn, following = random.getstate()
+        keys = torch.from_numpy(np.asarray(keys).astype(np.int64))
         return {
-            "model": self.model.state_dict(), "optimizer": self.trainer.optimizer.state_dict(), "torch": torch.get_rng_state(),
-            "numpy": [torch.from_numpy(np.asarray(keys).astype(np.int64)), int(position), int(has_gauss), float(cached)],
-            "python": [version, list(drawn), following], "loader": self.loader.generator.get_state(),
-            "updates": getattr(self.model, "update", None),
-        }  # fmt: skip
+            "model": self.model.state_dict(),
+            "optimizer": self.trainer.optimizer.state_dict(),
+            "torch": torch.get_rng_state(),
+            "numpy": [keys, int(position), int(has_gauss), float(cached)],
+            "python": [version, list(drawn), following],
+            "loader": self.loader.generator.get_state(),
+            "updates": getattr(self.model, "update", None),  # MultiVAE counts its steps
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
@@ -194,6 +218,8 @@ def train(job: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
         started = time.monotonic()
         loss = trainer._train_epoch(training.loader, progress["epoch"])
         progress["epoch"] += 1
+        if os.getppid() != parent:
+            sys.exit("the program that started this training has ended")
         if progress["epoch"] % job["evaluate_every"] and progress["epoch"] < trainer.epochs:
             continue
         line = f"epoch {progress['epoch']}: loss {np.sum(loss):.4f}, {time.monotonic() - started:.2f} s"
@@ -210,13 +236,14 @@ def train(job: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
             with replacing(checkpoint) as temporary:
                 torch.save({"job": job["key"], "progress": progress, "state": training.state()}, temporary)
             written = time.monotonic()
-        if os.getppid() != parent:
-            sys.exit("the program that started this training has ended")
     if progress["best_model"] is not None:
         training.model.load_state_dict(progress["best_model"])
-    facts = {"epochs": progress["epoch"], "best_epoch": progress["best_epoch"] if valid is not None else progress["epoch"],
-             "validation_ndcg": progress["best"] if valid is not None else None,
-             "parameters": sum(weights.numel() for weights in training.model.parameters())}  # fmt: skip
+    facts = {
+        "epochs": progress["epoch"],
+        "best_epoch": progress["best_epoch"] if valid is not None else progress["epoch"],
+        "validation_ndcg": progress["best"] if valid is not None else None,
+        "parameters": sum(weights.numel() for weights in training.model.parameters()),
+    }
     return training.learned(), facts
 
 

@@ -1,4 +1,4 @@
-"""Scores from what a RecBole model learned. Needs torch alone, so that both the runner and the bridge can compute them."""
+"""Scores from what a RecBole model learned; needs torch alone, so the runner and the bridge both compute them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def score(learned: dict[str, Tensor], rows: Tensor) -> Tensor:
     """
     if "servers" in learned:
         return rows @ learned["servers"].T
-    blocks = [neumf(learned, block) for block in rows.split(BLOCK)]
+    blocks = [neumf(learned, block) for block in torch.split(rows, BLOCK)]
     return torch.cat(blocks) if blocks else rows.new_zeros(0, len(learned["gmf_servers"]))
 
 

@@ -41,7 +41,11 @@ class ReciprocalRankFusion:
         self.train: sp.csr_matrix = split.train
         self.order = tie_order(data.n_servers, seed)
         if unknown := set(self.weights) - set(self.members):
-            raise StudyError(f"weights for {sorted(unknown)}, which are no members", column="model.weights", fix=f"members: {', '.join(self.members)}")
+            raise StudyError(
+                f"weights for {sorted(unknown)}, which are no members",
+                column="model.weights",
+                fix=f"members: {', '.join(self.members)}",
+            )
         for name, member in self.members.items():
             folder = workdir / name
             folder.mkdir(parents=True, exist_ok=True)

@@ -42,10 +42,14 @@ class Slim(ItemItem):
         column = np.repeat(np.arange(n_servers), [len(rows) for rows, _ in found])
         rows, values = (np.concatenate([part[i] for part in found]) for i in (0, 1))
         positive = values > 0
-        by_target = sp.csr_matrix((values[positive], (column[positive], rows[positive])), shape=(n_servers, n_servers), dtype=np.float32)
+        by_target = sp.csr_matrix(
+            (values[positive], (column[positive], rows[positive])), shape=(n_servers, n_servers), dtype=np.float32
+        )
         return sp.csr_matrix(keep_largest(by_target, self.k, order).T)
 
-    def _regress(self, by_server: sp.csc_matrix, train: sp.csr_matrix, server: int, candidates: IntArray, n_tasks: int) -> np.ndarray:
+    def _regress(
+        self, by_server: sp.csc_matrix, train: sp.csr_matrix, server: int, candidates: IntArray, n_tasks: int
+    ) -> np.ndarray:
         """Weights of `candidates` for `server`, shape (len(candidates),)."""
         if not len(candidates):
             return np.zeros(0)
@@ -54,7 +58,12 @@ class Slim(ItemItem):
         used = np.unique(features.indices)
         dense = features[used].toarray()
         target = by_server[:, [server]][used].toarray().ravel()
-        model = ElasticNet(alpha=self.alpha * n_tasks / len(used), l1_ratio=self.l1_ratio, positive=True, fit_intercept=False,
-                           copy_X=False, max_iter=1000, tol=1e-4)  # fmt: skip
+        model = ElasticNet(
+            alpha=self.alpha * n_tasks / len(used),
+            l1_ratio=self.l1_ratio,
+            positive=True,
+            fit_intercept=False,
+            copy_X=False,
+        )
         weights: np.ndarray = model.fit(np.asfortranarray(dense), target).coef_
         return weights

@@ -23,8 +23,8 @@ def rounded_like(text: str, value: float) -> str:
 def test_scores_are_those_of_the_tables(found: tuple[str, ...]) -> None:
     text, dataset, protocol, system, metric, k = found
     table = pd.read_csv(ROOT / "results" / dataset / "tables" / "overall.csv")
-    cell = table.query("protocol == @protocol and system == @system and metric == @metric and k == @k", local_dict={
-        "protocol": protocol, "system": system, "metric": metric, "k": int(k)})  # fmt: skip
+    wanted = {"protocol": protocol, "system": system, "metric": metric, "k": int(k)}
+    cell = table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
     assert len(cell) == 1
     assert rounded_like(text, cell["mean"].item()) == text
 
@@ -33,7 +33,7 @@ def test_scores_are_those_of_the_tables(found: tuple[str, ...]) -> None:
 def test_speeds_are_those_of_the_bench(found: tuple[str, ...]) -> None:
     text, dataset, part, measure = found
     table = pd.read_csv(ROOT / "results" / dataset / "tables" / "efficiency.csv")
-    assert rounded_like(text, table.query("part == @part and measure == @measure")["value"].item()) == text
+    assert rounded_like(text, table[(table["part"] == part) & (table["measure"] == measure)]["value"].item()) == text
 
 
 def test_there_are_numbers_to_check() -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from study.errors import StudyError
+from study.judging.cli import app as judging
+from study.tools.cli import app as tools
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -24,6 +26,8 @@ app = typer.Typer(
     "Every stage takes Hydra overrides: `dataset=task2mcp protocol=warm system=tfidf profile=smoke`, or any key of "
     "`conf/`, such as `system.model.training.epochs=20`. Start with `make repro`.",
 )
+app.add_typer(judging, name="judge")
+app.add_typer(tools, name="tools")
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
 ]
@@ -106,9 +110,9 @@ def verify(
     """
     from study.pipeline.verify import verify as stage
 
-    table, text = stage(expected)
+    verdicts, text = stage(expected)
     typer.echo(text)
-    if (table["verdict"] == "FAIL").any():
+    if "FAIL" in verdicts:
         raise typer.Exit(1)
 
 

@@ -111,7 +111,7 @@ def test_members_have_folders_of_their_own_and_weights_must_name_them(tmp_path):
     fused(members, tmp_path)
     assert members["a"].folder != members["b"].folder
     assert members["a"].folder.is_dir()
-    with pytest.raises(StudyError, match="'c'.*no members"):
+    with pytest.raises(StudyError, match=r"'c'.*no members"):
         fused(members, tmp_path, weights={"c": 1.0})
 
 

@@ -143,6 +143,14 @@ def test_labels_score_one_by_labels(collection):
     assert labels.by_labels(collection, runs["labels"], runs["labels"])["by_labels"].to_numpy() == pytest.approx(1)
 
 
+@pytest.fixture
+def few_draws(monkeypatch):
+    """Intervals from a few draws: their width is not what these tests ask."""
+    monkeypatch.setattr(evaluate, "NOISE_RESAMPLES", 3)
+    monkeypatch.setattr(labels, "RESAMPLES", 20)
+
+
+@pytest.mark.usefixtures("few_draws")
 def test_every_number_is_computed_from_committed_files_alone(root):
     shutil.rmtree(root / "data")
     shutil.rmtree(root / ".cache")
@@ -157,8 +165,8 @@ def test_every_number_is_computed_from_committed_files_alone(root):
     assert test["ndcg@10"].mean() == pytest.approx(mean, rel=1e-4)
 
 
-def test_verify_finds_a_changed_grade_and_a_lost_table(root, monkeypatch):
-    monkeypatch.setattr(evaluate, "NOISE_RESAMPLES", 3)
+@pytest.mark.usefixtures("few_draws")
+def test_verify_finds_a_changed_grade_and_a_lost_table(root):
     verify.write(DATASET, verify.tables(DATASET))
     assert set(verify.verify(DATASET)["verdict"]) == {"OK"}
     path = store.file(DATASET, "judgements")

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from study.errors import StudyError
-from study.judging import by_hand, labels, publish, store
+from study.judging import by_hand, evaluate, labels, publish, store
 from study.judging.cli import app
 from study.judging.collection import Collection
 from study.judging.figures import labels_against_judgements
@@ -94,7 +94,9 @@ def test_wrong_wishes_are_refused(shared_root, task, judge, reason):
         by_hand.grade_topic(DATASET, task, judge=judge)
 
 
-def test_commands_run(root):
+def test_commands_run(root, monkeypatch):
+    monkeypatch.setattr(evaluate, "NOISE_RESAMPLES", 3)
+    monkeypatch.setattr(labels, "RESAMPLES", 20)
     runner = CliRunner()
     work = store.work(DATASET) / "round-1"
     asked = [

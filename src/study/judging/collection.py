@@ -49,13 +49,18 @@ class Collection:
         """Read the committed collection of a data set."""
         return cls.of(store.read(dataset, "topics"), store.final(dataset))
 
-    def relevant(self, rows: IntArray, grades: GradeArray | None = None) -> sp.csr_matrix:
-        """Gains for `study.evaluation.metrics`, shape (len(rows), n_servers + depth).
+    def part(self, name: str) -> Collection:
+        """The topics of one part (valid or test)."""
+        kept = (self.topics["part"] == name).to_numpy()
+        return Collection(self.topics[kept].reset_index(drop=True), self.servers, self.grades[kept],
+                          self.readings[:, kept])  # fmt: skip
+
+    def relevant(self, rows: IntArray) -> sp.csr_matrix:
+        """Gains for `study.evaluation.metrics`, shape (len(rows), n_servers + DEPTH).
 
         The last columns stand for unjudged servers, see `look_up`.
         """
-        chosen = np.maximum(self.grades[rows] if grades is None else grades[rows], 0)
-        return sp.csr_matrix(np.pad(chosen, ((0, 0), (0, DEPTH))).astype(np.float32))
+        return sp.csr_matrix(np.pad(np.maximum(self.grades[rows], 0), ((0, 0), (0, DEPTH))).astype(np.float32))
 
     def look_up(self, run: pd.DataFrame) -> tuple[IntArray, IntArray, GradeArray]:
         """A run (task_id, rank, server_id; one seed) as rows of topics, ranked columns, and the grades of the places.

@@ -32,7 +32,7 @@ def plan() -> dict[str, Any]:
             if system.name != name:
                 raise ValueError(f"conf/system/{name}.yaml names itself {system.name!r}")
             item = {"dataset": dataset, "system": name, "code": system.code, "config": f"conf/system/{name}.yaml"}
-            if system.family in config.dataset.leave_out:
+            if {system.family, name} & set(config.dataset.leave_out):
                 continue
             if system.tuned is not None:
                 stages["tune"][f"{dataset}-{name}"] = item | {"protocol": system.tuned}

@@ -1,4 +1,4 @@
-"""Stage `verify`: the expected scores of the study against the metrics tables on disk."""
+"""Stage `verify`: the expected scores of the study against the tables on disk."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from study import paths
 from study.analysis.tables import markdown
 from study.errors import StudyError
 from study.evaluation import verify as check
+from study.judging import verify as judged
 
 
-def verify(expected: Path | None = None) -> tuple[pd.DataFrame, str]:
-    """Compare; returns the table of verdicts and its printed form with a count per verdict."""
+def verify(expected: Path | None = None) -> tuple[list[str], str]:
+    """Compare scores with the expected ones, and recompute what is printed from a judged collection.
+
+    Returns: every verdict, and the printed form with a count per verdict.
+    """
     expected = expected or paths.root() / "results" / "expected.yaml"
     found = sorted((paths.root() / "results").glob("*/tables/metrics.csv"))
     if not found:
@@ -22,5 +26,10 @@ def verify(expected: Path | None = None) -> tuple[pd.DataFrame, str]:
     shown = table.drop(columns=["profile"]).assign(
         **{name: table[name].map("{:.4f}".format) for name in ("expected", "tolerance", "measured", "difference")}
     )
-    counts = table["verdict"].value_counts()
-    return table, markdown(shown) + "\n" + ", ".join(f"{count} {name}" for name, count in counts.items())
+    parts, verdicts = [markdown(shown)], list(table["verdict"])
+    for collection in sorted((paths.root() / "results").glob("*/judged/judgements.csv")):
+        again = judged.verify(collection.parent.parent.name)
+        parts.append(markdown(again.assign(file="judged/" + again["file"])))
+        verdicts += list(again["verdict"])
+    counts = pd.Series(verdicts).value_counts()
+    return verdicts, "\n".join(parts) + "\n" + ", ".join(f"{count} {name}" for name, count in counts.items())

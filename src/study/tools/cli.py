@@ -28,17 +28,39 @@ def place(catalogue: str) -> Path:
 @app.command()
 def index(
     catalogue: Catalogue = "livemcpbench",
+    mcp_config: Annotated[
+        Path | None, typer.Option(help="Ask the servers of this MCP client configuration; it starts their programs.")
+    ] = None,
     document: Annotated[str, typer.Option(help="Form of the documents.")] = "template",
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that each server has to answer.")] = 30.0,
 ) -> None:
-    """Load a catalogue and embed its tools; a text that was embedded before is not embedded again."""
+    """Index a published catalogue, or running MCP servers; a text that was embedded before is not embedded again."""
     from study.tools.catalogues import catalog as catalogs
     from study.tools.catalogues import published
     from study.tools.discovery.index import Settings, ToolIndex
 
-    found = published.load(catalogue).catalog
-    catalogs.save(place(catalogue), found)
+    target = place(catalogue)
+    found = published.load(catalogue).catalog if mcp_config is None else live_catalog(catalogue, mcp_config, timeout)
     vectors = ToolIndex(found, Settings(document=document)).vectors
-    typer.echo(f"{len(found.servers)} servers, {len(vectors)} tools in {place(catalogue)}")
+    catalogs.save(target, found)
+    typer.echo(f"{len(found.servers)} servers, {len(vectors)} tools in {target}")
+
+
+def live_catalog(name: str, config: Path, timeout: float) -> ToolCatalog:
+    """The catalogue of the servers that answer; the outcome of each is printed."""
+    from study.tools.catalogues import catalog as catalogs
+    from study.tools.catalogues import live
+
+    listings = live.list_all(live.read_config(config), timeout)
+    for listing in listings:
+        outcome = f"{len(listing.tools)} tools" if listing.problem is None else f"left out: {listing.problem}"
+        typer.echo(printable(f"{listing.name}: {outcome}"))
+    found, _ = live.build(name, listings)
+    if not found.tools:
+        raise StudyError("no server gave a tool", file=config, fix="see the outcome of each server above")
+    before = catalogs.load(place(name)) if place(name).is_file() else None
+    typer.echo(", ".join(f"{count} {kind}" for kind, count in live.changes(before, found).items()))
+    return found
 
 
 @app.command()
@@ -83,7 +105,6 @@ def search(
     if mode == "routed" and query.strip():
         scores = Router(catalog).scores([Request(query, query)], store=False)[0]
         rows, values = above(*best(scores, k, index.order), threshold)
-        rows, values = rows[rows >= 0], values[rows >= 0]
     else:
         rows, values = index.search(query, k, threshold=threshold)
     tools = [catalog.tools[row] for row in rows]

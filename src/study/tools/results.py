@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from study import paths
@@ -49,9 +50,10 @@ def measure_sets(handed: Sequence[Sequence[int]], queries: QuerySet, n_tools: in
         handed: tool rows given to the agent, per query.
         k: what the columns are named after: tools per request, of which a query may have several.
     """
-    width = max(1, *(len(set(rows)) for rows in handed))
-    ranked = pd.DataFrame([list(dict.fromkeys(rows)) for rows in handed]).reindex(columns=range(width))
-    rewritten, relevant = credit(ranked.fillna(-1).to_numpy("int64"), queries.labels, n_tools)
+    once = [list(dict.fromkeys(rows)) for rows in handed]
+    width = max(1, *(len(rows) for rows in once)) if once else 1
+    ranked = np.array([[*rows, *[-1] * (width - len(rows))] for rows in once], dtype=np.int64).reshape(len(once), width)
+    rewritten, relevant = credit(ranked, queries.labels, n_tools)
     values = {
         f"recall@{k}": metrics.recall(rewritten, relevant, width),
         f"hit_rate@{k}": metrics.hit_rate(rewritten, relevant, width),

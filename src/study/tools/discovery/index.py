@@ -123,13 +123,10 @@ class ToolIndex:
 
 
 def best(scores: FloatArray, k: int, order: IntArray) -> tuple[IntArray, FloatArray]:
-    """The `k` highest of `scores`, shape (n,), in linear time; ties in the given order."""
+    """The `k` highest of `scores`, shape (n,), in linear time; ties in the given order; -inf is never ranked."""
     n = len(scores)
-    if k >= n:
-        rows, values = top_k(scores[None], k, order)
-        return rows[0], values[0]
-    border = np.partition(scores, n - k)[n - k]
-    kept = order[scores[order] >= border]
+    border = np.partition(scores, n - k)[n - k] if k < n else -np.inf
+    kept = order[(scores[order] >= border) & ~np.isneginf(scores[order])]
     chosen = kept[np.argsort(-scores[kept], kind="stable")][:k]
     return chosen, scores[chosen]
 

@@ -34,13 +34,14 @@ class Bm25:
             b: normalisation by document length, 0 (none) to 1 (full).
         """
         listed = [tokens(document) for document in documents]
-        vocabulary = {word: number for number, word in enumerate(dict.fromkeys(w for words in listed for w in words))}
-        # bm25s cannot hold an empty vocabulary; a word that no query can contain stands in for it.
-        self.vocabulary = vocabulary or {"": 0}
-        ids = [[self.vocabulary[word] for word in words] for words in listed]
-        self.index = bm25s.BM25(k1=k1, b=b, method="lucene", backend="numpy")
-        self.index.index((ids, self.vocabulary), show_progress=False)
+        self.vocabulary = {
+            word: number for number, word in enumerate(dict.fromkeys(w for words in listed for w in words))
+        }
         self.size = len(listed)
+        self.index = bm25s.BM25(k1=k1, b=b, method="lucene", backend="numpy")
+        if self.vocabulary:
+            ids = [[self.vocabulary[word] for word in words] for words in listed]
+            self.index.index((ids, self.vocabulary), show_progress=False)
 
     def scores(self, queries: Sequence[str]) -> FloatArray:
         """Scores >= 0, shape (len(queries), n)."""

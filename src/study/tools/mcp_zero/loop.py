@@ -93,8 +93,7 @@ def construct(task: str, router: Router, chat: Chat, *, k: int = 3, max_rounds: 
                 continue
             seen.add(request)
             chain.requests.append(request)
-            rows, _ = best(router.scores([request], store=False)[0], min(k, len(order)), order)
-            rows = rows[rows >= 0]
+            rows, _ = best(router.scores([request], store=False)[0], k, order)
             chain.tools += [int(row) for row in rows if row not in chain.tools]
             parts.append(shown(router.catalog, rows))
         messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": "\n".join(parts)}]

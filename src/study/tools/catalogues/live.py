@@ -1,0 +1,180 @@
+"""A catalogue from running MCP servers: those of a client configuration, asked for their tools with the official SDK.
+
+Every server gets its own time limit and its own outcome. One that hangs, dies, or sends what is no tool list is
+reported and leaves the others alone. A configuration starts programs: use only one that you would give to an MCP client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from study.data.raw_files import read_text
+from study.errors import StudyError
+from study.tools.catalogues.builder import Builder
+from study.tools.catalogues.catalog import ToolCatalog
+
+# Bounds on what one server may say; a server without end would otherwise fill the memory.
+MAX_TOOLS, MAX_PAGES = 5_000, 200
+FIX = 'use {"mcpServers": {NAME: {"command": ..., "args": [...]} or {"url": ...}}}'
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """How to reach one server: a program on this machine (stdio), or an address (streamable HTTP)."""
+
+    name: str
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    url: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What one server answered: its tools as plain records, or the problem that kept it from answering."""
+
+    name: str
+    description: str = ""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    problem: str | None = None
+
+
+def read_config(path: Path) -> list[Endpoint]:
+    """The servers of a standard client configuration (key ``mcpServers``)."""
+    try:
+        value = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise StudyError(f"not valid JSON ({error})", file=path, fix=FIX) from error
+    servers = value.get("mcpServers") if isinstance(value, dict) else None
+    if not isinstance(servers, dict) or not servers:
+        raise StudyError("names no servers", file=path, column="mcpServers", fix=FIX)
+    return [_endpoint(name, entry, path) for name, entry in servers.items()]
+
+
+def _endpoint(name: str, entry: Any, path: Path) -> Endpoint:
+    if not isinstance(entry, dict) or ("command" in entry) == ("url" in entry):
+        raise StudyError("needs either a command or a url", file=path, column=name, fix=FIX)
+    texts = [entry.get("command", ""), entry.get("url", ""), entry.get("cwd") or "", *_list(entry.get("args"))]
+    pairs = [*_pairs(entry.get("env")), *_pairs(entry.get("headers"))]
+    if not all(isinstance(text, str) for text in [*texts, *(value for _, value in pairs)]):
+        raise StudyError("every part of a server must be a text", file=path, column=name, fix=FIX)
+    if "url" in entry and not entry["url"].startswith(("http://", "https://")):
+        raise StudyError("the address must begin with http:// or https://", file=path, column=name, fix=FIX)
+    return Endpoint(
+        name, entry.get("command"), tuple(_list(entry.get("args"))), dict(_pairs(entry.get("env"))), entry.get("cwd"),
+        entry.get("url"), dict(_pairs(entry.get("headers"))),
+    )  # fmt: skip
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _pairs(value: Any) -> list[tuple[str, Any]]:
+    return list(value.items()) if isinstance(value, dict) else []
+
+
+async def ask(endpoint: Endpoint, timeout: float) -> Listing:
+    """Connect, list all pages of tools, disconnect; any failure becomes the listing's problem."""
+    try:
+        async with asyncio.timeout(timeout):
+            return await _list_tools(endpoint, timeout)
+    except TimeoutError:
+        return Listing(endpoint.name, problem=f"no complete answer within {timeout:g} s")
+    except Exception as error:  # a stranger's program may fail in any way
+        return Listing(endpoint.name, problem=_reason(error))
+
+
+async def _list_tools(endpoint: Endpoint, timeout: float) -> Listing:
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    async with AsyncExitStack() as stack:
+        if endpoint.command is not None:
+            silent = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+            parameters = StdioServerParameters(
+                command=endpoint.command, args=list(endpoint.args), env=dict(endpoint.env), cwd=endpoint.cwd
+            )
+            transport = stdio_client(parameters, errlog=silent)
+        else:
+            assert endpoint.url is not None
+            http = await stack.enter_async_context(create_mcp_http_client(headers=dict(endpoint.headers)))
+            transport = streamable_http_client(endpoint.url, http_client=http)
+        client = await stack.enter_async_context(Client(transport, read_timeout_seconds=timeout, cache=None))
+        tools: list[Mapping[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            tools += [
+                tool.model_dump(by_alias=True, include={"name", "description", "input_schema"}) for tool in page.tools
+            ]
+            cursor = page.next_cursor
+            if not cursor or len(tools) > MAX_TOOLS:
+                break
+        if cursor or len(tools) > MAX_TOOLS:
+            return Listing(endpoint.name, problem=f"its list does not end ({len(tools)} tools so far)")
+        return Listing(endpoint.name, (client.instructions or "")[:2_000], tuple(tools))
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost failure in one line."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def list_all(endpoints: list[Endpoint], timeout: float = 30.0) -> list[Listing]:
+    """Ask all servers at the same time; one listing each, in order."""
+
+    async def everyone() -> list[Listing]:
+        return list(await asyncio.gather(*(ask(endpoint, timeout) for endpoint in endpoints)))
+
+    return asyncio.run(everyone())
+
+
+def build(name: str, listings: list[Listing]) -> tuple[ToolCatalog, pd.DataFrame]:
+    """The catalogue of all servers that answered, and the cleaning table."""
+    builder = Builder(name)
+    for listing in listings:
+        if listing.problem is not None:
+            builder.count("server without a usable answer left out", "servers", "id", "left out")
+            continue
+        server = builder.server(listing.name, listing.name, listing.description)
+        for tool in listing.tools:
+            builder.tool(server, tool.get("name"), tool.get("description"), tool.get("inputSchema"))
+    return builder.build(), builder.cleaning()
+
+
+def changes(before: ToolCatalog | None, after: ToolCatalog) -> dict[str, int]:
+    """How many tools are new, changed, gone and unchanged, by server id and tool name."""
+
+    def keyed(catalog: ToolCatalog | None) -> dict[tuple[str, str, int], tuple[str, str]]:
+        found: dict[tuple[str, str, int], tuple[str, str]] = {}
+        for tool in catalog.tools if catalog else ():
+            number = 0
+            while (key := (catalog.servers[tool.server].id, tool.name, number)) in found:  # type: ignore[union-attr]
+                number += 1
+            found[key] = (tool.description, json.dumps(dict(tool.schema), sort_keys=True))
+        return found
+
+    old, new = keyed(before), keyed(after)
+    same = sum(old.get(key) == value for key, value in new.items())
+    return {
+        "new": len(new.keys() - old.keys()),
+        "changed": len(new.keys() & old.keys()) - same,
+        "gone": len(old.keys() - new.keys()),
+        "unchanged": same,
+    }

@@ -1,0 +1,147 @@
+"""Running servers, well-behaved and not: a clear outcome for each, and the rest indexed."""
+
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from study.errors import StudyError
+from study.tools import cli
+from study.tools.catalogues import catalog as catalogs
+from study.tools.catalogues import live
+from study.tools.discovery import embedding
+
+SEND = {"name": "send", "description": "send a mail", "inputSchema": {"type": "object"}}
+SCRIPT = str(Path(__file__).with_name("scripted_mcp_server.py"))
+
+
+def entry(mode):
+    return {"command": sys.executable, "args": [SCRIPT, mode]}
+
+
+def config(folder, **servers):
+    path = folder / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return path
+
+
+def test_every_server_has_its_own_outcome(tmp_path):
+    modes = ("good", "pages", "twins", "cyclic", "garbage", "hangs", "mute", "dies", "lies", "endless")
+    servers = {mode: entry(mode) for mode in modes} | {"absent": {"command": "/no/such/program"}}
+    listings = live.list_all(live.read_config(config(tmp_path, **servers)), timeout=6)
+    problems = {listing.name: listing.problem for listing in listings}
+    assert list(problems) == list(servers)
+    assert [name for name, problem in problems.items() if problem is None] == [
+        "good",
+        "pages",
+        "twins",
+        "cyclic",
+        "garbage",
+    ]
+    assert "within 6 s" in problems["hangs"]
+    assert "within 6 s" in problems["mute"] or "imed out" in problems["mute"]
+    assert "does not end" in problems["endless"]
+    found, cleaning = live.build("mine", listings)
+    assert [server.id for server in found.servers] == ["good", "pages", "twins", "cyclic", "garbage"]
+    assert [len(found.tools_of(row)) for row in range(5)] == [1, 3, 2, 1, 1]
+    assert found.servers[0].description == "keeps files"
+    assert found.tools[0].parameters[0].name == "path"
+    rows = cleaning.set_index("rule")["rows"]
+    assert rows["server without a usable answer left out"] == 6
+    assert rows["name repeated inside one server"] == 1
+    assert rows["tool without a name left out"] == 1
+
+
+class Http(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.keys.append(self.headers.get("X-Key"))
+        results = {
+            "initialize": lambda: {
+                "protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}},
+                "serverInfo": {"name": "web", "version": "1"},
+            },
+            "tools/list": lambda: {"tools": [SEND]},
+        }  # fmt: skip
+        if "id" not in message:
+            return self.reply(202, b"")
+        made = results.get(message["method"])
+        body = {"result": made()} if made else {"error": {"code": -32601, "message": "Method not found"}}
+        return self.reply(200, json.dumps({"jsonrpc": "2.0", "id": message["id"]} | body).encode())
+
+    def do_GET(self):
+        self.reply(405, b"")
+
+    def do_DELETE(self):
+        self.reply(405, b"")
+
+    def reply(self, status, content):
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_server_over_http(tmp_path):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Http)
+    server.keys, server.daemon_threads = [], True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/mcp"
+        path = config(tmp_path, web={"url": url, "headers": {"X-Key": "k"}}, gone={"url": "http://127.0.0.1:9/mcp"})
+        web, gone = live.list_all(live.read_config(path), timeout=10)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert web.problem is None
+    assert [tool["name"] for tool in web.tools] == ["send"]
+    assert set(server.keys) == {"k"}
+    assert gone.problem is not None
+
+
+def test_indexing_again_embeds_only_what_changed(tmp_path, monkeypatch, embedder):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
+    runner = CliRunner()
+    words = ["index", "--catalogue", "mine", "--document", "name_desc", "--timeout", "10", "--mcp-config"]
+    first = runner.invoke(
+        cli.app, [*words, str(config(tmp_path, a=entry("good"), b=entry("dies")))], catch_exceptions=False
+    )
+    assert "a: 1 tools" in first.output
+    assert "b: left out" in first.output
+    assert "1 new, 0 changed, 0 gone, 0 unchanged" in first.output
+    second = runner.invoke(
+        cli.app, [*words, str(config(tmp_path, a=entry("changed"), c=entry("good")))], catch_exceptions=False
+    )
+    assert "2 new, 1 changed, 0 gone, 0 unchanged" in second.output
+    assert len(catalogs.load(cli.place("mine")).tools) == 3
+    with pytest.raises(StudyError, match="no server gave a tool"):
+        runner.invoke(cli.app, [*words, str(config(tmp_path, a=entry("dies")))], catch_exceptions=False)
+    assert len(catalogs.load(cli.place("mine")).tools) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{", "[]", "{}", '{"mcpServers": {}}', '{"mcpServers": {"a": {}}}', '{"mcpServers": {"a": {"command": "x", "url": "y"}}}',
+        '{"mcpServers": {"a": {"url": "file:///etc/passwd"}}}', '{"mcpServers": {"a": {"command": "x", "args": [1]}}}',
+        '{"mcpServers": {"a": {"command": "x", "env": {"A": 1}}}}',
+    ],
+)  # fmt: skip
+def test_bad_configurations(tmp_path, text):
+    path = tmp_path / "mcp.json"
+    path.write_text(text)
+    with pytest.raises(StudyError):
+        live.read_config(path)

@@ -1,0 +1,237 @@
+"""The endpoint client against a local server that misbehaves in every way that real ones do."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+from study import llm, paths
+from study.errors import StudyError
+from study.tools.discovery.embedding import EndpointEmbedder
+
+REPLY = {"choices": [{"message": {"content": "hello"}}]}
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.seen.append((self.path, json.loads(body), self.headers.get("Authorization")))
+        step = self.server.script.pop(0) if self.server.script else "good"
+        getattr(self, step)()
+
+    def good(self, reply=REPLY):
+        self.answer(200, json.dumps(reply).encode())
+
+    def answer(self, status, content, **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        if "Content_Length" not in headers:
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def refuse(self):
+        self.answer(401, b"who are you")
+
+    def busy(self):
+        self.answer(429, b"", Retry_After="7")
+
+    def broken(self):
+        self.answer(500, b"oops")
+
+    def html(self):
+        self.answer(200, b"<html>proxy</html>")
+
+    def torn(self):
+        self.answer(200, b'{"choices": [', Content_Length="5000")
+
+    def drip(self):
+        self.send_response(200)
+        self.end_headers()
+        for _ in range(50):
+            try:
+                self.wfile.write(b" ")
+                self.wfile.flush()
+            except OSError:
+                return
+            time.sleep(0.05)
+
+    def redirect(self):
+        self.answer(302, b"", Location=f"http://127.0.0.1:{self.server.server_port}/elsewhere")
+
+    def odd(self):
+        self.good({"choices": []})
+
+    def silent(self):
+        self.good({"choices": [{"message": {"content": None, "tool_calls": []}}]})
+
+    def vectors(self):
+        self.good({"data": [{"index": 1, "embedding": [0, 3]}, {"index": 0, "embedding": [4, 3]}]})
+
+    def short_vectors(self):
+        self.good({"data": [{"index": 0, "embedding": [4, 3]}]})
+
+    def zero_vectors(self):
+        self.good({"data": [{"index": 0, "embedding": [4, 3]}, {"index": 1, "embedding": [0, 0]}]})
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server():
+    endpoint = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    endpoint.script, endpoint.seen, endpoint.daemon_threads = [], [], True
+    thread = threading.Thread(target=endpoint.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield endpoint
+    endpoint.shutdown()
+    thread.join()
+    endpoint.server_close()
+
+
+@pytest.fixture
+def client(server):
+    slept = []
+    made = llm.Client(f"http://127.0.0.1:{server.server_port}/v1", mode="off", timeout=5, retries=2, sleep=slept.append)
+    made.slept = slept
+    return made
+
+
+def ask(client):
+    return client.chat("m", [{"role": "user", "content": "hi"}], temperature=0)
+
+
+def test_a_plain_answer(server, client, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    assert ask(client) == "hello"
+    path, body, authorization = server.seen[0]
+    assert path == "/v1/chat/completions"
+    assert body == {"model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": 0}
+    assert authorization == "Bearer secret"
+
+
+@pytest.mark.parametrize("fault", ["broken", "busy", "html", "torn"])
+def test_passing_faults_are_tried_again(server, client, fault):
+    server.script = [fault, fault]
+    assert ask(client) == "hello"
+    assert client.slept == ([7, 7] if fault == "busy" else [1, 2])
+
+
+@pytest.mark.parametrize("fault", ["broken", "html", "torn"])
+def test_tries_are_bounded(server, client, fault):
+    server.script = [fault] * 9
+    with pytest.raises(StudyError, match="3 attempts"):
+        ask(client)
+    assert len(server.seen) == 3
+
+
+@pytest.mark.parametrize("fault", ["refuse", "redirect"])
+def test_lasting_faults_are_not_tried_again(server, client, fault):
+    server.script = [fault]
+    with pytest.raises(StudyError, match="refused"):
+        ask(client)
+    assert [path for path, *_ in server.seen] == ["/v1/chat/completions"]
+
+
+def test_a_slow_drip_ends(server, client):
+    server.script = ["drip"]
+    client.timeout, client.retries = 0.3, 0
+    started = time.monotonic()
+    with pytest.raises(StudyError, match="too slowly"):
+        ask(client)
+    assert time.monotonic() - started < 2
+
+
+def test_too_long_a_reply(server, client, monkeypatch):
+    monkeypatch.setattr(llm, "MAX_BYTES", 10)
+    with pytest.raises(StudyError, match="longer than 10 bytes"):
+        ask(client)
+
+
+def test_odd_replies(server, client):
+    server.script = ["odd", "silent"]
+    with pytest.raises(StudyError, match="not a chat completion"):
+        ask(client)
+    assert ask(client) == ""
+
+
+def test_nobody_listens():
+    client = llm.Client("http://127.0.0.1:9", mode="off", retries=0, timeout=2)
+    with pytest.raises(StudyError, match="1 attempts"):
+        ask(client)
+
+
+def test_record_then_replay(server, client, tmp_path):
+    cassette = tmp_path / "c.jsonl"
+    client.mode, client.cassette = "record", cassette
+    assert ask(client) == ask(client) == "hello"
+    assert len(server.seen) == 1
+    replay = llm.Client("http://127.0.0.1:9/other", cassette=cassette)
+    assert ask(replay) == "hello"
+    with pytest.raises(StudyError, match="no recorded reply"):
+        replay.chat("m", [{"role": "user", "content": "something else"}])
+
+
+def test_damaged_cassettes(server, client, tmp_path):
+    cassette = tmp_path / "c.jsonl"
+    client.mode, client.cassette = "record", cassette
+    ask(client)
+    whole = cassette.read_text()
+    # A recording that was stopped in the middle of a line goes on; the torn line is an error once lines follow it.
+    cassette.write_text(whole + whole[:40])
+    assert ask(llm.Client("http://x", cassette=cassette)) == "hello"
+    cassette.write_text(whole[:40] + "\n" + whole)
+    with pytest.raises(StudyError, match="damaged cassette") as found:
+        ask(llm.Client("http://x", cassette=cassette))
+    assert found.value.row == "line 1"
+    entry = json.loads(whole)
+    entry["request"]["body"]["model"] = "other"
+    cassette.write_text(json.dumps(entry) + "\n" + whole)
+    with pytest.raises(StudyError, match="does not belong"):
+        ask(llm.Client("http://x", cassette=cassette))
+
+
+def test_recording_goes_on_after_a_torn_line(server, client, tmp_path):
+    client.mode, client.cassette = "record", tmp_path / "c.jsonl"
+    client.cassette.write_text('{"key": "tor')
+    ask(client)
+    assert client.cassette.read_text().count("\n") == 2
+
+
+def test_the_key_depends_on_the_request_alone():
+    assert llm.key({"a": 1, "b": [2]}) == llm.key({"b": [2], "a": 1})
+    assert llm.key({"a": 1}) != llm.key({"a": 2})
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"mode": "guess"}, "unknown mode"),
+        ({}, "needs a cassette"),
+        ({"base_url": "file:///etc", "mode": "off"}, "HTTP"),
+    ],
+)
+def test_settings_are_checked(settings, reason):
+    with pytest.raises(StudyError, match=reason):
+        llm.Client(**({"base_url": "http://x"} | settings))
+
+
+def test_vectors_from_an_endpoint(server, client, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "cache", lambda: tmp_path)
+    embedder = EndpointEmbedder(client, "e", 2)
+    server.script = ["vectors"]
+    for _ in range(2):  # the second time from disk
+        np.testing.assert_allclose(embedder.encode(["a", "b"]), [[0.8, 0.6], [0, 1]], rtol=1e-6)
+    assert [body for _, body, _ in server.seen] == [{"model": "e", "input": ["a", "b"]}]
+
+
+@pytest.mark.parametrize("fault", ["short_vectors", "zero_vectors", "odd"])
+def test_bad_vectors(server, client, fault):
+    server.script = [fault]
+    with pytest.raises(StudyError, match=r"vectors of shape|not an embeddings reply"):
+        EndpointEmbedder(client, "e", 2).encode(["a", "b"], store=False)

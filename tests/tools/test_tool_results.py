@@ -1,0 +1,115 @@
+"""Result files, their tables, settings and the command line, in a project folder of their own."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from study import paths
+from study.errors import StudyError
+from study.tools import cli, results, settings
+from study.tools.catalogues.catalog import save
+from study.tools.catalogues.queries import QuerySet
+from study.tools.discovery import embedding
+from study.tools.discovery.experiments import configured, references
+
+QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    return tmp_path
+
+
+def test_measures_by_hand():
+    ranked = np.array([[3, 0, 1, 2, 4], [0, 4, 1, -1, -1]])
+    table = results.measure(ranked, QUERIES, 5, ks=(1, 2, 3))
+    assert table["recall@1"].tolist() == [0.5, 0]
+    assert table["recall@2"].tolist() == [0.5, 1]
+    assert table["precision@2"].tolist() == [0.5, 0.5]
+    assert table["recall@3"].tolist() == [1, 1]
+    assert table["mrr@5"].tolist() == [1, 0.5]
+
+
+def test_sets_of_tools():
+    table = results.measure_sets([[2, 3, 1], []], QUERIES, 5, 3)
+    assert table["recall@3"].tolist() == [1, 0]
+    assert table["hit_rate@3"].tolist() == [1, 0]
+
+
+def test_report_from_files(project):
+    good = results.measure(np.array([[0, 1, 2], [4, 0, 1]]), QUERIES, 5, ks=(1, 2))
+    poor = results.measure(np.array([[2, 0, 1], [0, 1, 2]]), QUERIES, 5, ks=(1, 2))
+    results.save("toy", "query", "good", good, config={})
+    results.save("toy", "query", "poor", poor, config={})
+    folder = results.report("toy", {"query": ("poor", "recall@2"), "absent": ("x", "recall@2")})
+    metrics = pd.read_csv(folder / "metrics.csv")
+    assert list(metrics) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
+    cell = metrics.set_index(["system", "metric", "k"])["value"]
+    assert cell["good", "recall", 2] == 1
+    assert cell["good", "completeness", 2] == 1
+    assert cell["poor", "recall", 2] == 0.25
+    assert cell["poor", "completeness", 2] == 0
+    compared = pd.read_csv(folder / "significance.csv")
+    assert compared[["system", "reference", "difference", "n"]].to_numpy().tolist() == [["good", "poor", 0.75, 2]]
+    assert "| good |" in (folder / "overall.md").read_text()
+    assert results.read_record("toy", "query", "good")["profile"] == "laptop"
+    (paths.results("toy") / "records/query/good.json").unlink()
+    with pytest.raises(StudyError, match="no record beside"):
+        results.report("toy", {})
+
+
+def test_report_without_runs(project):
+    with pytest.raises(StudyError, match="no runs"):
+        results.report("toy", {})
+
+
+def test_configuration_is_strict(project):
+    (project / "conf/tools").mkdir(parents=True)
+    (project / "conf/tools/discovery.yaml").write_text(
+        "systems: {a: {mode: dense, documnet: desc}}\nreferences: {}\nten_servers: []\n"
+    )
+    with pytest.raises(StudyError, match="documnet"):
+        configured()
+    (project / "conf/tools/discovery.yaml").write_text("systems: {}\n")
+    with pytest.raises(StudyError, match="its keys are"):
+        settings.read("discovery", ("systems", "references"))
+
+
+def test_the_committed_configuration():
+    systems = configured()
+    for catalogue in ("livemcpbench", "mcptools", "mcptoolbench"):
+        for protocol, (reference, metric) in references(catalogue).items():
+            assert protocol == "request" or reference in systems
+            assert metric.partition("@")[0] in ("recall", "hit_rate")
+
+
+def run(*words):
+    return CliRunner().invoke(cli.app, list(words), catch_exceptions=False)
+
+
+@pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid", "routed"])
+def test_find_answers_with_schemas(project, catalog, embedder, monkeypatch, mode):
+    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
+    save(cli.place("toy"), catalog)
+    done = run(
+        "find", "read a file", "--catalogue", "toy", "-k", "2", "--mode", mode, "--document", "name_desc", "--json"
+    )
+    answers = json.loads(done.output)
+    assert (answers[0]["server"], answers[0]["name"], answers[0]["rank"]) == ("Files", "read_file", 1)
+    assert answers[0]["parameters"] == catalog.tools[0].schema
+    assert len(answers) == 2
+    shown = run("find", "read a file", "--catalogue", "toy", "--mode", mode, "--document", "name_desc").output
+    assert "Files / read_file" in shown.splitlines()[0]
+
+
+def test_the_command_line_refuses(project):
+    with pytest.raises(StudyError, match="no such catalogue"):
+        run("find", "x", "--catalogue", "nothing")
+    with pytest.raises(StudyError, match="not a catalogue name"):
+        run("find", "x", "--catalogue", "../../etc/passwd")
+    with pytest.raises(StudyError, match="no experiments"):
+        run("run", "--catalogue", "nothing")

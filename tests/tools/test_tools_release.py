@@ -1,0 +1,128 @@
+"""The published catalogues: every stated count, and the reference numbers that need no long embedding."""
+
+import os
+
+import numpy as np
+import pytest
+import yaml
+
+from study import paths
+from study.data import sources
+from study.tools import results
+from study.tools.catalogues import apibank, livemcp_log, merge, published
+from study.tools.discovery.experiments import rank_all, ten_servers
+from study.tools.discovery.index import Settings, ToolIndex
+from study.tools.discovery.tokens import definition_tokens
+from study.tools.mcp_zero.api_bank import query
+from study.tools.mcp_zero.log_experiments import requests_by_task
+from study.tools.mcp_zero.needle import pairs
+
+pytestmark = [
+    pytest.mark.mirror,
+    pytest.mark.skipif(not os.environ.get("T2M_MIRROR"), reason="T2M_MIRROR names no mirror of the public data"),
+]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    base = tmp_path_factory.mktemp("raw")
+    configs = {name: yaml.safe_load((paths.conf() / f"dataset/{name}.yaml").read_text()) for name in published.LOADERS}
+    return {name: sources.fetch(name, config, folder=base / name) for name, config in configs.items()}
+
+
+@pytest.fixture(scope="module")
+def loaded(folders):
+    return {name: load(folders[name]) for name, load in published.LOADERS.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "servers", "tools", "queries"),
+    [
+        ("livemcpbench", 70, 527, {"tasks": 94}),
+        ("mcptools", 308, 2797, {"atlas": 130}),
+        ("mcpflow", 1131, 9798, {"instructions": 1837}),
+        ("apibank", 1, 49, {}),
+        ("mcptoolbench", 6, 49, {"strict": 699, "equivalent": 699}),
+    ],
+)
+def test_sizes(loaded, name, servers, tools, queries):
+    catalog = loaded[name].catalog
+    assert (len(catalog.servers), len(catalog.tools)) == (servers, tools)
+    assert {key: len(value) for key, value in loaded[name].queries.items()} == queries
+
+
+def test_mcptools_is_the_papers(loaded):
+    sizes = np.bincount(loaded["mcptools"].catalog.server_of)
+    assert (round(sizes.mean(), 2), np.median(sizes), round(sizes.std(ddof=1), 2)) == (9.08, 5, 11.40)
+    ten, queries = ten_servers(loaded["mcptools"].catalog, loaded["mcptools"].queries["atlas"])
+    assert (len(ten.tools), len(queries)) == (146, 130)
+
+
+def test_livemcpbench_labels_and_log(loaded, folders):
+    queries, catalog = loaded["livemcpbench"].queries["tasks"], loaded["livemcpbench"].catalog
+    assert sum(map(len, queries.labels)) == 251
+    episodes = livemcp_log.load(folders["livemcpbench"], catalog)
+    assert (len(episodes), sum(episode.success for episode in episodes)) == (95, 67)
+    runs = [run for episode in episodes for run in episode.executions]
+    assert (len(runs), sum(run.tool is not None for run in runs), len({run.tool for run in runs} - {None})) == (
+        531,
+        528,
+        123,
+    )
+    assert sum(run.ok for run in runs) / len(runs) == pytest.approx(0.799, abs=0.01)
+    requests, broken = requests_by_task(episodes, [episode.task for episode in episodes])
+    assert (sum(map(len, requests)), broken) == (282, 1)
+
+
+def test_tokens(loaded):
+    assert definition_tokens(loaded["livemcpbench"].catalog).sum() == 136_672
+
+
+def test_listings_and_entities(loaded):
+    merged = merge.merge("all", [loaded[name].catalog for name in ("mcptools", "livemcpbench", "mcpflow")])
+    assert (len(merged.entity_of), len(merged.catalog.servers), len(merged.groups())) == (1509, 1450, 57)
+    grown = merge.extend("grown", loaded["livemcpbench"].catalog, loaded["mcptools"].catalog)
+    assert len(grown.tools) == 3298
+
+
+def test_api_bank_calls(loaded, folders):
+    calls = apibank.calls(folders["apibank"], loaded["apibank"].catalog)
+    first = [call for call in calls if call.first]
+    assert (len(calls), len(first), len({call.tool for call in calls})) == (389, 212, 49)
+    assert sum(len(call.pool) == 1 for call in first) == 97
+    chance = [np.mean([1 / len(call.pool) for call in calls if call.first is part]) for part in (True, False)]
+    assert chance == pytest.approx([0.697, 0.422], abs=0.001)
+    majority = [
+        np.mean([query_tool(loaded, call) == "GetUserToken" for call in calls if call.first is part])
+        for part in (True, False)
+    ]
+    assert majority == pytest.approx([0.321, 0.079], abs=0.001)
+    assert all(query(call, "last_user") for call in calls)
+
+
+def query_tool(loaded, call):
+    return loaded["apibank"].catalog.tools[call.tool].name
+
+
+def test_tools_that_two_catalogues_describe(loaded):
+    found = pairs(loaded["mcptools"].catalog, [loaded["livemcpbench"].catalog, loaded["mcpflow"].catalog])
+    assert len(found) == 335
+
+
+@pytest.mark.parametrize(
+    ("mode", "document", "mrr", "hit", "recall"),
+    [
+        ("bm25", "name_desc", 0.380, (0.277, 0.436, 0.479, 0.574), (0.215, 0.248, 0.331, 0.425)),
+        ("bm25", "template", 0.388, (0.277, 0.426, 0.489, 0.606), (0.231, 0.266, 0.369, 0.466)),
+        ("bm25", "server", 0.415, (0.298, 0.479, 0.532, 0.638), (0.255, 0.309, 0.416, 0.516)),
+        ("tfidf", "name_desc", 0.376, (0.277, 0.362, 0.489, 0.638), (0.195, 0.287, 0.381, 0.482)),
+        ("tfidf", "server", 0.434, (0.319, 0.457, 0.564, 0.691), (0.252, 0.337, 0.427, 0.544)),
+    ],
+)
+def test_reference_rows_of_word_search(loaded, mode, document, mrr, hit, recall):
+    catalog, queries = loaded["livemcpbench"].catalog, loaded["livemcpbench"].queries["tasks"]
+    ranked = rank_all(ToolIndex(catalog, Settings(mode, document)).scores(queries.texts))
+    means = results.measure(ranked, queries, 527).mean(numeric_only=True)
+    assert means["mrr@527"] == pytest.approx(mrr, abs=0.01)
+    assert [means[f"hit_rate@{k}"] for k in (1, 3, 5, 10)] == pytest.approx(hit, abs=0.01)
+    assert [means[f"recall@{k}"] for k in (3, 5, 10, 20)] == pytest.approx(recall, abs=0.01)
