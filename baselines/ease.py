@@ -30,6 +30,6 @@ class Ease(ItemItem):
         gram = (train.T @ train).toarray().astype(np.float32)
         np.fill_diagonal(gram, gram.diagonal() + np.float32(self.regularisation))
         inverse = np.linalg.inv(gram)
-        weights: FloatArray = inverse / -inverse.diagonal()
+        weights: FloatArray = (inverse / -inverse.diagonal()).astype(np.float32)
         np.fill_diagonal(weights, 0)
         return weights

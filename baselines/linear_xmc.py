@@ -20,9 +20,9 @@ from study.t2mrec.lexical import fit_vectorizer
 class LinearXMC:
     """One-vs-rest ridge regression of every server's training labels on task features, in closed form.
 
-    W = (X'X + lambda I)^-1 X'Y, and score(t, m) = x_t . W[:, m]. It is computed as k_t (K + lambda I)^-1 Y with K = X X'
-    and k_t = x_t X', the same scores (Saunders et al. 1998), since tasks are far fewer than features. Rows of X hold the
-    TF-IDF vector of the text and the indicators of the attributes.
+    W = (X'X + lambda I)^-1 X'Y, and score(t, m) = x_t . W[:, m]. It is computed as k_t (K + lambda I)^-1 Y with
+    K = X X' and k_t = x_t X', the same scores (Saunders et al. 1998), since tasks are far fewer than features. Rows of
+    X hold the TF-IDF vector of the text and the indicators of the attributes.
 
     Args:
         regularisation: lambda, against the squared length 1 + attribute_weight of a task's features.

@@ -1,7 +1,7 @@
 """Run many jobs of the bridge in one process, since starting RecBole takes longer than training on a toy.
 
-``python recbole_batch.py FOLDER...`` trains each folder's job; ``--check FOLDER...`` prints as JSON how far our short
-cuts are from RecBole's own code.
+``python recbole_batch.py FOLDER... --check FOLDER...`` trains each folder's job, and prints as JSON how far our short
+cuts are from RecBole's own code for the folders after ``--check``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def check() -> dict[str, float]:
     from recbole.data.interaction import Interaction
     from recbole.utils import get_model
 
-    from baselines.recbole_runner import ITEM, USER, Training
-    from baselines.recbole_scores import score
+    from baselines.recbole_bridge.runner import ITEM, USER, Training
+    from baselines.recbole_bridge.scores import score
 
     job = json.loads(Path("job.json").read_text())
     training = Training(job)
@@ -38,19 +38,19 @@ def check() -> dict[str, float]:
 
 
 def main() -> None:
-    folders = sys.argv[1:]
-    checking = folders[0] == "--check"
+    place = sys.argv.index("--check")
+    trained, checked = sys.argv[1:place], sys.argv[place + 1 :]
     sys.argv = sys.argv[:1]
-    from baselines import recbole_compat, recbole_runner
+    from baselines.recbole_bridge import compat, runner
 
-    recbole_compat.apply()
-    said = {}
-    for folder in folders[checking:]:
+    compat.apply()
+    for folder in trained:
         os.chdir(folder)
-        if checking:
-            said[folder] = check()
-        else:
-            recbole_runner.main(Path("job.json"))
+        runner.main(Path("job.json"))
+    said = {}
+    for folder in checked:
+        os.chdir(folder)
+        said[Path(folder).parent.name] = check()
     print(json.dumps(said))
 
 

@@ -135,7 +135,8 @@ def test_indexing_again_embeds_only_what_changed(tmp_path, monkeypatch, embedder
 @pytest.mark.parametrize(
     "text",
     [
-        "{", "[]", "{}", '{"mcpServers": {}}', '{"mcpServers": {"a": {}}}', '{"mcpServers": {"a": {"command": "x", "url": "y"}}}',
+        "{", "[]", "{}", '{"mcpServers": {}}', '{"mcpServers": {"a": {}}}',
+        '{"mcpServers": {"a": {"command": "x", "url": "y"}}}',
         '{"mcpServers": {"a": {"url": "file:///etc/passwd"}}}', '{"mcpServers": {"a": {"command": "x", "args": [1]}}}',
         '{"mcpServers": {"a": {"command": "x", "env": {"A": 1}}}}',
     ],

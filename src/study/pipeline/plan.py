@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ def datasets() -> list[str]:
     return [name for name in choices("dataset") if load([f"dataset={name}"]).dataset.get("protocols")]
 
 
+def left_out(name: str, family: str, patterns: list[str]) -> bool:
+    """Whether a data set leaves a system out: by family, by name, or by a pattern of names such as ``*_tuned``."""
+    return any(family == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+
+
 def plan() -> dict[str, Any]:
     """One entry per DVC stage: `run` and `run_tuned` (data set, protocol, system), `tune` (data set, system)."""
     stages: dict[str, Any] = {"datasets": datasets(), "tune": {}, "run": {}, "run_tuned": {}}
@@ -32,7 +38,7 @@ def plan() -> dict[str, Any]:
             if system.name != name:
                 raise ValueError(f"conf/system/{name}.yaml names itself {system.name!r}")
             item = {"dataset": dataset, "system": name, "code": system.code, "config": f"conf/system/{name}.yaml"}
-            if {system.family, name} & set(config.dataset.leave_out):
+            if left_out(name, system.family, list(config.dataset.leave_out)):
                 continue
             if system.tuned is not None:
                 stages["tune"][f"{dataset}-{name}"] = item | {"protocol": system.tuned}

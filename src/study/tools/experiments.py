@@ -7,7 +7,7 @@ from collections.abc import Callable
 from study import paths
 from study.files import write_csv
 from study.tools.catalogues import published
-from study.tools.discovery import budget
+from study.tools.discovery import budget, scaling
 from study.tools.discovery import experiments as discovery
 from study.tools.mcp_zero import api_bank, log_experiments, needle
 
@@ -34,9 +34,16 @@ def mcptools() -> None:
         write_csv(paths.tables("mcptools") / f"needle_{name}.csv", needle.by_size(trials))
 
 
+def scale() -> None:
+    """LiveMCPBench's tasks over three pools of real tools, and latency up to 100,000 tools; embeds 9,000 texts once."""
+    scaling.run()
+    scaling.run_growth()
+
+
 RUNS: dict[str, Callable[[], None]] = {
     "livemcpbench": livemcpbench,
     "mcptools": mcptools,
+    "scaling": scale,
     "apibank": api_bank.run,
     "mcptoolbench": discovery.run_mcptoolbench,
 }

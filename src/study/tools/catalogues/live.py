@@ -1,7 +1,8 @@
 """A catalogue from running MCP servers: those of a client configuration, asked for their tools with the official SDK.
 
 Every server gets its own time limit and its own outcome. One that hangs, dies, or sends what is no tool list is
-reported and leaves the others alone. A configuration starts programs: use only one that you would give to an MCP client.
+reported and leaves the others alone. A configuration starts programs: use only one that you would give to an MCP
+client.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ async def _list_tools(endpoint: Endpoint, timeout: float) -> Listing:
 
     async with AsyncExitStack() as stack:
         if endpoint.command is not None:
-            silent = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+            silent = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
             parameters = StdioServerParameters(
                 command=endpoint.command, args=list(endpoint.args), env=dict(endpoint.env), cwd=endpoint.cwd
             )

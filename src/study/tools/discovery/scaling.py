@@ -13,6 +13,7 @@ from study.data.dataset import FloatArray
 from study.files import write_csv
 from study.tools import results
 from study.tools.catalogues import livemcp_log, published
+from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.merge import extend
 from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery.experiments import rank_all
@@ -25,16 +26,21 @@ GROWTH = (500, 1_000, 5_000, 10_000, 12_000, 50_000, 100_000)
 TOP = 10
 
 
+def pools() -> tuple[ToolCatalog, ToolCatalog, ToolCatalog]:
+    """LiveMCPBench, with MCP-tools behind it, and with MCP-Flow behind both; its own rows stay the first ones."""
+    small, other, last = (published.load(name).catalog for name in ("livemcpbench", "mcptools", "mcpflow"))
+    middle = extend("livemcpbench+mcptools", small, other)
+    return small, middle, extend("livemcpbench+mcptools+mcpflow", middle, last)
+
+
 def run() -> pd.DataFrame:
     """Protocols ``query_<pool>`` of LiveMCPBench over three pools of real tools, and scaling.csv.
 
     The fall has a part that is not the searches' fault: tools of other servers that would serve the task as well have
     no label.
     """
-    loaded = {name: published.load(name) for name in ("livemcpbench", "mcptools", "mcpflow")}
-    small, queries = loaded["livemcpbench"].catalog, loaded["livemcpbench"].queries["tasks"]
-    middle = extend("livemcpbench+mcptools", small, loaded["mcptools"].catalog)
-    large = extend("livemcpbench+mcptools+mcpflow", middle, loaded["mcpflow"].catalog)
+    small, middle, large = pools()
+    queries = published.load("livemcpbench").queries["tasks"]
     requests, _ = requests_by_task(livemcp_log.load(paths.raw("livemcpbench"), small), queries.ids)
     owner = [task for task, own in enumerate(requests) for _ in own]
     asked = [f"{request.server} {request.tool}" for own in requests for request in own]
@@ -106,3 +112,11 @@ def growth(index: ToolIndex, queries: Sequence[str], sizes: Sequence[int] = GROW
             line |= {f"{name}_p50_ms": float(np.median(values)), f"{name}_p95_ms": float(np.quantile(values, 0.95))}
         lines.append(line)
     return pd.DataFrame(lines)
+
+
+def run_growth() -> pd.DataFrame:
+    """Latency of the largest real pool and of its noisy copies, for LiveMCPBench's tasks: growth.csv."""
+    queries = published.load("livemcpbench").queries["tasks"].texts
+    table = growth(ToolIndex(pools()[-1], Settings("dense", "name_desc", LIMIT)), queries)
+    write_csv(paths.tables("livemcpbench") / "growth.csv", table)
+    return table

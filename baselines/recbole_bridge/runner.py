@@ -1,8 +1,8 @@
-"""Train one RecBole model in a process of its own: ``python -m baselines.recbole_runner job.json``.
+"""Train one RecBole model in a process of its own: ``python -m baselines.recbole_bridge.runner job.json``.
 
 RecBole (Zhao et al., CIKM 2021) reads ``sys.argv``, changes numpy and writes beside the working folder; here that stays
 in a process that ends. It reads training interactions (and validation ones only where it stops early) and leaves what
-the model learned. RecBole's own evaluation is not used: it is slow, and all metrics of the study come from one evaluator.
+the model learned. RecBole's own evaluation is not used: it is slow, and one evaluator measures all systems.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from baselines import recbole_compat
-from baselines.recbole_scores import score
+from baselines.recbole_bridge import compat
+from baselines.recbole_bridge.scores import score
 from study.evaluation.metrics import ndcg
 from study.files import replacing, write_json
 
@@ -34,7 +34,8 @@ BLOCK = 512  # tasks scored at a time
 
 def settings(job: dict[str, Any]) -> dict[str, Any]:
     """RecBole's configuration: the job's settings, and what the study decides for all."""
-    return job["settings"] | {
+    chosen: dict[str, Any] = job["settings"]
+    return chosen | {
         "data_path": job["data"], "benchmark_filename": ["train"], "USER_ID_FIELD": USER, "ITEM_ID_FIELD": ITEM,
         "load_col": {"inter": [USER, ITEM], "user": [USER], "item": [ITEM]}, "checkpoint_dir": "recbole",
         "seed": job["seed"], "reproducibility": True, "epochs": job["epochs"], "gpu_id": "", "use_gpu": False,
@@ -157,12 +158,12 @@ class Training:
         """All that the next epoch depends on, as tensors and numbers."""
         _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 - RecBole draws from it
         version, drawn, following = random.getstate()
-        keys = torch.from_numpy(np.asarray(keys).astype(np.int64))
+        stream = torch.from_numpy(np.asarray(keys).astype(np.int64))
         return {
             "model": self.model.state_dict(),
             "optimizer": self.trainer.optimizer.state_dict(),
             "torch": torch.get_rng_state(),
-            "numpy": [keys, int(position), int(has_gauss), float(cached)],
+            "numpy": [stream, int(position), int(has_gauss), float(cached)],
             "python": [version, list(drawn), following],
             "loader": self.loader.generator.get_state(),
             "updates": getattr(self.model, "update", None),  # MultiVAE counts its steps
@@ -251,7 +252,7 @@ def main(path: Path) -> None:
     """Run the job that the file describes, in its folder."""
     job = json.loads(path.read_text(encoding="utf-8"))
     sys.argv = sys.argv[:1]  # RecBole takes every argument for a setting
-    recbole_compat.apply()
+    compat.apply()
     learned, facts = train(job)
     with replacing(Path("learned.safetensors")) as temporary:
         save_file({name: value.detach().float().contiguous() for name, value in learned.items()}, temporary)

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from baselines.collaborative import Representations, unranked_without_history
-from baselines.recbole_scores import score
+from baselines.recbole_bridge.scores import score
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
@@ -31,7 +31,7 @@ LOG_FILE = "recbole.log"
 
 @dataclass
 class RecBole:
-    """One RecBole model (Zhao et al., CIKM 2021), trained by `baselines.recbole_runner` in a process of its own.
+    """One RecBole model (Zhao et al., CIKM 2021), trained by `baselines.recbole_bridge.runner` in a process of its own.
 
     RecBole is given every task and every server, so that all servers are candidates, and the training interactions. Its
     metrics are not used. A task without training interactions has an untrained embedding and is not ranked.
@@ -102,13 +102,13 @@ class RecBole:
 
     def _train(self, folder: Path) -> None:
         log = folder / LOG_FILE
-        project = str(Path(__file__).resolve().parents[1])
+        project = str(Path(__file__).resolve().parents[2])
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join([project, *filter(None, [os.environ.get("PYTHONPATH")])])
         }
         with log.open("a") as stream:
             # -P: the working folder holds data and must never be searched for modules.
-            command = [sys.executable, "-P", "-W", "ignore", "-m", "baselines.recbole_runner", "job.json"]
+            command = [sys.executable, "-P", "-W", "ignore", "-m", "baselines.recbole_bridge.runner", "job.json"]
             done = subprocess.run(  # noqa: S603 - the command is our own, and no shell is involved
                 command, cwd=folder, env=environment, stdout=stream, stderr=subprocess.STDOUT, check=False
             )
