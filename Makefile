@@ -21,11 +21,12 @@ help:  ## show this list
 setup: $(STAMP)  ## create .venv and install the exact lock
 
 # torch comes first and exactly: where a processor-only build of this version is at hand, pip then keeps to it.
+# The lock is complete, so nothing is resolved again: RecBole's own requirements would contradict it.
 $(STAMP): requirements.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.11 or set PYTHON=..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
@@ -55,7 +56,9 @@ verify: setup  ## compare results/expected.yaml with the runs
 lock:  ## redo requirements.txt from requirements.in in a fresh environment
 	$(PYTHON) -m venv .lock
 	.lock/bin/python -m pip install --quiet $$(grep -o '^torch==[^ ]*' requirements.in)
-	.lock/bin/python -m pip install --quiet -r requirements.in
+	grep -v '^recbole==' requirements.in > .lock/requirements.in
+	.lock/bin/python -m pip install --quiet -r .lock/requirements.in
+	.lock/bin/python -m pip install --quiet --no-deps $$(grep -o '^recbole==[^ ]*' requirements.in)
 	{ echo "# The exact lock, made by \`make lock\` from requirements.in."; .lock/bin/python -m pip freeze | sed 's/+cpu//'; } > requirements.txt
 	rm -rf .lock
 
