@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from study import paths
-from study.data.dataset import TASK_FIELDS, join_fields
+from study.data.dataset import TASK_FIELDS, join_values
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order
 from study.files import replacing, write_json
@@ -88,6 +88,7 @@ class Recommender:
         self.task_tower, self.server_embeddings, self.servers = task_tower, server_embeddings, servers
         self.saved_vectorizer, self.scoring, self.seed = vectorizer, scoring, seed
         self.structure = StructuralFeatures(servers)
+        self.cards = servers.to_dict("records")
         self.order = tie_order(len(servers), seed)
 
     @classmethod
@@ -165,9 +166,9 @@ class Recommender:
                 f"k = {k} is outside 1 ... {len(self.servers)}, the size of the catalogue", fix="choose another -k"
             )
         fields = {"name": text, "description": "", "language": language, "category": category, "theme": theme}
-        task = pd.DataFrame([fields | {"subcategory": subcategory}])
-        embedding = embed(self.task_tower, self.vectorizer.transform(join_fields(task, TASK_FIELDS)))
-        features = self.structure(task)
+        words = join_values(fields[name] for name in TASK_FIELDS)
+        embedding = embed(self.task_tower, self.vectorizer.transform([words]))
+        features = self.structure.between([category], [subcategory], [language], [theme])
         semantic = embedding @ self.server_embeddings.T
         structural = structural_score(features, self.scoring.structure_weights)
         fused = fuse(semantic, structural, weight=self.scoring.semantic_weight)
@@ -177,7 +178,7 @@ class Recommender:
         centroid = (
             self.server_embeddings @ (embedding[0] + self.server_embeddings[rows[0, :anchors]].sum(0)) / (anchors + 1)
         )
-        chosen = self.servers.iloc[rows[0, :k]].to_dict("records")
+        chosen = [self.cards[row] for row in rows[0, :k]]
         return [
             Recommendation(
                 rank=place + 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,8 +64,13 @@ class Dataset:
 
 def join_fields(table: pd.DataFrame, fields: tuple[str, ...]) -> list[str]:
     """Join the named columns of each row, leaving out empty values."""
-    columns = [table[field].str.strip() for field in fields]
-    return [FIELD_SEPARATOR.join(value for value in row if value) for row in zip(*columns, strict=True)]
+    return [join_values(row) for row in zip(*(table[field] for field in fields), strict=True)]
+
+
+def join_values(values: Iterable[str]) -> str:
+    """One text from the values of its fields, empty ones left out."""
+    stripped = (value.strip() for value in values)
+    return FIELD_SEPARATOR.join(value for value in stripped if value)
 
 
 def relevance_from_lists(lists: tuple[IntArray, ...], n_servers: int) -> sp.csr_matrix:

@@ -33,7 +33,13 @@ def top_k(scores: FloatArray, k: int, order: IntArray) -> tuple[IntArray, FloatA
     """
     k = min(k, scores.shape[1])
     shuffled = np.nan_to_num(scores[:, order], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-    position = np.argsort(-shuffled, axis=1, kind="stable")[:, :k]
+    position = np.empty((len(scores), k), dtype=np.int64)
+    if k:
+        lowest = np.partition(shuffled, -k, axis=1)[:, -k]
+        for row, (values, least) in enumerate(zip(shuffled, lowest, strict=True)):
+            # Only what can be among the k best is sorted: ten of thousands, and all that tie for the last place.
+            candidates = np.flatnonzero(values >= least)
+            position[row] = candidates[np.argsort(-values[candidates], kind="stable")[:k]]
     best = np.take_along_axis(shuffled, position, axis=1)
     servers = np.where(np.isneginf(best), -1, order[position])
     return servers, best.astype(np.float32)

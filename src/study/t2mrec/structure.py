@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -67,19 +67,25 @@ class StructuralFeatures:
         self.server_systems = indicator(system_sets, self.system_index)
 
     def __call__(self, tasks: pd.DataFrame) -> FloatArray:
-        """The three features of every pair, shape (3, len(tasks), n_servers), each in [0, 1].
+        """The three features of every pair of a table's tasks and the catalogue, see `between`."""
+        return self.between(*(list(tasks[name]) for name in ("category", "subcategory", "language", "theme")))
+
+    def between(
+        self, category: Sequence[str], subcategory: Sequence[str], language: Sequence[str], theme: Sequence[str]
+    ) -> FloatArray:
+        """The three features of every pair, shape (3, n_tasks, n_servers), each in [0, 1], from the tasks' attributes.
 
         Category (eq. 13-14): names are compared exactly; the tree distance 0, 2 or 4 becomes 1, 0.5 or 0.
         Language, theme (eq. 15-16): 1 where the two share a language, or an operating system, else 0.
         """
-        same_category = tasks["category"].to_numpy(dtype=str)[:, None] == self.category[None, :]
-        same_leaf = same_category & (tasks["subcategory"].to_numpy(dtype=str)[:, None] == self.subcategory[None, :])
-        category = (same_category.astype(np.float32) + same_leaf) / 2
-        task_languages = indicator((languages(text) for text in tasks["language"]), self.language_index)
-        task_systems = indicator((operating_systems(text) for text in tasks["theme"]), self.system_index)
-        language = (task_languages @ self.server_languages.T).toarray() > 0
-        theme = (task_systems @ self.server_systems.T).toarray() > 0
-        return np.stack([category, language.astype(np.float32), theme.astype(np.float32)])
+        same_category = np.array(category, dtype=str)[:, None] == self.category[None, :]
+        same_leaf = same_category & (np.array(subcategory, dtype=str)[:, None] == self.subcategory[None, :])
+        proximity = (same_category.astype(np.float32) + same_leaf) / 2
+        task_languages = indicator((languages(text) for text in language), self.language_index)
+        task_systems = indicator((operating_systems(text) for text in theme), self.system_index)
+        shared_language = (task_languages @ self.server_languages.T).toarray() > 0
+        shared_system = (task_systems @ self.server_systems.T).toarray() > 0
+        return np.stack([proximity, shared_language.astype(np.float32), shared_system.astype(np.float32)])
 
 
 def structural_score(features: FloatArray, weights: tuple[float, float, float]) -> FloatArray:

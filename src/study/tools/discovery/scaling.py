@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ from study.tools.discovery.experiments import rank_all
 from study.tools.discovery.index import Settings, ToolIndex, best
 from study.tools.mcp_zero.log_experiments import hand_over, requests_by_task, union
 
-# Characters of a description: the pools are compared at one length, which short texts reach and long ones are cut to.
+# Characters of MCP-Flow's descriptions, which are cut: they only serve as hay.
 LIMIT = 220
 GROWTH = (500, 1_000, 5_000, 10_000, 12_000, 50_000, 100_000)
 TOP = 10
@@ -30,7 +31,11 @@ def pools() -> tuple[ToolCatalog, ToolCatalog, ToolCatalog]:
     """LiveMCPBench, with MCP-tools behind it, and with MCP-Flow behind both; its own rows stay the first ones."""
     small, other, last = (published.load(name).catalog for name in ("livemcpbench", "mcptools", "mcpflow"))
     middle = extend("livemcpbench+mcptools", small, other)
-    return small, middle, extend("livemcpbench+mcptools+mcpflow", middle, last)
+    large = extend("livemcpbench+mcptools+mcpflow", middle, last)
+    # Cut after the comparison with what is known, which reads whole texts.
+    own = len(middle.tools)
+    cut = tuple(replace(tool, description=tool.description[:LIMIT]) for tool in large.tools[own:])
+    return small, middle, replace(large, tools=large.tools[:own] + cut)
 
 
 def run() -> pd.DataFrame:
@@ -46,10 +51,9 @@ def run() -> pd.DataFrame:
     asked = [f"{request.server} {request.tool}" for own in requests for request in own]
     lines = []
     for catalog in (small, middle, large):
-        limit = None if catalog is small else LIMIT
         for name, settings in {
-            "discovery_name_desc": Settings("dense", "name_desc", limit),
-            "bm25_name_desc": Settings("bm25", "name_desc", limit),
+            "discovery_name_desc": Settings("dense", "name_desc"),
+            "bm25_name_desc": Settings("bm25", "name_desc"),
         }.items():
             index = ToolIndex(catalog, settings)
             ranked = rank_all(index.scores(queries.texts))
@@ -117,6 +121,6 @@ def growth(index: ToolIndex, queries: Sequence[str], sizes: Sequence[int] = GROW
 def run_growth() -> pd.DataFrame:
     """Latency of the largest real pool and of its noisy copies, for LiveMCPBench's tasks: growth.csv."""
     queries = published.load("livemcpbench").queries["tasks"].texts
-    table = growth(ToolIndex(pools()[-1], Settings("dense", "name_desc", LIMIT)), queries)
+    table = growth(ToolIndex(pools()[-1], Settings("dense", "name_desc")), queries)
     write_csv(paths.tables("livemcpbench") / "growth.csv", table)
     return table
