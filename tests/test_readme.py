@@ -14,6 +14,11 @@ SCORE = re.compile(r"([0-9.]+)<!--(\w+) (\w+) (\w+) (\w+)@(\d+)-->")
 SPEED = re.compile(r"([0-9.]+)<!--(\w+) (training|evaluation|recommendation) (\w+)-->")
 
 
+# 3.8<!--task2mcp judged label_precision useful--> : the overall share in a table of the judged collection, in per cent,
+# or the rank correlation on the test topics.
+JUDGED = re.compile(r"(-?[0-9.]+)<!--(\w+) judged (\w+) (\w+)-->")
+
+
 def rounded_like(text: str, value: float) -> str:
     digits = len(text.partition(".")[2])
     return f"{value:.{digits}f}"
@@ -34,6 +39,17 @@ def test_speeds_are_those_of_the_bench(found: tuple[str, ...]) -> None:
     text, dataset, part, measure = found
     table = pd.read_csv(ROOT / "results" / dataset / "tables" / "efficiency.csv")
     assert rounded_like(text, table[(table["part"] == part) & (table["measure"] == measure)]["value"].item()) == text
+
+
+@pytest.mark.parametrize("found", JUDGED.findall(README), ids=lambda found: " ".join(found))
+def test_judged_numbers_are_those_of_the_collection(found: tuple[str, ...]) -> None:
+    text, dataset, name, column = found
+    table = pd.read_csv(ROOT / "results" / dataset / "judged" / "tables" / f"{name}.csv")
+    if name == "label_precision":
+        value = 100 * table[table["scope"] == "all"][column].item()
+    else:
+        value = table[table["part"] == "test"][column].item()
+    assert rounded_like(text, value) == text
 
 
 def test_there_are_numbers_to_check() -> None:

@@ -1,0 +1,141 @@
+"""The notebook on planted truth, without a collection, and on a damaged table; its figures."""
+
+import shutil
+from pathlib import Path
+
+import matplotlib as mpl
+import nbformat
+import pandas as pd
+import pytest
+
+from study import paths
+from study.errors import StudyError
+from study.judging import store, verify
+from study.judging.figures import label_precision, labels_against_judgements
+from study.pipeline.notebooks import execute
+
+DATASET = "synthetic"
+SOURCE = Path(__file__).resolve().parents[2] / "notebooks" / "05b_judged.ipynb"
+
+
+def run(folder):
+    return nbformat.read(execute(SOURCE, folder / SOURCE.name, dataset=DATASET), as_version=4)
+
+
+def outputs(notebook):
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+def shown(notebook):
+    return "\n".join(output.get("data", {}).get("text/markdown", "") for output in outputs(notebook))
+
+
+def row_of(text, *cells):
+    """The cells of the first table row that begins with the given ones."""
+    return next(line for line in text.splitlines() if line.startswith("| " + " | ".join(cells) + " |")).split(" | ")
+
+
+def test_shows_the_planted_collection(root, tmp_path):
+    verify.write(DATASET, verify.tables(DATASET))
+    notebook = run(tmp_path)
+    text = shown(notebook)
+    assert not [output for output in outputs(notebook) if output.output_type in ("stream", "error")]
+    judged, topics = store.final(DATASET), store.read(DATASET, "topics")
+    assert row_of(text, "both")[1] == str(len(topics)) == "48"
+    assert "Judge: simulated." in text
+    kappa = pd.read_csv(store.folder(DATASET) / "tables" / "agreement.csv").iloc[0]["kappa_quadratic"]
+    assert f"Quadratic kappa over all pairs is {kappa:.2f} " in text
+    assert "A person's spot check: still to be made." in text
+    assert "None: drift is not measured." in text
+    # T2MRec is not in this pool, so the released lists are what the systems are compared with.
+    assert "Reference: Released lists." in text
+    assert "it makes no claim about" in text
+    labels = store.read_runs(DATASET)["labels"].merge(judged, on=store.PAIR)
+    useful = (labels["final"] > 0).groupby(labels["task_id"]).mean().mean()
+    assert row_of(text, "all labels")[4].startswith(f"{useful:.1%} (")
+    tables = [line for line in text.splitlines() if line.startswith("**")]
+    assert len(tables) >= 10
+    assert all(line.startswith(("**Question: being useful.", "**Questions: fitting the ")) for line in tables)
+    names = {"judged_against_labels", "label_precision_by_position"}
+    found = {path.name for path in paths.figures(DATASET).iterdir()}
+    assert found == {f"{name}.{suffix}" for name in names for suffix in ("svg", "png")}
+
+
+def test_a_system_with_too_many_unjudged_answers_is_refused(root, tmp_path):
+    pooled = store.folder(DATASET) / "pools" / "tfidf.csv"
+    run_ = pd.read_csv(pooled)
+    # Nobody judged these ids, as no server has them.
+    run_["server_id"] += 1_000_000
+    run_.to_csv(pooled, index=False)
+    verify.write(DATASET, verify.tables(DATASET))
+    text = shown(run(tmp_path))
+    assert "Not compared, more than 5% unjudged: TF-IDF cosine." in text
+    scored = text[text.index("Means (95 % bootstrap") :]
+    assert row_of(scored, "TF-IDF cosine")[-1] == "no |"
+    assert row_of(scored, "BM25")[-1] == "yes |"
+    compared = text[text.index("Reference: Released lists.") :]
+    assert "BM25" in compared
+    assert "TF-IDF" not in compared
+
+
+def test_ends_well_without_a_collection(root, tmp_path):
+    shutil.rmtree(store.folder(DATASET))
+    text = shown(run(tmp_path))
+    assert text.startswith("There is no judged collection of ")
+    assert not paths.figures(DATASET).exists()
+
+
+@pytest.mark.parametrize(("table", "column"), [("agreement", "kappa_quadratic"), ("rank_correlation", "tau")])
+def test_a_wrong_number_in_a_table_stops_it(root, tmp_path, table, column):
+    verify.write(DATASET, verify.tables(DATASET))
+    path = store.folder(DATASET) / "tables" / f"{table}.csv"
+    content = pd.read_csv(path)
+    content[column] -= 0.01
+    content.to_csv(path, index=False)
+    with pytest.raises(StudyError, match="AssertionError"):
+        run(tmp_path)
+
+
+def test_figure_of_label_precision_draws_the_table():
+    columns = [
+        "scope",
+        "name",
+        "topics",
+        "pairs",
+        "useful",
+        "useful_low",
+        "useful_high",
+        "core",
+        "core_low",
+        "core_high",
+    ]
+    rows = [
+        ("all", "all", 4, 8, 0.5, 0.25, 0.75, 0.25, 0.0, 0.5),
+        ("position", "1", 4, 4, 0.75, 0.5, 1.0, 0.5, 0.25, 0.75),
+        ("position", "2", 4, 4, 0.25, 0.0, 0.5, 0.0, 0.0, 0.0),
+        ("control", "all", 4, 20, 0.05, 0.0, 0.1, 0.0, 0.0, 0.0),
+    ]
+    figure = label_precision(pd.DataFrame(rows, columns=columns), "Question: being useful.")
+    panel = figure.axes[0]
+    marks = {line.get_label(): list(line.get_ydata()) for line in panel.get_lines()}
+    assert marks["useful (grade 1 or 2)"] == [75, 25]
+    assert marks["core (grade 2)"] == [50, 0]
+    assert marks["useful, all positions"] == [50, 50]
+    bars = panel.collections[0].get_segments()
+    assert [(bar[0][1], bar[1][1]) for bar in bars] == [(50, 100), (0, 50)]
+    texts = " ".join(text.get_text() for text in figure.findobj(mpl.text.Text))
+    assert "8 released servers of 4 topics; 20 servers" in texts
+
+
+def test_figure_of_both_views_lists_the_most_useful_first():
+    views = pd.DataFrame({"system": ["a", "b"], "by_labels": [0.5, 0.1], "by_judgements": [0.2, 0.6]})
+    for name in ("by_labels", "by_judgements"):
+        views[f"{name}_low"], views[f"{name}_high"] = views[name] - 0.05, views[name] + 0.05
+    correlation = {"topics": 7, "systems": 2, "tau": -1.0, "low": -1.0, "high": 0.5}
+    figure = labels_against_judgements(views, correlation, {"b": "System B"}, {}, caption="Of it.", released=0.3)
+    panel = figure.axes[0]
+    names = [text.get_text() for text in panel.get_legend().get_texts()]
+    assert names == ["System B", "a", "the released lists as answers"]
+    points = {line.get_label(): line.get_xydata()[0].tolist() for line in panel.get_lines()}
+    assert points["System B"] == [0.1, 0.6]
+    assert points["the released lists as answers"][1] == 0.3
