@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 
 import numpy as np
@@ -20,13 +20,12 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL)
 
 
-def test_the_example_runs_and_is_short(tmp_path):
+def test_the_example_runs_and_is_short(tmp_path, monkeypatch):
     (code,) = blocks("python")
     assert len(code.splitlines()) < 60
     (tmp_path / "same_theme.py").write_text(code)
-    spec = importlib.util.spec_from_file_location("same_theme", tmp_path / "same_theme.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("same_theme")
     data = block_dataset()
     split = make(data, "cold")
     system = module.SameTheme(power=2.0)

@@ -3,6 +3,7 @@
 import json
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -20,7 +21,7 @@ SCRIPT = str(Path(__file__).with_name("scripted_mcp_server.py"))
 
 
 def entry(mode):
-    return {"command": sys.executable, "args": [SCRIPT, mode]}
+    return {"command": sys.executable, "args": ["-I", "-S", SCRIPT, mode]}
 
 
 def config(folder, **servers):
@@ -30,30 +31,31 @@ def config(folder, **servers):
 
 
 def test_every_server_has_its_own_outcome(tmp_path):
-    modes = ("good", "pages", "twins", "cyclic", "garbage", "hangs", "mute", "dies", "lies", "endless")
+    modes = ("good", "pages", "twins", "cyclic", "garbage", "dies", "lies", "endless")
     servers = {mode: entry(mode) for mode in modes} | {"absent": {"command": "/no/such/program"}}
-    listings = live.list_all(live.read_config(config(tmp_path, **servers)), timeout=6)
+    listings = live.list_all(live.read_config(config(tmp_path, **servers)), timeout=60)
     problems = {listing.name: listing.problem for listing in listings}
     assert list(problems) == list(servers)
-    assert [name for name, problem in problems.items() if problem is None] == [
-        "good",
-        "pages",
-        "twins",
-        "cyclic",
-        "garbage",
-    ]
-    assert "within 6 s" in problems["hangs"]
-    assert "within 6 s" in problems["mute"] or "imed out" in problems["mute"]
+    answered = ["good", "pages", "twins", "cyclic", "garbage"]
+    assert [name for name, problem in problems.items() if problem is None] == answered
     assert "does not end" in problems["endless"]
     found, cleaning = live.build("mine", listings)
-    assert [server.id for server in found.servers] == ["good", "pages", "twins", "cyclic", "garbage"]
+    assert [server.id for server in found.servers] == answered
     assert [len(found.tools_of(row)) for row in range(5)] == [1, 3, 2, 1, 1]
     assert found.servers[0].description == "keeps files"
     assert found.tools[0].parameters[0].name == "path"
     rows = cleaning.set_index("rule")["rows"]
-    assert rows["server without a usable answer left out"] == 6
+    assert rows["server without a usable answer left out"] == 4
     assert rows["name repeated inside one server"] == 1
     assert rows["tool without a name left out"] == 1
+
+
+def test_servers_that_hang_do_not_hold_up_the_others(tmp_path):
+    endpoints = live.read_config(config(tmp_path, hangs=entry("hangs"), mute=entry("mute")))
+    started = time.monotonic()
+    assert [listing.problem for listing in live.list_all(endpoints, timeout=1)] == ["no complete answer within 1 s"] * 2
+    # The scripts sleep for 60 s; ending them takes a few seconds at most.
+    assert time.monotonic() - started < 30
 
 
 class Http(BaseHTTPRequestHandler):
@@ -100,7 +102,7 @@ def test_a_server_over_http(tmp_path):
     try:
         url = f"http://127.0.0.1:{server.server_port}/mcp"
         path = config(tmp_path, web={"url": url, "headers": {"X-Key": "k"}}, gone={"url": "http://127.0.0.1:9/mcp"})
-        web, gone = live.list_all(live.read_config(path), timeout=10)
+        web, gone = live.list_all(live.read_config(path), timeout=60)
     finally:
         server.shutdown()
         thread.join()
@@ -115,7 +117,7 @@ def test_indexing_again_embeds_only_what_changed(tmp_path, monkeypatch, embedder
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
     runner = CliRunner()
-    words = ["index", "--catalogue", "mine", "--document", "name_desc", "--timeout", "10", "--mcp-config"]
+    words = ["index", "--catalogue", "mine", "--document", "name_desc", "--timeout", "60", "--mcp-config"]
     first = runner.invoke(
         cli.app, [*words, str(config(tmp_path, a=entry("good"), b=entry("dies")))], catch_exceptions=False
     )

@@ -25,6 +25,8 @@ from study.tools.catalogues.catalog import ToolCatalog
 
 # Bounds on what one server may say; a server without end would otherwise fill the memory.
 MAX_TOOLS, MAX_PAGES = 5_000, 200
+# Programs that start together compete for the processor, and their time limits run.
+AT_ONCE = 4
 FIX = 'use {"mcpServers": {NAME: {"command": ..., "args": [...]} or {"url": ...}}}'
 
 
@@ -138,10 +140,16 @@ def _reason(error: BaseException) -> str:
 
 
 def list_all(endpoints: list[Endpoint], timeout: float = 30.0) -> list[Listing]:
-    """Ask all servers at the same time; one listing each, in order."""
+    """Ask the servers, `AT_ONCE` at a time; one listing each, in order."""
 
     async def everyone() -> list[Listing]:
-        return list(await asyncio.gather(*(ask(endpoint, timeout) for endpoint in endpoints)))
+        free = asyncio.Semaphore(AT_ONCE)
+
+        async def one(endpoint: Endpoint) -> Listing:
+            async with free:
+                return await ask(endpoint, timeout)
+
+        return list(await asyncio.gather(*(one(endpoint) for endpoint in endpoints)))
 
     return asyncio.run(everyone())
 
