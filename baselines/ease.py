@@ -33,3 +33,7 @@ class Ease(ItemItem):
         weights: FloatArray = (inverse / -inverse.diagonal()).astype(np.float32)
         np.fill_diagonal(weights, 0)
         return weights
+
+    def parameters(self) -> int:
+        """Weights that are not zero."""
+        return int(np.count_nonzero(self.weights))

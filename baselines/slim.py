@@ -67,3 +67,7 @@ class Slim(ItemItem):
         )
         weights: np.ndarray = model.fit(np.asfortranarray(dense), target).coef_
         return weights
+
+    def parameters(self) -> int:
+        """Weights that are not zero."""
+        return int(sp.csr_matrix(self.weights).count_nonzero())

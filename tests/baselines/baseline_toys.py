@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from study import config, paths
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
@@ -127,13 +127,20 @@ def build(name: str, **model: object) -> object:
 
 
 def ranked_systems() -> list[str]:
-    """Every system in ``conf/system`` but the ceilings, so that later systems join by themselves."""
-    return [name for name in config.choices("system") if declared_family(name) != CEILING]
+    """Every system in ``conf/system``, so that later systems join by themselves; left out are ceilings, which read the
+    answers, and systems that start a process per fit (``own_process``), which have tests of their own.
+    """
+    systems = {name: settings(name) for name in config.choices("system")}
+    return [
+        name for name, own in systems.items() if own.get("family") != CEILING and not own.get("own_process", False)
+    ]
 
 
-def declared_family(name: str) -> str | None:
-    # Variants that inherit from another file need not repeat the family; a ceiling is never inherited from.
-    return OmegaConf.load(paths.conf() / "system" / f"{name}.yaml").get("family")
+def settings(name: str) -> DictConfig:
+    """A system's yaml with what it inherits."""
+    own = OmegaConf.load(paths.conf() / "system" / f"{name}.yaml")
+    parents = [settings(base) for base in own.get("defaults", []) if base != "_self_"]
+    return OmegaConf.merge(*parents, own)
 
 
 def with_other_answers(data: Dataset, split: Split, parts: tuple[str, ...], seed: int = 7) -> tuple[Dataset, Split]:
