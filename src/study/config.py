@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -16,8 +17,9 @@ from study.errors import StudyError
 
 
 def _scaled(count: int, *, _root_: DictConfig) -> int:
-    """``${scaled:N}``: a number of epochs times the profile's scale, at least one."""
-    return max(1, round(int(count) * float(OmegaConf.select(_root_, "profile.scale", default=1.0))))
+    """``${scaled:N}``: a number of epochs times the scales of profile and data set, at least one."""
+    scales = (float(OmegaConf.select(_root_, f"{group}.scale", default=1.0)) for group in ("profile", "dataset"))
+    return max(1, round(int(count) * math.prod(scales)))
 
 
 OmegaConf.register_new_resolver("scaled", _scaled, replace=True)

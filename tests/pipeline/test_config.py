@@ -46,9 +46,10 @@ def test_unknown_or_malformed_override_is_an_error(override: str) -> None:
 
 
 def test_epochs_scale_with_the_profile() -> None:
-    assert load(["profile=laptop"]).system.model.training.epochs == 200
-    assert load(["profile=smoke"]).system.model.training.epochs == 4
-    assert build_system(load(["profile=smoke"]).system).training.epochs == 4
+    assert load(["profile=laptop", "dataset=task2mcp"]).system.model.training.epochs == 200
+    assert load(["profile=smoke", "dataset=task2mcp"]).system.model.training.epochs == 4
+    assert build_system(load(["profile=smoke", "dataset=task2mcp"]).system).training.epochs == 4
+    assert load(["profile=laptop", "dataset=synthetic"]).system.model.training.epochs == 80
 
 
 def test_paper_settings_are_the_defaults() -> None:
