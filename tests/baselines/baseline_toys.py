@@ -131,9 +131,7 @@ def ranked_systems() -> list[str]:
     answers, and systems that start a process per fit (``own_process``), which have tests of their own.
     """
     systems = {name: settings(name) for name in config.choices("system")}
-    return [
-        name for name, own in systems.items() if own.get("family") != CEILING and not own.get("own_process", False)
-    ]
+    return [name for name, own in systems.items() if own.get("family") != CEILING and not own.get("own_process", False)]
 
 
 def settings(name: str) -> DictConfig:

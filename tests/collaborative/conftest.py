@@ -9,13 +9,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "baselines"))
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _private_cache(tmp_path_factory):
-    """Encodings of the toy texts stay out of the real cache."""
-    from study import paths
-
-    patch = pytest.MonkeyPatch()
-    folder = tmp_path_factory.mktemp("cache")
-    patch.setattr(paths, "cache", lambda: folder)
-    yield
-    patch.undo()
+@pytest.fixture(autouse=True, scope="module")
+def _private_cache(private_cache):
+    """Every file here has a cache of its own."""
