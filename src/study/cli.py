@@ -80,6 +80,14 @@ def run(overrides: Overrides = None) -> None:
 
 
 @app.command()
+def evaluate(overrides: Overrides = None) -> None:
+    """Compute the per-task values of all runs of a data set again from their top tens. Trains nothing."""
+    from study.pipeline.evaluate import evaluate as stage
+
+    typer.echo(f"{len(stage(_load(overrides)))} per-task files written")
+
+
+@app.command()
 def report(overrides: Overrides = None) -> None:
     """Redo the tables of a data set from its runs, and print the overall table. Trains nothing."""
     from study.pipeline.report import report as stage
@@ -180,7 +188,7 @@ def recommend(
     from rich.text import Text
 
     table = Table(
-        title=Text(f"T2MRec on {dataset}: {task}"),
+        title=Text(printable(f"T2MRec on {dataset}: {task}")),
         caption="score: fused score of an anchor, centroid similarity of an expansion",
     )
     for heading in ("#", "server", "score", "semantic", "structural", "stage", "repository"):

@@ -120,7 +120,7 @@ def test_wrong_checksum_keeps_the_earlier_file(
 def test_help_teaches(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = call(capsys, monkeypatch, "--help")
     assert code == 0
-    for command in ("fetch", "prepare", "split", "run", "report", "verify", "recommend", "bench"):
+    for command in ("fetch", "prepare", "split", "run", "evaluate", "report", "verify", "recommend", "bench"):
         assert command in out
 
 

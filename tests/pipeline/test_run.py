@@ -14,6 +14,7 @@ from study.config import load
 from study.data import dataset as datasets
 from study.errors import StudyError
 from study.pipeline import run as running
+from study.pipeline.evaluate import evaluate
 from study.pipeline.report import report
 from study.pipeline.run import Outputs, run
 
@@ -153,3 +154,12 @@ def test_report_writes_one_row_per_seed_metric_and_cutoff(root: Path) -> None:
     assert list(metrics.columns) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
     assert len(metrics) == 3 * 8 * 2  # systems, metrics, cut-offs; one seed
     assert set(metrics["metric"]) == {"recall", "precision", "f1", "f1_of_means", "ndcg", "mrr", "hit_rate", "map"}
+
+
+def test_evaluating_the_kept_runs_again_gives_the_same_files(root: Path) -> None:
+    before = {path: path.read_bytes() for path in (root / "results").rglob("per_task/**/*.csv.gz")}
+    assert len(before) == 3
+    for path in before:
+        path.unlink()
+    evaluate(config())
+    assert {path: path.read_bytes() for path in before} == before

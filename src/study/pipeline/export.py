@@ -11,7 +11,7 @@ from study.config import build_system, plain
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.files import write_json
-from study.pipeline.run import limit_threads, load_inputs
+from study.pipeline.run import fingerprint, limit_threads, load_inputs
 from study.recommend import Recommender, folder_of
 from study.t2mrec.system import T2MRec
 
@@ -30,7 +30,7 @@ def export(config: DictConfig) -> Path:
     limit_threads(config.profile.workers * config.profile.threads)
     data, split = load_inputs(config)
     dataset, seed = config.dataset.name, int(config.system.seeds[0])
-    workdir = paths.cache() / "export" / dataset
+    workdir = paths.cache() / "export" / dataset / fingerprint(config)
     workdir.mkdir(parents=True, exist_ok=True)
     system.fit(data, split, seed=seed, workdir=workdir)
     folder = folder_of(dataset)

@@ -9,6 +9,8 @@ import multiprocessing
 import os
 import shutil
 import sys
+import threading
+import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +86,18 @@ def limit_threads(threads: int) -> None:
     threadpool_limits(threads)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)
+
+
+def end_with_parent() -> None:
+    """Let this worker end within a second of its parent's death; an orphan would write beside the run that goes on."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
@@ -186,7 +200,8 @@ def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
     else:
         # A fresh interpreter per worker: forking a process that has started threads can hang.
         limit_threads(config.profile.threads)
-        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=spawn, initializer=end_with_parent) as pool:
             jobs = {pool.submit(_run_one, settings, seed, folder): seed for seed in seeds}
             for job in as_completed(jobs):
                 if reason := job.exception():
