@@ -17,6 +17,7 @@ from study.pipeline import run as running
 from study.pipeline.evaluate import evaluate
 from study.pipeline.report import report
 from study.pipeline.run import Outputs, run
+from study.pipeline.verify import verify
 
 
 def config(*overrides: str):
@@ -163,3 +164,17 @@ def test_evaluating_the_kept_runs_again_gives_the_same_files(root: Path) -> None
         path.unlink()
     evaluate(config())
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_verify_reads_the_runs_and_not_an_old_table(root: Path) -> None:
+    report(config())
+    value = float(pd.read_csv(paths.tables("synthetic") / "metrics.csv").query("system == 'tfidf'")["value"].iloc[0])
+    expected = root / "expected.yaml"
+    entry = {"dataset": "synthetic", "protocol": "cold", "system": "tfidf", "metric": "recall", "k": 5}
+    expected.write_text(json.dumps([entry | {"value": value, "tolerance": 0.0001, "source": "this run"}]))
+    assert verify(expected)[0] == ["OK"]
+    outputs = Outputs.of("synthetic", "cold", "tfidf")
+    values = pd.read_csv(outputs.per_task)
+    values["recall@5"] = 1.0
+    values.to_csv(outputs.per_task, index=False)
+    assert verify(expected)[0] == ["FAIL"]
