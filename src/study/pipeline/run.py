@@ -174,6 +174,7 @@ def run(config: DictConfig) -> Outputs:
             protocol=protocol,
             system=system,
             profile=config.profile.name,
+            fingerprint=folder.name,
             config=plain(config),
             seeds=facts,
         ),
