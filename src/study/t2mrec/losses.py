@@ -14,7 +14,9 @@ def info_nce(tasks: Tensor, servers: Tensor, *, temperature: float, symmetric: b
     program averages both directions. Two tasks of a batch may share a positive, which then counts as a false negative.
 
     Args:
-        tasks, servers: z_t and z_m, L2-normalised, row i of both is a matched pair, shape (b, d').
+        tasks: z_t, L2-normalised, shape (b, d').
+        servers: z_m, L2-normalised, shape (b + n, d'): row i < b matches row i of `tasks`; the n rows after them are
+            negatives of every task, and have no task of their own in the server-to-task direction.
         temperature: tau of eq. 9.
 
     Returns: scalar, the mean over the batch (eq. 10).
@@ -22,7 +24,7 @@ def info_nce(tasks: Tensor, servers: Tensor, *, temperature: float, symmetric: b
     logits = tasks @ servers.T / temperature
     target = torch.arange(len(tasks), device=tasks.device)
     forward = F.cross_entropy(logits, target)
-    return (forward + F.cross_entropy(logits.T, target)) / 2 if symmetric else forward
+    return (forward + F.cross_entropy(logits[:, : len(tasks)].T, target)) / 2 if symmetric else forward
 
 
 def pointwise_bce(tasks: Tensor, servers: Tensor, *, temperature: float) -> Tensor:
@@ -32,15 +34,15 @@ def pointwise_bce(tasks: Tensor, servers: Tensor, *, temperature: float) -> Tens
     batch negatives, with equal total weight of both kinds, so that the b - 1 negatives do not drown the positive.
 
     Args:
-        tasks, servers: z_t and z_m, L2-normalised, row i of both is a matched pair, shape (b, d').
+        tasks, servers: as for `info_nce`, shapes (b, d') and (b + n, d').
         temperature: divides the cosine, which alone spans too little of the logistic curve.
 
     Returns: scalar.
     """
     logits = tasks @ servers.T / temperature
-    matched = torch.eye(len(tasks), device=tasks.device)
+    matched = torch.eye(len(tasks), len(servers), device=tasks.device)
     losses = F.binary_cross_entropy_with_logits(logits, matched, reduction="none")
-    negatives = (losses * (1 - matched)).sum() / max(1, len(tasks) * (len(tasks) - 1))
+    negatives = (losses * (1 - matched)).sum() / max(1, len(tasks) * (len(servers) - 1))
     return ((losses * matched).sum() / len(tasks) + negatives) / 2
 
 

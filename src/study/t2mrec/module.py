@@ -13,6 +13,8 @@ from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import Tensor
 
 from study.data.dataset import IntArray
+from study.errors import StudyError
+from study.evaluation.ranking import chunks, mask_known, top_k
 from study.t2mrec.losses import LOSSES
 from study.t2mrec.row_adamw import RowAdamW
 from study.t2mrec.settings import Towers, Training
@@ -20,7 +22,8 @@ from study.t2mrec.towers import Tower, used_terms
 
 
 class Batch(NamedTuple):
-    """Matched pairs: row i of `tasks` and row i of `servers` belong together. Both CSR, shape (b, d)."""
+    """Matched pairs: row i of `tasks` and row i of `servers` belong together. CSR, shapes (b, d) and (b + n, d): the
+    last n rows of `servers` are hard negatives."""
 
     tasks: sp.csr_matrix
     servers: sp.csr_matrix
@@ -30,15 +33,23 @@ class PairEpoch:
     """One epoch of matched pairs: every training task once, with one of its servers drawn uniformly.
 
     Everything random depends on (seed, epoch) alone, so that an epoch can be repeated after a stop.
+
+    Args:
+        hard: from which each task's hard negatives are drawn, `n_hard` for every task, see `nearest_negatives`.
     """
 
     def __init__(self, tasks: sp.csr_matrix, servers: sp.csr_matrix, positives: sp.csr_matrix, rows: IntArray,
-                 *, batch_size: int, seed: int, epoch: int) -> None:  # fmt: skip
+                 *, batch_size: int, seed: int, epoch: int, hard: IntArray | None = None,
+                 n_hard: int = 0) -> None:  # fmt: skip
         rng = np.random.default_rng([seed, epoch])
         self.rows = rng.permutation(rows)
         count = np.diff(positives.indptr)[self.rows]
         pick = positives.indptr[self.rows] + np.floor(rng.random(len(rows)) * count).astype(np.int64)
         self.servers = positives.indices[pick]
+        self.negatives: IntArray | None = None
+        if hard is not None and n_hard:
+            drawn = rng.random((len(rows), hard.shape[1])).argsort(axis=1)[:, :n_hard]
+            self.negatives = np.take_along_axis(hard[self.rows], drawn, axis=1)
         self.task_vectors, self.server_vectors, self.batch_size = tasks, servers, batch_size
 
     def __len__(self) -> int:
@@ -47,7 +58,39 @@ class PairEpoch:
     def __iter__(self) -> Iterator[Batch]:
         for start in range(0, len(self.rows), self.batch_size):
             part = slice(start, start + self.batch_size)
-            yield Batch(self.task_vectors[self.rows[part]], self.server_vectors[self.servers[part]])
+            servers = self.servers[part]
+            if self.negatives is not None:
+                servers = np.concatenate([servers, self.negatives[part].ravel()])
+            yield Batch(self.task_vectors[self.rows[part]], self.server_vectors[servers])
+
+
+def nearest_negatives(tasks: sp.csr_matrix, servers: sp.csr_matrix, positives: sp.csr_matrix, *, pool: int,
+                      order: IntArray) -> IntArray:  # fmt: skip
+    """The servers nearest to each task in the input space that are none of its training positives.
+
+    Args:
+        tasks, servers: lexical vectors with unit rows, shapes (n_tasks, d) and (n_servers, d).
+        positives: training interactions, shape (n_tasks, n_servers); tasks without any are left at zero.
+        order: of equally near servers, from `study.evaluation.ranking.tie_order`.
+
+    Returns: server rows, shape (n_tasks, pool).
+
+    Raises:
+        StudyError: a task has fewer than `pool` servers that are not its own.
+    """
+    counts = np.diff(positives.indptr)
+    if pool > servers.shape[0] - counts.max(initial=0):
+        raise StudyError(
+            f"a pool of {pool} hard negatives is more than {servers.shape[0]} servers can give",
+            column="system.model.training.hard_pool", fix="lower it",
+        )  # fmt: skip
+    rows = np.flatnonzero(counts)
+    nearest = np.zeros((tasks.shape[0], pool), dtype=np.int64)
+    for piece in chunks(rows):
+        asked = rows[piece]
+        similarity = np.asarray((tasks[asked] @ servers.T).toarray(), dtype=np.float32)
+        nearest[asked], _ = top_k(mask_known(similarity, asked, positives), pool, order)
+    return nearest
 
 
 class PairData(pl.LightningDataModule):
@@ -56,11 +99,13 @@ class PairData(pl.LightningDataModule):
     Args:
         tasks, servers: lexical vectors, shapes (n_tasks, d) and (n_servers, d).
         positives: training interactions, shape (n_tasks, n_servers).
+        hard: from which hard negatives are drawn, `n_hard` per task, see `nearest_negatives`.
     """
 
     def __init__(self, tasks: sp.csr_matrix, servers: sp.csr_matrix, positives: sp.csr_matrix, *, batch_size: int,
-                 seed: int) -> None:  # fmt: skip
+                 seed: int, hard: IntArray | None = None, n_hard: int = 0) -> None:  # fmt: skip
         super().__init__()
+        self.hard, self.n_hard = hard, n_hard
         self.tasks, self.servers, self.positives = tasks, servers, positives
         self.rows = np.flatnonzero(np.diff(positives.indptr)).astype(np.int64)
         self.batch_size, self.seed = batch_size, seed
@@ -69,7 +114,7 @@ class PairData(pl.LightningDataModule):
         """The pairs of the trainer's present epoch."""
         epoch = self.trainer.current_epoch if self.trainer else 0
         return PairEpoch(self.tasks, self.servers, self.positives, self.rows, batch_size=self.batch_size,
-                         seed=self.seed, epoch=epoch)  # fmt: skip
+                         seed=self.seed, epoch=epoch, hard=self.hard, n_hard=self.n_hard)  # fmt: skip
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """Sparse vectors stay where they are: the wide layer is computed on the processor."""
@@ -127,7 +172,7 @@ class TwoTowerModule(pl.LightningModule):
             used[side] = (terms, packed)
         embedded = self.task_tower(projected["task"])
         if shared:
-            tasks, servers = embedded.chunk(2)
+            tasks, servers = embedded.split([batch.tasks.shape[0], batch.servers.shape[0]])
         else:
             tasks, servers = embedded, self.server_tower(projected["server"])
         loss = self.loss(tasks, servers)
@@ -143,7 +188,7 @@ class TwoTowerModule(pl.LightningModule):
         self.last_loss = float(loss.detach())
 
     def loss(self, tasks: Tensor, servers: Tensor) -> Tensor:
-        """The configured objective on unit embeddings, shapes (b, d')."""
+        """The configured objective on unit embeddings, shapes (b, d') and (b + n, d')."""
         training = self.training_settings
         options: dict[str, Any] = {"symmetric": training.symmetric} if training.loss == "info_nce" else {}
         return LOSSES[training.loss](tasks, servers, temperature=training.temperature, **options)

@@ -31,11 +31,6 @@ class T2MRec:
 
     def __init__(self, lexical: Lexical, towers: Towers, training: Training, scoring: Scoring,
                  reranker: Reranker | None = None) -> None:  # fmt: skip
-        if scoring.pool < scoring.anchors:
-            raise StudyError(
-                f"the pool K2 = {scoring.pool} is smaller than the anchors K1 = {scoring.anchors}",
-                fix="set system.model.scoring.pool to at least system.model.scoring.anchors",
-            )
         self.lexical, self.towers, self.training, self.scoring = lexical, towers, training, scoring
         self.reranker = reranker
         self.invalid_rerankings = 0
@@ -55,11 +50,15 @@ class T2MRec:
             self.task_embeddings, self.server_embeddings = tasks, servers
             return
         # Importing torch and Lightning takes seconds; systems without towers do without them.
-        from study.t2mrec.module import PairData, TwoTowerModule
+        from study.t2mrec.module import PairData, TwoTowerModule, nearest_negatives
         from study.t2mrec.training import train
 
         self.module = TwoTowerModule(tasks.shape[1], self.towers, self.training, seed=seed)
-        pairs = PairData(tasks, servers, split.train, batch_size=self.training.batch_size, seed=seed)
+        hard = None
+        if self.training.hard_negatives:
+            hard = nearest_negatives(tasks, servers, split.train, pool=self.training.hard_pool, order=self.order)
+        pairs = PairData(tasks, servers, split.train, batch_size=self.training.batch_size, seed=seed, hard=hard,
+                         n_hard=self.training.hard_negatives)  # fmt: skip
         train(self.module, pairs, epochs=self.training.epochs, checkpoint_every=self.training.checkpoint_every,
               workdir=workdir, label=f"T2MRec {split.protocol} seed {seed}")  # fmt: skip
         self.task_embeddings = self.module.task_tower.embed(tasks)
@@ -93,14 +92,15 @@ class T2MRec:
     def rank(self, tasks: IntArray, k: int, known: sp.csr_matrix) -> tuple[IntArray, FloatArray]:
         """Anchors, expansion and re-ranking (eq. 19-23), continued by centroid similarity to `k` places."""
         fused = mask_known(self.score(tasks), tasks, known)
-        anchors = self.scoring.anchors if self.scoring.expansion else k
+        pool = max(k, self.scoring.pool)
+        anchors = self.scoring.anchors if self.scoring.expansion else pool
         rows, scores = expand(fused, self.task_embeddings[tasks], self.server_embeddings, anchors=anchors,
-                              pool=max(k, self.scoring.pool), order=self.order)  # fmt: skip
+                              pool=pool, order=self.order)  # fmt: skip
         if self.reranker is not None:
             for row, task in zip(rows, tasks, strict=True):
-                pool = row[: self.scoring.pool]
-                filled = int((pool >= 0).sum())
-                row[:filled], valid = rerank_pool(self.reranker, self.data, int(task), pool[:filled])
+                candidates = row[: self.scoring.pool]
+                filled = int((candidates >= 0).sum())
+                row[:filled], valid = rerank_pool(self.reranker, self.data, int(task), candidates[:filled])
                 self.invalid_rerankings += not valid
         return rows[:, :k], scores[:, :k]
 

@@ -1,0 +1,136 @@
+"""Every setting is checked where it is made, and the error names the key and what to give instead."""
+
+import math
+from dataclasses import asdict
+
+import pytest
+
+from study.config import build_system, choices, load
+from study.errors import StudyError
+from study.t2mrec.settings import Lexical, Scoring, Towers, Training
+
+WRONG = [
+    (Lexical, "kind", "word2vec"),
+    (Lexical, "max_features", 0),
+    (Lexical, "max_features", 1.5),
+    (Lexical, "ngrams", [2, 1]),
+    (Lexical, "ngrams", [0, 1]),
+    (Lexical, "ngrams", [1]),
+    (Lexical, "ngrams", 2),
+    (Lexical, "ngrams", [1, True]),
+    (Towers, "enabled", "yes"),
+    (Towers, "shared", 1),
+    (Towers, "hidden", 0),
+    (Towers, "output", 2.0),
+    (Towers, "layers", 1),
+    (Towers, "dropout", 1),
+    (Towers, "dropout", -0.1),
+    (Training, "loss", "triplet"),
+    (Training, "symmetric", None),
+    (Training, "hard_negatives", -1),
+    (Training, "hard_pool", 0),
+    (Training, "temperature", 0),
+    (Training, "temperature", math.nan),
+    (Training, "temperature", "0.07"),
+    (Training, "learning_rate", 0.0),
+    (Training, "learning_rate", math.inf),
+    (Training, "weight_decay", -0.01),
+    (Training, "weight_decay", 1000.0),  # times the learning rate it would turn the weights round
+    (Training, "batch_size", 0),
+    (Training, "epochs", 0),
+    (Training, "epochs", 2.5),
+    (Training, "epochs", True),
+    (Training, "checkpoint_every", 0),
+    (Scoring, "semantic_weight", 1.01),
+    (Scoring, "category", -0.1),
+    (Scoring, "language", 1.2),
+    (Scoring, "theme", math.nan),
+    (Scoring, "expansion", 0),
+    (Scoring, "anchors", -1),
+    (Scoring, "pool", 0),
+]
+
+
+@pytest.mark.parametrize(("group", "key", "value"), WRONG, ids=lambda item: str(getattr(item, "__name__", item)))
+def test_a_wrong_value_is_refused_by_its_key(group, key, value):
+    with pytest.raises(StudyError) as caught:
+        group(**{key: value})
+    error = caught.value
+    assert error.column == f"system.model.{group.__name__.lower()}.{key}"
+    assert repr(value) in error.reason
+    assert error.fix is not None
+    assert error.fix.startswith("give ")
+
+
+def test_hard_negatives_need_a_pool_that_holds_them():
+    with pytest.raises(StudyError, match="hard_pool"):
+        Training(hard_negatives=3, hard_pool=2)
+    assert Training(hard_negatives=3, hard_pool=3).hard_pool == 3
+
+
+def test_structural_weights_sum_to_one():
+    with pytest.raises(StudyError, match=r"sum to 0\.9"):
+        Scoring(category=0.3, language=0.3, theme=0.3)
+    assert Scoring(category=0.0, language=1.0, theme=0.0).structure_weights == (0, 1, 0)
+    assert Scoring(category=0.333333, language=0.333333, theme=0.333334).structure_weights[2] == 0.333334
+
+
+def test_a_pool_holds_its_anchors():
+    with pytest.raises(StudyError, match="K2 = 4 is smaller than the anchors K1 = 5"):
+        Scoring(pool=4)
+    assert Scoring(anchors=0, pool=1).anchors == 0
+
+
+@pytest.mark.parametrize(
+    ("group", "values"),
+    [
+        (Lexical, {"max_features": None, "ngrams": [1, 1], "kind": "minilm"}),
+        (Towers, {"layers": 2, "dropout": 0}),
+        (Training, {"temperature": 1e-4, "learning_rate": 1, "weight_decay": 0, "batch_size": 1, "epochs": 1}),
+        (Scoring, {"semantic_weight": 0}),
+        (Scoring, {"semantic_weight": 1, "anchors": 20, "pool": 20}),
+    ],
+)
+def test_the_ends_of_every_range_are_accepted(group, values):
+    assert asdict(group(**values)) == asdict(group()) | values
+
+
+VARIANTS = [name for name in choices("system") if name.startswith("t2mrec")]
+# What every ablation changes, and nothing else.
+CHANGES = {
+    "t2mrec": {},
+    "t2mrec_wo_cl": {"training.loss": "bce"},
+    "t2mrec_wo_lexical": {"lexical.kind": "minilm"},
+    "t2mrec_wo_two_tower": {"towers.enabled": False},
+    "t2mrec_wo_structure": {"scoring.semantic_weight": 1.0},
+    "t2mrec_wo_expansion": {"scoring.expansion": False},
+    "t2mrec_one_direction": {"training.symmetric": False},
+    "t2mrec_hard_negatives": {"training.hard_negatives": 2},
+    "t2mrec_shared_tower": {"towers.shared": True},
+}
+
+
+def flat(system):
+    groups = ("lexical", "towers", "training", "scoring")
+    return {f"{name}.{key}": value for name in groups for key, value in asdict(getattr(system, name)).items()}
+
+
+def test_every_ablation_is_listed():
+    assert set(CHANGES) <= set(VARIANTS)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_ablation_changes_what_it_names_and_nothing_else(name):
+    full = flat(build_system(load(["system=t2mrec"]).system))
+    config = load([f"system={name}"]).system
+    assert config.name == name
+    found = flat(build_system(config))
+    assert {key: value for key, value in found.items() if value != full[key]} == CHANGES[name]
+
+
+def test_the_configuration_equals_the_defaults_of_the_code():
+    found = flat(build_system(load(["system=t2mrec", "dataset=task2mcp"]).system))
+    groups = {"lexical": Lexical(), "towers": Towers(), "training": Training(), "scoring": Scoring()}
+    assert found == {
+        f"{name}.{key}": value for name, group in groups.items() for key, value in asdict(group).items()
+    } | {"lexical.ngrams": [1, 2]}
