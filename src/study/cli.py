@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,8 @@ from study.tools.cli import app as tools
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from study.recommend import Recommendation
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -24,10 +27,13 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Reproduce T2MRec: fetch and prepare data, run systems, report, verify, recommend.\n\n"
     "Every stage takes Hydra overrides: `dataset=task2mcp protocol=warm system=tfidf profile=smoke`, or any key of "
-    "`conf/`, such as `system.model.training.epochs=20`. Start with `make repro`.",
+    "`conf/`, such as `keep=100` (a run with other settings also needs `system.name=...`). Start with `make repro`.",
 )
-app.add_typer(judging, name="judge")
-app.add_typer(tools, name="tools")
+# Sub-apps: each module holds the command lines alone and imports what is heavy inside its commands.
+SUB_APPS = {"judge": judging, "tools": tools}
+for _name, _sub_app in SUB_APPS.items():
+    app.add_typer(_sub_app, name=_name)
+Replace = Annotated[bool, typer.Option("--replace", help="Replace results that were made under another profile.")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
 ]
@@ -64,19 +70,23 @@ def split(overrides: Overrides = None) -> None:
 
 
 @app.command()
-def tune(overrides: Overrides = None) -> None:
+def tune(overrides: Overrides = None, replace: Replace = False) -> None:
     """Choose a system's hyper-parameters on validation: `study tune system=task_knn tuning.trials=12`."""
     from study.pipeline.tune import tune as stage
 
-    typer.echo(f"sweep in {stage(_load(overrides))}")
+    typer.echo(f"sweep in {stage(_load(overrides), replace=replace)}")
 
 
 @app.command()
-def run(overrides: Overrides = None) -> None:
-    """Fit a system with every seed and measure it on the test part: `study run system=tfidf protocol=warm`."""
+def run(overrides: Overrides = None, replace: Replace = False) -> None:
+    """Fit a system with every seed and measure it on the test part: `study run system=tfidf protocol=warm`.
+
+    With other settings than those of `conf/system` it needs a name of its own, and so gets a row of its own:
+    `study run system=t2mrec system.model.scoring.anchors=10 system.name=t2mrec_ten_anchors`.
+    """
     from study.pipeline.run import run as stage
 
-    typer.echo(f"per-task values in {stage(_load(overrides)).per_task}")
+    typer.echo(f"per-task values in {stage(_load(overrides), replace=replace).per_task}")
 
 
 @app.command()
@@ -134,7 +144,7 @@ def plan() -> None:
 
 @app.command()
 def export(overrides: Overrides = None) -> None:
-    """Train T2MRec once and save it for `study recommend` (safetensors and JSON, in models/)."""
+    """Train T2MRec once, under `cold` unless `protocol=...` says otherwise, and save it for `study recommend`."""
     from study.pipeline.export import export as stage
 
     typer.echo(f"model in {stage(_load(overrides))}")
@@ -163,6 +173,7 @@ def recommend(
     language: Annotated[str, typer.Option(help="Programming language that the task asks for.")] = "",
     theme: Annotated[str, typer.Option(help="Application domain of the task.")] = "",
     category: Annotated[str, typer.Option(help="Category of the task, where known.")] = "",
+    subcategory: Annotated[str, typer.Option(help="Subcategory within --category, where known.")] = "",
     k: Annotated[int, typer.Option("-k", "--top", help="How many servers to name.")] = 5,
     dataset: Annotated[
         str | None, typer.Option(help="Whose saved model to use (default: task2mcp if exported, else synthetic).")
@@ -173,38 +184,70 @@ def recommend(
     from dataclasses import asdict
 
     from study.recommend import Recommender, folder_of
+    from study.schema import require_choice
 
     if dataset is None:
         dataset = "task2mcp" if (folder_of("task2mcp") / "model.json").exists() else "synthetic"
-    found = Recommender.load(folder_of(dataset)).recommend(task, language=language, theme=theme, category=category, k=k)
+    require_choice("dataset", dataset)
+    model = Recommender.load(folder_of(dataset))
+    attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
+    found, warnings = model.recommend(task, **attributes, k=k), model.warnings(task, **attributes)
+    for warning in warnings:
+        typer.echo(f"warning: {printable(warning)}", err=True)
     if as_json:
-        answer = {"task": task, "language": language, "dataset": dataset, "system": "t2mrec"}
+        answer = {"task": task, **attributes, "dataset": dataset, "system": "t2mrec", "warnings": warnings}
         typer.echo(
             json.dumps(answer | {"recommendations": [asdict(item) for item in found]}, indent=2, ensure_ascii=False)
         )
         return
+    show_recommendations(found, title=f"T2MRec on {dataset}: {task}")
+
+
+def show_recommendations(found: Sequence[Recommendation], *, title: str) -> None:
+    """Print a table, and below it every repository's address on a line of its own, never broken, so it can be copied.
+
+    Where the terminal knows hyperlinks, names and addresses are links.
+    """
     from rich.console import Console
+    from rich.style import Style
     from rich.table import Table
     from rich.text import Text
 
+    # Text, not str: a server's name is a stranger's text and must not be read as markup.
+    links = [
+        Style(link=item.url) if item.url.startswith(("https://", "http://")) and printable(item.url) == item.url
+        else Style() for item in found
+    ]  # fmt: skip
     table = Table(
-        title=Text(printable(f"T2MRec on {dataset}: {task}")),
+        title=Text(printable(title)),
         caption="score: fused score of an anchor, centroid similarity of an expansion",
     )
-    for heading in ("#", "server", "score", "semantic", "structural", "stage", "repository"):
-        table.add_column(
-            heading, overflow="fold", justify="right" if heading in ("#", "score", "semantic", "structural") else "left"
-        )
-    for item in found:
-        # Text, not str: a server's name is a stranger's text and must not be read as markup.
+    for heading in ("#", "server", "score", "semantic", "structural", "stage"):
+        table.add_column(heading, overflow="fold", justify="left" if heading in ("server", "stage") else "right")
+    for item, link in zip(found, links, strict=True):
         numbers = (f"{value:.3f}" for value in (item.score, item.semantic, item.structural))
-        table.add_row(str(item.rank), Text(printable(item.name)), *numbers, item.stage, Text(printable(item.url)))
-    Console().print(table)
+        table.add_row(str(item.rank), Text(printable(item.name), link), *numbers, item.stage)
+    console = Console()
+    console.print(table)
+    for item, link in zip(found, links, strict=True):
+        if item.url.strip():
+            console.print(f"{item.rank:>3} ", Text(printable(item.url), link), soft_wrap=True, highlight=False, sep="")
 
 
 def printable(text: str) -> str:
     """`text` without control characters, which could drive the terminal."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def require_utf8(words: Sequence[str]) -> None:
+    """Raise `StudyError` for the first argument whose bytes are no UTF-8; Python passes them on as lone surrogates."""
+    for place, word in enumerate(words, start=1):
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            readable = word.encode(errors="surrogateescape").decode(errors="replace")
+            raise StudyError(f"argument {place} is not UTF-8: {printable(readable)!r}",
+                             fix="set the terminal to UTF-8 and write it again") from error  # fmt: skip
 
 
 def main() -> None:
@@ -215,6 +258,7 @@ def main() -> None:
         logging.getLogger(name).setLevel(logging.INFO)
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # sets its own level when it is imported, unless it has one
     try:
+        require_utf8(sys.argv[1:])
         app()
     except StudyError as error:
         sys.stderr.write(f"error: {error}\n")

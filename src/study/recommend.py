@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +24,7 @@ from study.t2mrec import lexical
 from study.t2mrec.fusion import expand, fuse
 from study.t2mrec.inference import TowerWeights, embed
 from study.t2mrec.settings import Scoring
-from study.t2mrec.structure import FEATURES, StructuralFeatures, structural_score
+from study.t2mrec.structure import FEATURES, StructuralFeatures, languages, operating_systems, structural_score
 
 if TYPE_CHECKING:  # importing the system itself would load what training needs
     from study.t2mrec.system import T2MRec
@@ -81,12 +83,15 @@ class Recommender:
         servers: the catalogue, columns `CARD`.
         scoring: fusion and expansion.
         seed: of the tie order.
+        themes: the application domains that tasks of the data set name; empty where they are not known.
     """
 
     def __init__(self, task_tower: TowerWeights, server_embeddings: np.ndarray, vectorizer: dict[str, Any],
-                 servers: pd.DataFrame, scoring: Scoring, *, seed: int) -> None:  # fmt: skip
+                 servers: pd.DataFrame, scoring: Scoring, *, seed: int,
+                 themes: tuple[str, ...] = ()) -> None:  # fmt: skip
         self.task_tower, self.server_embeddings, self.servers = task_tower, server_embeddings, servers
         self.saved_vectorizer, self.scoring, self.seed = vectorizer, scoring, seed
+        self.themes = themes
         self.structure = StructuralFeatures(servers)
         self.cards = servers.to_dict("records")
         self.order = tie_order(len(servers), seed)
@@ -95,8 +100,9 @@ class Recommender:
     def of(cls, system: T2MRec, *, seed: int) -> Recommender:
         """The part of a fitted T2MRec (towers over TF-IDF) that answers requests."""
         assert system.module is not None
+        themes = sorted(set(system.data.tasks["theme"]) - {""})
         return cls(system.module.task_tower.weights(), system.server_embeddings, lexical.to_json(system.vectorizer),
-                   system.data.servers[list(CARD)], system.scoring, seed=seed)  # fmt: skip
+                   system.data.servers[list(CARD)], system.scoring, seed=seed, themes=tuple(themes))  # fmt: skip
 
     @cached_property
     def vectorizer(self) -> Any:
@@ -111,7 +117,8 @@ class Recommender:
             )
         write_json(folder / "vectorizer.json", self.saved_vectorizer)
         write_json(folder / "catalogue.json", self.servers[list(CARD)].to_dict("list"))
-        write_json(folder / "model.json", {"format": FORMAT, "seed": self.seed, "scoring": asdict(self.scoring)})
+        about = {"format": FORMAT, "seed": self.seed, "scoring": asdict(self.scoring), "themes": list(self.themes)}
+        write_json(folder / "model.json", about)
 
     @classmethod
     def load(cls, folder: Path) -> Recommender:
@@ -134,7 +141,8 @@ class Recommender:
             if len(servers) != len(arrays["servers"]):
                 raise ValueError(f"{len(servers)} servers in the catalogue, {len(arrays['servers'])} in the weights")
             return cls(TowerWeights.from_arrays(arrays, "task"), arrays["servers"], vectorizer, servers,
-                       Scoring(**about["scoring"]), seed=about["seed"])  # fmt: skip
+                       Scoring(**about["scoring"]), seed=about["seed"],
+                       themes=tuple(about.get("themes", ())))  # fmt: skip
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise StudyError(
                 f"the saved model does not load: {error}",
@@ -195,6 +203,39 @@ class Recommender:
             )
             for place, (row, server) in enumerate(zip(rows[0, :k], chosen, strict=True))
         ]
+
+    def warnings(self, text: str, *, language: str = "", category: str = "", subcategory: str = "",
+                 theme: str = "") -> list[str]:  # fmt: skip
+        """What of a request this model cannot use, one sentence each; empty where it uses everything.
+
+        Args:
+            text, language, category, subcategory, theme: as in `recommend`.
+        """
+        found = []
+        if text.strip() and not self.vectorizer.transform([text]).nnz:
+            found.append("no word of the request occurs in the model's vocabulary; the ranking does not rest on it")
+        for name in sorted(languages(language) - self.structure.language_index.keys()):
+            found.append(f"no server is written in {name!r}{_nearest(name, self.structure.language_index)}")
+        categories = set(self.structure.category.tolist()) - {""}
+        if category and category not in categories:
+            found.append(f"unknown category {category!r}{_nearest(category, categories)}")
+        if subcategory and not category:
+            found.append("a subcategory counts only together with its category (--category), so it has no effect")
+        elif subcategory:
+            leaves = set(self.structure.subcategory[self.structure.category == category].tolist()) - {""}
+            if category in categories and subcategory not in leaves:
+                found.append(f"unknown subcategory {subcategory!r} of {category!r}{_nearest(subcategory, leaves)}")
+        known = {name.casefold() for name in self.themes}
+        if theme and known and theme.casefold() not in known and not operating_systems(theme):
+            found.append(f"unknown theme {theme!r}{_nearest(theme, self.themes)}")
+        return found
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """The known names most like `word`, as the end of a sentence."""
+    spelling = {name.casefold(): name for name in known}
+    near = [repr(spelling[name]) for name in get_close_matches(word.casefold(), spelling, n=3)]
+    return f" (nearest: {', '.join(near)})" if near else ""
 
 
 def folder_of(dataset: str) -> Path:

@@ -5,10 +5,13 @@ import re
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from pipeline_root import TINY
 
 from study import cli
+from study.data import dataset as datasets
+from study.errors import StudyError
 
 
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
@@ -82,8 +85,17 @@ def test_bad_raw_file_stops_prepare_and_earlier_outputs_stay(
     [
         (["run", "system=nonsense"], "unknown system 'nonsense'"),
         (["run", "system.model.nonsense=1"], "does not compose"),
-        (["run", *TINY, "system=t2mrec", "system.model.scoring.pool=61"], "larger than the catalogue"),
+        (
+            ["run", *TINY, "system=t2mrec", "system.name=deep", "system.model.scoring.pool=61"],
+            "larger than the catalogue",
+        ),
+        (["run", *TINY, "system=tfidf", "system.seeds=[]"], "at least one seed"),
+        (["run", *TINY, "system=tfidf", "system.model.max_features=9"], "not those of 'tfidf'"),
+        (["run", *TINY, "system=tfidf", "+key=1"], "unknown key 'key'"),
+        (["run", *TINY, "system=tfidf", "profile=laptop"], "under profile 'smoke'"),
         (["recommend", "read a PDF", "--dataset", "synthetic"], "no saved model"),
+        (["recommend", "read a PDF", "--dataset", "../../etc"], "unknown dataset"),
+        (["recommend", "caf\udce9"], "argument 2 is not UTF-8"),
         (["verify", "--expected", "nowhere.yaml"], "nowhere.yaml"),
         (["fetch", "dataset=task2mcp"], "names a folder that does not exist"),
     ],
@@ -98,6 +110,66 @@ def test_user_errors_end_with_code_two(
     assert code == 2
     assert message in err
     assert "fix:" in err
+
+
+def cut_half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"\x00garbage\xff" * 9)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+KEPT = "results/synthetic"
+DAMAGED = {
+    "prepared": ("data/prepared/synthetic/servers.parquet", ["run", *TINY, "system=tfidf"]),
+    "labels": ("data/prepared/synthetic/labels.parquet", ["split", *TINY]),
+    "split": ("data/splits/synthetic/cold.parquet", ["run", *TINY, "system=tfidf"]),
+    "run": (f"{KEPT}/top10/cold/tfidf.parquet", ["evaluate", *TINY]),
+    "per-task values": (f"{KEPT}/per_task/cold/tfidf.csv.gz", ["report", *TINY]),
+    "record in report": (f"{KEPT}/records/cold/tfidf.json", ["report", *TINY]),
+    "record in run": (f"{KEPT}/records/cold/tfidf.json", ["run", *TINY, "system=tfidf"]),
+}
+
+
+@pytest.mark.parametrize("damage", [cut_half, garbage, empty])
+@pytest.mark.parametrize("which", DAMAGED)
+def test_damaged_file_is_named_and_the_rest_stays(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, which: str, damage
+) -> None:
+    file, words = DAMAGED[which]
+    damage(root / file)
+    before = {path: path.read_bytes() for path in (root / "results").rglob("*") if path.is_file()}
+    code, _, err = call(capsys, monkeypatch, *words)
+    assert code == 2, err
+    assert file in err
+    assert "fix:" in err
+    assert {path: path.read_bytes() for path in (root / "results").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("part", ["git", "seeds", "profile", "config"])
+def test_record_without_a_part_is_named(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    path = root / KEPT / "records" / "cold" / "tfidf.json"
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != part}))
+    code, _, err = call(capsys, monkeypatch, "report", *TINY)
+    assert code == 2
+    assert "tfidf.json" in err
+    assert part in err
+
+
+def test_labels_with_a_foreign_id_are_named(root: Path) -> None:
+    path = root / "data" / "prepared" / "synthetic" / "labels.parquet"
+    labels = pd.read_parquet(path)
+    labels.loc[7, "server_id"] = 999_999
+    labels.to_parquet(path)
+    with pytest.raises(StudyError, match=r"labels.parquet \(row 7, column server_id\)"):
+        datasets.load("synthetic")
 
 
 def test_wrong_checksum_keeps_the_earlier_file(

@@ -82,13 +82,25 @@ def test_finished_seeds_are_kept_and_the_rest_is_run(root: Path, monkeypatch: py
         return fit(self, data, split, seed=seed, workdir=workdir)
 
     monkeypatch.setattr(Popularity, "fit", stopping)
-    wanted = config("system=popularity", "system.seeds=[1,2,3]")
+    wanted = config("system=popularity", "system.name=popularity_more", "system.seeds=[1,2,3]")
     with pytest.raises(KeyboardInterrupt):
         run(wanted)
     run(wanted)
     assert calls == [1, 2, 2, 3]
-    assert sorted(pd.read_csv(Outputs.of("synthetic", "cold", "popularity").per_task)["seed"].unique()) == [1, 2, 3]
+    kept = pd.read_csv(Outputs.of("synthetic", "cold", "popularity_more").per_task)
+    assert sorted(kept["seed"].unique()) == [1, 2, 3]
     assert not list((paths.cache() / "runs").rglob("*.json"))
+
+
+def test_fingerprint_tells_what_decides_a_run_from_what_does_not(root: Path) -> None:
+    same = running.fingerprint(config("system=tfidf"))
+    others = ["system.title=x", "system.name=tfidf_x", "system.seeds=[4]", "profile.workers=3", "tuning.trials=3"]
+    assert running.fingerprint(config("system=tfidf", *others)) == same
+    for other in ("keep=20", "profile.threads=2", "protocol=warm", "system.code=baselines/bm25.py"):
+        assert running.fingerprint(config("system=tfidf", other)) != same, other
+    prepared = paths.prepared("synthetic") / "labels.parquet"
+    pd.read_parquet(prepared).iloc[:-1].to_parquet(prepared)
+    assert running.fingerprint(config("system=tfidf")) != same
 
 
 def test_kept_seeds_of_another_configuration_are_not_used(root: Path) -> None:
@@ -141,7 +153,7 @@ def test_untuned_system_says_how_to_tune(root: Path) -> None:
 
 def test_pool_larger_than_the_catalogue(root: Path) -> None:
     with pytest.raises(StudyError, match="larger than the catalogue of 60 servers"):
-        run(config("system=t2mrec", "system.model.scoring.pool=61"))
+        run(config("system=t2mrec", "system.name=deep", "system.model.scoring.pool=61"))
 
 
 def test_report_needs_a_record_beside_every_run(root: Path) -> None:

@@ -1,5 +1,6 @@
 """Stage `tune`: what it writes, that a stop changes nothing, and that test labels cannot reach a choice."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +16,14 @@ from study.pipeline import tune as tuning
 from study.pipeline.run import Outputs, run
 from study.pipeline.tune import tune
 
-WANTED = [*TINY, "system=task_knn", "tuning.trials=6", "system.search.mix.choices=[0.0]"]
+# Another search space than conf/ states, so another name.
+WANTED = [
+    *TINY,
+    "system=task_knn",
+    "system.name=task_knn_small",
+    "tuning.trials=6",
+    "system.search.mix.choices=[0.0]",
+]
 
 
 def trials(folder: Path) -> pd.DataFrame:
@@ -30,7 +38,7 @@ def test_best_values_are_those_of_the_best_trial_and_run_uses_them(root: Path) -
     assert best["value"] == pytest.approx(top["valid/ndcg@10"], abs=1e-6)
     assert {name: top[name] for name in best["values"]} == best["values"]
     run(load(WANTED))
-    record = yaml.safe_load(Outputs.of("synthetic", "cold", "task_knn").record.read_text())
+    record = yaml.safe_load(Outputs.of("synthetic", "cold", "task_knn_small").record.read_text())
     assert {name: record["config"]["system"]["model"][name] for name in best["values"]} == best["values"]
 
 
@@ -77,5 +85,44 @@ def test_system_without_a_space_says_so(root: Path) -> None:
 
 @pytest.mark.parametrize("domain", ["{low: 1}", "{nothing: 1}"])
 def test_malformed_space_is_named(root: Path, domain: str) -> None:
+    path = root / "conf" / "system" / "task_knn.yaml"
+    path.write_text(path.read_text().replace("k: {choices: [1, 5, 10, 20, 50, 100, 200]}", f"k: {domain}"))
     with pytest.raises(StudyError, match="search space of 'k'"):
-        tune(load([*TINY, "system=task_knn", f"+system.search.k={domain}", "~system.search.k.choices"]))
+        tune(load([*TINY, "system=task_knn"]))
+
+
+def test_another_space_under_the_same_name_is_refused(root: Path) -> None:
+    with pytest.raises(StudyError, match=r"system.search.mix.choices: \[0.0\]"):
+        tune(load([wanted for wanted in WANTED if "name" not in wanted]))
+
+
+def test_values_of_another_profile_are_replaced_on_request_alone(root: Path) -> None:
+    tune(load(WANTED))
+    other = [*WANTED, "profile=laptop", "tuning.trials=1"]
+    with pytest.raises(StudyError, match=r"under profile 'smoke'.*by 'laptop'"):
+        tune(load(other))
+    record = json.loads((tune(load(other), replace=True) / "record.json").read_text())
+    assert record["profile"] == "laptop"
+
+
+def test_other_spaces_and_seeds_have_journals_of_their_own(root: Path) -> None:
+    keys = {
+        tuning.search_key(load([*WANTED, extra]))
+        for extra in ("keep=10", "tuning.seed=2", "system.search.power.choices=[1.0]", "system.seeds=[2]")
+    }
+    assert len(keys) == 4
+    assert tuning.search_key(load([*WANTED, "tuning.trials=9"])) in keys
+
+
+DAMAGE = {"no yaml": "values: [", "a list": "[1]", "no values": "system: task_knn", "values no mapping": "values: 3",
+          "binary": "\x00\x01", "empty": "", "unknown setting": "values: {kk: 3}"}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_choice_is_named(root: Path, damage: str) -> None:
+    best = paths.results("synthetic") / "sweeps" / "task_knn" / "best.yaml"
+    best.parent.mkdir(parents=True)
+    best.write_text(DAMAGE[damage])
+    with pytest.raises(StudyError, match=r"best\.yaml") as caught:
+        run(load([*TINY, "system=task_knn"]))
+    assert "fix:" in str(caught.value)

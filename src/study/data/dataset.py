@@ -20,6 +20,12 @@ FloatArray = NDArray[np.float32]
 # The fields of x_t and x_m (paper, section 5.4), in the authors' order. Subcategory is not part of the task's text.
 TASK_FIELDS = ("name", "description", "language", "category", "theme")
 SERVER_FIELDS = ("name", "description", "language", "system", "tools", "category", "subcategory")
+# The prepared tables and the columns without which they are of no use.
+PREPARED = {
+    "servers": ("id", "url", *SERVER_FIELDS),
+    "tasks": ("id", *TASK_FIELDS, "subcategory"),
+    "labels": ("task_id", "server_id", "position"),
+}
 # The authors' program joins the fields with this, leaving empty ones out.
 FIELD_SEPARATOR = " \n "
 
@@ -99,13 +105,38 @@ def build(name: str, servers: pd.DataFrame, tasks: pd.DataFrame, labels: pd.Data
     return Dataset(name, servers, tasks, relevance_from_lists(lists, len(servers)), lists)
 
 
+def read_parquet(path: Path, *, columns: Iterable[str], fix: str) -> pd.DataFrame:
+    """Read a parquet file of the study.
+
+    Raises:
+        StudyError: the file is missing or damaged, or lacks one of the `columns`; `fix` says how it is made.
+    """
+    if not path.exists():
+        raise StudyError("the file is missing", file=path, fix=fix)
+    try:
+        table = pd.read_parquet(path)
+    except (OSError, ValueError) as error:  # what pyarrow raises derives from these
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise StudyError(f"not a readable parquet file: {reason}", file=path, fix=fix) from error
+    for column in columns:
+        if column not in table:
+            raise StudyError("a column is missing", file=path, column=column, fix=fix)
+    return table
+
+
 def load(name: str, folder: Path | None = None) -> Dataset:
-    """Read the prepared data set `name`."""
-    folder = folder or paths.prepared(name)
-    tables = {}
-    for part in ("servers", "tasks", "labels"):
-        path = folder / f"{part}.parquet"
-        if not path.exists():
-            raise StudyError("the prepared data set is missing", file=path, fix=f"run: study prepare dataset={name}")
-        tables[part] = pd.read_parquet(path)
+    """Read the prepared data set `name`.
+
+    Raises:
+        StudyError: a table is missing or damaged, or the labels name an id that the other tables lack.
+    """
+    folder, fix = folder or paths.prepared(name), f"run: study prepare dataset={name}"
+    tables = {
+        part: read_parquet(folder / f"{part}.parquet", columns=columns, fix=fix) for part, columns in PREPARED.items()
+    }
+    for column, part in (("task_id", "tasks"), ("server_id", "servers")):
+        unknown = ~tables["labels"][column].isin(tables[part]["id"]).to_numpy()
+        if unknown.any():
+            raise StudyError(f"an id that {part}.parquet does not have", file=folder / "labels.parquet",
+                             row=int(np.argmax(unknown)), column=column, fix=fix)  # fmt: skip
     return build(name, tables["servers"], tables["tasks"], tables["labels"])

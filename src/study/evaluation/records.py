@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from study import paths
+from study.errors import StudyError
 
 # Packages whose version can change a result.
 PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "torch", "pytorch-lightning", "numba", "bm25s",
@@ -57,3 +59,24 @@ def versions() -> dict[str, str]:
 def record(**parts: Any) -> dict[str, Any]:
     """A run record: `parts` with code, versions and hardware added."""
     return parts | {"git": git_state(), "versions": versions(), "hardware": hardware()}
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read a record that `record` made.
+
+    Raises:
+        StudyError: no file, or one that is no record.
+    """
+    fix = "run the system again, or take the file from git"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise StudyError("the record is missing", file=path, fix=fix) from error
+    except (OSError, ValueError) as error:
+        raise StudyError(f"not a readable record: {error}", file=path, fix=fix) from error
+    if not isinstance(content, dict):
+        raise StudyError("a record is a JSON object", file=path, fix=fix)
+    for key in ("git", "versions", "hardware"):
+        if not isinstance(content.get(key), dict):
+            raise StudyError("the record lacks a part", file=path, column=key, fix=fix)
+    return content

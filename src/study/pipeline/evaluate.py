@@ -20,6 +20,9 @@ from study.evaluation.runs import CUTOFFS, KEPT
 from study.files import write_csv
 from study.pipeline.run import Outputs
 
+# Columns of a kept run.
+TOP = ("task_id", "seed", "rank", "server_id")
+
 
 def measured(top: pd.DataFrame, data: Dataset, split: Split) -> pd.DataFrame:
     """The per-task table of a kept run.
@@ -47,7 +50,15 @@ def evaluate(config: DictConfig) -> list[Path]:
         protocol, system = path.parent.name, path.stem
         split = split_files.load(paths.splits(dataset) / f"{protocol}.parquet", data)
         written.append(Outputs.of(dataset, protocol, system).per_task)
-        write_csv(written[-1], measured(pd.read_parquet(path), data, split))
+        fix = f"run: study run system={system} protocol={protocol} dataset={dataset}"
+        top = datasets.read_parquet(path, columns=TOP, fix=fix)
+        for column, known in (("task_id", data.tasks["id"].to_numpy()[split.tasks("test")]),
+                              ("server_id", data.servers["id"]), ("rank", range(1, KEPT + 1))):  # fmt: skip
+            unknown = ~top[column].isin(known).to_numpy()
+            if unknown.any():
+                raise StudyError("a value that the data set or its split does not have", file=path,
+                                 row=int(np.argmax(unknown)), column=column, fix=fix)  # fmt: skip
+        write_csv(written[-1], measured(top, data, split))
     if not written:
         raise StudyError("there are no runs to evaluate", file=paths.results(dataset) / "top10", fix="run: make repro")
     return written

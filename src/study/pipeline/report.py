@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,12 @@ from study.analysis import tables
 from study.config import choices
 from study.errors import StudyError
 from study.evaluation import per_task
+from study.evaluation.records import read_record
 from study.evaluation.significance import compare_all
 from study.files import write_csv
+from study.pipeline import stale
+
+LOG = logging.getLogger(__name__)
 
 # (protocol, system) -> its per-task table and its record.
 Runs = dict[tuple[str, str], tuple[pd.DataFrame, dict[str, Any]]]
@@ -24,6 +28,8 @@ REFERENCE = "t2mrec"
 COMPARED = ("recall@10", "ndcg@10")
 # Families whose systems read the answers: shown, never compared.
 CEILINGS = ("ceiling",)
+# What runs.csv takes from every seed's facts.
+FACTS = ("tasks", "seconds_fit", "seconds_score", "peak_memory_mib", "parameters", "tie_rate", "unfilled")
 
 
 def system_settings() -> dict[str, Any]:
@@ -50,17 +56,36 @@ def collect(dataset: str) -> Runs:
         if not record.exists():
             raise StudyError("a per-task file has no record beside it", file=record,
                              fix=f"run: study run system={system} protocol={protocol} dataset={dataset}")  # fmt: skip
-        found[protocol, system] = (per_task.read(path), json.loads(record.read_text()))
+        found[protocol, system] = (per_task.read(path), _checked(record))
     if not found:
         raise StudyError("there are no runs to report", file=paths.results(dataset) / "per_task",
                          fix=f"run: study run dataset={dataset}, or make repro DATASET={dataset}")  # fmt: skip
     return found
 
 
+def _checked(path: Path) -> dict[str, Any]:
+    """A run's record, with all that the tables take from it."""
+    record, fix = read_record(path), "run the system again, or take the file from git"
+    for key, kind in (("profile", str), ("config", dict), ("seeds", list)):
+        if not isinstance(record.get(key), kind):
+            raise StudyError("the record lacks a part", file=path, column=key, fix=fix)
+    for place, facts in enumerate(record["seeds"]):
+        for key in FACTS:
+            if not isinstance(facts, dict) or key not in facts:
+                raise StudyError("the record of a seed lacks a value", file=path, row=place, column=key, fix=fix)
+    if not record["seeds"]:
+        raise StudyError("the record holds no seed", file=path, column="seeds", fix=fix)
+    return record
+
+
 def report(config: DictConfig) -> Path:
-    """Write metrics.csv, overall.*, significance.csv and runs.csv of the configured data set; returns their folder."""
+    """Write metrics.csv, overall.*, significance.csv and runs.csv of the configured data set; returns their folder.
+
+    A run that today's settings, code or data would not give again is warned of and marked in runs.csv, column `stale`.
+    """
     dataset, folder = config.dataset.name, paths.tables(config.dataset.name)
     runs, settings = collect(dataset), system_settings()
+    table = costs(runs)
     metrics = pd.concat(
         per_task.aggregate(frame, dataset, protocol, system, record["profile"])
         for (protocol, system), (frame, record) in runs.items()
@@ -82,9 +107,9 @@ def report(config: DictConfig) -> Path:
         folder / "significance.csv",
         pd.concat(comparisons) if comparisons else pd.DataFrame(columns=["system", "protocol"]),
     )
-    write_csv(folder / "runs.csv", costs(runs))
+    write_csv(folder / "runs.csv", table)
     parts = {protocol: tables.comparison(overall, protocol, titles) for protocol in protocols}
-    captions = {protocol: caption(dataset, protocol, runs) for protocol in protocols}
+    captions = {protocol: caption(dataset, protocol, runs, table) for protocol in protocols}
     tables.write_all(folder, "overall", parts, captions)
     return folder
 
@@ -94,21 +119,51 @@ def _ceiling(settings: dict[str, Any], name: str) -> bool:
     return name in settings and settings[name].family in CEILINGS
 
 
-def caption(dataset: str, protocol: str, runs: Runs) -> str:
-    """What a table shows: which question, which data, how many tasks, which profile."""
+def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str:
+    """What a table shows: which question, which data, how many tasks, which profile, how many rows are in doubt.
+
+    Args:
+        table: from `costs`.
+    """
     chosen = [(frame, record) for (at, _), (frame, record) in runs.items() if at == protocol]
     profiles = sorted({record["profile"] for _, record in chosen})
     tasks = chosen[0][0]["task_id"].nunique()
     return (
         f"Fitting the released labels: {dataset}, protocol {protocol}, {tasks} test tasks, "
-        f"profile {', '.join(profiles)}; mean ± standard deviation over seeds"
+        f"profile {', '.join(profiles)}; mean ± standard deviation over seeds" + doubts(table, protocol)
     )
 
 
+def doubts(table: pd.DataFrame, protocol: str) -> str:
+    """How many rows were made with uncommitted changes, are stale, or could not be checked; empty where there is none.
+
+    Args:
+        table: from `costs`.
+    """
+    rows = table[table["protocol"] == protocol]
+    parts = {
+        "made with uncommitted changes": int((rows["dirty"] == True).sum()),  # noqa: E712 (None: no repository)
+        "stale": int(rows["stale"].isin([stale.SETTINGS, stale.INPUTS]).sum()),
+        "without a check of code and data": int((rows["stale"] == stale.UNCHECKED).sum()),
+    }
+    named = [f"{count} {what}" for what, count in parts.items() if count]
+    return f"; of {len(rows)} rows {', '.join(named)} (runs.csv)" if named else ""
+
+
 def costs(runs: Runs) -> pd.DataFrame:
-    """Per run: seeds, seconds to fit and to score (mean over seeds), peak memory, parameters, ties."""
-    rows = []
+    """Per run: seeds, seconds to fit and to score (mean over seeds), peak memory, parameters, ties, code, staleness.
+
+    Stale runs are warned of one by one, those that cannot be checked by their number.
+    """
+    rows: list[dict[str, Any]] = []
+    known: dict[str, Any] = {}
+    unchecked: list[str] = []
     for (protocol, system), (_, record) in runs.items():
+        mark, reason = stale.state(record, known)
+        if mark == stale.UNCHECKED:
+            unchecked.append(reason)
+        elif mark != stale.CURRENT:
+            LOG.warning("STALE: %s under %s: %s; run it again", system, protocol, reason)
         seeds = pd.DataFrame(record["seeds"])
         rows.append({
             "protocol": protocol, "system": system, "profile": record["profile"], "seeds": len(seeds),
@@ -116,6 +171,11 @@ def costs(runs: Runs) -> pd.DataFrame:
             "seconds_score": seeds["seconds_score"].mean(), "peak_memory_mib": seeds["peak_memory_mib"].max(),
             "parameters": int(seeds["parameters"].max()), "tie_rate": seeds["tie_rate"].mean(),
             "unfilled": int(seeds["unfilled"].max()), "commit": record["git"]["commit"],
-            "dirty": record["git"]["dirty"],
+            "dirty": record["git"]["dirty"], "stale": mark,
         })  # fmt: skip
+    if unchecked:
+        LOG.warning("%d of %d runs could not be checked for staleness, the first because %s", len(unchecked), len(runs),
+                    unchecked[0])  # fmt: skip
+    if dirty := sum(row["dirty"] is True for row in rows):
+        LOG.warning("%d of %d runs were made with uncommitted changes to code or configuration", dirty, len(runs))
     return pd.DataFrame(rows)

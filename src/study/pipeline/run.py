@@ -30,6 +30,7 @@ from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import KEPT, run_seed
 from study.files import sha256, write_csv, write_json, write_parquet
+from study.pipeline.guard import require_own_row, require_same_profile
 
 LOG = logging.getLogger(__name__)
 
@@ -62,12 +63,32 @@ def with_tuned_values(config: DictConfig) -> DictConfig:
         raise StudyError(
             f"{config.system.name} runs with tuned values, and there are none yet",
             file=best,
-            fix=f"run: study tune system={config.system.name} dataset={config.dataset.name}",
+            fix=f"run: study tune system={config.system.name} dataset={config.dataset.name}, "
+            "or add system.tuned=null to a variant that is not tuned",
         )
-    chosen = config.copy()
-    for name, value in yaml.safe_load(best.read_text())["values"].items():
+    chosen, values = config.copy(), _tuned_values(best)
+    for name, value in values.items():
+        if OmegaConf.select(chosen, f"system.model.{name}", default=_ABSENT) is _ABSENT:
+            raise StudyError(f"a tuned value for {name!r}, which is no setting of {config.system.name}", file=best,
+                             column=f"values.{name}", fix=f"run: study tune system={config.system.name}")  # fmt: skip
         OmegaConf.update(chosen, f"system.model.{name}", value)
     return chosen
+
+
+_ABSENT = object()
+
+
+def _tuned_values(best: Path) -> dict[str, Any]:
+    """The chosen values in a best.yaml, by their keys below ``system.model``."""
+    fix = "remove the file and run study tune again, or take it from git"
+    try:
+        content = yaml.safe_load(best.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise StudyError(f"not a readable yaml file: {error}", file=best, fix=fix) from error
+    values = content.get("values") if isinstance(content, dict) else None
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise StudyError("there are no tuned values in the file", file=best, column="values", fix=fix)
+    return values
 
 
 def load_inputs(config: DictConfig) -> tuple[datasets.Dataset, Any]:
@@ -100,6 +121,14 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def start_worker(level: int) -> None:
+    """Let a worker speak as its parent does (`level` of the study's messages), and end with it."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    for name in ("study", "baselines"):
+        logging.getLogger(name).setLevel(level)
+    end_with_parent()
+
+
 def _run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
     """Run one seed in this process and leave its result in `folder`; returns its facts."""
     config = OmegaConf.create(settings)
@@ -116,35 +145,46 @@ def _run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any
 
 
 def fingerprint(config: DictConfig) -> str:
-    """A short hash of all that decides a run: configuration, the system's code, the prepared data, the split.
+    """A short hash of all that decides a run's numbers: the model and its settings, how many places are kept, threads,
+    the system's own code, the prepared data, the split.
 
-    Left out: workers and the budget of tuning, which change no result, and the list of seeds, so that adding one keeps
-    the others.
+    Left out: names, titles and notes, workers and the budget of tuning, which change no number; and the list of seeds,
+    so that adding one keeps the others.
+
+    Raises:
+        StudyError: the system's code, the prepared data or the split is not there.
     """
-    settings = plain(config)
-    settings["profile"].pop("workers")
-    settings["system"].pop("seeds")
-    settings.pop("tuning")
+    dataset, protocol = config.dataset.name, config.protocol.name
+    settings = {
+        "dataset": dataset, "protocol": protocol, "profile": config.profile.name, "threads": config.profile.threads,
+        "keep": config.keep, "model": plain(config.system)["model"],
+    }  # fmt: skip
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     code = paths.root() / config.system.code
-    prepared = paths.prepared(config.dataset.name)
-    split = paths.splits(config.dataset.name) / f"{config.protocol.name}.parquet"
-    for path in [
+    decides = [
         *(sorted(code.rglob("*.py")) if code.is_dir() else [code]),
-        *sorted(prepared.glob("*.parquet")),
-        split,
-    ]:
+        *(paths.prepared(dataset) / f"{part}.parquet" for part in datasets.PREPARED),
+        paths.splits(dataset) / f"{protocol}.parquet",
+    ]
+    for path in decides:
+        if not path.exists():
+            raise StudyError("a file that decides the run is missing", file=path,
+                             fix=f"make repro DATASET={dataset}")  # fmt: skip
         digest.update(sha256(path).encode())
     return digest.hexdigest()[:16]
 
 
-def run(config: DictConfig) -> Outputs:
+def run(config: DictConfig, *, replace: bool = False) -> Outputs:
     """Run the configured system under the configured protocol with every seed, and write its committed files.
 
     Seeds already finished by a stopped run with the same configuration, code and data are kept.
 
+    Args:
+        replace: also replace results that were made under another profile.
+
     Raises:
-        StudyError: the protocol does not apply to the system, an input is missing, or a seed failed.
+        StudyError: the protocol does not apply to the system, its settings are not those that its name stands for,
+            results of another profile are there, an input is missing or damaged, or a seed failed.
     """
     dataset, protocol, system = config.dataset.name, config.protocol.name, config.system.name
     if protocol not in config.system.protocols:
@@ -152,15 +192,20 @@ def run(config: DictConfig) -> Outputs:
             f"{system} is not applicable under {protocol!r}",
             fix=f"its protocols are: {', '.join(config.system.protocols)} (conf/system/{system}.yaml)",
         )
+    require_own_row(config)
+    outputs = Outputs.of(dataset, protocol, system)
+    if not replace:
+        require_same_profile(outputs.record, config)
     config = with_tuned_values(config)
-    load_inputs(config)  # fail here, once, and not in every worker
+    # Fail here, once, and not in every worker.
+    load_inputs(config)
+    build_system(config.system)
     seeds = list(config.system.seeds)
     folder = paths.cache() / "runs" / dataset / protocol / system / fingerprint(config)
     missing = [seed for seed in seeds if not (folder / f"facts-{seed}.json").exists()]
     if len(missing) < len(seeds):
         LOG.info("%s: %d of %d seeds were finished before", system, len(seeds) - len(missing), len(seeds))
     _run_missing(config, missing, folder)
-    outputs = Outputs.of(dataset, protocol, system)
     facts = [json.loads((folder / f"facts-{seed}.json").read_text()) for seed in seeds]
     write_csv(outputs.per_task, pd.concat([pd.read_parquet(folder / f"per_task-{seed}.parquet") for seed in seeds]))
     top = pd.concat([pd.read_parquet(folder / f"top-{seed}.parquet") for seed in seeds], ignore_index=True)
@@ -202,7 +247,8 @@ def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
         # A fresh interpreter per worker: forking a process that has started threads can hang.
         limit_threads(config.profile.threads)
         spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=spawn, initializer=end_with_parent) as pool:
+        level = logging.getLogger("study").level
+        with ProcessPoolExecutor(workers, mp_context=spawn, initializer=start_worker, initargs=(level,)) as pool:
             jobs = {pool.submit(_run_one, settings, seed, folder): seed for seed in seeds}
             for job in as_completed(jobs):
                 if reason := job.exception():

@@ -5,6 +5,8 @@ Only validation is ever measured here: the objective's name says so, and the tes
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import sys
 import time
@@ -25,6 +27,7 @@ from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import run_seed
 from study.files import write_csv, write_json, write_text
+from study.pipeline.guard import require_own_row, require_same_profile
 from study.pipeline.run import fingerprint, limit_threads, load_inputs
 
 OBJECTIVE = "valid/ndcg@10"
@@ -54,11 +57,18 @@ def suggest(trial: optuna.Trial, space: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def tune(config: DictConfig) -> Path:
+def tune(config: DictConfig, *, replace: bool = False) -> Path:
     """Search ``system.search`` on the validation part of the configured protocol; returns the sweep's folder.
 
     Sequential, seeded TPE. A stopped search goes on where it stood: trials are kept in a journal file whose name holds
-    a hash of configuration, code and data, so that trials of another state of the study are never mixed in.
+    a hash of configuration, space, code and data, so that trials of another state of the study are never mixed in.
+
+    Args:
+        replace: also replace values that were chosen under another profile.
+
+    Raises:
+        StudyError: no search space or a malformed one, a protocol that does not apply, settings that are not those
+            that the system's name stands for, values chosen under another profile, an input missing or damaged.
     """
     system, protocol, dataset = config.system.name, config.protocol.name, config.dataset.name
     space = plain(config.system.search)
@@ -73,9 +83,12 @@ def tune(config: DictConfig) -> Path:
         raise StudyError(
             f"{system} is not applicable under {protocol!r}", fix=f"one of: {', '.join(config.system.protocols)}"
         )
+    require_own_row(config)
+    if not replace:
+        require_same_profile(sweep_folder(config) / "record.json", config)
     limit_threads(config.profile.workers * config.profile.threads)
     data, split = load_inputs(config)
-    journal = paths.cache() / "tune" / dataset / protocol / system / f"{fingerprint(config)}.journal"
+    journal = paths.cache() / "tune" / dataset / protocol / system / f"{search_key(config)}.journal"
     journal.parent.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     seed, budget = int(config.tuning.seed), int(config.tuning.trials)
@@ -107,6 +120,17 @@ def tune(config: DictConfig) -> Path:
     return _write(config, study, budget)
 
 
+def search_key(config: DictConfig) -> str:
+    """A short hash of all that decides a search: what decides a run, the space, the seeds of sampler and fit."""
+    parts = [fingerprint(config), plain(config.system.search), config.tuning.seed, config.system.seeds[0]]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def sweep_folder(config: DictConfig) -> Path:
+    """Where the sweep of the configured system lives."""
+    return paths.results(config.dataset.name) / "sweeps" / str(config.system.name)
+
+
 def validation_score(config: DictConfig, values: dict[str, Any], data: Any, split: Any, workdir: Path) -> float:
     """Mean NDCG@10 on the validation part with the first seed."""
     chosen = config.copy()
@@ -120,7 +144,7 @@ def validation_score(config: DictConfig, values: dict[str, Any], data: Any, spli
 
 def _write(config: DictConfig, study: optuna.Study, budget: int) -> Path:
     """Write trials.csv, best.yaml and record.json."""
-    folder: Path = paths.results(config.dataset.name) / "sweeps" / config.system.name
+    folder = sweep_folder(config)
     done = [trial for trial in study.trials if trial.value is not None][:budget]
     # Trial numbers come from the order of asking; a trial cut short by a stop has no value and leaves a gap.
     rows = [
@@ -138,7 +162,7 @@ def _write(config: DictConfig, study: optuna.Study, budget: int) -> Path:
         "seconds": round(sum(row["seconds"] for row in rows), 1),
         "values": best.params,
     }
-    write_json(folder / "record.json", record(config=plain(config), **summary))
+    write_json(folder / "record.json", record(profile=config.profile.name, config=plain(config), **summary))
     write_text(
         folder / "best.yaml",
         f"# Chosen by `study tune` on {OBJECTIVE}; `study run` reads it.\n" + yaml.safe_dump(summary, sort_keys=False),

@@ -1,0 +1,154 @@
+"""What the configuration may hold: the names to choose from, the keys of every group, and the range of their values.
+
+Nothing heavy is imported here, so that `study recommend` can check a name and still start fast.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from study import paths
+from study.errors import StudyError
+
+GROUPS = ("dataset", "protocol", "system", "profile")
+# Group -> keys that it must have, and keys that it may have; "" is conf/config.yaml itself. The values of `generator`,
+# `search` and `model` have names of their own, which their readers check.
+KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
+    "": (frozenset((*GROUPS, "keep", "tuning")), frozenset()),
+    "tuning": (frozenset(("trials", "seed")), frozenset()),
+    "dataset": (
+        frozenset(("name", "title", "licence", "labels", "source", "generator")),
+        frozenset(("protocols", "scale", "leave_out")),
+    ),
+    "protocol": (frozenset(("name", "title", "seed")), frozenset(("similarity", "negatives"))),
+    "system": (
+        frozenset(("name", "title", "family", "reference", "protocols", "seeds", "trains", "code", "tuned", "search",
+                   "model")),
+        frozenset(("own_process",)),
+    ),
+    "profile": (frozenset(("name", "scale", "method_seeds", "seeds", "workers", "threads")), frozenset()),
+}  # fmt: skip
+# Names become names of files.
+NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
+LEAST = {"keep": 10, "tuning.trials": 1, "profile.workers": 1, "profile.threads": 1}
+SEEDS = ("system.seeds", "profile.seeds", "profile.method_seeds")
+LARGEST_SEED = 2**15 - 1  # kept runs store seeds in 16 bits
+
+
+def choices(group: str) -> list[str]:
+    """The names that a configuration group offers; files that start with an underscore are templates."""
+    names = (path.stem for path in (paths.conf() / group).glob("*.yaml"))
+    return sorted(name for name in names if not name.startswith("_"))
+
+
+def require_choice(group: str, name: object) -> None:
+    """Raise `StudyError` with the nearest names unless ``conf/<group>/<name>.yaml`` exists."""
+    known = choices(group)
+    if name not in known:
+        raise StudyError(f"unknown {group} {name!r}", file=paths.conf() / group, fix=suggestion(str(name), known))
+
+
+def suggestion(word: str, known: Iterable[str], *, listed: Iterable[str] | None = None) -> str:
+    """What to write instead of `word`: the nearest of the `known` names first, then those `listed` (default: all).
+
+    Dotted keys are compared by their last part, since a key is often written with a wrong path or none.
+    """
+    names = sorted(known)
+    leaf = word.rpartition(".")[2]
+    leaves = {name.rpartition(".")[2] for name in names}
+    close = get_close_matches(leaf, leaves, n=3, cutoff=0.6)
+    same_leaf = sorted((name for name in names if name.rpartition(".")[2] in close),
+                       key=lambda name: (close.index(name.rpartition(".")[2]), name))  # fmt: skip
+    near = sorted(same_leaf, key=lambda name: -_shared_path(name, word))[:3]
+    every = f"one of: {', '.join(sorted(names if listed is None else listed))}"
+    return f"did you mean {' or '.join(near)}? {every}" if near else every
+
+
+def _shared_path(first: str, second: str) -> int:
+    """How many leading parts two dotted keys share."""
+    pairs = zip(first.split(".")[:-1], second.split(".")[:-1], strict=False)
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> value of every leaf and every inner mapping of a tree of mappings."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found[f"{prefix}{key}"] = value
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+    return found
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Raise `StudyError` unless the composed, resolved configuration has the keys of `KEYS` and values in range."""
+    for group, (required, optional) in KEYS.items():
+        part = config.get(group) if group else config
+        file = _file(group, part)
+        if not isinstance(part, Mapping):
+            raise StudyError(f"{group} is {part!r} and not a group of keys", file=file, fix=f"see {file}")
+        for key in part.keys() - required - optional:
+            raise StudyError("unknown key", file=file, column=_dotted(group, str(key)),
+                             fix=suggestion(str(key), required | optional))  # fmt: skip
+        for key in required - part.keys():
+            raise StudyError("a key is missing", file=file, column=_dotted(group, key), fix="put it back")
+    for group in GROUPS:
+        _check_name(group, config[group])
+    values = flat(config)
+    for key, least in LEAST.items():
+        if not _is_int(values[key]) or values[key] < least:
+            raise StudyError(f"{values[key]!r} is not a whole number of at least {least}", file=_file_of(config, key),
+                             column=key, fix=f"write for example {key}={least}")  # fmt: skip
+    for key in SEEDS:
+        _check_seeds(key, values[key], _file_of(config, key))
+    if not isinstance(values["profile.scale"], int | float) or values["profile.scale"] <= 0:
+        raise StudyError(f"{values['profile.scale']!r} is not a number above 0", file=_file_of(config, "profile.scale"),
+                         column="profile.scale", fix="1.0 is the paper's number of epochs")  # fmt: skip
+    for key in ("system.protocols", "dataset.protocols"):
+        for name in values.get(key) or ():
+            require_choice("protocol", name)
+
+
+def _check_name(group: str, part: Mapping[str, Any]) -> None:
+    if not isinstance(part["name"], str) or not NAME.fullmatch(part["name"]):
+        raise StudyError(f"{part['name']!r} is not a name: lower-case letters, digits and underscores only",
+                         column=f"{group}.name", fix=f"write for example {group}.name=my_variant")  # fmt: skip
+
+
+def _check_seeds(key: str, seeds: object, file: Path) -> None:
+    fix = f"write for example {key}=[1,2,3]"
+    if not isinstance(seeds, list) or not seeds:
+        raise StudyError(f"{seeds!r} is not a list of at least one seed", file=file, column=key, fix=fix)
+    for place, seed in enumerate(seeds):
+        if not _is_int(seed) or not 0 <= seed <= LARGEST_SEED:
+            raise StudyError(f"{seed!r} is not a seed, a whole number from 0 to {LARGEST_SEED}", file=file, row=place,
+                             column=key, fix=fix)  # fmt: skip
+    if len(set(seeds)) < len(seeds):
+        raise StudyError(f"a seed is named twice: {seeds}", file=file, column=key, fix=fix)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _dotted(group: str, key: str) -> str:
+    return f"{group}.{key}" if group else key
+
+
+def _file(group: str, part: object) -> Path:
+    """The file that a group's values come from, as far as its name tells."""
+    if group in GROUPS:
+        name = part.get("name") if isinstance(part, Mapping) else None
+        own = paths.conf() / group / f"{name}.yaml"
+        return own if own.exists() else paths.conf() / group
+    return paths.conf() / "config.yaml"
+
+
+def _file_of(config: Mapping[str, Any], key: str) -> Path:
+    group = key.partition(".")[0]
+    return _file(group, config.get(group))

@@ -1,0 +1,223 @@
+"""A row of the tables is what its name says: other settings, profiles, code or data never pass for it."""
+
+import json
+import logging
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pipeline_root import TINY
+
+from study import paths
+from study.config import load
+from study.data import dataset as datasets
+from study.errors import StudyError
+from study.pipeline import stale
+from study.pipeline.guard import as_configured, differences, require_own_row
+from study.pipeline.report import report
+from study.pipeline.run import Outputs, run
+
+
+def config(*overrides: str):
+    return load([*TINY, *overrides])
+
+
+def files(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in (root / "results").rglob("*") if path.is_file()}
+
+
+CHANGED = [
+    "system.model.max_features=9",
+    "system.seeds=[7]",
+    "system.trains=true",
+    "profile.threads=2",
+    "profile.seeds=[1,2]",
+]
+
+
+@pytest.mark.parametrize("override", CHANGED)
+def test_other_settings_under_the_same_name_are_refused(root: Path, override: str) -> None:
+    before = files(root)
+    with pytest.raises(StudyError, match="not those of 'tfidf'") as caught:
+        run(config("system=tfidf", override))
+    assert "system.name=tfidf_variant" in str(caught.value)
+    assert override.partition("=")[0] in str(caught.value) or "system.seeds" in str(caught.value)
+    assert files(root) == before
+
+
+@pytest.mark.parametrize("override", ["profile.scale=0.5", "dataset.scale=0.9"])
+def test_other_epochs_through_a_scale_are_refused(override: str) -> None:
+    with pytest.raises(StudyError, match=r"system\.model\.training\.epochs"):
+        require_own_row(load([override]))
+
+
+@pytest.mark.parametrize("override", ["profile.workers=3", "keep=50", "tuning.trials=3", "dataset.generator.n_tasks=9"])
+def test_what_changes_no_number_is_allowed(override: str) -> None:
+    require_own_row(load([override]))
+
+
+def test_borrowing_another_name_is_refused() -> None:
+    with pytest.raises(StudyError, match="not those of 't2mrec'"):
+        require_own_row(load(["system=tfidf", "system.name=t2mrec"]))
+
+
+def test_variant_gets_a_row_of_its_own(root: Path) -> None:
+    before = files(root)
+    outputs = run(config("system=tfidf", "system.model.max_features=9", "system.name=tfidf_nine"))
+    assert outputs == Outputs.of("synthetic", "cold", "tfidf_nine")
+    assert {path: content for path, content in files(root).items() if path in before} == before
+    folder = report(config())
+    assert "tfidf_nine" in (folder / "overall.md").read_text()
+    rows = pd.read_csv(folder / "runs.csv").set_index("system")
+    assert rows.loc["tfidf_nine", "stale"] == "no"
+
+
+def test_another_profile_replaces_on_request_alone(root: Path) -> None:
+    before = files(root)
+    with pytest.raises(StudyError, match="under profile 'smoke', and this would replace them by 'laptop'") as caught:
+        run(config("system=tfidf", "profile=laptop"))
+    assert "--replace" in str(caught.value)
+    assert files(root) == before
+    outputs = run(config("system=tfidf", "profile=laptop"), replace=True)
+    assert json.loads(outputs.record.read_text())["profile"] == "laptop"
+
+
+def test_removed_outputs_do_not_stand_in_the_way(root: Path) -> None:
+    outputs = Outputs.of("synthetic", "cold", "tfidf")
+    for path in (outputs.per_task, outputs.top10, outputs.record):
+        path.unlink()
+    run(config("system=tfidf", "profile=laptop"))
+    assert json.loads(outputs.record.read_text())["profile"] == "laptop"
+
+
+def marks(root: Path) -> pd.Series:
+    return pd.read_csv(report(config()) / "runs.csv").set_index("system")["stale"]
+
+
+def test_fresh_runs_are_current(root: Path) -> None:
+    assert set(marks(root)) == {"no"}
+    assert "stale" not in (paths.tables("synthetic") / "overall.md").read_text()
+
+
+def test_changed_setting_marks_its_row_alone(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = root / "conf" / "system" / "tfidf.yaml"
+    path.write_text(path.read_text().replace("max_features: 50000", "max_features: 40000"))
+    with caplog.at_level(logging.WARNING):
+        found = marks(root)
+    assert found.to_dict() == {"popularity": "no", "random": "no", "tfidf": "settings"}
+    assert "STALE: tfidf under cold" in caplog.text
+    assert "system.model.max_features: 50000, not 40000" in caplog.text
+    assert "1 stale" in (paths.tables("synthetic") / "overall.md").read_text()
+
+
+def test_changed_code_marks_its_row_alone(root: Path) -> None:
+    code = (root / "baselines").resolve()
+    (root / "baselines").unlink()
+    (root / "baselines").mkdir()
+    for path in code.glob("*.py"):
+        (root / "baselines" / path.name).write_bytes(path.read_bytes())
+    assert set(marks(root)) == {"no"}
+    with (root / "baselines" / "tfidf.py").open("a") as stream:
+        stream.write("# changed\n")
+    assert marks(root).to_dict() == {"popularity": "no", "random": "no", "tfidf": "code or data"}
+
+
+def test_changed_data_marks_every_row(root: Path) -> None:
+    path = paths.prepared("synthetic") / "tasks.parquet"
+    tasks = pd.read_parquet(path)
+    tasks.loc[0, "description"] += " more"
+    tasks.to_parquet(path)
+    assert set(marks(root)) == {"code or data"}
+
+
+def test_changed_choice_of_tuning_marks_the_row(root: Path) -> None:
+    best = paths.results("synthetic") / "sweeps" / "task_knn" / "best.yaml"
+    best.parent.mkdir(parents=True)
+    best.write_text("values: {k: 5}")
+    run(config("system=task_knn"))
+    assert marks(root)["task_knn"] == "no"
+    best.write_text("values: {k: 10}")
+    assert marks(root)["task_knn"] == "settings"
+    best.unlink()
+    assert marks(root)["task_knn"] == "settings"
+
+
+def test_older_record_and_absent_data_are_said_to_be_unchecked(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = Outputs.of("synthetic", "cold", "tfidf").record
+    record = json.loads(path.read_text())
+    del record["fingerprint"]
+    path.write_text(json.dumps(record))
+    with caplog.at_level(logging.WARNING):
+        assert marks(root).to_dict() == {"popularity": "no", "random": "no", "tfidf": "unchecked"}
+    assert "1 of 3 runs could not be checked" in caplog.text
+    for part in datasets.PREPARED:
+        (paths.prepared("synthetic") / f"{part}.parquet").unlink()
+    assert set(marks(root)) == {"unchecked"}
+
+
+def test_report_counts_rows_made_with_uncommitted_changes(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for system, dirty in (("tfidf", True), ("random", True), ("popularity", False)):
+        path = Outputs.of("synthetic", "cold", system).record
+        record = json.loads(path.read_text())
+        record["git"] = {"commit": "0" * 40, "dirty": dirty}
+        path.write_text(json.dumps(record))
+    with caplog.at_level(logging.WARNING):
+        folder = report(config())
+    assert "2 of 3 runs were made with uncommitted changes" in caplog.text
+    for name in ("overall.md", "overall.tex"):
+        assert "of 3 rows 2 made with uncommitted changes" in (folder / name).read_text()
+
+
+def test_record_of_a_system_whose_file_is_gone_is_a_variant(root: Path) -> None:
+    record = json.loads(Outputs.of("synthetic", "cold", "tfidf").record.read_text())
+    record["config"]["system"]["name"] = "tfidf_gone"
+    assert stale.state(record, {})[0] == "no"
+
+
+def test_record_whose_data_set_is_gone_is_stale(root: Path) -> None:
+    record = json.loads(Outputs.of("synthetic", "cold", "tfidf").record.read_text())
+    record["config"]["dataset"]["name"] = "gone"
+    assert stale.state(record, {})[0] == "settings"
+    assert stale.state({"config": {}}, {})[0] == "settings"
+
+
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1, max_size=2), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=2), TREES, max_size=4))
+def test_settings_that_went_through_a_record_do_not_differ(tree: dict) -> None:
+    assert differences(tree, json.loads(json.dumps(tree))) == []
+
+
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=2), TREES, min_size=1, max_size=4), st.data())
+def test_one_change_anywhere_is_one_difference(tree: dict, data: st.DataObject) -> None:
+    other = json.loads(json.dumps(tree))
+    place, path = other, []
+    while True:
+        key = data.draw(st.sampled_from(sorted(place)))
+        path.append(key)
+        if not isinstance(place[key], dict) or not place[key] or data.draw(st.booleans()):
+            break
+        place = place[key]
+    place[key] = ["changed", place[key]]
+    found = differences(other, tree)
+    assert len(found) == 1
+    assert found[0].startswith(".".join(path) + ": ")
+
+
+def test_missing_and_additional_keys_are_differences() -> None:
+    assert differences({"a": 1}, {"b": None}) == ["a: 1, not nothing", "b: nothing, not null"]
+
+
+def test_group_with_a_name_of_its_own_is_taken_over() -> None:
+    mine = load(["profile.name=mine", "profile.scale=0.1", "dataset=task2mcp"])
+    assert as_configured(mine).system.model.training.epochs == 20
+    require_own_row(mine)
