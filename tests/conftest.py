@@ -2,8 +2,17 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:  # most tests need none of it, and importing takes a second
+    import pandas as pd
+
+    from study.data.dataset import Dataset
+    from study.data.splits import Split
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
@@ -19,3 +28,47 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "cache", lambda: folder)
         yield
+
+
+@dataclass
+class Task2MCP:
+    """The published data as `study fetch` and `study prepare` make it, in a folder of its own.
+
+    Attributes:
+        cleaning: the table cleaning.csv, one line per rule.
+        prepared: the folder of the prepared tables.
+    """
+
+    data: "Dataset"
+    cleaning: "pd.DataFrame"
+    prepared: Path
+    made: "dict[str, Split]" = field(default_factory=dict)
+
+    def split(self, protocol: str) -> "Split":
+        """The split of a protocol, with the settings of ``conf/protocol``; made once."""
+        from study.data.splits import make
+
+        if protocol not in self.made:
+            self.made[protocol] = make(self.data, protocol)
+        return self.made[protocol]
+
+    def labels(self, name: str = "labels") -> "pd.DataFrame":
+        """A prepared label table: ``labels``, or ``labels_all`` with the longer lists."""
+        import pandas as pd
+
+        return pd.read_parquet(self.prepared / f"{name}.parquet")
+
+
+@pytest.fixture(scope="session")
+def task2mcp(tmp_path_factory: pytest.TempPathFactory) -> Task2MCP:
+    """The public data, fetched and prepared once for all tests that need it; they are marked ``mirror``."""
+    if not os.environ.get("T2M_MIRROR"):
+        pytest.skip("T2M_MIRROR names no folder with the public data")
+    from study import config
+    from study.data import dataset, prepare, sources
+
+    folder = tmp_path_factory.mktemp("task2mcp")
+    chosen = config.plain(config.load(["dataset=task2mcp"]))["dataset"]
+    raw = sources.fetch("task2mcp", chosen, folder=folder / "raw")
+    cleaning = prepare.prepare("task2mcp", raw, folder / "prepared", folder / "tables", labels=chosen["labels"])
+    return Task2MCP(dataset.load("task2mcp", folder / "prepared"), cleaning, folder / "prepared")

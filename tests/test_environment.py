@@ -1,17 +1,27 @@
 """The lock, the list of reasons and the conda file name the same versions."""
 
 import re
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import yaml
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s#]+)", re.MULTILINE)
 
 
+# Installed without its own requirements, whose pins are years old (requirements.in says so).
+WITHOUT_REQUIREMENTS = {"recbole"}
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def pins(name: str) -> dict[str, str]:
     found = PIN.findall((ROOT / name).read_text())
-    return {re.sub(r"[-_.]+", "-", package).lower(): version for package, version in found}
+    return {plain(package): pinned for package, pinned in found}
 
 
 def test_every_direct_dependency_is_locked_as_listed() -> None:
@@ -38,3 +48,39 @@ def test_conda_file_agrees_with_the_lock() -> None:
     python, _, rest = environment["dependencies"]
     assert python == "python=3.11"
     assert rest == {"pip": ["-r requirements.txt", "-e ."]}
+
+
+def test_this_environment_is_the_lock() -> None:
+    installed = {}
+    for name in pins("requirements.txt"):
+        try:
+            installed[name] = version(name).partition("+")[0]
+        except PackageNotFoundError:
+            installed[name] = "absent"
+    locked = pins("requirements.txt")
+    assert {name: found for name, found in installed.items() if found != locked[name]} == {}
+
+
+def test_the_lock_holds_what_its_packages_require() -> None:
+    """The lock is installed without resolving anything, so nothing may be missing from it or too old."""
+    locked = pins("requirements.txt")
+    lacking = []
+    extras = {name: {""} for name in locked}
+    waiting = [(name, "") for name in locked if name not in WITHOUT_REQUIREMENTS]
+    while waiting:
+        name, extra = waiting.pop()
+        for line in requires(name) or []:
+            wanted = Requirement(line)
+            needed = plain(wanted.name)
+            # An accelerator's libraries come with another build of torch; setuptools comes with Python's venv.
+            if (wanted.marker and not wanted.marker.evaluate({"extra": extra})) or needed == "setuptools":
+                continue
+            if name == "torch" and re.match(r"nvidia-|cuda-|triton", needed):
+                continue
+            if needed not in locked or not wanted.specifier.contains(locked[needed], prereleases=True):
+                lacking.append(f"{name} requires {wanted}")
+                continue
+            for more in wanted.extras - extras[needed]:
+                extras[needed].add(more)
+                waiting.append((needed, more))
+    assert sorted(set(lacking)) == []

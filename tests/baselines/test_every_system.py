@@ -1,31 +1,73 @@
-"""What must hold for every configured system, also for those added later."""
+"""What must hold for every configured system under every protocol it applies to, also for those added later."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
+
 import numpy as np
 import pytest
-from baseline_toys import ask, block_dataset, build, ranked_systems, scores, with_other_answers
+import yaml
+from baseline_toys import N_SERVERS, ask, block_dataset, build, ranked_systems, scores, settings, with_other_answers
 
-from study import config
-from study.data.dataset import relevance_from_lists
-from study.data.splits import make
+from study import paths
+from study.data.dataset import Dataset, relevance_from_lists
+from study.data.splits import Split, make
 
-FULL_RANKING = ("cold", "cold_grouped", "warm", "loo")
+# Settings that count servers or tasks and are larger than the toy data set.
+TOY_SIZES = {"t2mrec_hard_negatives": {"training.hard_pool": N_SERVERS // 3}}
 
 
-@pytest.fixture(scope="module", params=ranked_systems())
-def fitted(request, tmp_path_factory):
-    """One toy run per system: its name, data, split and scores of the test tasks."""
-    name = request.param
-    protocols = config.load([f"system={name}", "profile=smoke"]).system.protocols
-    protocol = next((choice for choice in protocols if choice in FULL_RANKING), None)
-    if protocol is None:
-        pytest.skip("applies to no full-ranking protocol")
+@dataclass(frozen=True)
+class Case:
+    """A system under a protocol, with the values that were chosen for it on Task2MCP, if there are any."""
+
+    system: str
+    protocol: str
+
+    def __str__(self) -> str:
+        return f"{self.system}-{self.protocol}{'-as_tuned' if tuned_values(self.system) else ''}"
+
+    def build(self) -> object:
+        return build(self.system, **tuned_values(self.system), **TOY_SIZES.get(self.system, {}))
+
+
+@cache
+def tuned_values(system: str) -> dict[str, object]:
+    """What `study run` would put over the yaml's values: the committed choice of `study tune`."""
+    best = paths.results("task2mcp") / "sweeps" / system / "best.yaml"
+    if settings(system).tuned is None or not best.exists():
+        return {}
+    return {
+        name: "null" if value is None else value for name, value in yaml.safe_load(best.read_text())["values"].items()
+    }
+
+
+@cache
+def toy(protocol: str) -> tuple[Dataset, Split]:
     data = block_dataset()
-    split = make(data, protocol)
-    return name, data, split, scores(build(name), data, split, "test", tmp_path_factory.mktemp(name))
+    return data, make(data, protocol, negatives=N_SERVERS // 2)
 
 
+PROTOCOLS = {name: list(settings(name).protocols) for name in ranked_systems()}
+CASES = [Case(name, protocol) for name, protocols in PROTOCOLS.items() for protocol in protocols]
+FIRST = [Case(name, protocols[0]) for name, protocols in PROTOCOLS.items()]
+
+
+@pytest.fixture(scope="module")
+def fitted(request, tmp_path_factory):
+    """One toy run: its case, data, split and scores of the test tasks."""
+    case = request.param
+    data, split = toy(case.protocol)
+    return case, data, split, scores(case.build(), data, split, "test", tmp_path_factory.mktemp(str(case)))
+
+
+def test_every_protocol_of_the_study_is_asked():
+    assert {case.protocol for case in CASES} == {"cold", "cold_grouped", "warm", "loo", "loo99"}
+    assert any(tuned_values(case.system) for case in CASES)
+
+
+@pytest.mark.parametrize("fitted", CASES, indirect=True, ids=str)
 def test_scores_cover_the_catalogue_and_are_numbers(fitted):
     _, data, split, said = fitted
     assert said.shape[0] == len(split.tasks("test"))
@@ -34,15 +76,17 @@ def test_scores_cover_the_catalogue_and_are_numbers(fitted):
     assert np.isfinite(said).any(axis=1).all()
 
 
+@pytest.mark.parametrize("fitted", FIRST, indirect=True, ids=str)
 def test_same_seed_gives_same_scores(fitted, tmp_path):
-    name, data, split, said = fitted
-    np.testing.assert_array_equal(scores(build(name), data, split, "test", tmp_path), said)
+    case, data, split, said = fitted
+    np.testing.assert_array_equal(scores(case.build(), data, split, "test", tmp_path), said)
 
 
+@pytest.mark.parametrize("fitted", CASES, indirect=True, ids=str)
 def test_held_out_labels_change_no_score(fitted, tmp_path):
     """The leak test. A system that stops early on validation labels says so with ``uses_validation = True``."""
-    name, data, split, said = fitted
-    system = build(name)
+    case, data, split, said = fitted
+    system = case.build()
     parts = ("test",) if getattr(system, "uses_validation", False) else ("valid", "test")
     other_data, other_split = with_other_answers(data, split, parts)
     assert (other_data.relevance != data.relevance).nnz

@@ -8,25 +8,12 @@ import numpy as np
 import pytest
 from baseline_toys import build, recall10
 
-from study import config
-from study.data import dataset, prepare, sources
-from study.data.splits import make
 from study.evaluation.ranking import mask_known, tie_order, top_k
 
 pytestmark = [
     pytest.mark.mirror,
     pytest.mark.skipif(not os.environ.get("T2M_MIRROR"), reason="T2M_MIRROR names no folder with the public data"),
 ]
-
-
-@pytest.fixture(scope="module")
-def task2mcp(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("task2mcp")
-    settings = config.plain(config.load(["dataset=task2mcp"]))["dataset"]
-    raw = sources.fetch("task2mcp", settings, folder=folder / "raw")
-    prepare.prepare("task2mcp", raw, folder / "prepared", folder / "tables")
-    data = dataset.load("task2mcp", folder / "prepared")
-    return data, make(data, "cold")
 
 
 # Recall@10 of seed 1. Three seeds of popularity and of the oracle agree to four decimals; the random one varies most.
@@ -43,7 +30,7 @@ MEASURED = {
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_recall_on_the_authors_split(name, task2mcp, tmp_path):
-    data, split = task2mcp
+    data, split = task2mcp.data, task2mcp.split("cold")
     system = build(name)
     system.fit(data, split, seed=1, workdir=tmp_path)
     tasks = split.tasks("test")

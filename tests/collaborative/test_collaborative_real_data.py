@@ -8,24 +8,12 @@ import numpy as np
 import pytest
 from baseline_toys import build, recall10, top10
 
-from study import config
-from study.data import dataset, prepare, sources
-from study.data.splits import make
 from study.evaluation.metrics import per_task
 
 pytestmark = [
     pytest.mark.mirror,
     pytest.mark.skipif(not os.environ.get("T2M_MIRROR"), reason="T2M_MIRROR names no folder with the public data"),
 ]
-
-
-@pytest.fixture(scope="module")
-def task2mcp(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("task2mcp")
-    settings = config.plain(config.load(["dataset=task2mcp"]))["dataset"]
-    raw = sources.fetch("task2mcp", settings, folder=folder / "raw")
-    prepare.prepare("task2mcp", raw, folder / "prepared", folder / "tables")
-    return dataset.load("task2mcp", folder / "prepared")
 
 
 # Recall@5, Recall@10, NDCG@10 of seed 1. Another split gave an independent program 0.593, 0.675, 0.579 for ItemKNN.
@@ -38,10 +26,10 @@ MEASURED = {
 
 @pytest.mark.parametrize(("name", "protocol"), MEASURED)
 def test_measured_values(name, protocol, task2mcp, tmp_path):
-    split = make(task2mcp, protocol)
+    data, split = task2mcp.data, task2mcp.split(protocol)
     system = build(name)
-    system.fit(task2mcp, split, seed=1, workdir=tmp_path)
-    ranked = top10(system, task2mcp, split)
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    ranked = top10(system, data, split)
     values = per_task(ranked, split.test[split.tasks("test")], ks=(5, 10)).mean()
     said = values[["recall@5", "recall@10", "ndcg@10"]].to_numpy()
     np.testing.assert_allclose(said, MEASURED[name, protocol], atol=0.003)

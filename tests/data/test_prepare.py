@@ -1,15 +1,20 @@
 """Preparing: what is changed is counted, what is wrong is refused with its place, earlier outputs survive."""
 
 import json
+import shutil
+import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from study import files
+from study import cli, files, paths
 from study.data import dataset, prepare, raw_files, schemas
 from study.errors import StudyError
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -55,6 +60,25 @@ def test_repeated_server_keeps_its_first_position(run, release, tmp_path):
     labels = pd.read_parquet(tmp_path / "out/labels.parquet")
     assert labels.to_numpy().tolist() == [[1, 10, 1], [1, 2, 2], [2, 4, 1], [2, 5, 3], [3, 2, 1]]
     assert (counted(table, "repeated id", "server_id")[["rows", "values"]] == [2, 2]).all()
+
+
+@pytest.mark.parametrize(
+    ("cell", "reason"), [("[]", "task 2 has no labels"), ("", "'' is not a printed list"), ("[0]", "task 2 has")]
+)
+def test_task_without_labels_ends_the_command_with_code_2(release, tmp_path, monkeypatch, capsys, cell, reason):
+    """The row is the line that an editor shows: the header is line 1, so task 2 stands in line 3."""
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["study", "prepare", "dataset=synthetic"])
+    release.labels = f'task_id,mcp_ids\n1,"[10, 2, 3]"\n2,"{cell}"\n3,"[2]"\n'
+    release.write(paths.raw("synthetic"))
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert f"{paths.raw('synthetic') / 'mcp_task.csv'} (row line 3, column mcp_ids): {reason}" in said
+    assert "fix:" in said
+    assert not paths.prepared("synthetic").exists()
 
 
 def test_text_that_systems_read_is_not_touched(run, release, tmp_path):
@@ -103,6 +127,7 @@ def labels(text):
     return lambda release: setattr(release, "labels", text)
 
 
+LONG = 'task_id,mcp_ids\n1,"[10,\n2,\n3]"\n'
 GOOD = 'task_id,mcp_ids\n1,"[10]"\n2,"[4]"\n'
 FAULTS = [
     ("duplicate server id", servers(id=2), "mcp_raw.json", 1, "id"),
@@ -123,13 +148,16 @@ FAULTS = [
     ("duplicate task id", tasks(id=1), "task_raw.json", 0, "id"),
     ("NaN theme", tasks(theme=float("nan")), "task_raw.json", 1, "theme"),
     ("no tasks", lambda release: release.tasks.clear(), "task_raw.json", None, None),
-    ("labels: unknown server", labels(GOOD + '3,"[77]"\n'), "mcp_task.csv", "task 3", "mcp_ids"),
+    ("labels: unknown server", labels(GOOD + '3,"[77]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
     ("labels: negative id", labels(GOOD + '3,"[-1]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
-    ("labels: unknown task", labels(GOOD + '3,"[2]"\n9,"[2]"\n'), "mcp_task.csv", "task 9", "task_id"),
+    ("labels: unknown task", labels(GOOD + '3,"[2]"\n9,"[2]"\n'), "mcp_task.csv", "line 5", "task_id"),
     ("labels: repeated task", labels(GOOD + '2,"[2]"\n'), "mcp_task.csv", "line 3", "task_id"),
-    ("labels: task without row", labels(GOOD), "mcp_task.csv", "task 3", "task_id"),
-    ("labels: empty list", labels(GOOD + '3,"[]"\n'), "mcp_task.csv", "task 3", "mcp_ids"),
-    ("labels: only id 0", labels(GOOD + '3,"[0]"\n'), "mcp_task.csv", "task 3", "mcp_ids"),
+    ("labels: task without row", labels(GOOD), "mcp_task.csv", None, "task_id"),
+    ("labels: empty list", labels(GOOD + '3,"[]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
+    ("labels: empty cell", labels(GOOD + '3,\n'), "mcp_task.csv", "line 4", "mcp_ids"),
+    ("labels: after a long cell", labels(LONG + '2,"[]"\n3,"[2]"\n'), "mcp_task.csv", "line 5", "mcp_ids"),
+    ("labels: a cell of two lines", labels(GOOD + '3,"[77,\n2]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
+    ("labels: only id 0", labels(GOOD + '3,"[0]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
     ("labels: not a list", labels(GOOD + "3,12\n"), "mcp_task.csv", "line 4", "mcp_ids"),
     ("labels: a call", labels(GOOD + "3,\"__import__('os').getpid()\"\n"), "mcp_task.csv", "line 4", "mcp_ids"),
     ("labels: a fraction", labels(GOOD + '3,"[1.0]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),

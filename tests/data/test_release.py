@@ -3,14 +3,10 @@
 import os
 
 import numpy as np
-import pandas as pd
 import pytest
-from omegaconf import OmegaConf
 from sklearn.model_selection import train_test_split
 
-from study import paths
-from study.data import describe, prepare, sources, splits
-from study.data.dataset import load
+from study.data import describe, splits
 
 pytestmark = [
     pytest.mark.mirror,
@@ -18,18 +14,8 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def release(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("task2mcp")
-    config = OmegaConf.load(paths.conf() / "dataset/task2mcp.yaml")
-    raw = sources.fetch("task2mcp", config, folder=folder / "raw")
-    cleaning = prepare.prepare("task2mcp", raw, folder / "out", folder / "tables", labels=config.labels)
-    longer = pd.read_parquet(folder / "out/labels_all.parquet")
-    return load("task2mcp", folder / "out"), cleaning.set_index(["rule", "table", "column"]), longer
-
-
-def test_sizes(release):
-    data, _, longer = release
+def test_sizes(task2mcp):
+    data, longer = task2mcp.data, task2mcp.labels("labels_all")
     assert (data.n_servers, data.n_tasks, len(longer)) == (5642, 4801, 61104)
     # 48,010 printed ids, 52 of them 0.
     assert data.relevance.nnz == 48010 - 52
@@ -57,12 +43,13 @@ def test_sizes(release):
         ("repeated text", "tasks", "description", 698, 616),
     ],
 )
-def test_cleaning_counts(release, rule, table, column, rows, values):
-    assert release[1].loc[(rule, table, column), ["rows", "values"]].tolist() == [rows, values]
+def test_cleaning_counts(task2mcp, rule, table, column, rows, values):
+    counts = task2mcp.cleaning.set_index(["rule", "table", "column"])
+    assert counts.loc[(rule, table, column), ["rows", "values"]].tolist() == [rows, values]
 
 
-def test_authors_split(release):
-    data = release[0]
+def test_authors_split(task2mcp):
+    data = task2mcp.data
     ids = data.tasks["id"].tolist()
     train, rest = train_test_split(ids, test_size=0.4, random_state=42)
     valid, test = train_test_split(rest, test_size=0.5, random_state=42)
@@ -72,8 +59,8 @@ def test_authors_split(release):
         assert sorted(data.tasks["id"].iloc[split.tasks(name)]) == sorted(expected)
 
 
-def test_grouped_split_of_the_release(release):
-    data = release[0]
+def test_grouped_split_of_the_release(task2mcp):
+    data = task2mcp.data
     split = splits.make(data, "cold_grouped", similarity=0.9)
     assert [len(split.tasks(name)) for name in splits.PARTS] == [2880, 961, 960]
     keys = [{tuple(sorted(data.lists[row])) for row in split.tasks(name)} for name in splits.PARTS]
@@ -82,8 +69,8 @@ def test_grouped_split_of_the_release(release):
     assert not keys[1] & keys[2]
 
 
-def test_table2(release):
-    table = describe.table2("task2mcp", release[0]).set_index(["set", "attribute"])
+def test_table2(task2mcp):
+    table = describe.table2("task2mcp", task2mcp.data).set_index(["set", "attribute"])
     assert table["released"].to_dict() == {
         ("servers", "mcp_num"): 5642, ("servers", "license"): 37, ("servers", "language"): 637,
         ("servers", "subcategory"): 64, ("servers", "category"): 63, ("servers", "system"): 8,
@@ -98,8 +85,8 @@ def test_table2(release):
     assert table.loc[("tasks", "theme"), "case_folded"] == table.loc[("tasks", "theme"), "paper"]
 
 
-def test_overview(release):
-    data, _, longer = release
+def test_overview(task2mcp):
+    data, longer = task2mcp.data, task2mcp.labels("labels_all")
     table = describe.overview("task2mcp", data, longer).set_index(["group", "measure"])["value"]
     labels = table["labels"]
     assert labels["lists that repeat an earlier task's list exactly"] == 859
@@ -109,7 +96,7 @@ def test_overview(release):
     assert np.isfinite(table).all()
 
 
-def test_tasks_and_servers_share_no_category_at_either_level(release):
-    data = release[0]
+def test_tasks_and_servers_share_no_category_at_either_level(task2mcp):
+    data = task2mcp.data
     for column in ("category_clean", "subcategory_clean"):
         assert not set(data.servers[column].str.casefold()) & set(data.tasks[column].str.casefold())

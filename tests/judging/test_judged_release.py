@@ -5,9 +5,6 @@ import os
 import pandas as pd
 import pytest
 
-from study import config
-from study.data import dataset, prepare, sources
-from study.data.splits import make
 from study.judging import settings, store, topics
 
 DATASET = "task2mcp"
@@ -17,18 +14,8 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def task2mcp(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("task2mcp")
-    chosen = config.plain(config.load([f"dataset={DATASET}"]))["dataset"]
-    raw = sources.fetch(DATASET, chosen, folder=folder / "raw")
-    prepare.prepare(DATASET, raw, folder / "prepared", folder / "tables")
-    data = dataset.load(DATASET, folder / "prepared")
-    return data, make(data, "cold"), pd.read_parquet(folder / "prepared" / "labels.parquet")
-
-
 def test_topics_are_redrawn_exactly(task2mcp):
-    data, split, _ = task2mcp
+    data, split = task2mcp.data, task2mcp.split("cold")
     chosen = settings.read(settings.Topics)
     drawn = topics.draw(data, split, parts=chosen.parts, seed=chosen.seed)
     pd.testing.assert_frame_equal(drawn, store.read(DATASET, "topics"))
@@ -39,7 +26,7 @@ def test_topics_are_redrawn_exactly(task2mcp):
 
 
 def test_every_pair_of_the_pool_exists_and_the_labels_are_in_it(task2mcp):
-    data, _, labels = task2mcp
+    data, labels = task2mcp.data, task2mcp.labels()
     pool, runs = store.read(DATASET, "pool"), store.read_runs(DATASET)
     assert set(pool["task_id"]) == set(store.read(DATASET, "topics")["task_id"])
     assert set(pool["server_id"]) <= set(data.servers["id"])
@@ -51,7 +38,7 @@ def test_every_pair_of_the_pool_exists_and_the_labels_are_in_it(task2mcp):
 
 
 def test_no_text_of_the_data_is_in_the_collection(task2mcp):
-    data, _, _ = task2mcp
+    data = task2mcp.data
     committed = "\n".join(
         path.read_text(encoding="utf-8") for path in store.folder(DATASET).rglob("*") if path.suffix in (".csv", ".txt")
     )

@@ -26,7 +26,8 @@ def test_qrels_are_read_by_another_program(root):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_croissant_is_valid_and_its_records_are_the_judgements(root):
-    mlcroissant = pytest.importorskip("mlcroissant")
+    import mlcroissant  # takes seconds, and the other tests do without it
+
     path = publish.croissant(DATASET)
     described = mlcroissant.Dataset(jsonld=str(path))
     assert not described.metadata.issues.errors

@@ -1,7 +1,6 @@
 """The notebooks on a tiny study: same bytes twice, the right values, and clear failures."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from study.errors import StudyError
 from study.pipeline.notebooks import execute
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-MIRROR = os.environ.get("T2M_MIRROR")
 PARTS = ["00_quickstart", "01_dataset", "02_rq1_overall"]
 
 
@@ -140,13 +138,9 @@ def test_a_failing_cell_is_named_and_the_earlier_result_stays(in_study, tmp_path
 
 
 @pytest.mark.mirror
-@pytest.mark.skipif(MIRROR is None, reason="needs Task2MCP: set T2M_MIRROR")
-def test_committed_notebooks_hold_no_row_of_unlicensed_data():
-    release = next(Path(MIRROR).glob("ssea-lab/Task2MCP/*/data"))
-    servers = json.loads((release / "mcp_raw.json").read_text(encoding="utf-8"))
-    tasks = [row.get("task_raw", row) for row in json.loads((release / "task_raw.json").read_text(encoding="utf-8"))]
-    rows = [row.get("mcp_raw", row) for row in servers] + tasks
-    texts = {str(row[key]) for row in rows for key in ("name", "description", "url") if row.get(key)}
+def test_committed_notebooks_hold_no_row_of_unlicensed_data(task2mcp):
+    servers, tasks = task2mcp.data.servers, task2mcp.data.tasks
+    texts = {*servers["name"], *servers["description"], *servers["url"], *tasks["name"], *tasks["description"]}
     # Shorter texts are words that a sentence or a category may hold as well.
     texts = {text for text in texts if len(text) >= 25}
     assert len(texts) > 10_000

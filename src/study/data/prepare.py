@@ -165,8 +165,8 @@ def clean_labels(
 
     Returns: columns task_id, server_id, position (from 1).
     """
-    lists = raw_files.read_lists(path)
-    raw_files.check_references(lists, tasks["id"], servers["id"], path)
+    lists, places = raw_files.read_lists(path)
+    raw_files.check_references(lists, places, tasks["id"], servers["id"], path)
     zeros = [row.count(0) for row in lists.values()]
     repeats = [len(row) - len(set(row)) for row in lists.values()]
     of_zero = sum(max(0, count - 1) for count in zeros)

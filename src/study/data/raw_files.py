@@ -88,8 +88,11 @@ def _encodable(text: str) -> bool:
     return True
 
 
-def read_lists(path: Path) -> dict[int, list[int]]:
-    """The label file: task id -> listed server ids, as printed, in file order.
+def read_lists(path: Path) -> tuple[dict[int, list[int]], dict[int, str]]:
+    """The label file.
+
+    Returns: task id -> listed server ids, as printed, in file order; task id -> the line where its row begins, as an
+        editor counts ("line 2" is the first row below the header). Every error about a label names such a line.
 
     Raises:
         StudyError: missing columns, a repeated task, a cell that is not a list of whole numbers of at least 0.
@@ -104,8 +107,9 @@ def read_lists(path: Path) -> dict[int, list[int]]:
         for column in columns:
             if column not in header:
                 raise StudyError("a column is missing", file=path, row="line 1", column=column, fix="add the column")
+        begins = reader.line_num + 1  # a quoted cell may go over several lines
         for values in reader:
-            place = f"line {reader.line_num}"
+            place, begins = f"line {begins}", reader.line_num + 1
             if len(values) != len(header):
                 raise StudyError(
                     f"has {len(values)} cells, the header has {len(header)}", file=path, row=place, fix=AGAIN
@@ -117,7 +121,8 @@ def read_lists(path: Path) -> dict[int, list[int]]:
         raise StudyError(f"not valid CSV ({error})", file=path, row=f"line {reader.line_num}", fix=AGAIN) from error
     table = pd.DataFrame({name: pd.Series([row[i] for row in cells], dtype=object) for i, name in enumerate(columns)})
     schemas.validate(schemas.RAW_LABELS, table, path, places)
-    return dict(zip(table["task_id"], table["mcp_ids"], strict=True))
+    tasks = table["task_id"].tolist()
+    return dict(zip(tasks, table["mcp_ids"], strict=True)), dict(zip(tasks, places, strict=True))
 
 
 def _number(cell: str) -> int | str:
@@ -138,34 +143,32 @@ def _list(cell: str, path: Path, place: str) -> list[int]:
     return list(values)
 
 
-def check_references(lists: dict[int, list[int]], tasks: Iterable[int], servers: Iterable[int], path: Path) -> None:
-    """Raise unless every task has a list, every list has a known server, and every id other than 0 is known."""
+def check_references(
+    lists: dict[int, list[int]], places: dict[int, str], tasks: Iterable[int], servers: Iterable[int], path: Path
+) -> None:
+    """Raise unless every task has a list, every list has a known server, and every id other than 0 is known.
+
+    Args:
+        lists, places: from `read_lists`.
+        tasks, servers: the ids that there are.
+        path: the label file, named in the error.
+    """
     known_tasks, known_servers = set(tasks), set(servers)
-    for task, servers_of_task in lists.items():
-        fix = "remove it, or complete the other file"
+    both = "remove it, or complete the other file"
+    for task, listed in lists.items():
+        unknown = [server for server in listed if server and server not in known_servers]
         if task not in known_tasks:
-            raise StudyError(
-                f"task {task} is not in the task file", file=path, row=f"task {task}", column="task_id", fix=fix
-            )
-        for server in servers_of_task:
-            if server and server not in known_servers:
-                raise StudyError(
-                    f"server {server} is not in the server file",
-                    file=path,
-                    row=f"task {task}",
-                    column="mcp_ids",
-                    fix=fix,
-                )
-        if not any(servers_of_task):
-            raise StudyError(
-                "the task has no labels", file=path, row=f"task {task}", column="mcp_ids", fix="list its servers"
-            )
+            reason, column, fix = f"task {task} is not in the task file", "task_id", both
+        elif unknown:
+            reason, column, fix = f"server {unknown[0]} is not in the server file", "mcp_ids", both
+        elif not any(listed):
+            reason, column, fix = f"task {task} has no labels", "mcp_ids", "list its servers, or remove the task"
+        else:
+            continue
+        raise StudyError(reason, file=path, row=places[task], column=column, fix=fix)
     without = known_tasks - lists.keys()
     if without:
         raise StudyError(
-            f"{len(without)} tasks have no labels, the first is task {min(without)}",
-            file=path,
-            row=f"task {min(without)}",
-            column="task_id",
-            fix="add a row for each, or remove the tasks",
-        )
+            f"{len(without)} tasks have no row, the first is task {min(without)}",
+            file=path, column="task_id", fix="add a row for each, or remove the tasks",
+        )  # fmt: skip

@@ -8,30 +8,63 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 from omegaconf import DictConfig
 from tqdm import tqdm
 
 from study import paths
 from study.analysis.tables import markdown
 from study.config import build_system, plain
+from study.data.dataset import TASK_FIELDS, Dataset, join_values
+from study.data.splits import Split
+from study.errors import StudyError
 from study.evaluation.records import record
-from study.evaluation.runs import CUTOFFS, rank_tasks
+from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.files import write_csv, write_json
+from study.pipeline.guard import require_own_row, require_same_profile
+from study.pipeline.report import REFERENCE, system_settings
 from study.pipeline.run import limit_threads, load_inputs
+from study.pipeline.work import Limits, Work, encoding_work, ranking_work, training_work
 from study.recommend import Recommender
 from study.t2mrec.system import T2MRec
 
-REQUESTS = 500  # single recommendations timed, after a tenth as many to warm up
+
+@dataclass(frozen=True)
+class Settings:
+    """``conf/bench.yaml``, where every key is explained."""
+
+    requests: int
+    warm_up: int
+    repeats: int
+    matrix_side: int
+    copied_mebibytes: int
+    at_most: dict[str, dict[str, float]]
+
+    @classmethod
+    def read(cls) -> Settings:
+        """Read the file.
+
+        Raises:
+            StudyError: it cannot be read, or its keys are others.
+        """
+        path, keys = paths.conf() / "bench.yaml", [field.name for field in fields(cls)]
+        try:
+            value: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, yaml.YAMLError) as error:
+            raise StudyError(f"cannot be read ({error})", file=path, fix="correct the file") from error
+        if not isinstance(value, dict) or set(value) != set(keys):
+            raise StudyError("other keys than expected", file=path, fix=f"its keys are: {', '.join(keys)}")
+        return cls(**value)
 
 
-def best_of(action: Callable[[], Any], repeats: int = 5) -> float:
+def best_of(action: Callable[[], Any], repeats: int) -> float:
     """Seconds of the fastest of several calls: the machine at its best is the limit to compare with."""
     seconds = []
     for _ in range(repeats):
@@ -41,157 +74,177 @@ def best_of(action: Callable[[], Any], repeats: int = 5) -> float:
     return min(seconds)
 
 
-def machine_limits() -> dict[str, float]:
-    """Measured limits of this machine with the threads in use: matrix product, and copying through memory.
-
-    Returns: gflops (float32 multiply-adds count as two), gigabytes_per_second (bytes read plus bytes written).
-    """
+def machine_limits(settings: Settings) -> Limits:
+    """Measured limits of this machine with the threads in use: matrix product, and copying through memory."""
     import torch
 
-    side = 2048
+    side = settings.matrix_side
     a, b = torch.rand(side, side), torch.rand(side, side)
-    source = torch.rand(64 * 2**20)  # 256 MiB, beyond what a core's share of the cache holds
+    source = torch.rand(settings.copied_mebibytes * 2**18)
     target = torch.empty_like(source)
-    return {
-        "gflops": 2 * side**3 / best_of(lambda: a @ b) / 1e9,
-        "gigabytes_per_second": 2 * source.nbytes / best_of(lambda: target.copy_(source)) / 1e9,
-    }
-
-
-def training_work(system: T2MRec, data: Any, split: Any) -> dict[str, float]:
-    """What 200 epochs cost at least, counted from the first epoch's batches.
-
-    FLOPs: forward and backward of all layers (backward twice the forward), two per multiply-add, and 12 per weight and
-    AdamW step. Bytes: weights and both moments of every used row of the wide layers read and written once per step,
-    twice where it is caught up first, and the same for the narrow layers.
-    """
-    from study.t2mrec.module import PairEpoch
-    from study.t2mrec.towers import used_terms
-
-    towers, training = system.towers, system.training
-    _, tasks, servers = _vectors(system, data, split)
-    rows = split.tasks("train")
-    epoch = PairEpoch(tasks, servers, split.train, rows, batch_size=training.batch_size, seed=0, epoch=0)
-    widths = [towers.hidden] * (towers.layers - 1) + [towers.output]
-    narrow = sum(a * b + b for a, b in pairwise(widths)) + towers.hidden
-    flops = moved = 0.0
-    for batch in epoch:
-        for vectors in batch:
-            used = len(used_terms(vectors)[0])
-            products = vectors.nnz * towers.hidden + vectors.shape[0] * (narrow - towers.hidden)
-            flops += 3 * 2 * products + 12 * (used * towers.hidden + narrow)
-            moved += 4 * 6 * (2 * used * towers.hidden + narrow)
-        flops += 3 * 2 * batch.tasks.shape[0] ** 2 * towers.output
-    return {
-        "steps": len(epoch) * training.epochs,
-        "gflop": flops * training.epochs / 1e9,
-        "gigabytes": moved * training.epochs / 1e9,
-    }
-
-
-def _vectors(system: T2MRec, data: Any, split: Any) -> Any:
-    """The lexical vectors of the configured T2MRec."""
-    from study.t2mrec import lexical
-
-    return lexical.vectorize(
-        data, split.tasks("train"), max_features=system.lexical.max_features, ngram_range=system.lexical.ngrams
+    return Limits(
+        2 * side**3 / best_of(lambda: a @ b, settings.repeats),
+        2 * source.nbytes / best_of(lambda: target.copy_(source), settings.repeats),
     )
 
 
-def request_times(recommender: Recommender, texts: list[str], language: list[str]) -> np.ndarray:
-    """Milliseconds of single recommendations, one after another, from text to list."""
-    milliseconds = []
-    for number in range(-REQUESTS // 10, REQUESTS):
-        task = number % len(texts)
-        started = time.perf_counter()
-        recommender.recommend(texts[task], language=language[task], k=5)
-        if number >= 0:
-            milliseconds.append(1e3 * (time.perf_counter() - started))
-    return np.array(milliseconds)
+def can_be_benched(model: Mapping[str, Any]) -> bool:
+    """Whether a system's work can be counted: T2MRec with towers over TF-IDF and no hard negatives.
+
+    Args:
+        model: the section of that name of its yaml.
+    """
+    if model.get("_target_") != "study.t2mrec.system.T2MRec":
+        return False
+    parts = (model["lexical"]["kind"] == "tfidf", model["towers"]["enabled"], not model["training"]["hard_negatives"])
+    return all(parts)
 
 
 def bench(config: DictConfig) -> str:
-    """Measure on the configured data set (cold split, first seed) and write efficiency.csv and its record."""
-    threads = config.profile.workers * config.profile.threads
-    limit_threads(threads)
-    dataset, seed = config.dataset.name, int(config.system.seeds[0])
+    """Measure on the configured data set (configured split, first seed) and write efficiency.csv and its record.
+
+    Another system than `t2mrec` gets files of its own, ``efficiency_<system>``.
+
+    Raises:
+        StudyError: a system whose work cannot be counted, or settings or a profile that would replace other results.
+    """
+    name, dataset = config.system.name, config.dataset.name
+    if not can_be_benched(config.system.model):
+        known = [name for name, system in system_settings().items() if can_be_benched(system.model)]
+        raise StudyError(f"{name} cannot be benched: only the work of T2MRec with towers over TF-IDF is counted",
+                         fix=f"system= one of: {', '.join(known)}")  # fmt: skip
+    stem = "efficiency" if name == REFERENCE else f"efficiency_{name}"
+    record_file = paths.results(dataset) / "records" / f"{stem}.json"
+    require_own_row(config)
+    require_same_profile(record_file, config)
+    settings, seed = Settings.read(), int(config.system.seeds[0])
     data, split = load_inputs(config)
-    system = build_system(config.system)
-    assert isinstance(system, T2MRec)
-    workdir = paths.cache() / "bench" / dataset
+    table = measure(config, settings, data, split, seed)
+    write_csv(paths.tables(dataset) / f"{stem}.csv", table)
+    write_json(record_file, record(dataset=dataset, seed=seed, profile=config.profile.name, config=plain(config)))
+    shown = {name: table[name].map("{:.4g}".format).replace("nan", "") for name in ("value", "at_most")}
+    return markdown(table.assign(**shown))
+
+
+def measure(config: DictConfig, settings: Settings, data: Dataset, split: Split, seed: int) -> pd.DataFrame:
+    """Train, evaluate and answer requests, each against the limits that were measured with as many threads.
+
+    Returns: columns part, measure, value, at_most (what the study wants, NaN where it names nothing), note, threads,
+        profile.
+    """
+    threads = config.profile.workers * config.profile.threads
+    workdir = paths.cache() / "bench" / config.dataset.name / config.system.name
     shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir(parents=True)
-    _warm_up(config, data, split, workdir)
+    limit_threads(threads)
+    system = build_system(config.system)
     rows: list[dict[str, Any]] = []
-    for step in tqdm(("limits", "training", "evaluation", "requests"), desc="bench", disable=not sys.stderr.isatty()):
-        if step == "limits":
-            limits = machine_limits()
-        elif step == "training":
-            work = training_work(system, data, split)
-            seconds = best_of(lambda: system.fit(data, split, seed=seed, workdir=workdir), repeats=1)
-            floor = max(work["gflop"] / limits["gflops"], work["gigabytes"] / limits["gigabytes_per_second"])
-            rows += [
-                row(
-                    "training",
-                    "seconds",
-                    seconds,
-                    f"{system.training.epochs} epochs, vectorising and checkpoints included",
-                ),
-                row("training", "steps", work["steps"], "optimisation steps"),
-                row("training", "gflop", work["gflop"], "counted, see study.pipeline.bench.training_work"),
-                row("training", "gigabytes_moved", work["gigabytes"], "counted: optimiser state and weights"),
-                row("training", "seconds_at_limit", floor, "the larger of FLOPs and bytes at the measured limits"),
-                row("training", "share_of_limit", floor / seconds, "1 = as fast as this machine could be"),
-            ]
+    steps = tqdm(("training", "evaluation", "recommendation"), desc="bench", disable=not sys.stderr.isatty())
+    for step in steps:
+        if step == "training":
+            _warm_up(config, data, split, workdir / "warm_up")
+            limits = machine_limits(settings)
+            found = _training(system, data, split, seed, workdir, limits)
         elif step == "evaluation":
-            rows += _evaluation(system, data, split, seed, limits)
+            found = _evaluation(system, data, split, seed, limits, settings)
         else:
-            asked, texts = split.tasks("test"), data.task_texts(("name", "description"))
-            languages = list(data.tasks["language"].iloc[asked])
-            limit_threads(1)  # a request is too small to share between threads
-            times = request_times(Recommender.of(system, seed=seed), [texts[task] for task in asked], languages)
-            rows += [
-                row(
-                    "recommendation",
-                    f"milliseconds_p{q}",
-                    float(np.percentile(times, q)),
-                    f"{len(times)} requests, one thread",
-                )
-                for q in (50, 95, 99)
+            threads = 1  # a request is too small to share between threads
+            limit_threads(threads)
+            limits = machine_limits(settings)
+            found = _recommendation(Recommender.of(system, seed=seed), system, data, split, limits, settings)
+        if step != "evaluation":
+            part = "machine" if step == "training" else "machine_one_thread"
+            found += [
+                row(part, "gflops", limits.flops_per_second / 1e9, "measured: matrix product"),
+                row(part, "gigabytes_per_second", limits.bytes_per_second / 1e9, "measured: copying"),
             ]
-    rows += [row("machine", name, value, "measured") for name, value in limits.items()]
-    table = pd.DataFrame(rows).assign(threads=threads, profile=config.profile.name)
-    write_csv(paths.tables(dataset) / "efficiency.csv", table)
-    write_json(
-        paths.results(dataset) / "records" / "efficiency.json", record(dataset=dataset, seed=seed, config=plain(config))
-    )
+        rows += [found_row | {"threads": threads} for found_row in found]
     shutil.rmtree(workdir)
-    return markdown(table.assign(value=table["value"].map("{:.4g}".format)))
+    table = pd.DataFrame(rows).assign(profile=config.profile.name)
+    wanted = [
+        settings.at_most.get(part, {}).get(name) for part, name in zip(table["part"], table["measure"], strict=True)
+    ]
+    table.insert(3, "at_most", pd.Series(wanted, dtype=float))
+    return table
 
 
-def _warm_up(config: DictConfig, data: Any, split: Any, workdir: Path) -> None:
+def _warm_up(config: DictConfig, data: Dataset, split: Split, workdir: Path) -> None:
     """Compile the kernels and load the libraries, which happens once per machine and process, before timing."""
     short = config.copy()
     short.system.model.training.epochs = 1
     build_system(short.system).fit(data, split, seed=0, workdir=workdir)
 
 
-def _evaluation(system: T2MRec, data: Any, split: Any, seed: int, limits: dict[str, float]) -> list[dict[str, Any]]:
+def _training(system: T2MRec, data: Dataset, split: Split, seed: int, workdir: Path,
+              limits: Limits) -> list[dict[str, Any]]:  # fmt: skip
+    """Time one whole training; its work is counted from the batches of the first epoch."""
+    from study.t2mrec import lexical
+    from study.t2mrec.module import PairEpoch
+
+    epochs, rows = system.training.epochs, split.tasks("train")
+    _, tasks, servers = lexical.vectorize(
+        data, rows, max_features=system.lexical.max_features, ngram_range=system.lexical.ngrams
+    )
+    epoch = PairEpoch(tasks, servers, split.train, rows, batch_size=system.training.batch_size, seed=seed, epoch=0)
+    seconds = best_of(lambda: system.fit(data, split, seed=seed, workdir=workdir), repeats=1)
+    return [
+        row("training", "seconds", seconds, f"{epochs} epochs, vectorising and checkpoints included"),
+        row("training", "steps", len(epoch) * epochs, "optimisation steps"),
+        *against_limits("training", training_work(epoch, system.towers) * epochs, seconds, limits),
+    ]
+
+
+def _evaluation(system: T2MRec, data: Dataset, split: Split, seed: int, limits: Limits,
+                settings: Settings) -> list[dict[str, Any]]:  # fmt: skip
     """Time ranking and measuring all test tasks, expansion included."""
     from study.evaluation.metrics import per_task
 
-    asked, output = split.tasks("test"), system.towers.output
+    asked = split.tasks("test")
 
     def evaluate() -> None:
-        ranked, _ = rank_tasks(system, split, asked, part="test", k=10, seed=seed, n_servers=data.n_servers)
+        ranked, _ = rank_tasks(system, split, asked, part="test", k=KEPT, seed=seed, n_servers=data.n_servers)
         per_task(ranked, split.test[asked], ks=CUTOFFS)
 
-    seconds = best_of(evaluate, repeats=3)
-    gflop = 2 * 2 * len(asked) * data.n_servers * output / 1e9
+    seconds = best_of(evaluate, settings.repeats)
+    work = ranking_work(len(asked), data.n_servers, system.towers.output)
     return [
         row("evaluation", "seconds", seconds, f"{len(asked)} test tasks: scores, expansion, metrics"),
-        row("evaluation", "gflop", gflop, "the two products with the catalogue"),
-        row("evaluation", "seconds_at_limit", gflop / limits["gflops"], "of the products; sorting is the rest"),
+        *against_limits("evaluation", work, seconds, limits),
+    ]
+
+
+def _recommendation(recommender: Recommender, system: T2MRec, data: Dataset, split: Split, limits: Limits,
+                    settings: Settings) -> list[dict[str, Any]]:  # fmt: skip
+    """Time single requests, the texts and languages of the test tasks, from text to list."""
+    asked, words = split.tasks("test"), data.task_texts(("name", "description"))
+    requests = [{"name": words[task], "language": data.tasks["language"].iloc[task]} for task in asked]
+    milliseconds, terms = [], []
+    for number in range(-settings.warm_up, settings.requests):
+        request = requests[number % len(requests)]
+        started = time.perf_counter()
+        recommender.recommend(request["name"], language=request["language"])
+        if number >= 0:
+            milliseconds.append(1e3 * (time.perf_counter() - started))
+            text = join_values(request.get(name, "") for name in TASK_FIELDS)
+            terms.append(recommender.vectorizer.transform([text]).nnz)
+    work = encoding_work(float(np.mean(terms)), 1, system.towers) + ranking_work(
+        1, data.n_servers, system.towers.output
+    )
+    quantiles = {f"milliseconds_p{q}": float(np.percentile(milliseconds, q)) for q in (50, 95, 99)}
+    return [
+        *(row("recommendation", name, value, f"{len(milliseconds)} requests") for name, value in quantiles.items()),
+        *against_limits("recommendation", work, quantiles["milliseconds_p50"] / 1e3, limits),
+    ]
+
+
+def against_limits(part: str, work: Work, seconds: float, limits: Limits) -> list[dict[str, Any]]:
+    """The counted work of a part, its least time on this machine, and the share that the measured time reached."""
+    least = work.seconds_at(limits)
+    return [
+        row(part, "gflop", work.flops / 1e9, "counted, see study.pipeline.work"),
+        row(part, "gigabytes_moved", work.bytes / 1e9, "counted, see study.pipeline.work"),
+        row(part, "seconds_at_limit", least, "the larger of FLOPs and bytes at the measured limits"),
+        row(part, "share_of_limit", least / seconds, "1 = as fast as this machine could be"),
     ]
 
 

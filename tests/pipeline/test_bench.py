@@ -1,0 +1,104 @@
+"""Speed: the counts by hand, the table on a tiny study, and what cannot be benched."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import yaml
+from pipeline_root import TINY
+
+from study import paths
+from study.config import load
+from study.errors import StudyError
+from study.pipeline import bench
+from study.pipeline.work import Limits, Work, encoding_work, narrow_weights, ranking_work, training_work
+from study.t2mrec.settings import Towers
+
+TOWERS = Towers(hidden=3, output=2, layers=2)
+NARROW = 3 * 2 + 2 + 3  # one matrix with its bias, and the bias of the first layer
+
+
+def test_counts_by_hand():
+    assert narrow_weights(TOWERS) == NARROW
+    # Two texts of five terms in all: 5 rows of 3 weights, then a 3 x 2 matrix and its bias for each text.
+    assert encoding_work(5, 2, TOWERS) == Work(2 * (5 * 3 + 2 * (3 * 2 + 2)), 4 * (5 * 3 + NARROW))
+    # Four tasks, six servers: two products of width 2 and eight operations per pair; six matrices written and read.
+    assert ranking_work(4, 6, 2) == Work(2 * 2 * 24 * 2 + 8 * 24, 4 * (2 * 6 * 2 + 2 * 4 * 2 + 12 * 24))
+
+
+def test_training_counts_by_hand():
+    # One batch: a task with the terms 0 and 1, a server with the term 1.
+    tasks, servers = (sp.csr_matrix(np.array([row], dtype=np.float32)) for row in ([1, 1, 0], [0, 1, 0]))
+    batch = SimpleNamespace(tasks=tasks, servers=servers)
+    flops = [6 * (used * 3 + 8) + 12 * (used * 3 + NARROW) for used in (2, 1)]
+    moved = [24 * (2 * used * 3 + NARROW) for used in (2, 1)]
+    assert training_work([batch], TOWERS) == Work(sum(flops) + 6 * 2, sum(moved))
+    assert training_work([batch] * 3, TOWERS) == training_work([batch], TOWERS) * 3
+
+
+def test_the_slower_of_arithmetic_and_memory_decides():
+    assert Work(100, 10).seconds_at(Limits(50, 50)) == 2
+    assert Work(100, 10).seconds_at(Limits(1000, 1)) == 10
+
+
+@pytest.fixture
+def small(root):
+    """Settings that keep the measurement to a moment."""
+    path = paths.conf() / "bench.yaml"
+    quick = {"requests": 12, "warm_up": 2, "repeats": 2, "matrix_side": 64, "copied_mebibytes": 1}
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | quick))
+    return root
+
+
+def test_every_part_has_its_time_work_limit_and_share(small):
+    shown = bench.bench(load([*TINY, "system=t2mrec"]))
+    table = pd.read_csv(paths.tables("synthetic") / "efficiency.csv")
+    assert not table.duplicated(["part", "measure"]).any()
+    value = table.set_index(["part", "measure"])["value"]
+    assert (value > 0).all()
+    for part, measured in (("training", "seconds"), ("evaluation", "seconds"), ("recommendation", "milliseconds_p50")):
+        seconds = value[part, measured] / (1000 if measured.startswith("milli") else 1)
+        machine = "machine_one_thread" if part == "recommendation" else "machine"
+        least = max(value[part, "gflop"] / value[machine, "gflops"],
+                    value[part, "gigabytes_moved"] / value[machine, "gigabytes_per_second"])  # fmt: skip
+        assert math.isclose(value[part, "seconds_at_limit"], least, rel_tol=1e-4)
+        assert math.isclose(value[part, "share_of_limit"], least / seconds, rel_tol=1e-4)
+    wanted = table.dropna(subset=["at_most"]).set_index(["part", "measure"])["at_most"].to_dict()
+    assert wanted == {
+        ("training", "seconds"): 90, ("evaluation", "seconds"): 2,
+        ("recommendation", "milliseconds_p50"): 5, ("recommendation", "milliseconds_p99"): 15,
+    }  # fmt: skip
+    assert set(table["threads"]) == {1}
+    assert "share_of_limit" in shown
+    assert "nan" not in shown
+    assert (paths.results("synthetic") / "records" / "efficiency.json").exists()
+    assert not list((paths.cache() / "bench").rglob("*.ckpt"))
+
+
+def test_another_system_leaves_the_table_of_t2mrec_alone(small):
+    bench.bench(load([*TINY, "system=t2mrec_one_direction"]))
+    assert not (paths.tables("synthetic") / "efficiency.csv").exists()
+    assert (paths.tables("synthetic") / "efficiency_t2mrec_one_direction.csv").exists()
+
+
+@pytest.mark.parametrize("system", ["tfidf", "t2mrec_wo_two_tower", "t2mrec_hard_negatives"])
+def test_what_cannot_be_benched_is_refused_with_what_can(root, system):
+    with pytest.raises(StudyError, match=f"{system} cannot be benched") as error:
+        bench.bench(load([*TINY, f"system={system}"]))
+    assert "t2mrec, " in str(error.value.fix)
+    assert system not in str(error.value.fix).split("one of: ")[1].split(", ")
+
+
+def test_changed_settings_do_not_replace_the_reported_speed(root):
+    with pytest.raises(StudyError, match=r"system\.model\.training\.epochs"):
+        bench.bench(load([*TINY, "system=t2mrec", "system.model.training.epochs=3"]))
+
+
+def test_misspelt_setting_is_an_error(root):
+    path = paths.conf() / "bench.yaml"
+    path.write_text(path.read_text().replace("warm_up:", "warmup:"))
+    with pytest.raises(StudyError, match="other keys than expected"):
+        bench.Settings.read()
