@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from study.analysis.audit.cli import app as audit
 from study.errors import StudyError
 from study.judging.cli import app as judging
 from study.tools.cli import app as tools
@@ -30,7 +31,7 @@ app = typer.Typer(
     "`conf/`, such as `keep=100` (a run with other settings also needs `system.name=...`). Start with `make repro`.",
 )
 # Sub-apps: each module holds the command lines alone and imports what is heavy inside its commands.
-SUB_APPS = {"judge": judging, "tools": tools}
+SUB_APPS = {"audit": audit, "judge": judging, "tools": tools}
 for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name)
 Replace = Annotated[bool, typer.Option("--replace", help="Replace results that were made under another profile.")]
@@ -121,11 +122,19 @@ def verify(
     expected: Annotated[
         Path | None, typer.Option(help="File of expected scores (default: results/expected.yaml).")
     ] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Every cell of the paper's tables beside ours, with its verdict.")
+    ] = False,
 ) -> None:
     """Compare results/expected.yaml with the runs: OK, OKish (within twice the tolerance), FAIL or MISSING.
 
-    Ends with exit code 1 if a score fails.
+    Ends with exit code 1 if a score fails. With --paper: the paper's own numbers, of which none is expected.
     """
+    if paper:
+        from study.analysis.audit.verdicts import verify_paper
+
+        typer.echo(verify_paper(_load(["dataset=task2mcp"])))
+        return
     from study.pipeline.verify import verify as stage
 
     verdicts, text = stage(expected)

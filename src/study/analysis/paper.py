@@ -1,4 +1,4 @@
-"""The paper's Tables 3 and 4, and what follows from their cells by arithmetic alone."""
+"""What the paper prints (Tables 2 to 4, optima of Figures 6 to 9), and what follows from its cells by arithmetic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from study.errors import StudyError
 
 # What is set beside the paper: its T2MRec rows hold the F1 of the mean precision and recall (see `arithmetic`).
 COMPARED = tuple(name.replace("f1@", "f1_of_means@") for name in PAPER_METRICS)
-COLUMNS = ["table", "place", "group", "printed", "system", "metric", "k", "value"]
+COLUMNS = ["table", "place", "group", "printed", "system", "metric", "k", "value", "stand_in", "differs"]
 
 
 def _read(path: Path | None) -> dict[str, Any]:
@@ -32,8 +32,9 @@ def load(path: Path | None = None) -> pd.DataFrame:
         path: by default ``conf/paper/tables.yaml``.
 
     Returns: columns table (``table3``, ``table4``), place, group, printed (the paper's name), system (the study's name
-        of the same configuration, empty where there is none), metric, k, value (in [0, 1]); attribute ``dataset``
-        names the data set that the values describe.
+        of the same configuration, empty where there is none), metric, k, value (in [0, 1]), stand_in (the nearest
+        configuration where there is no same one) and differs (what it lacks); attribute ``dataset`` names the data set
+        that the values describe.
 
     Raises:
         StudyError: a missing file, a row with too few or too many cells, or a cell outside [0, 1].
@@ -49,18 +50,10 @@ def load(path: Path | None = None) -> pd.DataFrame:
                     fix="copy the row from the paper again",
                 )  # fmt: skip
             for (metric, k), value in zip(metrics, entry["values"], strict=True):
-                rows.append(
-                    (
-                        table,
-                        part["place"],
-                        entry["group"],
-                        entry["printed"],
-                        entry["system"] or "",
-                        metric,
-                        int(k),
-                        value,
-                    )
-                )
+                rows.append((
+                    table, part["place"], entry["group"], entry["printed"], entry["system"] or "", metric, int(k),
+                    value, entry.get("stand_in", ""), entry.get("differs", ""),
+                ))  # fmt: skip
     frame = pd.DataFrame(rows, columns=COLUMNS)
     frame.attrs["dataset"] = content["dataset"]
     return frame
@@ -70,6 +63,25 @@ def printed_gains(path: Path | None = None) -> pd.Series:
     """The line "Gains" of Table 3, in %, by metric@k."""
     content = _read(path)
     return pd.Series(content["tables"]["table3"]["gains"], index=content["metrics"], name="gain", dtype=float)
+
+
+def table2(path: Path | None = None) -> pd.DataFrame:
+    """The counts of Table 2: columns table, place, set (servers or tasks), attribute, value (a count)."""
+    path = path or paths.conf() / "paper" / "tables.yaml"
+    content = _read(path.with_name(_read(path)["table2"]))
+    rows = [(part, name, value) for part, counts in content["counts"].items() for name, value in counts.items()]
+    frame = pd.DataFrame(rows, columns=["set", "attribute", "value"])
+    return frame.assign(table="table2", place=content["place"])[["table", "place", "set", "attribute", "value"]]
+
+
+def optima(path: Path | None = None) -> pd.DataFrame:
+    """What the text states for Figures 6 to 9: columns figure, place, statement, key, optimum, below.
+
+    `key` and `optimum` name a setting of ``conf/system/t2mrec.yaml`` and its best value; `below` bounds a p-value.
+    """
+    figures = _read(path)["figures"]
+    rows = [{"figure": name, "key": "", "optimum": None, "below": None} | part for name, part in figures.items()]
+    return pd.DataFrame(rows, columns=["figure", "place", "statement", "key", "optimum", "below"])
 
 
 def wide(cells: pd.DataFrame, table: str) -> pd.DataFrame:

@@ -1,0 +1,75 @@
+"""The `study audit` commands. Heavy imports stay inside the commands."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from study.errors import StudyError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Examine the paper's numbers and the released labels. Every part writes tables to results/DATASET/audit; "
+    "`study audit run` makes all of them except the two long ones, `protocols` and `robustness`, which resume where "
+    "they were stopped.",
+)
+# Part -> the module whose `compute(config)` makes it, in an order in which each finds what it reads.
+PARTS = {
+    "consistency": "consistency_tables",
+    "protocols": "protocols",
+    "inference": "protocols_inference",
+    "verdicts": "verdicts",
+    "labels": "labels",
+    "provenance": "provenance",
+    "leakage": "leakage",
+    "task_quality": "task_quality",
+    "robustness": "robustness",
+}
+# Parts that train or run systems for longer than a few minutes.
+LONG = ("protocols", "robustness")
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
+]
+
+
+def make(part: str, overrides: list[str] | None) -> list[Path]:
+    """Compute one part; returns the files it wrote."""
+    from study.config import load
+
+    if part not in PARTS:
+        raise StudyError(f"unknown part {part!r}", fix=f"one of: {', '.join(PARTS)}")
+    written: list[Path] = import_module(f"study.analysis.audit.{PARTS[part]}").compute(load(overrides))
+    return written
+
+
+@app.command()
+def run(
+    overrides: Overrides = None,
+    part: Annotated[
+        list[str] | None, typer.Option("--part", help=f"Only this part, any number of times: {', '.join(PARTS)}.")
+    ] = None,
+) -> None:
+    """Make the tables of the audit: `study audit run --part consistency dataset=task2mcp`."""
+    for name in part or [name for name in PARTS if name not in LONG and name != "inference"]:
+        for path in make(name, overrides):
+            typer.echo(path)
+
+
+@app.command()
+def protocols(overrides: Overrides = None) -> None:
+    """Run the grid of conf/audit/protocols.yaml (long, resumable) and infer which protocol gives the paper's rows."""
+    for path in make("protocols", overrides):
+        typer.echo(path)
+
+
+@app.command()
+def verify(overrides: Overrides = None) -> None:
+    """Print every cell of the paper beside ours under each protocol, with its verdict: `study verify --paper`."""
+    from study.analysis.audit.verdicts import verify_paper
+    from study.config import load
+
+    typer.echo(verify_paper(load(overrides or ["dataset=task2mcp"])))

@@ -1,0 +1,253 @@
+"""Figures of the audit of the paper's numbers; each draws one figure from tables of results/<dataset>/audit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from study.analysis.audit.verdicts import ORDER
+from study.analysis.audit.verdicts_figures import CANNOT, NOT, REPRODUCED
+from study.analysis.plots import BLUE, GREEN, GREY, MARKERS, ORANGE, RED, STYLE, canvas, logarithmic, metric_name
+from study.analysis.tables import PAPER_METRICS
+
+Tables = Mapping[str, pd.DataFrame]
+VERDICT_COLOURS = {REPRODUCED: GREEN, ORDER: "#F0E442", NOT: RED, CANNOT: "#DDDDDD"}
+# Steps of the colour scale for changes of a cell: rounding, the study's tolerance, ten times that.
+STEPS = [0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0]
+SHADES = ["#1A9850", "#D9EF8B", "#FEE08B", "#F46D43", "#A50026"]
+STEP_NAMES = ["possible (rounding)", "up to 0.001", "up to 0.01", "up to 0.1", "more"]
+
+
+@mpl.rc_context(STYLE)
+def plot_verdicts(tables: Tables, protocol: str) -> Figure:
+    """The verdict of every cell of Tables 3 and 4 under one protocol, with the difference where there is one.
+
+    Args:
+        tables: verdicts.
+        protocol: whose verdicts are drawn.
+    """
+    table = tables["verdicts"]
+    part = table[table["protocol"] == protocol]
+    rows = list(dict.fromkeys(zip(part["place"], part["row"], strict=True)))
+    counts = part["verdict"].value_counts()
+    caption = (
+        f"Protocol: {protocol}. Numbers: ours minus the paper's. {len(part)} cells: "
+        + ", ".join(f"{counts.get(name, 0)} {name}" for name in VERDICT_COLOURS)
+        + ". Rows marked * are compared with the nearest configuration, which has no LLM re-ranker."
+    )
+    figure, axes = canvas(1.9 + 0.27 * len(rows), caption=caption, title="The paper's cells: what can be reproduced")
+    panel = axes[0, 0]
+    for entry in part.to_dict("records"):
+        x = PAPER_METRICS.index(f"{entry['metric']}@{entry['k']:.0f}")
+        y = rows.index((entry["place"], entry["row"]))
+        panel.add_patch(
+            Rectangle((x - 0.48, y - 0.45), 0.96, 0.9, color=VERDICT_COLOURS[entry["verdict"]], linewidth=0)
+        )
+        if not pd.isna(entry["difference"]):
+            ink = "white" if entry["verdict"] in (NOT, REPRODUCED) else "black"
+            panel.text(x, y, f"{entry['difference']:+.3f}", ha="center", va="center", fontsize=7.5, color=ink)
+    stand_ins = set(part.loc[part["counterpart"] == "stand-in", ["place", "row"]].itertuples(index=False, name=None))
+    labels = [f"{row}{'*' if (place, row) in stand_ins else ''} ({place})" for place, row in rows]
+    panel.set_yticks(range(len(rows)), labels)
+    names = [metric_name(name).replace(" (mean over tasks)", "").replace("@", "\n@") for name in PAPER_METRICS]
+    panel.set_xticks(range(len(names)), names, fontsize=7.5)
+    panel.set(xlim=(-0.5, len(names) - 0.5), ylim=(len(rows) - 0.5, -0.5))
+    handles = [Patch(color=ink, label=name) for name, ink in VERDICT_COLOURS.items()]
+    panel.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def plot_implied(tables: Tables, lengths: Mapping[str, float]) -> Figure:
+    """How many relevant servers per task each row implies, beside what the data sets' lists hold.
+
+    Args:
+        tables: consistency.
+        lengths: what is drawn as a line: name -> mean number of relevant servers per test task.
+    """
+    table = tables["consistency"]
+    rows = list(dict.fromkeys(table["row"]))
+    caption = (
+        "k · Precision@k / Recall@k, which lies between the smallest and the largest number of relevant servers of the "
+        "tasks with a hit. Bars: range under rounding. One set of test tasks with equally long lists would put all "
+        "points on one line."
+    )
+    figure, axes = canvas(
+        1.9 + 0.24 * len(rows), caption=caption, title="Relevant servers per task, as the cells imply"
+    )
+    panel = axes[0, 0]
+    for (k, part), shift, ink, marker in zip(table.groupby("k"), (0.13, -0.13), (BLUE, ORANGE), MARKERS, strict=False):
+        place = np.array([len(rows) - rows.index(row) for row in part["row"]]) + shift
+        panel.hlines(place, part["implied_low"], part["implied_high"], color=ink, linewidth=1.2)
+        panel.plot(
+            part["implied_relevant"], place, linestyle="none", marker=marker, color=ink, label=f"from the cells at {k}"
+        )
+    for number, (name, length) in enumerate(lengths.items()):
+        panel.axvline(length, color=GREY, linewidth=1.0, linestyle=("-", "--", ":", "-.")[number % 4], label=name)
+    panel.set_xlim(0.5, 20)
+    logarithmic(panel.xaxis)
+    panel.set_yticks([len(rows) - number for number in range(len(rows))], rows)
+    panel.set(xlabel="relevant servers per task (logarithmic)", ylim=(0.3, len(rows) + 0.7))
+    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
+    panel.grid(axis="x")
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def plot_feasibility(tables: Tables) -> Figure:
+    """Which rows can be means over test tasks under which labels: the least change of a cell that makes them so.
+
+    Args:
+        tables: feasibility.
+    """
+    table = tables["feasibility"]
+    rows, labels = list(dict.fromkeys(table["row"])), list(dict.fromkeys(table["labels"]))
+    possible = table.groupby("cells", sort=False)["possible"].agg(["sum", "size"])
+    caption = (
+        "Number: the least change of some cell after which the row is a mean over test tasks by the paper's "
+        "definitions, for any ranking whatever (linear program). "
+        + "; ".join(f"{name}: {row['sum']} of {row['size']} combinations possible" for name, row in possible.iterrows())
+        + "."
+    )
+    figure, axes = canvas(
+        2.9 + 0.24 * len(rows), 2, caption=caption, share_y=True, title="Which rows can come from which labels"
+    )
+    for panel, (cells, part) in zip(axes[0], table.groupby("cells", sort=False), strict=True):
+        matrix = part.pivot_table(index="row", columns="labels", values="change", sort=False).loc[rows, labels]
+        shade(panel, matrix)
+        panel.set_title(str(cells))
+        panel.set_xticks(range(len(labels)), labels, rotation=35, ha="right", fontsize=7.5)
+    axes[0, 0].set_yticks(range(len(rows)), rows)
+    legend(figure)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def plot_pairs(tables: Tables) -> Figure:
+    """Which two rows can come from one set of test tasks; the diagonal shows each row alone.
+
+    Args:
+        tables: row_pairs.
+    """
+    table = tables["row_pairs"]
+    rows = list(dict.fromkeys([*table["row_a"], *table["row_b"]]))
+    matrix = pd.DataFrame(np.nan, index=rows, columns=rows)
+    for entry in table.to_dict("records"):
+        a, b = entry["row_a"], entry["row_b"]
+        matrix.loc[a, b] = matrix.loc[b, a] = entry["change"]
+        matrix.loc[a, a], matrix.loc[b, b] = entry["change_a"], entry["change_b"]
+    caption = (
+        f"{int(table['together'].sum())} of {len(table)} pairs can share their test tasks; in "
+        f"{int(table['conflict'].sum())} pairs each row is possible alone and both together are not. Label lists of up "
+        f"to {int(table['max_relevant'].max())} servers; F1 is left out. "
+        "Number: the least change of some cell of either row."
+    )
+    figure, axes = canvas(
+        2.4 + 0.27 * len(rows), caption=caption, title="Which rows can come from one set of test tasks"
+    )
+    shade(axes[0, 0], matrix)
+    axes[0, 0].set_xticks(range(len(rows)), rows, rotation=45, ha="right", fontsize=7.5)
+    axes[0, 0].set_yticks(range(len(rows)), rows)
+    legend(figure)
+    return figure
+
+
+def shade(panel: Axes, matrix: pd.DataFrame) -> None:
+    """A matrix of changes as coloured fields with numbers."""
+    norm = BoundaryNorm(STEPS, len(SHADES))
+    panel.imshow(matrix.to_numpy(np.float64), cmap=ListedColormap(SHADES), norm=norm, aspect="auto")
+    values = matrix.to_numpy(np.float64)
+    for y, x in np.argwhere(~np.isnan(values)):
+        value = float(values[y, x])
+        text = "ok" if value <= STEPS[1] else f"{value:.3f}".lstrip("0") if value >= 0.0005 else "<.001"
+        panel.text(x, y, text, ha="center", va="center", fontsize=6.5, color="white" if value > STEPS[4] else "black")
+
+
+def legend(figure: Figure) -> None:
+    """The legend of `shade`."""
+    handles = [Patch(color=ink, label=name) for ink, name in zip(SHADES, STEP_NAMES, strict=True)]
+    figure.legend(handles=handles, loc="outside right upper", fontsize=7.5, title="least change", alignment="left")
+
+
+@mpl.rc_context(STYLE)
+def plot_distances(tables: Tables, row: str, system: str) -> Figure:
+    """How far every protocol lies from one printed row, for its own system and for the nearest other one.
+
+    Args:
+        tables: protocol_distances.
+        row: the printed row.
+        system: the row's system in the study.
+    """
+    table = tables["protocol_distances"]
+    part = table[table["row"] == row]
+    titles = list(dict.fromkeys(part["title"]))
+    caption = (
+        f"Root mean square difference to the eight printed cells of {row} (logarithmic). Bars: 95 % intervals over "
+        f"test tasks. Filled: {system} by the paper's definitions. Open: {system} by whichever reading is nearest. "
+        "Cross: the nearest other system by whichever reading is nearest."
+    )
+    figure, axes = canvas(
+        1.6 + 0.26 * len(titles), caption=caption, title=f"Which protocol gives the printed row {row}?"
+    )
+    panel = axes[0, 0]
+    place = {title: len(titles) - number for number, title in enumerate(titles)}
+    defined, nearest = (part[part["choice"] == name] for name in ("as defined", "nearest reading"))
+    others = nearest[nearest["system"] != system]
+    series = [
+        (defined[defined["system"] == system], 0.2, "o", RED, f"{system}, as defined"),
+        (nearest[nearest["system"] == system], 0.0, "o", "white", f"{system}, nearest reading"),
+        (others.loc[others.groupby("title", sort=False)["distance"].idxmin()], -0.2, "X", GREY, "nearest other system"),
+    ]
+    for lines, shift, marker, inside, label in series:
+        ink = GREY if inside == GREY else RED
+        y = lines["title"].map(place) + shift
+        panel.hlines(y, lines["low"], lines["high"], color=ink, linewidth=1.0)
+        panel.plot(
+            lines["distance"], y, linestyle="none", marker=marker, color=ink, markerfacecolor=inside, label=label
+        )
+    logarithmic(panel.xaxis)
+    panel.set_yticks(list(place.values()), list(place))
+    panel.set(xlabel="distance (root mean square difference)", ylim=(0.3, len(titles) + 0.7))
+    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
+    panel.grid(axis="x")
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def plot_grid(tables: Tables, measure: str) -> Figure:
+    """One measure of every system under every protocol: how much the protocol alone decides.
+
+    Args:
+        tables: protocol_cells.
+        measure: like ``recall@10``.
+    """
+    name, k = measure.split("@")
+    table = tables["protocol_cells"]
+    part = table[(table["measure"] == name) & (table["k"] == int(k))]
+    titles, systems = list(dict.fromkeys(part["title"])), list(dict.fromkeys(part["system"]))
+    place = {title: len(titles) - number for number, title in enumerate(titles)}
+    spread = part.groupby("system", sort=False)["value"].agg(["min", "max"])
+    caption = (
+        f"Bars: 95 % intervals over test tasks; {int(part['seeds'].max())} seed. Over the protocols, "
+        + "; ".join(f"{system} goes from {row['min']:.3f} to {row['max']:.3f}" for system, row in spread.iterrows())
+        + "."
+    )
+    figure, axes = canvas(1.6 + 0.26 * len(titles), caption=caption, title=f"{metric_name(measure)} by protocol")
+    panel, inks = axes[0, 0], [RED, BLUE, GREEN, ORANGE, GREY]
+    for number, system in enumerate(systems):
+        lines, ink = part[part["system"] == system], inks[number % len(inks)]
+        y = lines["title"].map(place) + 0.15 * ((len(systems) - 1) / 2 - number)
+        panel.hlines(y, lines["low"], lines["high"], color=ink, linewidth=1.0)
+        panel.plot(lines["value"], y, linestyle="none", marker=MARKERS[number], markersize=5, color=ink, label=system)
+    panel.set_yticks(list(place.values()), list(place))
+    panel.set(xlabel=f"{metric_name(measure)} (0 to 1)", xlim=(0, 1), ylim=(0.3, len(titles) + 0.7))
+    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(systems), borderaxespad=0)
+    panel.grid(axis="x")
+    return figure

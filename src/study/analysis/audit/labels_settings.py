@@ -1,0 +1,109 @@
+"""``conf/audit`` for labels, leakage, robustness and tasks: read strictly, so that a misspelt key is an error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from study import paths
+from study.errors import StudyError
+
+
+@dataclass(frozen=True)
+class Labels:
+    """``labels.yaml``, where every key is explained."""
+
+    theme_words: float
+    text_words: float
+    close_gap: float
+    close_run: int
+    long_run: int
+    language_gap: int
+    language_run: int
+    pool_tasks: int
+    pool_p: float
+    level_run: int
+    use_difference: int
+    order: list[str]
+    permutations: int
+    seed: int
+    clusters: int
+    smoothing: float
+    topic_p: float
+    rounds: int
+    iterations: int
+    tolerance: float
+    simulations: int
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """``leakage.yaml``, where every key is explained."""
+
+    protocols: list[str]
+    near_labels: float
+    near_text: float
+    metrics: list[str]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """``robustness.yaml``, where every key is explained."""
+
+    protocol: str
+    metric: str
+    metrics: list[str]
+    prefixes: list[int]
+    split_seeds: list[int]
+    split_systems: list[str]
+    system_seed: int
+    resamples: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class TaskQuality:
+    """``task_quality.yaml``, where every key is explained."""
+
+    pairs: list[list[str]]
+    shuffles: int
+    quantile: float
+    sample: int
+    seed: int
+    boundary: int | None
+
+
+FILES: dict[type, str] = {
+    Labels: "labels",
+    Leakage: "leakage",
+    Robustness: "robustness",
+    TaskQuality: "task_quality",
+}
+Kind = TypeVar("Kind", Labels, Leakage, Robustness, TaskQuality)
+
+
+def read(kind: type[Kind], path: Path | None = None) -> Kind:
+    """Read the settings of `kind` from its file in ``conf/audit``.
+
+    Raises:
+        StudyError: the file cannot be read, or its keys are not those of `kind`.
+    """
+    path = path or paths.conf() / "audit" / f"{FILES[kind]}.yaml"
+    keys = [field.name for field in fields(kind)]
+    try:
+        value: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise StudyError(f"cannot be read ({error})", file=path, fix="correct the file") from error
+    if not isinstance(value, dict) or set(value) != set(keys):
+        found = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
+        raise StudyError(f"holds {found}", file=path, fix=f"its keys are: {', '.join(keys)}")
+    return kind(**value)
+
+
+def table(dataset: str, name: str) -> Path:
+    """Where a table of the audit lies."""
+    return paths.results(dataset) / "audit" / f"{name}.csv"

@@ -1,0 +1,151 @@
+"""Goodness of fit of the annotation mixture: lists drawn from it, beside the released ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from study.analysis.audit import labels_lists as lists
+from study.analysis.audit.labels_mixture import (
+    ALPHABETICAL,
+    LANGUAGE,
+    RANDOM,
+    REASONS,
+    THEME_WORD,
+    TOPIC,
+    Inputs,
+    Mixture,
+    distinct,
+    fit,
+    inputs,
+    share_intervals,
+)
+from study.analysis.audit.labels_settings import Labels
+from study.data.annotation import PATIENCE, later_repeats
+from study.data.dataset import Dataset, IntArray
+
+
+def simulate(x: Inputs, mixture: Mixture, rng: np.random.Generator, *, ascending: float, copied: float) -> IntArray:
+    """Lists drawn from the mixture, then a share sorted and a share replaced by the list of another task of the theme.
+
+    Returns: shape of ``x.matrix``; no list is longer than the task's own, and a copy of a shorter one is as short.
+    """
+    n, width = x.matrix.shape
+    m = len(x.cluster)
+    reason: IntArray = rng.choice(len(REASONS), (n, width), p=mixture.weights).astype(np.int64)
+    walking: lists.BoolArray = reason == ALPHABETICAL
+    length = np.cumsum(np.where(walking, rng.geometric(mixture.rho, (n, width)), 0), axis=1)
+    drawn: IntArray = np.asarray((rng.integers(m, size=(n, 1)) + length) % m, dtype=np.int64)
+    pending = ~walking
+    for attempt in range(PATIENCE + 1):
+        if attempt == PATIENCE:
+            reason[pending] = RANDOM
+        redraw(x, mixture, rng, drawn, np.where(pending, reason, -1))
+        pending = later_repeats(drawn)
+        reason = np.where(pending & walking, RANDOM, reason)
+    drawn = np.where(x.matrix >= 0, drawn, -1)
+    order = np.argsort(np.where(drawn >= 0, drawn, m), axis=1, kind="stable")
+    ordered: lists.BoolArray = np.asarray(rng.random((n, 1)) < ascending)
+    drawn = np.where(ordered, np.take_along_axis(drawn, order, axis=1), drawn)
+    source = np.arange(n)
+    for theme in range(len(mixture.theta)):
+        rows = np.flatnonzero(x.theme == theme)
+        copying = rows[rng.random(len(rows)) < copied]
+        originals = np.setdiff1d(rows, copying)
+        if len(originals):
+            source[copying] = rng.choice(originals, len(copying))
+    copies: IntArray = drawn[source]
+    # A copy of a longer list ends where the task's own list ends.
+    return np.where(x.matrix >= 0, copies, -1)
+
+
+def redraw(x: Inputs, mixture: Mixture, rng: np.random.Generator, drawn: IntArray, reason: IntArray) -> None:
+    """Draw the entries whose reason is not negative anew, in place; a reason without servers draws from all."""
+    m = len(x.cluster)
+    chosen = reason >= 0
+    drawn[chosen] = rng.integers(m, size=int(chosen.sum()))
+    for task, place in zip(*np.nonzero(reason == THEME_WORD), strict=True):
+        if len(x.words[task]):
+            drawn[task, place] = rng.choice(x.words[task])
+    by_cluster = np.bincount(x.cluster, weights=mixture.weight, minlength=mixture.theta.shape[1])
+    on_topic, in_language = reason == TOPIC, reason == LANGUAGE
+    for theme in np.unique(x.theme[on_topic.any(axis=1)]):
+        p = (mixture.theta[theme] / by_cluster)[x.cluster] * mixture.weight
+        places = on_topic & (x.theme == theme)[:, None]
+        if p.any():
+            drawn[places] = rng.choice(m, int(places.sum()), p=p / p.sum())
+    for language in np.unique(x.language[in_language.any(axis=1)]):
+        p = x.spoken[language] * mixture.weight
+        places = in_language & (x.language == language)[:, None]
+        if p.any():
+            drawn[places] = rng.choice(m, int(places.sum()), p=p / p.sum())
+
+
+def copied_share(matrix: IntArray) -> float:
+    """Share of lists that repeat an earlier one exactly, in servers and order."""
+    return float(1 - len(np.unique(matrix, axis=0)) / len(matrix))
+
+
+def excess_ascending(matrix: IntArray, settings: Labels) -> float:
+    """Share of lists sorted by id beyond chance, which is 1 / n! for a list of n."""
+    size = (matrix >= 0).sum(axis=1)
+    long = size >= settings.long_run
+    if not long.any():
+        return 0.0
+    sorted_lists = lists.run_lengths(lists.steps(matrix))[:, 0] == size
+    return float(sorted_lists[long].mean())
+
+
+def statistics(x: Inputs, matrix: IntArray, settings: Labels) -> dict[str, float]:
+    """What released and simulated lists are compared by."""
+    filled, server = matrix >= 0, np.maximum(matrix, 0)
+    used = np.bincount(matrix[filled], minlength=len(x.cluster))
+    gap = lists.close_gap(settings, len(x.cluster))
+    language = x.spoken[x.language[:, None], server]
+    rows = np.array([np.isin(row, words) for row, words in zip(matrix, x.words, strict=True)])
+    return (
+        {
+            "labels with a theme word": float(rows[filled].mean()),
+            "labels in the task's language": float(language[filled].mean()),
+            "servers on some list (share)": float((used > 0).mean()),
+            "labels of the tenth of the servers listed most (share)": float(
+                np.sort(used)[::-1][: len(used) // 10].sum() / used.sum()
+            ),
+        }
+        | lists.order_measures(matrix, gap, settings.long_run)
+        | lists.repetition_measures(matrix)
+    )
+
+
+def tables(data: Dataset, settings: Labels, cluster: IntArray | None = None) -> dict[str, pd.DataFrame]:
+    """mixture (one row per parameter) and mixture_fit (observed statistics against simulated ones)."""
+    x, mixture = fit(inputs(data, settings, cluster), settings)
+    rng, n = np.random.default_rng(settings.seed), int((x.matrix >= 0).sum())
+    even = float(np.log(len(x.cluster)))
+    once = distinct(x).matrix
+    used = np.bincount(once[once >= 0], minlength=len(x.cluster))
+    popularity = float(np.log(np.maximum(used, 1) / used.sum())[once[once >= 0]].mean())
+    ascending, copied = excess_ascending(x.matrix, settings), copied_share(x.matrix)
+    rows: list[tuple[str, float, float, float]] = share_intervals(x, mixture)
+    others = [
+        ("share of lists sorted by id", ascending),
+        ("share of lists that repeat another", copied),
+        ("mean step of the alphabetical walk (places)", 1 / mixture.rho),
+        ("log-likelihood per label (nats)", mixture.log_likelihood),
+        ("the same for servers drawn evenly", -even),
+        ("the same for servers drawn by their popularity", popularity),
+        ("labels", n),
+        ("labels of different lists", int(used.sum())),
+        ("EM steps", mixture.steps),
+    ]
+    rows += [(name, float(value), np.nan, np.nan) for name, value in others]
+    observed = statistics(x, x.matrix, settings)
+    drawn = pd.DataFrame([
+        statistics(x, simulate(x, mixture, rng, ascending=ascending, copied=copied), settings)
+        for _ in range(settings.simulations)
+    ])  # fmt: skip
+    fitted = pd.DataFrame({
+        "statistic": list(observed), "observed": list(observed.values()), "fitted": drawn.mean().to_numpy(),
+        "fitted_low": drawn.min().to_numpy(), "fitted_high": drawn.max().to_numpy(), "simulations": len(drawn),
+    })  # fmt: skip
+    return {"mixture": pd.DataFrame(rows, columns=["parameter", "value", "low", "high"]), "mixture_fit": fitted}

@@ -1,0 +1,208 @@
+"""What of a protocol's test part stands in its training part already, and how much of each score rests on that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from omegaconf import DictConfig
+from scipy import stats
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from study import paths
+from study.analysis.audit import labels_settings
+from study.analysis.audit.labels_settings import Leakage, table
+from study.config import choices
+from study.data import split_files
+from study.data.dataset import Dataset, load
+from study.data.splits import WORD, Split
+from study.errors import StudyError
+from study.evaluation import per_task
+from study.evaluation.records import record
+from study.evaluation.significance import bootstrap_interval
+from study.files import write_csv, write_json
+
+Float64Array = NDArray[np.float64]
+KINDS = ("same_labels", "near_labels", "same_text", "near_text", "any_twin")
+RESAMPLES = 2_000
+
+
+def twins(data: Dataset, split: Split, *, near_labels: float, near_text: float) -> pd.DataFrame:
+    """For every test task, whether a training task is a twin of it.
+
+    Returns: columns task_id; label_overlap (largest share of its test labels that one training list holds),
+        text_similarity (largest TF-IDF cosine of name and description); then, of each of `KINDS`, 0 or 1: same_labels
+        (a training list is the same set), near_labels (overlap at least `near_labels`), same_text, near_text, any_twin.
+    """
+    test, train = split.tasks("test"), split.tasks("train")
+    shared = sp.csr_matrix(split.test[test] @ split.train[train].T)
+    overlap = _largest(shared) / np.diff(split.test.indptr)[test]
+    keys = {name: [frozenset(split.part(name)[[row]].indices.tolist()) for row in rows]
+            for name, rows in (("test", test), ("train", train))}  # fmt: skip
+    known_sets = set(keys["train"])
+    texts = data.task_texts(("name", "description"))
+    vectors = TfidfVectorizer(sublinear_tf=True, token_pattern=WORD).fit_transform(texts)
+    similarity = _largest(sp.csr_matrix(vectors[test] @ vectors[train].T))
+    known_texts = {texts[row] for row in train}
+    frame = pd.DataFrame({
+        "task_id": data.tasks["id"].to_numpy()[test], "label_overlap": overlap, "text_similarity": similarity,
+        "same_labels": [key in known_sets for key in keys["test"]], "near_labels": overlap >= near_labels - 1e-9,
+        "same_text": [texts[row] in known_texts for row in test], "near_text": similarity >= near_text - 1e-9,
+    })  # fmt: skip
+    frame["any_twin"] = frame[list(KINDS[:-1])].any(axis=1)
+    return frame.astype(dict.fromkeys(KINDS, "int8"))
+
+
+def _largest(matrix: sp.csr_matrix) -> Float64Array:
+    """The largest entry of each row, 0 for an empty one."""
+    return np.asarray(matrix.max(axis=1).toarray(), dtype=np.float64).ravel()
+
+
+def share_table(found: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """How many test tasks have a twin: columns protocol, kind, tasks, n, share, low, high (95 %, Wilson)."""
+    rows = []
+    for protocol, frame in found.items():
+        for kind in KINDS:
+            count = int(frame[kind].sum())
+            interval = stats.binomtest(count, len(frame)).proportion_ci(method="wilson")
+            rows.append((protocol, kind, count, len(frame), count / len(frame), interval.low, interval.high))
+    return pd.DataFrame(rows, columns=["protocol", "kind", "tasks", "n", "share", "low", "high"])
+
+
+def values(dataset: str, protocol: str) -> dict[str, pd.DataFrame]:
+    """Per-task values of every system that ran, averaged over seeds; system -> frame with index task_id."""
+    folder = paths.results(dataset) / "per_task" / protocol
+    known = set(choices("system"))
+    return {
+        path.name.removesuffix(".csv.gz"): per_task.read(path).drop(columns="seed").groupby("task_id").mean()
+        for path in sorted(folder.glob("*.csv.gz"))
+        if path.name.removesuffix(".csv.gz") in known
+    }
+
+
+def difference_interval(a: Float64Array, b: Float64Array, *, seed: int, level: float = 0.95) -> tuple[float, float]:
+    """Percentile bootstrap interval of mean(a) - mean(b) for two independent samples; NaN if one has under two."""
+    if min(len(a), len(b)) < 2:
+        return float("nan"), float("nan")
+    rng = np.random.default_rng(seed)
+    means = [values[rng.integers(len(values), size=(RESAMPLES, len(values)))].mean(axis=1) for values in (a, b)]
+    tail = (1 - level) / 2
+    low, high = np.quantile(means[0] - means[1], [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def _mean(name: str, part: Float64Array, seed: int) -> dict[str, float]:
+    """The mean with its 95 % interval, as columns `name`, `name`_low, `name`_high; NaN for no task."""
+    low, high = bootstrap_interval(part, seed=seed, resamples=RESAMPLES)
+    return {name: float(part.mean()) if len(part) else np.nan, f"{name}_low": low, f"{name}_high": high}
+
+
+def copying_table(
+    scores: dict[str, pd.DataFrame], twin: pd.DataFrame, metrics: list[str], *, seed: int
+) -> pd.DataFrame:
+    """How much of each system's score stands on test tasks with a twin in training.
+
+    Args:
+        scores: system -> per-task values (index task_id) of one protocol.
+        twin: rows of `twins` of the same protocol.
+
+    Returns: one row per system, metric and kind of twin: system, metric, kind, n, n_twin, mean, mean_twin, mean_other,
+        each mean with _low and _high (95 %, over tasks); difference (twin - other) with interval; from_twins (share of
+        the summed score that tasks with a twin give); lost (share of the mean that goes when only tasks without a twin
+        are asked).
+    """
+    flags = twin.set_index("task_id")
+    rows = []
+    for system, frame in scores.items():
+        if not frame.index.isin(flags.index).all():
+            raise StudyError(
+                f"{system} was scored on tasks that are not test tasks of the split", column="task_id",
+                fix="split and run again",
+            )  # fmt: skip
+        for metric in metrics:
+            known = frame[metric].dropna()
+            every = known.to_numpy(np.float64)
+            overall = _mean("mean", every, seed)
+            for kind in KINDS:
+                has = flags.loc[known.index, kind].to_numpy() == 1
+                twin_mean, other_mean = _mean("mean_twin", every[has], seed), _mean("mean_other", every[~has], seed)
+                low, high = difference_interval(every[has], every[~has], seed=seed)
+                total = float(every.sum())
+                rows.append(
+                    {"system": system, "metric": metric, "kind": kind, "n": len(every), "n_twin": int(has.sum())}
+                    | overall | twin_mean | other_mean
+                    | {
+                        "difference": twin_mean["mean_twin"] - other_mean["mean_other"],
+                        "difference_low": low,
+                        "difference_high": high,
+                        "from_twins": float(every[has].sum()) / total if total else np.nan,
+                        "lost": 1 - other_mean["mean_other"] / overall["mean"] if total else np.nan,
+                    }
+                )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def protocol_table(
+    first: dict[str, pd.DataFrame], second: dict[str, pd.DataFrame], metrics: list[str], *, seed: int
+) -> pd.DataFrame:
+    """Every system under two protocols with different test tasks.
+
+    Returns: columns system, metric, first, first_low, first_high, second, second_low, second_high (95 % over tasks),
+        difference (first - second) with _low and _high, lost (difference / first), n_first, n_second.
+    """
+    rows = []
+    for system in sorted(first.keys() & second.keys()):
+        for metric in metrics:
+            parts = [frame[metric].dropna().to_numpy(np.float64) for frame in (first[system], second[system])]
+            row: dict[str, object] = {"system": system, "metric": metric}
+            for name, part in zip(("first", "second"), parts, strict=True):
+                low, high = bootstrap_interval(part, seed=seed, resamples=RESAMPLES)
+                row |= {name: part.mean(), f"{name}_low": low, f"{name}_high": high, f"n_{name}": len(part)}
+            low, high = difference_interval(*parts, seed=seed)
+            difference = float(parts[0].mean() - parts[1].mean())
+            lost = difference / parts[0].mean() if parts[0].any() else np.nan
+            rows.append(row | {"difference": difference, "difference_low": low, "difference_high": high, "lost": lost})
+    return pd.DataFrame(rows)
+
+
+def compute(config: DictConfig) -> list[Path]:
+    """Write leakage_tasks.csv, leakage.csv, copying.csv and (where both protocols ran) grouped.csv."""
+    settings, dataset = labels_settings.read(Leakage), str(config.dataset.name)
+    data = load(dataset)
+    found, scores = {}, {}
+    for protocol in settings.protocols:
+        path = paths.splits(dataset) / f"{protocol}.parquet"
+        if not path.exists():
+            continue
+        split = split_files.load(path, data)
+        found[protocol] = twins(data, split, near_labels=settings.near_labels, near_text=settings.near_text)
+        scores[protocol] = values(dataset, protocol)
+    if not found:
+        raise StudyError(
+            "there is no split to look at", file=paths.splits(dataset), fix=f"run: study split dataset={dataset}"
+        )
+    tables = {
+        "leakage_tasks": pd.concat([frame.assign(protocol=name) for name, frame in found.items()]),
+        "leakage": share_table(found),
+    }
+    copying = [
+        copying_table(scores[name], frame, settings.metrics, seed=settings.seed).assign(protocol=name)
+        for name, frame in found.items()
+        if scores[name]
+    ]
+    if copying:
+        tables["copying"] = pd.concat(copying)
+    if len(found) > 1:
+        first, second = (scores[name] for name in settings.protocols[:2])
+        compared = protocol_table(first, second, settings.metrics, seed=settings.seed)
+        if len(compared):
+            tables["grouped"] = compared.assign(
+                first_protocol=settings.protocols[0], second_protocol=settings.protocols[1]
+            )
+    for name, frame in tables.items():
+        write_csv(table(dataset, name), frame)
+    write_json(table(dataset, "leakage").with_suffix(".json"), record(dataset=dataset, settings=vars(settings)))
+    return [table(dataset, name) for name in tables]

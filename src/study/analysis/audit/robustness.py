@@ -1,0 +1,345 @@
+"""Does the order of the systems survive other choices: seeds, splits, labels, metric, tie rule, judged usefulness?
+
+Every choice gives one score per system; Kendall's tau-b and Spearman's rho compare its order with the base order
+(``conf/audit/robustness.yaml``). Ceilings, which read the answers, take no part.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from omegaconf import DictConfig
+from scipy import stats
+from tqdm import tqdm
+
+from study import paths
+from study.analysis.audit import labels_settings
+from study.analysis.audit.labels_settings import Robustness, table
+from study.config import build_system, choices, load, plain
+from study.data import dataset as datasets
+from study.data import split_files, splits
+from study.data.dataset import Dataset, IntArray
+from study.errors import StudyError
+from study.evaluation import metrics, per_task
+from study.evaluation.per_task import KEYS
+from study.evaluation.ranking import chunks, top_k
+from study.evaluation.records import record
+from study.evaluation.runs import KEPT, run_seed
+from study.files import write_csv, write_json
+from study.pipeline.report import CEILINGS, system_settings
+from study.pipeline.run import fingerprint, with_tuned_values
+from study.system import Ranker
+
+Float64Array = NDArray[np.float64]
+# Rows are systems in a common order, columns the sampled units (tasks).
+Scores = pd.DataFrame
+FOLDER = "random_splits"
+TIE_RULES = ("by id, ascending", "by id, descending")
+# How the family of each variant is called, in the order of the tables and figures.
+FAMILIES = ("seeds", "metric", "labels", "tie rule", "protocol", "random splits", "judged")
+
+
+def ranked_systems() -> list[str]:
+    """The configured systems that are not ceilings."""
+    settings = system_settings()
+    return [name for name in choices("system") if settings[name].family not in CEILINGS]
+
+
+def correlations(base: Scores, other: Scores, *, resamples: int, seed: int) -> dict[str, object]:
+    """Both rank correlations between the systems' means, with 95 % bootstrap intervals.
+
+    Tasks are drawn once for both sides where both have the same tasks, else for each side on its own. Only systems that
+    both sides have are compared.
+
+    Args:
+        base, other: one row per system, one column per task.
+
+    Returns: systems, tau, tau_low, tau_high, rho, rho_low, rho_high; NaN for fewer than two systems.
+    """
+    common = [name for name in base.index if name in other.index]
+    found: dict[str, object] = {"systems": len(common)}
+    names = [f"{name}{end}" for name in ("tau", "rho") for end in ("", "_low", "_high")]
+    if len(common) < 2:
+        return found | dict.fromkeys(names, float("nan"))
+    a, b = (frame.loc[common].to_numpy(np.float64) for frame in (base, other))
+    rng = np.random.default_rng(seed)
+    same = base.columns.equals(other.columns)
+    drawn = []
+    for _ in range(resamples):
+        left = rng.integers(a.shape[1], size=a.shape[1])
+        right = left if same else rng.integers(b.shape[1], size=b.shape[1])
+        drawn.append(rank_correlation(a[:, left].mean(axis=1), b[:, right].mean(axis=1)))
+    middle = rank_correlation(a.mean(axis=1), b.mean(axis=1))
+    low, high = np.nanquantile(np.array(drawn), [0.025, 0.975], axis=0)
+    return found | dict(zip(names, (middle[0], low[0], high[0], middle[1], low[1], high[1]), strict=True))
+
+
+def rank_correlation(a: Float64Array, b: Float64Array) -> tuple[float, float]:
+    """Kendall's tau-b and Spearman's rho; NaN where one side has a single value."""
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan"), float("nan")
+    return float(stats.kendalltau(a, b).statistic), float(stats.spearmanr(a, b).statistic)
+
+
+def named(family: str, variant: str) -> dict[str, object]:
+    """The first columns of a row of the correlation table."""
+    return {"family": family, "variant": variant}
+
+
+def task_scores(frames: dict[str, pd.DataFrame], metric: str, seed: int | None = None) -> Scores:
+    """One row per system, one column per task: the metric of one seed, or averaged over seeds."""
+    rows = {}
+    for name, frame in frames.items():
+        part = frame if seed is None else frame[frame["seed"] == seed]
+        if len(part):
+            rows[name] = part.groupby("task_id")[metric].mean()
+    return pd.DataFrame(rows).T.dropna(axis=1)
+
+
+def seed_table(frames: dict[str, pd.DataFrame], metric: str, *, resamples: int, seed: int) -> list[dict[str, object]]:
+    """The order by one seed against the order by another, for every pair of seeds that all systems have."""
+    common = set.intersection(*({int(value) for value in frame["seed"].unique()} for frame in frames.values()))
+    return [
+        named("seeds", f"seed {a} against seed {b}")
+        | correlations(*(task_scores(frames, metric, one) for one in (a, b)), resamples=resamples, seed=seed)
+        for a, b in combinations(sorted(common), 2)
+    ]
+
+
+def relabelled(
+    data: Dataset, tasks: IntArray, runs: dict[str, pd.DataFrame], lists: Iterable[IntArray], metric: str
+) -> Scores:
+    """The kept top tens measured against other lists of the same tasks.
+
+    Args:
+        tasks: task rows. runs: system -> task_id, seed, rank, server_id. lists: server rows per task of `tasks`.
+
+    Returns: one row per system, one column per task, averaged over seeds.
+    """
+    name, _, k = metric.partition("@")
+    relevant = datasets.relevance_from_lists(tuple(lists), data.n_servers)
+    ids = data.tasks["id"].to_numpy()[tasks]
+    server_row = pd.Series(np.arange(data.n_servers), index=data.servers["id"])
+    task_row = pd.Series(np.arange(len(ids)), index=ids)
+    rows = {}
+    for system, run in runs.items():
+        by_seed = []
+        for _, part in run.groupby("seed"):
+            ranked = np.full((len(ids), KEPT), -1, dtype=np.int64)
+            ranked[task_row.loc[part["task_id"]], part["rank"] - 1] = server_row.loc[part["server_id"]]
+            by_seed.append(metrics.PER_TASK[name](ranked, relevant, int(k)))
+        rows[system] = pd.Series(np.mean(by_seed, axis=0), index=ids)
+    return pd.DataFrame(rows).T.dropna(axis=1)
+
+
+def label_table(
+    dataset: str, data: Dataset, protocol: str, frames: dict[str, pd.DataFrame], settings: Robustness
+) -> list[dict[str, object]]:
+    """Longer lists, and lists cut after their first servers, in place of the test labels; training is as it was."""
+    split = split_files.load(paths.splits(dataset) / f"{protocol}.parquet", data)
+    if not split.cold:
+        raise StudyError(
+            "label variants need a protocol that asks a test task for its whole list",
+            file=paths.conf() / "audit" / "robustness.yaml", column="protocol", fix="use cold",
+        )  # fmt: skip
+    tasks = split.tasks("test")
+    folder = paths.results(dataset) / "top10" / protocol
+    runs = {
+        name: pd.read_parquet(folder / f"{name}.parquet") for name in frames if (folder / f"{name}.parquet").exists()
+    }
+    variants = {f"first {n} labels": [data.lists[row][:n] for row in tasks] for n in settings.prefixes}
+    longer = paths.prepared(dataset) / "labels_all.parquet"
+    if longer.exists():
+        full = datasets.build(data.name, data.servers, data.tasks, pd.read_parquet(longer))
+        variants["mcp_task_all.csv"] = [full.lists[row] for row in tasks]
+    base = task_scores(frames, settings.metric)
+    return [
+        named("labels", name)
+        | correlations(
+            base,
+            relabelled(data, tasks, runs, lists, settings.metric),
+            resamples=settings.resamples,
+            seed=settings.seed,
+        )
+        for name, lists in variants.items()
+    ]
+
+
+def run_splits(config: DictConfig) -> list[Path]:
+    """Run the cheap systems on further random splits, one small file per system and split; what exists is kept.
+
+    A file holds metric means of its test part (columns system, split_seed, tie_rule, metric, value) and is named by
+    the fingerprint of all that decides the run, so that files of another state of the study are never mixed in.
+    """
+    settings, dataset = labels_settings.read(Robustness), str(config.dataset.name)
+    data = datasets.load(dataset)
+    profile = str(config.profile.name)
+    jobs = [(system, seed) for seed in settings.split_seeds for system in settings.split_systems]
+    written = []
+    for system, seed in tqdm(jobs, desc="random splits", unit="run", disable=not sys.stderr.isatty()):
+        composed = load([f"system={system}", f"dataset={dataset}", "protocol=cold", f"profile={profile}"])
+        composed = with_tuned_values(composed)
+        path = table(dataset, f"{FOLDER}/{system}/{seed}-{fingerprint(composed)}")
+        if not path.exists():
+            for stale in path.parent.glob(f"{seed}-*"):
+                stale.unlink()
+            split = splits.make(data, "cold", seed=seed)
+            write_csv(path, split_run(composed, data, split, system_seed=settings.system_seed).assign(
+                system=system, split_seed=seed))  # fmt: skip
+            write_json(
+                path.with_suffix(".json"),
+                record(dataset=dataset, system=system, split_seed=seed, config=plain(composed)),
+            )
+        written.append(path)
+    return written
+
+
+def split_run(config: DictConfig, data: Dataset, split: splits.Split, *, system_seed: int) -> pd.DataFrame:
+    """Metric means of one system on one split by the study's tie rule and, for systems that score, by two others.
+
+    Returns: columns tie_rule, metric, value.
+    """
+    system = build_system(config.system)
+    workdir = paths.cache() / "audit" / str(config.system.name)
+    workdir.mkdir(parents=True, exist_ok=True)
+    done = run_seed(system, data, split, seed=system_seed, workdir=workdir)
+    frames = {"seeded permutation": done.per_task.drop(columns=KEYS)}
+    if not isinstance(system, Ranker):
+        ascending = np.argsort(data.servers["id"].to_numpy(), kind="stable")
+        tasks = split.tasks("test")
+        for rule, order in zip(TIE_RULES, (ascending, ascending[::-1]), strict=True):
+            ranked = [
+                top_k(np.array(system.score(tasks[piece]), dtype=np.float32), KEPT, order)[0] for piece in chunks(tasks)
+            ]
+            frames[rule] = metrics.per_task(np.concatenate(ranked), sp.csr_matrix(split.test[tasks]))
+    return pd.DataFrame([
+        (rule, metric, float(value)) for rule, frame in frames.items() for metric, value in frame.mean().items()
+    ], columns=["tie_rule", "metric", "value"])  # fmt: skip
+
+
+def read_splits(dataset: str) -> pd.DataFrame:
+    """Everything that `run_splits` wrote: columns tie_rule, metric, value, system, split_seed; empty if nothing."""
+    files = sorted((paths.results(dataset) / "audit" / FOLDER).glob("*/*.csv"))
+    frames = [pd.read_csv(path) for path in files]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[dict[str, object]], pd.DataFrame]:
+    """The order on each further split against the base order, and with other tie rules against the study's.
+
+    Returns: rows of the correlation table (intervals are the 2.5 and 97.5 % quantiles over splits), and per system and
+        tie rule the mean, standard deviation, smallest and largest value over splits, with n_splits.
+    """
+    rows = runs[runs["metric"] == metric]
+    wide = rows.pivot_table(index=["tie_rule", "split_seed"], columns="system", values="value")
+    spread = rows.groupby(["tie_rule", "system"])["value"].agg(["mean", "std", "min", "max", "size"]).reset_index()
+    spread = spread.rename(columns={"std": "sd", "size": "n_splits"}).assign(metric=metric)
+    by_rule = {str(rule): part.droplevel(0).dropna(axis=1) for rule, part in wide.groupby(level=0)}
+    usual = by_rule["seeded permutation"]
+    means = base.mean(axis=1)
+    known = [name for name in usual.columns if name in means.index]
+    comparisons = {("random splits", "further split against the study's"): [
+        rank_correlation(means[known].to_numpy(), row[known].to_numpy()) for _, row in usual.iterrows()
+    ]}  # fmt: skip
+    pairs = combinations(range(len(usual)), 2)
+    comparisons["random splits", "further split against another"] = [
+        rank_correlation(usual.iloc[a].to_numpy(), usual.iloc[b].to_numpy()) for a, b in pairs
+    ]
+    for rule in TIE_RULES:
+        if rule in by_rule:
+            other = by_rule[rule]
+            names = [name for name in usual.columns if name in other.columns]
+            comparisons["tie rule", rule] = [
+                rank_correlation(usual.loc[seed, names].to_numpy(), other.loc[seed, names].to_numpy())
+                for seed in other.index
+            ]
+    found = []
+    for (family, variant), values in comparisons.items():
+        if values:
+            tau, rho = np.array(values, dtype=np.float64).T
+            ends = [np.quantile(side, [0.025, 0.975]) for side in (tau, rho)]
+            found.append({
+                "family": family, "variant": variant, "systems": len(known), "tau": tau.mean(), "tau_low": ends[0][0],
+                "tau_high": ends[0][1], "rho": rho.mean(), "rho_low": ends[1][0], "rho_high": ends[1][1],
+                "n": len(values), "unit": "pairs of splits" if "another" in variant else "splits",
+            })  # fmt: skip
+    return found, spread
+
+
+def judged_table(dataset: str, settings: Robustness) -> list[dict[str, object]]:
+    """The order by judged usefulness against the order by released labels, from the judged collection's tables."""
+    path = paths.results(dataset) / "judged" / "tables" / "rank_correlation.csv"
+    views = path.with_name("two_views.csv")
+    if not path.exists() or not views.exists():
+        return []
+    known, means = pd.read_csv(path).set_index("part"), pd.read_csv(views)
+    rows = []
+    for part, row in known.iterrows():
+        both = means[means["part"] == part]
+        _, rho = rank_correlation(both["by_labels"].to_numpy(), both["by_judgements"].to_numpy())
+        rows.append({
+            "family": "judged", "variant": f"judged usefulness, {part} topics", "systems": int(row["systems"]),
+            "tau": row["tau"], "tau_low": row["low"], "tau_high": row["high"], "rho": rho, "rho_low": np.nan,
+            "rho_high": np.nan, "n": int(row["topics"]), "unit": "topics",
+        })  # fmt: skip
+    return rows
+
+
+def system_frames(dataset: str, protocol: str) -> dict[str, pd.DataFrame]:
+    """Per-task files of every ranked system that ran under a protocol, system -> frame."""
+    folder = paths.results(dataset) / "per_task" / protocol
+    found = {name: folder / f"{name}.csv.gz" for name in ranked_systems()}
+    return {name: per_task.read(path) for name, path in found.items() if path.exists()}
+
+
+def compute(config: DictConfig) -> list[Path]:
+    """Run what is missing of the further splits, then write `tables`."""
+    run_splits(config)
+    return tables(config)
+
+
+def tables(config: DictConfig) -> list[Path]:
+    """Write rank_robustness.csv and (after `run_splits`) random_splits.csv from what is there.
+
+    Raises:
+        StudyError: fewer than two systems ran under the base protocol.
+    """
+    settings, dataset = labels_settings.read(Robustness), str(config.dataset.name)
+    data, metric = datasets.load(dataset), settings.metric
+    frames = system_frames(dataset, settings.protocol)
+    if len(frames) < 2:
+        raise StudyError(
+            f"{len(frames)} systems ran under {settings.protocol!r}, an order needs two",
+            file=paths.results(dataset) / "per_task" / settings.protocol,
+            fix=f"run: study run system=tfidf dataset={dataset}",
+        )
+    base, options = task_scores(frames, metric), {"resamples": settings.resamples, "seed": settings.seed}
+    rows = seed_table(frames, metric, resamples=settings.resamples, seed=settings.seed)
+    rows += [
+        named("metric", name) | correlations(base, task_scores(frames, name), **options) for name in settings.metrics
+    ]
+    rows += label_table(dataset, data, settings.protocol, frames, settings)
+    for other in sorted({path.name for path in (paths.results(dataset) / "per_task").iterdir()} - {settings.protocol}):
+        there = system_frames(dataset, other)
+        if len(there) > 1 and metric in next(iter(there.values())):
+            rows.append(named("protocol", other) | correlations(base, task_scores(there, metric), **options))
+    rows = [row | {"n": base.shape[1], "unit": "tasks"} for row in rows]
+    made: dict[str, pd.DataFrame] = {}
+    runs = read_splits(dataset)
+    if len(runs):
+        more, made["random_splits"] = split_table(runs, base, metric)
+        rows += more
+    rows += judged_table(dataset, settings)
+    frame = pd.DataFrame(rows).assign(base=f"{settings.protocol}, {metric}")
+    made["rank_robustness"] = frame.sort_values("family", key=lambda names: names.map(FAMILIES.index), kind="stable")
+    for name, result in made.items():
+        write_csv(table(dataset, name), result)
+    write_json(table(dataset, "rank_robustness").with_suffix(".json"), record(dataset=dataset, settings=vars(settings)))
+    return [table(dataset, name) for name in made]

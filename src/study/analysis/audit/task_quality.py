@@ -1,0 +1,207 @@
+"""Do the parts of a task speak of the same thing? Similarity against shuffled pairs, and a sample that was read.
+
+The similarity is the cosine of all-MiniLM-L6-v2 vectors. A pair of columns that says the same has higher similarity
+than a task's text with the text of another task; AUC is the share of (own, shuffled) pairs for which that holds, ties
+by half: 0.5 where the columns are independent.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from omegaconf import DictConfig
+from scipy import stats
+
+from study import paths
+from study.analysis.audit import labels_settings
+from study.analysis.audit.labels_settings import TaskQuality, table
+from study.data.dataset import Dataset, FloatArray, IntArray, load
+from study.encoders import encode
+from study.errors import StudyError
+from study.evaluation.records import record
+from study.files import write_csv, write_json
+
+Float64Array = NDArray[np.float64]
+# What a reader says about a task, and what it means; the read sample keeps these codes.
+CODES = {
+    "coherent": "the description is about doing what the name says, to the same object",
+    "partly": "the description is generic, or names a neighbouring object of the same field",
+    "contradictory": "the description names a concrete object of another field than the name's",
+}
+# Tasks of each kind from which the reading is compared with the similarity.
+FEWEST = 5
+SCOPES = ("all tasks", "within subcategory")
+
+
+def derangements(groups: IntArray, rng: np.random.Generator) -> IntArray:
+    """A random partner of each row within its group, never itself; -1 for a row alone. Shape (n,)."""
+    partner = np.full(len(groups), -1, dtype=np.int64)
+    order = rng.permutation(len(groups))
+    order = order[np.argsort(groups[order], kind="stable")]
+    sizes = np.bincount(groups)
+    for members in np.split(order, np.cumsum(sizes)[:-1]):
+        if len(members) > 1:
+            partner[members] = np.roll(members, int(rng.integers(1, len(members))))
+    return partner
+
+
+def auc(own: Float64Array, shuffled: Float64Array) -> float:
+    """P(own > shuffled) + P(equal) / 2, from ranks (Mann and Whitney 1947); NaN where a side is empty."""
+    if not len(own) or not len(shuffled):
+        return float("nan")
+    ranks = stats.rankdata(np.concatenate([own, shuffled]))
+    n = len(own)
+    return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * len(shuffled)))
+
+
+def auc_error(own: Float64Array, shuffled: Float64Array) -> float:
+    """Standard error of the AUC (DeLong et al. 1988), which takes both sides as independent samples."""
+    below = (np.searchsorted(np.sort(shuffled), own, "left") + np.searchsorted(np.sort(shuffled), own, "right")) / 2
+    above = (np.searchsorted(np.sort(own), shuffled, "left") + np.searchsorted(np.sort(own), shuffled, "right")) / 2
+    parts = below / len(shuffled), 1 - above / len(own)
+    return float(np.sqrt(sum(part.var(ddof=1) / len(part) for part in parts)))
+
+
+def agreement(
+    left: FloatArray, right: FloatArray, groups: IntArray, *, shuffles: int, quantile: float, seed: int
+) -> tuple[dict[str, float], Float64Array]:
+    """How far own pairs are more alike than shuffled ones.
+
+    Args:
+        left, right: unit vectors of both columns, shape (n, d).
+        groups: partners come from a row's own group, shape (n,).
+        shuffles: partners per row.
+        quantile: of the shuffled similarities, below which a task agrees less than chance.
+
+    Returns: n, mean, shuffled_mean, auc with _low and _high (95 %; both sides are counted once per task), threshold,
+        below (share of tasks below it) with _low and _high (Wilson), below_chance (the quantile); and each task's share
+        of shuffled similarities below its own, shape (n,).
+    """
+    rng = np.random.default_rng(seed)
+    own = np.einsum("ij,ij->i", left, right).astype(np.float64)
+    draws = []
+    for _ in range(shuffles):
+        partner = derangements(groups, rng)
+        paired = partner >= 0
+        draws.append(np.einsum("ij,ij->i", left[paired], right[partner[paired]]).astype(np.float64))
+    shuffled = np.concatenate(draws)
+    if len(own) < 2 or len(draws[0]) < 2:
+        raise StudyError("too few tasks to compare", fix="use a data set with more tasks")
+    value, error = auc(own, shuffled), 1.96 * auc_error(own, draws[0])
+    threshold = float(np.quantile(shuffled, quantile))
+    below = int((own < threshold).sum())
+    interval = stats.binomtest(below, len(own)).proportion_ci(method="wilson")
+    place = np.searchsorted(np.sort(shuffled), own) / len(shuffled)
+    found = {
+        "n": len(own), "mean": float(own.mean()), "shuffled_mean": float(shuffled.mean()), "auc": value,
+        "auc_low": max(0.0, value - error), "auc_high": min(1.0, value + error), "threshold": threshold,
+        "below": below / len(own), "below_low": interval.low, "below_high": interval.high, "below_chance": quantile,
+    }  # fmt: skip
+    return found, place
+
+
+def blocks(data: Dataset, boundary: int | None) -> dict[str, NDArray[np.bool_]]:
+    """The parts of the file that are reported: all, and where a boundary is set the tasks up to it and after it."""
+    ids = data.tasks["id"].to_numpy()
+    found = {"all": np.ones(len(ids), dtype=bool)}
+    if boundary is not None and (ids <= boundary).any() and (ids > boundary).any():
+        found |= {f"up to task {boundary}": ids <= boundary, f"after task {boundary}": ids > boundary}
+    return found
+
+
+def quality_table(data: Dataset, settings: TaskQuality) -> pd.DataFrame:
+    """`agreement` for every configured pair of columns and block, shuffled over all tasks of the block and within its
+    subcategories; columns block, left, right, shuffled_in, then those of `agreement`."""
+    columns = sorted({column for pair in settings.pairs for column in pair})
+    vectors = {column: encode(data.tasks[column].tolist()) for column in columns}
+    subcategory = pd.factorize(data.tasks["subcategory_clean"])[0].astype(np.int64)
+    rows = []
+    for block, chosen in blocks(data, settings.boundary).items():
+        for left, right in settings.pairs:
+            filled = chosen & (data.tasks[left] != "").to_numpy() & (data.tasks[right] != "").to_numpy()
+            for scope, groups in zip(SCOPES, (np.zeros_like(subcategory), subcategory), strict=True):
+                if scope == SCOPES[1] and "subcategory" in (left, right):
+                    continue  # partners of one subcategory have the same text
+                found, _ = agreement(
+                    vectors[left][filled], vectors[right][filled], groups[filled],
+                    shuffles=settings.shuffles, quantile=settings.quantile, seed=settings.seed,
+                )  # fmt: skip
+                rows.append({"block": block, "left": left, "right": right, "shuffled_in": scope, **found})
+    return pd.DataFrame(rows)
+
+
+def sample_rows(n_tasks: int, size: int, seed: int) -> IntArray:
+    """The rows of the tasks that are read, ascending, shape (min(size, n_tasks),)."""
+    rng = np.random.default_rng(seed)
+    return np.sort(rng.choice(n_tasks, min(size, n_tasks), replace=False)).astype(np.int64)
+
+
+def read_sample(path: Path, data: Dataset, settings: TaskQuality) -> pd.DataFrame:
+    """The codes of the read sample: columns task_id, code.
+
+    Raises:
+        StudyError: an unknown code, or other tasks than the seed draws.
+    """
+    frame = pd.read_csv(path, comment="#")
+    wanted = data.tasks["id"].to_numpy()[sample_rows(data.n_tasks, settings.sample, settings.seed)]
+    if frame["task_id"].tolist() != wanted.tolist():
+        raise StudyError("the file does not hold the sampled tasks", file=path, column="task_id",
+                         fix="read the tasks that sample and seed of conf/audit/task_quality.yaml draw")  # fmt: skip
+    unknown = ~frame["code"].isin(list(CODES))
+    if unknown.any():
+        raise StudyError("an unknown code", file=path, row=int(np.flatnonzero(unknown)[0]), column="code",
+                         fix=f"one of: {', '.join(CODES)}")  # fmt: skip
+    return frame
+
+
+def reading_table(codes: pd.DataFrame, data: Dataset, settings: TaskQuality) -> pd.DataFrame:
+    """Shares of the codes, overall and per block, with the similarity of name and description beside them.
+
+    Returns: columns block, code, tasks, n, share, low, high (95 %, Wilson), similarity_place (mean share of shuffled
+        pairs of the whole file that are less alike than the task's own), place_low, place_high (95 %, normal), and
+        auc (how well that place tells coherent from contradictory tasks of the block; NaN for fewer than `FEWEST` of
+        one kind) with auc_low, auc_high (DeLong).
+    """
+    _, place = agreement(encode(data.tasks["name"].tolist()), encode(data.tasks["description"].tolist()),
+                         np.zeros(data.n_tasks, dtype=np.int64), shuffles=settings.shuffles,
+                         quantile=settings.quantile, seed=settings.seed)  # fmt: skip
+    row = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"])
+    read = codes.assign(row=row.loc[codes["task_id"]].to_numpy())
+    read["place"] = place[read["row"]]
+    rows = []
+    for block, chosen in blocks(data, settings.boundary).items():
+        part = read[chosen[read["row"]]]
+        sides = [part.loc[part["code"] == code, "place"].to_numpy() for code in ("coherent", "contradictory")]
+        enough = min(map(len, sides)) >= FEWEST
+        value = auc(*sides) if enough else np.nan
+        error = 1.96 * auc_error(sides[0], sides[1]) if enough else np.nan
+        for code in CODES:
+            own = part.loc[part["code"] == code, "place"].to_numpy()
+            interval = stats.binomtest(len(own), len(part)).proportion_ci(method="wilson")
+            middle = float(own.mean()) if len(own) else np.nan
+            spread = 1.96 * float(own.std(ddof=1)) / np.sqrt(len(own)) if len(own) > 1 else np.nan
+            rows.append((
+                block, code, len(own), len(part), len(own) / len(part), interval.low, interval.high, middle,
+                middle - spread, middle + spread, value, *np.clip([value - error, value + error], 0, 1),
+            ))  # fmt: skip
+    names = ["block", "code", "tasks", "n", "share", "low", "high", "similarity_place", "place_low", "place_high",
+             "auc", "auc_low", "auc_high"]  # fmt: skip
+    return pd.DataFrame(rows, columns=names)
+
+
+def compute(config: DictConfig) -> list[Path]:
+    """Write task_quality.csv and, where a read sample lies beside it, task_quality_reading.csv."""
+    settings, dataset = labels_settings.read(TaskQuality), str(config.dataset.name)
+    data = load(dataset)
+    tables = {"task_quality": quality_table(data, settings)}
+    sample = paths.results(dataset) / "audit" / "task_quality_read.csv"
+    if sample.exists():
+        tables["task_quality_reading"] = reading_table(read_sample(sample, data, settings), data, settings)
+    for name, frame in tables.items():
+        write_csv(table(dataset, name), frame)
+    made = record(dataset=dataset, settings=vars(settings), rubric=CODES)
+    write_json(table(dataset, "task_quality").with_suffix(".json"), made)
+    return [table(dataset, name) for name in tables]

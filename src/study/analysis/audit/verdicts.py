@@ -1,0 +1,269 @@
+"""Every cell of the paper beside this study's value under each protocol, with a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from omegaconf import DictConfig
+
+from study import paths
+from study.analysis import paper
+from study.analysis.audit.paper_cells import described, folder, settings
+from study.analysis.audit.verdicts_figures import CANNOT, NOT, REPRODUCED, figure_lines
+from study.analysis.tables import PAPER_METRICS, markdown
+from study.config import choices, load
+from study.errors import StudyError
+from study.evaluation import per_task
+from study.files import write_csv
+
+Float64Array = NDArray[np.float64]
+
+KEYS = ("tolerance", "stated_protocol", "resamples", "level", "seed")
+ORDER = "same order only"
+VERDICTS = (REPRODUCED, ORDER, NOT, CANNOT)
+COLUMNS = [
+    "table", "place", "row", "metric", "k", "paper", "protocol", "system", "counterpart", "ours", "low", "high",
+    "reading", "difference", "tasks", "seeds", "pairs", "pairs_in_order", "trivial", "verdict", "reason",
+]  # fmt: skip
+# A difference of 0.01 is within 0.01 although its digits may say 0.010000000000000009.
+BORDER = 1e-9
+# F1 as the paper defines it, and as some of its rows are computed (study.analysis.paper.arithmetic).
+F1_READINGS = {"f1": "mean over tasks", "f1_of_means": "of the means"}
+
+
+def replicates(values: Float64Array, *, resamples: int, seed: int) -> Float64Array:
+    """Bootstrap means over tasks.
+
+    Args:
+        values: shape (tasks, measures).
+
+    Returns: shape (resamples, measures).
+    """
+    n, rng = len(values), np.random.default_rng(seed)
+    found = [rng.multinomial(n, np.full(n, 1 / n), size=min(200, resamples - start)) @ values / n
+             for start in range(0, resamples, 200)]  # fmt: skip
+    return np.concatenate(found)
+
+
+def measured(frame: pd.DataFrame, chosen: dict[str, Any]) -> pd.DataFrame:
+    """A run's cells with their intervals over tasks, values averaged over seeds first.
+
+    Args:
+        frame: a per-task file (`study.evaluation.per_task`).
+
+    Returns: index metric@k with f1 and f1_of_means, columns ours, low, high; attributes tasks and seeds.
+    """
+    tasks = frame.drop(columns="seed").groupby("task_id").mean()[list(PAPER_METRICS)].dropna()
+    values = tasks.to_numpy(np.float64)
+    drawn = replicates(values, resamples=chosen["resamples"], seed=chosen["seed"])
+    both = np.vstack([values.mean(axis=0), drawn])
+    columns = {name: both[:, place] for place, name in enumerate(PAPER_METRICS)}
+    for k in (5, 10):
+        precision, recall = columns[f"precision@{k}"], columns[f"recall@{k}"]
+        total = precision + recall
+        columns[f"f1_of_means@{k}"] = np.divide(
+            2 * precision * recall, total, out=np.zeros_like(total), where=total > 0
+        )
+    tail = (1 - chosen["level"]) / 2
+    lines = {name: (found[0], *np.quantile(found[1:], [tail, 1 - tail])) for name, found in columns.items()}
+    table = pd.DataFrame.from_dict(lines, orient="index", columns=["ours", "low", "high"])
+    table.attrs.update(tasks=len(tasks), seeds=frame["seed"].nunique())
+    return table
+
+
+def runs(dataset: str, systems: set[str], protocols: list[str], chosen: dict[str, Any]) -> dict[Any, pd.DataFrame]:
+    """(protocol, system) -> `measured`, for those that have run."""
+    found = {}
+    for protocol in protocols:
+        for system in sorted(systems):
+            path = paths.results(dataset) / "per_task" / protocol / f"{system}.csv.gz"
+            if path.exists():
+                found[protocol, system] = measured(per_task.read(path), chosen)
+    return found
+
+
+def why_not(system: str, protocol: str, known: Mapping[str, Sequence[str]]) -> str:
+    """Why there is no value: no such system here, one that does not apply, or one that has not run.
+
+    Args:
+        known: system -> the protocols it applies to.
+    """
+    if system not in known:
+        return f"no system {system} in this study" if system else "no such system in this study"
+    if protocol not in known[system]:
+        return f"{system} is not applicable under {protocol}"
+    return f"{system} has not run under {protocol}"
+
+
+def cell_lines(cells: pd.DataFrame, found: dict[Any, pd.DataFrame], protocols: list[str],
+               chosen: dict[str, Any]) -> pd.DataFrame:  # fmt: skip
+    """One line per cell and protocol, without the verdict on its order.
+
+    For F1 the nearer of both readings is taken, which favours the paper; `reading` says which.
+    """
+    lines = []
+    named, there = set(own(cells)), set(choices("system"))
+    known = {name: list(load([f"system={name}"]).system.protocols) for name in named & there}
+    for row, system in zip(cells.to_dict("records"), own(cells), strict=True):
+        for protocol in protocols:
+            line = {"table": row["table"], "place": row["place"], "row": row["printed"], "metric": row["metric"],
+                    "k": row["k"], "paper": row["value"], "protocol": protocol, "system": system,
+                    "counterpart": "same" if row["system"] else "stand-in" if system else "none",
+                    "trivial": row["value"] <= chosen["tolerance"]}  # fmt: skip
+            if (protocol, system) not in found:
+                lines.append(line | {"reason": why_not(system, protocol, known), "verdict": CANNOT})
+                continue
+            run = found[protocol, system]
+            names = list(F1_READINGS) if row["metric"] == "f1" else [row["metric"]]
+            name = min(names, key=lambda part: abs(run.loc[f"{part}@{row['k']}", "ours"] - row["value"]))
+            ours, low, high = run.loc[f"{name}@{row['k']}"]
+            lines.append(line | {
+                "ours": ours, "low": low, "high": high, "reading": F1_READINGS.get(name, ""),
+                "difference": ours - row["value"], "tasks": run.attrs["tasks"], "seeds": run.attrs["seeds"],
+                "reason": row["differs"] if not row["system"] else "",
+                "verdict": REPRODUCED if abs(ours - row["value"]) <= chosen["tolerance"] + BORDER else NOT,
+            })  # fmt: skip
+    return pd.DataFrame(lines).reindex(columns=COLUMNS)
+
+
+def own(cells: pd.DataFrame) -> pd.Series:
+    """The study's system of each printed cell: of the same configuration, else of the nearest, else empty."""
+    return cells["system"].where(cells["system"] != "", cells["stand_in"])
+
+
+def with_order(lines: pd.DataFrame) -> pd.DataFrame:
+    """Set "same order only" where a cell is off, but every comparison with another row comes out as in the paper.
+
+    A cell is compared with the cells of the same table, column and protocol whose systems are others; `pairs` counts
+    them and `pairs_in_order` those that agree. Without a pair there is no order to keep.
+    """
+    done = lines.assign(pairs=0, pairs_in_order=0)
+    for _, part in lines[lines["ours"].notna()].groupby(["table", "metric", "k", "protocol"]):
+        printed, ours, systems = (part[name].to_numpy() for name in ("paper", "ours", "system"))
+        other = systems[:, None] != systems[None, :]
+        agree = np.sign(printed[:, None] - printed[None, :]) == np.sign(ours[:, None] - ours[None, :])
+        done.loc[part.index, "pairs"] = other.sum(axis=1)
+        done.loc[part.index, "pairs_in_order"] = (other & agree).sum(axis=1)
+    kept = (done["verdict"] == NOT) & (done["pairs"] > 0) & (done["pairs"] == done["pairs_in_order"])
+    done.loc[kept, "verdict"] = ORDER
+    return done
+
+
+def count_lines(dataset: str) -> pd.DataFrame:
+    """The counts of Table 2: reproduced where one of the ways of counting gives the printed number."""
+    path = paths.tables(dataset) / "table2.csv"
+    counted = pd.read_csv(path).set_index(["set", "attribute"]) if path.exists() else None
+    lines = []
+    for row in paper.table2().to_dict("records"):
+        line = {"table": row["table"], "place": row["place"], "row": f"{row['set']}: {row['attribute']}",
+                "metric": "count", "paper": row["value"], "counterpart": "same", "trivial": False}  # fmt: skip
+        if counted is None:
+            lines.append(line | {"verdict": CANNOT, "reason": "the data has not been prepared"})
+            continue
+        ways = counted.loc[(row["set"], row["attribute"]), ["released", "case_folded", "normalised"]].astype(float)
+        way = (ways - row["value"]).abs().idxmin()
+        lines.append(line | {
+            "ours": ways[way], "reading": way, "difference": ways[way] - row["value"],
+            "verdict": REPRODUCED if ways[way] == row["value"] else NOT,
+        })  # fmt: skip
+    return pd.DataFrame(lines).reindex(columns=COLUMNS)
+
+
+def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
+    """verdicts.csv: every cell of Tables 3 and 4 under every protocol, Table 2, and the statements on Figures 6 to 9.
+
+    Raises:
+        StudyError: the paper does not describe this data set.
+    """
+    if not described(dataset):
+        raise StudyError(
+            f"the paper reports no number for {dataset}", fix=f"use dataset={paper.load().attrs['dataset']}"
+        )
+    chosen, cells = settings("verdicts", KEYS), paper.load()
+    found = runs(dataset, set(own(cells)) - {""}, protocols, chosen)
+    parts = [with_order(cell_lines(cells, found, protocols, chosen)), count_lines(dataset), figure_lines(dataset)]
+    # By records: concatenating columns without any value would guess at their types.
+    return pd.DataFrame([line for part in parts for line in part.to_dict("records")]).reindex(columns=COLUMNS)
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """How many cells of each row have which verdict, under the stated protocol and under whichever suits a cell best.
+
+    Returns: one row per printed row of Tables 3 and 4: place, row, counterpart, cells, the four verdicts under the
+        stated protocol, `reproduced somewhere` (cells within the tolerance under some protocol), and the protocol of
+        the smallest mean absolute difference with that difference.
+    """
+    stated = settings("verdicts", KEYS)["stated_protocol"]
+    lines = []
+    for (place, row), part in table[table["protocol"].notna()].groupby(["place", "row"], sort=False):
+        at_home = part[part["protocol"] == stated]
+        counts = at_home["verdict"].value_counts()
+        somewhere = part[part["verdict"] == REPRODUCED].drop_duplicates(["metric", "k"])
+        gaps = part.assign(gap=part["difference"].abs()).groupby("protocol")["gap"].mean().dropna()
+        lines.append({
+            "place": place, "row": row, "counterpart": part["counterpart"].iloc[0], "cells": len(at_home),
+            **{name: int(counts.get(name, 0)) for name in VERDICTS}, "reproduced somewhere": len(somewhere),
+            "nearest protocol": gaps.idxmin() if len(gaps) else "none", "mean difference": gaps.min(),
+        })  # fmt: skip
+    return pd.DataFrame(lines)
+
+
+def printed(table: pd.DataFrame) -> str:
+    """The verdicts as text: one line per cell, its value and difference under each protocol that has one, the verdict.
+
+    The verdict is that of the stated protocol; where nothing can be computed there, that of the protocol named.
+    """
+    stated = settings("verdicts", KEYS)["stated_protocol"]
+    lines = []
+    for (place, row, metric, _), part in table.groupby(["place", "row", "metric", "k"], sort=False, dropna=False):
+        computed = part[part["ours"].notna()].set_index("protocol", drop=False)
+        texts = [
+            f"{line['protocol']} {line['ours']:.4f} ({line['difference']:+.4f})" for line in computed.to_dict("records")
+        ]
+        if part["protocol"].isna().all():
+            line = part.iloc[0]
+            texts = [f"{line['ours']:g} ({line['difference']:+g}, {line['reading']})" for _ in computed.index]
+            shown, verdict = f"{line['paper']:g}", str(line["verdict"])
+            verdict += f" ({line['reason']})" if isinstance(line["reason"], str) else ""
+        else:
+            shown = f"{part['paper'].iloc[0]:.4f}"
+            at_home = part[part["protocol"] == stated].iloc[0]
+            verdict = str(at_home["verdict"])
+            elsewhere = computed.loc[computed["verdict"] == REPRODUCED, "protocol"]
+            if verdict == CANNOT:
+                verdict += f" ({at_home['reason']})"
+            if len(elsewhere) and at_home["verdict"] != REPRODUCED:
+                verdict += f"; within tolerance under {', '.join(elsewhere)}"
+            if at_home["trivial"]:
+                verdict += "; the printed value itself is within the tolerance of 0"
+            if at_home["counterpart"] == "stand-in":
+                verdict += f" (stand-in {at_home['system']})"
+        name = str(metric) if part["k"].isna().all() else f"{metric}@{part['k'].iloc[0]:.0f}"
+        lines.append((place, row, name, shown, "; ".join(texts) or "none", verdict))
+    columns = ["place", "row", "cell", "paper", "ours (difference)", f"verdict under {stated}"]
+    return markdown(pd.DataFrame(lines, columns=columns))
+
+
+def verify_paper(config: DictConfig) -> str:
+    """Write verdicts.csv and verdict_summary.csv of the configured data set; returns them as text, with counts."""
+    dataset = config.dataset.name
+    table = compute_table(dataset, list(config.dataset.protocols))
+    write_csv(folder(dataset) / "verdicts.csv", table)
+    write_csv(folder(dataset) / "verdict_summary.csv", summary(table))
+    stated = settings("verdicts", KEYS)["stated_protocol"]
+    home = table[table["protocol"] == stated]["verdict"].value_counts()
+    counts = ", ".join(f"{home.get(name, 0)} {name}" for name in VERDICTS)
+    return f"{printed(table)}\nTables 3 and 4 under {stated}, {home.sum()} cells: {counts}\n"
+
+
+def compute(config: DictConfig) -> list[Path]:
+    """Write verdicts.csv and verdict_summary.csv; nothing for a data set that the paper does not describe."""
+    if not described(config.dataset.name):
+        return []
+    verify_paper(config)
+    return [folder(config.dataset.name) / f"{name}.csv" for name in ("verdicts", "verdict_summary")]

@@ -1,0 +1,245 @@
+"""Verdicts on the paper's cells: the rule by hand, intervals against theory, and the whole command on planted runs."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from study import paths
+from study.analysis import paper, sensitivity
+from study.analysis.audit import cli, figures_paper, paper_cells, verdicts, verdicts_figures, verdicts_text
+from study.analysis.tables import PAPER_METRICS
+from study.config import load
+from study.errors import StudyError
+from study.evaluation import per_task
+from study.files import write_csv
+from study.sweeps import settings as sweeps
+
+ROOT = Path(__file__).resolve().parents[2]
+CHOSEN = {"tolerance": 0.01, "stated_protocol": "cold", "resamples": 200, "level": 0.95, "seed": 0}
+
+
+def cells_of(rows):
+    """Printed cells of one column: (name, system, stand_in, value)."""
+    return pd.DataFrame([
+        {"table": "t", "place": "Table 9", "group": "g", "printed": name, "system": system, "metric": "ndcg", "k": 10,
+         "value": value, "stand_in": stand_in, "differs": "no re-ranker" if stand_in else ""}
+        for name, system, stand_in, value in rows
+    ])  # fmt: skip
+
+
+def run_of(value, width=0.02):
+    table = pd.DataFrame({"ours": [value], "low": [value - width], "high": [value + width]}, index=["ndcg@10"])
+    table.attrs.update(tasks=100, seeds=3)
+    return table
+
+
+def judged(rows, ours):
+    found = {("cold", system): run_of(value) for system, value in ours.items()}
+    lines = verdicts.with_order(verdicts.cell_lines(cells_of(rows), found, ["cold"], CHOSEN))
+    return lines.set_index("row")
+
+
+def test_the_four_verdicts_by_hand():
+    rows = [("A", "bpr", "", 0.50), ("B", "ease", "", 0.40), ("C", "", "tfidf", 0.30), ("D", "random", "", 0.20),
+            ("E", "nobody", "", 0.10)]  # fmt: skip
+    table = judged(rows, {"bpr": 0.505, "ease": 0.45, "tfidf": 0.1, "random": 0.15})
+    # A within 0.01. B is off, but under A and above C and D as printed. C and D have changed places.
+    assert table["verdict"].to_dict() == {
+        "A": verdicts.REPRODUCED, "B": verdicts.ORDER, "C": verdicts.NOT, "D": verdicts.NOT, "E": verdicts.CANNOT,
+    }  # fmt: skip
+    assert table.loc["A":"D", "pairs"].tolist() == [3, 3, 3, 3]
+    assert table.loc["A":"D", "pairs_in_order"].tolist() == [3, 3, 2, 2]
+    assert table["counterpart"].tolist() == ["same", "same", "stand-in", "same", "same"]
+    assert table.loc["E", "reason"] == "no system nobody in this study"
+    assert table.loc["C", "reason"] == "no re-ranker"
+    assert table.loc["B", "difference"] == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"), [(0.51, "reproduced"), (0.5101, "not reproduced"), (0.4899, "not reproduced")]
+)
+def test_the_tolerance_is_a_border(ours, verdict):
+    assert judged([("A", "bpr", "", 0.5)], {"bpr": ours}).loc["A", "verdict"] == verdict
+
+
+def test_one_system_alone_keeps_no_order():
+    # Both rows are compared with one and the same run: there is nothing to order.
+    table = judged([("A", "bpr", "", 0.5), ("B", "", "bpr", 0.4)], {"bpr": 0.1})
+    assert table["pairs"].tolist() == [0, 0]
+    assert set(table["verdict"]) == {verdicts.NOT}
+
+
+def test_reasons_say_why_there_is_no_value():
+    known = {"item_knn": ["warm"], "tfidf": ["cold"]}
+    assert verdicts.why_not("", "cold", known) == "no such system in this study"
+    assert verdicts.why_not("item_knn", "cold", known) == "item_knn is not applicable under cold"
+    assert verdicts.why_not("tfidf", "cold", known) == "tfidf has not run under cold"
+
+
+def test_the_interval_is_the_one_of_a_mean():
+    values = np.random.default_rng(1).beta(2, 3, size=(400, 1))
+    found = verdicts.replicates(values, resamples=3000, seed=0)
+    assert found.shape == (3000, 1)
+    assert found.mean() == pytest.approx(values.mean(), abs=0.002)
+    assert found.std() == pytest.approx(values.std() / np.sqrt(400), rel=0.05)
+
+
+def frame_of(levels, *, seeds=(1, 2), tasks=60, seed=0):
+    """A per-task file whose eight columns have about the given means."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for number in seeds:
+        values = {name: np.clip(rng.normal(level, 0.05, tasks), 0, 1) for name, level in levels.items()}
+        parts.append(per_task.table(range(1, tasks + 1), number, pd.DataFrame(values)))
+    return pd.concat(parts)
+
+
+def test_measured_averages_seeds_and_adds_the_other_f1():
+    frame = frame_of(dict.fromkeys(PAPER_METRICS, 0.4) | {"precision@5": 0.1})
+    table = verdicts.measured(frame, CHOSEN)
+    precision, recall = (frame[f"{name}@5"].mean() for name in ("precision", "recall"))
+    assert table.loc["f1_of_means@5", "ours"] == pytest.approx(2 * precision * recall / (precision + recall))
+    assert table.loc["recall@10", "ours"] == pytest.approx(frame["recall@10"].mean())
+    assert (table["low"] < table["ours"]).all()
+    assert (table["ours"] < table["high"]).all()
+    assert table.attrs == {"tasks": 60, "seeds": 2}
+
+
+def test_f1_is_compared_in_the_reading_that_favours_the_paper():
+    cells = cells_of([("A", "bpr", "", 0.3)]).assign(metric="f1")
+    found = pd.DataFrame({"ours": [0.2, 0.31], "low": 0.0, "high": 1.0}, index=["f1@10", "f1_of_means@10"])
+    found.attrs.update(tasks=9, seeds=1)
+    line = verdicts.cell_lines(cells, {("cold", "bpr"): found}, ["cold"], CHOSEN).iloc[0]
+    assert (line["reading"], line["ours"], line["verdict"]) == ("of the means", 0.31, verdicts.REPRODUCED)
+
+
+@pytest.fixture
+def planted(tmp_path, monkeypatch):
+    """A root whose only runs are T2MRec at the printed values under cold, and far off under warm; Table 2 as printed
+    but for one count."""
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    printed = paper.wide(paper.load(), "table4").loc["w/o Re-ranking"].to_dict()
+    base = paths.results("task2mcp") / "per_task"
+    exact = pd.DataFrame(printed, index=range(50))
+    write_csv(base / "cold" / "t2mrec.csv.gz", per_task.table(range(50), 1, exact))
+    write_csv(base / "warm" / "t2mrec.csv.gz", per_task.table(range(50), 1, exact / 2))
+    counts = paper.table2().rename(columns={"value": "released"})[["set", "attribute", "released"]]
+    counts.loc[0, "released"] += 5
+    write_csv(paths.tables("task2mcp") / "table2.csv", counts.assign(case_folded=-1, normalised=-1))
+    return tmp_path
+
+
+def test_the_whole_command_on_planted_runs(planted):
+    text = verdicts.verify_paper(load(["dataset=task2mcp"]))
+    tables = paper_cells.AuditTables("task2mcp")
+    table = tables["verdicts"]
+    protocols = load(["dataset=task2mcp"]).dataset.protocols
+    assert len(table) == (12 + 5) * 8 * len(protocols) + 12 + 4
+    own = table[(table["row"] == "w/o Re-ranking")].set_index(["metric", "k", "protocol"])
+    assert (own.xs("cold", level="protocol")["verdict"] == verdicts.REPRODUCED).all()
+    assert (own.xs("warm", level="protocol")["verdict"] == verdicts.NOT).all()
+    assert (own.xs("loo", level="protocol")["verdict"] == verdicts.CANNOT).all()
+    stated = table[table["protocol"].isna() & (table["metric"] != "count")]
+    assert stated["place"].tolist() == ["Figure 6", "Figure 7", "Figure 8", "Figure 9"]
+    assert set(stated["verdict"]) == {verdicts.CANNOT}
+    counted = table[table["metric"] == "count"]
+    assert counted["verdict"].tolist() == [verdicts.NOT] + [verdicts.REPRODUCED] * 11
+    summary = tables["verdict_summary"].set_index(["place", "row"])
+    assert summary.loc[("Table 4", "w/o Re-ranking"), verdicts.REPRODUCED] == 8
+    assert summary.loc[("Table 4", "w/o Re-ranking"), "nearest protocol"] == "cold"
+    assert summary.loc[("Table 3", "NeuMF"), verdicts.CANNOT] == 8
+    values = "0.5932 | cold 0.5932 (+0.0000); warm 0.2966 (-0.2966)"
+    assert f"| Table 4 | w/o Re-ranking | recall@5 | {values} | reproduced |" in text
+    assert "stand-in t2mrec" in text
+    said = verdicts_text.about_verdicts(tables, "cold")
+    assert "24 of the 136 cells of Tables 3 and 4 can be computed: 24 are reproduced" in said
+    assert (
+        "Of the 12 counts of Table 2, 11 are found again; of the 4 statements on Figures 6 to 9, 4 cannot be computed."
+        in said
+    )
+    figure = figures_paper.plot_verdicts(tables, "cold")
+    assert len(figure.axes[0].patches) == 17 * 8
+
+
+def test_optima_are_those_that_validation_chooses(planted):
+    # The temperature's best value on validation is the printed one, the learning rate's is another.
+    for name, values, best in (("temperature", (0.07, 0.2), 0.07), ("learning_rate", (0.001, 0.01), 0.01)):
+        key = sensitivity.parameter(sweeps.load(name))
+        rows = [{key: value, "seed": seed, "valid/ndcg@10": 0.3 if value == best else 0.1, "test/ndcg@10": 0.2}
+                for value in values for seed in (1, 2)]  # fmt: skip
+        write_csv(paths.results("task2mcp") / "sweeps" / name / "trials.csv", pd.DataFrame(rows))
+    groups = pd.DataFrame({"level": "category", "group": ["a", "b"], "part": "test", "n": 10, "p": [1e-9, 0.02]})
+    write_csv(paths.results("task2mcp") / "embedding" / "groups.csv", groups)
+    lines = verdicts_figures.figure_lines("task2mcp").set_index("place")
+    assert lines["verdict"].to_dict() == {
+        "Figure 6": verdicts.NOT, "Figure 7": verdicts.CANNOT, "Figure 8": verdicts.REPRODUCED,
+        "Figure 9": verdicts.NOT,
+    }  # fmt: skip
+    assert lines.loc["Figure 9", "ours"] == 0.01
+    assert lines.loc["Figure 6", "ours"] == 0.02
+
+
+def test_a_data_set_without_printed_numbers_has_no_verdicts(planted):
+    config = load(["dataset=synthetic"])
+    assert verdicts.compute(config) == []
+    with pytest.raises(StudyError, match="no number for synthetic"):
+        verdicts.verify_paper(config)
+
+
+def test_the_command_line_prints_the_cells(planted):
+    done = CliRunner().invoke(cli.app, ["verify"])
+    assert done.exit_code == 0, done.output
+    assert "Tables 3 and 4 under cold, 136 cells: 24 reproduced" in done.output
+    done = CliRunner().invoke(cli.app, ["run", "--part", "verdicts", "dataset=task2mcp"])
+    assert done.exit_code == 0, done.output
+    assert "verdict_summary.csv" in done.output
+    assert isinstance(CliRunner().invoke(cli.app, ["run", "--part", "nothing"]).exception, StudyError)
+
+
+def test_every_part_of_the_command_line_exists():
+    from importlib import import_module
+
+    for module in cli.PARTS.values():
+        assert callable(import_module(f"study.analysis.audit.{module}").compute)
+
+
+def test_printed_rows_hold_each_row_once():
+    rows = paper_cells.printed_rows()
+    assert len(rows) == 16
+    assert rows["row"].is_unique
+    assert rows.set_index("row").loc["w/o CL", "own"] == "t2mrec_wo_cl"
+    assert rows.set_index("row").loc["T2MRec", list(PAPER_METRICS)].tolist()[-1] == 0.6633
+
+
+def test_counts_and_optima_as_the_paper_states_them():
+    table = paper.table2().set_index(["set", "attribute"])["value"]
+    assert table.loc[("servers", "mcp_num")] == 5642
+    assert len(table) == 12
+    optima = paper.optima().set_index("figure")
+    assert optima["optimum"].dropna().to_dict() == {"figure7": 0.9, "figure8": 0.07, "figure9": 0.001}
+    model = load(["system=t2mrec"]).system.model
+    for row in optima[optima["key"] != ""].to_dict("records"):
+        part, key = row["key"].split(".")
+        assert model[part][key] == row["optimum"]
+
+
+def test_settings_are_read_strictly(tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    path = paths.conf() / "audit" / "verdicts.yaml"
+    with pytest.raises(StudyError, match="cannot be read"):
+        paper_cells.settings("verdicts", verdicts.KEYS)
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump(CHOSEN | {"tolerence": 1}))
+    with pytest.raises(StudyError, match="tolerence"):
+        paper_cells.settings("verdicts", verdicts.KEYS)
+
+
+@pytest.mark.parametrize(("names", "text"), [([], "none"), (["a"], "a"), (["a", "b", "c"], "a, b and c")])
+def test_listed(names, text):
+    assert verdicts_text.listed(names) == text
