@@ -14,6 +14,7 @@ import typer
 from study.analysis.audit.cli import app as audit
 from study.errors import StudyError
 from study.judging.cli import app as judging
+from study.sweeps.cli import ablation, embedding, sweep
 from study.tools.cli import app as tools
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ app = typer.Typer(
 SUB_APPS = {"audit": audit, "judge": judging, "tools": tools}
 for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name)
+for _command in (sweep, ablation, embedding):
+    app.command()(_command)
 Replace = Annotated[bool, typer.Option("--replace", help="Replace results that were made under another profile.")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")

@@ -1,0 +1,78 @@
+"""Trained embeddings by the settings that made them, so that no setting is trained twice."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+from safetensors.numpy import load_file, save_file
+
+from study import paths
+from study.analysis.tables import PAPER_METRICS
+from study.config import build_system
+from study.data.dataset import Dataset
+from study.data.splits import Split
+from study.evaluation.metrics import per_task
+from study.evaluation.ranking import tie_order
+from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
+from study.files import replacing
+from study.pipeline.run import fingerprint
+from study.sweeps.locks import exclusive
+from study.system import Ranker
+from study.t2mrec.settings import Scoring
+from study.t2mrec.structure import StructuralFeatures
+from study.t2mrec.system import T2MRec
+
+
+def with_values(config: DictConfig, values: dict[str, Any]) -> DictConfig:
+    """The configuration with settings given by their names below ``system.model``."""
+    chosen = config.copy()
+    for name, value in values.items():
+        OmegaConf.update(chosen, f"system.model.{name}", value)
+    return chosen
+
+
+def fit_key(config: DictConfig) -> str:
+    """A hash of all that decides the embeddings: as for a run, but scoring decides none."""
+    return fingerprint(with_values(config, {f"scoring.{name}": value for name, value in vars(Scoring()).items()}))
+
+
+def fitted(config: DictConfig, data: Dataset, split: Split, *, seed: int, keep: bool) -> T2MRec:
+    """The configured T2MRec, trained, or put together again from embeddings that an equal training left.
+
+    Two workers that want the same training at once wait for one another. A killed training goes on from its checkpoint.
+
+    Args:
+        keep: leave the embeddings (10 MB for Task2MCP) for the next one who asks.
+    """
+    system = build_system(config.system)
+    assert isinstance(system, T2MRec)
+    key = f"{fit_key(config)}-{seed}"
+    folder = paths.cache() / "sweeps" / data.name / "fits"
+    with exclusive(folder / f"{key}.lock"):
+        saved = folder / f"{key}.safetensors"
+        if saved.exists():
+            arrays = load_file(saved)
+            system.data, system.order = data, tie_order(data.n_servers, seed)
+            system.structure = StructuralFeatures(data.servers)
+            system.task_embeddings, system.server_embeddings = arrays["tasks"], arrays["servers"]
+            return system
+        workdir = folder / f"work-{key}"
+        workdir.mkdir(parents=True, exist_ok=True)
+        system.fit(data, split, seed=seed, workdir=workdir)
+        if keep:
+            names = {"tasks": system.task_embeddings, "servers": system.server_embeddings}
+            with replacing(saved) as temporary:
+                save_file({name: np.ascontiguousarray(value) for name, value in names.items()}, temporary)
+        shutil.rmtree(workdir)
+    return system
+
+
+def measures(system: Ranker, data: Dataset, split: Split, part: str, *, seed: int) -> dict[str, float]:
+    """The paper's eight measures, means over the part's tasks: ``valid/ndcg@10`` and so on."""
+    tasks = split.tasks(part)
+    ranked, _ = rank_tasks(system, split, tasks, part=part, k=KEPT, seed=seed, n_servers=data.n_servers)  # type: ignore[arg-type]
+    means = per_task(ranked, split.part(part)[tasks], ks=CUTOFFS).mean()
+    return {f"{part}/{name}": float(means[name]) for name in PAPER_METRICS}

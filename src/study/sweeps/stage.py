@@ -1,0 +1,166 @@
+"""A sweep from its name to its tables: results/<dataset>/sweeps/<name>/{trials.csv, best.yaml, record.json}."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from study import paths
+from study.analysis.tables import PAPER_METRICS
+from study.config import plain
+from study.errors import StudyError
+from study.evaluation.records import record
+from study.files import write_csv, write_json, write_text
+from study.pipeline.guard import require_same_profile
+from study.pipeline.run import limit_threads, load_inputs
+from study.sweeps.fits import fit_key, fitted, measures, with_values
+from study.sweeps.fusion import PARAMETER, fusion_sweep
+from study.sweeps.settings import Sweep, load
+from study.sweeps.trials import Objective, Trials
+from study.sweeps.workers import run
+
+# Where the joint search leaves its choice: the tuned values of this system (`tuned:` in its yaml).
+TUNED = {"joint": "t2mrec_tuned"}
+
+
+def folder_of(dataset: str, name: str) -> Path:
+    """Where the results of a sweep lie."""
+    return paths.results(dataset) / "sweeps" / TUNED.get(name, name)
+
+
+@cache
+def _inputs(settings: str) -> Any:
+    """Data and split, read once per worker."""
+    config = OmegaConf.create(json.loads(settings))
+    limit_threads(config.profile.threads)
+    return load_inputs(config)
+
+
+def measure_trial(settings: str, keep: bool, parts: list[str], values: dict[str, Any], seed: int) -> dict[str, float]:
+    """Train with the given settings and seed, and measure on every part.
+
+    Args:
+        settings: the composed configuration as JSON.
+    """
+    config = with_values(OmegaConf.create(json.loads(settings)), values)
+    data, split = _inputs(settings)
+    system = fitted(config, data, split, seed=seed, keep=keep)
+    return {name: value for part in parts for name, value in measures(system, data, split, part, seed=seed).items()}
+
+
+def start(name: str, settings: str, storage: str | None) -> tuple[Trials, Objective]:
+    """The shared trials of a sweep and what measures one; called in every worker."""
+    sweep, config = load(name), OmegaConf.create(json.loads(settings))
+    key = sweep_key(sweep, config)
+    folder = paths.cache() / "sweeps" / config.dataset.name / name / key
+    return Trials(sweep, folder, key, storage), partial(measure_trial, settings, sweep.keep_fits, sweep.parts)
+
+
+def sweep_key(sweep: Sweep, config: DictConfig) -> str:
+    """A hash of what decides the trials: the sweep, and code, data and settings of its system."""
+    described = {name: value for name, value in asdict(sweep).items() if name not in ("title", "place", "trials")}
+    return hashlib.sha256((json.dumps(described, sort_keys=True) + fit_key(config)).encode()).hexdigest()[:16]
+
+
+def sweep(name: str, config: DictConfig, *, jobs: int = 1, storage: str | None = None, replace: bool = False) -> Path:
+    """Run a sweep and write its tables; returns their folder. A stopped sweep goes on where it stood.
+
+    Args:
+        config: composed with the sweep's system; `dataset`, `protocol` and `profile` are the user's.
+        jobs: workers, each in a process of its own.
+        storage: an Optuna database address instead of a journal file.
+        replace: also replace results that were made under another profile.
+
+    Raises:
+        StudyError: the sweep or the configuration is wrong, or a trial failed too often.
+    """
+    found = load(name)
+    if jobs < 1:
+        raise StudyError(f"{jobs} workers", fix="give --jobs 1 or more")
+    if config.system.name != found.system:
+        raise StudyError(f"the sweep {name} varies {found.system}, not {config.system.name}",
+                         fix=f"leave out system=..., or write a sweep for {config.system.name}")  # fmt: skip
+    if config.protocol.name != "cold":
+        raise StudyError(f"sweeps are chosen and reported under cold, not {config.protocol.name}", fix="protocol=cold")
+    folder = folder_of(config.dataset.name, name)
+    if not replace:
+        require_same_profile(folder / "record.json", config)
+    # A wrong name in `space` is an error before the first training, not after it.
+    for parameter in found.space:
+        if OmegaConf.select(config, f"system.model.{parameter}") is None:
+            raise StudyError(f"{found.system} has no setting {parameter!r}", file=Sweep.file(name), column="space",
+                             fix=f"see conf/system/{found.system}.yaml")  # fmt: skip
+    if found.kind == "scores":
+        rows, seconds = _scores(found, config)
+    else:
+        trials = run(partial(start, name, json.dumps(plain(config)), storage), jobs=jobs)
+        rows = [_row(found, trial) for trial in trials.finished()]
+        seconds = float(sum(row["seconds"] for row in rows))
+    return _write(found, config, folder, pd.DataFrame(rows), seconds)
+
+
+def _scores(sweep: Sweep, config: DictConfig) -> tuple[list[dict[str, Any]], float]:
+    """The rows of a sweep over the fusion weight, and the seconds without the trainings."""
+    if list(sweep.space) != [PARAMETER]:
+        raise StudyError(f"only {PARAMETER} can be varied without training", file=Sweep.file(sweep.name),
+                         column="space", fix="kind: grid")  # fmt: skip
+    limit_threads(config.profile.workers * config.profile.threads)
+    data, split = load_inputs(config)
+    rows: list[dict[str, Any]] = []
+    total = 0.0
+    for seed in sweep.seeds:
+        system = fitted(config, data, split, seed=seed, keep=sweep.keep_fits)
+        found, seconds = fusion_sweep(system, data, split, sweep.space[PARAMETER]["choices"], sweep.parts)
+        rows += [{"trial": len(rows) + i, "seed": seed, "seconds": round(seconds / len(found), 3)} | row
+                 for i, row in enumerate(found)]  # fmt: skip
+        total += seconds
+    return rows, total
+
+
+def _row(sweep: Sweep, trial: Any) -> dict[str, Any]:
+    """One line of trials.csv."""
+    known = {"trial": trial.number, "seed": trial.params["seed"], "seconds": trial.user_attrs["seconds"]}
+    values = {name: trial.params[name] for name in sweep.space}
+    return {**known, **values, **trial.user_attrs["measures"]}
+
+
+def chosen(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
+    """The settings with the best mean over seeds of the objective on validation; the earlier one of equals.
+
+    Args:
+        trials: trials.csv.
+    """
+    means = trials.groupby(list(sweep.space), sort=False)[f"valid/{sweep.objective}"].mean()
+    best = means.idxmax()
+    values = best if isinstance(best, tuple) else (best,)
+    raw = {name: _plain_number(value) for name, value in zip(sweep.space, values, strict=True)}
+    return {"value": round(float(means.max()), 6), "values": sweep.settle(raw)}
+
+
+def _plain_number(value: Any) -> Any:
+    """A number as yaml writes it, numpy's types included."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _write(sweep: Sweep, config: DictConfig, folder: Path, trials: pd.DataFrame, seconds: float) -> Path:
+    order = ["trial", "seed", *sweep.space, *(f"{part}/{name}" for part in sweep.parts for name in PAPER_METRICS)]
+    table = trials.sort_values("trial")[[*order, "seconds"]]
+    summary = {
+        "system": TUNED.get(sweep.name, sweep.system), "sweep": sweep.name, "protocol": config.protocol.name,
+        "objective": f"valid/{sweep.objective}", "trials": len(table), "seconds": round(seconds, 1),
+        **chosen(sweep, table),
+    }  # fmt: skip
+    write_csv(folder / "trials.csv", table)
+    made = record(config=plain(config), dataset=config.dataset.name, profile=config.profile.name, **summary)
+    write_json(folder / "record.json", made)
+    head = f"# Chosen by `study sweep {sweep.name}` on valid/{sweep.objective}.\n"
+    write_text(folder / "best.yaml", head + yaml.safe_dump(summary, sort_keys=False))
+    return folder
