@@ -1,20 +1,23 @@
-"""A small client for endpoints that speak OpenAI's HTTP interface, with a cassette of recorded replies.
+"""A client for endpoints that speak OpenAI's HTTP interface, with a cassette of recorded replies.
 
 Modes: ``replay`` (default) answers from the cassette alone and never opens a connection; ``record`` answers from the
 cassette, asks the endpoint for what is missing and keeps its reply; ``off`` always asks and keeps nothing.
+
+The `openai` package sends the requests. Time-outs of whole attempts, limits of size, retries and counts are kept here,
+because the package's own hold for the single steps of a request only.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
+import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException, HTTPResponse
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,24 +27,74 @@ Mode = Literal["replay", "record", "off"]
 Message = Mapping[str, Any]
 
 MODES = ("replay", "record", "off")
-MAX_BYTES = 64 * 2**20
 # Worth another try: time-out, conflict, too many requests, and everything that the server blames on itself.
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+# Why there is no reply: the `kind` of an `EndpointError`.
+KINDS = ("no_record", "timeout", "connection", "busy", "server_error", "not_json", "too_long", "refused", "not_a_chat")
+
+
+class EndpointError(StudyError):
+    """No usable reply.
+
+    Args:
+        kind: one of `KINDS`.
+        status: HTTP status, where the endpoint refused.
+    """
+
+    def __init__(self, kind: str, reason: str, *, file: str | Path | None = None, fix: str | None = None,
+                 status: int | None = None) -> None:  # fmt: skip
+        self.kind, self.status = kind, status
+        super().__init__(reason, file=file, fix=fix)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (self.kind, self.reason, self.file, self.fix, self.status))
+
+
+def _rebuild(kind: str, reason: str, file: str | Path | None, fix: str | None, status: int | None) -> EndpointError:
+    return EndpointError(kind, reason, file=file, fix=fix, status=status)
 
 
 class _PassingError(Exception):
     """A failure that may pass; `after` is how many seconds the server asks to wait."""
 
-    def __init__(self, reason: str, after: float | None = None) -> None:
+    def __init__(self, kind: str, reason: str, after: float | None = None) -> None:
         super().__init__(reason)
-        self.after = after
+        self.kind, self.after = kind, after
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirections, which would carry the key to another host."""
+class _TooLongError(Exception):
+    """A reply with more bytes than allowed."""
 
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
+
+@dataclass
+class Usage:
+    """What was asked and what it took.
+
+    Attributes:
+        asked, replayed: requests answered by the endpoint, and by the cassette.
+        attempts: HTTP requests sent, repeated ones included.
+        prompt_tokens, completion_tokens: as the replies state them, replayed ones included.
+    """
+
+    asked: int = 0
+    replayed: int = 0
+    attempts: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def count(self, reply: Any, *, replayed: bool) -> None:
+        """Add one reply; an endpoint that states no tokens counts as none."""
+        self.replayed += replayed
+        self.asked += not replayed
+        stated = reply.get("usage") if isinstance(reply, dict) else None
+        for name in ("prompt_tokens", "completion_tokens"):
+            tokens = stated.get(name) if isinstance(stated, dict) else None
+            if type(tokens) is int and tokens > 0:
+                setattr(self, name, getattr(self, name) + tokens)
+
+    def cost(self, prompt_price: float, completion_price: float) -> float:
+        """What the tokens cost, at prices per million tokens."""
+        return (self.prompt_tokens * prompt_price + self.completion_tokens * completion_price) / 1e6
 
 
 def canonical(value: Any) -> str:
@@ -62,8 +115,12 @@ class Client:
         base_url: e.g. ``http://localhost:8000/v1``.
         mode: one of `MODES`.
         cassette: JSONL file of {key, request, response}; needed unless the mode is off.
+        keep_requests: False keeps only a request's key beside the reply, where the request quotes texts that must not
+            be passed on.
         key_variable: environment variable that holds the key; a missing or empty one sends none.
-        timeout: seconds for one whole attempt.
+        timeout: seconds for one whole attempt, from the connection to the last byte.
+        max_bytes: of a reply; a longer one is cut off and is an error.
+        concurrency: attempts under way at the same time at most, over all threads.
         retries: further attempts after a failure that may pass.
         pause: seconds before the first of them, doubled each time; at most `longest_pause`.
     """
@@ -71,13 +128,18 @@ class Client:
     base_url: str
     mode: Mode = "replay"
     cassette: Path | None = None
+    keep_requests: bool = True
     key_variable: str = "OPENAI_API_KEY"
     timeout: float = 60.0
+    max_bytes: int = 64 * 2**20
+    concurrency: int = 4
     retries: int = 3
     pause: float = 1.0
     longest_pause: float = 30.0
     sleep: Callable[[float], None] = time.sleep
+    usage: Usage = field(default_factory=Usage, init=False)
     _kept: dict[str, Any] | None = field(default=None, init=False, repr=False)
+    _sender: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse an unknown mode, a missing cassette, and anything but HTTP."""
@@ -87,6 +149,9 @@ class Client:
             raise StudyError(f"the mode {self.mode} needs a cassette", fix="name a file, or use the mode off")
         if not self.base_url.startswith(("http://", "https://")):
             raise StudyError(f"not an HTTP address: {self.base_url!r}", fix="use http://... or https://...")
+        if self.concurrency < 1:
+            raise StudyError(f"{self.concurrency} attempts at a time", fix="set concurrency to 1 or more")
+        self._free, self._lock = threading.Semaphore(self.concurrency), threading.RLock()
 
     def chat(self, model: str, messages: Sequence[Message], **parameters: Any) -> str:
         """The text of the first choice of a chat completion; a reply of another form is a `StudyError`."""
@@ -94,25 +159,36 @@ class Client:
         try:
             text = reply["choices"][0]["message"]["content"]
         except (KeyError, IndexError, TypeError) as error:
-            raise StudyError("not a chat completion", file=self.base_url, fix="check the endpoint") from error
+            raise EndpointError(
+                "not_a_chat", "not a chat completion", file=self.base_url, fix="check the endpoint"
+            ) from error
         return text if isinstance(text, str) else ""
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The decoded JSON reply to `body`, from the cassette or from the endpoint as the mode says."""
+        """The decoded JSON reply to `body`, from the cassette or from the endpoint as the mode says.
+
+        Raises:
+            EndpointError: there is no usable reply; its `kind` says why.
+            StudyError: the cassette is damaged.
+        """
         request = {"path": path, "body": body}
         name = key(request)
         if self.mode != "off":
-            kept = self._recorded()
-            if name in kept:
-                return kept[name]
+            with self._lock:
+                kept = self._recorded()
+                if name in kept:
+                    self.usage.count(kept[name], replayed=True)
+                    return kept[name]
             if self.mode == "replay":
-                raise StudyError(
-                    f"no recorded reply to this request (key {name[:12]})", file=self.cassette,
+                raise EndpointError(
+                    "no_record", f"no recorded reply to this request (key {name[:12]})", file=self.cassette,
                     fix="record it: use the mode `record` with an endpoint",
                 )  # fmt: skip
         reply = self._ask(path, body)
-        if self.mode == "record":
-            self._keep(name, request, reply)
+        with self._lock:
+            self.usage.count(reply, replayed=False)
+            if self.mode == "record":
+                self._keep(name, request, reply)
         return reply
 
     def _recorded(self) -> dict[str, Any]:
@@ -127,7 +203,7 @@ class Client:
                 continue
             try:
                 entry = json.loads(line)
-                if key(entry["request"]) != entry["key"]:
+                if "request" in entry and key(entry["request"]) != entry["key"]:
                     raise ValueError("the key does not belong to the request")
                 self._kept[entry["key"]] = entry["response"]
             except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -141,7 +217,8 @@ class Client:
     def _keep(self, name: str, request: Mapping[str, Any], reply: Any) -> None:
         assert self.cassette is not None
         self.cassette.parent.mkdir(parents=True, exist_ok=True)
-        line = canonical({"key": name, "request": request, "response": reply}) + "\n"
+        asked = {"request": request} if self.keep_requests else {}
+        line = canonical({"key": name, "response": reply, **asked}) + "\n"
         with self.cassette.open("ab+") as stream:
             # After a stopped recording the last line has no end.
             if stream.tell():
@@ -154,56 +231,102 @@ class Client:
         pause = self.pause
         for attempt in range(self.retries + 1):
             try:
-                return self._attempt(path, body)
+                with self._free:
+                    return self._attempt(path, body)
             except _PassingError as failure:
                 if attempt == self.retries:
-                    raise StudyError(
-                        f"no usable reply in {attempt + 1} attempts; the last: {failure}", file=self.base_url,
-                        fix="check the endpoint, or raise `timeout` or `retries`",
+                    raise EndpointError(
+                        failure.kind, f"no usable reply in {attempt + 1} attempts; the last: {failure}",
+                        file=self.base_url, fix="check the endpoint, or raise `timeout` or `retries`",
                     ) from failure  # fmt: skip
                 self.sleep(min(self.longest_pause, pause if failure.after is None else failure.after))
                 pause *= 2
         raise AssertionError("unreachable")
 
     def _attempt(self, path: str, body: Mapping[str, Any]) -> Any:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if secret := os.environ.get(self.key_variable):
-            headers["Authorization"] = f"Bearer {secret}"
-        url = f"{self.base_url.rstrip('/')}/{path}"
-        request = urllib.request.Request(url, canonical(body).encode(), headers, method="POST")  # noqa: S310 checked above
-        deadline = time.monotonic() + self.timeout
+        import openai
+
+        with self._lock:
+            self.usage.attempts += 1
         try:
-            with urllib.request.build_opener(_NoRedirect).open(request, timeout=self.timeout) as response:
-                content = _read(response, deadline)
-            return json.loads(content)
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code in PASSING:
-                    raise _PassingError(f"HTTP {error.code}", _seconds(error.headers.get("Retry-After"))) from error
-            fix = "check the key, the model's name and the address"
-            raise StudyError(f"the endpoint refused the request: HTTP {error.code}", file=url, fix=fix) from error
-        except (OSError, HTTPException) as error:
-            raise _PassingError(f"{type(error).__name__}: {error}") from error
+            return json.loads(_in_background(asyncio.wait_for(self._send(path, body), self.timeout)))
+        except TimeoutError as error:
+            raise _PassingError("timeout", "the reply came too slowly") from error
+        except openai.APIStatusError as error:
+            status = error.status_code
+            if status in PASSING:
+                kind = "busy" if status == 429 else "server_error" if status >= 500 else "timeout"
+                raise _PassingError(kind, f"HTTP {status}", _seconds(error.response.headers)) from error
+            raise EndpointError(
+                "refused", f"the endpoint refused the request: HTTP {status}", file=f"{self.base_url}/{path}",
+                fix="check the key, the model's name and the address", status=status,
+            ) from error  # fmt: skip
+        except (openai.APIConnectionError, _TooLongError) as error:
+            reason = error.__cause__ or error
+            if isinstance(reason, _TooLongError) or isinstance(error, _TooLongError):
+                raise EndpointError("too_long", f"the reply is longer than {self.max_bytes} bytes", file=self.base_url,
+                                    fix="check the endpoint") from error  # fmt: skip
+            raise _PassingError("connection", f"{type(reason).__name__}: {reason}") from error
         except (ValueError, RecursionError) as error:
-            raise _PassingError(f"a reply that is not JSON ({error})") from error
+            raise _PassingError("not_json", f"a reply that is not JSON ({error})") from error
+
+    async def _send(self, path: str, body: Mapping[str, Any]) -> bytes:
+        """The body of the reply to one attempt."""
+        import httpx2
+        import openai
+
+        if self._sender is None:
+            self._sender = self._open()
+        options: Any = {} if os.environ.get(self.key_variable) else {"headers": {"Authorization": openai.Omit()}}
+        reply = await self._sender.post(f"/{path}", cast_to=httpx2.Response, body=dict(body), options=options)
+        return bytes(reply.content)
+
+    def _open(self) -> Any:
+        """The `openai` client. It keeps no connection open, so it needs no closing."""
+        import httpx2
+        import openai
+
+        class Bounded(httpx2.AsyncByteStream):
+            def __init__(self, stream: Any, most: int) -> None:
+                self.stream, self.left = stream, most
+
+            async def __aiter__(self) -> AsyncIterator[bytes]:
+                async for part in self.stream:
+                    self.left -= len(part)
+                    if self.left < 0:
+                        raise _TooLongError
+                    yield part
+
+            async def aclose(self) -> None:
+                await self.stream.aclose()
+
+        async def bound(response: httpx2.Response) -> None:
+            response.stream = Bounded(response.stream, self.max_bytes)
+
+        http = httpx2.AsyncClient(
+            timeout=None, limits=httpx2.Limits(max_keepalive_connections=0), event_hooks={"response": [bound]},
+            follow_redirects=False,  # they would carry the key and the request to another host
+        )  # fmt: skip
+        return openai.AsyncOpenAI(
+            base_url=self.base_url, api_key=os.environ.get(self.key_variable) or "none", max_retries=0, timeout=None,
+            default_headers={"Accept-Encoding": "identity"},  # compressed replies could unpack to more than `max_bytes`
+            http_client=http,
+        )  # fmt: skip
 
 
-def _read(response: HTTPResponse, deadline: float) -> bytes:
-    """The whole body, unless it is too long or comes too slowly."""
-    parts, size = [], 0
-    while part := response.read1(2**16):
-        parts.append(part)
-        size += len(part)
-        if size > MAX_BYTES:
-            raise StudyError(f"the reply is longer than {MAX_BYTES} bytes", file=response.url, fix="check the endpoint")
-        if time.monotonic() > deadline:
-            raise TimeoutError("the reply came too slowly")
-    length = response.headers.get("Content-Length")
-    if length is not None and length.isdecimal() and int(length) != size:
-        raise HTTPException("the reply broke off")
-    return b"".join(parts)
+@cache
+def _loop(process: int) -> asyncio.AbstractEventLoop:
+    """The event loop of process `process`, in a thread of its own: callers may have a running loop themselves."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name="llm").start()
+    return loop
 
 
-def _seconds(text: str | None) -> float | None:
+def _in_background(work: Coroutine[Any, Any, bytes]) -> bytes:
+    return asyncio.run_coroutine_threadsafe(work, _loop(os.getpid())).result()
+
+
+def _seconds(headers: Mapping[str, str]) -> float | None:
     """The seconds of a Retry-After header, None for none or a date."""
+    text = headers.get("Retry-After")
     return float(text) if text is not None and text.isdecimal() else None

@@ -147,8 +147,8 @@ def test_a_slow_drip_ends(server, client):
     assert time.monotonic() - started < 2
 
 
-def test_too_long_a_reply(server, client, monkeypatch):
-    monkeypatch.setattr(llm, "MAX_BYTES", 10)
+def test_too_long_a_reply(server, client):
+    client.max_bytes = 10
     with pytest.raises(StudyError, match="longer than 10 bytes"):
         ask(client)
 

@@ -11,6 +11,7 @@ from study.errors import StudyError
 from study.tools.catalogues.apibank import Call
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
 from study.tools.mcp_zero import api_bank, needle
+from study.tools.mcp_zero.grid import grid
 from study.tools.mcp_zero.log_experiments import hand_over, same_number
 from study.tools.mcp_zero.loop import BROKEN, REPEATED, construct, shown
 from study.tools.mcp_zero.request import Request, malformed, parse
@@ -88,12 +89,12 @@ def test_router_takes_the_better_of_description_and_summary(catalog, embedder):
 def test_summaries_name_the_tools_and_are_cut(catalog):
     assert summaries(catalog)[1] == "Mail. send mail Tools: send: send a mail; write_file: write a mail to a file"
     long = ToolCatalog("l", (Server("s", "S", "d"),), tuple(Tool(0, f"t{i}", "x" * 500 + "\nmore") for i in range(50)))
-    assert len(summaries(long)[0]) == 900
+    assert len(summaries(long)[0]) == len("S. d Tools: ") + 900
     assert "more" not in summaries(long)[0]
 
 
 def test_needle_grid_is_the_published_one():
-    points = needle.grid(2797)
+    points = grid(2797)
     assert len(points) == 755
     assert len({size for size, _ in points}) == 44
     assert all(0 <= index < size for size, index in points)
@@ -121,8 +122,18 @@ def test_foreign_words_for_the_same_tool(catalog):
         "o", (Server("x", "Files MCP Server", "keeps files"), Server("y", "Mail", "")),
         (Tool(0, "readFile", "opens and shows"), Tool(0, "write_file", "Write a file!"), Tool(1, "send", "posts")),
     )  # fmt: skip
-    # write_file has the same words; Mail has no server text.
-    assert needle.pairs(catalog, [other]) == [(0, Request("keeps files", "opens and shows"))]
+    # write_file has the same words; Mail has no server text, so its name stands in.
+    assert needle.pairs(catalog, [other]) == [
+        (0, Request("keeps files", "opens and shows")),
+        (2, Request("Mail", "posts")),
+    ]
+
+
+def test_near_copies_are_not_written_apart():
+    text = "Read the whole file at the given path and return its content as text."
+    assert not needle.independent(text, text.upper())
+    assert not needle.independent(text, text.replace("whole ", ""))
+    assert needle.independent(text, "Opens what lies there and shows it, line by line.")
 
 
 def test_tools_of_all_requests():

@@ -13,6 +13,7 @@ from study.tools.catalogues import apibank, livemcp_log, merge, published
 from study.tools.discovery.experiments import rank_all, ten_servers
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.tokens import definition_tokens
+from study.tools.intent import log as intent_log
 from study.tools.mcp_zero.api_bank import query
 from study.tools.mcp_zero.log_experiments import requests_by_task
 from study.tools.mcp_zero.needle import pairs
@@ -70,6 +71,13 @@ def test_livemcpbench_labels_and_log(loaded, folders):
         123,
     )
     assert sum(run.ok for run in runs) / len(runs) == pytest.approx(0.799, abs=0.01)
+    asked = intent_log.requests(episodes)
+    assert (len(asked.queries), len(set(asked.queries.groups))) == (142, 91)
+    # 105 of the tools that were run had been shown just before: the agent could hardly run any other.
+    shown = [own[0] in row for own, row in zip(asked.selected, asked.returned, strict=True)]
+    assert sum(shown) == 105
+    past = intent_log.count(episodes, len(catalog.tools))
+    assert (past.calls.sum(), (past.calls.sum(axis=0) > 0).sum()) == (528, 123)
     requests, broken = requests_by_task(episodes, [episode.task for episode in episodes])
     assert (sum(map(len, requests)), broken) == (282, 1)
 
@@ -106,7 +114,8 @@ def query_tool(loaded, call):
 
 def test_tools_that_two_catalogues_describe(loaded):
     found = pairs(loaded["mcptools"].catalog, [loaded["livemcpbench"].catalog, loaded["mcpflow"].catalog])
-    assert len(found) == 335
+    catalog = loaded["mcptools"].catalog
+    assert (len(found), len({catalog.tools[row].server for row, _ in found})) == (424, 83)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ import typer
 
 from study import paths
 from study.errors import StudyError
+from study.tools.intent.cli import app as intent
 
 if TYPE_CHECKING:
     from study.tools.catalogues.catalog import ToolCatalog
 
-app = typer.Typer(no_args_is_help=True, help="Find tools of MCP servers: index, find, run, report.")
+app = typer.Typer(no_args_is_help=True, help="Find tools of MCP servers: index, find, route, intent, run, report.")
+app.add_typer(intent, name="intent")
 Catalogue = Annotated[str, typer.Option(help="livemcpbench, mcptools, mcpflow, apibank, mcptoolbench, or an own name.")]
 
 
@@ -77,15 +79,45 @@ def find(
     from study.tools.catalogues import catalog as catalogs
 
     found = catalogs.load(place(catalogue))
-    answers = search(found, query, k, mode, document, threshold)
+    show(search(found, query, k, mode, document, threshold), as_json)
+
+
+def show(answers: list[dict[str, object]], as_json: bool) -> None:
+    """Print tools for a person, or as JSON with their schemas."""
     if as_json:
         typer.echo(json.dumps(answers, indent=2, ensure_ascii=False))
         return
     for answer in answers:
         summary = " ".join(str(answer["description"]).split())[:100]
-        typer.echo(
-            printable(f"{answer['rank']:>2}  {answer['score']:.3f}  {answer['server']} / {answer['name']}  {summary}")
-        )
+        score = f"  {answer['score']:.3f}" if "score" in answer else ""
+        typer.echo(printable(f"{answer['rank']:>2}{score}  {answer['server']} / {answer['name']}  {summary}"))
+
+
+@app.command()
+def route(
+    task: Annotated[str, typer.Argument(help="What is to be done, in words.")],
+    catalogue: Catalogue = "livemcpbench",
+    by: Annotated[str, typer.Option(help="Server stage of conf/tools/router.yaml.")] = "minilm",
+    servers: Annotated[
+        int | None, typer.Option(min=1, help="Servers that stay; default: the configured number.")
+    ] = None,
+    budget: Annotated[int, typer.Option(min=1, help="Tokens of tool definitions to hand over.")] = 2000,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer with schemas, ready to paste.")] = False,
+) -> None:
+    """Name servers for a task, then their tools within a budget of tokens."""
+    from study.tools import router
+    from study.tools.catalogues import catalog as catalogs
+
+    found = catalogs.load(place(catalogue))
+    rows = router.answer(found, task, stage=by, keep=servers or router.configured().default_servers, budget=budget)
+    tools = [found.tools[row] for row in rows]
+    show(
+        [
+            {"rank": rank, "server": found.servers[tool.server].name, **tool.definition()}
+            for rank, tool in enumerate(tools, start=1)
+        ],
+        as_json,
+    )
 
 
 def search(
@@ -121,13 +153,16 @@ def search(
 
 @app.command()
 def run(catalogue: Catalogue = "livemcpbench") -> None:
-    """Run all experiments of a catalogue and redo its tables; `--catalogue scaling` grows that of livemcpbench."""
-    from study.tools.experiments import RUNS
+    """Run all experiments of a catalogue and redo its tables.
+
+    `--catalogue scaling` grows that of livemcpbench; `intent` and `router` run on livemcpbench too.
+    """
+    from study.tools.experiments import REPORTED_WITH, RUNS
 
     if catalogue not in RUNS:
         raise StudyError(f"no experiments for {catalogue!r}", fix=f"one of: {', '.join(RUNS)}")
     RUNS[catalogue]()
-    report("livemcpbench" if catalogue == "scaling" else catalogue)
+    report(REPORTED_WITH.get(catalogue, catalogue))
 
 
 @app.command()

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from study import paths
 from study.files import write_csv
+from study.tools import router_experiments
 from study.tools.catalogues import published
 from study.tools.discovery import budget, scaling
 from study.tools.discovery import experiments as discovery
+from study.tools.intent import experiments as intent
 from study.tools.mcp_zero import api_bank, log_experiments, needle
 
 
@@ -40,10 +42,19 @@ def scale() -> None:
     scaling.run_growth()
 
 
+def route() -> None:
+    """The router over all on LiveMCPBench; trains T2MRec on Task2MCP once."""
+    router_experiments.run()
+
+
 RUNS: dict[str, Callable[[], None]] = {
     "livemcpbench": livemcpbench,
     "mcptools": mcptools,
     "scaling": scale,
+    "intent": intent.run,
+    "router": route,
     "apibank": api_bank.run,
     "mcptoolbench": discovery.run_mcptoolbench,
 }
+# Experiments whose results stand with those of another name.
+REPORTED_WITH = {"scaling": "livemcpbench", "intent": "livemcpbench", "router": "livemcpbench"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 import numpy as np
@@ -20,12 +21,15 @@ from study.tools import results
 from study.tools.catalogues import published
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.discovery.tokens import definition_tokens
+from study.tools.mcp_zero.grid import grid
 from study.tools.mcp_zero.request import Request
 from study.tools.mcp_zero.routing import Router, Routing, combine
 
-POSITIONS, SIZES = 21, 50
 ROUTING = Routing(document="desc")
 PLAIN = re.compile(r"[^a-z0-9]+")
+# Two descriptions of one tool that agree in more than this share of their letters are one text, edited.
+COPIED = 0.85
+COMPARED = 2_000  # characters; the comparison takes quadratic time
 
 
 class Point(NamedTuple):
@@ -33,13 +37,6 @@ class Point(NamedTuple):
 
     size: int
     target: int
-
-
-def grid(n_tools: int) -> list[tuple[int, int]]:
-    """The distinct (size, index of the target) pairs of 21 positions by 50 sizes; 755 for 2,797 tools."""
-    sizes = np.unique(np.round(np.logspace(0, np.log10(n_tools), SIZES)).astype(int))
-    ratios = np.linspace(0, 1, POSITIONS)
-    return sorted({(int(size), int((size - 1) * ratio)) for size in sizes for ratio in ratios})
 
 
 def sample(catalog: ToolCatalog, size: int, rng: np.random.Generator) -> IntArray:
@@ -82,24 +79,32 @@ def same_tool(catalog: ToolCatalog, left: int, right: int) -> bool:
 
 
 def pairs(catalog: ToolCatalog, others: Sequence[ToolCatalog]) -> list[tuple[int, Request]]:
-    """Tools that another catalogue lists too, under the same server and tool name but with other words.
+    """Tools that another catalogue lists too, under the same server and tool name but in words written apart.
 
-    Returns: (row, request made of the other catalogue's server and tool text), the first match of each tool.
+    Returns: (row, request made of the other catalogue's server and tool text), the first match of each tool; where the
+    other catalogue has no text of the server, its name stands in.
     """
     known: dict[tuple[str, str], list[Request]] = {}
     for other in others:
         for tool in other.tools:
             server = other.servers[tool.server]
-            if tool.description.strip() and server.description.strip():
+            if tool.description.strip():
                 key = (_server_key(server.name), _plain(tool.name))
-                known.setdefault(key, []).append(Request(server.description, tool.description))
+                text = server.description if server.description.strip() else server.name
+                known.setdefault(key, []).append(Request(text, tool.description))
     found = []
     for row, tool in enumerate(catalog.tools):
         key = (_server_key(catalog.servers[tool.server].name), _plain(tool.name))
-        own = _plain(tool.description)
-        if match := next((request for request in known.get(key, ()) if _plain(request.tool) != own), None):
+        written = (request for request in known.get(key, ()) if independent(tool.description, request.tool))
+        if match := next(written, None):
             found.append((row, match))
     return found
+
+
+def independent(left: str, right: str) -> bool:
+    """Whether two descriptions are no near-copies: at most `COPIED` of their letters and digits match in order."""
+    a, b = _plain(left)[:COMPARED], _plain(right)[:COMPARED]
+    return a != b and SequenceMatcher(None, a, b, autojunk=False).ratio() <= COPIED
 
 
 def _plain(text: str) -> str:

@@ -61,14 +61,15 @@ def zero_score(server: FloatArray, tool: FloatArray, kind: str = "zero") -> Floa
 def summaries(catalog: ToolCatalog) -> list[str]:
     """A deterministic stand-in for the paper's server summaries (written by a language model, not published).
 
-    Name, description, and each tool's name with the first line of its description, cut at `SUMMARY_LENGTH` characters.
+    Name, description, and each tool's name with the first line of its description; the list of tools is cut at
+    `SUMMARY_LENGTH` characters.
     """
     listed: list[list[str]] = [[] for _ in catalog.servers]
     for tool in catalog.tools:
         lines = tool.description.splitlines()
         listed[tool.server].append(f"{tool.name}: {lines[0][:LINE_LENGTH] if lines else ''}")
     return [
-        f"{server.name}. {server.description} Tools: {'; '.join(own)}"[:SUMMARY_LENGTH]
+        f"{server.name}. {server.description} Tools: {'; '.join(own)[:SUMMARY_LENGTH]}"
         for server, own in zip(catalog.servers, listed, strict=True)
     ]
 

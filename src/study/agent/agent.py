@@ -1,0 +1,265 @@
+"""The core that every face shares: request in, checked answer out. It keeps no state of a conversation."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from study import paths
+from study.agent import checks, constraints, retrieval
+from study.agent.answer import Answer, template
+from study.agent.claims import DESCRIPTIVE, Claim, Context
+from study.agent.comparing import compare
+from study.agent.evidence import Evidence, shown_fields
+from study.agent.extraction import Extraction, Extractor
+from study.agent.model import Model
+from study.agent.retrieval import Retriever, Scores
+from study.agent.settings import Settings, Setup, Words, read
+from study.agent.specification import Specification, Vocabulary
+from study.agent.text import any_phrase
+from study.data.dataset import Dataset, IntArray, load
+from study.errors import StudyError
+from study.evaluation.ranking import tie_order, top_k
+
+log = logging.getLogger(__name__)
+
+MOST_COMPARED = 5
+KEPT_MESSAGES = 2_048
+
+
+class Agent:
+    """T2MAgent over one catalogue.
+
+    Args:
+        data: the prepared data set.
+        retriever: ranks the catalogue; by default the one that the settings name.
+        model: a language model for reading and explaining; by default none, rules and templates answer alone.
+    """
+
+    def __init__(
+        self,
+        data: Dataset,
+        *,
+        retriever: Retriever | None = None,
+        model: Model | None = None,
+        settings: Settings | None = None,
+        words: Words | None = None,
+        setup: Setup | None = None,
+    ) -> None:
+        self.data, self.model = data, model
+        self.settings, self.words, self.setup = settings or read(Settings), words or read(Words), setup or read(Setup)
+        self.retriever = retriever or retrieval.build(self.settings.retriever, data)
+        self.vocabulary = Vocabulary.of(data, self.words)
+        # Messages are read again and again: as a request, for its search words, for its claims.
+        self.extract = lru_cache(maxsize=KEPT_MESSAGES)(Extractor(self.vocabulary, self.words).extract)
+        self.attributes = constraints.Attributes(data.servers)
+        self.ids = data.servers["id"].to_numpy(dtype=np.int64)
+        self.row = {int(server): row for row, server in enumerate(self.ids)}
+        self.median_stars = float(np.median(self.attributes.stars)) if len(self.ids) else 0.0
+        self.order = tie_order(data.n_servers, self.settings.seed)
+        cards = data.servers.to_dict("records")
+        self.fields = lru_cache(maxsize=KEPT_MESSAGES)(lambda row: shown_fields(cards[row]))
+        texts = data.server_texts(DESCRIPTIVE)
+        # Preference -> which servers' own words show it, shape (n_servers,).
+        self.shows = {
+            name: np.array([bool(any_phrase(cues["shown"]).search(text)) for text in texts], dtype=bool)
+            for name, cues in self.words.preferences.items()
+        }
+
+    @classmethod
+    def load(cls, dataset: str, *, retriever: str | None = None) -> Agent:
+        """The agent over a prepared data set, as ``conf/agent`` says."""
+        settings = read(Settings)
+        if retriever is not None:
+            settings = replace(settings, retriever=retriever)
+        return cls(load(dataset), settings=settings, model=model_of(settings))
+
+    # Reading
+
+    def read(self, message: str) -> Extraction:
+        """What a message states: by the language model if there is one and it answers usably, else by rules.
+
+        Raises:
+            StudyError: an empty or oversized message.
+        """
+        longest = self.settings.limits["request"]
+        if not message.strip() or len(message) > longest:
+            problem = (
+                "is empty" if not message.strip() else f"has {len(message)} characters, at most {longest} are read"
+            )
+            raise StudyError(
+                f"the request {problem}", fix='say what is to be done, e.g. "captions for videos, in Python"'
+            )
+        by_rules = self.extract(message)
+        if self.model is None:
+            return by_rules
+        try:
+            specification, dropped = self.model.read(message, self.vocabulary, longest)
+        except StudyError as error:
+            log.info("the rules read the request, since the language model did not: %s", error.reason)
+            return by_rules
+        if dropped:
+            log.info("%d values of the language model were unknown and left out", dropped)
+        return replace(by_rules, specification=specification)
+
+    # Ranking
+
+    def rank(self, specification: Specification) -> tuple[IntArray, Scores]:
+        """All rankable servers, best first: rows, shape (at most n_servers,), and the scores with their parts."""
+        # Constraints and preferences have their own ways; their words would only blur the search.
+        task = self.extract(specification.intent).task or specification.intent
+        scores = self.retriever.score(replace(specification, intent=task))
+        total, parts = scores.total, dict(scores.parts)
+        if specification.preferences:
+            share = self._preference_share(specification)
+            parts["preferences"] = (self.settings.preference_weight * share).astype(np.float32)
+            total = total + parts["preferences"]
+        rows, _ = top_k(total[None, :], self.data.n_servers, self.order)
+        return rows[0][rows[0] >= 0], Scores(total, parts)
+
+    def _preference_share(self, specification: Specification) -> np.ndarray:
+        """Share of the stated preferences that each server's own words show, shape (n_servers,)."""
+        share: np.ndarray = np.mean([self.shows[name] for name in specification.preferences], axis=0)
+        return share
+
+    # Answering
+
+    def recommend(self, specification: Specification, *, top: int | None = None) -> Answer:
+        """The checked answer to a specification.
+
+        Args:
+            top: servers in the answer, by default as the settings say.
+
+        Raises:
+            StudyError: no intent, or `top` out of range.
+        """
+        top = self.settings.top if top is None else top
+        if not 1 <= top <= self.settings.pool:
+            raise StudyError(f"top = {top} is outside 1 ... {self.settings.pool}", fix="choose another number")
+        if not specification.intent.strip():
+            raise StudyError("the request says nothing to be done", fix="describe the task in a few words")
+        ranked, scores = self.rank(specification)
+        kept, removals = constraints.apply(
+            specification, self.attributes, ranked, self.ids, keep_unknown=self.settings.keep_unknown,
+            pool=self.settings.pool, listed=self.settings.limits["listed"],
+        )  # fmt: skip
+        rows = ranked[kept[ranked]][:top]
+        ids = [int(self.ids[row]) for row in rows]
+        context = self.context(specification, ids, ranked, scores)
+        items, pairs, together = template(context, ids)
+        relax = constraints.relaxed(removals) if len(ids) < top else []
+        answer = Answer(specification, self.retriever.name, items, tuple(pairs), tuple(together), tuple(removals),
+                        int(kept[ranked].sum()), tuple(relax))  # fmt: skip
+        return self._checked(answer, context, ids, top)
+
+    def _checked(self, answer: Answer, context: Context, ids: list[int], top: int) -> Answer:
+        candidate = answer
+        if self.model is not None and ids:
+            try:
+                candidate = self.model.explain(answer, context)
+            except StudyError as error:
+                failed = replace(answer.checks, problems=(error.reason,), fallback=True)
+                candidate = replace(answer, checks=failed)
+        share = float(self.settings.llm["support"])
+        return checks.checked(candidate, context, self.vocabulary, ids=ids, top=top, share=share)
+
+    def context(self, specification: Specification, ids: list[int], ranked: IntArray, scores: Scores) -> Context:
+        """What rules may look at for the servers `ids`."""
+        place = np.zeros(self.data.n_servers, dtype=np.int64)
+        place[ranked] = np.arange(1, len(ranked) + 1)
+        evidence = {
+            server: self._evidence(row, int(place[row]), scores) for server in ids for row in (self.row[server],)
+        }
+        asked = self.extract(specification.intent).rest
+        return Context(specification, asked, self.words, self.setup, self.median_stars, evidence)
+
+    def _evidence(self, row: int, rank: int, scores: Scores) -> Evidence:
+        parts = {"total": float(scores.total[row]), "rank": float(rank)}
+        parts |= {name: float(values[row]) for name, values in scores.parts.items()}
+        shown = {name: round(value, 4) for name, value in parts.items() if np.isfinite(value)}
+        return Evidence(int(self.ids[row]), self.fields(row), shown)
+
+    def compare(self, specification: Specification, ids: list[int]) -> tuple[dict[int, Evidence], list[Claim]]:
+        """Evidence of the given servers, and when to prefer which.
+
+        Raises:
+            StudyError: fewer than two or too many servers, a repeated or an unknown one.
+        """
+        if not 2 <= len(ids) <= MOST_COMPARED or len(set(ids)) != len(ids):
+            raise StudyError(f"a comparison needs 2 to {MOST_COMPARED} different servers", column="server_ids")
+        context = self._context_of(specification, ids)
+        return dict(context.evidence), compare(context, ids)
+
+    def explain(self, specification: Specification, server: int) -> tuple[Evidence, dict[str, list[Claim]]]:
+        """Evidence of one server, and why, trade-offs and adoption.
+
+        Raises:
+            StudyError: an unknown server.
+        """
+        from study.agent.comparing import sections
+
+        context = self._context_of(specification, [server])
+        return context.evidence[server], sections(context, server)
+
+    def _context_of(self, specification: Specification, ids: list[int]) -> Context:
+        for server in ids:
+            if server not in self.row:
+                raise StudyError(
+                    f"no server has the id {server}", column="server_id", fix="use an id of a recommendation"
+                )
+        if not specification.intent.strip():
+            raise StudyError("the request says nothing to be done", fix="describe the task in a few words")
+        ranked, scores = self.rank(specification)
+        return self.context(specification, ids, ranked, scores)
+
+    def options(self, specification: Specification, kind: str) -> list[str]:
+        """The values of a constraint that are most frequent among the best-ranked servers, most frequent first."""
+        ranked, _ = self.rank(specification)
+        values = self.attributes.values[kind]
+        known = self.vocabulary.names[kind]
+        counts = Counter(value for row in ranked[: self.settings.pool] for value in values[row] if value in known)
+        best = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: self.settings.options]
+        return [known[name] for name, _ in best]
+
+    def describe(self) -> dict[str, Any]:
+        """Counts of the catalogue and the values that constraints may take."""
+        return {
+            "dataset": self.data.name,
+            "servers": self.data.n_servers,
+            "system": self.retriever.name,
+            "with_licence": int((~self.attributes.empty["licence"]).sum()),
+            "with_platform": int((~self.attributes.empty["platform"]).sum()),
+            "official": int(self.attributes.official.sum()),
+            "median_stars": self.median_stars,
+            **{f"{kind}s": self.vocabulary.options(kind) for kind in ("language", "platform", "licence", "preference")},
+            "domains": len(self.vocabulary.names["domain"]),
+        }
+
+
+def model_of(settings: Settings) -> Model | None:
+    """The language model that the settings name; None where its mode is ``off``."""
+    # Only where a model is used: the client of the endpoint takes a second to load.
+    from study import llm
+
+    chosen = settings.llm
+    modes: dict[str, llm.Mode] = {"replay": "replay", "record": "record", "live": "off"}
+    if chosen["mode"] == "off":
+        return None
+    if chosen["mode"] not in modes:
+        file = paths.conf() / "agent" / "agent.yaml"
+        raise StudyError(
+            f"unknown mode {chosen['mode']!r}", file=file, column="llm.mode", fix="off, replay, record or live"
+        )
+    client = llm.Client(
+        chosen["base_url"],
+        modes[chosen["mode"]],
+        paths.root() / "results" / "agent" / "cassette.jsonl",
+        timeout=chosen["timeout"],
+        retries=chosen["retries"],
+    )
+    return Model(client, chosen)

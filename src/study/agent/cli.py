@@ -1,0 +1,165 @@
+"""`study agent`: ask in the terminal, serve the page, run the MCP server, export feedback."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from study.errors import StudyError
+
+if TYPE_CHECKING:
+    from study.agent.agent import Agent
+
+app = typer.Typer(no_args_is_help=True, help="T2MAgent: recommendations with evidence, in a conversation.")
+Data = Annotated[
+    str | None, typer.Option("--dataset", help="Whose servers (default: task2mcp if prepared, else synthetic).")
+]
+Retriever = Annotated[str | None, typer.Option(help="minilm, tfidf or t2mrec (default: conf/agent/agent.yaml).")]
+
+
+def prepared(dataset: str | None) -> str:
+    """The data set to use: the chosen one, else Task2MCP where it is prepared, else the synthetic one."""
+    from study import paths
+
+    if dataset is not None:
+        return dataset
+    return "task2mcp" if (paths.prepared("task2mcp") / "servers.parquet").exists() else "synthetic"
+
+
+def _agent(dataset: str | None, retriever: str | None) -> Agent:
+    from study.agent.agent import Agent
+
+    return Agent.load(prepared(dataset), retriever=retriever)
+
+
+def printable(text: str) -> str:
+    """`text` without control characters other than line ends, which could drive the terminal."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
+
+
+@app.command()
+def ask(
+    request: Annotated[str, typer.Argument(help="What is to be done, in words; constraints too.")],
+    dataset: Data = None,
+    retriever: Retriever = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON.")] = False,
+) -> None:
+    """Answer one request: `study agent ask "captions for marketing videos, in TypeScript, MIT licence"`."""
+    from study.agent.presentation import answer_data
+
+    agent = _agent(dataset, retriever)
+    answer = agent.recommend(agent.read(request).specification)
+    if as_json:
+        typer.echo(json.dumps(answer_data(answer, agent.settings.limits), indent=2, ensure_ascii=False))
+        return
+    from study.agent.conversation import summary
+
+    lines = [summary(answer)]
+    for item in answer.recommendations:
+        lines.append(f"\n{item.rank}. {item.evidence.label}  score {item.evidence.scores['total']:.3f}")
+        for mark, claims in (("+", item.why), ("-", item.tradeoffs), (">", item.adoption)):
+            lines += [f"   {mark} {claim.text} [{', '.join(claim.fields)}]" for claim in claims]
+    lines += ["", *(claim.text for claim in (*answer.comparison, *answer.composition))]
+    typer.echo(printable("\n".join(lines)))
+
+
+@app.command()
+def serve(
+    dataset: Data = None,
+    retriever: Retriever = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (default: this machine alone).")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = None,
+) -> None:
+    """Serve the chat page on this machine; stop it with Ctrl-C."""
+    import uvicorn
+
+    from study.agent import web
+    from study.agent.feedback import of_dataset
+    from study.agent.settings import Service, read
+
+    service = read(Service)
+    host, port = host or service.host, service.port if port is None else port
+    agent = _agent(dataset, retriever)
+    page = web.create(agent, of_dataset(agent.data.name, service), service, extra_host=host)
+    typer.echo(
+        f"T2MAgent on http://{host}:{port} ({agent.data.n_servers} servers of {agent.data.name}); Ctrl-C stops it"
+    )
+    uvicorn.run(page, host=host, port=port, log_level="warning", access_log=False, server_header=False, ws="none")
+
+
+@app.command()
+def mcp(
+    dataset: Data = None,
+    retriever: Retriever = None,
+    transport: Annotated[str, typer.Option(help="stdio or streamable-http.")] = "stdio",
+    host: Annotated[str | None, typer.Option(help="For streamable-http: address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="For streamable-http: port.")] = None,
+) -> None:
+    """Run the MCP server, for Claude Desktop, VS Code or any MCP client."""
+    if transport not in ("stdio", "streamable-http"):
+        raise StudyError(f"unknown transport {transport!r}", fix="stdio or streamable-http")
+    from study.agent import mcp_server
+    from study.agent.settings import Service, read
+
+    service = read(Service)
+    made = mcp_server.server(_agent(dataset, retriever))
+    if transport == "stdio":
+        made.run("stdio")
+    else:
+        made.run("streamable-http", host=host or service.host, port=port or service.mcp_port)
+
+
+@app.command()
+def export(
+    target: Annotated[Path, typer.Argument(help="File to write: .parquet or .jsonl.")],
+    dataset: Data = None,
+    events: Annotated[bool, typer.Option("--events", help="All events rather than training pairs.")] = False,
+) -> None:
+    """Write the feedback as training pairs (request, positive server, negative server)."""
+    from study.agent.feedback import of_dataset, training_pairs
+    from study.agent.settings import Service, read
+    from study.files import write_parquet, write_text
+
+    found = of_dataset(prepared(dataset), read(Service)).events()
+    table = found if events else training_pairs(found)
+    if target.suffix == ".parquet":
+        write_parquet(target, table)
+    elif target.suffix == ".jsonl":
+        write_text(target, table.to_json(orient="records", lines=True, force_ascii=False))
+    else:
+        raise StudyError("unknown kind of file", file=target, fix="end its name in .parquet or .jsonl")
+    typer.echo(f"{len(table)} rows in {target}", file=sys.stderr)
+
+
+@app.command()
+def load(dataset: Data = None, retriever: Retriever = None) -> None:
+    """Measure the page under many developers at once (conf/agent/load.yaml): errors, mixed answers, seconds."""
+    from study.agent import load as bench
+    from study.agent.settings import Load, read
+
+    typer.echo(bench.measure(prepared(dataset), retriever, read(Load)).read_text(encoding="utf-8"))
+
+
+@app.command()
+def attack(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="e.g. dataset=task2mcp")
+    ] = None,
+) -> None:
+    """Measure keyword stuffing (conf/agent/stuffing.yaml): how far an attacked server climbs in every system."""
+    from study.agent import stuffing
+    from study.agent.settings import Stuffing, read
+    from study.config import load as compose
+
+    given = list(overrides or [])
+    dataset = str(compose(given).dataset.name)
+    rest = [text for text in given if not text.startswith(("dataset=", "system=", "protocol="))]
+    settings = read(Stuffing)
+    table = stuffing.measure(dataset, settings, rest)
+    import pandas as pd
+
+    typer.echo(stuffing.summary(pd.read_csv(table), top=settings.top).round(3).to_string(index=False))

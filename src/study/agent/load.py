@@ -1,0 +1,105 @@
+"""Many developers at once: the page is served by a process of its own and asked over the loopback interface."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import httpx2
+import numpy as np
+import pandas as pd
+
+from study import paths
+from study.agent.settings import Load
+from study.errors import StudyError
+from study.evaluation.records import record
+from study.files import write_csv, write_json
+
+SERVE = "from study.agent.cli import app; app()"
+
+
+@contextmanager
+def service(dataset: str, retriever: str | None, seconds: float) -> Iterator[str]:
+    """A running page on a free port of this machine; yields its address and stops it in the end.
+
+    Raises:
+        StudyError: it does not start within `seconds`.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["serve", "--dataset", dataset, "--port", str(port), *(["--retriever", retriever] if retriever else [])]
+    process = subprocess.Popen([sys.executable, "-c", SERVE, *words], stdout=subprocess.DEVNULL)  # noqa: S603
+    address, limit = f"http://127.0.0.1:{port}", time.monotonic() + seconds
+    try:
+        while not _answers(address):
+            if process.poll() is not None or time.monotonic() > limit:
+                raise StudyError("the page does not start", fix=f"try: study agent serve --dataset {dataset}")
+            time.sleep(0.2)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _answers(address: str) -> bool:
+    try:
+        return httpx2.get(address, timeout=5, trust_env=False).status_code == 200
+    except httpx2.HTTPError:
+        return False
+
+
+async def developer(client: httpx2.AsyncClient, number: int, settings: Load, until: float) -> list[tuple[float, str]]:
+    """One developer's messages until the time is up: (seconds to the answer, '' or what went wrong)."""
+    rng = random.Random(f"{settings.seed} {number}")  # noqa: S311 waiting times need no secrecy
+    wanted = [text.format(n=number) for text in settings.messages]
+    me = {"X-Conversation": (await client.post("/api/conversations", json={})).json()["conversation"]}
+    found = []
+    while time.monotonic() < until:
+        for text in wanted:
+            await asyncio.sleep(rng.expovariate(1 / settings.think) if settings.think else 0)
+            if time.monotonic() >= until:
+                break
+            began = time.perf_counter()
+            try:
+                reply = await client.post("/api/messages", json={"text": text}, headers=me)
+                intent = reply.json()["specification"]["intent"] if reply.status_code == 200 else None
+                wrong = f"HTTP {reply.status_code}" if intent is None else "" if intent == wanted[0] else "mixed"
+            except httpx2.HTTPError as error:
+                wrong = type(error).__name__
+            found.append((time.perf_counter() - began, wrong))
+    return found
+
+
+async def drive(address: str, settings: Load) -> pd.DataFrame:
+    """All developers at once; one row per message: seconds, problem."""
+    limits = httpx2.Limits(max_connections=settings.users)
+    until = time.monotonic() + settings.seconds
+    async with httpx2.AsyncClient(base_url=address, timeout=60, limits=limits, trust_env=False) as client:
+        done = await asyncio.gather(*(developer(client, n, settings, until) for n in range(1, settings.users + 1)))
+    return pd.DataFrame([row for part in done for row in part], columns=["seconds", "problem"])
+
+
+def measure(dataset: str, retriever: str | None, settings: Load) -> Path:
+    """Serve, drive and report: ``agent_load.csv`` with its record."""
+    with service(dataset, retriever, settings.start_seconds) as address:
+        rows = asyncio.run(drive(address, settings))
+    quantiles = np.quantile(rows["seconds"], [0.5, 0.95, 1.0])
+    found = {
+        "users": settings.users, "seconds": settings.seconds, "think": settings.think, "messages": len(rows),
+        "errors": int((rows["problem"] != "").sum()), "mixed": int((rows["problem"] == "mixed").sum()),
+        "p50_ms": 1e3 * quantiles[0], "p95_ms": 1e3 * quantiles[1], "max_ms": 1e3 * quantiles[2],
+    }  # fmt: skip
+    target = paths.tables(dataset) / "agent_load.csv"
+    write_json(paths.results(dataset) / "records" / "agent_load.json",
+               record(settings=asdict(settings), retriever=retriever))  # fmt: skip
+    write_csv(target, pd.DataFrame([found]))
+    return target

@@ -1,0 +1,165 @@
+"use strict";
+// The conversation: what is sent, what comes back, and the constraints as chips. cards.js draws.
+
+const log = document.getElementById("log");
+const chips = document.getElementById("chips");
+const status = document.getElementById("status");
+const text = document.getElementById("text");
+const state = { name: null, catalogue: null, specification: null, chosen: new Set(), busy: false };
+const LISTS = { languages: "language", unwanted_languages: "not language", platforms: "platform", licences: "licence",
+  unwanted_licences: "not licence", preferences: "prefer" };
+const VALUES = { languages: "languages", unwanted_languages: "languages", platforms: "platforms", licences: "licences",
+  unwanted_licences: "licences", preferences: "preferences" };
+
+async function post(path, body) {
+  const headers = { "Content-Type": "application/json" };
+  if (state.name) headers["X-Conversation"] = state.name;
+  const reply = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
+  let data = {};
+  try { data = await reply.json(); } catch { /* said below */ }
+  if (reply.status === 404) state.name = null;
+  if (!reply.ok) throw new Error([data.error || "no answer", data.fix].filter(Boolean).join(" – "));
+  return data;
+}
+
+async function begin() {
+  const data = await post("/api/conversations", {});
+  state.name = data.conversation;
+  state.catalogue = data.catalogue;
+  document.getElementById("about").textContent =
+    "Which MCP servers help with your task? " + data.catalogue.servers + " servers of " + data.catalogue.dataset +
+    ", ranked by " + data.catalogue.system + ".";
+}
+
+async function ask(path, body, shown) {
+  if (state.busy) return;
+  state.busy = true;
+  status.textContent = "Searching…";
+  if (shown) say("you", element("p", shown));
+  try {
+    if (!state.name) await begin();
+    show(await post(path, body));
+    status.textContent = "";
+  } catch (error) {
+    status.textContent = error.message;
+  } finally {
+    state.busy = false;
+  }
+}
+
+function say(who, ...children) {
+  const entry = element("li", null, { class: who });
+  append(entry, element("span", who === "you" ? "You" : "T2MAgent", { class: "who" }), ...children);
+  log.appendChild(entry);
+  entry.scrollIntoView({ block: "start" });
+}
+
+function send(message) {
+  const content = message.trim();
+  if (!content || state.busy) return;
+  text.value = "";
+  ask("/api/messages", { text: content }, content);
+}
+
+function show(turn) {
+  const parts = [element("p", turn.message, { class: "message" })];
+  if (turn.options.length) {
+    const options = element("p", null, { class: "options" });
+    for (const option of [...turn.options, "any"]) append(options, button(option, () => send(option)));
+    parts.push(options);
+  }
+  if (turn.answer) parts.push(...answer(turn.answer));
+  if (turn.kind === "comparison") parts.push(comparison(turn), claims("When to prefer which", turn.claims));
+  if (turn.kind === "setup" || turn.kind === "reasons") parts.push(claims("", turn.claims));
+  state.specification = turn.specification;
+  say("agent", ...parts);
+  draw();
+}
+
+function answer(found) {
+  state.chosen.clear();
+  const cards = element("div", null, { class: "cards" });
+  for (const item of found.recommendations) append(cards, card(item, actions(item)));
+  const parts = [removals(found), cards, claims("When to prefer which", found.comparison),
+    claims("Together", found.composition)];
+  if (found.recommendations.length > 1) {
+    parts.push(append(element("p", null, { class: "options" }), button("Compare the chosen servers", () => {
+      const ids = [...state.chosen];
+      send(ids.length > 1 ? "compare id " + ids.join(" and ") : "compare 1 and 2");
+    })));
+  }
+  for (const option of found.relax) {
+    const label = "Drop the constraint on " + option.constraint + " (" + option.left + " left)";
+    parts.push(append(element("p", null, { class: "options" }), button(label, () => send("drop the " + option.constraint))));
+  }
+  const checks = found.checks;
+  parts.push(element("p", checks.claims + " statements checked against the evidence, " + checks.removed + " removed" +
+    (checks.fallback ? "; the rules answered: " + checks.problems.join("; ") : ""), { class: "source" }));
+  return parts;
+}
+
+function actions(item) {
+  const row = element("p", null, { class: "actions" });
+  const name = "choose-" + item.server_id + "-" + log.children.length;
+  const box = element("input", null, { type: "checkbox", id: name });
+  box.addEventListener("change", () => box.checked ? state.chosen.add(item.server_id) : state.chosen.delete(item.server_id));
+  append(row, box, element("label", "compare", { for: name }), button("Set-up", () => send("set up id " + item.server_id)));
+  for (const [kind, label] of [["accepted", "Useful"], ["rejected", "Not useful"]]) {
+    const made = button(label, async () => {
+      try {
+        await post("/api/feedback", { kind, server_id: item.server_id });
+        for (const other of row.querySelectorAll("[aria-pressed]")) other.setAttribute("aria-pressed", String(other === made));
+        status.textContent = "Noted on this machine: " + label.toLowerCase() + ", id " + item.server_id + ".";
+      } catch (error) { status.textContent = error.message; }
+    }, { "aria-pressed": "false" });
+    append(row, made);
+  }
+  return row;
+}
+
+// Chips
+
+function changed(edit) {
+  const copy = {};
+  for (const key of [...Object.keys(LISTS), "official", "stars", "domain"]) copy[key] = structuredClone(state.specification[key]);
+  edit(copy);
+  ask("/api/constraints", copy, null);
+}
+
+function chip(label, remove) {
+  return append(element("span", null, { class: "chip" }), element("span", label),
+    button("×", remove, { "aria-label": "Remove " + label }));
+}
+
+function chooser(key, name) {
+  const known = state.catalogue[VALUES[key]].filter((value) => !state.specification[key].includes(value));
+  if (!known.length) return null;
+  const made = element("select", null, { "aria-label": "Add " + name });
+  append(made, element("option", "+ " + name, { value: "" }));
+  for (const value of known) append(made, element("option", value, { value }));
+  made.addEventListener("change", () => made.value && changed((copy) => copy[key].push(made.value)));
+  return made;
+}
+
+function draw() {
+  chips.replaceChildren();
+  const wanted = state.specification;
+  if (!wanted || !wanted.intent) return;
+  for (const [key, name] of Object.entries(LISTS)) {
+    for (const value of wanted[key]) {
+      append(chips, chip(name + ": " + value, () => changed((copy) => { copy[key] = copy[key].filter((other) => other !== value); })));
+    }
+  }
+  if (wanted.official) append(chips, chip("official", () => changed((copy) => { copy.official = false; })));
+  if (wanted.stars) append(chips, chip("stars ≥ " + wanted.stars, () => changed((copy) => { copy.stars = 0; })));
+  if (wanted.domain) append(chips, chip("domain: " + wanted.domain, () => changed((copy) => { copy.domain = ""; })));
+  for (const key of ["languages", "platforms", "licences", "preferences"]) append(chips, chooser(key, LISTS[key]));
+}
+
+document.getElementById("composer").addEventListener("submit", (event) => { event.preventDefault(); send(text.value); });
+document.getElementById("undo").addEventListener("click", () => send("undo"));
+text.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(text.value); }
+});
+begin().catch((error) => { status.textContent = error.message; });
+text.focus();

@@ -1,0 +1,143 @@
+"""Retrievers: anything that scores the whole catalogue for one specification (paper, section 6.2, third stage)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+
+from study.agent.specification import Specification
+from study.data.dataset import Dataset, FloatArray, join_values
+from study.errors import StudyError
+
+# Requests whose vectors are kept: a conversation asks with the same words many times.
+KEPT_REQUESTS = 1_024
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of every server for one request.
+
+    Attributes:
+        total: what the order follows, shape (n_servers,), float32; -inf where a server is not ranked.
+        parts: name -> values that the total is made of, each of shape (n_servers,).
+    """
+
+    total: FloatArray
+    parts: Mapping[str, FloatArray]
+
+
+class Retriever(Protocol):
+    """A retriever; it may be asked from many threads at once."""
+
+    @property
+    def name(self) -> str:
+        """How answers name it."""
+
+    def score(self, specification: Specification) -> Scores:
+        """Scores of the whole catalogue."""
+
+
+def query_text(specification: Specification) -> str:
+    """What is searched for: the intent and the theme, joined as the study joins the fields of a task."""
+    return join_values((specification.intent, specification.domain))
+
+
+class Dense:
+    """Cosine of MiniLM sentence vectors of request and server text, as `baselines.minilm.DenseCosine`."""
+
+    name = "minilm"
+
+    def __init__(self, data: Dataset) -> None:
+        from study.encoders import encode
+
+        self.servers = encode(data.server_texts(), model="minilm")  # (n_servers, d), cached on disk
+        # The tokeniser keeps its state (truncation, padding) in one object that threads must not share.
+        self.lock = threading.Lock()
+        self.embed = lru_cache(maxsize=KEPT_REQUESTS)(self._embed)
+        self.embed("")  # loads the encoder now rather than at the first request
+
+    def _embed(self, text: str) -> FloatArray:
+        from study.encoders import encode
+
+        with self.lock:
+            vector: FloatArray = encode([text], model="minilm", store=False)[0]
+            return vector
+
+    def score(self, specification: Specification) -> Scores:
+        """Cosines in [-1, 1]."""
+        cosine: FloatArray = self.servers @ self.embed(query_text(specification))
+        return Scores(cosine, {"semantic": cosine})
+
+
+class Lexical:
+    """TF-IDF cosine of request and server text; needs no encoder and starts in a second."""
+
+    name = "tfidf"
+
+    def __init__(self, data: Dataset) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        self.vectorizer = TfidfVectorizer(sublinear_tf=True, stop_words="english")
+        self.servers = self.vectorizer.fit_transform(data.server_texts())
+
+    def score(self, specification: Specification) -> Scores:
+        """Cosines in [0, 1]."""
+        query = self.vectorizer.transform([query_text(specification)])
+        cosine = np.asarray((self.servers @ query.T).toarray()[:, 0], dtype=np.float32)
+        return Scores(cosine, {"lexical": cosine})
+
+
+class Trained:
+    """The saved T2MRec model of the data set (`study export`); servers outside its pool are not ranked."""
+
+    name = "t2mrec"
+
+    def __init__(self, data: Dataset) -> None:
+        from study.recommend import Recommender, folder_of
+
+        self.model = Recommender.load(folder_of(data.name))
+        self.row = {int(server): row for row, server in enumerate(data.servers["id"])}
+        known = {int(server["id"]) for server in self.model.cards}
+        if known != set(self.row):
+            raise StudyError("the saved model has another catalogue than the prepared data", file=folder_of(data.name),
+                             fix=f"run: study export dataset={data.name}")  # fmt: skip
+        self.ranked = max(self.model.scoring.pool, min(len(self.row), 200))
+
+    def score(self, specification: Specification) -> Scores:
+        """Places of the fused and expanded order as scores (1 is best, then 1/2, 1/3 ...), with s_sem and s_str."""
+        found = self.model.recommend(
+            specification.intent,
+            language=specification.languages[0] if specification.languages else "",
+            theme=specification.domain,
+            k=min(self.ranked, len(self.row)),
+        )
+        rows = np.array([self.row[item.server_id] for item in found], dtype=np.int64)
+
+        def spread(values: list[float], rest: float) -> FloatArray:
+            array = np.full(len(self.row), rest, dtype=np.float32)
+            array[rows] = values
+            return array
+
+        # Fused scores of anchors and centroid similarities of the rest share no scale, so places stand for both.
+        return Scores(
+            spread([1 / item.rank for item in found], -np.inf),
+            {
+                "semantic": spread([item.semantic for item in found], np.nan),
+                "structural": spread([item.structural for item in found], np.nan),
+            },
+        )
+
+
+RETRIEVERS: dict[str, Callable[[Dataset], Retriever]] = {"minilm": Dense, "tfidf": Lexical, "t2mrec": Trained}
+
+
+def build(name: str, data: Dataset) -> Retriever:
+    """The retriever `name` over the servers of a data set."""
+    if name not in RETRIEVERS:
+        raise StudyError(f"unknown retriever {name!r}", fix=f"one of: {', '.join(RETRIEVERS)}")
+    return RETRIEVERS[name](data)

@@ -1,0 +1,103 @@
+"""Strangers' text made fit to be shown, linked and compared. It is never executed, rendered or trusted."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+# Control, format (zero-width, direction, tag characters), surrogate, private and unassigned characters: invisible, or
+# able to change how their neighbours look.
+INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+# One CJK ideograph, or a run of other letters, or a run of digits; so snake_case and kebab-case fall apart too.
+WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\d_\u4e00-\u9fff]+|\d+")
+# Marks that stand on the letter before them. At most two stay: towers of them cover the lines around.
+MARK = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u20d0-\u20ff]"
+TOWER = re.compile(f"({MARK}{{2}}){MARK}+")
+LONGEST_LINK = 2_000
+# What a link may hold; anything else could leave its place when it is pasted into a shell or a document.
+LINK = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d{1,5})?(?:/[A-Za-z0-9._~/%+@=&?#:,-]*)?\Z")
+# A repository that can be put behind `git clone`: owner and name, nothing else.
+REPOSITORY = re.compile(r"https://[A-Za-z0-9.-]+/[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*/?\Z")
+# What Markdown and its common extensions give a meaning.
+PUNCTUATION = re.compile(r"([\\`*_{}\[\]<>()#+.!|~&$:@=-])")
+
+
+def plain(text: str, limit: int | None = None) -> str:
+    """`text` in one line without invisible characters, cut after `limit` characters (the cut is marked)."""
+    if text.isascii() and text.isprintable():
+        visible = text
+    else:
+        letters = (" " if letter.isspace() else letter for letter in text)
+        visible = "".join(letter for letter in letters if unicodedata.category(letter) not in INVISIBLE)
+        visible = TOWER.sub(r"\1", visible)
+    line = " ".join(visible.split())
+    return line if limit is None or len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def quoted(text: str, limit: int | None = None) -> str:
+    """A stranger's words between quotation marks that they cannot close."""
+    return f"“{plain(text, limit).replace('“', '').replace('”', '').replace(chr(34), '')}”"
+
+
+def safe_link(url: str) -> str | None:
+    """`url` if it is an ordinary http(s) address in ASCII without a user name, else None."""
+    url = url.strip()
+    if len(url) > LONGEST_LINK or not LINK.match(url):
+        return None
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        return None
+    return url if host and "." in host and not host.startswith((".", "-")) else None
+
+
+def clone_address(url: str, hosts: Iterable[str]) -> str | None:
+    """`url` if it is the address of one repository on one of the `hosts`, else None."""
+    link = safe_link(url)
+    if link is None or not REPOSITORY.match(link) or urlsplit(link).hostname not in set(hosts):
+        return None
+    return link.rstrip("/")
+
+
+def escape_markdown(text: str) -> str:
+    """`text` such that Markdown shows every character as it stands."""
+    return PUNCTUATION.sub(r"\\\1", text).replace("\\&", "&amp;").replace("\\<", "&lt;").replace("\\>", "&gt;")
+
+
+@lru_cache(maxsize=20_000)
+def stem(word: str) -> str:
+    """A word without the ending of a plural."""
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+
+
+@lru_cache(maxsize=4_096)
+def content_words(text: str, filler: frozenset[str] = frozenset()) -> dict[str, str]:
+    """The distinct words of `text` that carry content, in order of appearance: singular form -> word as it stands.
+
+    Both are in lower case; "YouTube" is one word. Do not change the result: it is kept for the next call.
+    """
+    found: dict[str, str] = {}
+    for word in WORD.findall(unicodedata.normalize("NFKC", text).lower()):
+        if len(word) > 1 and word not in ENGLISH_STOP_WORDS and word not in filler and stem(word) not in filler:
+            found.setdefault(stem(word), word)
+    return found
+
+
+def phrase(text: str) -> re.Pattern[str]:
+    """A pattern for a phrase that stands alone: 'C' is not in 'C++', 'local' not in 'locale'."""
+    return any_phrase((text,))
+
+
+def any_phrase(texts: Iterable[str]) -> re.Pattern[str]:
+    """A pattern for any one of the phrases, each alone; the longest one that fits is found."""
+    return _phrases(tuple(sorted(texts, key=lambda text: (-len(text), text))))
+
+
+@lru_cache(maxsize=4_096)
+def _phrases(texts: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w+#])(?:{'|'.join(map(re.escape, texts))})(?![\w+#])", re.IGNORECASE)

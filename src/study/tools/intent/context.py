@@ -1,0 +1,132 @@
+"""Phase 4, context filters: what this agent, in this project, can use now."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from study.errors import StudyError
+from study.tools.intent.settings import Limit
+
+
+@dataclass(frozen=True)
+class Context:
+    """Who asks, and from where. None means "not stated": that filter is then off.
+
+    Attributes:
+        agent: the agent's name.
+        permissions: what it may do.
+        services: what runs at its side.
+        languages, systems: of its project, in any case.
+    """
+
+    agent: str = ""
+    permissions: frozenset[str] | None = None
+    services: frozenset[str] | None = None
+    languages: frozenset[str] | None = None
+    systems: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a tool needs. Empty means that it needs nothing, or serves every project.
+
+    Attributes:
+        permissions, services: all of them are needed.
+        languages, systems: one of them must be the project's.
+    """
+
+    permissions: frozenset[str] = field(default_factory=frozenset)
+    services: frozenset[str] = field(default_factory=frozenset)
+    languages: frozenset[str] = field(default_factory=frozenset)
+    systems: frozenset[str] = field(default_factory=frozenset)
+
+
+NEEDS_NOTHING = Requirements()
+
+
+def read_requirements(path: Path) -> dict[str, Requirements]:
+    """Requirements by tool key from a JSON file: lists of names under permissions, services, languages, systems."""
+    known = {entry.name for entry in fields(Requirements)}
+    fix = "write: tool key -> permissions, services, languages, systems, each a list of names"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise StudyError(f"cannot be read ({error})", file=path, fix=fix) from error
+    if not isinstance(found, dict):
+        raise StudyError("not an object", file=path, fix=fix)
+    for key, needs in found.items():
+        listed = isinstance(needs, dict) and set(needs) <= known
+        if not listed or not all(isinstance(v, list) and all(isinstance(n, str) for n in v) for v in needs.values()):
+            raise StudyError("not the requirements of a tool", file=path, column=key, fix=fix)
+    return {key: Requirements(**{name: frozenset(v) for name, v in needs.items()}) for key, needs in found.items()}
+
+
+class RateLimiter:
+    """At most `calls` uses of one tool by one agent in any window of `seconds`."""
+
+    def __init__(self, limit: Limit) -> None:
+        """No calls yet."""
+        self.limit = limit
+        self.calls: dict[tuple[str, str], deque[float]] = defaultdict(deque)
+
+    def record(self, agent: str, tool: str, now: float) -> None:
+        """Count a call; `now` in seconds of a clock that never goes back."""
+        self.calls[agent, tool].append(now)
+
+    def limited(self, agent: str, tool: str, now: float) -> bool:
+        """Whether one more call would be too many."""
+        made = self.calls.get((agent, tool))
+        if made is None:
+            return False
+        while made and made[0] <= now - self.limit.seconds:
+            made.popleft()
+        return len(made) >= self.limit.calls
+
+
+def obstacle(needs: Requirements, context: Context) -> str | None:
+    """Why the tool is of no use in the context, or None."""
+    for name, wanted, held in (
+        ("permission", needs.permissions, context.permissions), ("service", needs.services, context.services),
+    ):  # fmt: skip
+        if held is not None and (missing := sorted(wanted - held)):
+            return f"{name} missing: {', '.join(missing)}"
+    for name, served, own in (
+        ("language", needs.languages, context.languages), ("system", needs.systems, context.systems),
+    ):  # fmt: skip
+        if own and served and not _fold(served) & _fold(own):
+            return f"serves another {name}: {', '.join(sorted(served))}"
+    return None
+
+
+def _fold(names: frozenset[str]) -> set[str]:
+    return {name.strip().casefold() for name in names}
+
+
+def usable(
+    rows: Sequence[int],
+    keys: Sequence[str],
+    requirements: Mapping[str, Requirements],
+    context: Context,
+    limiter: RateLimiter,
+    now: float,
+) -> tuple[list[int], dict[int, str]]:
+    """The rows that pass every filter, in order, and the reason for each of the others.
+
+    Args:
+        keys: key of every tool.
+        requirements: by key; a tool that is not named needs nothing.
+    """
+    kept, left_out = [], {}
+    for row in rows:
+        reason = obstacle(requirements.get(keys[row], NEEDS_NOTHING), context)
+        if reason is None and limiter.limited(context.agent, keys[row], now):
+            reason = f"used {limiter.limit.calls} times in {limiter.limit.seconds:g} s"
+        if reason is None:
+            kept.append(row)
+        else:
+            left_out[row] = reason
+    return kept, left_out

@@ -1,0 +1,204 @@
+"""The feedback store: one JSON line per recommendation and what came of it, and the statistics made from it.
+
+A line holds the query's SHA-256, not its words: nothing here needs them, and queries may be private.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from study.errors import StudyError
+from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.intent.settings import CORRECTED, FACTORS, Rules
+
+Float64Array = NDArray[np.float64]
+
+
+def tool_keys(catalog: ToolCatalog) -> tuple[str, ...]:
+    """A stable name of every tool, ``server/tool``; repeats inside a server get ``#2``, ``#3``, ... behind."""
+    seen: dict[str, int] = {}
+    keys = []
+    for tool in catalog.tools:
+        key = f"{catalog.servers[tool.server].id}/{tool.name}"
+        seen[key] = seen.get(key, 0) + 1
+        keys.append(key if seen[key] == 1 else f"{key}#{seen[key]}")
+    return tuple(keys)
+
+
+def query_hash(query: str) -> str:
+    """What the store keeps of a query."""
+    return hashlib.sha256(query.encode("utf-8", "replace")).hexdigest()
+
+
+@dataclass(frozen=True)
+class Event:
+    """One recommendation and its outcome.
+
+    Attributes:
+        agent: who asked.
+        query: `query_hash` of what was asked.
+        shown: keys of the recommended tools, best first.
+        selected: key of the tool that was used, None where none was.
+        success: whether it worked, None where unknown.
+        asked, finished: seconds since 1970, None where unknown.
+        latency_ms: of the tool's execution.
+        rating: 0 to ``rating_scale``.
+        factors: the five factors of every shown tool as they were, or nothing; what weights can be learned from.
+        experiment: the comparison whose variant ranked the tools, None for none.
+    """
+
+    agent: str
+    query: str
+    shown: tuple[str, ...] = ()
+    selected: str | None = None
+    success: bool | None = None
+    asked: float | None = None
+    finished: float | None = None
+    latency_ms: float | None = None
+    rating: float | None = None
+    factors: tuple[tuple[float, ...], ...] = ()
+    experiment: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that are negative or not finite, an end before its beginning, and a table of another shape."""
+        numbers = (self.asked, self.finished, self.latency_ms, self.rating)
+        if any(value is not None and not (math.isfinite(value) and value >= 0) for value in numbers):
+            raise StudyError("a time, latency or rating is negative or not finite", fix="leave it out where unknown")
+        if self.asked is not None and self.finished is not None and self.finished < self.asked:
+            raise StudyError("an event ends before it begins", column="finished", fix="use one clock for both times")
+        whole = len(self.factors) in (0, len(self.shown)) and all(len(row) == len(FACTORS) for row in self.factors)
+        if not whole or not all(0 <= value <= 1 for row in self.factors for value in row):
+            raise StudyError("not five factors from 0 to 1 per shown tool", column="factors", fix="leave them out")
+
+
+class FeedbackStore:
+    """Events in an append-only file; several processes may write."""
+
+    def __init__(self, path: Path, *, rating_scale: float = 5.0) -> None:
+        """Name the file; it need not exist yet."""
+        self.path, self.rating_scale = path, rating_scale
+
+    def append(self, event: Event) -> None:
+        """Add an event, whole or not at all."""
+        if event.rating is not None and event.rating > self.rating_scale:
+            raise StudyError(f"the rating {event.rating} is above {self.rating_scale}", fix="rate on the stated scale")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps(asdict(event), ensure_ascii=True, allow_nan=False) + "\n"
+        # One write to a file opened for appending; a line end before it heals a line that a crash left open.
+        handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            size = os.fstat(handle).st_size
+            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+            os.write(handle, (("\n" if torn else "") + line).encode())
+        finally:
+            os.close(handle)
+
+    def events(self) -> list[Event]:
+        """Every event in order. A torn line is skipped, as only a crash leaves one; any other bad line is an error."""
+        if not self.path.is_file():
+            return []
+        found = []
+        lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
+        for number, text in enumerate(lines, start=1):
+            if not text:
+                continue
+            try:
+                value = json.loads(text)
+            except (ValueError, RecursionError):
+                if text.startswith("{") and not text.endswith("}"):
+                    continue
+                raise StudyError("not an event", file=self.path, row=f"line {number}", fix="remove the line") from None
+            found.append(self.event(value, f"line {number}"))
+        return found
+
+    def event(self, value: object, where: str) -> Event:
+        """An event from its JSON form, or a `StudyError` that names the place `where`."""
+        known = {entry.name for entry in fields(Event)}
+        if not isinstance(value, dict) or not set(value) <= known or not all(_typed(*pair) for pair in value.items()):
+            raise StudyError("not an event", file=self.path, row=where, fix="remove it, or correct its keys")
+        listed = {"shown": tuple(value.get("shown", ())), "factors": tuple(map(tuple, value.get("factors", ())))}
+        try:
+            return Event(**{**value, **listed})
+        except (TypeError, StudyError) as error:
+            raise StudyError(f"not an event ({error})", file=self.path, row=where, fix="remove it") from error
+
+
+def _typed(key: str, value: object) -> bool:
+    if key == "shown":
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if key == "factors":
+        rows = value if isinstance(value, list) else [None]
+        return all(isinstance(row, list) and all(isinstance(x, int | float) for x in row) for row in rows)
+    if key in ("agent", "query"):
+        return isinstance(value, str)
+    if value is None:
+        return True
+    if key in ("selected", "experiment"):
+        return isinstance(value, str)
+    return isinstance(value, bool) if key == "success" else isinstance(value, int | float)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the factors need to know about the past, each array of shape (n_tools,).
+
+    Attributes:
+        calls, successes: uses with a known outcome, and those that worked.
+        latency_ms, timed: summed latencies and how many there are.
+        rating, rated: summed ratings and how many there are.
+        last_used: seconds since 1970, NaN where unknown.
+        agents: agent -> its own (calls, successes).
+    """
+
+    calls: Float64Array
+    successes: Float64Array
+    latency_ms: Float64Array
+    timed: Float64Array
+    rating: Float64Array
+    rated: Float64Array
+    last_used: Float64Array
+    agents: Mapping[str, tuple[Float64Array, Float64Array]] = field(default_factory=dict)
+
+
+def empty(n_tools: int) -> Statistics:
+    """No past."""
+    calls, successes, latency_ms, timed, rating, rated = np.zeros((6, n_tools))
+    return Statistics(calls, successes, latency_ms, timed, rating, rated, np.full(n_tools, np.nan))
+
+
+def statistics(events: Iterable[Event], keys: Sequence[str], rules: Rules = CORRECTED) -> Statistics:
+    """Sum up events; tools that the catalogue no longer has are left out.
+
+    Args:
+        keys: from `tool_keys`.
+    """
+    rows = {key: row for row, key in enumerate(keys)}
+    total, agents = empty(len(keys)), dict[str, tuple[Float64Array, Float64Array]]()
+    for event in events:
+        row = rows.get(event.selected) if event.selected is not None else None
+        if row is None:
+            continue
+        if event.success is not None:
+            own = agents.setdefault(event.agent, (np.zeros(len(keys)), np.zeros(len(keys))))
+            for calls, successes in ((total.calls, total.successes), own):
+                calls[row] += 1
+                successes[row] += event.success
+        if event.latency_ms is not None:
+            total.latency_ms[row] += event.latency_ms
+            total.timed[row] += 1
+        if event.rating is not None and (event.rating > 0 or not rules.lost_zero_ratings):
+            total.rating[row] += event.rating
+            total.rated[row] += 1
+        moment = event.finished if event.finished is not None else event.asked
+        if moment is not None:
+            total.last_used[row] = np.fmax(total.last_used[row], moment)
+    return Statistics(**{**vars(total), "agents": agents})

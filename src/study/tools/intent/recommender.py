@@ -1,0 +1,154 @@
+"""The recommender: query and context in, ranked tools with the parts of their scores out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+import numpy as np
+
+from study.data.dataset import FloatArray
+from study.errors import StudyError
+from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.discovery.embedding import Embedder
+from study.tools.discovery.index import Settings, ToolIndex
+from study.tools.intent import cache
+from study.tools.intent.candidates import SignalIndex
+from study.tools.intent.comparison import CONTROL, assign
+from study.tools.intent.context import Context, RateLimiter, Requirements, obstacle, usable
+from study.tools.intent.factors import factors
+from study.tools.intent.feedback import FeedbackStore, Statistics, statistics, tool_keys
+from study.tools.intent.settings import CORRECTED, Float64Array, Intentions, Rules, load
+from study.tools.intent.tuning import named
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """One tool.
+
+    Attributes:
+        row, key: its row in the catalogue and its stable name.
+        score: the weighted sum.
+        factors: the value of each factor.
+        why: the parts of the score, largest first.
+    """
+
+    row: int
+    key: str
+    score: float
+    factors: Mapping[str, float]
+    why: str
+
+
+Scored = tuple[Recommendation, ...]
+
+
+class IntentRecommender:
+    """Intent-based ranking over one catalogue.
+
+    Args:
+        store: where feedback comes from; None means that nothing is known yet.
+        requirements: what tools need, by key.
+        weights: of the factors; None means those of the agent's variant in `experiment`, or of the control.
+        experiment: name of a running comparison of the configured variants.
+        clock, monotonic: seconds since 1970, and seconds for waiting times.
+    """
+
+    def __init__(
+        self,
+        catalog: ToolCatalog,
+        *,
+        store: FeedbackStore | None = None,
+        requirements: Mapping[str, Requirements] | None = None,
+        intentions: Intentions | None = None,
+        rules: Rules = CORRECTED,
+        weights: Float64Array | None = None,
+        experiment: str | None = None,
+        embedder: Embedder | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.catalog, self.store, self.rules = catalog, store, rules
+        self.intentions = intentions or load()
+        self.requirements, self.weights, self.experiment = requirements or {}, weights, experiment
+        self.clock, self.monotonic = clock, monotonic
+        self.index = ToolIndex(catalog, Settings(document=self.intentions.ranking.document), embedder)
+        self.signals = SignalIndex(catalog, self.intentions, rules)
+        self.keys = tool_keys(catalog)
+        self.limiter = RateLimiter(self.intentions.rate_limit)
+        self.cache: cache.TtlCache[Scored] = cache.TtlCache(self.intentions.cache, monotonic)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the feedback again; answers made from older feedback are not given any more."""
+        events = self.store.events() if self.store else []
+        self.statistics: Statistics = statistics(events, self.keys, self.rules)
+        self.n_events = len(events)
+
+    @cached_property
+    def _fingerprints(self) -> tuple[str, str]:
+        needs = {name: [sorted(part) for part in vars(need).values()] for name, need in self.requirements.items()}
+        chosen = json.dumps([asdict(self.intentions.ranking), needs], sort_keys=True)
+        return self.catalog.fingerprint(), hashlib.sha256(chosen.encode()).hexdigest()
+
+    def weights_for(self, agent: str) -> Float64Array:
+        """The weights that an agent's recommendations use, shape (5,)."""
+        if self.weights is not None:
+            return self.weights
+        variants = self.intentions.variants
+        return variants[assign(agent, list(variants), self.experiment) if self.experiment else CONTROL]
+
+    def recommend(self, query: str, context: Context | None = None, count: int = 10) -> Scored:
+        """The best usable tools, best first, at most `count`.
+
+        Raises:
+            StudyError: the query is empty, or count below 1.
+        """
+        if not query.strip() or count < 1:
+            raise StudyError("the query is empty, or fewer than 1 tool is wanted", fix="say what is to be done")
+        context = context or Context()
+        weights = self.weights_for(context.agent)
+        state = cache.State(*self._fingerprints, self.n_events)
+        name = cache.key(query, count, context, weights, state, self.rules)
+        scored = self.cache.get(name)
+        if scored is None:
+            scored = self._score(query, context, weights)
+            self.cache.put(name, scored)
+        if self.rules.filter_last:
+            scored = scored[:count]
+        # After the cache, as rate limits change from one moment to the next.
+        kept, _ = usable([item.row for item in scored], self.keys, self.requirements, context, self.limiter,
+                         self.monotonic())  # fmt: skip
+        return tuple(item for item in scored if item.row in set(kept))[:count]
+
+    def _score(self, query: str, context: Context, weights: Float64Array) -> Scored:
+        relevance: FloatArray = self.index.embedder.encode([query], store=False)[0] @ self.index.vectors.T
+        offered = relevance.copy()
+        if not self.rules.filter_last:
+            # Tools of no use here must not take the places of candidates.
+            needing = [row for row, key in enumerate(self.keys) if key in self.requirements]
+            offered[[row for row in needing if obstacle(self.requirements[self.keys[row]], context)]] = -np.inf
+        rows = self.signals.candidates(self.signals.read(query), offered)
+        table = factors(relevance, self.statistics, self.intentions.ranking, now=self.clock(), agent=context.agent,
+                        rules=self.rules)[rows]  # fmt: skip
+        scores = table @ weights
+        # Candidates come most often named first, so equal scores keep that order.
+        ranked = np.argsort(-scores, kind="stable")
+        return tuple(
+            Recommendation(int(rows[i]), self.keys[rows[i]], float(scores[i]), named(table[i]), why(table[i] * weights))
+            for i in ranked
+        )
+
+    def used(self, agent: str, key: str) -> None:
+        """Count a call for the rate limit."""
+        self.limiter.record(agent, key, self.monotonic())
+
+
+def why(parts: Float64Array) -> str:
+    """The parts of a score in words, largest first."""
+    ordered = sorted(named(parts).items(), key=lambda item: -item[1])
+    return ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in ordered if value > 0)

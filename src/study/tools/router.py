@@ -1,0 +1,224 @@
+"""One router over all: task -> servers (any server recommender of the study) -> tools (tool retrieval) -> a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from study import paths
+from study.data import dataset as datasets
+from study.data import split_files
+from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, FloatArray, IntArray, relevance_from_lists
+from study.data.splits import Split
+from study.errors import StudyError
+from study.evaluation.ranking import tie_order, top_k
+from study.tools import settings
+from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.queries import Label
+from study.tools.discovery.embedding import Embedder
+from study.tools.discovery.index import Settings, ToolIndex
+from study.tools.mcp_zero.routing import Router, best_servers
+
+FILE = "conf/tools/router.yaml"
+KEYS = ("stages", "tools", "servers", "default_servers", "budgets", "seed")
+# Columns of the prepared tables that a system may read and that no tool catalogue has.
+OTHER_SERVER_COLUMNS = ("author", "license", "url")
+OTHER_TASK_COLUMNS = ("subcategory",)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One server stage; see ``conf/tools/router.yaml``."""
+
+    system: str
+    base: str | None
+    protocol: str | None
+
+
+@dataclass(frozen=True)
+class Configured:
+    """The whole file."""
+
+    stages: dict[str, Stage]
+    tools: Settings
+    servers: tuple[int, ...]
+    default_servers: int
+    budgets: tuple[int, ...]
+    seed: int
+
+
+def configured() -> Configured:
+    """Read ``conf/tools/router.yaml``."""
+    found = settings.read("router", KEYS)
+    stages = {name: settings.build(Stage, values, FILE) for name, values in found["stages"].items()}
+    tools = settings.build(Settings, found["tools"], FILE)
+    return Configured(stages, tools, tuple(found["servers"]), found["default_servers"], tuple(found["budgets"]),
+                      found["seed"])  # fmt: skip
+
+
+def own_tables(catalog: ToolCatalog, texts: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Servers and tasks in the columns of a prepared data set; what a catalogue does not know stays empty."""
+    names: list[list[str]] = [[] for _ in catalog.servers]
+    for tool in catalog.tools:
+        names[tool.server].append(tool.name)
+    columns = dict.fromkeys((*SERVER_FIELDS, *OTHER_SERVER_COLUMNS), "")
+    servers = pd.DataFrame(
+        [
+            columns | {"id": row, "name": server.name, "description": server.description, "tools": ", ".join(own)}
+            for row, (server, own) in enumerate(zip(catalog.servers, names, strict=True), start=1)
+        ]
+    )
+    columns = dict.fromkeys((*TASK_FIELDS, *OTHER_TASK_COLUMNS), "")
+    tasks = pd.DataFrame([columns | {"id": row, "description": text} for row, text in enumerate(texts, start=1)])
+    return servers, tasks
+
+
+def joined(
+    catalog: ToolCatalog, texts: Sequence[str], base: tuple[Dataset, Split] | None
+) -> tuple[Dataset, Split, IntArray, IntArray]:
+    """The data set that a system is fitted on: the base with the catalogue's servers and the asked tasks behind it.
+
+    The new tasks and servers have no label in any part, so that nothing is learned about them.
+
+    Returns: data set, split, rows of the asked tasks, columns of the catalogue's servers.
+    """
+    servers, tasks = own_tables(catalog, texts)
+    lists: tuple[IntArray, ...] = ()
+    first_task = first_server = 0
+    if base is not None:
+        data, split = base
+        first_task, first_server, lists = data.n_tasks, data.n_servers, data.lists
+        servers, tasks = _behind(data.servers, servers), _behind(data.tasks, tasks)
+    lists = (*lists, *(np.empty(0, dtype=np.int64) for _ in texts))
+    shape = len(tasks), len(servers)
+    whole = Dataset(catalog.name, servers, tasks, relevance_from_lists(lists, len(servers)), lists)
+    parts = [sp.csr_matrix(shape, dtype=np.float32) for _ in range(3)]
+    if base is not None:
+        parts = [split.part(name).copy() for name in ("train", "valid", "test")]
+        for part in parts:
+            part.resize(shape)
+    rows, columns = np.arange(first_task, shape[0]), np.arange(first_server, shape[1])
+    return whole, Split("cold", parts[0], parts[1], parts[2], cold=True), rows, columns
+
+
+def _behind(base: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
+    """`own` below `base`, in the base's columns and types, with ids of its own."""
+    filled = {
+        column: own[column] if column in own else pd.Series([kind.type()] * len(own), dtype=kind)
+        if kind.kind in "iufb" else pd.Series([""] * len(own))
+        for column, kind in base.dtypes.items()
+    }  # fmt: skip
+    filled["id"] = own["id"] + base["id"].max()
+    return pd.concat([base, pd.DataFrame(filled)[list(base.columns)]], ignore_index=True)
+
+
+def server_scores(
+    stage: Stage, catalog: ToolCatalog, texts: Sequence[str], *, seed: int, embedder: Embedder | None = None,
+    overrides: Sequence[str] = (),
+) -> FloatArray:  # fmt: skip
+    """Scores of all servers for every text, shape (len(texts), n_servers).
+
+    A trained stage keeps its checkpoints in the cache folder: a stopped training goes on, a finished one is reused.
+
+    Args:
+        overrides: for the configuration of a system of the study, such as ``profile=smoke``.
+    """
+    if stage.system == "all":
+        return np.zeros((len(texts), len(catalog.servers)), dtype=np.float32)
+    if stage.system == "mcp_zero":
+        return Router(catalog, embedder=embedder).server_scores(list(texts), store=False)
+    from study import config
+
+    if stage.system not in config.choices("system"):
+        raise StudyError(f"unknown server stage {stage.system!r}", file=FILE, fix="see its comments")
+    base = None
+    if stage.base is not None:
+        data = datasets.load(stage.base)
+        base = data, split_files.load(paths.splits(stage.base) / f"{stage.protocol}.parquet", data)
+    whole, split, rows, columns = joined(catalog, texts, base)
+    chosen = config.load([f"system={stage.system}", *([f"dataset={stage.base}"] if stage.base else []), *overrides])
+    system: Any = config.build_system(chosen.system)
+    workdir = workdir_of(stage, catalog, seed, overrides)
+    workdir.mkdir(parents=True, exist_ok=True)
+    system.fit(whole, split, seed=seed, workdir=workdir)
+    scores: FloatArray = system.score(rows)[:, columns]
+    return scores
+
+
+def workdir_of(stage: Stage, catalog: ToolCatalog, seed: int, overrides: Sequence[str]) -> Path:
+    """Where a stage keeps its checkpoints; another catalogue, seed or setting has another place."""
+    name = "-".join([stage.system, stage.base or "none", str(stage.protocol), str(seed), *overrides])
+    return paths.cache() / "router" / f"{name.replace('/', '_')}-{catalog.fingerprint()[:16]}"
+
+
+def oracle(catalog: ToolCatalog, labels: Sequence[Sequence[Label]]) -> FloatArray:
+    """The share of a task's labels that a server's tools satisfy, shape (len(labels), n_servers): a ceiling."""
+    scores = np.zeros((len(labels), len(catalog.servers)), dtype=np.float32)
+    for row, own in enumerate(labels):
+        for label in own:
+            scores[row, sorted({catalog.tools[tool].server for tool in label})] += 1 / len(own)
+    return scores
+
+
+def route(servers: FloatArray, tools: FloatArray, server_of: IntArray, keep: int | None, order: IntArray) -> IntArray:
+    """Tools of the `keep` best servers, best first, shape (b, n_tools), -1 where the servers have no more.
+
+    Args:
+        servers: scores, shape (b, n_servers); equal ones are taken in the order `order`.
+        tools: scores, shape (b, n_tools).
+        keep: None keeps all servers.
+        order: a permutation of the servers.
+    """
+    place = np.argsort(order, kind="stable")
+    passed = best_servers(servers[:, order], keep)[:, place]
+    masked = np.where(passed[:, server_of], tools, np.float32(-np.inf))
+    ranked, _ = top_k(masked, masked.shape[1], tie_order(masked.shape[1], 0))
+    return ranked
+
+
+def within(ranked: IntArray, sizes: IntArray, budget: int) -> list[list[int]]:
+    """The tools that an agent is handed: down the ranking, each one that still fits into the budget.
+
+    Args:
+        ranked: shape (b, K), -1 where unfilled.
+        sizes: tokens of each tool's definition, shape (n_tools,).
+        budget: tokens per task.
+    """
+    handed = []
+    for row in ranked:
+        left, own = budget, []
+        for tool in row[row >= 0].tolist():
+            if sizes[tool] <= left:
+                own.append(tool)
+                left -= int(sizes[tool])
+        handed.append(own)
+    return handed
+
+
+def answer(
+    catalog: ToolCatalog, task: str, *, stage: str, keep: int, budget: int, embedder: Embedder | None = None
+) -> list[int]:
+    """The tools for one task, best first: rows of the catalogue.
+
+    Raises:
+        StudyError: an empty task, an unknown stage, or numbers below 1.
+    """
+    from study.tools.discovery.tokens import definition_tokens
+
+    found = configured()
+    if not task.strip() or keep < 1 or budget < 1:
+        raise StudyError("no task, or servers or budget below 1", fix="say what is to be done; use numbers from 1")
+    if stage not in found.stages or found.stages[stage].system == "oracle":
+        usable = ", ".join(name for name, value in found.stages.items() if value.system != "oracle")
+        raise StudyError(f"unknown server stage {stage!r}", fix=f"one of: {usable}")
+    servers = server_scores(found.stages[stage], catalog, [task], seed=found.seed, embedder=embedder)
+    tools = ToolIndex(catalog, found.tools, embedder).scores([task], store=False)
+    everything = None if found.stages[stage].system == "all" else keep
+    order = tie_order(len(catalog.servers), found.seed)
+    return within(route(servers, tools, catalog.server_of, everything, order), definition_tokens(catalog), budget)[0]

@@ -1,0 +1,128 @@
+"""A headless Chromium driven over its debugging pipe; standard library only."""
+
+import base64
+import contextlib
+import fcntl
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = ("--headless=new", "--no-sandbox", "--remote-debugging-pipe", "--disable-gpu", "--no-first-run",
+         "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update",
+         "--disable-sync", "--disable-default-apps", "--no-default-browser-check", "--mute-audio",
+         "--disable-features=Translate,OptimizationHints,MediaRouter", "--metrics-recording-only")  # fmt: skip
+
+
+def high(descriptor):
+    """The same pipe end under a number that the shell does not use."""
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD, 20)
+    os.close(descriptor)
+    return moved
+
+
+class Browser:
+    """One browser with one page. What the page logs, throws and requests is collected."""
+
+    def __init__(self, folder):
+        commands, self.out = os.pipe()
+        self.inn, replies = os.pipe()
+        commands, replies = high(commands), high(replies)
+        line = f'exec "$0" "$@" 3<&{commands} 4>&{replies}'
+        self.process = subprocess.Popen(
+            ["bash", "-c", line, CHROMIUM, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
+            pass_fds=(commands, replies), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        os.close(commands)
+        os.close(replies)
+        self.number, self.buffer, self.session = 0, b"", None
+        self.logged, self.requested = [], []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method, **params):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": params}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.out, json.dumps(message).encode() + b"\0")
+        deadline = time.monotonic() + 60
+        while True:
+            reply = self.receive(deadline)
+            if reply.get("id") == self.number:
+                assert "error" not in reply, (method, reply["error"])
+                return reply["result"]
+
+    def receive(self, deadline):
+        while b"\0" not in self.buffer:
+            ready, _, _ = select.select([self.inn], [], [], max(0, deadline - time.monotonic()))
+            assert ready, "the browser does not answer"
+            part = os.read(self.inn, 2**16)
+            assert part, "the browser ended"
+            self.buffer += part
+        line, _, self.buffer = self.buffer.partition(b"\0")
+        message = json.loads(line)
+        self.note(message.get("method"), message.get("params", {}))
+        return message
+
+    def note(self, method, params):
+        if method == "Network.requestWillBeSent":
+            self.requested.append(params["request"]["url"])
+        elif method == "Runtime.exceptionThrown":
+            self.logged.append(
+                params["exceptionDetails"].get("text", "") + str(params["exceptionDetails"].get("exception"))
+            )
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+            self.logged.append(str(params["args"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+            self.logged.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
+
+    def open(self, url):
+        self.call("Page.navigate", url=url)
+        self.until("document.readyState === 'complete'")
+
+    def run(self, expression):
+        """The value of an expression in the page."""
+        done = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in done, done["exceptionDetails"]
+        return done["result"].get("value")
+
+    def until(self, expression, seconds=30):
+        deadline = time.monotonic() + seconds
+        while not self.run(expression):
+            assert time.monotonic() < deadline, f"never: {expression}"
+            time.sleep(0.05)
+
+    def type(self, text):
+        self.call("Input.insertText", text=text)
+
+    def press(self, key, code=None, shift=False):
+        codes = {"Enter": 13, "Tab": 9, " ": 32, "ArrowDown": 40}
+        text = {"Enter": "\r", " ": " "}.get(key, "")
+        base = {"key": key, "code": code or key, "windowsVirtualKeyCode": codes[key], "modifiers": 8 if shift else 0}
+        self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **base)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **base)
+
+    def size(self, width, height, mobile=False):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+
+    def screenshot(self, path, full=False):
+        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=full)["data"]
+        path.write_bytes(base64.b64decode(data))
+
+    def close(self):
+        with contextlib.suppress(AssertionError, OSError):
+            self.session = None
+            self.call("Browser.close")
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, 9)
+            self.process.wait()
+        os.close(self.out)
+        os.close(self.inn)

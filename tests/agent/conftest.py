@@ -1,0 +1,115 @@
+"""A catalogue small enough to compute by hand, and the agent over it."""
+
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import agent_hostile
+import numpy as np
+import pandas as pd
+import pytest
+
+from study.agent.agent import Agent
+from study.agent.feedback import Feedback
+from study.agent.retrieval import Lexical
+from study.agent.settings import Service, read
+from study.data.dataset import Dataset, relevance_from_lists
+
+COLUMNS = ("id", "name", "description", "language_tokens", "license_clean", "system_tokens", "stars_count", "official",
+           "tools")  # fmt: skip
+PLAIN = "non-official"
+ROWS = [
+    (11, "Caption Writer", "Captions for videos without an API key", "TypeScript, JavaScript", "mit", "", 3, PLAIN, ""),
+    (12, "Video Summary", "Summarise videos and transcripts", "Python, Dockerfile", "mit", "Linux", 120, "official",
+     "get_transcript, summarise"),
+    (13, "Postgres Query", "Query a postgres database and explain the plan", "Go", "apache-2.0", "", 40, PLAIN,
+     "run_query"),
+    (14, "Postgres Local", "Query a local postgres offline", "Python", "gpl-3.0", "macOS, Linux", 7, PLAIN, ""),
+    (15, "Mail Sender", "Send mail, needs an API key", "JavaScript", "", "Windows", 1, PLAIN, "send_mail"),
+    (16, "Chart Maker", "Plot charts from a table", "Python, HTML", "other", "", 15, PLAIN, ""),
+    (17, "Subtitle Fast", "Fast subtitles and captions for videos", "Go", "", "", 0, PLAIN, ""),
+]  # fmt: skip
+
+
+def catalogue(rows=ROWS, name="toy"):
+    servers = pd.DataFrame(rows, columns=list(COLUMNS))
+    slugs = servers["name"].str.lower().str.replace(r"[^a-z0-9]+", "-", regex=True).str.strip("-")
+    servers["url"] = "https://github.com/example/" + slugs
+    servers["web_url"] = "https://example.org/" + slugs
+    servers["language"], servers["system"], servers["license"] = (
+        servers[name] for name in ("language_tokens", "system_tokens", "license_clean")
+    )
+    servers["category"] = servers["category_clean"] = "tools"
+    servers["subcategory"] = servers["subcategory_clean"] = "General"
+    servers["author"], servers["origin"], servers["watching_count"], servers["activity"] = "example", "toy", 1, 1
+    servers["is_official"] = servers["official"] == "official"
+    tasks = pd.DataFrame(
+        {
+            "id": [1, 2, 3, 4, 5, 6],
+            "language_tokens": ["Python", "Go", "TypeScript", "JavaScript", "C", "C++"],
+            "theme_clean": ["Marketing", "Video Production", "Retail", "Retail", "Security", "Security"],
+        }
+    )
+    lists = tuple(np.array([0], dtype=np.int64) for _ in range(len(tasks)))
+    return Dataset(name, servers, tasks, relevance_from_lists(lists, len(servers)), lists)
+
+
+@pytest.fixture(scope="session")
+def data():
+    return catalogue()
+
+
+@pytest.fixture(scope="session")
+def agent(data):
+    return Agent(data, retriever=Lexical(data))
+
+
+@pytest.fixture(scope="session")
+def service():
+    return read(Service)
+
+
+@pytest.fixture
+def feedback(tmp_path):
+    return Feedback(tmp_path / "toy.sqlite", 10.0)
+
+
+@contextmanager
+def serving(app):
+    """The application on a free port of this machine, in a thread; yields its address."""
+    import uvicorn
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", access_log=False, ws="none"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not server.started:
+        assert thread.is_alive(), "the server ended"
+        assert time.monotonic() < deadline, "the server did not start"
+        time.sleep(0.02)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture(scope="session")
+def serve():
+    return serving
+
+
+@pytest.fixture(scope="session")
+def hostile():
+    """The agent over the toy catalogue and fifty hostile servers."""
+    rows, urls = agent_hostile.rows()
+    assert len(rows) == 50
+    data = catalogue([*ROWS, *rows], name="hostile")
+    data.servers["url"] = [
+        urls.get(server, url) for server, url in zip(data.servers["id"], data.servers["url"], strict=True)
+    ]
+    return Agent(data, retriever=Lexical(data))

@@ -1,0 +1,93 @@
+"""Filters remove what they should, and say what they removed."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study.agent import constraints
+from study.agent.specification import Specification
+
+KEEP = {"language": False, "platform": True, "licence": False}
+RANKED = np.arange(7)
+
+
+@pytest.fixture(scope="module")
+def attributes(data):
+    return constraints.Attributes(data.servers)
+
+
+@pytest.fixture(scope="module")
+def filtered(data, attributes):
+    ids = data.servers["id"].to_numpy()
+
+    def run(spec, **changes):
+        options = {"keep_unknown": KEEP, "pool": 4, "listed": 2} | changes
+        kept, removals = constraints.apply(spec, attributes, RANKED, ids, **options)
+        return [int(server) for server in ids[kept]], {item.constraint: item for item in removals}
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("spec", "kept"),
+    [
+        (Specification(), [11, 12, 13, 14, 15, 16, 17]),
+        (Specification(languages=("Python",)), [12, 14, 16]),
+        (Specification(languages=("Python", "Go")), [12, 13, 14, 16, 17]),
+        (Specification(unwanted_languages=("Python",)), [11, 13, 15, 17]),
+        (Specification(licences=("mit",)), [11, 12]),
+        (Specification(unwanted_licences=("gpl-3.0",)), [11, 12, 13, 15, 16, 17]),
+        (Specification(platforms=("Linux",)), [11, 12, 13, 14, 16, 17]),
+        (Specification(official=True), [12]),
+        (Specification(stars=15), [12, 13, 16]),
+        (Specification(languages=("Python",), stars=10, licences=("mit",)), [12]),
+    ],
+)
+def test_who_is_kept(filtered, spec, kept):
+    assert filtered(spec)[0] == kept
+
+
+def test_what_a_filter_says(filtered):
+    _, removals = filtered(Specification(languages=("Python",), stars=10))
+    language = removals["language"]
+    # Of the four best (11 to 14) the filter on Python removes 11 and 13; without it, stars alone leave 12, 13, 16.
+    assert (language.removed, language.in_pool, language.best, language.left_without) == (4, 2, (11, 13), 3)
+    assert language.wanted == "Python"
+    assert removals["stars"].left_without == 3
+
+
+def test_unknown_values_are_kept_or_not_as_configured_and_counted(filtered):
+    kept, removals = filtered(Specification(platforms=("Linux",)))
+    assert 11 in kept
+    assert removals["platform"].unknown == 4
+    kept, removals = filtered(Specification(platforms=("Linux",)), keep_unknown=KEEP | {"platform": False})
+    assert (kept, removals["platform"].unknown) == ([12, 14], 0)
+
+
+def test_relaxing_names_the_constraint_that_frees_most(filtered):
+    kept, removals = filtered(Specification(languages=("Go",), official=True))
+    assert kept == []
+    assert constraints.relaxed(list(removals.values())) == [("official", 2), ("language", 1)]
+
+
+@given(
+    st.lists(st.sampled_from(["Python", "Go", "JavaScript", "C"]), max_size=3, unique=True),
+    st.lists(st.sampled_from(["mit", "gpl-3.0", "apache-2.0"]), max_size=2, unique=True),
+    st.integers(0, 130),
+    st.booleans(),
+)
+def test_counts_agree_with_the_servers_kept(filtered, languages, licences, stars, official):
+    spec = Specification(languages=tuple(languages), licences=tuple(licences), stars=stars, official=official)
+    kept, removals = filtered(spec)
+    alone = {
+        "language": Specification(languages=spec.languages), "licence": Specification(licences=spec.licences),
+        "stars": Specification(stars=stars), "official": Specification(official=official),
+    }  # fmt: skip
+    meet = set(range(11, 18))
+    for name, item in removals.items():
+        single = set(filtered(alone[name])[0])
+        assert item.removed == 7 - len(single)
+        assert item.left_without >= len(kept)
+        meet &= single
+    assert sorted(meet) == kept

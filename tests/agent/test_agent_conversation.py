@@ -1,0 +1,194 @@
+"""Conversations: one question, refinement, comparison, set-up, undo."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from study.agent.commands import mentioned, parse
+from study.agent.conversation import Conversation
+from study.errors import StudyError
+
+
+@pytest.fixture
+def talk(agent):
+    return Conversation(agent)
+
+
+def test_an_essential_constraint_is_asked_for_once(talk):
+    question = talk.say("captions for videos")
+    assert question.kind == "question"
+    assert "language" in question.message
+    assert question.options == ("Python", "Go", "JavaScript", "TypeScript")
+    assert talk.say("Go").answer.ids == [17, 13]
+    # Another task in the same conversation is answered without a second question.
+    assert talk.say("drop the language").kind == "answer"
+    assert talk.say("query a postgres database with transactions").kind == "answer"
+
+
+@pytest.mark.parametrize("reply", ["any", "No preference.", "skip", "does not matter"])
+def test_the_question_can_be_left_open(talk, reply):
+    talk.say("captions for videos")
+    answer = talk.say(reply)
+    assert answer.kind == "answer"
+    assert answer.specification.open == ("language",)
+    assert answer.answer.ids[0] in (11, 17)
+
+
+def test_a_reply_that_names_nothing_known_is_said_so(talk):
+    talk.say("captions for videos")
+    answer = talk.say("Klingon")
+    assert answer.kind == "answer"
+    assert "known are" in answer.message
+    assert answer.answer.ids[0] in (11, 17)
+
+
+def test_a_new_task_may_take_the_questions_place(talk):
+    talk.say("captions for videos")
+    answer = talk.say("query postgres database plan")
+    assert answer.answer.ids[:2] == [13, 14]
+
+
+def test_a_stated_language_needs_no_question(talk):
+    assert talk.say("captions for videos in Go").kind == "answer"
+
+
+def test_a_greeting_is_no_task(talk):
+    turn = talk.say("Hello!")
+    assert (turn.kind, turn.message) == ("question", "What should the server help you do?")
+    assert talk.say("captions for videos in Go").answer.ids == [17, 13]
+
+
+def test_constraints_before_a_task_are_kept(talk):
+    assert talk.say("Python please").kind == "question"
+    answer = talk.say("plot charts from tables")
+    assert answer.specification.languages == ("Python",)
+    assert answer.answer.ids[0] == 16
+
+
+def test_refinement_comparison_setup_and_undo(talk):
+    first = talk.say("captions for videos in Go")
+    second = talk.say("or TypeScript")
+    assert second.specification.languages == ("Go", "TypeScript")
+    assert set(second.answer.ids) == {11, 13, 17}
+    third = talk.say("MIT licence")
+    assert third.answer.ids == [11]
+    assert third.answer.relax == (("licence", 3), ("language", 2))
+    assert talk.say("drop the licence").answer.ids == second.answer.ids
+    compared = talk.say("compare 1 and 2")
+    assert [item.server_id for item in compared.evidence] == second.answer.ids[:2]
+    assert talk.say("compare id 12 and 16").evidence[0].server_id == 12
+    steps = talk.say("how do I set up the second?")
+    assert steps.kind == "setup"
+    assert {claim.section for claim in steps.claims} == {"adoption"}
+    assert steps.evidence[0].server_id == second.answer.ids[1]
+    assert talk.say("why 1").evidence[0].server_id == second.answer.ids[0]
+    assert talk.say("undo").answer == third.answer
+    assert talk.say("undo").answer == second.answer
+    assert talk.say("undo").answer == first.answer
+    assert talk.say("undo").kind == "note"
+    assert talk.say("undo").message == "There is nothing to take back."
+
+
+def test_an_addition_widens_the_task(talk):
+    talk.say("captions for videos in Python")
+    turn = talk.say("also summarise transcripts in short sentences")
+    assert turn.specification.intent == "captions for videos in Python; also summarise transcripts in short sentences"
+    assert turn.answer.ids[0] == 12
+
+
+def test_starting_over_forgets_the_constraints(talk):
+    talk.say("captions for videos in Go, MIT licence")
+    turn = talk.say("new task: query a postgres database")
+    assert turn.kind == "question" or turn.specification.constraints() == {}
+    assert turn.specification.licences == ()
+
+
+def test_chips_set_every_constraint_and_keep_the_task(talk):
+    talk.say("captions for videos in Go")
+    turn = talk.edit({"languages": ["python"], "official": True})
+    assert turn.specification.intent == "captions for videos in Go"
+    assert turn.answer.ids == [12]
+    with pytest.raises(StudyError, match="unknown language"):
+        talk.edit({"languages": ["Klingon"]})
+    assert talk.say("undo").answer.ids == [17, 13]
+
+
+@pytest.mark.parametrize("message", ["", "   ", "x" * 20_001])
+def test_impossible_messages_change_nothing(talk, message):
+    talk.say("captions for videos in Go")
+    before = talk.state
+    with pytest.raises(StudyError):
+        talk.say(message)
+    assert talk.state == before
+
+
+def test_places_outside_the_answer_are_refused(talk):
+    talk.say("captions for videos in Go")
+    with pytest.raises(StudyError, match="no number 9"):
+        talk.say("compare 1 and 9")
+    with pytest.raises(StudyError, match="no server has the id 999"):
+        talk.say("compare id 11 and 999")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("compare 1 and 3", ((1, 3), ())),
+        ("the second and the first", ((2, 1), ())),
+        ("compare id 5581 and 5592", ((), (5581, 5592))),
+        ("#2 with id: 77", ((2,), (77,))),
+        ("version 1.5 of 2000", ((), ())),
+        ("number 4", ((4,), ())),
+    ],
+)
+def test_places_and_ids_in_words(text, found):
+    assert mentioned(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "answered", "kind"),
+    [
+        ("compare two databases and report differences", False, "say"),
+        ("compare", True, "compare"),
+        ("install", True, "setup"),
+        ("a tool that can install packages on many remote machines and report", True, "say"),
+        ("undo", False, "undo"),
+        ("why?", True, "why"),
+        ("drop the platform", True, "drop"),
+        ("drop tables in a database", True, "say"),
+    ],
+)
+def test_words_of_command_describe_a_task_until_there_is_an_answer(text, answered, kind):
+    assert parse(text, answered=answered).kind == kind
+
+
+STEPS = st.lists(
+    st.sampled_from(
+        ["captions for videos", "query postgres in Go", "any", "Python", "or Go", "MIT licence", "compare", "set up 1",
+         "why", "drop the language", "undo", "undo", "new task: plot charts", "hello", "official", "at least 100 stars"]
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=60)
+@given(STEPS)
+def test_undo_takes_every_step_back(agent, steps):
+    talk, states = Conversation(agent), []
+    for message in steps:
+        before = talk.state
+        try:
+            turn = talk.say(message)
+        except StudyError:
+            assert talk.state == before
+            continue
+        if turn.answer is not None:
+            assert len(set(turn.answer.ids)) == len(turn.answer.ids)
+            assert turn.answer.checks.removed == 0
+        if message == "undo":
+            assert talk.state == (states.pop() if states else before)
+        elif talk.state is not before:
+            states.append(before)
+    while states:
+        talk.say("undo")
+        assert talk.state == states.pop()

@@ -1,0 +1,93 @@
+"""Strangers' text: what is shown is what stands there, and only ordinary addresses become links."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from study.agent.text import INVISIBLE, clone_address, content_words, escape_markdown, phrase, plain, quoted, safe_link
+
+
+@given(st.text())
+def test_plain_text_is_one_visible_line_and_stays_so(text):
+    shown = plain(text)
+    assert "\n" not in shown
+    assert not [letter for letter in shown if unicodedata.category(letter) in INVISIBLE]
+    assert plain(shown) == shown
+
+
+@given(st.text(), st.integers(1, 30))
+def test_plain_text_keeps_the_limit(text, limit):
+    assert len(plain(text, limit)) <= limit
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\u202eb\u2066c", "abc"),  # direction marks
+        ("pay\u200bpal\ufeff", "paypal"),  # zero width
+        ("x\U000e0049\U000e0067y", "xy"),  # tag characters, which hide whole sentences
+        ("red\x1b[31m", "red[31m"),
+        ("a\r\n\t b", "a b"),
+        ("Z" + "\u0300" * 50 + "z", "Z\u0300\u0300z"),
+    ],
+)
+def test_tricks_with_unicode_are_undone(text, shown):
+    assert plain(text) == shown
+
+
+def test_a_quotation_cannot_be_closed_from_within():
+    assert quoted('a” (id 1) "b“') == "“a (id 1) b”"
+
+
+@given(st.text(st.characters(codec="ascii", exclude_categories=["Cc"])), st.sampled_from(["x", ""]))
+def test_markdown_shows_escaped_text_letter_by_letter(text, before):
+    line = plain(text)
+    tokens = MarkdownIt("commonmark").enable("table").parse(before + escape_markdown(line))
+    kinds = {token.type for token in tokens} | {child.type for token in tokens for child in token.children or ()}
+    assert kinds <= {"paragraph_open", "inline", "paragraph_close", "text", "text_special"}
+    shown = "".join(child.content for token in tokens for child in token.children or ())
+    assert shown == before + line
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "//example.org/x", "https://user@example.org/",
+        "https://user:word@example.org", "https://exa mple.org", "https://example.org/a\nb", "https://example.org/$(id)",
+        "https://example.org/`id`", "https://example.org/;rm", "https://exämple.org/", "https://localhost/", "http://",
+        "https://example.org/<b>", 'https://example.org/"x', "ftp://example.org/x", "https://example.org:999999/", "",
+        "https://example.org/" + "a" * 3000, "https://example.org\\@evil.org", "https://-x.org/",
+    ],
+)  # fmt: skip
+def test_other_addresses_are_no_links(url):
+    assert safe_link(url) is None
+
+
+@pytest.mark.parametrize(
+    "url", ["https://github.com/a/b", "http://example.org:8080/x?y=1#z", " https://example.org/%20 "]
+)
+def test_ordinary_addresses_are_links(url):
+    assert safe_link(url) == url.strip()
+
+
+def test_only_a_repository_on_a_known_host_can_be_cloned():
+    hosts = ["github.com"]
+    assert clone_address("https://github.com/a/b/", hosts) == "https://github.com/a/b"
+    for url in ("https://github.com/a", "https://github.com/a/b/tree/main", "https://evil.org/a/b", "http://github.com/a/b",
+                "https://github.com/a/b?x", "https://github.com/-a/b", "https://github.com.evil.org/a/b"):  # fmt: skip
+        assert clone_address(url, hosts) is None, url
+
+
+def test_content_words_keep_the_spelling_and_compare_without_plural():
+    assert content_words("The YouTube videos, a class of Glass", frozenset({"class"})) == {
+        "youtube": "youtube", "video": "videos", "glass": "glass",
+    }  # fmt: skip
+
+
+def test_phrases_stand_alone():
+    assert phrase("C").search("in C, please")
+    assert not phrase("C").search("C++ and C# and Cobol")
+    assert not phrase("local").search("localised")

@@ -1,0 +1,298 @@
+"""Weight tuning, variants and their comparison, online metrics, and the log as history."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import optimize, stats
+
+from study.data.dataset import Dataset, relevance_from_lists
+from study.data.splits import Split
+from study.errors import StudyError
+from study.tools.catalogues.livemcp_log import Episode, Execution, Route
+from study.tools.catalogues.queries import QuerySet
+from study.tools.intent import behaviour, experiments, log, tuning
+from study.tools.intent.comparison import assign, compare, confidence_sequence, outcomes
+from study.tools.intent.feedback import Event
+from study.tools.intent.online import metrics
+from study.tools.intent.servers import IntentServers
+from study.tools.intent.settings import Comparison, Rules, Tuning, load
+
+SET = load()
+LONG = Tuning(0.1, 20_000)
+VECTORS = hnp.arrays(np.float64, st.integers(1, 6), elements=st.floats(-5, 5))
+
+
+@settings(deadline=None)
+@given(VECTORS)
+def test_projection_is_the_nearest_point(vector):
+    found = tuning.project(vector)
+    assert found.sum() == pytest.approx(1)
+    assert (found >= 0).all()
+    # Optimality on the simplex: no corner lies in a direction of descent.
+    assert ((vector - found) @ (np.eye(len(vector)) - found).T <= 1e-8).all()
+
+
+def test_projection_by_hand():
+    np.testing.assert_allclose(tuning.project(np.array([0.5, 0.5])), [0.5, 0.5])
+    np.testing.assert_allclose(tuning.project(np.array([2.0, 0.0])), [1, 0])
+    np.testing.assert_allclose(tuning.project(np.array([0.8, 0.6, -1.0])), [0.6, 0.4, 0])
+
+
+def lessons(seed, n=12, pairs=7):
+    return list(np.random.default_rng(seed).uniform(-1, 1, size=(n, pairs, 5)))
+
+
+def test_gradient_is_that_of_the_loss():
+    w, queries = SET.variants["variant_b"], [*lessons(0, 3), *lessons(1, 2, 4)]
+    error = optimize.check_grad(lambda x: tuning.loss(x, queries, 0.3)[0], lambda x: tuning.loss(x, queries, 0.3)[1], w)
+    assert error < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_minimum_is_that_of_an_independent_solver(seed):
+    queries, start = lessons(seed), SET.variants["control"]
+    own = tuning.tune(queries, start, LONG)
+    other = optimize.minimize(
+        lambda w: tuning.loss(w, queries, 0.1)[0], start, jac=lambda w: tuning.loss(w, queries, 0.1)[1],
+        bounds=[(0, 1)] * 5, constraints={"type": "eq", "fun": lambda w: w.sum() - 1}, method="SLSQP",
+        options={"ftol": 1e-12, "maxiter": 500},
+    )  # fmt: skip
+    assert tuning.loss(own, queries, 0.1)[0] <= other.fun + 1e-6
+    np.testing.assert_allclose(own, other.x, atol=2e-3)
+
+
+def test_a_planted_factor_is_found():
+    rng = np.random.default_rng(3)
+    queries = []
+    for _ in range(60):
+        table = rng.uniform(size=(20, 5))
+        queries.append(tuning.differences(table, [int(table[:, 2].argmax())], range(20)))
+    found = tuning.tune(queries, SET.variants["control"], SET.tuning)
+    assert found[2] > 0.95
+
+
+def test_differences_by_hand():
+    table = np.array([[1.0, 0], [0, 1], [0.5, 0.5]])
+    assert tuning.differences(table, [0, 7], [0, 2]).tolist() == [[0.5, -0.5]]
+    assert tuning.differences(table, [7], [0, 2]).shape == (0, 2)
+    start = SET.variants["control"]
+    np.testing.assert_array_equal(tuning.tune([np.empty((0, 5))], start, SET.tuning), start)
+    np.testing.assert_array_equal(tuning.tune([np.zeros((3, 5))], start, SET.tuning), start)
+
+
+def test_dividing_by_the_sum_leaves_the_simplex():
+    # The first factor speaks against the choice: the design's weights go below 0, projected ones stop there.
+    queries = [np.array([[-1.0, 0.5, 0, 0, 0]])] * 5
+    start = np.array([0.02, 0.98, 0, 0, 0])
+    designed = tuning.tune(queries, start, Tuning(0.1, 50), Rules(sum_normalised=True))
+    assert designed.min() < 0
+    assert tuning.tune(queries, start, Tuning(0.1, 50)).min() >= 0
+
+
+def test_assignment_is_fixed_even_and_new_for_each_experiment():
+    names, agents = ["control", "a", "b"], [f"agent {n}" for n in range(6000)]
+    first = [assign(agent, names, "one") for agent in agents]
+    assert first == [assign(agent, names, "one") for agent in agents]
+    counts = [first.count(name) for name in names]
+    assert stats.chisquare(counts).pvalue > 1e-3
+    table = np.zeros((3, 3))
+    for one, two in zip(first, (assign(agent, names, "two") for agent in agents), strict=True):
+        table[names.index(one), names.index(two)] += 1
+    assert stats.chi2_contingency(table).pvalue > 1e-3
+    with pytest.raises(StudyError):
+        assign("x", [], "one")
+
+
+@settings(max_examples=30, deadline=None)
+@given(hnp.arrays(np.float64, st.integers(0, 60), elements=st.floats(0, 1)))
+def test_bounds_are_ordered_and_only_narrow(values):
+    low, high = confidence_sequence(values, 0.05, 0.5)
+    assert low.shape == high.shape == values.shape
+    assert (np.diff(low) >= 0).all()
+    assert (np.diff(high) <= 0).all()
+    assert ((low >= 0) & (high <= 1)).all()
+
+
+def test_bounds_against_the_formula_step_by_step():
+    values, alpha, c = [1.0, 0.0, 1.0, 0.5], 0.1, 0.5
+    mean, variance, weighted, total, spread = 0.5, 0.25, 0.0, 0.0, 0.0
+    seen = []
+    for t, x in enumerate(values, start=1):
+        bet = min(np.sqrt(2 * np.log(2 / alpha) / (variance * t * np.log(1 + t))), c)
+        weighted, total = weighted + bet * x, total + bet
+        spread += 4 * (x - mean) ** 2 * (-np.log(1 - bet) - bet) / 4
+        seen.append(x)
+        means = [(0.5 + sum(seen[:i])) / (i + 1) for i in range(1, t + 1)]
+        mean, variance = means[-1], (0.25 + sum((a - b) ** 2 for a, b in zip(seen, means, strict=True))) / (t + 1)
+    radius = (np.log(2 / alpha) + spread) / total
+    low, high = confidence_sequence(values, alpha, c)
+    assert low[-1] == pytest.approx(max(0, weighted / total - radius))
+    assert high[-1] == pytest.approx(min(1, weighted / total + radius))
+
+
+def test_looking_all_the_time_keeps_the_error_rate():
+    rng = np.random.default_rng(7)
+    missed = peeked = 0
+    for _ in range(300):
+        x = (rng.random(400) < 0.3).astype(float)
+        low, high = confidence_sequence(x, 0.05, 0.5)
+        missed += bool(((low > 0.3) | (high < 0.3)).any())
+        t = np.arange(1, 401)
+        mean = np.cumsum(x) / t
+        z = np.abs(mean - 0.3) / np.sqrt(0.3 * 0.7 / t)
+        peeked += bool((z[10:] > 1.96).any())
+    assert missed / 300 <= 0.05
+    # The same stream with a fixed-sample test looked at after every observation: far more than 5 % false alarms.
+    assert peeked / 300 > 0.15
+
+
+def test_a_better_variant_is_found_and_an_equal_one_is_not():
+    rng = np.random.default_rng(11)
+    observed = {name: rng.binomial(1, rate, 3000).astype(float) for name, rate in
+                {"control": 0.5, "better": 0.7, "worse": 0.3, "equal": 0.5}.items()}  # fmt: skip
+    decided = {verdict.variant: verdict.decision for verdict in compare(observed, SET.comparison)}
+    assert decided == {"better": "better", "worse": "worse", "equal": "open"}
+    for verdict in compare({"control": [], "a": [1.0]}, SET.comparison):
+        assert (verdict.decision, verdict.agents, verdict.control_agents) == ("open", 1, 0)
+    with pytest.raises(StudyError, match="control"):
+        compare({"a": [1.0], "b": [0.0]}, SET.comparison)
+    with pytest.raises(StudyError, match="outside"):
+        compare({"control": [2.0], "b": [0.0]}, SET.comparison)
+    with pytest.raises(StudyError, match="range"):
+        Comparison(0, 1, 0.5)
+
+
+def test_one_observation_per_agent():
+    told = [("a", True), ("b", True), ("a", False), ("a", True), ("c", None)]
+    events = [Event(agent, "q", (), "t", success, experiment="x") for agent, success in told]
+    # What another experiment, or none, has ranked says nothing about these variants.
+    events[1:1] = [Event("a", "q", (), "t", False), Event("d", "q", (), "t", False, experiment="y")]
+    assert outcomes(events, ["control"], "x", 2) == {"control": [0.5]}
+    assert outcomes(events, ["control"], "x", 1) == {"control": [1.0, 1.0]}
+
+
+def test_online_metrics_by_hand():
+    events = [
+        Event("a", "q", ("x", "y"), "x", True, 10.0, 14.0, None, 5.0),
+        Event("a", "q", ("x", "y"), "x", False, 20.0, 29.0),
+        Event("b", "q", ("x", "y"), None),
+        Event("b", "q", ("x",), "z", True, 0.0, 2.0, None, 2.0),
+    ]
+    found = {metric.name: metric for metric in metrics(events)}
+    assert (found["click_through_rate"].value, found["click_through_rate"].n) == (0.5, 4)
+    assert found["success_rate"].value == pytest.approx(2 / 3)
+    assert (found["time_to_success_s"].value, found["time_to_success_s"].n) == (3.0, 2)
+    assert found["satisfaction"].value == 3.5
+    assert 0 < found["click_through_rate"].low < 0.5 < found["click_through_rate"].high < 1
+    assert all(np.isnan(metric.value) and metric.n == 0 for metric in metrics([]))
+
+
+BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
+
+
+@pytest.fixture
+def episodes():
+    return [
+        Episode("t1", (Route(BLOCK.format("Files", "read a file"), (1, 0)),),
+                (Execution(0, True, 1), Execution(None, True, 1)), True),
+        Episode("t2", (Route("no block", ()), Route(BLOCK.format("Mail", "send"), (2,))),
+                (Execution(3, False, 1), Execution(2, True, 2), Execution(2, False, 2)), False),
+        Episode("t3", (), (), True),
+    ]  # fmt: skip
+
+
+def test_counts_of_the_log(episodes):
+    found = log.count(episodes, 5)
+    assert found.calls.tolist() == [[1, 0, 0, 0, 0], [0, 0, 2, 1, 0], [0] * 5]
+    assert found.successes[1].tolist() == [0, 0, 1, 0, 0]
+    assert found.approved.tolist() == [[1, 0, 0, 0, 0], [0] * 5, [0] * 5]
+    past = found.statistics(np.array([True, False, True]), 5.0)
+    assert (past.calls.sum(), past.rating[0], past.rated.sum(), past.timed.sum()) == (1, 5, 1, 0)
+    assert np.isnan(past.last_used).all()
+    asked = log.requests(episodes)
+    assert asked.queries.ids == ("t1:1", "t2:2")
+    assert asked.queries.texts == ("Files read a file", "Mail send")
+    assert asked.queries.labels == (((0,),), ((2,),))
+    assert asked.returned.tolist() == [[1, 0], [2, -1]]
+
+
+def make_study(episodes, known):
+    queries = QuerySet("q", ("t1", "t2", "t3"), ("a", "b", "c"), (((0,),), ((2,),), ((4,),)), ("t1", "t2", "t3"))
+    asks, n = log.tasks(episodes, queries), 5
+    relevance = np.random.default_rng(0).random((3, n), dtype=np.float32)
+    return experiments.Study(asks, log.count(episodes, n), known, relevance, (np.arange(n),) * 3, SET)
+
+
+@pytest.mark.parametrize("known", [experiments.others, experiments.earlier])
+def test_no_task_knows_its_own_outcome(episodes, known):
+    changed = [replace(episode, success=not episode.success, executions=(Execution(4, True, 0),) * 9)
+               if episode.task == "t2" else episode for episode in episodes]  # fmt: skip
+    one, two = make_study(episodes, known), make_study(changed, known)
+    np.testing.assert_array_equal(one.factors(1), two.factors(1))
+    if known is experiments.earlier:
+        np.testing.assert_array_equal(one.factors(0), two.factors(0))
+    assert (one.factors(2) != two.factors(2)).any()
+    # Nor do the weights that rank it: they are learned without it.
+    same = [study.tuned(lambda ask: (ask,))[1] for study in (one, two)]
+    np.testing.assert_array_equal(*same)
+
+
+def test_signal_recall_by_hand(catalog, episodes):
+    index = experiments.SignalIndex(catalog, SET)
+    asks = log.Asks(QuerySet("q", ("a",), ("read a file",), (((0,), (4,)),), ("a",)), np.array([0]), ((0,),),
+                    np.array([[-1]]))  # fmt: skip
+    table = experiments.by_signal(index, asks, np.array([[0.5, 0.4, 0.3, 0.2, 0.1]], np.float32)).set_index("signal")
+    assert table.loc["verb", ["brought", "recall"]].tolist() == [1, 0.5]
+    assert table.loc["semantic", ["brought", "recall"]].tolist() == [5, 1]
+    assert table.loc["all", "recall"] == 1
+
+
+def test_misread_queries_and_the_cache(catalog, embedder):
+    queries = ["the latest capital", "verify, please", "read a file", "nothing"]
+    assert behaviour.misread(catalog, queries, SET) == {"queries": 4, "false_domain": 0.25, "missed_verb": 0.25}
+    found = behaviour.latency(catalog, queries, SET, embedder)
+    assert found["cache_hits"] == 4
+    assert 0 < found["cached_p50_ms"] <= found["cached_p95_ms"]
+
+
+def servers_and_tasks():
+    servers = pd.DataFrame({
+        "id": [1, 2, 3], "name": ["a", "b", "c"], "description": ["read a file", "read a file", "send mail"],
+        "language": ["Python", "Go, Rust", ""], "system": ["", "macOS", ""], "stars_count": [0, 99, 9], "tools": "",
+        "category": "", "subcategory": "",
+    })  # fmt: skip
+    tasks = pd.DataFrame({"id": [1, 2], "name": ["read a file", "send mail"], "description": "", "category": "",
+                          "language": ["py", ""], "theme": ["Linux tools", ""]})  # fmt: skip
+    lists = (np.array([0, 1, 2]), np.array([1]))
+    data = Dataset("toy", servers, tasks, relevance_from_lists(lists, 3), lists)
+    nothing = sp.csr_matrix((2, 3), dtype=np.float32)
+    return data, Split("cold", data.relevance, nothing, nothing, cold=True)
+
+
+def test_compatibility_by_hand():
+    table = behaviour.compatibility(*servers_and_tasks()).set_index("filter")
+    # The task in Python loses the server in Go and Rust, the one about Linux that for macOS; the other states nothing.
+    assert table["servers_that_state_it"].tolist() == [2, 1]
+    assert table["pairs_removed"].tolist() == pytest.approx([1 / 6, 1 / 6])
+    assert table["labels_removed"].tolist() == pytest.approx([0.25, 0.25])
+
+
+def test_servers_by_relevance_and_stars(monkeypatch, embedder, tmp_path):
+    monkeypatch.setattr("study.tools.intent.servers.encode", embedder.encode)
+    data, split = servers_and_tasks()
+
+    def score(*weights, **options):
+        system = IntentServers(weights, **options)
+        system.fit(data, split, seed=1, workdir=tmp_path)
+        return system.score(np.array([0, 1]))
+
+    np.testing.assert_allclose(score(1, 0, 0, 0, 0), [[1, 1, 0], [0, 0, 1]], atol=1e-6)
+    np.testing.assert_allclose(score(0, 0, 1, 0, 0)[0], [0, 1, 0.5], atol=1e-6)
+    np.testing.assert_allclose(score(0, 0.5, 0, 0.25, 0.25), 0.5)
+    assert np.isneginf(score(1, 0, 0, 0, 0, compatible=True)).tolist() == [[False, True, False], [False] * 3]

@@ -1,0 +1,339 @@
+"""Intent, candidates, factors, filters, cache, feedback and the recommender: by hand, and each defect by its flag."""
+
+import json
+import math
+import os
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from study.errors import StudyError
+from study.tools.intent import cache, context, factors, feedback
+from study.tools.intent.analysis import analyse
+from study.tools.intent.candidates import SignalIndex, most_named
+from study.tools.intent.context import Context, RateLimiter, Requirements, obstacle, usable
+from study.tools.intent.feedback import Event, FeedbackStore, statistics, tool_keys
+from study.tools.intent.recommender import IntentRecommender
+from study.tools.intent.settings import CORRECTED, FACTORS, CacheSize, Limit, Rules, as_designed, load, weights
+
+SET = load()
+NEAR = {"file": 0, "mail": 1}
+
+
+def read(query, vocabulary=(), rules=CORRECTED):
+    return analyse(query, SET.verbs, SET.domains, vocabulary, rules)
+
+
+@pytest.mark.parametrize(
+    ("query", "vocabulary", "verbs", "domains", "terms"),
+    [
+        ("I want to find where a Python function is defined", {"python"}, ["find"], ["code"], ["python"]),
+        ("I need to test login functionality in a web app", {"login"}, ["test"], ["web", "test"], ["login"]),
+        ("find find a CSV", (), ["find"], ["data"], []),
+        ("", (), [], [], []),
+    ],
+)
+def test_the_designs_examples(query, vocabulary, verbs, domains, terms):
+    intent = read(query, vocabulary)
+    assert (list(intent.verbs), list(intent.domains), list(intent.terms)) == (verbs, domains, terms)
+
+
+def test_defects_of_the_analysis():
+    assert read("the latest capital").domains == ()
+    assert read("the latest capital", rules=Rules(substring_domains=True)).domains == ("documentation", "test")
+    assert read("Verify, then (check)!").verbs == ("verify", "check")
+    assert read("Verify, then (check)!", rules=Rules(bare_verbs=True)).verbs == ()
+    assert read("verify it", rules=Rules(bare_verbs=True)).verbs == ("verify",)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=200))
+def test_analysis_is_total_and_without_repeats(query):
+    for rules in (CORRECTED, as_designed()):
+        intent = read(query, {"a"}, rules)
+        for found in (intent.verbs, intent.domains, intent.terms):
+            assert len(set(found)) == len(found)
+
+
+def test_signals_of_the_catalogue(catalog):
+    index = SignalIndex(catalog, replace(SET, ranking=replace(SET.ranking, common_term=0.5)))
+    # "file" names three of five tools, "path" two: more and less than the allowed half.
+    assert index.vocabulary == {"read", "write", "path", "text", "send", "route"}
+    relevance = np.array([0.1, 0.2, 0.9, 0.3, 0.4], np.float32)
+    named = index.named(index.read("read the path of a file"), relevance, 2)
+    assert named == {"domain": [0, 1, 3], "verb": [0], "term": [0, 1], "semantic": [2, 4]}
+    # With meaning naming all five, tool 0 is named four times, 1 three times, 3 twice; of the rest 2 is more relevant.
+    assert index.candidates(index.read("read the path of a file"), relevance).tolist() == [0, 1, 3, 2, 4]
+
+
+def test_equal_counts_go_by_relevance_or_by_first_signal():
+    named = {"verb": [3, 1, 2], "semantic": [2]}
+    relevance, order = np.array([0, 0.9, 0.1, 0.5], np.float32), np.arange(4)
+    assert most_named(named, relevance, order, 9, CORRECTED).tolist() == [2, 1, 3]
+    assert most_named(named, relevance, order, 9, Rules(first_seen_ties=True)).tolist() == [2, 3, 1]
+
+
+def past(**columns):
+    return replace(feedback.empty(3), **{name: np.array(values, float) for name, values in columns.items()})
+
+
+def test_success_of_an_unused_tool():
+    known = past(calls=[10, 2, 0], successes=[5, 2, 0])
+    overall = 7 / 12
+    found = factors.success_rate(known, SET.ranking)
+    np.testing.assert_allclose(found, [(5 + 2 * overall) / 12, (2 + 2 * overall) / 4, overall])
+    np.testing.assert_allclose(factors.success_rate(known, SET.ranking, Rules(unused_fails=True)), [0.5, 1, 0])
+    np.testing.assert_allclose(factors.success_rate(past(), SET.ranking), 0.5)
+
+
+def test_half_life():
+    days = np.array([0, 30, 60, np.nan, -5.0])
+    np.testing.assert_allclose(factors.recency(days, 30), [1, 0.5, 0.25, 1, 1])
+    designed = factors.recency(days, 30, Rules(e_folding_decay=True))
+    np.testing.assert_allclose(designed[:2], [1, math.exp(-1)])
+    # exp(-d / 30) is at one half after 20.8 days, not after 30.
+    assert factors.recency(np.array([30 * math.log(2)]), 30, Rules(e_folding_decay=True))[0] == pytest.approx(0.5)
+
+
+def test_popularity_by_hand():
+    day = factors.DAY
+    known = past(calls=[8, 4, 0], last_used=[0, 0, np.nan])
+    known = replace(known, agents={"a": (np.array([2.0, 0, 0]), np.array([2.0, 0, 0]))})
+    # Tool 0: the most used, half decayed, bias 0.5 + (2 + 1) / 4 = 1.25; tool 1: half as much, bias 1.
+    np.testing.assert_allclose(factors.popularity(known, SET.ranking, 30 * day, "a"), [0.625, 0.25, 0])
+    np.testing.assert_allclose(factors.popularity(known, SET.ranking, 0, "a"), [1, 0.5, 0])
+    designed = factors.popularity(past(calls=[2000, 500, 0]), SET.ranking, 0, "", Rules(fixed_cap=True))
+    np.testing.assert_allclose(designed, [1, 0.5, 0])
+
+
+def test_unknown_latency_and_rating_are_neutral():
+    known = past(latency_ms=[200, 9000, 0], timed=[4, 3, 0], rating=[10, 0, 0], rated=[2, 1, 0])
+    np.testing.assert_allclose(factors.performance(known, SET.ranking), [0.95, 0, 0.5])
+    np.testing.assert_allclose(factors.user_rating(known, SET.ranking), [(2 + 4 / 3) / 4, (0 + 4 / 3) / 3, 2 / 3])
+    designed = Rules(extreme_unknowns=True)
+    np.testing.assert_allclose(factors.performance(known, SET.ranking, designed), [0.95, 0, 1])
+    np.testing.assert_allclose(factors.user_rating(known, SET.ranking, designed), [1, 0, 0])
+
+
+def test_the_designs_worked_example():
+    parts = np.array([0.98, 0.983, 0.85, 0.985, 0.96])
+    # The document adds rounded parts and prints 0.961.
+    assert parts @ SET.variants["control"] == pytest.approx(0.960)
+
+
+counts = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=6)
+
+
+@settings(deadline=None)
+@given(counts, st.floats(-1, 1), st.floats(0, 1e9), st.integers(0, 5000))
+def test_factors_stay_between_0_and_1(pairs, relevance, now, latency):
+    calls = np.array([a + b for a, b in pairs], float)
+    known = replace(
+        feedback.empty(len(pairs)), calls=calls, successes=np.array([a for a, _ in pairs], float),
+        latency_ms=calls * latency, timed=calls, rating=5 * np.array([b for _, b in pairs], float), rated=calls,
+        last_used=np.full(len(pairs), 10.0),
+    )  # fmt: skip
+    table = factors.factors(np.full(len(pairs), relevance, np.float32), known, SET.ranking, now=now)
+    assert table.shape == (len(pairs), len(FACTORS))
+    assert ((table >= 0) & (table <= 1)).all()
+
+
+def test_obstacles():
+    needs = Requirements(frozenset({"write"}), frozenset({"db"}), frozenset({"Python"}), frozenset({"linux"}))
+    assert obstacle(needs, Context()) is None
+    assert "permission missing: write" in obstacle(needs, Context(permissions=frozenset()))
+    allowed = Context(permissions=frozenset({"write", "read"}), services=frozenset({"db"}))
+    assert obstacle(needs, allowed) is None
+    assert "service missing: db" in obstacle(needs, replace(allowed, services=frozenset({"mail"})))
+    assert obstacle(needs, replace(allowed, languages=frozenset({"python ", "go"}))) is None
+    assert "another language" in obstacle(needs, replace(allowed, languages=frozenset({"go"})))
+    assert "another system" in obstacle(needs, replace(allowed, systems=frozenset({"windows"})))
+    # Nothing stated about the project: nothing is filtered; a tool that states nothing serves all.
+    assert obstacle(needs, replace(allowed, languages=frozenset())) is None
+    assert obstacle(context.NEEDS_NOTHING, Context(permissions=frozenset(), languages=frozenset({"go"}))) is None
+
+
+def test_rate_limit_is_a_sliding_window():
+    limiter = RateLimiter(Limit(2, 10.0))
+    for moment in (0.0, 6.0):
+        assert not limiter.limited("a", "t", moment)
+        limiter.record("a", "t", moment)
+    assert limiter.limited("a", "t", 9.9)
+    assert not limiter.limited("b", "t", 9.9)
+    assert not limiter.limited("a", "u", 9.9)
+    kept, reasons = usable([1, 0], ["t", "u"], {}, Context("a"), limiter, 9.9)
+    assert kept == [1]
+    assert "used 2 times in 10 s" in reasons[0]
+    assert not limiter.limited("a", "t", 10.0)
+
+
+STATE = cache.State("c", "s", 3)
+CONTROL = SET.variants["control"]
+
+
+def test_the_key_names_everything():
+    base = {"query": "q", "count": 5, "context": Context("a"), "weights": CONTROL, "state": STATE, "rules": CORRECTED}
+    changes = {
+        "query": "r", "count": 6, "context": Context("a", permissions=frozenset({"x"})),
+        "weights": SET.variants["variant_a"], "state": replace(STATE, feedback=4),
+        "rules": Rules(filter_last=True),
+    }  # fmt: skip
+    names = [cache.key(**base)] + [cache.key(**{**base, name: value}) for name, value in changes.items()]
+    names += [
+        cache.key(**{**base, "context": Context("b")}),
+        cache.key(**{**base, "state": replace(STATE, catalogue="d")}),
+    ]
+    assert len(set(names)) == len(names)
+    shuffled = Context("a", permissions=frozenset("zyx"))
+    assert cache.key(**{**base, "context": shuffled}) == cache.key(**{**base, "context": replace(shuffled)})
+    loose = Rules(query_only_cache=True)
+    assert cache.key(**{**base, "rules": loose}) == cache.key(**{**base, "rules": loose, "context": Context("b")})
+
+
+def test_cache_forgets():
+    now = [0.0]
+    kept = cache.TtlCache(CacheSize(10.0, 2), lambda: now[0])
+    kept.put("a", 1)
+    kept.put("b", 2)
+    assert kept.get("a") == 1
+    kept.put("c", 3)
+    assert (kept.get("a"), kept.get("b"), kept.get("c")) == (1, None, 3)
+    now[0] = 10.0
+    assert kept.get("a") is None
+    assert (kept.hits, kept.misses) == (3, 2)
+
+
+def test_events_survive_and_bad_ones_are_named(tmp_path):
+    store = FeedbackStore(tmp_path / "deep" / "f.jsonl")
+    assert store.events() == []
+    event = Event("a", "h", ("s/t",), "s/t", True, 1.0, 2.5, 30.0, 0.0)
+    store.append(event)
+    with store.path.open("a") as stream:
+        stream.write('{"agent": "torn')
+    store.append(replace(event, agent="b"))
+    assert [found.agent for found in store.events()] == ["a", "b"]
+    assert store.events()[0] == event
+    for bad in ('{"agent": 1, "query": "h"}', "[]", '{"agent": "a", "query": "h", "more": 1}', '{"rating": "high"}',
+                '{"agent": "a", "query": "h", "rating": -1}', '{"agent": "a"}', "nonsense"):  # fmt: skip
+        (tmp_path / "bad.jsonl").write_text(json.dumps({"agent": "a", "query": "h"}) + "\n" + bad + "\n")
+        with pytest.raises(StudyError, match="line 2"):
+            FeedbackStore(tmp_path / "bad.jsonl").events()
+    with pytest.raises(StudyError, match="above 5"):
+        store.append(replace(event, rating=6.0))
+    for wrong in ({"rating": math.nan}, {"latency_ms": -1.0}, {"asked": 5.0, "finished": 4.0}):
+        with pytest.raises(StudyError):
+            replace(event, **wrong)
+
+
+def test_two_processes_append_whole_lines(tmp_path):
+    store = FeedbackStore(tmp_path / "f.jsonl")
+    child = os.fork()
+    for number in range(200):
+        store.append(Event("child" if child == 0 else "parent", "h" * 500, (), None, None, float(number)))
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert sorted({event.agent for event in store.events()}) == ["child", "parent"]
+    assert len(store.events()) == 400
+
+
+def test_statistics_by_hand():
+    events = [
+        Event("a", "q", (), "x", True, 1.0, 2.0, 100.0, 4.0),
+        Event("b", "q", (), "x", False, 5.0, None, None, 0.0),
+        Event("a", "q", (), "gone", True),
+        Event("a", "q", ("x",), None),
+    ]
+    found = statistics(events, ["x", "y"])
+    assert (found.calls.tolist(), found.successes.tolist()) == ([2, 0], [1, 0])
+    assert (found.latency_ms.tolist(), found.timed.tolist()) == ([100, 0], [1, 0])
+    assert (found.rating.tolist(), found.rated.tolist()) == ([4, 0], [2, 0])
+    np.testing.assert_equal(found.last_used, [5.0, np.nan])
+    assert found.agents["b"][0].tolist() == [1, 0]
+    assert statistics(events, ["x"], Rules(lost_zero_ratings=True)).rated.tolist() == [1]
+
+
+def test_tool_keys_are_unique(catalog):
+    twice = replace(catalog, tools=(*catalog.tools, catalog.tools[0]))
+    assert tool_keys(twice)[0] == "fs/read_file"
+    assert tool_keys(twice)[-1] == "fs/read_file#2"
+
+
+def recommender(catalog, embedder, **options):
+    return IntentRecommender(catalog, embedder=embedder, clock=lambda: 0.0, **{"monotonic": lambda: 0.0, **options})
+
+
+def test_recommendations_explain_themselves(catalog, embedder):
+    found = recommender(catalog, embedder).recommend("read a file", count=3)
+    assert found[0].key == "fs/read_file"
+    assert found[0].score == pytest.approx(sum(w * found[0].factors[n] for n, w in zip(FACTORS, CONTROL, strict=True)))
+    assert found[0].why.startswith("relevance 0.3")
+    assert [item.score for item in found] == sorted((item.score for item in found), reverse=True)
+    with pytest.raises(StudyError, match="empty"):
+        recommender(catalog, embedder).recommend(" ")
+
+
+def test_filters_come_before_the_cut(catalog, embedder):
+    needs = {"fs/read_file": Requirements(permissions=frozenset({"read"}))}
+    nobody = Context("a", permissions=frozenset())
+    made = recommender(catalog, embedder, requirements=needs)
+    assert len(made.recommend("read a file", nobody, 3)) == 3
+    assert "fs/read_file" not in {item.key for item in made.recommend("read a file", nobody, 5)}
+    designed = recommender(catalog, embedder, requirements=needs, rules=Rules(filter_last=True))
+    assert len(designed.recommend("read a file", nobody, 3)) == 2
+    # One candidate only, and that one forbidden: another tool takes its place.
+    single = replace(SET, ranking=replace(SET.ranking, candidates=1))
+    assert (
+        len(recommender(catalog, embedder, requirements=needs, intentions=single).recommend("read a file", nobody)) == 1
+    )
+
+
+def test_rate_limit_is_not_cached(catalog, embedder):
+    limited = replace(SET, rate_limit=Limit(1, 10.0))
+    now = [0.0]
+    made = IntentRecommender(
+        catalog, embedder=embedder, intentions=limited, clock=lambda: 0.0, monotonic=lambda: now[0]
+    )
+    assert made.recommend("read a file")[0].key == "fs/read_file"
+    made.used("", "fs/read_file")
+    assert made.recommend("read a file")[0].key != "fs/read_file"
+    now[0] = 10.0
+    assert made.recommend("read a file")[0].key == "fs/read_file"
+    assert made.cache.hits == 2
+
+
+def test_feedback_moves_the_ranking_and_ages_the_cache(catalog, embedder, tmp_path):
+    store = FeedbackStore(tmp_path / "f.jsonl")
+    made = recommender(catalog, embedder, store=store)
+    # Both tools that write a file match "write a file" equally well as far as words go.
+    before = [item.key for item in made.recommend("write a file")]
+    for _ in range(30):
+        store.append(Event("a", "q", (), "mail/send", True, 0.0))
+        store.append(Event("a", "q", (), before[0], False, 0.0))
+    assert [item.key for item in made.recommend("write a file")] == before
+    made.refresh()
+    after = {item.key: item.score for item in made.recommend("write a file")}
+    assert after["mail/send"] > after[before[0]] - 0.35
+    assert [*after] != before
+
+
+def test_the_designs_cache_gives_others_the_same_answer(catalog, embedder):
+    needs = {"fs/read_file": Requirements(languages=frozenset({"go"}))}
+    rust, go = Context("a", languages=frozenset({"rust"})), Context("b", languages=frozenset({"go"}))
+    proper = recommender(catalog, embedder, requirements=needs)
+    assert proper.recommend("read a file", rust)[0].key != proper.recommend("read a file", go)[0].key
+    loose = recommender(catalog, embedder, requirements=needs, rules=Rules(query_only_cache=True))
+    assert loose.recommend("read a file", rust)[0].key == loose.recommend("read a file", go)[0].key
+
+
+def test_configuration_is_checked():
+    assert set(SET.variants) == {"control", "variant_a", "variant_b"}
+    for values in ([1, 0, 0, 0], [0.5, 0.5, 0.5, 0, 0], [2, -1, 0, 0, 0], ["a"] * 5, None):
+        with pytest.raises(StudyError, match="shares of 1"):
+            weights(values, "x")
+    with pytest.raises(StudyError, match="range"):
+        replace(SET.ranking, half_life_days=0.0)
+    assert all(getattr(as_designed(), field.name) for field in fields(Rules))
