@@ -40,7 +40,7 @@ def plan() -> dict[str, Any]:
             item = {"dataset": dataset, "system": name, "code": system.code, "config": f"conf/system/{name}.yaml"}
             if left_out(name, system.family, list(config.dataset.leave_out)):
                 continue
-            if system.tuned is not None:
+            if system.tuned is not None and system.search:  # without a search space, a sweep of its own tunes it
                 stages["tune"][f"{dataset}-{name}"] = item | {"protocol": system.tuned}
             kind = "run" if system.tuned is None else "run_tuned"
             for protocol in config.dataset.protocols:
