@@ -1,0 +1,188 @@
+"""An encoder-decoder transformer (T5) that reads tokens and writes the identifier of an item."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, log_softmax
+from tqdm import tqdm
+from transformers import T5Config, T5ForConditionalGeneration
+from transformers.modeling_outputs import BaseModelOutput
+
+from baselines.generative.prefix_tree import INVALID, Tree, beam_search, score_matrix
+from baselines.generative.text import device, from_disk, widened
+from study.data.dataset import FloatArray
+
+IGNORED = -100  # a target that does not count
+# Standard deviation of whole-word embeddings at the start; tokens of a T5 from scratch have 1, those of T5-small more.
+WHOLE_WORD_SPREAD = 0.1
+
+
+@dataclass(frozen=True)
+class T5Size:
+    """Sizes of a T5 (Raffel et al. 2020) made from scratch, or the name of a published one.
+
+    Attributes:
+        width: d_model.
+        feed_forward: d_ff.
+        heads, head_width: of attention.
+        layers: of the encoder, and of the decoder.
+        dropout: rate.
+        pretrained: a model on this machine that replaces all of these; None starts from scratch.
+        device: ``cpu``, or ``auto``, the accelerator where there is one.
+    """
+
+    width: int = 128
+    feed_forward: int = 512
+    heads: int = 4
+    head_width: int = 32
+    layers: int = 2
+    dropout: float = 0.1
+    pretrained: str | None = None
+    device: str = "cpu"
+
+
+class Batch(NamedTuple):
+    """Inputs, and the identifiers to be written for them; several may share one input.
+
+    Attributes:
+        inputs: shape (b, s), padded.
+        words: number of the word that each token belongs to, 0 for padding, shape (b, s).
+        targets: shape (n, l), padded with IGNORED.
+        owner: the input of each target, shape (n,).
+    """
+
+    inputs: Tensor
+    words: Tensor
+    targets: Tensor
+    owner: Tensor
+
+
+def padded(rows: Sequence[Sequence[int]], fill: int, *, left: bool = False) -> Tensor:
+    """Rows of tokens as one tensor, shape (len(rows), longest)."""
+    matrix = np.full((len(rows), max(map(len, rows))), fill, dtype=np.int64)
+    for line, row in zip(matrix, rows, strict=True):
+        if len(row):
+            line[slice(-len(row), None) if left else slice(len(row))] = row
+    return torch.from_numpy(matrix)
+
+
+class ItemWriter(nn.Module):
+    """A T5 whose input may carry whole-word embeddings.
+
+    Args:
+        vocabulary: tokens in all.
+        pad: the token that fills up; it also starts the decoder.
+        whole_words: rows of the table that is added to the input, one per word number; 0 adds nothing
+            (Geng et al. 2022; Xu et al. 2024).
+    """
+
+    def __init__(self, vocabulary: int, size: T5Size, *, pad: int, whole_words: int = 0) -> None:
+        super().__init__()
+        if size.pretrained is None:
+            options: dict[str, Any] = {
+                "vocab_size": vocabulary, "d_model": size.width, "d_kv": size.head_width, "d_ff": size.feed_forward,
+                "num_heads": size.heads, "num_layers": size.layers, "num_decoder_layers": size.layers,
+                "dropout_rate": size.dropout, "feed_forward_proj": "relu", "tie_word_embeddings": True,
+                "pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": None,
+            }  # fmt: skip
+            t5: Any = T5ForConditionalGeneration(T5Config(**options))
+        else:
+            t5 = widened(from_disk(T5ForConditionalGeneration, size.pretrained, use_safetensors=True), vocabulary)
+        self.t5 = t5
+        self.pad = pad
+        self.words = nn.Embedding(whole_words, t5.config.d_model, padding_idx=0) if whole_words else None
+        if self.words is not None:
+            # Next to tokens as large as these numbers of words, a model from scratch would not see the tokens.
+            nn.init.normal_(self.words.weight[1:], std=WHOLE_WORD_SPREAD)
+        self.to(device(size.device))
+
+    def read(self, inputs: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+        """Encoder states, shape (b, s, d), and the mask of tokens that count, shape (b, s)."""
+        inputs, words = inputs.to(self.t5.device), words.to(self.t5.device)
+        mask = (inputs != self.pad).long()
+        embedded = self.t5.get_input_embeddings()(inputs)
+        if self.words is not None:
+            embedded = embedded + self.words(words.clamp(max=self.words.num_embeddings - 1))
+        return self.t5.encoder(inputs_embeds=embedded, attention_mask=mask).last_hidden_state, mask
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Cross-entropy of the targets' tokens, averaged over tokens and then over targets."""
+        states, mask = self.read(batch.inputs, batch.words)
+        targets, owner = batch.targets.to(states.device), batch.owner.to(states.device)
+        start = torch.full_like(targets[:, :1], self.t5.config.decoder_start_token_id)
+        so_far = torch.cat([start, targets[:, :-1].masked_fill(targets[:, :-1] == IGNORED, self.pad)], dim=1)
+        logits = self.t5(
+            encoder_outputs=BaseModelOutput(last_hidden_state=states[owner]), attention_mask=mask[owner],
+            decoder_input_ids=so_far, use_cache=False,
+        ).logits  # fmt: skip
+        losses = cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
+        return (losses.sum(dim=1) / (targets != IGNORED).sum(dim=1)).mean()
+
+
+class T5Beams:
+    """`baselines.generative.prefix_tree.Decoder` for an `ItemWriter`; what is known of a prefix is computed once.
+
+    Args:
+        inputs, words: as in `Batch`.
+    """
+
+    def __init__(self, model: ItemWriter, inputs: Tensor, words: Tensor) -> None:
+        self.model, self.cache = model, None
+        self.states, self.mask = model.read(inputs, words)
+
+    def start(self) -> Tensor:
+        """Log-probabilities of the first token, shape (b, vocabulary)."""
+        first = torch.full((len(self.states), 1), self.model.t5.config.decoder_start_token_id)
+        return self._write(first)
+
+    def step(self, beams: Tensor, tokens: Tensor) -> Tensor:
+        """Log-probabilities after `tokens`, shape (n, vocabulary)."""
+        beams = beams.to(self.states.device)
+        cache: Any = self.cache
+        cache.self_attention_cache.reorder_cache(beams)
+        if len(beams) != len(self.states):
+            # Beams never leave their input, so its keys and values only move when there are more or fewer of them.
+            cache.cross_attention_cache.reorder_cache(beams)
+            self.states, self.mask = self.states[beams], self.mask[beams]
+        return self._write(tokens[:, None])
+
+    def _write(self, tokens: Tensor) -> Tensor:
+        out = self.model.t5(
+            encoder_outputs=BaseModelOutput(last_hidden_state=self.states), attention_mask=self.mask,
+            decoder_input_ids=tokens.to(self.states.device), past_key_values=self.cache, use_cache=True,
+        )  # fmt: skip
+        self.cache = out.past_key_values
+        return log_softmax(out.logits[:, -1].float(), dim=-1)
+
+
+@torch.no_grad()
+def written(
+    writer: ItemWriter, tree: Tree, readings: Sequence[tuple[list[int], list[int]]], *, n_items: int, beam: int,
+    batch: int, length_power: float = 0.0, label: str,
+) -> tuple[FloatArray, int]:  # fmt: skip
+    """What a beam search writes for each reading (tokens and word numbers).
+
+    Args:
+        batch: readings decoded at a time.
+        label: of the progress bar.
+
+    Returns: log-probabilities, -inf where an item is not reached, shape (len(readings), n_items); and the number of
+        identifiers that no item has.
+    """
+    scores = np.full((len(readings), n_items), -np.inf, dtype=np.float32)
+    invalid = 0
+    for start in tqdm(range(0, len(readings), batch), desc=label, unit="batch", leave=False,
+                      disable=not sys.stderr.isatty()):  # fmt: skip
+        part = readings[start : start + batch]
+        inputs, words = padded([tokens for tokens, _ in part], writer.pad), padded([word for _, word in part], 0)
+        items, values = beam_search(T5Beams(writer, inputs, words), tree, min(beam, n_items), length_power=length_power)
+        invalid += int((items == INVALID).sum())
+        scores[start : start + batch] = score_matrix(items, values, n_items)
+    return scores, invalid

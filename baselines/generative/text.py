@@ -1,0 +1,131 @@
+"""Text as tokens: a byte-pair vocabulary learned here, or the tokenizer of a published model on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from torch import nn
+
+from study.errors import StudyError
+
+PAD, END = 0, 1  # of vocabularies learned here
+
+
+class Vocabulary(Protocol):
+    """Text to tokens and back.
+
+    Attributes:
+        size: tokens from 0 to size - 1; a model's own tokens (of items) follow.
+        pad, end: the tokens that fill up and that end a sequence.
+    """
+
+    size: int
+    pad: int
+    end: int
+
+    def encode(self, text: str, limit: int | None = None) -> list[int]:
+        """The tokens of a text, `limit` at most. No text gives a pad, an end or an item's token."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens."""
+
+
+class BytePairs:
+    """A byte-level BPE vocabulary (Sennrich et al. 2016), lower-cased, learned from the given texts alone.
+
+    Args:
+        texts: what it is learned from; training tasks and servers, never a held-out task.
+        size: tokens at most, with pad and end.
+    """
+
+    pad, end = PAD, END
+
+    def __init__(self, texts: Iterable[str], size: int) -> None:
+        self.model = Tokenizer(models.BPE())
+        self.model.normalizer = normalizers.Lowercase()
+        self.model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        self.model.decoder = decoders.ByteLevel()
+        # No special token is known to the tokenizer, so that no text can spell one.
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(
+            vocab_size=max(size - 2, len(alphabet)), min_frequency=2, initial_alphabet=alphabet, show_progress=False
+        )
+        self.model.train_from_iterator(map(clean, texts), trainer)
+        self.size = self.model.get_vocab_size() + 2
+
+    def encode(self, text: str, limit: int | None = None) -> list[int]:
+        """As `Vocabulary.encode`."""
+        return [token + 2 for token in self.model.encode(clean(text)).ids[:limit]]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """As `Vocabulary.decode`."""
+        text: str = self.model.decode([token - 2 for token in tokens if 2 <= token < self.size])
+        return text.strip()
+
+
+class Published:
+    """The tokenizer of a published model.
+
+    Args:
+        name: of a model in the local Hugging Face cache, or a folder.
+    """
+
+    def __init__(self, name: str) -> None:
+        from transformers import AutoTokenizer
+
+        self.model: Any = from_disk(AutoTokenizer, name)
+        self.size, self.end = len(self.model), int(self.model.eos_token_id)
+        self.pad = self.end if self.model.pad_token_id is None else int(self.model.pad_token_id)
+
+    def encode(self, text: str, limit: int | None = None) -> list[int]:
+        """As `Vocabulary.encode`."""
+        tokens = self.model(clean(text), add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        return [int(token) for token in tokens[:limit]]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """As `Vocabulary.decode`."""
+        known = [token for token in tokens if token < self.size]
+        return str(self.model.decode(known, skip_special_tokens=True)).strip()
+
+
+def clean(text: str) -> str:
+    """Lone surrogates (possible in JSON) are no Unicode text, and no tokenizer accepts them."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def from_disk(loader: Any, name: str, **options: Any) -> Any:
+    """`loader.from_pretrained(name)` without a network, foreign code or pickles.
+
+    Raises:
+        StudyError: the model is not on this machine, or its files are damaged.
+    """
+    try:
+        return loader.from_pretrained(name, local_files_only=True, trust_remote_code=False, **options)
+    except (OSError, ValueError) as error:
+        raise StudyError(
+            f"the published model {name!r} cannot be read: {str(error).splitlines()[0]}",
+            column="system.sizes.*.pretrained",
+            fix=f"run once: hf download {name} (its safetensors weights), or name a folder that holds it",
+        ) from error
+
+
+def widened(model: Any, size: int) -> Any:
+    """A published model with (at least) `size` tokens; new rows start as normal as the old ones, and are trained."""
+    old = model.get_input_embeddings().weight
+    if size > len(old):
+        spread, known = float(old.detach().std()), len(old)
+        model.resize_token_embeddings(size, mean_resizing=False)
+        for table in {model.get_input_embeddings(), model.get_output_embeddings()}:
+            with torch.no_grad():
+                nn.init.normal_(table.weight[known:], std=spread)
+    return model
+
+
+def device(name: str) -> torch.device:
+    """``cpu``, or with ``auto`` the accelerator where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)

@@ -1,0 +1,249 @@
+"""LC-Rec: a language model is taught item indices next to words, and names a server for a task's text by its index."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from baselines.generative import prompts
+from baselines.generative.causal import CausalBeams, Continuer, Example, LlamaSize, Packed, pack
+from baselines.generative.histories import batched, prefixes, training_lists
+from baselines.generative.prefix_tree import INVALID, LevelTree, PrefixTree, Tree, beam_search, score_matrix
+from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, made_unique, spread_last, standardised
+from baselines.generative.text import BytePairs, Published, Vocabulary
+from baselines.generative.training import Optimisation, fingerprint, train
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.encoders import encode
+from study.errors import StudyError
+
+# The share of its examples that each of the six kinds adds to an epoch (Zheng et al. 2024, section III-C).
+SHARES = {
+    "next_item": 1.0,  # history of indices -> index
+    "index_of_text": 1.0,  # name and description -> index
+    "text_of_index": 1.0,  # index -> name and description
+    "fusion": 1.0,  # history of names -> index, and history of indices -> name
+    "search": 1.0,  # the task's text, with a history where there is one -> index
+    "preference": 1.0,  # indices of a task's servers -> the task's text
+}
+
+
+@dataclass
+class LCRec:
+    """Language and collaborative semantics in one language model (Zheng et al., ICDE 2024).
+
+    A server's index is its four codes of an RQ-VAE over its text vector, the last level assigned evenly by
+    Sinkhorn-Knopp ("uniform semantic mapping", section III-B). The tokens of indices join a language model's
+    vocabulary, and six kinds of instructions are tuned together by cross-entropy on the responses (section III-C). A
+    task's text is just the intention that the paper has an LLM write. score(t, m) = log p(index of m | instruction with
+    the text of t) for the servers that a beam search over the prefix tree of all indices reaches; the others are not
+    ranked.
+
+    Deviations: the wordings are our own, five for each kind. Indices that are still shared are made unique. The search
+    follows the tree of true indices; the reference program allows any token of a level (``constraint: level``). Lists
+    are sets here, so a history is a beginning of a random permutation and every other server of the task is a response,
+    all of which share one reading of the prompt. Training runs for a stated number of epochs. The small model is made
+    from scratch and keeps the mechanism, not the prior knowledge of language. A published model is tuned whole.
+
+    Args:
+        quantiser: the RQ-VAE.
+        size: the language model, or the name of a published one.
+        training: its optimisation; an epoch holds the examples of `shares`.
+        shares: the share of its examples that each kind of instruction adds to an epoch, a kind with 0 is left out.
+        asks: ``search`` (the text, and the history of tasks that have one) or ``next_item`` (the history alone).
+        wording: of the question at inference, 0 to 4.
+        constraint: ``tree`` or ``level``.
+        history: servers of an instruction at most, the last ones of the list.
+        text_tokens, name_tokens: of a task's or a server's text, and of a server's name, at most.
+        text_vocabulary: tokens of a vocabulary learned here.
+        beam: indices written per task; those known are left out later, so it must exceed 10 by their number.
+        score_batch: tasks decoded at a time.
+    """
+
+    quantiser: Quantiser = field(default_factory=lambda: Quantiser(levels=4))
+    size: LlamaSize = field(default_factory=LlamaSize)
+    training: Optimisation = field(default_factory=Optimisation)
+    shares: Mapping[str, float] = field(default_factory=lambda: dict(SHARES))
+    asks: str = "search"
+    wording: int = 0
+    constraint: str = "tree"
+    history: int = 20
+    text_tokens: int = 64
+    name_tokens: int = 12
+    text_vocabulary: int = 4096
+    beam: int = 30
+    score_batch: int = 64
+
+    ASKS: ClassVar[tuple[str, ...]] = ("search", "next_item")
+    CONSTRAINTS: ClassVar[tuple[str, ...]] = ("tree", "level")
+
+    def __post_init__(self) -> None:
+        chosen = [("asks", self.asks, self.ASKS), ("constraint", self.constraint, self.CONSTRAINTS)]
+        chosen += [("shares", kind, tuple(SHARES)) for kind in self.shares]
+        for key, value, allowed in chosen:
+            if value not in allowed:
+                raise StudyError(
+                    f"unknown {key} {value!r}", column=f"system.model.{key}", fix=f"one of: {', '.join(allowed)}"
+                )
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Train the RQ-VAE, then the language model; goes on from the checkpoints in `workdir`."""
+        vectors = standardised(encode(data.server_texts()))
+        identity = fingerprint(self, seed, split.train.indptr, split.train.indices, vectors)
+        self.codes = fit_codes(vectors, self.quantiser, seed=seed, workdir=workdir, identity=identity)
+        self.n_servers, self.invalid = data.n_servers, 0
+        self.lists = training_lists(data, split)
+        self._read_texts(data, split)
+        self.indices, starts = as_tokens(made_unique(*spread_last(self.codes, vectors)), self.vocabulary.size)
+        tree = PrefixTree.of(self.indices)
+        levels = [torch.arange(start, end) for start, end in pairwise(starts)]
+        self.tree: Tree = LevelTree(tree, levels) if self.constraint == "level" else tree
+        torch.manual_seed(seed)
+        self.writer = Continuer(starts[-1], self.size, pad=self.vocabulary.pad)
+        train(self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
+              workdir=workdir, name="lc_rec", identity=identity)  # fmt: skip
+
+    def _read_texts(self, data: Dataset, split: Split) -> None:
+        """The vocabulary, learned from training tasks, servers and wordings alone, and the tokens of all texts."""
+        tasks, servers = data.task_texts(), data.server_texts()
+        self.known = split.tasks("train")
+        if self.size.pretrained is not None:
+            self.vocabulary: Vocabulary = Published(self.size.pretrained)
+        else:
+            learned = [*(tasks[row] for row in self.known), *servers, *map(" ".join, wordings().values())]
+            self.vocabulary = BytePairs(learned, self.text_vocabulary)
+        self.task_texts = [self.vocabulary.encode(text, self.text_tokens) for text in tasks]
+        self.names = [self.vocabulary.encode(name, self.name_tokens) for name in data.servers["name"]]
+        self.about = [self.vocabulary.encode(text, self.text_tokens) for text in data.servers["description"]]
+
+    # Parts of instructions
+
+    def _indices(self, servers: IntArray) -> list[int]:
+        """The tokens of the servers' indices, one after another."""
+        return [int(token) for token in self.indices[servers[-self.history :]].ravel()]
+
+    def _names(self, servers: IntArray) -> list[int]:
+        comma = self.vocabulary.encode(",")
+        joined = [token for server in servers[-self.history :] for token in (*self.names[server], *comma)]
+        return joined[: -len(comma)]
+
+    def _index(self, server: int) -> list[int]:
+        """A server's index as a response."""
+        return [*map(int, self.indices[server]), self.vocabulary.end]
+
+    def _text(self, tokens: list[int]) -> list[int]:
+        """A text as a response."""
+        return [*tokens, self.vocabulary.end]
+
+    def instruction(self, wording: str, **slots: list[int]) -> list[int]:
+        """The tokens of a wording with its slots filled; a slot's tokens are never read as words of the wording."""
+        tokens: list[int] = []
+        for number, piece in enumerate(wording.replace("}", "{").split("{")):
+            tokens += slots[piece] if number % 2 else self.vocabulary.encode(piece)
+        return tokens
+
+    def question(self, task: int, seen: IntArray, wording: int, *, asks: str = "search") -> list[int]:
+        """What is asked about a task of which the servers `seen` are known."""
+        slots = {"items": self._indices(seen)}
+        if asks == "next_item":
+            return self.instruction(prompts.NEXT_ITEM[wording], **slots)
+        slots["text"] = self.task_texts[task]
+        return self.instruction((prompts.SEARCH_WITH_HISTORY if len(seen) else prompts.SEARCH)[wording], **slots)
+
+    # Examples of each kind
+
+    def _pick(self, rng: np.random.Generator, wordings: Sequence[str]) -> str:
+        return wordings[int(rng.integers(len(wordings)))]
+
+    def _next_item(self, rng: np.random.Generator) -> Iterator[Example]:
+        for task, seen, targets in prefixes(self.lists, "random", rng):
+            asked = self.question(task, seen, int(rng.integers(len(prompts.NEXT_ITEM))), asks="next_item")
+            yield Example(asked, [self._index(server) for server in targets])
+
+    def _index_of_text(self, rng: np.random.Generator) -> Iterator[Example]:
+        for server, (name, about) in enumerate(zip(self.names, self.about, strict=True)):
+            wording = self._pick(rng, prompts.INDEX_OF_TEXT)
+            yield Example(self.instruction(wording, name=name, about=about), [self._index(server)])
+
+    def _text_of_index(self, rng: np.random.Generator) -> Iterator[Example]:
+        for server, (name, about) in enumerate(zip(self.names, self.about, strict=True)):
+            asked = self.instruction(self._pick(rng, prompts.TEXT_OF_INDEX), item=self._index(server)[:-1])
+            yield Example(asked, [self._text([*name, *about][: self.text_tokens])])
+
+    def _fusion(self, rng: np.random.Generator) -> Iterator[Example]:
+        for _, seen, targets in prefixes(self.lists, "random", rng):
+            if rng.random() < 0.5:
+                asked = self.instruction(self._pick(rng, prompts.NAMES_TO_INDEX), names=self._names(seen))
+                yield Example(asked, [self._index(server) for server in targets])
+            else:
+                asked = self.instruction(self._pick(rng, prompts.INDICES_TO_NAME), items=self._indices(seen))
+                yield Example(asked, [self._text(self.names[server]) for server in targets])
+
+    def _search(self, rng: np.random.Generator) -> Iterator[Example]:
+        for task in self.known:
+            mixed = rng.permutation(self.lists[task])
+            # Half of the questions have no history, as those about a new task.
+            cut = int(rng.integers(1, len(mixed))) if len(mixed) > 1 and rng.random() < 0.5 else 0
+            asked = self.question(int(task), mixed[:cut], int(rng.integers(len(prompts.SEARCH))))
+            yield Example(asked, [self._index(server) for server in mixed[cut:]])
+
+    def _preference(self, rng: np.random.Generator) -> Iterator[Example]:
+        for task in self.known:
+            items = self._indices(rng.permutation(self.lists[task]))
+            asked = self.instruction(self._pick(rng, prompts.PREFERENCE), items=items)
+            yield Example(asked, [self._text(self.task_texts[task])])
+
+    def examples(self, rng: np.random.Generator) -> Iterator[Example]:
+        """The examples of an epoch, kind after kind, each present with the chance that `shares` gives its kind."""
+        kinds: dict[str, Callable[[np.random.Generator], Iterator[Example]]] = {
+            "next_item": self._next_item, "index_of_text": self._index_of_text, "text_of_index": self._text_of_index,
+            "fusion": self._fusion, "search": self._search, "preference": self._preference,
+        }  # fmt: skip
+        for kind, share in self.shares.items():
+            yield from (example for example in kinds[kind](rng) if rng.random() < share)
+
+    def batches(self, epoch: int, seed: int) -> list[Packed]:
+        """The batches of an epoch."""
+        rng = np.random.default_rng([seed, epoch, 1])
+        parts = batched(list(self.examples(rng)), len, self.training.batch_size, rng)
+        return [pack(part, self.vocabulary.pad) for part in parts]
+
+    @torch.no_grad()
+    def score(self, tasks: IntArray) -> FloatArray:
+        """log p(index | instruction) of the servers in the beam, shape (len(tasks), n_servers).
+
+        With ``asks: next_item`` a task without training servers is not ranked.
+        """
+        scores = np.full((len(tasks), self.n_servers), -np.inf, dtype=np.float32)
+        asked = [place for place, task in enumerate(tasks) if self.asks == "search" or len(self.lists[task])]
+        for start in tqdm(range(0, len(asked), self.score_batch), desc="lc_rec", unit="batch", leave=False,
+                          disable=not sys.stderr.isatty()):  # fmt: skip
+            places = asked[start : start + self.score_batch]
+            questions = [
+                self.question(int(task), self.lists[task], self.wording, asks=self.asks) for task in tasks[places]
+            ]
+            items, values = beam_search(CausalBeams(self.writer, questions), self.tree, min(self.beam, self.n_servers))
+            self.invalid += int((items == INVALID).sum())
+            scores[places] = score_matrix(items, values, self.n_servers)
+        return scores
+
+    def parameters(self) -> int:
+        """Weights of the RQ-VAE and of the language model."""
+        return sum(weight.numel() for model in (self.codes, self.writer) for weight in model.parameters())
+
+
+def wordings() -> dict[str, tuple[str, ...]]:
+    """All wordings of the instructions."""
+    return {
+        name: getattr(prompts, name)
+        for name in ("NEXT_ITEM", "INDEX_OF_TEXT", "TEXT_OF_INDEX", "NAMES_TO_INDEX", "INDICES_TO_NAME", "SEARCH",
+                     "SEARCH_WITH_HISTORY", "PREFERENCE")
+    }  # fmt: skip

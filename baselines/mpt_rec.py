@@ -1,0 +1,275 @@
+"""MPT-Rec: experts of several scenarios trained against one another, then a small prompt for each new task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from baselines.generative.training import Optimisation, fingerprint, train
+from baselines.mpt_networks import Experts, Prompt, reverse_gradient
+from baselines.pair_features import PairFeatures, codes, sizes
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.normalise import spelling_key
+from study.data.splits import Split
+from study.errors import StudyError
+
+
+class Pairs(NamedTuple):
+    """A batch: rows of tasks and servers, labels, each of shape (n,); the share of the training that is done."""
+
+    tasks: IntArray
+    servers: IntArray
+    labels: FloatArray
+    progress: float
+
+
+class Reader(nn.Module):
+    """Embeddings of all fields, and the parts of the feature vector: task, server and cross features."""
+
+    def __init__(self, features: PairFeatures, width: int) -> None:
+        super().__init__()
+        self.features = features
+        self.task_tables = nn.ModuleList(nn.Embedding(n, width) for n in sizes(features.task_fields))
+        self.server_tables = nn.ModuleList(nn.Embedding(n, width) for n in sizes(features.server_fields))
+        for table in [*self.task_tables, *self.server_tables]:
+            nn.init.normal_(table.weight, std=0.01)
+        self.widths = (
+            width * len(self.task_tables) + features.task_dense.shape[1],
+            width * len(self.server_tables) + features.server_dense.shape[1],
+            PairFeatures.N_CROSS,
+        )
+
+    def _part(self, tables: nn.ModuleList, fields: IntArray, dense: FloatArray) -> Tensor:
+        rows = torch.from_numpy(fields)
+        parts = [table(rows[:, place]) for place, table in enumerate(tables)]
+        return torch.cat([*parts, torch.from_numpy(dense)], dim=1)
+
+    def task(self, rows: IntArray) -> Tensor:
+        """Shape (n, widths[0])."""
+        return self._part(self.task_tables, self.features.task_fields[rows], self.features.task_dense[rows])
+
+    def server(self, rows: IntArray) -> Tensor:
+        """Shape (n, widths[1])."""
+        return self._part(self.server_tables, self.features.server_fields[rows], self.features.server_dense[rows])
+
+    def forward(self, tasks: IntArray, servers: IntArray) -> Tensor:
+        """The feature vectors x of pairs, shape (n, F)."""
+        cross = torch.from_numpy(self.features.crosses(tasks, servers))
+        return torch.cat([self.task(tasks), self.server(servers), cross], dim=1)
+
+
+class Stage1(nn.Module):
+    """What is trained first: embeddings and experts."""
+
+    def __init__(self, reader: Reader, experts: Experts) -> None:
+        super().__init__()
+        self.reader, self.experts = reader, experts
+
+
+@dataclass
+class MPTRec:
+    """Multi-task prompt tuning (Bai et al., TOIS 2025), a model of (task, server) pairs, no language model.
+
+    Stage 1 trains a shared expert, which an adversary keeps from telling scenarios apart, and one expert for each
+    scenario; stage 2 freezes them and tunes a small prompt for each new task. The T2MRec paper does not say what a
+    "task" of the method is on Task2MCP. Here a scenario is one of the four categories and a new task one of the 16
+    subcategories, both of which are known for every development task. score(t, m) = logit of the prompt of t's
+    subcategory; tasks of a subcategory without training tasks are scored by their scenario's own head.
+
+    L1 = BCE(f_k) + general_weight BCE(g) + adversary_weight NLL(k | reversed g) + decay_tables / 2 |tables|^2
+    + decay_layers / 2 |weights of experts and towers|^2, where k is the scenario of the task: the terms of the other
+    scenarios, which have no label for it, are left out. The strength of the reversal grows as 2 / (1 + e^(-10 p)) - 1
+    with p the share of steps done. L2 = BCE + decay_layers / 2 |tower|^2.
+
+    Deviations: one label per sample (the method expects one per objective), so environments are the scenarios and are
+    not re-assigned; negatives are drawn; epochs are stated; frozen experts are in evaluation mode in stage 2.
+
+    Args:
+        embedding: width of the tables.
+        dense: principal components of the text vectors.
+        experts: widths of the two layers of an expert.
+        towers: widths of a tower.
+        attention: width inside a prompt's attention.
+        dropout: rate.
+        negatives: servers drawn per training interaction, among those that the task does not list in training.
+        general_weight, adversary_weight, decay_tables, decay_layers: of L1 and L2.
+        first, second: optimisation of the stages.
+        head: ``prompt``, or ``scenario`` to leave out stage 2.
+    """
+
+    embedding: int = 8
+    dense: int = 32
+    experts: Sequence[int] = (256, 128)
+    towers: Sequence[int] = (64, 32)
+    attention: int = 64
+    dropout: float = 0.1
+    negatives: int = 4
+    general_weight: float = 0.9
+    adversary_weight: float = 0.1
+    decay_tables: float = 1e-5
+    decay_layers: float = 1e-6
+    first: Optimisation = field(default_factory=Optimisation)
+    second: Optimisation = field(default_factory=Optimisation)
+    head: str = "prompt"
+
+    HEADS: ClassVar[tuple[str, ...]] = ("prompt", "scenario")
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Train both stages; goes on from the checkpoints in `workdir`."""
+        if self.head not in self.HEADS:
+            raise StudyError(f"unknown head {self.head!r}", column="system.model.head",
+                             fix=f"one of: {', '.join(self.HEADS)}")  # fmt: skip
+        torch.manual_seed(seed)
+        known = split.tasks("train")
+        features = PairFeatures(data, split, width=self.dense)
+        # A category or subcategory without training tasks counts as unknown, number 0.
+        self.scenario = np.maximum(codes(data.tasks["category"], spelling_key, known) - 1, 0)
+        self.prompt = codes(data.tasks["subcategory"], spelling_key, known) - 1
+        self.n_servers, self.train = data.n_servers, sp.csr_matrix(split.train)
+        self.train.sort_indices()
+        reader = Reader(features, self.embedding)
+        shape = {"towers": self.towers, "dropout": self.dropout}
+        experts = Experts(sum(reader.widths), int(self.scenario.max()) + 1, experts=self.experts, **shape)  # type: ignore[arg-type]
+        self.stage1 = Stage1(reader, experts)
+        identity = fingerprint(self, seed, split.train.indptr, split.train.indices, features.task_dense)
+        train(self.stage1, lambda epoch: self.batches(epoch, seed, self.first), self.loss1, self.first, seed=seed,
+              workdir=workdir, name="mpt_rec_experts", identity=identity)  # fmt: skip
+        self.stage1.requires_grad_(requires_grad=False)
+        torch.manual_seed(seed)
+        n_prompts = int(self.prompt.max()) + 1 if self.head == "prompt" else 0
+        self.prompts = nn.ModuleList(
+            Prompt(experts, sum(reader.widths), attention=self.attention, **shape)  # type: ignore[arg-type]
+            for _ in range(n_prompts)
+        )
+        if n_prompts:
+            train(self.prompts, lambda epoch: self.batches(epoch, seed, self.second), self.loss2, self.second,
+                  seed=seed, workdir=workdir, name="mpt_rec_prompts", identity=identity)  # fmt: skip
+
+    def batches(self, epoch: int, seed: int, settings: Optimisation) -> list[Pairs]:
+        """Every training interaction once with its negatives, in random order."""
+        rng = np.random.default_rng([seed, epoch, 1])
+        positives = self.train.tocoo()
+        tasks = np.repeat(positives.row.astype(np.int64), 1 + self.negatives)
+        servers = np.repeat(positives.col.astype(np.int64), 1 + self.negatives)
+        labels = np.tile(np.eye(1, 1 + self.negatives, dtype=np.float32)[0], positives.nnz)
+        drawn = labels == 0
+        servers[drawn] = draw_negatives(tasks[drawn], self.train, rng)
+        order = rng.permutation(len(tasks))
+        starts = range(0, len(tasks), settings.batch_size)
+        parts = [order[start : start + settings.batch_size] for start in starts]
+        done = (epoch + np.arange(len(parts)) / len(parts)) / settings.epochs
+        return [
+            Pairs(tasks[part], servers[part], labels[part], float(share))
+            for part, share in zip(parts, done, strict=True)
+        ]
+
+    def loss1(self, batch: Pairs) -> Tensor:
+        """L1 of a batch."""
+        reader, experts = self.stage1.reader, self.stage1.experts
+        x = reader(batch.tasks, batch.servers)
+        strength = 2 / (1 + np.exp(-10 * batch.progress)) - 1
+        total = x.new_zeros(())
+        for scenario, rows in groups(self.scenario[batch.tasks]):
+            part, labels = x[rows], torch.from_numpy(batch.labels)[rows]
+            fused, general, shared = experts.finish(scenario, [layer(part) for layer in experts.linears(scenario)])
+            guess = experts.classifier(reverse_gradient(shared, strength))
+            total = total + binary_cross_entropy_with_logits(fused, labels, reduction="sum")
+            total = total + self.general_weight * binary_cross_entropy_with_logits(general, labels, reduction="sum")
+            environment = torch.full((len(rows),), scenario)
+            total = total + self.adversary_weight * cross_entropy(guess, environment, reduction="sum")
+        layers = [experts.shared, experts.specific, experts.towers]
+        penalty = self.decay_tables / 2 * squares([reader]) + self.decay_layers / 2 * squares(layers)
+        loss: Tensor = total / len(x) + penalty
+        return loss
+
+    def loss2(self, batch: Pairs) -> Tensor:
+        """L2 of a batch; samples of tasks without a prompt do not count."""
+        with torch.no_grad():
+            x = self.stage1.reader(batch.tasks, batch.servers)
+        total = squares([prompt.tower for prompt in self.prompts]) * self.decay_layers / 2  # type: ignore[misc]
+        for number, rows in groups(self.prompt[batch.tasks]):
+            if number >= 0:
+                prompt, labels = self.prompts[number], torch.from_numpy(batch.labels)[rows]
+                logits = prompt.finish([layer(x[rows]) for layer in prompt.linears()])  # type: ignore[operator]
+                total = total + binary_cross_entropy_with_logits(logits, labels, reduction="sum") / len(x)
+        return total
+
+    @torch.no_grad()
+    def score(self, tasks: IntArray) -> FloatArray:
+        """Logits, shape (len(tasks), n_servers)."""
+        scores = np.empty((len(tasks), self.n_servers), dtype=np.float32)
+        numbers = np.where(self.prompt[tasks] < len(self.prompts), self.prompt[tasks], -1)
+        for head in sorted(set(zip(numbers.tolist(), self.scenario[tasks].tolist(), strict=True))):
+            places = np.flatnonzero((numbers == head[0]) & (self.scenario[tasks] == head[1]))
+            layers, finish = self._head(*head)
+            parts = Additive(self.stage1.reader, layers, tasks[places], self.n_servers)
+            for place, first in zip(places, parts, strict=True):
+                scores[place] = finish(first).numpy()
+        return scores
+
+    def _head(self, prompt: int, scenario: int) -> tuple[list[nn.Linear], Callable[[Sequence[Tensor]], Tensor]]:
+        """First layers, and what turns their outputs into logits."""
+        if prompt >= 0:
+            chosen = self.prompts[prompt]
+            return chosen.linears(), chosen.finish  # type: ignore[operator, return-value]
+        experts = self.stage1.experts
+        return experts.linears(scenario), lambda first: experts.finish(scenario, first)[0]
+
+    def parameters(self) -> int:
+        """Weights of both stages."""
+        return sum(weight.numel() for model in (self.stage1, self.prompts) for weight in model.parameters())
+
+
+class Additive:
+    """The outputs of linear layers for every pair of a task with all servers, without building the pairs.
+
+    W x = W_task x_task + W_server x_server + W_cross x_cross, and the first two are computed once.
+    """
+
+    def __init__(self, reader: Reader, layers: Sequence[nn.Linear], tasks: IntArray, n_servers: int) -> None:
+        self.features, self.tasks = reader.features, tasks
+        weight = torch.cat([layer.weight for layer in layers])
+        bias = torch.cat([torch.zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer in layers])
+        own, others, cross = torch.split(weight, list(reader.widths), dim=1)
+        self.task_part = reader.task(tasks) @ own.T + bias
+        self.server_part = reader.server(np.arange(n_servers)) @ others.T
+        self.cross_weight, self.sizes = cross.T, [len(layer.weight) for layer in layers]
+
+    def __iter__(self) -> Iterator[list[Tensor]]:
+        """The outputs of the layers, each of shape (n_servers, ...), task by task."""
+        for task, own in zip(self.tasks, self.task_part, strict=True):
+            cross = torch.from_numpy(self.features.cross(int(task)).astype(np.float32))
+            outputs = torch.addmm(self.server_part + own, cross, self.cross_weight)
+            yield list(torch.split(outputs, self.sizes, dim=1))
+
+
+def draw_negatives(tasks: IntArray, train: sp.csr_matrix, rng: np.random.Generator) -> IntArray:
+    """One server for each entry of `tasks`, uniform over those that its task does not list in training."""
+    n = train.shape[1]
+    listed = np.repeat(np.arange(train.shape[0]), np.diff(train.indptr)) * n + train.indices  # ascending
+    drawn = rng.integers(n, size=len(tasks))
+    # A task that lists all servers has no negative; it keeps what was drawn.
+    open_ = np.diff(train.indptr)[tasks] < n
+    while len(again := np.flatnonzero(open_ & np.isin(tasks * n + drawn, listed))):
+        drawn[again] = rng.integers(n, size=len(again))
+    return drawn
+
+
+def groups(numbers: IntArray) -> Iterator[tuple[int, Tensor]]:
+    """Each number and the places where it stands."""
+    for number in np.unique(numbers):
+        yield int(number), torch.from_numpy(np.flatnonzero(numbers == number))
+
+
+def squares(modules: Sequence[nn.Module]) -> Tensor:
+    """Sum of the squares of all matrices."""
+    found = [(weight**2).sum() for module in modules for weight in module.parameters() if weight.ndim > 1]
+    return torch.stack(found).sum()

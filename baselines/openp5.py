@@ -1,0 +1,240 @@
+"""OpenP5: recommendation as text to text; prompts name a task and its servers, answers name a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from baselines.generative import prompts
+from baselines.generative.histories import batched, prefixes, training_lists
+from baselines.generative.indexing import Identifier, identifiers
+from baselines.generative.prefix_tree import PAD, PrefixTree
+from baselines.generative.seq2seq import IGNORED, Batch, ItemWriter, T5Size, padded, written
+from baselines.generative.text import BytePairs, Published, Vocabulary
+from baselines.generative.training import Optimisation, fingerprint, train
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.errors import StudyError
+
+Word = tuple[int, ...]  # the tokens of one word
+Reading = tuple[list[int], list[int]]  # tokens, and the number of the word that each belongs to
+TEMPLATES = {"sequential": prompts.SEQUENTIAL, "straightforward": prompts.STRAIGHTFORWARD}
+SEEN = 10  # wordings that are trained on; the one after them is not
+
+
+class Speller:
+    """Turns words, identifiers and users into tokens.
+
+    Args:
+        vocabulary: of ordinary words.
+        items: identifiers, whose symbols get tokens of their own after those of the vocabulary. A published vocabulary
+            spells digits itself, in whatever pieces it has, as the original does; one learned here takes them singly.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, items: Sequence[Identifier]) -> None:
+        self.vocabulary, self.digits_apart = vocabulary, isinstance(vocabulary, BytePairs)
+        symbols = sorted({symbol for item in items for symbol in item if len(symbol) > 1})
+        if self.digits_apart:
+            symbols += [*"0123456789"]
+        self.symbols = {symbol: vocabulary.size + number for number, symbol in enumerate(symbols)}
+        self.size = vocabulary.size + len(symbols)
+        self.known: dict[str, Word] = {}
+
+    def word(self, text: str) -> Word:
+        """An ordinary word."""
+        if text not in self.known:
+            self.known[text] = tuple(self.vocabulary.encode(text))
+        return self.known[text]
+
+    def named(self, kind: str, name: Identifier) -> Word:
+        """The word ``item_<identifier>`` or ``user_<number>``."""
+        if not self.digits_apart and all(len(symbol) == 1 for symbol in name):
+            return self.word(f"{kind}_{''.join(name)}")
+        return (*self.word(f"{kind}_"), *(self.symbols[symbol] for symbol in name))
+
+
+def flatten(words: Sequence[Word], limit: int) -> Reading:
+    """The first `limit` tokens of the words, and for each token the number of its word, from 1."""
+    pairs = [(token, number) for number, word in enumerate(words, start=1) for token in word][:limit]
+    return [token for token, _ in pairs], [number for _, number in pairs]
+
+
+@dataclass
+class OpenP5:
+    """Text-to-text recommendation with constrained decoding (Xu et al., SIGIR 2024; indexing: Hua et al. 2023).
+
+    A T5 reads a prompt, the tokens of which carry whole-word embeddings, and is trained by cross-entropy to write
+    "<data set> item_<identifier>". Two tasks, ten wordings each: ``sequential`` gives the training servers of a task,
+    ``straightforward`` its number alone. score(t, m) = log p(answer m | first wording for t) / tokens for the servers
+    that a beam search over the prefix tree of all answers reaches; the others are not ranked.
+
+    Deviations: the wordings are our own. Lists are sets here, so a history is a beginning of a random permutation and
+    every other server of the task is an answer (`order`). An answer ends with an end token, so that no identifier is
+    the beginning of another one. Whole-word embeddings start small next to tokens. Training runs for a stated number of
+    epochs. The small model is made from scratch with words of the templates, digits and cluster symbols as tokens; it
+    has no knowledge of language.
+
+    With ``source: text`` a task's text stands where its number did, and the model ranks for new tasks. That is an
+    extension made for this study (OpenP5-text), never reported under the method's name.
+
+    Args:
+        size: the T5, or the name of a published one.
+        training: its optimisation; an epoch holds `wordings` prompts of each kind per task.
+        indexing: ``random``, ``sequential`` or ``collaborative``.
+        clusters, largest: N and K of collaborative indexing.
+        kinds: prompts that are trained on, ``sequential`` and ``straightforward``.
+        asks: the kind that is asked at inference.
+        wordings: prompts per task, kind and epoch, drawn from the ten.
+        whole_words: rows of the table of whole-word embeddings; 0 has none.
+        source: ``ids`` or ``text``.
+        order: ``random`` or ``list``; see `baselines.generative.histories.prefixes`.
+        history: servers of a prompt at most, the last ones of the list.
+        input_tokens: tokens of a prompt at most.
+        text_words, text_vocabulary: of ``source: text``, words per task at most and tokens in all.
+        beam: answers written per task; those known are left out later, so it must exceed 10 by their number.
+        score_batch: tasks decoded at a time.
+    """
+
+    size: T5Size = field(default_factory=T5Size)
+    training: Optimisation = field(default_factory=Optimisation)
+    indexing: str = "sequential"
+    clusters: int = 10
+    largest: int = 200
+    kinds: Sequence[str] = ("sequential", "straightforward")
+    asks: str = "sequential"
+    wordings: int = 1
+    whole_words: int = 512
+    source: str = "ids"
+    order: str = "random"
+    history: int = 20
+    input_tokens: int = 512
+    text_words: int = 48
+    text_vocabulary: int = 4096
+    beam: int = 30
+    score_batch: int = 128
+
+    SOURCES: ClassVar[tuple[str, ...]] = ("ids", "text")
+
+    def __post_init__(self) -> None:
+        chosen = [("source", self.source, self.SOURCES), ("asks", self.asks, tuple(self.kinds))]
+        chosen += [("kinds", kind, tuple(TEMPLATES)) for kind in self.kinds]
+        for key, value, allowed in chosen:
+            if value not in allowed:
+                raise StudyError(
+                    f"unknown {key} {value!r}", column=f"system.model.{key}", fix=f"one of: {', '.join(allowed)}"
+                )
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Index the servers and train the T5; goes on from the checkpoint in `workdir`."""
+        self.lists, self.n_servers = training_lists(data, split), data.n_servers
+        items = identifiers(
+            self.indexing, self.lists, split.train, clusters=self.clusters, largest=self.largest, seed=seed
+        )
+        self.texts = data.task_texts() if self.source == "text" else None
+        self.speller = Speller(self._vocabulary(data, split), items)
+        self.dataset = self.speller.word(data.name)
+        self.items = [self.speller.named("item", item) for item in items]
+        ends = (self.speller.vocabulary.end,)
+        self.answers = padded([[*self.dataset, *item, *ends] for item in self.items], PAD).numpy()
+        self.tree = PrefixTree.of(self.answers)
+        torch.manual_seed(seed)
+        self.writer = ItemWriter(
+            self.speller.size, self.size, pad=self.speller.vocabulary.pad, whole_words=self.whole_words
+        )
+        if self.size.pretrained is not None:
+            # What the model knows of these numbers as words has no meaning here.
+            with torch.no_grad():
+                spelled = sorted({token for item in self.items for token in item})
+                nn.init.normal_(rows := torch.empty(len(spelled), self.writer.t5.config.d_model))
+                self.writer.t5.get_input_embeddings().weight[spelled] = rows.to(self.writer.t5.device)
+        identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.answers, self.texts)
+        train(self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
+              workdir=workdir, name="openp5", identity=identity)  # fmt: skip
+
+    def _vocabulary(self, data: Dataset, split: Split) -> Vocabulary:
+        """Of the published model, or learned from the templates (and, where texts are read, from training tasks)."""
+        if self.size.pretrained is not None:
+            return Published(self.size.pretrained)
+        words = {word for wordings in TEMPLATES.values() for wording in wordings for word in wording.split()}
+        # Twice, so that each becomes one token.
+        learned = [" ".join(sorted(words | {data.name, "item_", "user_"}))] * 2
+        if self.texts is not None:
+            learned += [self.texts[row] for row in split.tasks("train")]
+        return BytePairs(learned, self.text_vocabulary)
+
+    def prompt(self, kind: str, wording: int, task: int, seen: IntArray) -> Reading:
+        """The tokens and word numbers of a prompt.
+
+        Args:
+            kind: ``sequential`` or ``straightforward``.
+            wording: 0 to 9 are trained on, 10 is not.
+            seen: servers of the history, last one last.
+        """
+        servers = [self.items[server] for server in seen[-self.history :]]
+        comma = self.speller.word(",")
+        slots = {
+            "{dataset}": [self.dataset],
+            "{user}": self._user(task),
+            "{history}": [word for server in servers for word in (server, comma)][:-1],
+        }
+        words: list[Word] = []
+        for piece in TEMPLATES[kind][wording].split():
+            words += slots[piece] if piece in slots else [self.speller.word(piece)]
+        return flatten(words, self.input_tokens)
+
+    def _user(self, task: int) -> list[Word]:
+        if self.texts is None:
+            return [self.speller.named("user", tuple(str(task + 1)))]
+        return [self.speller.word(word) for word in self.texts[task].split()[: self.text_words]]
+
+    def examples(self, kind: str, rng: np.random.Generator) -> Iterator[tuple[Reading, list[int]]]:
+        """Prompts of one kind, and the servers that answer them."""
+        if kind == "sequential":
+            drawn = prefixes(self.lists, self.order, rng)
+        else:
+            drawn = ((task, row[:0], row) for task, row in enumerate(self.lists) if len(row))
+        for task, seen, targets in drawn:
+            for wording in rng.permutation(SEEN)[: self.wordings]:
+                yield self.prompt(kind, int(wording), task, seen), targets.tolist()
+
+    def batches(self, epoch: int, seed: int) -> list[Batch]:
+        """The batches of an epoch, each of one kind, in random order."""
+        rng = np.random.default_rng([seed, epoch, 1])
+        parts = [
+            part for kind in self.kinds
+            for part in batched(list(self.examples(kind, rng)), lambda example: len(example[0][0]),
+                                self.training.batch_size, rng)
+        ]  # fmt: skip
+        return [self._collate(parts[place]) for place in rng.permutation(len(parts))]
+
+    def _collate(self, examples: Sequence[tuple[Reading, list[int]]]) -> Batch:
+        inputs = padded([tokens for (tokens, _), _ in examples], self.speller.vocabulary.pad)
+        words = padded([numbers for (_, numbers), _ in examples], 0)
+        answers = self.answers[[server for _, servers in examples for server in servers]]
+        targets = torch.from_numpy(np.where(answers == PAD, IGNORED, answers))
+        owner = torch.arange(len(examples)).repeat_interleave(torch.tensor([len(servers) for _, servers in examples]))
+        return Batch(inputs, words, targets, owner)
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """Mean log-probability of the answers in the beam, shape (len(tasks), n_servers).
+
+        A task without training servers is not ranked, unless its text is read.
+        """
+        scores = np.full((len(tasks), self.n_servers), -np.inf, dtype=np.float32)
+        asked = [place for place, task in enumerate(tasks) if self.texts is not None or len(self.lists[task])]
+        readings = [self.prompt(self.asks, 0, int(tasks[place]), self.lists[tasks[place]]) for place in asked]
+        scores[asked], _ = written(
+            self.writer, self.tree, readings, n_items=self.n_servers, beam=self.beam, batch=self.score_batch,
+            length_power=1.0, label="openp5",
+        )  # fmt: skip
+        return scores
+
+    def parameters(self) -> int:
+        """Weights of the T5 and of the whole-word embeddings."""
+        return sum(weight.numel() for weight in self.writer.parameters())

@@ -1,0 +1,150 @@
+"""TIGER: a transformer reads the semantic identifiers of a task's servers and writes that of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from baselines.generative.histories import batched, prefixes, training_lists
+from baselines.generative.prefix_tree import LevelTree, PrefixTree, Tree
+from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, numbered, spread_last, standardised
+from baselines.generative.seq2seq import Batch, ItemWriter, T5Size, padded, written
+from baselines.generative.text import PAD, BytePairs
+from baselines.generative.training import Optimisation, fingerprint, train
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.encoders import encode
+from study.errors import StudyError
+
+Pair = tuple[list[int], list[int]]  # tokens read, servers to be written
+
+
+@dataclass
+class Tiger:
+    """Generative retrieval with semantic identifiers (Rajput et al., NeurIPS 2023).
+
+    A server's identifier is its three codes of an RQ-VAE over its text vector and a number among servers that share
+    them (section 3.1). A T5 made from scratch reads the identifiers of the training servers, in turn, and is trained by
+    cross-entropy to write that of a further one (section 3.2). score(t, m) = log p(identifier of m | servers of t) for
+    the servers that a beam search over the prefix tree of all identifiers reaches; the others are not ranked.
+
+    Deviations: text vectors are those of MiniLM, not of Sentence-T5. Lists are sets here, so a history is a beginning
+    of a random permutation and every other server of the task is a target (`order`). Training runs for a stated number
+    of epochs, without early stopping. The history at inference is the training servers, for validation and test alike.
+    No user token unless `user_tokens` is set, as in the unofficial program that the T2MRec paper names. Codes that no
+    server has are moved at the start of each epoch, without which most of a codebook stays unused.
+
+    With ``source: text`` the encoder reads the task's text in place of its servers, and so ranks for new tasks. That is
+    an extension made for this study (TIGER-text), never reported under the method's name.
+
+    Args:
+        quantiser: the RQ-VAE.
+        size: the T5.
+        training: its optimisation; an epoch holds one history of each task.
+        source: ``history`` or ``text``.
+        order: ``random`` or ``list``; see `baselines.generative.histories.prefixes`.
+        history: servers read at most, the last ones of the list.
+        user_tokens: tokens over which tasks are spread, one in front of each history (the paper: 2,000); 0 has none.
+        beam: identifiers written per task; those known are left out later, so it must exceed 10 by their number.
+        constrained: False lets the search write any token, so that identifiers of no server cost places.
+        text_tokens, text_vocabulary: of ``source: text``, tokens per task at most and in all.
+        score_batch: tasks decoded at a time.
+    """
+
+    quantiser: Quantiser = field(default_factory=Quantiser)
+    size: T5Size = field(default_factory=T5Size)
+    training: Optimisation = field(default_factory=Optimisation)
+    source: str = "history"
+    order: str = "random"
+    history: int = 20
+    user_tokens: int = 0
+    beam: int = 30
+    constrained: bool = True
+    text_tokens: int = 64
+    text_vocabulary: int = 4096
+    score_batch: int = 128
+
+    SOURCES: ClassVar[tuple[str, ...]] = ("history", "text")
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Train the RQ-VAE, then the T5; goes on from the checkpoints in `workdir`."""
+        if self.source not in self.SOURCES:
+            raise StudyError(f"unknown source {self.source!r}", column="system.model.source",
+                             fix=f"one of: {', '.join(self.SOURCES)}")  # fmt: skip
+        torch.manual_seed(seed)
+        vectors = standardised(encode(data.server_texts()))
+        identity = fingerprint(self, seed, split.train.indptr, split.train.indices, vectors)
+        self.codes = fit_codes(vectors, self.quantiser, seed=seed, workdir=workdir, identity=identity)
+        first = PAD + 1
+        self.identifiers, starts = as_tokens(numbered(spread_last(self.codes, vectors)[0]), first)
+        vocabulary = starts[-1] + self.user_tokens
+        tree = PrefixTree.of(self.identifiers)
+        self.tree: Tree = tree if self.constrained else LevelTree(tree, [torch.arange(vocabulary)] * tree.depth)
+        self.n_servers, self.invalid = data.n_servers, 0
+        self.lists = training_lists(data, split)
+        self.first_user = starts[-1]
+        self.texts: list[list[int]] | None = None
+        if self.source == "text":
+            vocabulary += self._read_texts(data, split, vocabulary)
+        torch.manual_seed(seed)
+        self.writer = ItemWriter(vocabulary, self.size, pad=PAD)
+        train(self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
+              workdir=workdir, name="tiger", identity=identity)  # fmt: skip
+
+    def _read_texts(self, data: Dataset, split: Split, first: int) -> int:
+        """Tokens of all tasks' texts, from `first` on; returns the size of their vocabulary."""
+        texts = data.task_texts()
+        known = [texts[row] for row in split.tasks("train")]
+        words = BytePairs([*known, *data.server_texts()], self.text_vocabulary)
+        self.texts = [[first + token for token in words.encode(text, self.text_tokens)] for text in texts]
+        return words.size
+
+    def reading(self, task: int, servers: IntArray) -> list[int]:
+        """What the encoder reads for a task: the text, or the identifiers of `servers`."""
+        if self.texts is not None:
+            return self.texts[task] or [PAD + 1]
+        user = [self.first_user + task % self.user_tokens] if self.user_tokens else []
+        return user + [int(token) for token in self.identifiers[servers[-self.history :]].ravel()]
+
+    def batches(self, epoch: int, seed: int) -> list[Batch]:
+        """The batches of an epoch."""
+        rng = np.random.default_rng([seed, epoch, 1])
+        pairs: list[Pair]
+        if self.source == "text":
+            pairs = [(self.reading(row, servers), servers.tolist()) for row, servers in enumerate(self.lists)]
+            pairs = [pair for pair in pairs if pair[1]]
+        else:
+            drawn = prefixes(self.lists, self.order, rng)
+            pairs = [(self.reading(row, seen), targets.tolist()) for row, seen, targets in drawn]
+        parts = batched(pairs, lambda pair: len(pair[0]), self.training.batch_size, rng)
+        return [self._collate(part) for part in parts]
+
+    def _collate(self, pairs: Sequence[Pair]) -> Batch:
+        inputs = padded([reading for reading, _ in pairs], PAD)
+        targets = torch.from_numpy(self.identifiers[[server for _, servers in pairs for server in servers]])
+        owner = torch.arange(len(pairs)).repeat_interleave(torch.tensor([len(servers) for _, servers in pairs]))
+        return Batch(inputs, torch.zeros_like(inputs), targets, owner)
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """log p(identifier | task) of the servers in the beam, shape (len(tasks), n_servers).
+
+        A task without a history is not ranked, unless its text is read.
+        """
+        scores = np.full((len(tasks), self.n_servers), -np.inf, dtype=np.float32)
+        asked = [place for place, task in enumerate(tasks) if self.texts is not None or len(self.lists[task])]
+        readings = [self.reading(int(tasks[place]), self.lists[tasks[place]]) for place in asked]
+        scores[asked], invalid = written(
+            self.writer, self.tree, [(reading, [0] * len(reading)) for reading in readings], n_items=self.n_servers,
+            beam=self.beam, batch=self.score_batch, label="tiger",
+        )  # fmt: skip
+        self.invalid += invalid
+        return scores
+
+    def parameters(self) -> int:
+        """Weights of the RQ-VAE and of the T5."""
+        return sum(weight.numel() for model in (self.codes, self.writer) for weight in model.parameters())

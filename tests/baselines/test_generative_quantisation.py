@@ -1,0 +1,213 @@
+"""Residual quantisation: codes, their balance, and identifiers that are unique."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from baselines.generative.quantisation import (
+    Quantiser,
+    RqVae,
+    as_tokens,
+    colliding,
+    fit_codes,
+    made_unique,
+    numbered,
+    sinkhorn,
+    spread_last,
+    standardised,
+)
+from baselines.generative.training import Optimisation
+
+
+def clusters(n: int = 200, width: int = 12, seed: int = 0) -> np.ndarray:
+    """Vectors around ten centres."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(10, width))
+    return standardised((centres[rng.integers(10, size=n)] + 0.3 * rng.normal(size=(n, width))).astype(np.float32))
+
+
+def small(**changes: object) -> Quantiser:
+    training = Optimisation(epochs=40, batch_size=64, learning_rate=3e-3, weight_decay=1e-4)
+    return Quantiser(**{"codes": 8, "hidden": (16,), "width": 8, "training": training, **changes})
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    vectors = clusters()
+    return vectors, fit_codes(vectors, small(), seed=1, workdir=tmp_path_factory.mktemp("codes"), identity="a")
+
+
+def test_each_level_brings_the_sum_nearer_to_the_code(fitted):
+    vectors, model = fitted
+    with torch.no_grad():
+        latent = model.encoder(torch.from_numpy(vectors))
+        codes = model.codes(torch.from_numpy(vectors))
+        total, errors = torch.zeros_like(latent), []
+        for level, book in enumerate(model.codebooks):
+            errors.append(float(((latent - total) ** 2).sum()))
+            total = total + book[codes[:, level]]
+        errors.append(float(((latent - total) ** 2).sum()))
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 0.5 * errors[0]
+
+
+def test_codes_of_a_level_are_the_nearest_to_what_the_levels_before_left(fitted):
+    vectors, model = fitted
+    with torch.no_grad():
+        residual = model.encoder(torch.from_numpy(vectors[:20])).numpy().astype(np.float64)
+        books = model.codebooks.numpy().astype(np.float64)
+    for row, codes in zip(residual, model.codes(torch.from_numpy(vectors[:20])).tolist(), strict=True):
+        for level, code in enumerate(codes):
+            assert code == ((row - books[level]) ** 2).sum(axis=1).argmin()
+            row = row - books[level, code]
+
+
+def test_the_decoders_gradient_reaches_the_encoder_as_if_nothing_were_rounded():
+    torch.manual_seed(0)
+    model = RqVae(12, 100, small(commitment=0.0))
+    vectors = torch.from_numpy(clusters(30))
+    model.start_codebooks(vectors, 0)
+    latent = model.encoder(vectors).detach().requires_grad_()
+    _, total, _ = model.quantise(latent, balanced=False)
+    rebuilt = model.decoder(latent + (total - latent).detach())
+    (gradient,) = torch.autograd.grad(((rebuilt - vectors) ** 2).mean(), latent)
+    rounded = total.detach().requires_grad_()
+    (expected,) = torch.autograd.grad(((model.decoder(rounded) - vectors) ** 2).mean(), rounded)
+    torch.testing.assert_close(gradient, expected)
+    assert gradient.abs().max() > 0
+    model(vectors).backward()
+    assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in model.encoder.parameters())
+
+
+def test_the_loss_is_squared_error_codes_and_commitment():
+    torch.manual_seed(0)
+    model = RqVae(12, 100, small(levels=2, commitment=0.25, balanced=False))
+    vectors = torch.from_numpy(clusters(30))
+    model.start_codebooks(vectors, 0)
+    with torch.no_grad():
+        latent = model.encoder(vectors)
+        codes = model.codes(vectors)
+        first, second = (model.codebooks[level][codes[:, level]] for level in range(2))
+        expected = ((model.decoder(first + second) - vectors) ** 2).mean()
+        expected += 1.25 * (((latent - first) ** 2).mean() + ((latent - first - second) ** 2).mean()) / 2
+        assert float(model(vectors)) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_k_means_of_as_many_points_as_codes_leaves_no_error():
+    torch.manual_seed(0)
+    points = torch.from_numpy(np.random.default_rng(1).normal(size=(256, 12)).astype(np.float32))
+    model = RqVae(12, 256, small(levels=1, codes=256))
+    model.start_codebooks(points, 0)
+    with torch.no_grad():
+        latent = model.encoder(points)
+        assert float((latent - model.quantise(latent, balanced=False)[1]).abs().max()) < 1e-5
+    assert len(np.unique(model.codes(points).numpy())) == 256
+
+
+def test_codes_that_nobody_has_are_moved_to_items(fitted):
+    vectors, _ = fitted
+    torch.manual_seed(0)
+    model = RqVae(12, 200, small())
+    with torch.no_grad():
+        model.codebooks[:] = 100.0
+        model.codebooks[:, 0] = 0.0
+    assert len(np.unique(model.codes(torch.from_numpy(vectors))[:, 0])) == 1
+    model.revive(torch.from_numpy(vectors), np.random.default_rng(0))
+    assert len(np.unique(model.codes(torch.from_numpy(vectors))[:, 0])) > 4
+
+
+def test_a_collapse_is_reported(tmp_path, caplog):
+    vectors = np.repeat(clusters(3), 30, axis=0)
+    with caplog.at_level(logging.WARNING):
+        fit_codes(vectors, small(), seed=1, workdir=tmp_path, identity="a")
+    assert "items that share all codes: 96.7 %" in caplog.text
+
+
+@given(st.integers(2, 60), st.integers(2, 12), st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_sinkhorn_is_even_over_rows_and_columns(n, k, seed):
+    distances = torch.from_numpy(np.random.default_rng(seed).random((n, k)))
+    assigned = sinkhorn(distances, 0.2, 2000)
+    torch.testing.assert_close(assigned.sum(dim=1), torch.ones(n, dtype=torch.float64))
+    torch.testing.assert_close(assigned.sum(dim=0), torch.full((k,), n / k, dtype=torch.float64), rtol=0, atol=1e-3)
+
+
+def test_sinkhorn_at_the_papers_setting_uses_all_codes_and_survives_extremes():
+    rng = np.random.default_rng(0)
+    # All vectors are nearest to code 0: the nearest code would be used alone.
+    distances = torch.from_numpy(rng.random((1024, 64)) * 0.1)
+    distances[:, 0] = 0.0
+    codes = sinkhorn(distances, 0.003, 50).argmax(dim=1)
+    usage = torch.bincount(codes, minlength=64)
+    assert usage.min() >= 8
+    assert usage.max() <= 24
+    assert torch.isfinite(sinkhorn(torch.zeros(5, 4), 0.003, 50)).all()
+    assert torch.isfinite(sinkhorn(torch.tensor([[0.0, 1e6], [1e6, 0.0]]), 0.003, 50)).all()
+
+
+@given(arrays(np.int64, st.tuples(st.integers(1, 40), st.just(3)), elements=st.integers(0, 2)))
+def test_identifiers_are_unique_whatever_is_shared(codes):
+    for unique in (numbered(codes), made_unique(codes, np.random.default_rng(0).random((len(codes), 3)))):
+        assert len(np.unique(unique, axis=0)) == len(codes)
+    np.testing.assert_array_equal(numbered(codes)[:, :3], codes)
+    changed = made_unique(codes, np.random.default_rng(0).random((len(codes), 3)))
+    np.testing.assert_array_equal(changed[:, :2], codes[:, :2])
+    kept = (changed == codes).all(axis=1).sum()
+    assert kept == len(np.unique(codes, axis=0))
+
+
+def test_numbers_count_within_a_collision_group():
+    codes = np.array([[1, 1], [2, 2], [1, 1], [1, 1], [3, 3]])
+    assert numbered(codes)[:, 2].tolist() == [0, 0, 1, 2, 0]
+    assert [group.tolist() for group in colliding(codes)] == [[0, 2, 3]]
+
+
+def test_a_shared_code_moves_to_the_nearest_free_one():
+    codes = np.array([[0, 1], [0, 1], [0, 2], [0, 1]])
+    distances = np.array([[9.0, 0.0, 1.0, 2.0]] * 4)
+    # Item 1 cannot take 1 or 2, so it takes 3; item 3 takes 0, the last one that is free.
+    assert made_unique(codes, distances)[:, 1].tolist() == [1, 3, 2, 0]
+
+
+def test_colliding_items_are_spread_over_the_last_level(fitted):
+    _, model = fitted
+    vectors = np.repeat(clusters(20, seed=4), 2, axis=0)
+    vectors[1::2] += 1e-3
+    before = model.codes(torch.from_numpy(vectors)).numpy()
+    after, distances = spread_last(model, vectors)
+    assert distances.shape == (40, 8)
+    np.testing.assert_array_equal(after[:, :-1], before[:, :-1])
+    assert len(np.unique(after, axis=0)) > len(np.unique(before, axis=0))
+
+
+def test_levels_have_tokens_of_their_own():
+    tokens, starts = as_tokens(np.array([[0, 2], [1, 0]]), 5)
+    assert tokens.tolist() == [[5, 9], [6, 7]]
+    assert starts == [5, 7, 10]
+
+
+def test_standardised_vectors_have_mean_0_and_variance_1():
+    found = standardised(np.array([[1.0, 5.0], [3.0, 5.0]], dtype=np.float32))
+    np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-6)
+    assert found.std() == pytest.approx(1, rel=1e-6)
+    assert np.isfinite(standardised(np.ones((4, 3), np.float32))).all()
+
+
+def test_our_rounding_agrees_with_the_levels_of_an_independent_program(fitted):
+    """scikit-learn's nearest neighbour, level by level."""
+    from sklearn.neighbors import NearestNeighbors
+
+    vectors, model = fitted
+    with torch.no_grad():
+        residual = model.encoder(torch.from_numpy(vectors)).numpy()
+    for level, book in enumerate(model.codebooks.detach().numpy()):
+        nearest = NearestNeighbors(n_neighbors=1).fit(book).kneighbors(residual, return_distance=False).ravel()
+        np.testing.assert_array_equal(nearest, model.codes(torch.from_numpy(vectors)).numpy()[:, level])
+        residual = residual - book[nearest]

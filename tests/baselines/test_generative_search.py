@@ -1,0 +1,157 @@
+"""Prefix trees and beam search, against enumeration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.generative.prefix_tree import INVALID, PAD, UNFINISHED, LevelTree, PrefixTree, beam_search, score_matrix
+
+VOCABULARY = 7
+
+
+class Table:
+    """A decoder whose probabilities are a fixed random function of the input and the prefix."""
+
+    def __init__(self, n_inputs: int, seed: int = 0):
+        self.prefixes = [(number,) for number in range(n_inputs)]
+        self.seed, self.steps = seed, 0
+
+    def likely(self, prefix: tuple[int, ...]) -> torch.Tensor:
+        rng = np.random.default_rng([self.seed, *prefix])
+        return torch.log_softmax(torch.from_numpy(rng.normal(0, 2, VOCABULARY).astype(np.float32)), dim=0)
+
+    def start(self):
+        return torch.stack([self.likely(prefix) for prefix in self.prefixes])
+
+    def step(self, beams, tokens):
+        self.steps += 1
+        self.prefixes = [(*self.prefixes[beam], int(token)) for beam, token in zip(beams, tokens, strict=True)]
+        return self.start()
+
+    def of(self, number: int, identifier: list[int]) -> float:
+        """The log-probability of an identifier, token by token."""
+        total, prefix = 0.0, (number,)
+        for token in identifier:
+            total += float(self.likely(prefix)[token])
+            prefix = (*prefix, token)
+        return total
+
+
+def unique_rows(seed: int, n: int, length: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    every = np.array(np.meshgrid(*[range(VOCABULARY)] * length)).reshape(length, -1).T
+    return every[rng.permutation(len(every))[:n]].astype(np.int64)
+
+
+def without_padding(row: np.ndarray) -> list[int]:
+    return [int(token) for token in row if token != PAD]
+
+
+@given(st.integers(0, 10_000), st.integers(1, 30), st.integers(2, 4))
+@settings(max_examples=40, deadline=None)
+def test_every_leaf_is_its_item_and_nothing_else_is(seed, n, length):
+    identifiers = unique_rows(seed, n, length)
+    tree = PrefixTree.of(identifiers)
+    assert int((tree.item >= 0).sum()) == n
+    for item, row in enumerate(identifiers):
+        node = torch.zeros(1, dtype=torch.int64)
+        for level, token in enumerate(row):
+            tokens, reached, items, counts = tree.children(node, level)
+            assert sorted(tokens[0][counts[0]].tolist()) == sorted(
+                {int(other[level]) for other in identifiers if (other[:level] == row[:level]).all()}
+            )
+            place = int(torch.nonzero(counts[0] & (tokens[0] == token)))
+            node, found = reached[:, place], int(items[0, place])
+        assert found == item
+
+
+def test_repeated_identifiers_and_beginnings_of_others_are_refused():
+    with pytest.raises(ValueError, match="repeated"):
+        PrefixTree.of(np.array([[1, 2], [1, 2]]))
+    with pytest.raises(ValueError, match="beginning"):
+        PrefixTree.of(np.array([[1, PAD], [1, 2]]))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 50))
+@settings(max_examples=25, deadline=None)
+def test_a_wide_beam_is_exhaustive_enumeration(seed, n):
+    identifiers = unique_rows(seed, n, 3)
+    table = Table(4, seed)
+    items, values = beam_search(table, PrefixTree.of(identifiers), n)
+    for number in range(4):
+        expected = np.array([table.of(number, row) for row in identifiers.tolist()])
+        assert sorted(items[number].tolist()) == list(range(n))
+        np.testing.assert_allclose(values[number], np.sort(expected)[::-1], rtol=1e-5)
+        np.testing.assert_allclose(expected[items[number]], values[number], rtol=1e-5)
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0])
+def test_identifiers_of_different_lengths_are_compared_by_their_mean(power):
+    identifiers = np.array([[1, 0, PAD, PAD], [2, 3, 0, PAD], [2, 4, 5, 0], [3, 0, PAD, PAD], [2, 3, 6, 0]])
+    table = Table(3)
+    items, values = beam_search(table, PrefixTree.of(identifiers), 5, length_power=power)
+    for number in range(3):
+        rows = [without_padding(row) for row in identifiers]
+        expected = np.array([table.of(number, row) / len(row) ** power for row in rows])
+        np.testing.assert_allclose(values[number], np.sort(expected)[::-1], rtol=1e-5)
+        assert items[number].tolist() == np.argsort(-expected).tolist()
+
+
+def test_a_narrow_beam_keeps_the_best_beginnings():
+    identifiers = unique_rows(3, 40, 3)
+    table = Table(1)
+    items, values = beam_search(table, PrefixTree.of(identifiers), 2)
+    # By hand: the two best first tokens that begin some item, then the two best of their continuations, and again.
+    kept: list[list[int]] = [[]]
+    for level in range(3):
+        longer = {tuple(row[: level + 1]) for row in identifiers.tolist() if list(row[:level]) in kept}
+        kept = [list(row) for row in sorted(longer, key=lambda row: -table.of(0, list(row)))[:2]]
+    assert [identifiers[item].tolist() for item in items[0]] == kept
+    np.testing.assert_allclose(values[0], [table.of(0, row) for row in kept], rtol=1e-5)
+
+
+def test_the_tree_lets_no_identifier_of_no_item_pass_and_the_levels_do():
+    identifiers = unique_rows(5, 6, 3)
+    tree = PrefixTree.of(identifiers)
+    every = [torch.arange(VOCABULARY)] * 3
+    strict, _ = beam_search(Table(5), tree, 6)
+    assert (strict >= 0).all()
+    items, values = beam_search(Table(5), LevelTree(tree, every), 20)
+    assert (items == INVALID).any()
+    assert not (items == UNFINISHED).any()
+    # What the looser search finds, it finds at the same log-probability.
+    for number in range(5):
+        for item, value in zip(items[number], values[number], strict=True):
+            if item >= 0:
+                assert value == pytest.approx(Table(5).of(number, identifiers[item].tolist()), rel=1e-5)
+
+
+def test_probabilities_are_not_renormalised_over_what_the_tree_allows():
+    table = Table(1)
+    _, values = beam_search(table, PrefixTree.of(np.array([[3, 2, 1]])), 4)
+    assert values[0, 0] == pytest.approx(table.of(0, [3, 2, 1]), rel=1e-5)
+    assert values[0, 0] < -0.1
+    assert np.isneginf(values[0, 1:]).all()
+
+
+def test_forced_tokens_are_read_once_per_input():
+    widths = []
+
+    class Counting(Table):
+        def step(self, beams, tokens):
+            widths.append(len(beams))
+            return super().step(beams, tokens)
+
+    table = Counting(2)
+    beam_search(table, PrefixTree.of(np.array([[1, 2, 0], [1, 2, 3], [1, 2, 4]])), 30)
+    assert widths == [2, 2]
+
+
+def test_score_matrix_leaves_out_what_is_no_item():
+    scores = score_matrix(np.array([[2, INVALID, 0, UNFINISHED]]), np.array([[-1.0, -2.0, -3.0, -np.inf]]), 4)
+    assert scores.tolist() == [[-3.0, -np.inf, -1.0, -np.inf]]
+    assert scores.dtype == np.float32

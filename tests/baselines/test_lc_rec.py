@@ -1,0 +1,264 @@
+"""LC-Rec: packed examples against single ones, labels, the six kinds of instructions, the search, a published model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from baseline_toys import block_dataset, copy_dataset, recall10, scores, top10
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from baselines.generative import prompts
+from baselines.generative.causal import CausalBeams, Continuer, Example, LlamaSize, pack, visible
+from baselines.generative.prefix_tree import PrefixTree, beam_search
+from baselines.generative.quantisation import Quantiser
+from baselines.generative.training import Optimisation
+from baselines.lc_rec import SHARES, LCRec, wordings
+from study.data.splits import make
+from study.errors import StudyError
+
+TINY = LlamaSize(width=32, feed_forward=64, heads=2, layers=1)
+CODES = Quantiser(levels=4, codes=8, hidden=(16,), width=8, training=Optimisation(epochs=20, batch_size=64))
+
+
+def small(epochs: int = 1, **changes: object) -> LCRec:
+    training = Optimisation(epochs=epochs, batch_size=16, learning_rate=1e-2)
+    return LCRec(**{"quantiser": CODES, "size": TINY, "training": training, **changes})
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory):
+    """LC-Rec after one epoch on the cold split of the blocks."""
+    data = block_dataset()
+    split = make(data, "cold")
+    system = small()
+    system.fit(data, split, seed=1, workdir=tmp_path_factory.mktemp("lc_rec"))
+    return system, data, split
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return Continuer(50, LlamaSize(width=32, feed_forward=64, heads=2, layers=2), pad=0).eval()
+
+
+def alone(model: Continuer, prompt: list[int], response: list[int]) -> list[float]:
+    """Log-probabilities of the response's tokens, from the library's plain forward pass."""
+    with torch.no_grad():
+        likely = torch.log_softmax(model.lm(torch.tensor([prompt + response])).logits[0], dim=-1)
+    return [float(likely[len(prompt) - 1 + place, token]) for place, token in enumerate(response)]
+
+
+EXAMPLES = [
+    Example([5, 6, 7], [[11, 12, 1], [13, 1], [14, 15, 16, 1]]),
+    Example([8], [[17, 1]]),
+    Example([9, 10, 5, 6, 7, 8], [[18, 19, 1]]),
+]
+
+
+def test_responses_that_share_a_prompt_are_as_likely_as_alone(model):
+    expected = [value for prompt, responses in EXAMPLES for one in responses for value in alone(model, prompt, one)]
+    with torch.no_grad():
+        assert float(model(pack(EXAMPLES, 0))) == pytest.approx(-np.mean(expected), rel=1e-5)
+
+
+def test_only_responses_are_labels():
+    packed = pack(EXAMPLES, 0)
+    assert packed.labels.tolist() == [token for _, responses in EXAMPLES for one in responses for token in one]
+    # The first token of a response is told from the last one of the prompt.
+    assert [(int(row), int(place)) for row, place in zip(packed.rows, packed.places, strict=True)][:6] == [
+        (0, 2), (0, 3), (0, 4), (0, 2), (0, 6), (0, 2),
+    ]  # fmt: skip
+    assert packed.positions[0].tolist() == [0, 1, 2, 3, 4, 5, 3, 4, 3, 4, 5, 6]
+
+
+def test_a_prompts_tokens_change_no_label_but_what_they_mean(model):
+    other = [Example([*prompt[:-1], 44], responses) for prompt, responses in EXAMPLES]
+    assert pack(other, 0).labels.tolist() == pack(EXAMPLES, 0).labels.tolist()
+    with torch.no_grad():
+        assert float(model(pack(other, 0))) != pytest.approx(float(model(pack(EXAMPLES, 0))), rel=1e-4)
+
+
+def test_no_response_sees_another():
+    seen = visible(torch.tensor([[0, 0, 1, 1, 2, -1]]))[0, 0]
+    assert seen.int().tolist() == [
+        [1, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0],
+        [1, 1, 0, 0, 1, 0],
+        [1, 1, 0, 0, 0, 1],
+    ]
+
+
+def test_the_search_gives_the_log_likelihoods_of_prompts_of_any_length(model):
+    identifiers = np.array([[20, 30, 40], [20, 30, 41], [21, 30, 40], [22, 31, 41]])
+    prompts = [[5, 6, 7, 8], [9], [10, 11]]
+    items, values = beam_search(CausalBeams(model, prompts), PrefixTree.of(identifiers), 4)
+    for prompt, row, value in zip(prompts, items, values, strict=True):
+        expected = np.array([sum(alone(model, prompt, identifier)) for identifier in identifiers.tolist()])
+        np.testing.assert_allclose(value, expected[row], rtol=1e-4)
+        assert row.tolist() == np.argsort(-expected).tolist()
+
+
+def test_scores_are_the_log_likelihoods_of_all_servers(untrained):
+    system, _, split = untrained
+    task = int(split.tasks("test")[0])
+    question = system.question(task, system.lists[task], 0)
+    expected = [sum(alone(system.writer, question, row)) for row in system.indices.tolist()]
+    np.testing.assert_allclose(system.score(np.array([task]))[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_indices_are_unique_and_no_text_spells_them(untrained):
+    system, data, _ = untrained
+    assert len(np.unique(system.indices, axis=0)) == data.n_servers
+    assert system.indices.min() == system.vocabulary.size
+    for text in ("<a_1><b_2><c_3><d_4>", "[PAD]", "</s>"):
+        assert max(system.vocabulary.encode(text)) < system.vocabulary.size
+
+
+def test_an_index_is_learned_by_heart(tmp_path):
+    """One kind of instruction alone: name and description to index, for all servers."""
+    data = block_dataset()
+    names = [f"server{number} word{number}" for number in range(30)]
+    data.servers["name"] = names
+    data.servers["description"] = names
+    system = small(epochs=150, shares={"index_of_text": 1.0})
+    system.fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
+    questions = [
+        system.instruction(prompts.INDEX_OF_TEXT[0], name=name, about=about)
+        for name, about in zip(system.names, system.about, strict=True)
+    ]
+    items, _ = beam_search(CausalBeams(system.writer, questions), system.tree, 5)
+    assert (items[:, 0] == np.arange(30)).mean() > 0.9
+
+
+def test_a_new_task_is_ranked_as_the_training_task_with_its_text(tmp_path):
+    data, split = copy_dataset()
+    training = Optimisation(epochs=200, batch_size=20, learning_rate=3e-3)
+    size = LlamaSize(width=64, feed_forward=128, heads=2, layers=2)
+    system = small(size=size, training=training, shares={"search": 1.0})
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    assert recall10(top10(system, data, split), split).mean() > 0.85
+
+
+def test_no_text_of_a_held_out_task_is_in_any_example(tmp_path):
+    """String search: each held-out task's text gets a word of its own, which must never be seen."""
+    data = block_dataset()
+    split = make(data, "cold")
+    held_out = np.setdiff1d(np.arange(data.n_tasks), split.tasks("train"))
+    data.tasks.loc[held_out, "description"] = "zzsecretzz"
+    system = small()
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    seen = []
+    for epoch in range(3):
+        for example in system.examples(np.random.default_rng(epoch)):
+            seen += [system.vocabulary.decode(part) for part in (example.prompt, *example.responses)]
+    assert not any("zzsecretzz" in text for text in seen)
+    assert any("database" in text for text in seen)
+    # Nor was it a word from which the vocabulary was learned.
+    assert len(system.vocabulary.encode("zzsecretzz")) > 2
+
+
+def test_all_six_kinds_are_trained_on_and_each_can_be_left_out(untrained):
+    system, _, _ = untrained
+    whole = list(system.examples(np.random.default_rng(0)))
+    counts = {}
+    for kind in SHARES:
+        system.shares = {kind: 1.0}
+        counts[kind] = len(list(system.examples(np.random.default_rng(0))))
+    system.shares = dict(SHARES)
+    # 24 training tasks, 30 servers
+    assert counts == {"next_item": 24, "index_of_text": 30, "text_of_index": 30, "fusion": 24, "search": 24,
+                      "preference": 24}  # fmt: skip
+    assert len(whole) == sum(counts.values())
+    system.shares = {"search": 0.5, "preference": 0.0}
+    assert 4 <= len(list(system.examples(np.random.default_rng(0)))) <= 20
+    system.shares = dict(SHARES)
+
+
+def test_responses_never_name_a_server_of_the_question(untrained):
+    system, _, _ = untrained
+    system.shares = {"search": 1.0, "next_item": 1.0}
+    for example in system.examples(np.random.default_rng(0)):
+        asked = [token for token in example.prompt if token >= system.vocabulary.size]
+        known = {tuple(asked[start : start + 4]) for start in range(0, len(asked), 4)}
+        named = [tuple(response[:-1]) for response in example.responses]
+        assert not known & set(named)
+        assert len(set(named)) == len(named)
+        assert all(response[-1] == system.vocabulary.end for response in example.responses)
+    system.shares = dict(SHARES)
+
+
+def test_wordings_are_filled_and_differ(untrained):
+    system, _, _ = untrained
+    for name, kinds in wordings().items():
+        assert len(set(kinds)) == 5, name
+        assert all(wording.count("{") == wording.count("}") >= 1 for wording in kinds)
+    tokens = system.instruction("before {items} after", items=[900, 901])
+    place = tokens.index(900)
+    assert tokens[place + 1] == 901
+    assert system.vocabulary.decode(tokens[:place]) == "before"
+    assert system.vocabulary.decode(tokens[place + 2 :]) == "after"
+
+
+def test_the_looser_constraint_writes_indices_of_no_server(tmp_path):
+    data = block_dataset()
+    split = make(data, "cold")
+    loose = small(constraint="level")
+    found = scores(loose, data, split, "test", tmp_path)
+    assert loose.invalid > 0
+    assert np.isfinite(found).sum() + loose.invalid == found.shape[0] * 30
+
+
+def test_a_history_alone_ranks_no_new_task(tmp_path):
+    data, split = copy_dataset()
+    assert np.isneginf(scores(small(asks="next_item"), data, split, "test", tmp_path)).all()
+
+
+@pytest.mark.parametrize("changes", [{"asks": "rating"}, {"constraint": "none"}, {"shares": {"reviews": 1.0}}])
+def test_unknown_choices_are_refused(changes):
+    with pytest.raises(StudyError, match=r"rating|none|reviews"):
+        small(**changes)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A random LLaMA and a character-level tokenizer, written as a published model is."""
+    folder = tmp_path_factory.mktemp("published")
+    words = ["</s>", "<unk>", *"abcdefghijklmnopqrstuvwxyz .,:?"]
+    model = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
+    model.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    PreTrainedTokenizerFast(tokenizer_object=model, eos_token="</s>", unk_token="<unk>").save_pretrained(folder)
+    torch.manual_seed(3)
+    LlamaForCausalLM(LlamaConfig(
+        vocab_size=len(words), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        tie_word_embeddings=False, eos_token_id=0,
+    )).save_pretrained(folder)  # fmt: skip
+    return folder
+
+
+def test_a_published_model_is_taken_up_and_its_index_rows_are_trained(published, tmp_path):
+    data = block_dataset()
+    split = make(data, "cold")
+    system = small(size=LlamaSize(pretrained=str(published)), text_tokens=12)
+    found = scores(system, data, split, "test", tmp_path)
+    assert np.isfinite(found).all()
+    assert system.vocabulary.size == 33
+    before = LlamaForCausalLM.from_pretrained(published, local_files_only=True)
+    change = system.writer.lm.get_output_embeddings().weight[:33] - before.get_output_embeddings().weight
+    assert change.abs().max() > 0
+    for table in (system.writer.lm.get_input_embeddings(), system.writer.lm.get_output_embeddings()):
+        rows = table.weight[system.indices.ravel()]
+        assert len(table.weight) == system.indices.max() + 1
+        assert table.weight.requires_grad
+        assert rows.std() > 0
+    # No text is read as the token that ends a response.
+    assert system.vocabulary.end not in system.vocabulary.encode("</s> stop </s>")
+
+
+def test_a_published_model_that_is_not_here_says_what_to_do(tmp_path):
+    data = block_dataset()
+    with pytest.raises(StudyError, match="hf download no/such-model"):
+        small(size=LlamaSize(pretrained="no/such-model")).fit(data, make(data, "cold"), seed=1, workdir=tmp_path)

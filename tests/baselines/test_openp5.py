@@ -1,0 +1,252 @@
+"""OpenP5: three ways to name servers, whole words, prompts, and a published T5 written by the test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from baseline_toys import block_dataset, copy_dataset, recall10, scores, top10
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+
+from baselines.generative import prompts
+from baselines.generative.indexing import OTHER, collaborative, cut, identifiers, random_numbers, sequential_numbers
+from baselines.generative.prefix_tree import PAD
+from baselines.generative.seq2seq import T5Size, written
+from baselines.generative.text import BytePairs
+from baselines.generative.training import Optimisation
+from baselines.openp5 import SEEN, TEMPLATES, OpenP5, Speller, flatten
+from study.data.splits import Split, make
+from study.errors import StudyError
+
+TINY = T5Size(width=32, feed_forward=64, heads=2, head_width=16, layers=1, dropout=0.0)
+INDEXINGS = ("random", "sequential", "collaborative")
+
+
+def small(epochs: int = 1, **changes: object) -> OpenP5:
+    training = Optimisation(epochs=epochs, batch_size=20, learning_rate=5e-3)
+    return OpenP5(**{"size": TINY, "training": training, "clusters": 2, "largest": 6, **changes})
+
+
+def interactions(lists: list[list[int]], n_items: int) -> tuple[list[np.ndarray], sp.csr_matrix]:
+    rows = [np.array(row, dtype=np.int64) for row in lists]
+    users = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    ones = np.ones(len(users), np.float32)
+    matrix = sp.csr_matrix((ones, (users, np.concatenate(rows))), shape=(len(lists), n_items))
+    return rows, matrix
+
+
+# Indexing
+
+
+@pytest.mark.parametrize("indexing", INDEXINGS)
+def test_identifiers_are_unique_and_no_answer_begins_another(indexing, tmp_path):
+    data = block_dataset()
+    system = small(indexing=indexing)
+    system.fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
+    spelled = [tuple(int(token) for token in row if token != PAD) for row in system.answers]
+    assert len(set(spelled)) == data.n_servers
+    assert not any(a != b and a == b[: len(a)] for a in spelled for b in spelled)
+    # From an answer back to its item, along the tree.
+    for item, tokens in enumerate(spelled):
+        node = torch.zeros(1, dtype=torch.int64)
+        for token in tokens:
+            node = system.tree.find(node, torch.tensor([token]))
+        assert int(system.tree.item[node]) == item
+
+
+def test_items_listed_together_get_numbers_in_a_row():
+    rows, _ = interactions([[4, 2], [0, 2], [5, 0]], 6)
+    numbers = ["".join(name) for name in sequential_numbers(rows, 6, seed=0)]
+    assert [numbers[item] for item in (4, 2, 0, 5)] == ["1001", "1002", "1003", "1004"]
+    assert {numbers[1], numbers[3]} == {"1005", "1006"}
+
+
+def test_random_numbers_are_a_permutation_that_depends_on_the_seed():
+    first = random_numbers(50, 1)
+    assert sorted("".join(name) for name in first) == [str(1001 + number) for number in range(50)]
+    assert first == random_numbers(50, 1)
+    assert first != random_numbers(50, 2)
+
+
+def test_collaborative_clusters_are_the_planted_blocks():
+    """Two blocks of six items that never occur together, and two items that never occur."""
+    rng = np.random.default_rng(0)
+    lists = [(6 * block + rng.choice(6, 3, replace=False)).tolist() for block in (0, 1) for _ in range(20)]
+    _, train = interactions(lists, 14)
+    names = collaborative(train, clusters=2, largest=6, seed=0)
+    assert len({names[item][0] for item in range(6)}) == 1
+    assert len({names[item][0] for item in range(6, 12)}) == 1
+    assert names[0][0] != names[6][0]
+    assert {len(name) for name in names[:12]} == {2}
+    assert [name[0] for name in names[12:]] == [OTHER, OTHER]
+    assert len(set(names)) == 14
+
+
+def test_a_cluster_that_cannot_be_cut_is_halved():
+    assert sorted(np.bincount(cut(np.ones((8, 8)), 2, 0))) in ([4, 4], [1, 7], [2, 6], [3, 5])
+    names = collaborative(sp.csr_matrix(np.ones((3, 40), np.float32)), clusters=2, largest=5, seed=0)
+    assert len(set(names)) == 40
+
+
+@given(st.lists(st.lists(st.integers(0, 24), min_size=1, max_size=6, unique=True), min_size=1, max_size=12))
+@settings(max_examples=15, deadline=None)
+def test_every_indexing_names_every_item_once(lists):
+    rows, train = interactions(lists, 25)
+    for indexing in INDEXINGS:
+        assert len(set(identifiers(indexing, rows, train, clusters=2, largest=4, seed=3))) == 25
+
+
+# Words and prompts
+
+
+def test_all_tokens_of_a_word_carry_its_number_and_padding_carries_none(tmp_path):
+    data = block_dataset()
+    system = small(indexing="random")
+    system.fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
+    tokens, numbers = system.prompt("sequential", 0, 7, np.array([3, 4]))
+    item = system.items[3]
+    place = next(i for i in range(len(tokens)) if tuple(tokens[i : i + len(item)]) == item)
+    assert len(set(numbers[place : place + len(item)])) == 1
+    assert numbers[place - 1] != numbers[place] != numbers[place + len(item)]
+    assert numbers == sorted(numbers)
+    assert numbers[0] == 1
+    batch = system._collate([((tokens, numbers), [1]), ((tokens[:5], numbers[:5]), [2])])
+    assert batch.words[1, 5:].tolist() == [0] * (len(tokens) - 5)
+    assert system.writer.words is not None
+    assert not system.writer.words.weight[0].any()
+
+
+def test_flatten_cuts_and_numbers():
+    assert flatten([(5, 6), (), (7,)], 10) == ([5, 6, 7], [1, 1, 3])
+    assert flatten([(5, 6), (7,)], 2) == ([5, 6], [1, 1])
+
+
+def test_digits_are_tokens_of_their_own_and_words_are_whole():
+    speller = Speller(BytePairs(["item_ user_ alpha"] * 2, 500), [("1", "0"), ("<3>", "<0>")])
+    digits, cluster = speller.named("item", ("1", "0")), speller.named("item", ("<3>", "<0>"))
+    assert digits[:-2] == cluster[:-2] == speller.word("item_")
+    assert not {*digits[-2:]} & {*cluster[-2:]}
+    assert len(speller.word("alpha")) == 1
+    assert speller.named("user", ("7",))[-1] < speller.size
+    assert len({*speller.symbols.values()}) == 12
+
+
+def test_there_are_ten_wordings_and_one_that_is_never_trained_on(tmp_path):
+    for wordings in (prompts.SEQUENTIAL, prompts.STRAIGHTFORWARD):
+        assert len(set(wordings)) == SEEN + 1
+        assert all("{dataset}" in wording and "{user}" in wording for wording in wordings)
+    assert all("{history}" in wording for wording in prompts.SEQUENTIAL)
+    data = block_dataset()
+    system = small(wordings=10)
+    system.fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
+    rng = np.random.default_rng(0)
+    for kind in TEMPLATES:
+        drawn = list(system.examples(kind, rng))
+        assert len(drawn) == 10 * data.n_tasks
+        unseen = {tuple(system.prompt(kind, SEEN, task, system.lists[task])[0][:4]) for task in range(3)}
+        assert not unseen & {tuple(tokens[:4]) for (tokens, _), _ in drawn}
+
+
+def test_twenty_users_are_learned_by_heart(tmp_path):
+    """One server per task: the number of the task alone must lead to it."""
+    data = block_dataset()
+    rng = np.random.default_rng(0)
+    chosen = rng.permutation(30)[:20]
+    lists = tuple(chosen[[row]] if row < 20 else np.empty(0, np.int64) for row in range(40))
+    train = sp.csr_matrix((np.ones(20, np.float32), (np.arange(20), chosen)), shape=data.relevance.shape)
+    changed = replace(data, lists=lists, relevance=train)
+    system = small(epochs=450, kinds=("straightforward",), asks="straightforward")
+    system.fit(changed, Split("warm", train, train * 0, train * 0, cold=False), seed=1, workdir=tmp_path)
+    assert system.score(np.arange(20)).argmax(axis=1).tolist() == chosen.tolist()
+
+
+def test_answers_are_scored_by_their_mean_token(tmp_path):
+    data = block_dataset()
+    split = make(data, "warm")
+    system = small(indexing="collaborative")
+    found = scores(system, data, split, "test", tmp_path)
+    tokens, numbers = system.prompt("sequential", 0, 0, system.lists[0])
+    states, mask = system.writer.read(torch.tensor([tokens]), torch.tensor([numbers]))
+    for server in (0, 7, 29):
+        answer = [int(token) for token in system.answers[server] if token != PAD]
+        with torch.no_grad():
+            out = system.writer.t5(encoder_outputs=(states,), attention_mask=mask, labels=torch.tensor([answer]))
+        assert found[0, server] == pytest.approx(-float(out.loss), rel=1e-4)
+
+
+def test_a_narrow_beam_finds_what_enumeration_finds_first(tmp_path):
+    data = block_dataset()
+    system = small(epochs=3)
+    whole = scores(system, data, make(data, "warm"), "test", tmp_path)
+    readings = [system.prompt("sequential", 0, task, system.lists[task]) for task in range(5)]
+    found, invalid = written(system.writer, system.tree, readings, n_items=30, beam=20, batch=5, length_power=1.0,
+                             label="test")  # fmt: skip
+    assert invalid == 0
+    np.testing.assert_array_equal(found.argmax(axis=1), whole[:5].argmax(axis=1))
+
+
+def test_a_new_task_is_ranked_by_its_text_alone(tmp_path):
+    data, split = copy_dataset()
+    assert np.isneginf(scores(small(), data, split, "test", tmp_path)).all()
+    system = small(epochs=150, source="text", kinds=("straightforward",), asks="straightforward")
+    system.fit(data, split, seed=1, workdir=tmp_path / "text")
+    np.testing.assert_allclose(system.score(np.arange(20)), system.score(np.arange(20, 40)), rtol=1e-4, atol=1e-5)
+    # Untrained, a third of the servers would be right by chance.
+    assert recall10(top10(system, data, split), split).mean() > 0.5
+
+
+@pytest.mark.parametrize(("key", "value"), [("indexing", "tree"), ("source", "titles"), ("asks", "rating")])
+def test_unknown_choices_are_refused(key, value, tmp_path):
+    data, split = copy_dataset()
+    with pytest.raises(StudyError, match=value):
+        small(**{key: value}).fit(data, split, seed=1, workdir=tmp_path)
+
+
+# A published model
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A random T5 and a word-level tokenizer, written as a published model is."""
+    folder = tmp_path_factory.mktemp("published")
+    words = ["<pad>", "</s>", "<unk>", "toy", *"0123456789", *"abcdefghijklmnopqrstuvwxyz", "_", ",", "{", "}"]
+    model = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
+    model.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    PreTrainedTokenizerFast(
+        tokenizer_object=model, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    ).save_pretrained(folder)
+    torch.manual_seed(3)
+    T5ForConditionalGeneration(T5Config(
+        vocab_size=len(words), d_model=16, d_kv=8, d_ff=32, num_heads=2, num_layers=1, decoder_start_token_id=0,
+        pad_token_id=0, eos_token_id=1,
+    )).save_pretrained(folder)  # fmt: skip
+    return folder
+
+
+@pytest.mark.parametrize("indexing", ["sequential", "collaborative"])
+def test_a_published_model_is_taken_up_and_tuned(indexing, published, tmp_path):
+    data = block_dataset()
+    split = make(data, "warm")
+    size = T5Size(pretrained=str(published))
+    system = small(size=size, indexing=indexing)
+    found = scores(system, data, split, "test", tmp_path)
+    assert np.isfinite(found).all()
+    before = T5ForConditionalGeneration.from_pretrained(published, local_files_only=True)
+    assert len(system.writer.t5.get_input_embeddings().weight) >= system.speller.size
+    after = system.writer.t5.encoder.block[0].layer[0].SelfAttention.q.weight
+    start = before.encoder.block[0].layer[0].SelfAttention.q.weight
+    assert 0 < (after - start).abs().max() < 0.5
+    assert system.answers.max() < system.speller.size
+    assert (system.answers[:, -1] == 1).any()
+
+
+def test_a_published_model_that_is_not_here_says_what_to_do(tmp_path):
+    data = block_dataset()
+    with pytest.raises(StudyError, match="hf download google-t5/no-such"):
+        small(size=T5Size(pretrained="google-t5/no-such")).fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
