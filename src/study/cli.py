@@ -15,6 +15,7 @@ from study.agent.cli import app as agent
 from study.analysis.audit.cli import app as audit
 from study.errors import StudyError
 from study.judging.cli import app as judging
+from study.reranking.cli import app as rerank
 from study.sweeps.cli import ablation, embedding, sweep
 from study.tools.cli import app as tools
 
@@ -33,7 +34,7 @@ app = typer.Typer(
     "`conf/`, such as `keep=100` (a run with other settings also needs `system.name=...`). Start with `make repro`.",
 )
 # Sub-apps: each module holds the command lines alone and imports what is heavy inside its commands.
-SUB_APPS = {"agent": agent, "audit": audit, "judge": judging, "tools": tools}
+SUB_APPS = {"agent": agent, "audit": audit, "judge": judging, "rerank": rerank, "tools": tools}
 for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name)
 for _command in (sweep, ablation, embedding):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import scipy.sparse as sp
 
@@ -49,3 +49,11 @@ class Counted(Protocol):
 
     def parameters(self) -> int:
         """The number of trained parameters."""
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """A system that has something to say about its last fit and ranking beside its scores."""
+
+    def report(self) -> dict[str, Any]:
+        """Counts and measures for the run's record, as JSON holds them."""

@@ -128,10 +128,14 @@ def build(name: str, **model: object) -> object:
 
 def ranked_systems() -> list[str]:
     """Every system in ``conf/system``, so that later systems join by themselves; left out are ceilings, which read the
-    answers, and systems that start a process per fit (``own_process``), which have tests of their own.
+    answers, systems that start a process per fit (``own_process``) and those that ask a language model, which have
+    tests of their own.
     """
     systems = {name: settings(name) for name in config.choices("system")}
-    return [name for name, own in systems.items() if own.get("family") != CEILING and not own.get("own_process", False)]
+    return [
+        name for name, own in systems.items()
+        if own.get("family") != CEILING and not own.get("own_process", False) and "endpoint" not in own.model
+    ]  # fmt: skip
 
 
 def settings(name: str) -> DictConfig:

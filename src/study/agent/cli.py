@@ -142,24 +142,3 @@ def load(dataset: Data = None, retriever: Retriever = None) -> None:
     from study.agent.settings import Load, read
 
     typer.echo(bench.measure(prepared(dataset), retriever, read(Load)).read_text(encoding="utf-8"))
-
-
-@app.command()
-def attack(
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="e.g. dataset=task2mcp")
-    ] = None,
-) -> None:
-    """Measure keyword stuffing (conf/agent/stuffing.yaml): how far an attacked server climbs in every system."""
-    from study.agent import stuffing
-    from study.agent.settings import Stuffing, read
-    from study.config import load as compose
-
-    given = list(overrides or [])
-    dataset = str(compose(given).dataset.name)
-    rest = [text for text in given if not text.startswith(("dataset=", "system=", "protocol="))]
-    settings = read(Stuffing)
-    table = stuffing.measure(dataset, settings, rest)
-    import pandas as pd
-
-    typer.echo(stuffing.summary(pd.read_csv(table), top=settings.top).round(3).to_string(index=False))

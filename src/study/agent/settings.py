@@ -71,18 +71,6 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Stuffing:
-    """``stuffing.yaml``, where every key is explained."""
-
-    systems: list[str]
-    repeats: list[int]
-    targets: int
-    part: str
-    top: int
-    seed: int
-
-
-@dataclass(frozen=True)
 class Load:
     """``load.yaml``, where every key is explained."""
 
@@ -99,7 +87,6 @@ NAMES: dict[type, str] = {
     Words: "words",
     Setup: "setup",
     Service: "service",
-    Stuffing: "stuffing",
     Load: "load",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -22,13 +23,19 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def comparison(
-    overall: pd.DataFrame, protocol: str, titles: dict[str, str], metrics: tuple[str, ...] = PAPER_METRICS
+    overall: pd.DataFrame,
+    protocol: str,
+    titles: dict[str, str],
+    metrics: tuple[str, ...] = PAPER_METRICS,
+    *,
+    not_run: Sequence[str] = (),
 ) -> pd.DataFrame:
     """One row per system, one column per metric, cells "mean ± sd" over seeds; best system first by the last metric.
 
     Args:
         overall: columns system, protocol, metric, k, mean, sd, n_seeds.
         titles: system -> how it is printed.
+        not_run: systems that could not be run here; their rows say so, below all others, in place of numbers.
     """
     rows = overall[overall["protocol"] == protocol].assign(
         name=lambda part: part["metric"] + "@" + part["k"].astype(str)
@@ -42,7 +49,9 @@ def comparison(
         ]
         for name in metrics
     }
-    return pd.DataFrame({"system": [titles.get(system, system) for system in order]} | cells)
+    table = pd.DataFrame({"system": [titles.get(system, system) for system in order]} | cells)
+    absent = pd.DataFrame({"system": [titles.get(name, name) for name in not_run]} | dict.fromkeys(metrics, "not run"))
+    return pd.concat([table, absent], ignore_index=True) if not_run else table
 
 
 def cell(mean: float, deviation: float | None) -> str:

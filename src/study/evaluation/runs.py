@@ -18,7 +18,7 @@ from study.errors import StudyError
 from study.evaluation.metrics import per_task
 from study.evaluation.per_task import table
 from study.evaluation.ranking import chunks, mask_known, restrict, tie_order, tied, top_k
-from study.system import Counted, Ranker, System
+from study.system import Counted, Ranker, Reporting, System
 
 # Metrics are reported at 5 and 10.
 KEPT = 10
@@ -94,7 +94,7 @@ def run_seed(
     ties = tied(scores, KEPT)
     task_ids = data.tasks["id"].to_numpy()[tasks]
     values = table(task_ids, seed, per_task(rows[:, :KEPT], split.part(part)[tasks], ks=CUTOFFS))
-    facts = {
+    facts: dict[str, Any] = {
         "seed": seed,
         "seconds_fit": round(fitted - started, 3),
         "seconds_score": round(ranked - fitted, 3),
@@ -104,6 +104,8 @@ def run_seed(
         "tie_rate": round(float(ties.mean()), 6),
         "unfilled": int((rows[:, :KEPT] < 0).sum()),
     }
+    if isinstance(system, Reporting):
+        facts["report"] = system.report()
     return SeedRun(values, run_table(data, task_ids, rows[:, :keep], scores[:, :keep], seed), facts)
 
 

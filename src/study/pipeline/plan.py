@@ -14,6 +14,7 @@ import yaml
 from study import paths
 from study.config import choices, load
 from study.files import write_text
+from study.reranking.language_model.endpoint import systems_not_run
 
 HEADER = "# Made by `study plan` from conf/. dvc.yaml loops over it; edit conf/, not this file.\n"
 
@@ -32,13 +33,14 @@ def plan() -> dict[str, Any]:
     """One entry per DVC stage: `run` and `run_tuned` (data set, protocol, system), `tune` (data set, system)."""
     stages: dict[str, Any] = {"datasets": datasets(), "tune": {}, "run": {}, "run_tuned": {}}
     for dataset in stages["datasets"]:
+        unanswered = systems_not_run(dataset)
         for name in choices("system"):
             config = load([f"dataset={dataset}", f"system={name}"])
             system = config.system
             if system.name != name:
                 raise ValueError(f"conf/system/{name}.yaml names itself {system.name!r}")
             item = {"dataset": dataset, "system": name, "code": system.code, "config": f"conf/system/{name}.yaml"}
-            if left_out(name, system.family, list(config.dataset.leave_out)):
+            if left_out(name, system.family, list(config.dataset.leave_out)) or name in unanswered:
                 continue
             if system.tuned is not None and system.search:  # without a search space, a sweep of its own tunes it
                 stages["tune"][f"{dataset}-{name}"] = item | {"protocol": system.tuned}

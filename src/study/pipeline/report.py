@@ -18,6 +18,7 @@ from study.evaluation.records import read_record
 from study.evaluation.significance import compare_all
 from study.files import write_csv
 from study.pipeline import stale
+from study.reranking.language_model.endpoint import systems_not_run
 
 LOG = logging.getLogger(__name__)
 
@@ -108,7 +109,13 @@ def report(config: DictConfig) -> Path:
         pd.concat(comparisons) if comparisons else pd.DataFrame(columns=["system", "protocol"]),
     )
     write_csv(folder / "runs.csv", table)
-    parts = {protocol: tables.comparison(overall, protocol, titles) for protocol in protocols}
+    absent = systems_not_run(dataset)
+    parts = {
+        protocol: tables.comparison(
+            overall, protocol, titles, not_run=[name for name in absent if protocol in settings[name].protocols]
+        )
+        for protocol in protocols
+    }
     captions = {protocol: caption(dataset, protocol, runs, table) for protocol in protocols}
     tables.write_all(folder, "overall", parts, captions)
     return folder

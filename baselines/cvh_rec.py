@@ -1,0 +1,249 @@
+"""CVH-REC: cross-view hypergraph networks of tasks, servers and tags, with a text encoder for new tasks (2026)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from sklearn.decomposition import PCA
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss, softplus
+
+from baselines.generative.training import fingerprint
+from baselines.published.hypergraphs import global_hypergraph, similarity, tags
+from baselines.published.sampling import Pairs, shuffled
+from baselines.published.training import Schedule, train, validation_quality
+from baselines.published.vectors import VectorModel
+from baselines.published.views import Network, decaying, encoder, squared
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.encoders import encode
+from study.errors import StudyError
+
+# The reference program multiplies the learning rate by 0.95 every 14 epochs, smoothly.
+RATE_STEP, RATE_EVERY = 0.95, 14.0
+
+
+class Step(NamedTuple):
+    """A batch: tasks (numbers among the training tasks), a listed and a drawn server of each; nodes to contrast."""
+
+    tasks: Tensor
+    positives: Tensor
+    negatives: Tensor
+    contrasted: dict[str, Tensor]
+    predicts_tags: bool
+
+
+@dataclass
+class CVHRec(VectorModel):
+    """CVH-REC: A novel method for web API recommendation based on the cross-view HGNNs (2026, Zenodo 18346231).
+
+    Tasks stand for mashups, servers for APIs. Five tables that start from text vectors are propagated over hypergraphs:
+    tasks by common servers, servers by common tasks, tasks and servers by common tags, and the global one of tasks,
+    servers and tags. local = softmax(v) [call, tag], e = softmax(w) [local, global], score = e_t . e_m. Minimised are
+    BPR + decay / (2 B) sum |e|^2 + contrast ([C(call, tag) + C(local, global)] of tasks + the same of servers)
+    + the binary cross-entropy of predicting tags from e, of tasks and of servers.
+
+    New tasks, in stage 2: an encoder of the text vector is trained to give e_t of the training tasks (mean squared
+    error) and then stands in for e_t. New tasks are no nodes of any hypergraph.
+
+    Deviations: tags are attributes of Task2MCP; text vectors are MiniLM's, reduced by PCA where `width` is smaller;
+    weights are chosen on validation where validation tasks have training interactions, instead of by training loss; the
+    contrast may be taken among sampled nodes and the tags predicted in some of the steps, for the time it takes.
+
+    Args:
+        width: d.
+        layers: L.
+        alpha: least Jaccard similarity of an edge, in all four hypergraphs.
+        hidden: width inside the heads of the contrast.
+        global_norm: ``repo`` or ``row``, of the global propagation.
+        keywords: words of each text that count as tags, 0 for none.
+        contrast: weight of the contrast.
+        contrasted: nodes of a kind in a step's contrast; None takes all.
+        tags_every: steps between two predictions of tags.
+        decay: of the vectors of a batch.
+        learning_rate: of Adam.
+        batch_size: tasks per step.
+        encoder_hidden: width inside the encoder.
+        encoder_epochs: of stage 2.
+        dropout: of the encoder.
+        cold_tasks: what stands for e_t of a new task: ``encoder``, ``neighbours`` (mean e of the five nearest training
+            tasks, an ablation of the authors) or ``text`` (its text vector).
+        schedule: epochs and selection of stage 1.
+    """
+
+    width: int = 64
+    layers: int = 3
+    alpha: float = 0.6
+    hidden: int = 768
+    global_norm: str = "repo"
+    keywords: int = 0
+    contrast: float = 0.1
+    contrasted: int | None = 512
+    tags_every: int = 4
+    decay: float = 1e-4
+    learning_rate: float = 0.002
+    batch_size: int = 512
+    encoder_hidden: int = 512
+    encoder_epochs: int = 200
+    dropout: float = 0.2
+    cold_tasks: str = "encoder"
+    schedule: Schedule = field(default_factory=Schedule)
+
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
+        "global_norm": ("repo", "row"),
+        "cold_tasks": ("encoder", "neighbours", "text"),
+    }
+    NEIGHBOURS: ClassVar[int] = 5
+
+    def __post_init__(self) -> None:
+        for name, allowed in self.CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise StudyError(f"{getattr(self, name)!r} is unknown", column=f"model.{name}",
+                                 fix=f"one of: {', '.join(allowed)}")  # fmt: skip
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Train stage 1, and stage 2 where there are new tasks; goes on from the checkpoints in `workdir`."""
+        torch.manual_seed(seed)
+        self.prepare(data, split)
+        model = self.network = Network(self.starts, self.layers, self.hidden)
+        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
+        identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.texts, self.task_tags.indices)
+
+        def score(tasks: IntArray) -> FloatArray:
+            self.finish(model)
+            return self.score_representations(self.representations[tasks])
+
+        train(
+            model, optimiser, lambda epoch: self.steps(np.random.default_rng([seed, epoch])), self.loss, self.schedule,
+            quality=validation_quality(score, split, self.schedule, seed=seed), seed=seed, workdir=workdir,
+            name="cvh_rec", identity=identity, rate=decaying(RATE_STEP, RATE_EVERY),
+        )  # fmt: skip
+        self.finish(model)
+        self.encoder = encoder(self.texts.shape[1], self.encoder_hidden, self.representations.shape[1], self.dropout)
+        if len(self.new):
+            self.represent_new(seed, workdir, identity)
+
+    def prepare(self, data: Dataset, split: Split) -> None:
+        """Text vectors, tags and hypergraphs; the nodes are training tasks, all servers and tags."""
+        self.known = split.tasks("train")
+        self.new = np.setdiff1d(np.arange(data.n_tasks), self.known)
+        self.histories = sp.csr_matrix(split.train)
+        self.pairs = Pairs(self.histories[self.known])
+        names, task_tags, server_tags = tags(data, split, keywords=self.keywords)
+        self.task_tags, self.server_tags = task_tags[self.known], server_tags
+        self.texts, servers = encode(data.task_texts()), encode(data.server_texts())
+        named = encode(names) if names else np.zeros((0, servers.shape[1]), np.float32)
+        reduce = reduction(np.concatenate([servers, self.texts[self.known]]), self.width)
+        self.reduced = reduce(self.texts)
+        self.starts = (
+            torch.from_numpy(self.reduced[self.known]),
+            torch.from_numpy(reduce(servers)),
+            torch.from_numpy(reduce(named)),
+        )
+        calls = sp.csr_matrix(self.histories[self.known])
+        self.operators = {
+            "task_call": similarity(calls, self.alpha),
+            "server_call": similarity(sp.csr_matrix(calls.T), self.alpha),
+            "task_tag": similarity(self.task_tags, self.alpha),
+            "server_tag": similarity(server_tags, self.alpha),
+            "all": global_hypergraph(calls, self.task_tags, server_tags, self.global_norm),
+        }
+        self.tag_labels = {
+            kind: torch.from_numpy(matrix.toarray().astype(np.float32))
+            for kind, matrix in (("task", self.task_tags), ("server", server_tags))
+        }
+
+    def steps(self, rng: np.random.Generator) -> Iterator[Step]:
+        """floor(pairs / batch) + 1 steps of distinct tasks with one listed and one drawn server each."""
+        n_tasks = len(self.known)
+        for number in range(len(self.pairs.indices) // self.batch_size + 1):
+            tasks = rng.choice(n_tasks, min(self.batch_size, n_tasks), replace=False)
+            nodes = {"task": n_tasks, "server": self.pairs.width}
+            contrasted = {
+                kind: torch.from_numpy(rng.choice(n, min(self.contrasted or n, n), replace=False))
+                for kind, n in nodes.items()
+            }
+            listed, drawn = self.pairs.draw(tasks, rng), self.pairs.draw_outside(tasks, rng)
+            tensors = torch.from_numpy(tasks), torch.from_numpy(listed), torch.from_numpy(drawn)
+            yield Step(*tensors, contrasted, number % self.tags_every == 0)
+
+    def loss(self, step: Step) -> Tensor:
+        """The loss of a step; all nodes are propagated."""
+        model = self.network
+        assert isinstance(model, Network)
+        views = model(self.operators)
+        tasks = views["task"].final[step.tasks]
+        listed, drawn = (views["server"].final[rows] for rows in (step.positives, step.negatives))
+        total = softplus((tasks * (drawn - listed)).sum(dim=1)).mean()
+        total = total + self.decay / (2 * len(tasks)) * squared([tasks, listed, drawn])
+        for kind, view in views.items():
+            if self.contrast:
+                total = total + self.contrast * model.cross_view(kind, view, step.contrasted[kind])
+            if step.predicts_tags and self.tag_labels[kind].shape[1]:
+                logits = model.tag_layers[kind](view.final)
+                total = total + binary_cross_entropy_with_logits(logits, self.tag_labels[kind])
+        return total
+
+    @torch.no_grad()
+    def finish(self, model: Network) -> None:
+        """Take over e of training tasks and servers; new tasks have zeros until stage 2."""
+        views = model(self.operators)
+        tasks = torch.zeros(len(self.texts), views["task"].final.shape[1])
+        tasks[torch.from_numpy(self.known)] = views["task"].final
+        self.keep(tasks, views["server"].final)
+
+    def represent_new(self, seed: int, workdir: Path, identity: str) -> None:
+        """Give the new tasks their vectors."""
+        e = np.asarray(self.representations)
+        if self.cold_tasks == "text":
+            e[self.new] = self.reduced[self.new]
+        elif self.cold_tasks == "neighbours":
+            near = np.argsort(-(self.texts[self.new] @ self.texts[self.known].T), axis=1, kind="stable")
+            e[self.new] = e[self.known[near[:, : self.NEIGHBOURS]]].mean(axis=1)
+        else:
+            wanted = torch.from_numpy(e[self.known])
+            fit_encoder(
+                self.encoder, torch.from_numpy(self.texts[self.known]), wanted, learning_rate=self.learning_rate,
+                batch_size=self.batch_size, epochs=self.encoder_epochs, seed=seed, workdir=workdir, identity=identity,
+            )  # fmt: skip
+            with torch.no_grad():
+                e[self.new] = self.encoder(torch.from_numpy(self.texts[self.new])).numpy()
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """e_t . e_m, shape (len(tasks), n_servers)."""
+        return self.score_representations(self.representations[tasks])
+
+
+def fit_encoder(
+    model: nn.Module, texts: Tensor, wanted: Tensor, *, learning_rate: float, batch_size: int, epochs: int, seed: int,
+    workdir: Path, identity: str,
+) -> None:  # fmt: skip
+    """Stage 2: train `model` so that model(texts) is near `wanted`, shapes (n, q) and (n, d)."""
+
+    def batches(epoch: int) -> Iterator[Tensor]:
+        for part in shuffled(len(texts), batch_size, np.random.default_rng([seed, epoch])):
+            yield torch.from_numpy(part)
+
+    train(
+        model, torch.optim.Adam(model.parameters(), lr=learning_rate), batches,
+        lambda rows: mse_loss(model(texts[rows]), wanted[rows]), Schedule(epochs=epochs, patience=None), quality=None,
+        seed=seed, workdir=workdir, name="cvh_rec_encoder", identity=identity, rate=decaying(RATE_STEP, RATE_EVERY),
+    )  # fmt: skip
+
+
+def reduction(fitted: FloatArray, width: int) -> Callable[[FloatArray], FloatArray]:
+    """Principal components of text vectors; the vectors themselves where `width` is not below theirs.
+
+    Args:
+        fitted: vectors that the components come from, shape (n, q).
+    """
+    if width >= fitted.shape[1]:
+        return lambda vectors: vectors
+    components = PCA(min(width, len(fitted)), svd_solver="full").fit(fitted)
+    return lambda vectors: components.transform(vectors).astype(np.float32) if len(vectors) else vectors[:, :width]

@@ -1,0 +1,198 @@
+"""The hypergraphs of CVH-REC: similarity by shared members, the global one, and the tags of tasks and servers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from baselines.published.propagation import propagate
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.normalise import licence_key, spelling_key
+from study.data.splits import Split
+from study.t2mrec.lexical import fit_vectorizer
+
+TASK_TAGS = ("category", "subcategory", "theme", "language")
+SERVER_TAGS = ("category", "subcategory", "language", "license")
+LEAST_FREQUENCY = 2  # a tag of one node connects nothing
+LEAST_DOCUMENTS = 5  # of a keyword
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """A hypergraph whose nodes and hyperedges are the rows of a binary matrix, H_ab = Jaccard(X_a, X_b) from alpha on.
+
+    Propagation is E' = D^-1 H D^-1 H E with D = the row sums of H. Rows that are equal behave alike, so H is kept for
+    the distinct rows (signatures) only: with S the membership, H = S H_s S', and D^-1 H E = S Q M with M the mean of E
+    in each signature and Q = D^-1 H_s diag(sizes), whose rows sum to 1.
+
+    Attributes:
+        group: number of each node's signature, -1 where the node has none (an empty row), shape (n,).
+        mean: M's operator, shape (signatures, n).
+        step: Q, shape (signatures, signatures).
+        spread: S, shape (n, signatures).
+    """
+
+    group: IntArray
+    mean: sp.csr_matrix
+    step: sp.csr_matrix
+    spread: sp.csr_matrix
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """E', shape (n, d); 0 for nodes without a hyperedge."""
+        return propagate(self.spread, propagate(self.step, propagate(self.step, propagate(self.mean, vectors))))
+
+
+def similarity(members: sp.csr_matrix, alpha: float) -> Similarity:
+    """The hypergraph of the rows of `members` (binary), alpha the least Jaccard similarity of an edge."""
+    rows = sp.csr_matrix(members)
+    rows.sort_indices()
+    numbers: dict[bytes, int] = {}
+    first: list[int] = []
+    group = np.full(rows.shape[0], -1, dtype=np.int64)
+    for row in np.flatnonzero(np.diff(rows.indptr)):
+        key = rows.indices[rows.indptr[row] : rows.indptr[row + 1]].tobytes()
+        if key not in numbers:
+            numbers[key] = len(first)
+            first.append(int(row))
+        group[row] = numbers[key]
+    sizes = np.bincount(group[group >= 0], minlength=len(first)).astype(np.float64)
+    table = _jaccard(sp.csr_matrix(rows[first], dtype=np.float64), alpha)
+    weighted = table @ sp.diags_array(sizes) if len(first) else table
+    step = sp.csr_matrix(weighted, dtype=np.float32)
+    degree = np.asarray(weighted.sum(axis=1)).ravel()
+    scale = np.divide(1, degree, out=np.zeros_like(degree), where=degree > 0).astype(np.float32)
+    step.data *= np.repeat(scale, np.diff(step.indptr))
+    known = np.flatnonzero(group >= 0)
+    spread = sp.csr_matrix((np.ones(len(known), np.float32), (known, group[known])), shape=(len(group), len(first)))
+    mean = sp.csr_matrix(spread.T)
+    mean.data /= np.repeat(sizes, np.diff(mean.indptr)).astype(np.float32)
+    return Similarity(group, mean, step, spread)
+
+
+def _jaccard(rows: sp.csr_matrix, alpha: float) -> sp.csr_matrix:
+    common = sp.coo_matrix(rows @ rows.T)
+    sizes = np.diff(rows.indptr)
+    value = common.data / (sizes[common.row] + sizes[common.col] - common.data)
+    kept = value >= alpha
+    return sp.csr_matrix((value[kept], (common.row[kept], common.col[kept])), shape=common.shape)
+
+
+@dataclass(frozen=True)
+class Global:
+    """The hypergraph of all nodes; E' = H D_e^-1 H' D_v^-1 E, which keeps column sums, or (norm ``row``) row means.
+
+    Attributes:
+        gather: H' D_v^-1 (or D_e^-1 H'), shape (hyperedges, nodes).
+        scatter: H D_e^-1 (or D_v^-1 H), shape (nodes, hyperedges).
+    """
+
+    gather: sp.csr_matrix
+    scatter: sp.csr_matrix
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """E', shape (n, d); 0 for nodes without a hyperedge."""
+        return propagate(self.scatter, propagate(self.gather, vectors))
+
+
+def global_hypergraph(train: sp.csr_matrix, task_tags: sp.csr_matrix, server_tags: sp.csr_matrix, norm: str) -> Global:
+    """One hyperedge for each task (itself, its servers, its tags) and each server (itself, its tags).
+
+    Args:
+        train: interactions, shape (n_tasks, n_servers).
+        task_tags: shape (n_tasks, n_tags).
+        server_tags: shape (n_servers, n_tags).
+        norm: ``repo`` (as the authors' program) or ``row``.
+
+    Nodes are numbered tasks, servers, tags.
+    """
+    n_tasks, n_servers = train.shape
+    binary = sp.csr_matrix((np.ones(train.nnz), train.indices, train.indptr), shape=train.shape)
+    edges = sp.block_array(
+        [
+            [sp.eye_array(n_tasks), binary, task_tags],
+            [sp.csr_array((n_servers, n_tasks)), sp.eye_array(n_servers), server_tags],
+        ],
+        format="csr",
+    )  # hyperedges x nodes
+    by_edge, by_node = (_inverse(np.asarray(edges.sum(axis=axis)).ravel()) for axis in (1, 0))
+    gather, scatter = (edges @ by_node, edges.T @ by_edge) if norm == "repo" else (by_edge @ edges, by_node @ edges.T)
+    return Global(sp.csr_matrix(gather, dtype=np.float32), sp.csr_matrix(scatter, dtype=np.float32))
+
+
+def _inverse(degree: FloatArray) -> sp.dia_array:
+    return sp.diags_array(np.divide(1.0, degree, out=np.zeros(len(degree)), where=degree > 0))
+
+
+def mixed(layers: Sequence[Tensor], weights: Tensor) -> Tensor:
+    """sum over l of softmax(w)_l E^l."""
+    share = torch.softmax(weights, dim=0)
+    total = share[0] * layers[0]
+    for weight, layer in zip(share[1:], layers[1:], strict=True):
+        total = total + weight * layer
+    return total
+
+
+def tags(data: Dataset, split: Split, *, keywords: int = 0) -> tuple[list[str], sp.csr_matrix, sp.csr_matrix]:
+    """Tags of tasks and servers over one vocabulary, spelling variants together.
+
+    Tasks without training interactions have none, so that nothing of a new task is in the graph.
+
+    Args:
+        keywords: words of a text's highest TF-IDF weights that count as tags, too.
+
+    Returns: the tags, those of tasks, shape (n_tasks, n_tags), and of servers, shape (n_servers, n_tags); entries 1.
+    """
+    known = split.tasks("train")
+    task_names = _names(data.tasks, TASK_TAGS)
+    server_names = _names(data.servers, SERVER_TAGS)
+    if keywords:
+        texts = [data.task_texts()[row] for row in known], data.server_texts()
+        vectorizer = fit_vectorizer([*texts[0], *texts[1]], max_features=None, ngram_range=(1, 1))
+        counted = vectorizer.transform([*texts[0], *texts[1]])
+        frequent = np.flatnonzero(counted.getnnz(axis=0) >= LEAST_DOCUMENTS)
+        words = np.asarray(vectorizer.get_feature_names_out())[frequent]
+        found = [_highest(row, words, keywords) for row in sp.csr_matrix(counted[:, frequent])]
+        for row, more in zip(known, found[: len(known)], strict=True):
+            task_names[row] |= more
+        server_names = [own | more for own, more in zip(server_names, found[len(known) :], strict=True)]
+    frequency = Counter(tag for row in known for tag in task_names[row])
+    frequency.update(tag for names in server_names for tag in names)
+    vocabulary = sorted(tag for tag, count in frequency.items() if count >= LEAST_FREQUENCY)
+    learned = set(known.tolist())
+    return (
+        vocabulary,
+        _matrix([names if row in learned else set() for row, names in enumerate(task_names)], vocabulary),
+        _matrix(server_names, vocabulary),
+    )
+
+
+def _names(table: pd.DataFrame, columns: Sequence[str]) -> list[set[str]]:
+    """The tags of each row; several languages are separated by commas."""
+    names: list[set[str]] = [set() for _ in range(len(table))]
+    for column in columns:
+        if column not in table:
+            continue
+        for own, text in zip(names, table[column].fillna("").astype(str), strict=True):
+            parts = text.split(",") if column == "language" else [text]
+            keys = (licence_key(part) if column == "license" else spelling_key(part) for part in parts)
+            own |= {key for key in keys if key}
+    return names
+
+
+def _highest(row: sp.csr_matrix, words: FloatArray, number: int) -> set[str]:
+    order = np.argsort(-row.data, kind="stable")[:number]
+    return {str(words[column]) for column in row.indices[order]}
+
+
+def _matrix(names: Sequence[set[str]], vocabulary: Sequence[str]) -> sp.csr_matrix:
+    column = {tag: number for number, tag in enumerate(vocabulary)}
+    pairs = [(row, column[tag]) for row, own in enumerate(names) for tag in sorted(own) if tag in column]
+    rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return sp.csr_matrix((np.ones(len(pairs)), (rows, columns)), shape=(len(names), len(vocabulary)))

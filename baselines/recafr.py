@@ -1,0 +1,217 @@
+"""ReCAFR: graph collaborative filtering aligned with the texts of tasks and servers (Dong et al. 2025)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize, softplus
+
+from baselines.generative.training import fingerprint
+from baselines.published.propagation import bipartite, drop_entries, propagate
+from baselines.published.sampling import Pairs, shuffled
+from baselines.published.training import Schedule, train, validation_quality
+from baselines.published.vectors import VectorModel
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.encoders import encode
+from study.errors import StudyError
+
+# The two views of a text, in the place of the two halves of a user's reviews.
+TASK_VIEWS = (("name", "description"), ("language", "category", "subcategory", "theme"))
+SERVER_VIEWS = (("name", "description"), ("language", "category", "subcategory", "license", "tools"))
+
+
+class Triples(NamedTuple):
+    """A batch: tasks, listed and drawn servers, each of shape (b,); the graph of the step; tasks to contrast with."""
+
+    tasks: IntArray
+    positives: IntArray
+    negatives: IntArray
+    graph: sp.csr_matrix
+    others: IntArray
+
+
+class Network(nn.Module):
+    """Free vectors of tasks and servers, and the projection g of text vectors into their space."""
+
+    def __init__(self, n_tasks: int, n_servers: int, width: int, layers: int, q: int) -> None:
+        super().__init__()
+        self.n_tasks, self.layers = n_tasks, layers
+        self.embedding = nn.Parameter(torch.empty(n_tasks + n_servers, width))
+        nn.init.xavier_uniform_(self.embedding)
+        hidden = (q + width) // 2
+        self.project = nn.Sequential(nn.Linear(q, hidden), nn.LeakyReLU(), nn.Linear(hidden, width))
+
+    def forward(self, graph: sp.csr_matrix) -> Tensor:
+        """Z = sum over l of A^l E (a sum, not a mean), shape (n_tasks + n_servers, width)."""
+        total: Tensor = self.embedding
+        layer: Tensor = self.embedding
+        for _ in range(self.layers):
+            layer = propagate(graph, layer)
+            total = total + layer
+        return total
+
+
+@dataclass
+class ReCAFR(VectorModel):
+    """A contrastive framework with user, item and review alignment (Dong, Fang, Lauw; WSDM 2025, 117-126).
+
+    The program that the T2MRec paper points to: LightGCN whose vectors z are pulled to projected text vectors g(h).
+    L = mean softplus(z_t z_n - z_t z_p) + decay sum |theta|^2
+    + alignment (NCE(z_t, g_t; all tasks) + NCE(z_p, g_p; in batch) + NCE(z_n, g_n; in batch)), with
+    NCE(a_i, b_i; S) = -cos(a_i, b_i) / tau + log sum over s in S of exp(cos(a_i, b_s) / tau).
+    A reconstruction of the article's review augmentation can be added (the formula is in no readable program):
+    view_weight InfoNCE(z + g(view 1), z + g(view 2)) of tasks and servers, in batch, where the views are the free text
+    and the attributes.
+
+    Deviations: the texts are x_t and x_m, encoded by MiniLM, since there are no reviews; weights are chosen on
+    validation NDCG@10; the tasks in the denominator may be sampled. For a task without training interactions the method
+    learns that z is close to g(h), so g(h) is a natural stand-in (`cold_tasks`), an extension of this study.
+
+    Args:
+        width: d.
+        layers: L.
+        keep_edges: probability that an entry of the graph is kept in a training step.
+        alignment: weight of the alignment (kd).
+        temperature: tau.
+        view_weight: weight of the augmentation, 0 leaves it out.
+        view_temperature: tau of the augmentation.
+        contrast: tasks drawn for the denominator in each step; None takes all.
+        decay: reg, on all parameters.
+        learning_rate: of Adam.
+        batch_size: training interactions per step.
+        cold_tasks: ``unranked`` or ``profile`` (g(h) of the task's text).
+        schedule: epochs and selection.
+    """
+
+    width: int = 32
+    layers: int = 3
+    keep_edges: float = 0.8
+    alignment: float = 0.01
+    temperature: float = 0.2
+    view_weight: float = 0.0
+    view_temperature: float = 0.2
+    contrast: int | None = None
+    decay: float = 1e-7
+    learning_rate: float = 1e-3
+    batch_size: int = 4096
+    cold_tasks: str = "unranked"
+    schedule: Schedule = field(default_factory=Schedule)
+
+    COLD_TASKS: ClassVar[tuple[str, ...]] = ("unranked", "profile")
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Train; goes on from the checkpoint in `workdir`."""
+        if self.cold_tasks not in self.COLD_TASKS:
+            raise StudyError(f"{self.cold_tasks!r} is unknown", column="model.cold_tasks",
+                             fix=f"one of: {', '.join(self.COLD_TASKS)}")  # fmt: skip
+        torch.manual_seed(seed)
+        self.histories, self.pairs = sp.csr_matrix(split.train), Pairs(split.train)
+        self.graph, self.known = bipartite(split.train), split.tasks("train")
+        self.texts = torch.from_numpy(np.concatenate([encode(data.task_texts()), encode(data.server_texts())]))
+        self.views = [
+            torch.from_numpy(np.concatenate([encode(data.task_texts(task)), encode(data.server_texts(server))]))
+            for task, server in zip(TASK_VIEWS, SERVER_VIEWS, strict=True)
+            if self.view_weight
+        ]
+        model = self.network = Network(data.n_tasks, data.n_servers, self.width, self.layers, self.texts.shape[1])
+        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
+
+        def score(tasks: IntArray) -> FloatArray:
+            self.finish(model)
+            return self.score(tasks)
+
+        train(
+            model, optimiser, lambda epoch: self.batches(np.random.default_rng([seed, epoch])), self.loss,
+            self.schedule, quality=validation_quality(score, split, self.schedule, seed=seed), seed=seed,
+            workdir=workdir,
+            name="recafr", identity=fingerprint(self, seed, self.histories.indptr, self.histories.indices,
+                                                self.texts.numpy()),
+        )  # fmt: skip
+        self.finish(model)
+
+    def batches(self, rng: np.random.Generator) -> Iterator[Triples]:
+        """Every training interaction once, with one drawn server."""
+        tasks = np.repeat(np.arange(len(self.pairs.counts)), self.pairs.counts)
+        for part in shuffled(len(tasks), self.batch_size, rng):
+            drawn = self.pairs.draw_outside(tasks[part], rng)
+            others = self.known
+            if self.contrast is not None and self.contrast < len(self.known):
+                others = rng.choice(self.known, self.contrast, replace=False)
+            graph = self.graph if self.keep_edges == 1 else drop_entries(self.graph, self.keep_edges, rng)
+            yield Triples(tasks[part], self.pairs.indices[part], drawn, graph, others)
+
+    def loss(self, batch: Triples) -> Tensor:
+        """L of a batch."""
+        model = self.network
+        assert isinstance(model, Network)
+        z = model(batch.graph)
+        tasks, positives, negatives = (
+            torch.from_numpy(rows)
+            for rows in (batch.tasks, batch.positives + model.n_tasks, batch.negatives + model.n_tasks)
+        )
+        z_tasks, z_positives, z_negatives = (z.index_select(0, rows) for rows in (tasks, positives, negatives))
+        gap = (z_tasks * (z_negatives - z_positives)).sum(dim=1)
+        total = softplus(gap).mean() + self.decay * sum(weight.square().sum() for weight in model.parameters())
+        if self.alignment:
+            own, other = self.texts[tasks], self.texts[torch.from_numpy(batch.others)]
+            sizes = [len(own), len(positives), len(negatives), len(other)]
+            texts = torch.cat([own, self.texts[positives], self.texts[negatives], other])
+            g_tasks, g_positives, g_negatives, g_others = model.project(texts).split(sizes)
+            sampled = len(batch.others) < len(self.known)
+            aligned = (
+                contrast(z_tasks, g_tasks, g_others, self.temperature, own_among_others=not sampled)
+                + contrast(z_positives, g_positives, g_positives, self.temperature)
+                + contrast(z_negatives, g_negatives, g_negatives, self.temperature)
+            )
+            total = total + self.alignment * aligned
+        if self.view_weight:
+            for vectors, rows in ((z_tasks, tasks), (z_positives, positives)):
+                first, second = (vectors + model.project(view[rows]) for view in self.views)
+                total = total + self.view_weight * contrast(first, second, second, self.view_temperature)
+        return total
+
+    @torch.no_grad()
+    def finish(self, model: Network) -> None:
+        """Take over the vectors, without dropped edges; with ``profile`` those of tasks without history are g(h)."""
+        tasks, servers = model(self.graph).split([model.n_tasks, len(self.texts) - model.n_tasks])
+        if self.cold_tasks == "profile":
+            new = torch.from_numpy(np.setdiff1d(np.arange(model.n_tasks), self.known))
+            length = tasks[torch.from_numpy(self.known)].norm(dim=1).mean()
+            tasks = tasks.clone()
+            tasks[new] = length * normalize(model.project(self.texts[new]), dim=1)
+        self.keep(tasks, servers)
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """z_t . z_m, shape (len(tasks), n_servers)."""
+        if self.cold_tasks == "profile":
+            return self.score_representations(self.representations[tasks])
+        return super().score(tasks)
+
+
+def contrast(
+    anchors: Tensor, partners: Tensor, others: Tensor, temperature: float, *, own_among_others: bool = True
+) -> Tensor:
+    """NCE: mean over i of -cos(a_i, b_i) / tau + log sum over s of exp(cos(a_i, b_s) / tau).
+
+    Args:
+        anchors: a, shape (n, d).
+        partners: b, shape (n, d).
+        others: the b_s of the denominator, shape (m, d).
+        own_among_others: whether b_i is one of them; where it is not, it is added.
+    """
+    a = normalize(anchors, dim=1) / temperature
+    own = (a * normalize(partners, dim=1)).sum(dim=1)
+    # No cosine is above 1, so taking off 1 / tau keeps exp in range; torch.logsumexp takes twice as long.
+    highest = 1 / temperature
+    total = torch.exp(torch.addmm(torch.tensor(-highest), a, normalize(others, dim=1).T)).sum(dim=1)
+    if not own_among_others:
+        total = total + torch.exp(own - highest)
+    return (torch.log(total) + highest - own).mean()

@@ -1,0 +1,54 @@
+"""What a re-ranker's answer must be, whoever gives it (paper, section 4.4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from study.errors import StudyError
+
+# Why an answer is discarded, in the order in which it is looked at.
+FAULTS = ("wrong_form", "wrong_length", "repeat", "outside_pool", "too_many_substitutions")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Length and membership.
+
+    Attributes:
+        k: K, how many servers an answer names.
+        substitutions: how many of the first K of the pool may be replaced by servers from the pool's remaining places;
+            the paper allows two at most.
+    """
+
+    k: int = 10
+    substitutions: int = 2
+
+    def __post_init__(self) -> None:
+        for name, least in (("k", 1), ("substitutions", 0)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise StudyError(f"{value!r} is no value for {name}", fix=f"a whole number of at least {least}")
+
+    def fault(self, answer: Any, pool: Sequence[int]) -> str | None:
+        """Why `answer` is discarded, one of `FAULTS`; None for an answer that counts.
+
+        Args:
+            answer: anything; a good one is a list of ids.
+            pool: ids, best first, without repeats.
+        """
+        if not isinstance(answer, list) or any(type(item) is not int for item in answer):
+            return "wrong_form"
+        if len(answer) != min(self.k, len(pool)):
+            return "wrong_length"
+        if len(set(answer)) < len(answer):
+            return "repeat"
+        if not set(answer) <= set(pool):
+            return "outside_pool"
+        return "too_many_substitutions" if len(set(answer) - set(pool[: self.k])) > self.substitutions else None
+
+    def order(self, answer: Sequence[int], pool: Sequence[int]) -> list[int]:
+        """The whole pool: the answer, then what it leaves out in the order before it."""
+        named = set(answer)
+        return [*answer, *(item for item in pool if item not in named)]

@@ -1,0 +1,101 @@
+"""``conf/llm/<name>.yaml``: which endpoint re-ranks, and where its recorded replies lie."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from study import llm, paths
+from study.errors import StudyError
+from study.schema import choices
+
+# Environment variables that stand in for the keys of the same name, so that recording changes no file.
+OVERRIDES = {"mode": "T2M_LLM_MODE", "base_url": "T2M_LLM_URL"}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """How an endpoint is asked; no value of it changes what is asked. Keys as in ``conf/llm``."""
+
+    base_url: str
+    mode: llm.Mode
+    key_variable: str
+    timeout: float
+    retries: int
+    pause: float
+    longest_pause: float
+    concurrency: int
+    max_bytes: int
+    prompt_price: float
+    completion_price: float
+
+    def client(self, cassette: Path) -> llm.Client:
+        """A client that keeps replies in `cassette`, without the requests: these quote the data set's texts."""
+        return llm.Client(
+            self.base_url, self.mode, cassette, keep_requests=False, key_variable=self.key_variable,
+            timeout=self.timeout, retries=self.retries, pause=self.pause, longest_pause=self.longest_pause,
+            concurrency=self.concurrency, max_bytes=self.max_bytes,
+        )  # fmt: skip
+
+
+def read(name: str) -> Endpoint:
+    """The settings of ``conf/llm/<name>.yaml``, with mode and address from the environment where it names them.
+
+    Raises:
+        StudyError: no such file, an unknown or missing key, or a value of another type.
+    """
+    file = paths.conf() / "llm" / f"{name}.yaml"
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise StudyError(f"cannot be read ({error})", file=file, fix="name a file of conf/llm") from error
+    known = {field.name for field in fields(Endpoint)}
+    if not isinstance(values, dict) or set(values) != known:
+        raise StudyError("other keys than those of an endpoint", file=file, fix=f"its keys: {', '.join(sorted(known))}")
+    values |= {key: os.environ[variable] for key, variable in OVERRIDES.items() if os.environ.get(variable)}
+    for key, value in values.items():
+        if not _fits(key, value):
+            raise StudyError(f"{value!r} is no value for this key", file=file, column=key, fix="see its comment")
+    return Endpoint(**values)
+
+
+def _fits(key: str, value: Any) -> bool:
+    if key in ("base_url", "key_variable"):
+        return isinstance(value, str)
+    if key == "mode":
+        return value in llm.MODES
+    if key in ("retries", "concurrency", "max_bytes"):
+        return type(value) is int and value >= (key != "retries")
+    return type(value) in (int, float) and value >= 0
+
+
+def cassette(dataset: str, system: str) -> Path:
+    """Where the recorded replies to a system's questions about a data set lie (committed: keys and replies alone)."""
+    return paths.results(dataset) / "cassettes" / f"{system}.jsonl"
+
+
+def not_run(dataset: str, system: str) -> str | None:
+    """Why a system that asks a language model has no row of numbers; None where its replies are recorded."""
+    place = cassette(dataset, system)
+    if place.is_file():
+        return None
+    return f"not run: no recorded replies ({place.relative_to(paths.root())}) and no endpoint"
+
+
+def systems_not_run(dataset: str) -> dict[str, str]:
+    """Every configured system that asks a language model and has no recorded replies: its name, and why it is not run.
+
+    The tables print the reason in place of numbers.
+    """
+    found = {}
+    for name in choices("system"):
+        own = OmegaConf.load(paths.conf() / "system" / f"{name}.yaml")
+        reason = not_run(dataset, name)
+        if OmegaConf.select(own, "model.endpoint") is not None and reason is not None:
+            found[name] = reason
+    return found

@@ -1,0 +1,231 @@
+"""CVH-REC: both propagation rules by hand and against dense algebra, contrast, tags, and the stage for new tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from baseline_toys import block_dataset, copy_dataset, recall10, top10
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from baselines.cvh_rec import CVHRec, fit_encoder, reduction
+from baselines.published.hypergraphs import global_hypergraph, mixed, similarity, tags
+from baselines.published.training import Schedule
+from baselines.published.views import Network, contrast, encoder
+from study.data.splits import make
+from study.errors import StudyError
+
+
+def all_epochs(epochs):
+    return Schedule(epochs=epochs, patience=None)
+
+
+def dense(operator, n):
+    """The matrix of a propagation."""
+    return operator(torch.eye(n)).numpy()
+
+
+def test_a_similarity_hypergraph_of_four_nodes_by_hand():
+    """Nodes 0 and 1 are equal, node 2 shares one of two members with them, node 3 is empty."""
+    members = sp.csr_matrix(np.array([[1, 0, 0], [1, 0, 0], [1, 1, 0], [0, 0, 0]]))
+    said = dense(similarity(members, 0.5), 4)
+    H = np.array([[1, 1, 0.5], [1, 1, 0.5], [0.5, 0.5, 1]])
+    step = H / H.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(said[:3, :3], step @ step, atol=1e-6)
+    assert not said[3].any()
+    assert not said[:, 3].any()
+    alone = dense(similarity(members, 0.6), 4)  # above 1/2, so node 2 keeps to itself
+    np.testing.assert_allclose(alone[:3, :3], [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]], atol=1e-6)
+
+
+@given(arrays(np.int8, (9, 5), elements=st.integers(0, 1)), st.sampled_from([0.2, 0.5, 1.0]))
+def test_signatures_give_the_same_as_all_nodes(matrix, alpha):
+    common = matrix.astype(int) @ matrix.T
+    either = matrix.sum(axis=1)[:, None] + matrix.sum(axis=1) - common
+    H = np.divide(common, either, out=np.zeros(common.shape), where=either > 0)
+    H[alpha > H] = 0
+    degree = H.sum(axis=1, keepdims=True)
+    step = np.divide(H, degree, out=np.zeros_like(H), where=degree > 0)
+    said = dense(similarity(sp.csr_matrix(matrix), alpha), 9)
+    np.testing.assert_allclose(said, step @ step, atol=1e-5)
+    np.testing.assert_allclose(said.sum(axis=1), matrix.any(axis=1), atol=1e-5)  # rows sum to 1
+
+
+def test_the_global_hypergraph_by_hand():
+    """One task with server 0 and tag 0, servers 0 and 1, server 1 has the tag: hyperedges {t, m0, g}, {m0}, {m1, g}."""
+    parts = [sp.csr_matrix(np.array(part)) for part in ([[1, 0]], [[1]], [[0], [1]])]
+    H = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [1, 0, 1]])  # nodes x hyperedges
+    said = dense(global_hypergraph(*parts, "repo"), 4)
+    expected = H @ np.diag(1 / H.sum(axis=0)) @ H.T @ np.diag(1 / H.sum(axis=1))
+    np.testing.assert_allclose(said, expected, atol=1e-6)
+    np.testing.assert_allclose(said.sum(axis=0), 1, atol=1e-6)  # columns sum to 1
+    assert not np.allclose(said.sum(axis=1), 1)
+    by_rows = dense(global_hypergraph(*parts, "row"), 4)
+    np.testing.assert_allclose(by_rows, np.diag(1 / H.sum(axis=1)) @ H @ np.diag(1 / H.sum(axis=0)) @ H.T, atol=1e-6)
+    np.testing.assert_allclose(by_rows.sum(axis=1), 1, atol=1e-6)
+
+
+def prepared(data, split, **settings):
+    torch.manual_seed(0)
+    system = CVHRec(**{"width": 8, "hidden": 12, "contrasted": None, "tags_every": 1, "batch_size": 32, **settings})
+    system.prepare(data, split)
+    system.network = Network(system.starts, system.layers, system.hidden)
+    return system
+
+
+def test_from_alpha_above_one_on_only_the_starting_vectors_count():
+    data = block_dataset()
+    system = prepared(data, make(data, "warm"), alpha=1.01)
+    weights = torch.tensor([0.3, -0.2, 0.5])
+    for name in ("task_call", "task_tag", "server_call", "server_tag"):
+        system.network.depths[name].data = weights.clone()
+    views = system.network(system.operators)
+    share = torch.softmax(weights, 0)[0]
+    for kind in ("task", "server"):
+        for view, name in ((views[kind].call, f"{kind}_call"), (views[kind].tag, f"{kind}_tag")):
+            torch.testing.assert_close(view, share * system.network.tables[name])
+
+
+def test_layers_and_views_are_mixed_by_softmax():
+    layers, weights = [torch.ones(2, 2), 3 * torch.ones(2, 2)], torch.tensor([0.0, np.log(3.0)])
+    torch.testing.assert_close(mixed(layers, weights), torch.full((2, 2), 0.25 + 0.75 * 3))
+
+
+@pytest.mark.parametrize("n", [3, 20])
+def test_the_contrast_of_equal_rows_is_log_n(n):
+    row = torch.full((n, 4), 0.7)
+    assert contrast(row, row).item() == pytest.approx(np.log(n), rel=1e-5)
+
+
+def test_the_contrast_by_hand():
+    first, second = torch.tensor([[0.0, 0.0], [3.0, 0.0]]), torch.tensor([[0.0, 1.0], [3.0, 4.0]])
+    s = -np.array([[1, 5], [10**0.5, 4]]) / 0.5
+    expected = np.mean([np.log(np.exp(s[i]).sum()) - s[i, i] for i in range(2)])
+    assert contrast(first, second).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_tags_join_spellings_and_leave_out_new_tasks_and_rare_names():
+    data = block_dataset()
+    split = make(data, "cold")
+    new = split.tasks("test")
+    tasks = data.tasks.copy()
+    tasks["theme"] = "Web_Apps"
+    tasks.loc[new, "theme"] = "only new tasks"
+    servers = data.servers.copy()
+    servers["category"], servers["language"] = "web-app", "Python, Rust"
+    servers.loc[0, "subcategory"] = "once"
+    changed = type(data)(data.name, servers, tasks, data.relevance, data.lists)
+    names, of_tasks, of_servers = tags(changed, split)
+    assert {"web app", "python", "rust"} <= set(names)
+    assert not {"only new task", "once"} & set(names)
+    shared = names.index("web app")
+    assert of_tasks[split.tasks("train"), shared].toarray().all()
+    assert of_servers[:, shared].toarray().all()
+    assert of_tasks[np.concatenate([new, split.tasks("valid")])].nnz == 0
+    more, _, of_servers = tags(changed, split, keywords=2)
+    assert len(more) > len(names)
+    assert {name for name in more if name not in names} <= {
+        word for text in data.server_texts() for word in text.split()
+    }
+
+
+@pytest.mark.parametrize("settings", [{}, {"keywords": 3}])
+def test_new_tasks_are_nowhere_in_the_graph(settings):
+    """Whatever a new task's text and attributes are, every hypergraph, label and starting vector stays the same."""
+    data = block_dataset()
+    split = make(data, "cold")
+    tasks = data.tasks.copy()
+    new = np.setdiff1d(np.arange(data.n_tasks), split.tasks("train"))
+    for column in ("name", "description", "category", "subcategory", "theme", "language"):
+        tasks.loc[new, column] = "database query something else"
+    systems = [
+        prepared(each, split, **settings)
+        for each in (data, type(data)(data.name, data.servers, tasks, data.relevance, data.lists))
+    ]
+    assert systems[0].network.sizes[0] == len(split.tasks("train"))
+    for name, operator in systems[0].operators.items():
+        n = len(systems[0].network.tables[name])
+        np.testing.assert_array_equal(dense(operator, n), dense(systems[1].operators[name], n))
+    for one, other in zip(systems[0].starts, systems[1].starts, strict=True):
+        torch.testing.assert_close(one, other)
+    for kind in ("task", "server"):
+        torch.testing.assert_close(systems[0].tag_labels[kind], systems[1].tag_labels[kind])
+
+
+def test_the_encoder_learns_a_hundred_tasks_by_heart_and_then_ranks_as_their_vectors_do(tmp_path):
+    rng = np.random.default_rng(0)
+    texts = torch.from_numpy(rng.normal(size=(100, 32)).astype(np.float32))
+    wanted = torch.from_numpy(rng.normal(size=(100, 8)).astype(np.float32))
+    torch.manual_seed(0)
+    model = encoder(32, 512, 8, 0.0)
+    fit_encoder(model, texts, wanted, learning_rate=0.002, batch_size=512, epochs=400, seed=1, workdir=tmp_path,
+                identity="a")  # fmt: skip
+    with torch.no_grad():
+        said = model(texts)
+    assert (said - wanted).square().mean() < 1e-3
+    servers = torch.from_numpy(rng.normal(size=(50, 8)).astype(np.float32))
+    best = [(vectors @ servers.T).argmax(dim=1) for vectors in (said, wanted)]
+    assert (best[0] == best[1]).float().mean() > 0.95
+
+
+@pytest.mark.parametrize("cold_tasks", ["encoder", "neighbours"])
+def test_copies_of_training_tasks_get_their_servers(cold_tasks, tmp_path):
+    data, split = copy_dataset()
+    system = CVHRec(width=384, hidden=32, contrasted=None, tags_every=1, batch_size=32, learning_rate=0.01, dropout=0.0,
+                    encoder_epochs=150, cold_tasks=cold_tasks, schedule=all_epochs(15))  # fmt: skip
+    if cold_tasks == "neighbours":
+        system.NEIGHBOURS = 1
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    assert recall10(top10(system, data, split), split).mean() > 0.95
+    copies = system.score(split.tasks("test")).argsort(axis=1)[:, -5:]
+    originals = system.score(split.tasks("train")).argsort(axis=1)[:, -5:]
+    assert np.mean([len(set(a) & set(b)) for a, b in zip(copies, originals, strict=True)]) > 4
+
+
+def test_the_text_ablation_scores_by_text_vectors(tmp_path):
+    data, split = copy_dataset()
+    system = CVHRec(width=8, hidden=8, cold_tasks="text", schedule=all_epochs(1))
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    tasks = split.tasks("test")
+    np.testing.assert_allclose(system.score(tasks), system.reduced[tasks] @ system.servers.T, rtol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{}, {"global_norm": "row"}, {"contrasted": 10, "tags_every": 3}])
+def test_blocks_are_found(settings, tmp_path):
+    data = block_dataset()
+    split = make(data, "warm")
+    system = CVHRec(**{"width": 16, "hidden": 16, "contrasted": None, "batch_size": 32, "learning_rate": 0.01,
+                       "alpha": 0.2, "schedule": all_epochs(6), **settings})  # fmt: skip
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    assert recall10(top10(system, data, split), split).mean() > 0.9
+
+
+def test_a_step_has_distinct_tasks_and_right_servers():
+    data = block_dataset()
+    split = make(data, "warm")
+    system = prepared(data, split, contrasted=7)
+    steps = list(system.steps(np.random.default_rng(0)))
+    assert len(steps) == split.train.nnz // 32 + 1
+    for step in steps:
+        tasks = system.known[step.tasks.numpy()]
+        assert len(set(tasks)) == 32
+        listed = split.train.toarray()[tasks] > 0
+        assert listed[np.arange(32), step.positives.numpy()].all()
+        assert not listed[np.arange(32), step.negatives.numpy()].any()
+        assert {kind: len(rows) for kind, rows in step.contrasted.items()} == {"task": 7, "server": 7}
+
+
+def test_text_vectors_are_reduced_only_where_the_width_is_smaller():
+    vectors = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
+    assert reduction(vectors, 6)(vectors) is vectors
+    smaller = reduction(vectors, 3)(vectors)
+    assert smaller.shape == (20, 3)
+    assert np.all(np.diff(smaller.var(axis=0)) < 0)
+
+
+def test_settings_are_checked():
+    with pytest.raises(StudyError, match="column"):
+        CVHRec(global_norm="column")

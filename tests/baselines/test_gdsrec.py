@@ -1,0 +1,176 @@
+"""GDSRec: hand-computed deviations, what padding and the masked target may not change, and whether it can learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from baseline_toys import block_dataset, recall10, top10
+
+from baselines.gdsrec import GDSRec, Groups
+from baselines.published.attention import Network
+from baselines.published.deviations import PADDING, averages, deviation_lists, friend_weights, nearest, shares
+from baselines.published.ratings import stars, train_positions
+from baselines.published.training import Schedule
+from study.data.splits import make
+from study.errors import StudyError
+
+#            m0 m1 m2
+RATINGS = [[5, 4, 0], [1, 0, 2], [0, 0, 0]]
+
+
+def all_epochs(epochs):
+    return Schedule(epochs=epochs, patience=None)
+
+
+def test_deviations_of_a_small_matrix_by_hand():
+    ratings = sp.csr_matrix(np.array(RATINGS, dtype=float))
+    rows, columns = averages(ratings), averages(sp.csr_matrix(ratings.T))
+    np.testing.assert_allclose(rows.of(np.arange(3)), [4.5, 1.5, 3.0])  # the third row has none: the mean of 5 4 1 2
+    np.testing.assert_allclose(columns.of(np.arange(3)), [3.0, 4.0, 2.0])
+    np.testing.assert_allclose(rows.of(np.array([0, 0]), without=np.array([5.0, 0.0])), [4.0, 4.5])
+    tasks = deviation_lists(ratings, columns)
+    np.testing.assert_array_equal(tasks.entries, [[0, 1], [0, 2], [PADDING, PADDING]])
+    np.testing.assert_array_equal(tasks.deviations, [[2, 0], [2, 0], [0, 0]])
+    servers = deviation_lists(sp.csr_matrix(ratings.T), rows)
+    np.testing.assert_array_equal(servers.entries, [[0, 1], [0, PADDING], [1, PADDING]])
+    np.testing.assert_array_equal(servers.deviations, [[1, 1], [1, 0], [1, 0]])  # halves are rounded up
+
+
+def test_friend_weights_count_servers_that_are_rated_alike():
+    ratings = sp.csr_matrix(np.array([[5, 4, 0], [5, 3, 1], [0, 0, 0]], dtype=float))
+    friends = np.array([[1, 2], [0, PADDING], [0, 1]])
+    np.testing.assert_array_equal(friend_weights(ratings, friends, 0.0), [[2, 1], [2, 0], [1, 1]])
+    np.testing.assert_array_equal(friend_weights(ratings, friends, 1.0), [[3, 1], [3, 0], [1, 1]])
+
+
+def test_stars_follow_the_place_of_training_servers_in_the_list():
+    data = block_dataset()
+    split = make(data, "warm")
+    places, ratings = train_positions(data, split), stars(data, split, "rank")
+    for task in (0, 17):
+        for server in split.train[[task]].indices:
+            place = list(data.lists[task]).index(server) + 1
+            assert places[task, server] == place
+            assert ratings[task, server] == {1: 5, 2: 5, 3: 4, 4: 4, 5: 3, 6: 3, 7: 2, 8: 2, 9: 1, 10: 1}[place]
+    assert set(stars(data, split, "binary").data) == {5.0}
+
+
+@pytest.mark.parametrize("side", ["task", "server", "friend"])
+def test_padded_entries_change_nothing(side):
+    torch.manual_seed(0)
+    network = Network(4, 5, 6)
+    rows, entries, deviations = torch.tensor([0, 1]), torch.tensor([[3, 1], [2, -1]]), torch.tensor([[0, 2], [1, 0]])
+    plain = network.aggregate(side, rows, entries, deviations)
+    padding, noise = torch.full((2, 3), -1), torch.tensor([[4, 1, 0], [2, 2, 3]])
+    longer = network.aggregate(side, rows, torch.cat([entries, padding], 1), torch.cat([deviations, noise], 1))
+    torch.testing.assert_close(longer, plain)
+    entries[0, 1] = -1
+    assert not torch.allclose(network.aggregate(side, rows, entries, deviations)[0], plain[0])
+
+
+def test_owners_without_entries_get_the_same_finite_vector():
+    network = Network(4, 5, 6)
+    nothing = torch.full((4, 2), -1)
+    found = network.aggregate("task", torch.arange(4), nothing, torch.zeros(4, 2, dtype=torch.long))
+    assert torch.isfinite(found).all()
+    torch.testing.assert_close(found, found[:1].expand_as(found))
+
+
+def test_predictions_for_all_pairs_equal_those_of_single_pairs():
+    network = Network(4, 5, 6)
+    left, servers = torch.randn(3, 6), torch.randn(5, 6)
+    pairs = network.predict(left[:, None].expand(3, 5, 6), servers[None].expand(3, 5, 6))
+    torch.testing.assert_close(network.predict_all(left, servers), pairs)
+
+
+def prepared(split, data, **settings):
+    torch.manual_seed(3)
+    system = GDSRec(**{"width": 8, "list_length": 50, "friends": 3, **settings})
+    system.prepare(data, split, seed=1)
+    system.network = Network(data.n_tasks, data.n_servers, system.width)
+    return system
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_masked_prediction_does_not_depend_on_whether_the_pair_is_stored(masked):
+    data = block_dataset()
+    split = make(data, "warm")
+    task = 5
+    server = int(split.train[[task]].indices[2])
+    without = split.train.tolil()
+    without[task, server] = 0
+    without = sp.csr_matrix(without)
+    without.eliminate_zeros()
+    rest = sp.csr_matrix(split.train - without)
+    other = type(split)("warm", without, sp.csr_matrix(split.valid + rest), split.test, cold=False)
+    said = []
+    for each in (split, other):
+        # Equal ratings, so that nothing else depends on the average that the pair is part of.
+        system = prepared(each, data, rating="binary", mask_target_edge=masked)
+        rating = np.array([5.0 if each is split else 0.0], dtype=np.float32)
+        said.append(system.logits(Groups(np.array([task]), np.array([[server, 3, 20]]), rating)).detach())
+    assert torch.allclose(*said) == masked
+
+
+@pytest.mark.parametrize("rating", ["rank", "binary"])
+def test_scores_equal_the_logits_of_training_where_nothing_is_masked(rating):
+    data = block_dataset()
+    system = prepared(make(data, "warm"), data, rating=rating, mask_target_edge=False)
+    system.finish()
+    tasks, servers = np.array([0, 7, 31]), np.arange(data.n_servers)
+    groups = Groups(tasks, np.tile(servers, (3, 1)), np.zeros(3, dtype=np.float32))
+    np.testing.assert_allclose(system.score(tasks), system.logits(groups).detach().numpy(), atol=1e-5)
+
+
+def test_without_friends_their_opinion_is_zero():
+    assert shares(np.zeros((2, 3), dtype=np.int64)).tolist() == [[0, 0, 0], [0, 0, 0]]
+    vectors = np.eye(3, dtype=np.float32)
+    found = nearest(vectors, np.array([1]), 2, seed=0)
+    np.testing.assert_array_equal(found, [[1, PADDING], [PADDING, PADDING], [1, PADDING]][: len(found)])
+
+
+def test_nearest_friends_are_training_tasks_and_never_the_task_itself():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(9, 4)).astype(np.float32)
+    known = np.array([0, 2, 3, 7])
+    found = nearest(vectors, known, 2, seed=0)
+    for task, row in enumerate(found):
+        others = known[known != task]
+        best = others[np.argsort(-(vectors[others] @ vectors[task]))[:2]]
+        np.testing.assert_array_equal(row, best)
+
+
+def test_64_pairs_are_learned_by_heart():
+    data = block_dataset()
+    system = prepared(make(data, "warm"), data, width=16)
+    optimiser = torch.optim.Adam(system.network.parameters(), lr=0.02)
+    batch = next(system.batches(np.random.default_rng(0)))
+    batch = Groups(*(part[:21] for part in batch))  # 21 listed and 42 drawn
+    first = system.loss(batch).item()
+    for _ in range(150):
+        optimiser.zero_grad()
+        loss = system.loss(batch)
+        loss.backward()
+        optimiser.step()
+    assert loss.item() < 0.05 < first
+
+
+@pytest.mark.parametrize("protocol", ["warm", "cold"])
+def test_blocks_are_found(protocol, tmp_path):
+    data = block_dataset()
+    split = make(data, protocol)
+    system = GDSRec(width=16, learning_rate=0.01, weight_decay=0.0, batch_size=64, schedule=all_epochs(20))
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    if protocol == "warm":
+        assert recall10(top10(system, data, split), split).mean() > 0.85  # the ten best hold what is left of the block
+        return
+    ranked = top10(system, data, split)
+    same_block = (ranked // 15) == (split.tasks("test")[:, None] // 20)
+    assert same_block.mean() > 0.9
+
+
+def test_settings_are_checked():
+    with pytest.raises(StudyError, match="stars"):
+        GDSRec(rating="stars")

@@ -1,0 +1,290 @@
+"""MSBPR: hand-computed sets, the gradient of its loss, its special case BPR, and what may not leak."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from baseline_toys import block_dataset, recall10, top10, with_other_answers
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from baselines.msbpr import MSBPR, Draws, Factors
+from baselines.published import preferences
+from baselines.published.ratings import counts
+from baselines.published.sampling import Pairs
+from baselines.published.training import Schedule, train
+from study.data.splits import make
+from study.errors import StudyError
+
+# Server 0 is listed by all, 1 by two, 2 and 3 by one, 4 by nobody.
+TRAIN = sp.csr_matrix(np.array([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 0, 0, 1, 0]], dtype=float))
+matrices = arrays(np.int8, (7, 6), elements=st.integers(0, 1))
+
+
+def all_epochs(epochs):
+    return Schedule(epochs=epochs, patience=None)
+
+
+def mined(train=TRAIN, known=None, **settings):
+    system = MSBPR(**{"popularity": 0, "item_threshold": 0.5, **settings})
+    system.mine(train, train if known is None else known)
+    return system
+
+
+def test_the_sets_of_a_toy_by_hand():
+    """s(0, 2) = (S02 + S12) / 2 = 1 and s(0, 3) = (S03 + S13) / 2 = 1/2; s(1, 3) = 1/3; s(2, 1) = s(2, 2) = 1/2."""
+    system = mined()
+    liked = [system.potential.indices[a:b].tolist() for a, b in zip(*bounds(system.potential), strict=True)]
+    assert liked == [[2, 3], [], [1, 2]]
+    assert system.unpopular.tolist() == [4]
+    assert system.n_disliked.tolist() == [1, 1, 1]
+    assert system.n_uncertain.tolist() == [0, 1, 0]  # only server 3 of task 1 is neither
+    above = mined(item_threshold=0.51)
+    assert above.potential.indices.tolist() == [2]
+    assert mined(popularity=1).unpopular.tolist() == [2, 3, 4]
+    assert mined(popularity=1).potential.indices.tolist() == [1]  # what is disliked is not liked
+    assert mined(popularity=1).n_disliked.tolist() == [3, 2, 2]
+
+
+def bounds(pairs):
+    return pairs.indptr[:-1], pairs.indptr[1:]
+
+
+def test_user_and_hybrid_preferences_by_hand():
+    alike = preferences.column_cosine(sp.csr_matrix(TRAIN.T), "full").toarray()
+    np.testing.assert_allclose(alike, [[1, 2 / 6**0.5, 1 / 2], [2 / 6**0.5, 1, 1 / 6**0.5], [1 / 2, 1 / 6**0.5, 1]])
+    near = preferences.user_preference(TRAIN, sp.csr_matrix(alike), 0.45).toarray()
+    weight = 2 / 6**0.5
+    np.testing.assert_allclose(near[0], [1, weight / (weight + 0.5), weight / (weight + 0.5), 0.5 / (weight + 0.5), 0])
+    np.testing.assert_allclose(near[2], [1, 1, 0, 0, 0])  # task 1 is below the threshold
+    assert preferences.user_preference(TRAIN, sp.csr_matrix(alike), 2.0).nnz == 0  # no neighbour: no liked server
+    items = preferences.column_cosine(TRAIN, "corated")
+    hybrid = preferences.hybrid_similarity(TRAIN, items).toarray()
+    # Between tasks 0 and 2: S00 + S03 + S10 + S13 = 1 + 1 + 1 + 0, over sqrt(2 * 2) sqrt(2 * 2).
+    assert hybrid[0, 2] == pytest.approx(3 / 4)
+
+
+def test_corated_norms_are_taken_over_common_tasks_alone():
+    weights = sp.csr_matrix(np.array([[2.0, 1.0], [1.0, 3.0], [5.0, 0.0]]))
+    said = preferences.column_cosine(weights, "corated").toarray()
+    assert said[0, 1] == pytest.approx(5 / (5**0.5 * 10**0.5))
+    assert preferences.column_cosine(weights, "full").toarray()[0, 1] == pytest.approx(5 / (30**0.5 * 10**0.5))
+
+
+@given(matrices)
+def test_corated_similarity_of_binary_counts_is_one_wherever_it_is_stored(matrix):
+    said = preferences.column_cosine(sp.csr_matrix(matrix.astype(float)), "corated")
+    np.testing.assert_allclose(said.data, 1.0)
+    np.testing.assert_array_equal(said.toarray() > 0, matrix.T.astype(int) @ matrix > 0)
+
+
+@given(matrices, st.sampled_from(["item", "user", "hybrid"]), st.integers(0, 2))
+def test_the_four_sets_are_a_partition_and_draws_stay_in_them(matrix, variant, popularity):
+    matrix[0, 0] = 1
+    train_ = sp.csr_matrix(matrix.astype(float))
+    system = mined(train_, variant=variant, popularity=popularity, steps=3)
+    liked = sp.csr_matrix((np.ones(len(system.potential.indices)), system.potential.indices, system.potential.indptr),
+                          shape=matrix.shape).toarray()  # fmt: skip
+    unpopular = matrix.sum(axis=0) <= popularity
+    assert not (liked * matrix).any()
+    assert not (liked * unpopular).any()
+    for draws in system.draws(np.random.default_rng(0)):
+        tasks = draws.tasks
+        assert matrix[tasks, draws.observed].all()
+        assert liked[tasks, draws.potential][draws.has_potential > 0].all()
+        bad = draws.has_disliked > 0
+        assert unpopular[draws.disliked][bad].all()
+        assert not matrix[tasks, draws.disliked][bad].any()
+        rest = draws.has_uncertain > 0
+        taken = matrix + liked + unpopular
+        assert not taken[tasks, draws.uncertain][rest].any()
+        np.testing.assert_array_equal(rest, (taken[tasks] == 0).any(axis=1))
+
+
+def toy_model(seed=0):
+    torch.manual_seed(seed)
+    system = MSBPR(width=3, decay_tasks=0.1, decay_servers=0.2, decay_bias=0.3)
+    system.network = Factors(np.linspace(-0.2, 0.3, 5).astype(np.float32), 3, 3, 0.5).double()
+    ones = np.ones(4, dtype=np.float32)
+    holes = np.array([1, 0, 1, 1], dtype=np.float32)
+    step = Draws(np.array([0, 1, 2, 0]), np.array([0, 2, 3, 1]), np.array([2, 0, 1, 3]), np.array([3, 3, 4, 4]),
+                 np.array([4, 4, 2, 2]), holes, ones, np.array([1, 1, 0, 1], dtype=np.float32))  # fmt: skip
+    return system, step
+
+
+def test_the_gradient_is_that_of_finite_differences():
+    system, step = toy_model()
+    weights = list(system.network.parameters())
+
+    def loss(*values):
+        for weight, value in zip(weights, values, strict=True):
+            weight.data = value
+        return system.loss(step)
+
+    system.loss(step).backward()
+    for number, weight in enumerate(weights):
+        flat = weight.detach().clone().flatten()
+        for place in range(0, len(flat), 2):
+            said = []
+            for sign in (1, -1):
+                moved = flat.clone()
+                moved[place] += sign * 1e-6
+                values = [w.detach().clone() for w in weights]
+                values[number] = moved.view_as(weight)
+                kept = [w.data for w in weights]
+                said.append(loss(*values).item())
+                for w, old in zip(weights, kept, strict=True):
+                    w.data = old
+            assert (said[0] - said[1]) / 2e-6 == pytest.approx(weight.grad.flatten()[place].item(), abs=1e-5)
+
+
+def test_the_loss_by_hand():
+    system, step = toy_model()
+    U, V, b = (weight.detach().numpy() for weight in system.network.parameters())
+    total = 0.0
+    for n, u in enumerate(step.tasks):
+        sets = {
+            "i": (step.observed[n], 1),
+            "p": (step.potential[n], step.has_potential[n]),
+            "c": (step.uncertain[n], step.has_uncertain[n]),
+            "j": (step.disliked[n], step.has_disliked[n]),
+        }
+        f = {name: b[row] + U[u] @ V[row] for name, (row, _) in sets.items()}
+        for better, worse in ("ic", "ij", "pc", "pj"):
+            if sets[better][1] and sets[worse][1]:
+                total -= np.log(1 / (1 + np.exp(-(f[better] - f[worse]))))
+        total += 0.05 * U[u] @ U[u]
+        total += sum(0.1 * V[row] @ V[row] + 0.15 * b[row] ** 2 for row, there in sets.values() if there)
+    assert system.loss(step).item() == pytest.approx(total)
+
+
+def test_without_liked_and_disliked_servers_a_step_is_one_of_bpr():
+    system = mined(popularity=-1, item_threshold=1.1, decay_tasks=0.0, decay_servers=0.0, decay_bias=0.0, steps=1)
+    assert not len(system.potential.indices)
+    assert not len(system.unpopular)
+    torch.manual_seed(0)
+    system.network = Factors(np.zeros(5, dtype=np.float32), 3, 4, 0.1)
+    draws = next(iter(system.draws(np.random.default_rng(0))))
+    U, V, b = (weight.detach().clone() for weight in system.network.parameters())
+    optimiser = torch.optim.SGD(system.network.parameters(), lr=0.1)
+    system.loss(draws).backward()
+    optimiser.step()
+    expected = [U.clone(), V.clone(), b.clone()]
+    for u, i, c in zip(draws.tasks, draws.observed, draws.uncertain, strict=True):
+        slope = 0.1 * torch.sigmoid(b[c] + U[u] @ V[c] - b[i] - U[u] @ V[i])  # the textbook update of BPR with a bias
+        expected[0][u] += slope * (V[i] - V[c])
+        expected[1][i] += slope * U[u]
+        expected[1][c] -= slope * U[u]
+        expected[2][i] += slope
+        expected[2][c] -= slope
+    for weight, value in zip(system.network.parameters(), expected, strict=True):
+        torch.testing.assert_close(weight.detach(), value)
+
+
+@pytest.mark.parametrize("leaky", [False, True])
+@pytest.mark.parametrize("variant", ["item", "user", "hybrid"])
+def test_only_the_leaky_similarity_sees_held_out_servers(variant, leaky, tmp_path):
+    data = block_dataset()
+    split = make(data, "warm")
+    sets = []
+    for each, parts in ((data, split), with_other_answers(data, split, ("valid", "test"))):
+        system = MSBPR(variant=variant, similarity="full", item_threshold=0.3, leaky_similarity=leaky,
+                       schedule=all_epochs(1), steps=1)  # fmt: skip
+        system.fit(each, parts, seed=1, workdir=tmp_path / str(len(sets)))
+        sets.append(system.potential.keys.tolist())
+    assert (sets[0] != sets[1]) == leaky
+
+
+def test_counts_by_rank_fall_with_the_place_in_the_list():
+    data = block_dataset()
+    split = make(data, "warm")
+    weights = counts(data, split, "rank")
+    task = 4
+    for server in split.train[[task]].indices:
+        assert weights[task, server] == 10 - list(data.lists[task]).index(server)
+    assert set(counts(data, split, "binary").data) == {1.0}
+
+
+@pytest.mark.parametrize("variant", ["item", "user", "hybrid"])
+def test_blocks_are_found(variant, tmp_path):
+    data = block_dataset()
+    split = make(data, "warm")
+    system = MSBPR(variant=variant, popularity=0, learning_rate=0.05, schedule=all_epochs(6), steps=50)
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    assert recall10(top10(system, data, split), split).mean() > 0.9
+
+
+def test_a_stopped_training_goes_on_as_if_nothing_had_happened(tmp_path):
+    data = block_dataset()
+    split = make(data, "warm")
+    whole = Schedule(epochs=6, evaluate_every=2, patience=2, checkpoint_seconds=0)
+    systems = [MSBPR(schedule=whole, steps=4) for _ in range(2)]
+    systems[0].fit(data, split, seed=1, workdir=tmp_path / "whole")
+    dies = systems[1].loss
+    left = iter(range(3 * 4 + 2))  # in the middle of the fourth epoch
+
+    def failing(step):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return dies(step)
+
+    systems[1].loss = failing
+    with pytest.raises(KeyboardInterrupt):
+        systems[1].fit(data, split, seed=1, workdir=tmp_path / "stopped")
+    del systems[1].loss
+    systems[1].fit(data, split, seed=1, workdir=tmp_path / "stopped")
+    everyone = np.arange(data.n_tasks)
+    np.testing.assert_array_equal(systems[1].score(everyone), systems[0].score(everyone))
+    # A complete training is taken up as it is, a damaged file and one of other settings are not.
+    calls = []
+    systems[1].loss = lambda step: calls.append(1) or dies(step)
+    systems[1].fit(data, split, seed=1, workdir=tmp_path / "stopped")
+    assert not calls
+    (tmp_path / "stopped" / "msbpr.safetensors").write_bytes(b"damaged")
+    systems[1].fit(data, split, seed=1, workdir=tmp_path / "stopped")
+    assert len(calls) == 24
+    systems[1].fit(data, split, seed=2, workdir=tmp_path / "stopped")
+    assert len(calls) == 48
+
+
+def test_the_best_weights_are_kept_and_patience_ends_the_training(tmp_path):
+    model = torch.nn.Linear(1, 1, bias=False)
+    values = iter([0.1, 0.5, 0.3, 0.5, 0.2, 0.9])
+    seen = []
+
+    def quality():
+        seen.append(model.weight.item())
+        return next(values)
+
+    progress = train(
+        model, torch.optim.SGD(model.parameters(), lr=1.0), lambda epoch: [0], lambda batch: model.weight.sum(),
+        Schedule(epochs=20, evaluate_every=1, patience=3), quality=quality, seed=0, workdir=tmp_path, name="toy",
+        identity="a",
+    )  # fmt: skip
+    assert (progress.epoch, progress.best_epoch, progress.best) == (5, 2, 0.5)  # an equal value is no better one
+    assert model.weight.item() == seen[1]
+
+
+def test_pairs_answer_as_the_matrix_does():
+    rng = np.random.default_rng(0)
+    matrix = sp.random(20, 15, density=0.3, format="csr", random_state=rng)
+    pairs, dense = Pairs(matrix), matrix.toarray() > 0
+    rows, columns = rng.integers(20, size=200), rng.integers(15, size=200)
+    np.testing.assert_array_equal(pairs.hold(rows, columns), dense[rows, columns])
+    pool = np.array([1, 4, 9])
+    np.testing.assert_array_equal(pairs.outside(pool), 3 - dense[:, pool].sum(axis=1))
+    drawn = pairs.draw_outside(rows, rng, pool)
+    free = pairs.outside(pool)[rows] > 0
+    assert not dense[rows, drawn][free].any()
+    counted = np.bincount(pairs.draw(np.zeros(3000, dtype=np.int64), rng), minlength=15)
+    listed = np.flatnonzero(dense[0])
+    assert counted[~dense[0]].sum() == 0
+    np.testing.assert_allclose(counted[listed] / 3000, 1 / len(listed), atol=0.05)
+
+
+def test_settings_are_checked():
+    with pytest.raises(StudyError, match="cosine"):
+        MSBPR(variant="cosine")

@@ -1,0 +1,168 @@
+"""ReCAFR: propagation against dense algebra and RecBole, the alignment's bounds, and ranking by a text's projection."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from baseline_toys import block_dataset, copy_dataset, recall10, top10
+from torch.nn.functional import cosine_similarity
+
+from baselines.published.propagation import bipartite, drop_entries, propagate
+from baselines.published.training import Schedule
+from baselines.recafr import Network, ReCAFR, contrast
+from study.data.splits import make
+from study.errors import StudyError
+
+
+def all_epochs(epochs):
+    return Schedule(epochs=epochs, patience=None)
+
+
+@pytest.fixture
+def interactions():
+    matrix = sp.random(7, 5, density=0.4, format="csr", random_state=np.random.default_rng(3))
+    matrix.data[:] = 1
+    return matrix
+
+
+def test_propagation_has_the_value_and_gradient_of_the_dense_product(interactions):
+    matrix = sp.csr_matrix(interactions, dtype=np.float32)
+    dense = torch.randn(5, 3, requires_grad=True)
+    weight = torch.randn(7, 3)
+    for product in (propagate(matrix, dense), torch.from_numpy(matrix.toarray()) @ dense):
+        dense.grad = None
+        (product * weight).sum().backward()
+        torch.testing.assert_close(product, torch.from_numpy(matrix.toarray()) @ dense)
+        torch.testing.assert_close(dense.grad, torch.from_numpy(matrix.toarray()).T @ weight)
+
+
+def test_without_alignment_and_dropout_it_is_a_sum_aggregated_lightgcn(interactions):
+    """RecBole's LightGCN takes the mean of the layers, so its vectors times L + 1 are these."""
+    lightgcn = pytest.importorskip("recbole.model.general_recommender.lightgcn").LightGCN
+    dense = interactions.toarray()
+    adjacency = np.block([[np.zeros((7, 7)), dense], [dense.T, np.zeros((5, 5))]])
+    degree = adjacency.sum(axis=1)
+    scale = np.where(degree > 0, 1 / np.sqrt(np.maximum(degree, 1)), 0)
+    normalised = scale[:, None] * adjacency * scale
+    graph = bipartite(interactions)
+    np.testing.assert_allclose(graph.toarray(), normalised, atol=1e-6)
+    model = Network(7, 5, 4, 3, 6)
+    z = model(graph)
+    expected = sum(np.linalg.matrix_power(normalised, power) for power in range(4)) @ model.embedding.detach().numpy()
+    np.testing.assert_allclose(z.detach().numpy(), expected, atol=1e-5)
+    other = lightgcn.__new__(lightgcn)
+    torch.nn.Module.__init__(other)
+    other.n_users, other.n_items, other.n_layers = 7, 5, 3
+    other.user_embedding = torch.nn.Embedding.from_pretrained(model.embedding.detach()[:7])
+    other.item_embedding = torch.nn.Embedding.from_pretrained(model.embedding.detach()[7:])
+    other.norm_adj_matrix = torch.from_numpy(normalised.astype(np.float32)).to_sparse_coo()
+    users, items = other.forward()
+    torch.testing.assert_close(z.detach(), torch.cat([users, items]) * 4, atol=1e-5, rtol=1e-5)
+
+
+def test_dropped_entries_are_not_rescaled(interactions):
+    graph = bipartite(interactions)
+    dropped = drop_entries(graph, 0.5, np.random.default_rng(0))
+    kept = dropped.toarray() != 0
+    np.testing.assert_array_equal(dropped.toarray()[kept], graph.toarray()[kept])
+    assert 0 < kept.sum() < graph.nnz
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.2, 1.0])
+def test_the_alignment_of_equal_orthogonal_vectors_is_its_lower_bound(temperature):
+    size = 6
+    vectors = torch.eye(size) * 3.0
+    bound = np.log(1 + (size - 1) * np.exp(-1 / temperature))
+    assert contrast(vectors, vectors, vectors, temperature).item() == pytest.approx(bound, abs=1e-5)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_alignment_by_its_formula(own):
+    torch.manual_seed(0)
+    a, b, others = torch.randn(4, 3), torch.randn(4, 3), torch.randn(5, 3)
+    denominator = torch.cat([others, b]) if own else others
+    terms = []
+    for i in range(4):
+        close = cosine_similarity(a[i][None], b[i][None]) / 0.3
+        all_ = cosine_similarity(a[i][None], denominator) / 0.3
+        terms.append(torch.logsumexp(all_ if own else torch.cat([all_, close]), 0) - close)
+    said = contrast(a, b, denominator, 0.3, own_among_others=own)
+    assert said.item() == pytest.approx(torch.stack(terms).mean().item(), rel=1e-5)
+
+
+def fitted(data, split, folder, **settings):
+    system = ReCAFR(**{"width": 16, "layers": 2, "learning_rate": 0.02, "batch_size": 64, "contrast": None,
+                       "schedule": all_epochs(15), **settings})  # fmt: skip
+    system.fit(data, split, seed=1, workdir=folder)
+    return system
+
+
+def closeness(system, rows):
+    """Mean cosine between the vectors of tasks and the projections of their texts."""
+    with torch.no_grad():
+        z = system.network(system.graph)[torch.from_numpy(rows)]
+        return cosine_similarity(z, system.network.project(system.texts[torch.from_numpy(rows)])).mean().item()
+
+
+def test_texts_and_vectors_draw_together_and_new_texts_fall_beside_their_like(tmp_path):
+    data, split = copy_dataset()
+    known, new = split.tasks("train"), split.tasks("test")
+    said = [
+        closeness(fitted(data, split, tmp_path / str(epochs), alignment=1.0, schedule=all_epochs(epochs)), known)
+        for epochs in (1, 4, 12, 40)
+    ]
+    assert said == sorted(said)
+    assert said[-1] > 0.5
+    # Held-out texts equal those of training tasks 20 rows above; another task's projection is no such match.
+    system = fitted(data, split, tmp_path / "again", alignment=1.0, schedule=all_epochs(40))
+    with torch.no_grad():
+        z = system.network(system.graph)[: data.n_tasks]
+        projected = system.network.project(system.texts[torch.from_numpy(new)])
+    own = cosine_similarity(projected, z[torch.from_numpy(known)]).mean()
+    other = cosine_similarity(projected, z[torch.from_numpy(np.roll(known, 1))]).mean()
+    assert own > other + 0.2
+
+
+def test_the_profile_needs_the_right_text(tmp_path):
+    data = block_dataset()
+    split = make(data, "cold")
+    system = fitted(data, split, tmp_path, alignment=0.5, cold_tasks="profile", schedule=all_epochs(30))
+    tasks = split.tasks("test")
+    right = recall10(top10(system, data, split), split).mean()
+    system.texts[tasks] = system.texts[tasks[::-1].copy()]  # tasks of one block get texts of the other
+    system.finish(system.network)
+    assert recall10(top10(system, data, split), split).mean() < right - 0.2
+    plain = fitted(data, split, tmp_path / "plain", schedule=all_epochs(1))
+    assert np.isneginf(plain.score(tasks)).all()
+
+
+@pytest.mark.parametrize("settings", [{}, {"alignment": 0.0}, {"contrast": 8}, {"view_weight": 0.1}])
+def test_blocks_are_found(settings, tmp_path):
+    data = block_dataset()
+    split = make(data, "warm")
+    system = fitted(data, split, tmp_path, **settings)
+    assert recall10(top10(system, data, split), split).mean() > 0.9
+
+
+def test_the_regulariser_covers_all_parameters():
+    data = block_dataset()
+    system = ReCAFR(alignment=0.0, keep_edges=1.0, decay=0.5)
+    split = make(data, "warm")
+    torch.manual_seed(0)
+    from baselines.published.sampling import Pairs
+
+    system.histories, system.pairs, system.graph = split.train, Pairs(split.train), bipartite(split.train)
+    system.known = split.tasks("train")
+    system.network = Network(data.n_tasks, data.n_servers, 8, 2, 5)
+    batch = next(system.batches(np.random.default_rng(0)))
+    with_, squares = system.loss(batch).item(), sum(w.square().sum().item() for w in system.network.parameters())
+    system.decay = 0.0
+    assert with_ - system.loss(batch).item() == pytest.approx(0.5 * squares, rel=1e-4)
+
+
+def test_settings_are_checked(tmp_path):
+    data = block_dataset()
+    with pytest.raises(StudyError, match="guess"):
+        ReCAFR(cold_tasks="guess").fit(data, make(data, "warm"), seed=1, workdir=tmp_path)

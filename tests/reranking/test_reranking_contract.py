@@ -1,0 +1,84 @@
+"""Which answers count, and what becomes of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study.errors import StudyError
+from study.reranking.contract import FAULTS, Rules
+
+POOL = [11, 12, 13, 14, 15, 16]
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        ([13, 11, 12], None),
+        ([13, 11, 16], None),
+        ([16, 11, 15], None),
+        ([16, 14, 15], "too_many_substitutions"),
+        ([13, 11], "wrong_length"),
+        ([13, 11, 12, 14], "wrong_length"),
+        ([], "wrong_length"),
+        ([13, 11, 13], "repeat"),
+        ([13, 11, 99], "outside_pool"),
+        ([13, 11, -12], "outside_pool"),
+        ([13, 13, 99], "repeat"),
+        (["13", "11", "12"], "wrong_form"),
+        ([13.0, 11.0, 12.0], "wrong_form"),
+        ([True, 11, 12], "wrong_form"),
+        ([[13], 11, 12], "wrong_form"),
+        ((13, 11, 12), "wrong_form"),
+        ({"servers": [13, 11, 12]}, "wrong_form"),
+        ("13, 11, 12", "wrong_form"),
+        (None, "wrong_form"),
+    ],
+)
+def test_faults(answer, fault):
+    assert Rules(k=3, substitutions=2).fault(answer, POOL) == fault
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 2])
+def test_substitutions_are_counted_from_the_first_k(allowed):
+    rules = Rules(k=3, substitutions=allowed)
+    for strangers in range(4):
+        answer = [*POOL[3 : 3 + strangers], *POOL[: 3 - strangers]]
+        assert (rules.fault(answer, POOL) is None) == (strangers <= allowed)
+
+
+def test_a_pool_below_k_is_named_whole():
+    rules = Rules(k=10, substitutions=0)
+    assert rules.fault([12, 11], [11, 12]) is None
+    assert rules.fault([12], [11, 12]) == "wrong_length"
+
+
+def test_the_rest_keeps_its_order():
+    assert Rules(k=3).order([16, 11, 13], POOL) == [16, 11, 13, 12, 14, 15]
+
+
+@given(
+    pool=st.lists(st.integers(-50, 50), unique=True, max_size=12),
+    answer=st.one_of(st.lists(st.integers(-50, 50), max_size=12), st.lists(st.one_of(st.text(), st.booleans()))),
+    k=st.integers(1, 12),
+    substitutions=st.integers(0, 3),
+)
+def test_what_counts_can_add_and_remove_nothing(pool, answer, k, substitutions):
+    rules = Rules(k, substitutions)
+    fault = rules.fault(answer, pool)
+    assert fault is None or fault in FAULTS
+    if fault is None:
+        order = rules.order(answer, pool)
+        assert sorted(order) == sorted(pool)
+        assert order[: len(answer)] == answer
+        assert len(set(order[:k]) - set(pool[:k])) <= substitutions
+
+
+@given(st.permutations(POOL))
+def test_every_order_of_the_pool_counts(answer):
+    assert Rules(k=len(POOL), substitutions=0).fault(list(answer), POOL) is None
+
+
+@pytest.mark.parametrize("values", [{"k": 0}, {"k": True}, {"substitutions": -1}, {"k": 2.5}])
+def test_settings_are_checked(values):
+    with pytest.raises(StudyError, match="is no value"):
+        Rules(**values)
