@@ -10,13 +10,17 @@ import typer
 
 from study import paths
 from study.errors import StudyError
+from study.tools.flow.cli import app as flow
 from study.tools.intent.cli import app as intent
 
 if TYPE_CHECKING:
     from study.tools.catalogues.catalog import ToolCatalog
 
-app = typer.Typer(no_args_is_help=True, help="Find tools of MCP servers: index, find, route, intent, run, report.")
+app = typer.Typer(
+    no_args_is_help=True, help="Find tools of MCP servers: index, find, route, intent, flow, run, report."
+)
 app.add_typer(intent, name="intent")
+app.add_typer(flow, name="flow")
 Catalogue = Annotated[str, typer.Option(help="livemcpbench, mcptools, mcpflow, apibank, mcptoolbench, or an own name.")]
 
 
@@ -158,10 +162,12 @@ def run(catalogue: Catalogue = "livemcpbench") -> None:
     `--catalogue scaling` grows that of livemcpbench; `intent` and `router` run on livemcpbench too.
     """
     from study.tools.experiments import REPORTED_WITH, RUNS
+    from study.tools.flow import experiments
 
-    if catalogue not in RUNS:
-        raise StudyError(f"no experiments for {catalogue!r}", fix=f"one of: {', '.join(RUNS)}")
-    RUNS[catalogue]()
+    runs = RUNS | {"mcpflow": experiments.run}
+    if catalogue not in runs:
+        raise StudyError(f"no experiments for {catalogue!r}", fix=f"one of: {', '.join(runs)}")
+    runs[catalogue]()
     report(REPORTED_WITH.get(catalogue, catalogue))
 
 
@@ -170,8 +176,13 @@ def report(catalogue: Catalogue = "livemcpbench") -> None:
     """Redo metrics.csv, significance.csv and overall.md of a catalogue from its runs."""
     from study.tools import results
     from study.tools.discovery.experiments import references
+    from study.tools.flow import report as flow_report
+    from study.tools.flow import settings as flow_settings
 
-    folder = results.report(catalogue, references(catalogue))
+    if catalogue == flow_report.CATALOGUE:
+        folder = flow_report.report(flow_settings.load())
+    else:
+        folder = results.report(catalogue, references(catalogue))
     typer.echo((folder / "overall.md").read_text(encoding="utf-8"))
 
 

@@ -1,0 +1,197 @@
+"""Everything that the experiments share: samples, evidence, candidates, trained parts, and how a system answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from study import paths
+from study.data.dataset import FloatArray, IntArray
+from study.errors import StudyError
+from study.tools.catalogues import published
+from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.discovery.documents import documents
+from study.tools.discovery.embedding import Embedder, MiniLm
+from study.tools.flow import callers, samples, selector
+from study.tools.flow.calls import measures
+from study.tools.flow.copier import Copier
+from study.tools.flow.samples import Sample
+from study.tools.flow.selector import Evidence, Exemplars
+from study.tools.flow.settings import Flow, Pool, System
+
+BLOCK = 512  # texts embedded between two saves
+BATCH = 64  # instructions whose candidates are compared at a time
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A catalogue with its samples and everything computed of them once.
+
+    Attributes:
+        documents, tools: texts and vectors of the tools, shapes (n_tools,) and (n_tools, d).
+        known: evidence of the samples.
+        left_out: published samples without a call.
+    """
+
+    catalog: ToolCatalog
+    samples: tuple[Sample, ...]
+    documents: tuple[str, ...]
+    tools: FloatArray
+    known: Evidence
+    left_out: int
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one training set gives.
+
+    Attributes:
+        exemplars: the training samples as a retrieval database.
+        weights: of the selector, by whether it sees exemplars.
+        copier: of arguments.
+    """
+
+    exemplars: Exemplars
+    weights: Mapping[bool, FloatArray]
+    copier: Copier
+
+
+def embed(embedder: Embedder, texts: Sequence[str]) -> FloatArray:
+    """Vectors of texts, short ones first, kept block by block: a stopped run goes on where it was. Shape (n, d)."""
+    order = sorted(set(texts), key=lambda text: (len(text), text))
+    for start in tqdm(range(0, len(order), BLOCK), desc="embed", disable=len(order) <= BLOCK, delay=3):
+        embedder.encode(order[start : start + BLOCK])
+    return embedder.encode(texts)
+
+
+def prepare(flow: Flow, embedder: Embedder | None = None) -> Bench:
+    """MCP-Flow's public files as a bench."""
+    loaded = published.load("mcpflow")
+    found, left_out = samples.load(paths.raw("mcpflow"), loaded)
+    return assemble(loaded.catalog, found, flow, embedder or MiniLm(), left_out)
+
+
+def assemble(
+    catalog: ToolCatalog, found: Sequence[Sample], flow: Flow, embedder: Embedder, left_out: int = 0,
+    tools: FloatArray | None = None,
+) -> Bench:  # fmt: skip
+    """A bench of any catalogue and samples.
+
+    Args:
+        tools: vectors of the tools where they are known, shape (n_tools, d).
+    """
+    if not found:
+        raise StudyError(f"the catalogue {catalog.name} has no instructions", fix="use one with instructions")
+    written = tuple(documents(catalog, flow.document, flow.limit))
+    tools = embed(embedder, written) if tools is None else tools
+    texts = [sample.text for sample in found]
+    known = selector.evidence(texts, catalog, written, tools, embed(embedder, texts))
+    return Bench(catalog, tuple(found), written, tools, known, left_out)
+
+
+def candidates(bench: Bench, pool: Pool, seed: int) -> list[IntArray]:
+    """Candidates of every sample; the same for every split and system, so that differences are paired."""
+    labelled = np.unique([sample.tool for sample in bench.samples])
+    source = labelled if pool.source == "labelled" else np.arange(len(bench.catalog.tools))
+    alike = selector.twins(bench.catalog)
+    rng = np.random.default_rng([seed, len(source), pool.size or 0])
+    return [selector.pool_of(sample, source, pool.size, alike[sample.tool], rng) for sample in bench.samples]
+
+
+def train(bench: Bench, rows: IntArray, flow: Flow, seed: int, copier: Copier) -> Trained:
+    """Learn selector and copier from the samples in `rows`.
+
+    Args:
+        copier: learns anew; what it has read of the instructions stays.
+    """
+    own = [bench.samples[row] for row in rows]
+    exemplars = Exemplars(bench.known.vectors[rows], own, flow.exemplars)
+    rng = np.random.default_rng([seed, len(rows)])
+    pool, alike = np.unique([sample.tool for sample in own]), selector.twins(bench.catalog)
+    size = min(flow.training.distractors + 1, len(pool))
+    picked = [selector.pool_of(sample, pool, size, alike[sample.tool], rng) for sample in own]
+    # Where twins leave too few tools, some stand twice.
+    shown = np.array([np.resize(row, size) for row in picked])
+    right = np.array([int(np.flatnonzero(row == sample.tool)[0]) for row, sample in zip(shown, own, strict=True)])
+    similarity = exemplars.similarity(bench.known.vectors[rows], [sample.group for sample in own])
+    hidden = rng.random(shown.shape) < flow.training.mask
+    features = selector.features(bench.known, rows, shown, exemplars, similarity, hidden)
+    weights = {
+        True: selector.fit(features, right, flow.training.penalty),
+        False: selector.fit(features[:, :, : selector.PLAIN], right, flow.training.penalty),
+    }
+    return Trained(exemplars, weights, copier.fit(own))
+
+
+def scores(
+    system: System, features: FloatArray, weights: Mapping[bool, FloatArray], rng: np.random.Generator
+) -> FloatArray:
+    """How well each candidate fits, shape (b, m).
+
+    Args:
+        features: shape (b, m, 7).
+    """
+    if system.select == "random":
+        return rng.random(features.shape[:2], dtype=np.float32)
+    if system.select in selector.FEATURES:
+        column: FloatArray = features[:, :, selector.FEATURES.index(system.select)]
+        return column
+    if system.select == "exemplars":
+        return selector.exemplar_scores(features)
+    if system.select != "trained":
+        raise StudyError(f"unknown way to select {system.select!r}", fix="random, bm25, dense, exemplars or trained")
+    chosen = weights[system.exemplars]
+    found: FloatArray = features[:, :, : len(chosen)] @ chosen
+    return found
+
+
+def answer(
+    bench: Bench, rows: IntArray, shown: Sequence[IntArray], systems: Mapping[str, System], trained: Trained, seed: int
+) -> dict[str, pd.DataFrame]:
+    """Let systems answer the samples in `rows`.
+
+    Args:
+        shown: candidates of every sample of the bench, in random order, which breaks ties.
+        trained: what the systems have learned; none of it may come from `rows`.
+
+    Returns: per system the columns task_id, rank (of the right tool, from 1), tool, param, ast.
+    """
+    found: dict[str, list[dict[str, object]]] = {name: [] for name in systems}
+    rng = np.random.default_rng([seed, len(rows)])
+    for start in range(0, len(rows), BATCH):
+        part = rows[start : start + BATCH]
+        similarity = trained.exemplars.similarity(bench.known.vectors[part])
+        width = max(len(shown[row]) for row in part)
+        several = np.array([np.pad(shown[row], (0, width - len(shown[row])), constant_values=-1) for row in part])
+        features = selector.features(bench.known, part, several, trained.exemplars, similarity)
+        for name, system in systems.items():
+            fit = np.where(several >= 0, scores(system, features, trained.weights, rng), -np.inf)
+            order = np.argsort(-fit, axis=1, kind="stable")
+            for line, row in enumerate(part):
+                sample, ranked = bench.samples[row], several[line, order[line]]
+                call = None
+                if ranked[0] == sample.tool:  # arguments of another tool cannot count
+                    call = callers.call(system.call, sample.text, sample.tool, trained.copier, trained.exemplars,
+                                        similarity[line])  # fmt: skip
+                rank = int(np.flatnonzero(ranked == sample.tool)[0]) + 1
+                found[name].append(
+                    {"task_id": sample.id, "rank": rank, **measures(call, sample.tool, sample.arguments)}
+                )
+    return {name: pd.DataFrame(lines) for name, lines in found.items()}
+
+
+def ranks(bench: Bench, shown: Sequence[IntArray], systems: Mapping[str, System], seed: int) -> dict[str, pd.Series]:
+    """Rank of every sample's right tool (from 1) under systems that learn nothing; no calls are made."""
+    empty = Exemplars(bench.known.vectors[:0], [], 0)
+    rng, found = np.random.default_rng(seed), {name: np.zeros(len(shown), dtype=np.int64) for name in systems}
+    for row, own in enumerate(shown):
+        at = np.array([row])
+        features = selector.features(bench.known, at, own[None], empty, np.zeros((1, 0), dtype=np.float32))
+        for name, system in systems.items():
+            order = np.argsort(-scores(system, features, {}, rng)[0], kind="stable")
+            found[name][row] = int(np.flatnonzero(own[order] == bench.samples[row].tool)[0]) + 1
+    return {name: pd.Series(own) for name, own in found.items()}

@@ -1,0 +1,204 @@
+"""Arguments of a known tool, copied from the instruction: which parameters, and which piece of the text is whose.
+
+Two logistic regressions stand in for the fine-tuned model's formatting: one tells the right value of a parameter from
+the other pieces of the instruction, one tells whether an optional parameter is set. Their features name no tool, so
+that both apply to servers that were never seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from study.data.dataset import FloatArray
+from study.tools.catalogues.catalog import Tool, ToolCatalog
+from study.tools.catalogues.schema import Parameter, resolve
+from study.tools.discovery.words import tokens
+from study.tools.flow.calls import same_value
+from study.tools.flow.samples import Sample
+from study.tools.flow.settings import Copying
+from study.tools.flow.spans import KINDS, NUMERIC, Span, convert, kind_of, spans
+
+TYPES = ("string", "integer", "number", "boolean", "array", "object")
+# Words of parameter names that ask for a kind of piece.
+HINTS = {"url": ("url", "link", "uri", "website"), "email": ("email", "mail"),
+         "date": ("date", "day", "since", "until"), "path": ("path", "file", "directory"),
+         "number": ("count", "limit", "max", "num", "latitude", "longitude", "id"),
+         "code": ("code", "state", "selector", "country", "symbol"), "name": ("city", "name", "location", "title"),
+         "quoted": ("query", "keyword", "text", "message", "expression", "term")}  # fmt: skip
+YES = re.compile(r"\b(?:without|not|no|disable|exclude|false)\b")
+
+
+@dataclass(frozen=True)
+class Option:
+    """A value that a parameter may get, with what speaks for it."""
+
+    value: Any
+    features: FloatArray
+
+
+def property_of(tool: Tool, name: str) -> Mapping[str, Any]:
+    """What the schema says of one parameter; empty where it says nothing."""
+    properties = tool.schema.get("properties")
+    own = resolve(properties.get(name), tool.schema) if isinstance(properties, Mapping) else None
+    return own if isinstance(own, Mapping) else {}
+
+
+def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapping[str, Any]) -> list[Option]:
+    """Every value that the parameter could get: listed ones, truth values, its default, pieces of the text.
+
+    Args:
+        found: the text's pieces.
+        stated: what the schema says of the parameter.
+    """
+    kind, lower = kind_of(stated), text.lower()
+    listed = stated.get("enum")
+    values: list[tuple[Any, Span | None]] = []
+    if isinstance(listed, list):
+        values = [(value, None) for value in listed[:50]]
+    elif kind == "boolean":
+        values = [(True, None), (False, None)]
+    else:
+        values = [(value, span) for span in found if (value := convert(span.text, kind)) is not None]
+    if "default" in stated and not any(same_value(value, stated["default"]) for value, _ in values):
+        values.append((stated["default"], None))
+    words = set(tokens(parameter.name))
+    described = set(tokens(parameter.description)) - words
+    seen: dict[str, int] = {}
+    made = []
+    for value, span in values:
+        before = tokens(lower[max(0, span.start - 40) : span.start])[-4:] if span else []
+        order = seen.get(span.kind, 0) if span else 0
+        if span:
+            seen[span.kind] = order + 1
+        spoken = not span and not isinstance(value, bool) and str(value).lower() in lower
+        named = bool(words & set(tokens(lower)))
+        row = [
+            *[float(span is not None and span.kind == name) for name in KINDS],
+            *[float(span is not None and span.kind == name and bool(words & set(HINTS.get(name, ()))))
+              for name in KINDS],
+            float(bool(words & set(before))), float(bool(described & set(before))),
+            1 / (1 + order) if span else 0.0, float(span is not None and kind in NUMERIC),
+            min(len(span.text), 100) / 100 if span else 0.0,
+            float(bool(described) and span is not None and str(value).lower() in parameter.description.lower()),
+            float(spoken), float("default" in stated and same_value(value, stated["default"])),
+            float(value is True), float(value is True and named), float(value is False and bool(YES.search(lower))),
+        ]  # fmt: skip
+        made.append(Option(value, np.array(row, dtype=np.float32)))
+    return made
+
+
+class Copier:
+    """The two regressions. `fit` learns them from calls, `fill` writes the arguments of one call."""
+
+    def __init__(self, catalog: ToolCatalog, settings: Copying) -> None:
+        """Prepare; nothing is learned yet, and `fill` needs `fit`."""
+        self.catalog, self.settings = catalog, settings
+        self._found: dict[str, list[Span]] = {}
+        self._made: dict[tuple[str, int], list[tuple[Parameter, Mapping[str, Any], list[Option]]]] = {}
+
+    def fit(self, samples: Sequence[Sample], more: Sequence[Sample] = ()) -> Copier:
+        """Learn from the calls of `samples`; a value that no piece of its text gives teaches nothing about pieces.
+
+        Args:
+            more: calls that teach which piece is whose, but not which optional parameters are set.
+        """
+        rows, right, sets, chosen = [], [], [], []
+        for place, sample in enumerate([*samples, *more]):
+            for parameter, stated, listed in self.listed(sample.text, sample.tool):
+                given = parameter.name in sample.arguments
+                if not parameter.required and place < len(samples):
+                    sets.append((parameter, stated, listed, sample.text))
+                    chosen.append(given)
+                hits = [given and same_value(option.value, sample.arguments[parameter.name]) for option in listed]
+                if any(hits):
+                    rows += [option.features for option in listed]
+                    right += hits
+        self._value = _regression(np.array(rows, dtype=np.float32), np.array(right), self.settings.strength)
+        features = np.array([self._setting(*one) for one in sets], dtype=np.float32)
+        self._set = _regression(features, np.array(chosen), self.settings.strength)
+        return self
+
+    def of(self, catalog: ToolCatalog) -> Copier:
+        """The same regressions for the tools of another catalogue."""
+        other = Copier(catalog, self.settings)
+        other._value, other._set = self._value, self._set
+        return other
+
+    def fill(self, text: str, tool: int, wanted: Sequence[str] | None = None) -> dict[str, Any]:
+        """Arguments for a tool.
+
+        Args:
+            wanted: names of the parameters to set; None sets the required ones and those that the text seems to want.
+        """
+        arguments: dict[str, Any] = {}
+        taken: set[str] = set()
+        for parameter, stated, listed in self.listed(text, tool):
+            if wanted is None:
+                skip = not parameter.required and self._wants(parameter, stated, listed, text) < 0.5
+            else:
+                skip = parameter.name not in wanted
+            if skip:
+                continue
+            scores = self._scores(listed)
+            # Two parameters seldom share one piece of the text: a taken one comes after every other.
+            order = sorted(range(len(listed)), key=lambda row: (repr(listed[row].value) in taken, -scores[row]))
+            value = listed[order[0]].value if order else ""
+            if isinstance(value, str | int | float) and not isinstance(value, bool):
+                taken.add(repr(value))
+            arguments[parameter.name] = value
+        return arguments
+
+    def listed(self, text: str, tool: int) -> list[tuple[Parameter, Mapping[str, Any], list[Option]]]:
+        """Every parameter of a tool with what its schema says and the values that it could get."""
+        if (text, tool) not in self._made:
+            if text not in self._found:
+                self._found[text] = spans(text, letters=self.settings.letters, most=self.settings.spans)
+            own = self.catalog.tools[tool]
+            stated = [(parameter, property_of(own, parameter.name)) for parameter in own.parameters]
+            self._made[text, tool] = [(p, s, options(text, self._found[text], p, s)) for p, s in stated]
+        return self._made[text, tool]
+
+    def _scores(self, listed: Sequence[Option]) -> FloatArray:
+        if not listed:
+            return np.zeros(0, dtype=np.float32)
+        return _apply(self._value, np.array([option.features for option in listed], dtype=np.float32))
+
+    def _wants(self, parameter: Parameter, stated: Mapping[str, Any], listed: list[Option], text: str) -> float:
+        row = self._setting(parameter, stated, listed, text)
+        return float(1 / (1 + np.exp(-_apply(self._set, row[None])[0])))
+
+    def _setting(self, parameter: Parameter, stated: Mapping[str, Any], listed: list[Option], text: str) -> FloatArray:
+        """What speaks for setting an optional parameter."""
+        words, said = set(tokens(parameter.name)), set(tokens(text))
+        best = float(np.max(self._scores(listed), initial=-10.0))
+        kind = kind_of(stated)
+        row = [*[float(kind == name) for name in TYPES], float("default" in stated),
+               len(words & said) / (len(words) or 1), best, float(kind in NUMERIC) * best,
+               float("default" in stated) * len(words & said)]  # fmt: skip
+        return np.array(row, dtype=np.float32)
+
+
+Linear = tuple[FloatArray, float]
+
+
+def _regression(rows: FloatArray, right: np.ndarray, strength: float) -> Linear:
+    """Weights and intercept; where there is one class alone, no weights and an intercept that names it."""
+    if len(set(right.tolist())) < 2:
+        width = rows.shape[1] if rows.ndim == 2 else 0
+        return np.zeros(width, dtype=np.float32), 10.0 if len(right) and right.all() else -10.0
+    model = LogisticRegression(C=strength, max_iter=1000).fit(rows, right)
+    return model.coef_[0].astype(np.float32), float(model.intercept_[0])
+
+
+def _apply(model: Linear, rows: FloatArray) -> FloatArray:
+    weights, intercept = model
+    if not len(weights):
+        return np.full(len(rows), intercept, dtype=np.float32)
+    scores: FloatArray = (rows @ weights + intercept).astype(np.float32)
+    return scores

@@ -1,0 +1,209 @@
+"""Which of some candidate tools an instruction means: evidence, retrieval of exemplars, and a small trained model.
+
+The trained selector stands in for the paper's fine-tuned language models: a conditional logit over seven numbers per
+candidate. It is trained as the paper trains (one right tool among sampled ones), with one addition: exemplars of each
+candidate are hidden at random. Without that it learns that tools with exemplars are right, which says nothing about a
+server that it has never seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+from sklearn.feature_extraction.text import CountVectorizer
+
+from study.data.dataset import FloatArray, IntArray
+from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.discovery.words import Bm25, tokens
+from study.tools.flow.samples import Sample
+
+FEATURES = ("dense", "bm25", "tool_name", "server_name", "known", "nearest", "votes")
+PLAIN = 4  # of them need no exemplars
+ABSENT = -1.0  # below every cosine that text vectors reach
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of every instruction and every tool, all shapes (n, n_tools).
+
+    Attributes:
+        vectors: of the instructions, shape (n, d), length 1.
+        dense: cosine of instruction and tool document.
+        words: BM25 of the same, divided by the largest of the row.
+        names, servers: share of the words of the tool's (its server's) name that the instruction holds.
+    """
+
+    vectors: FloatArray
+    dense: FloatArray
+    words: FloatArray
+    names: FloatArray
+    servers: FloatArray
+
+
+def evidence(
+    texts: Sequence[str], catalog: ToolCatalog, documents: Sequence[str], tools: FloatArray, vectors: FloatArray
+) -> Evidence:
+    """Compare instructions with tools.
+
+    Args:
+        documents, tools: texts and vectors of the tools, shapes (n_tools,) and (n_tools, d).
+        vectors: of the instructions, shape (n, d).
+    """
+    words = Bm25(documents).scores(texts)
+    words /= np.maximum(words.max(axis=1, keepdims=True, initial=0), 1e-9)
+    own = [tool.name for tool in catalog.tools]
+    theirs = [catalog.servers[tool.server].name for tool in catalog.tools]
+    return Evidence(vectors, vectors @ tools.T, words, overlap(texts, own), overlap(texts, theirs))
+
+
+def overlap(texts: Sequence[str], names: Sequence[str]) -> FloatArray:
+    """Share of each name's words that each text holds, shape (len(texts), len(names)); 0 for a name without words."""
+    counter = CountVectorizer(tokenizer=tokens, token_pattern=None, lowercase=False, binary=True, dtype=np.float32)
+    named = counter.fit_transform([f"{name} a" for name in names])  # one word at least, or there is no vocabulary
+    named[:, counter.vocabulary_["a"]] = 0
+    sizes = np.maximum(np.asarray(named.sum(axis=1)).ravel(), 1)
+    found: FloatArray = (counter.transform(texts) @ named.T).toarray() / sizes[None].astype(np.float32)
+    return found
+
+
+class Exemplars:
+    """The retrieval database: instructions whose tools are known (section 4.3)."""
+
+    def __init__(self, vectors: FloatArray, samples: Sequence[Sample], top: int) -> None:
+        """Keep exemplars.
+
+        Args:
+            vectors: shape (len(samples), d), length 1.
+            top: exemplars that are retrieved for one instruction (the paper: 5).
+        """
+        self.samples, self.top = list(samples), top
+        self.vectors = vectors
+        tools = np.array([sample.tool for sample in samples], dtype=np.int64)
+        self.tools, self.column = np.unique(tools, return_inverse=True)
+        self.groups = np.array([sample.group for sample in samples], dtype=object)
+
+    def similarity(self, vectors: FloatArray, groups: Sequence[str] | None = None) -> FloatArray:
+        """Cosine to every exemplar, shape (b, n); `ABSENT` for those of a row's own group, where `groups` are given."""
+        found: FloatArray = vectors @ self.vectors.T
+        if groups is not None:
+            found[np.array(groups, dtype=object)[:, None] == self.groups[None]] = ABSENT
+        return found
+
+    def by_tool(self, similarity: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The nearest exemplar's cosine and the share of the retrieved ones, both of shape (b, len(self.tools))."""
+        width = len(self.tools)
+        nearest = np.full((len(similarity), width), ABSENT, dtype=np.float32)
+        votes = np.zeros((len(similarity), width), dtype=np.float32)
+        if width:
+            order = np.argsort(self.column, kind="stable")
+            starts = np.searchsorted(self.column[order], np.arange(width))
+            nearest = np.maximum.reduceat(similarity[:, order], starts, axis=1)
+            top = np.argsort(-similarity, axis=1, kind="stable")[:, : self.top]
+            rows = np.repeat(np.arange(len(similarity)), top.shape[1])
+            valid = similarity[rows, top.ravel()] > ABSENT
+            np.add.at(votes, (rows[valid], self.column[top.ravel()[valid]]), 1 / self.top)
+        return nearest, votes
+
+    def nearest_of(self, similarity: FloatArray, tool: int) -> Sample | None:
+        """The nearest exemplar that calls `tool`, None where there is none.
+
+        Args:
+            similarity: of one instruction, shape (n,).
+        """
+        place = np.searchsorted(self.tools, tool)
+        if place == len(self.tools) or self.tools[place] != tool:
+            return None
+        rows = np.flatnonzero(self.column == place)
+        best = rows[np.argmax(similarity[rows])]
+        return self.samples[best] if similarity[best] > ABSENT else None
+
+
+def features(
+    known: Evidence, rows: IntArray, candidates: IntArray, exemplars: Exemplars, similarity: FloatArray,
+    hidden: np.ndarray | None = None,
+) -> FloatArray:  # fmt: skip
+    """The numbers of `FEATURES` for every candidate, shape (b, m, 7).
+
+    Args:
+        rows: of the instructions in `known`, shape (b,).
+        candidates: tool rows, shape (b, m).
+        similarity: from `Exemplars.similarity` for these rows.
+        hidden: candidates whose exemplars do not count, shape (b, m).
+    """
+    nearest, votes = exemplars.by_tool(similarity)
+    place = np.searchsorted(exemplars.tools, candidates).clip(max=max(len(exemplars.tools) - 1, 0))
+    there = np.zeros(candidates.shape, dtype=bool)
+    near, share = np.zeros(candidates.shape, dtype=np.float32), np.zeros(candidates.shape, dtype=np.float32)
+    if len(exemplars.tools):
+        line = np.arange(len(rows))[:, None]
+        there = (exemplars.tools[place] == candidates) & (nearest[line, place] > ABSENT)
+        if hidden is not None:
+            there &= ~hidden
+        near, share = np.where(there, nearest[line, place], 0), np.where(there, votes[line, place], 0)
+    at = rows[:, None]
+    parts = [known.dense[at, candidates], known.words[at, candidates], known.names[at, candidates],
+             known.servers[at, candidates], there, near, share]  # fmt: skip
+    return np.stack([part.astype(np.float32) for part in parts], axis=2)
+
+
+def fit(rows: FloatArray, right: IntArray, penalty: float) -> FloatArray:
+    """Weights of a conditional logit (McFadden 1974): softmax over candidates, mean cross-entropy, L2 penalty.
+
+    Args:
+        rows: shape (b, m, f).
+        right: place of the right candidate, shape (b,).
+
+    Returns: shape (f,).
+    """
+    line = np.arange(len(rows))
+    data = rows.astype(np.float64)
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        scores = data @ weights
+        scores -= scores.max(axis=1, keepdims=True)
+        chance = np.exp(scores)
+        chance /= chance.sum(axis=1, keepdims=True)
+        value = -np.log(chance[line, right] + 1e-300).mean() + penalty * weights @ weights / 2
+        slope = (np.einsum("bm,bmf->f", chance, data) - data[line, right].sum(axis=0)) / len(data)
+        return float(value), slope + penalty * weights
+
+    found = minimize(loss, np.zeros(rows.shape[2]), jac=True, method="L-BFGS-B")
+    weights: FloatArray = found.x.astype(np.float32)
+    return weights
+
+
+def exemplar_scores(rows: FloatArray) -> FloatArray:
+    """Retrieval alone: most votes first, then the nearest exemplar, then the document; shape (b, m).
+
+    Args:
+        rows: from `features`.
+    """
+    column = {name: rows[:, :, place] for place, name in enumerate(FEATURES)}
+    voted: FloatArray = column["votes"] * 1000 + np.where(column["votes"] > 0, 10 + column["nearest"], column["dense"])
+    return voted
+
+
+def pool_of(
+    sample: Sample, pool: IntArray, size: int | None, twins: frozenset[int], rng: np.random.Generator
+) -> IntArray:
+    """Candidates of one instruction in random order: the right tool and others, none of which is its twin.
+
+    Args:
+        pool: tool rows to draw from.
+        size: candidates; None takes the whole pool.
+        twins: tools with the right one's name and description, which would be as right.
+    """
+    others = pool[~np.isin(pool, [sample.tool, *twins])]
+    drawn = others if size is None else rng.choice(others, size=min(size - 1, len(others)), replace=False)
+    return rng.permutation(np.append(drawn, sample.tool))
+
+
+def twins(catalog: ToolCatalog) -> list[frozenset[int]]:
+    """For every tool the other tools of its name and description."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    for row, tool in enumerate(catalog.tools):
+        rows.setdefault((tool.name, tool.description), []).append(row)
+    return [frozenset(rows[tool.name, tool.description]) - {row} for row, tool in enumerate(catalog.tools)]

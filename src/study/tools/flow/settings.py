@@ -1,0 +1,147 @@
+"""``conf/tools/flow.yaml`` as checked settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from study.errors import StudyError
+from study.tools import settings
+
+FILE = "conf/tools/flow.yaml"
+KEYS = ("seeds", "splits", "pools", "systems", "references", "document", "limit", "exemplars", "training", "copying",
+        "synthesis", "filtration", "servers", "not_run")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Parts that a rotation makes; one is held out each time (the paper's ratios)."""
+
+    tools: int
+    calls: int
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Where the tools come from among which one is to be chosen.
+
+    Attributes:
+        source: labelled (tools with instructions) or catalogue (every tool).
+        size: tools, the right one among them; null takes the whole source.
+        seeds: how many of the configured seeds draw it.
+    """
+
+    source: str
+    size: int | None
+    seeds: int
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown source and a pool without a choice."""
+        if self.source not in ("labelled", "catalogue") or (self.size is not None and self.size < 2) or self.seeds < 1:
+            raise StudyError(
+                "not a pool of candidates", file=FILE, column="pools", fix="labelled or catalogue, size >= 2"
+            )
+
+
+@dataclass(frozen=True)
+class System:
+    """How a system chooses the tool and fills its arguments.
+
+    Attributes:
+        select: random, bm25, dense, exemplars or trained.
+        call: required, copied, borrowed or trained (see `study.tools.flow.callers`).
+        train: real (public instructions), synthetic (those that the study makes), or both: the selector learns from
+            the public ones and the copier learns values from both (made calls set no optional parameters).
+        exemplars: whether a trained selection sees exemplars.
+        whole: whether the system is also asked with a pool without a size.
+    """
+
+    select: str
+    call: str
+    train: str = "real"
+    exemplars: bool = True
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class Training:
+    """Of the selector: masking of exemplars, distractors per instruction, strength of the L2 penalty."""
+
+    mask: float
+    distractors: int
+    penalty: float
+
+
+@dataclass(frozen=True)
+class Copying:
+    """Of the argument copier: inverse strength of its L2 penalty, letters that are read, spans per instruction."""
+
+    strength: float
+    letters: int
+    spans: int
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """How many instructions are made.
+
+    Attributes:
+        tools: tools of the catalogue that get instructions.
+        per_tool: first instructions per tool (the paper: 5).
+        depth: rewrites of the evolution (the paper: 2).
+        openings, rewrites: of the template writer.
+        values: example values by kind, taken where a schema gives none.
+    """
+
+    tools: int
+    per_tool: int
+    depth: int
+    openings: tuple[str, ...]
+    rewrites: tuple[str, ...]
+    values: Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Filtration:
+    """Bounds of section 3.3: greatest similarity to the description, least quality of 10, tools of the check."""
+
+    similarity: float
+    quality: float
+    candidates: int
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Everything that the file says; see its comments."""
+
+    seeds: tuple[int, ...]
+    splits: Splits
+    pools: Mapping[str, Pool]
+    systems: Mapping[str, System]
+    references: Mapping[str, tuple[str, str]]
+    document: str
+    limit: int
+    exemplars: int
+    training: Training
+    copying: Copying
+    synthesis: Synthesis
+    filtration: Filtration
+    servers: Mapping[str, tuple[str, ...]]
+    not_run: tuple[Mapping[str, str], ...]
+
+
+def load() -> Flow:
+    """The settings; an unknown or missing key is a `StudyError`."""
+    read = settings.read("flow", KEYS)
+    parts = {
+        "splits": Splits, "training": Training, "copying": Copying, "synthesis": Synthesis, "filtration": Filtration,
+    }  # fmt: skip
+    built = {name: settings.build(kind, read[name], FILE) for name, kind in parts.items()}
+    built["pools"] = {name: settings.build(Pool, own, FILE) for name, own in read["pools"].items()}
+    built["systems"] = {name: settings.build(System, own, FILE) for name, own in read["systems"].items()}
+    built["references"] = {at: (system, metric) for at, (system, metric) in read["references"].items()}
+    built["servers"] = {name: tuple(ids) for name, ids in read["servers"].items()}
+    rest = {item.name: read[item.name] for item in fields(Flow) if item.name not in built}
+    rest |= {"seeds": tuple(rest["seeds"]), "not_run": tuple(rest["not_run"])}
+    return Flow(**built, **rest)

@@ -1,0 +1,289 @@
+"""MCP-Flow's learned parts and its experiments: planted truths, leaks, files and tables."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from study import paths
+from study.errors import StudyError
+from study.tools import cli, results
+from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save
+from study.tools.flow import bench as benches
+from study.tools.flow import calling, experiments, report, selector, servers, settings
+from study.tools.flow.calls import Call
+from study.tools.flow.copier import Copier
+from study.tools.flow.samples import Sample
+from study.tools.flow.selector import Exemplars
+
+COPYING = settings.Copying(strength=1.0, letters=500, spans=40)
+
+
+def parameters(required, **properties):
+    return {"type": "object", "properties": properties, "required": required}
+
+
+URL, COUNT = {"type": "string"}, {"type": "integer"}
+CATALOG = ToolCatalog(
+    "toy",
+    (Server("web", "Web", ""), Server("mail", "Mail", ""), Server("maps", "Maps", "")),
+    (
+        Tool(0, "read_page", "read a page", parameters(["url"], url=URL, limit={"type": "integer", "default": 5})),
+        Tool(0, "price_page", "price of a page", parameters(["url"], url=URL)),
+        Tool(1, "send_mail", "send a mail", parameters(["email", "message"], email=URL, message=URL)),
+        Tool(1, "read_mail", "read a mail", parameters(["email"], email=URL)),
+        Tool(2, "route_map", "find a route on a map", parameters(["city"], city=URL)),
+        Tool(2, "price_map", "price of a map", parameters(["city"], city=URL)),
+    ),
+)
+CITIES = ("Lisbon", "Toronto", "Berlin", "Madrid", "Prague", "Vienna")
+
+
+def made():
+    """Two wordings of six calls per tool; every argument stands in its text, beside other pieces."""
+    found = []
+    for tool in range(len(CATALOG.tools)):
+        for call, city in enumerate(CITIES):
+            url, email, title = f"https://{city.lower()}.org/a", f"{city.lower()}@b.org", f"news of {city}"
+            given = {"url": url, "email": email, "message": title, "city": city}
+            arguments = {p.name: given[p.name] for p in CATALOG.tools[tool].parameters if p.required}
+            limit = {"limit": call + 10} if tool == 0 and call % 2 else {}
+            tail = f" with limit {call + 10}" if limit else ""
+            said = ", ".join(f'"{v}"' if n == "message" else str(v) for n, v in arguments.items())
+            for form in ("please", "now"):
+                words = CATALOG.tools[tool].description
+                text = f"{form} {words}{tail} using {said} for Anna at 7"
+                key = f"{tool}-{call}"
+                server = CATALOG.tools[tool].server
+                found.append(Sample(f"{key}-{form}", text, tool, server, arguments | limit, key))
+    return found
+
+
+SAMPLES = made()
+
+
+@pytest.fixture
+def flow():
+    return settings.load()
+
+
+@pytest.fixture
+def bench(embedder, flow):
+    return benches.assemble(CATALOG, SAMPLES, flow, embedder)
+
+
+def test_the_copier_learns_which_piece_is_whose():
+    train = [one for one in SAMPLES if "Prague" not in one.text and "Vienna" not in one.text]
+    copier = Copier(CATALOG, COPYING).fit(train)
+    unseen = [one for one in SAMPLES if one not in train]
+    right = [copier.fill(one.text, one.tool) == one.arguments for one in unseen]
+    assert np.mean(right) > 0.9
+    # Where the right values are another's, nothing can be learned.
+    shuffled = [replace(one, arguments=dict.fromkeys(one.arguments, "none of it")) for one in train]
+    lost = Copier(CATALOG, COPYING).fit(shuffled)
+    assert np.mean([lost.fill(one.text, one.tool) == one.arguments for one in unseen]) < np.mean(right)
+
+
+def test_the_copier_fills_tools_of_another_catalogue():
+    copier = Copier(CATALOG, COPYING).fit(SAMPLES)
+    other = ToolCatalog("o", (Server("x", "X", ""),), (Tool(0, "open", "open", parameters(["url"], url=URL)),))
+    assert copier.of(other).fill("Open https://new.org/x today", 0) == {"url": "https://new.org/x"}
+    listed = ToolCatalog(
+        "o", (Server("x", "X", ""),), (Tool(0, "t", "t", parameters(["m"], m={"enum": ["slow", "fast"]})),)
+    )
+    assert copier.of(listed).fill("as fast as you can", 0)["m"] in ("slow", "fast")
+    empty = ToolCatalog("o", (Server("x", "X", ""),), (Tool(0, "t", "t", parameters(["m"], m={"type": "object"})),))
+    assert copier.of(empty).fill("anything", 0) == {"m": ""}
+
+
+def test_overlap_by_hand():
+    found = selector.overlap(["read the mail", "x"], ["read_mail", "readMail now", "..."])
+    assert found == pytest.approx(np.array([[1, 2 / 3, 0], [0, 0, 0]]))
+
+
+def test_conditional_logit_recovers_planted_weights():
+    rng = np.random.default_rng(0)
+    planted = np.array([2.0, -1.0, 0.0])
+    rows = rng.normal(size=(4000, 5, 3)).astype(np.float32)
+    scores = rows @ planted + rng.gumbel(size=(4000, 5))
+    assert selector.fit(rows, scores.argmax(axis=1), 1e-6) == pytest.approx(planted, abs=0.12)
+    heavy = selector.fit(rows, scores.argmax(axis=1), 1e3)
+    assert np.abs(heavy).max() < 0.01
+
+
+def test_exemplars_by_hand():
+    vectors = np.eye(4, dtype=np.float32)[[0, 0, 1, 2]]
+    own = [
+        Sample(str(n), "", tool, 0, {"n": n}, group)
+        for n, (tool, group) in enumerate(zip((5, 5, 2, 9), "aabc", strict=True))
+    ]
+    kept = Exemplars(vectors, own, top=2)
+    query = np.array([[0.8, 0.6, 0, 0]], dtype=np.float32)
+    similarity = kept.similarity(query)
+    nearest, votes = kept.by_tool(similarity)
+    assert kept.tools.tolist() == [2, 5, 9]
+    assert nearest[0] == pytest.approx([0.6, 0.8, 0])
+    assert votes[0] == pytest.approx([0, 1, 0])
+    assert kept.nearest_of(similarity[0], 5).arguments == {"n": 0}
+    assert kept.nearest_of(similarity[0], 7) is None
+    # Of the own call, and of what siblings would say, nothing is seen.
+    apart = kept.similarity(query, ["a"])
+    nearest, votes = kept.by_tool(apart)
+    assert nearest[0, 1] == selector.ABSENT
+    assert votes[0] == pytest.approx([0.5, 0, 0.5])
+    assert kept.nearest_of(apart[0], 5) is None
+
+
+def test_candidates_hold_the_right_tool_once_and_no_twin(bench):
+    pool = settings.Pool("catalogue", 3, 1)
+    shown = benches.candidates(bench, pool, 0)
+    assert all(len(row) == 3 and (row == one.tool).sum() == 1 for row, one in zip(shown, SAMPLES, strict=True))
+    assert {int(np.flatnonzero(row == one.tool)[0]) for row, one in zip(shown, SAMPLES, strict=True)} == {0, 1, 2}
+    assert all((a == b).all() for a, b in zip(shown, benches.candidates(bench, pool, 0), strict=True))
+    doubled = ToolCatalog("d", CATALOG.servers, (*CATALOG.tools, CATALOG.tools[0]))
+    assert selector.twins(doubled)[0] == frozenset({6})
+    drawn = selector.pool_of(SAMPLES[0], np.arange(7), None, frozenset({6}), np.random.default_rng(0))
+    assert sorted(drawn.tolist()) == [0, 1, 2, 3, 4, 5]
+
+
+def test_answers_of_an_unseen_server_beat_chance(bench, flow):
+    train = np.array([row for row, one in enumerate(SAMPLES) if one.server != 2])
+    test = np.array([row for row, one in enumerate(SAMPLES) if one.server == 2])
+    trained = benches.train(bench, train, flow, 0, Copier(CATALOG, COPYING))
+    shown = benches.candidates(bench, settings.Pool("catalogue", None, 1), 0)
+    found = benches.answer(bench, test, shown, flow.systems, trained, 0)
+    chosen = found["flow_trained_without_exemplars"]
+    assert chosen["tool"].mean() > 0.9
+    assert chosen["param"].mean() > 0.9
+    assert found["flow_random"]["tool"].mean() < 0.6
+    assert found["flow_exemplars_copied"]["ast"].mean() < chosen["param"].mean()
+    for table in found.values():
+        assert (table["tool"] == (table["rank"] == 1)).all()
+        assert (table["tool"] >= table["param"]).all()
+        assert (table["param"] >= table["ast"]).all()
+
+
+def test_test_labels_cannot_change_answers(bench, flow, embedder):
+    train, test = np.arange(0, 60), np.arange(60, 72)
+    shown = [np.arange(6) for _ in SAMPLES]
+    systems = {"flow_trained": flow.systems["flow_trained"]}
+    first = benches.answer(
+        bench, test, shown, systems, benches.train(bench, train, flow, 0, Copier(CATALOG, COPYING)), 0
+    )
+    spoilt = [one if row < 60 else Sample(one.id, one.text, one.tool, one.server, {"other": 1}, one.group)
+              for row, one in enumerate(SAMPLES)]  # fmt: skip
+    other = benches.assemble(CATALOG, spoilt, flow, embedder)
+    second = benches.answer(
+        other, test, shown, systems, benches.train(other, train, flow, 0, Copier(CATALOG, COPYING)), 0
+    )
+    assert (first["flow_trained"]["rank"] == second["flow_trained"]["rank"]).all()
+    assert not second["flow_trained"]["param"].any()
+
+
+def test_siblings_leak_and_grouping_stops_it(bench, flow):
+    # Vectors that tell calls apart, so that a call's nearest neighbour is its sibling.
+    rng, place = np.random.default_rng(0), {one.group: n for n, one in enumerate(SAMPLES)}
+    vectors = rng.normal(size=(len(SAMPLES), 64)).astype(np.float32)[[place[one.group] for one in SAMPLES]]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    bench = replace(bench, known=replace(bench.known, vectors=vectors))
+    found = experiments.leak(bench, flow).set_index("split")
+    assert found.loc["leave_one_out", "ast"] == 1
+    assert found.loc["leave_call_out", "ast"] == 0
+    assert found.loc["seen_ungrouped", "ast"] > found.loc["seen", "ast"]
+    assert found.loc["unseen_tool", "tool"] == found.loc["unseen_server", "tool"] == 0
+
+
+def test_servers_side_by_side(bench):
+    table = servers.compare(bench, {"Web": ["web"], "Maps": ["maps"]}, COPYING).set_index("server")
+    assert table.loc["Web", ["tools", "parameters", "required"]].tolist() == [2, 3, 2]
+    assert table.loc["Maps", "instructions"] == 24
+    assert table["best"].sum() == pytest.approx(1)
+    assert (table["fit_low"] <= table["fit"]).all()
+    assert (table["fit"] <= table["fit_high"]).all()
+    with pytest.raises(StudyError, match="no server"):
+        servers.compare(bench, {"Web": ["absent"]}, COPYING)
+
+
+def test_a_call_for_another_catalogue(bench, catalog, embedder):
+    found = calling.call(catalog, "find a route on a map", np.array([1, 4]), learned_from=bench, embedder=embedder)
+    assert found == Call(4, {})
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    (tmp_path / "conf").symlink_to(paths.conf())
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    return tmp_path
+
+
+def test_runs_resume_and_their_tables_follow(project, bench, flow, monkeypatch):
+    pools = {"labelled3": settings.Pool("labelled", 3, 2), "all": settings.Pool("catalogue", None, 1)}
+    chosen = {"seeds": (0, 1), "pools": pools, "references": {"seen": ("flow_dense", "labelled3")}}
+    small = replace(flow, **chosen, splits=settings.Splits(2, 3))
+    experiments.run_calls(bench, bench, small)
+    folder = report.report(small)
+    calls = pd.read_csv(folder / "flow_calls.csv")
+    row = calls.set_index(["split", "pool", "system"]).loc["unseen_server", "labelled3", "flow_trained"]
+    files = report.collect()
+    answers = files["unseen_server_labelled3"]["flow_trained"]
+    assert row["tool"] == pytest.approx(100 * answers["tool"].mean(), rel=1e-4)
+    assert row["tool_by_server"] == pytest.approx(100 * answers.groupby("server")["tool"].mean().mean(), rel=1e-4)
+    assert (row["instructions"], row["tools"], row["servers"], row["seeds"]) == (72, 6, 3, 2)
+    metrics = pd.read_csv(folder / "metrics.csv")
+    assert list(metrics) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
+    cell = metrics.set_index(["protocol", "system", "metric", "k", "seed"])["value"].sort_index()
+    at = ("seen_labelled3", "flow_dense")
+    assert cell[(*at, "tool", 3, 1)] == pytest.approx(cell[(*at, "hit_rate", 1, 1)], abs=1e-5)
+    compared = pd.read_csv(folder / "significance.csv")
+    assert set(compared["metric"]) == {"tool", "param", "ast"}
+    assert (compared["n"] == 6).all()
+    assert "flow_random" not in files["seen_all"]
+    assert results.read_record("mcpflow", *at)["seeds"] == [{"seed": 0}, {"seed": 1}]
+    assert "Not run" in (folder / "overall.md").read_text()
+    monkeypatch.setattr(benches, "answer", lambda *_: pytest.fail("a finished split ran again"))
+    experiments.run_calls(bench, bench, small)
+    (report.folder("records") / "seen_all" / "flow_dense.json").unlink()
+    with pytest.raises(StudyError, match="no record beside"):
+        report.collect()
+
+
+def test_synthesis_keeps_off_labelled_servers(bench, flow, embedder, project, monkeypatch):
+    unlabelled = [one for one in SAMPLES if one.server != 2]
+    own = benches.assemble(CATALOG, unlabelled, flow, embedder)
+    texts, counts = experiments.synthetic(own, flow)
+    assert {one.server for one in texts} == {2}
+    lenient = replace(flow, filtration=replace(flow.filtration, similarity=1.1))
+    kept = experiments.filtered(own, texts, counts, lenient, embedder)
+    rules = pd.read_csv(paths.tables("mcpflow") / "flow_filtration.csv")
+    assert set(rules["of"]) == {"synthetic", "public"}
+    assert 0 < len(kept.samples) <= len(texts)
+
+
+def test_the_configuration_is_strict(project):
+    (project / "conf").unlink()
+    (project / "conf/tools").mkdir(parents=True)
+    (project / "conf/tools/flow.yaml").write_text("seeds: [0]\n")
+    with pytest.raises(StudyError, match="its keys are"):
+        settings.load()
+    with pytest.raises(StudyError, match="pool"):
+        settings.Pool("nowhere", 10, 1)
+
+
+def test_commands(project, catalog):
+    (project / "records.json").write_text(json.dumps([{"name": "A", "source": "glama"}, 3]))
+
+    def run(*words):
+        return CliRunner().invoke(cli.app, ["flow", *words], catch_exceptions=False)
+
+    done = run("normalise", str(project / "records.json"))
+    assert json.loads(done.stdout)["name"] == "A"
+    assert "1 left out: not an object" in done.stderr
+    save(cli.place("toy"), catalog)
+    lines = [json.loads(line) for line in run("synthesise", "--catalogue", "toy", "--tools", "2").stdout.splitlines()]
+    assert {line["tool"] for line in lines} <= {tool.name for tool in catalog.tools}
+    (project / "records.json").write_text("{}")
+    with pytest.raises(StudyError, match="not a list"):
+        run("normalise", str(project / "records.json"))
