@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from baselines.useful.cli import app as best
 from study.agent.cli import app as agent
 from study.analysis.audit.cli import app as audit
 from study.errors import StudyError
@@ -34,7 +35,7 @@ app = typer.Typer(
     "`conf/`, such as `keep=100` (a run with other settings also needs `system.name=...`). Start with `make repro`.",
 )
 # Sub-apps: each module holds the command lines alone and imports what is heavy inside its commands.
-SUB_APPS = {"agent": agent, "audit": audit, "judge": judging, "rerank": rerank, "tools": tools}
+SUB_APPS = {"agent": agent, "audit": audit, "best": best, "judge": judging, "rerank": rerank, "tools": tools}
 for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name)
 for _command in (sweep, ablation, embedding):

@@ -65,7 +65,9 @@ def judged_root(tmp_path_factory, truth_of):
     settings = root / "conf" / "judging"
     chosen = yaml.safe_load((settings / "topics.yaml").read_text()) | {"parts": {"valid": 16, "test": 32}}
     (settings / "topics.yaml").write_text(yaml.safe_dump(chosen))
-    chosen = yaml.safe_load((settings / "pool.yaml").read_text()) | {"systems": SYSTEMS, "profile": "smoke"}
+    chosen = yaml.safe_load((settings / "pool.yaml").read_text()) | {
+        "systems": SYSTEMS, "profile": "smoke", "candidates": [],
+    }  # fmt: skip
     (settings / "pool.yaml").write_text(yaml.safe_dump(chosen))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(root))

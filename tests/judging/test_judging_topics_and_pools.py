@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,6 +103,34 @@ def test_a_new_system_forms_a_second_round(root):
     assert not set(map(tuple, new[store.PAIR].to_numpy())) & set(map(tuple, judged[store.PAIR].to_numpy()))
     popularity = store.read_runs(DATASET)["popularity"]
     assert set(map(tuple, new[store.PAIR].to_numpy())) <= set(map(tuple, popularity[store.PAIR].to_numpy()))
+
+
+def test_a_candidate_is_asked_for_its_part_alone_and_deeper(root):
+    path = root / "conf" / "judging" / "pool.yaml"
+    chosen = yaml.safe_load(path.read_text()) | {"candidates": ["popularity"], "candidates_depth": 14}
+    path.write_text(yaml.safe_dump(chosen))
+    pools.make(DATASET)
+    topics_, run_ = store.read(DATASET, "topics"), store.read_runs(DATASET)["popularity"]
+    valid = set(topics_.loc[topics_["part"] == "valid", "task_id"])
+    assert set(run_["task_id"]) == valid
+    assert (run_.groupby("task_id").size() == 14).all()
+    provenance = store.read(DATASET, "provenance")
+    named = provenance[provenance["sources"].fillna("").str.split(";").map(lambda found: "popularity" in found)]
+    assert len(named) == 14 * len(valid)
+    assert set(store.read(DATASET, "pool").query("round == 2")["task_id"]) <= valid
+    # Once it is a system too, all topics are asked, and outside its part no deeper than of the others.
+    path.write_text(yaml.safe_dump(chosen | {"systems": [*chosen["systems"], "popularity"]}))
+    pools.make(DATASET, again=("popularity",))
+    provenance = store.read(DATASET, "provenance")
+    named = provenance[provenance["sources"].fillna("").str.split(";").map(lambda found: "popularity" in found)]
+    assert len(named) == 14 * len(valid) + 10 * (len(topics_) - len(valid))
+
+
+def test_candidates_of_a_part_without_topics_are_refused(root):
+    path = root / "conf" / "judging" / "pool.yaml"
+    path.write_text(path.read_text().replace("candidates_part: valid", "candidates_part: train"))
+    with pytest.raises(StudyError, match="no topics in 'train'"):
+        pools.make(DATASET)
 
 
 @pytest.mark.parametrize("text", ["systems: []\n", "- a\n", "a: [\n"])

@@ -16,6 +16,7 @@ from study import paths
 from study.config import build_system, choices, load
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
+from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import rank_tasks
 from study.files import write_csv, write_json
@@ -36,8 +37,8 @@ def released(dataset: str, topics: pd.DataFrame, depth: int) -> pd.DataFrame:
 
 
 def run_system(dataset: str, name: str, topics: pd.DataFrame, chosen: settings.Pool, data: Dataset,
-               split: Split) -> pd.DataFrame:  # fmt: skip
-    """Fit a system once, with its first seed, and rank the catalogue for the topics of every part.
+               split: Split, *, depth: int) -> pd.DataFrame:  # fmt: skip
+    """Fit a system once, with its first seed, and rank the catalogue for the given topics.
 
     A fit that was stopped goes on from its checkpoint. The record of the run is written beside the pooled runs.
 
@@ -56,13 +57,14 @@ def run_system(dataset: str, name: str, topics: pd.DataFrame, chosen: settings.P
     server_ids, frames = data.servers["id"].to_numpy(), []
     for part, group in topics.groupby("part", sort=False):
         tasks: IntArray = row_of.loc[group["task_id"]].to_numpy()
-        ranked, _ = rank_tasks(system, split, tasks, part=str(part), k=chosen.depth, seed=seed,
+        ranked, _ = rank_tasks(system, split, tasks, part=str(part), k=depth, seed=seed,
                                n_servers=data.n_servers)  # fmt: skip
         for task, servers in zip(group["task_id"], ranked, strict=True):
             kept = servers[servers >= 0]
             frames.append(pd.DataFrame({"task_id": task, "seed": seed, "rank": np.arange(1, len(kept) + 1),
                                         "server_id": server_ids[kept]}))  # fmt: skip
-    facts = {"dataset": dataset, "system": name, "profile": chosen.profile, "seed": seed, "depth": chosen.depth}
+    facts = {"dataset": dataset, "system": name, "profile": chosen.profile, "seed": seed, "depth": depth,
+             "topics": len(topics)}  # fmt: skip
     write_json(store.folder(dataset) / "pools" / f"{name}.json", record(**facts))
     return pd.concat(frames, ignore_index=True)[RUN].sort_values(["task_id", "rank"], ignore_index=True)
 
@@ -86,11 +88,16 @@ def control(task_id: int, server_ids: IntArray, count: int, seed: int) -> IntArr
 def union(
     topics: pd.DataFrame, runs: dict[str, pd.DataFrame], server_ids: IntArray, chosen: settings.Pool
 ) -> pd.DataFrame:
-    """Every pair to be judged, with where it comes from.
+    """Every pair to be judged, with where it comes from: the first `depth` of each system, more of a candidate.
 
     Returns: columns task_id, server_id, control (0 or 1), sources (names joined by ";", empty for a pure control).
     """
-    named = [run[run["rank"] <= chosen.depth][store.PAIR].assign(source=name) for name, run in sorted(runs.items())]
+    choosing = set(topics.loc[topics["part"] == chosen.candidates_part, "task_id"])
+    named = []
+    for name, run in sorted(runs.items()):
+        deep = run["task_id"].isin(choosing if name in chosen.candidates else ())
+        kept = run["rank"] <= np.where(deep, chosen.candidates_depth, chosen.depth)
+        named.append(run[kept][store.PAIR].assign(source=name))
     drawn = [
         pd.DataFrame({"task_id": task, "server_id": control(int(task), server_ids, chosen.control, chosen.seed)})
         for task in topics["task_id"]
@@ -127,20 +134,31 @@ def make(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     """Run the systems of ``pool.yaml`` for the topics and write pool.csv, provenance.csv and the pooled runs.
 
     A system whose pooled run is there is not run again, unless named in `again`. Systems that do not exist yet are
-    left for a later round.
+    left for a later round. A candidate is asked for the topics of its part and for no other; once it is listed as a
+    system too, for all.
+
+    Raises:
+        StudyError: there is no such part.
     """
     chosen, topics = settings.read(settings.Pool), store.read(dataset, "topics")
+    of_part = topics[topics["part"] == chosen.candidates_part]
+    if not len(of_part):
+        raise StudyError(f"no topics in {chosen.candidates_part!r}", column="candidates_part",
+                         file=paths.conf() / "judging" / "pool.yaml",
+                         fix=f"one of: {', '.join(topics['part'].unique())}")  # fmt: skip
+    asked = dict.fromkeys(chosen.candidates, (of_part, chosen.candidates_depth))
+    asked |= {name: (topics, max(chosen.depth, asked[name][1] if name in asked else 0)) for name in chosen.systems}
     data, split = load_split(dataset)
     runs: dict[str, pd.DataFrame] = {}
-    for name in chosen.systems:
+    for name, (own, depth) in asked.items():
         path = store.folder(dataset) / "pools" / f"{name}.csv"
         reason = None if path.exists() and name not in again else missing(name, dataset)
         if reason:
             LOG.info("%s is left out: %s", name, reason)
             continue
         if not path.exists() or name in again:
-            run = released(dataset, topics, chosen.depth) if name == store.LABELS else (
-                run_system(dataset, name, topics, chosen, data, split))  # fmt: skip
+            run = released(dataset, own, depth) if name == store.LABELS else (
+                run_system(dataset, name, own, chosen, data, split, depth=depth))  # fmt: skip
             write_csv(path, run)
             LOG.info("%s: %d answers for %d topics", name, len(run), run["task_id"].nunique())
         runs[name] = pd.read_csv(path)

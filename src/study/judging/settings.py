@@ -35,6 +35,9 @@ class Pool:
         systems: ``labels`` and names of ``conf/system``.
         profile: of the runs.
         depth: places of each system that are judged.
+        candidates: names of ``conf/system`` between which a choice is made, asked for the topics of one part only.
+        candidates_part: that part.
+        candidates_depth: places of each candidate that are judged.
         control: random servers per topic.
         seed: of the control and of every order.
     """
@@ -42,6 +45,9 @@ class Pool:
     systems: list[str]
     profile: str
     depth: int
+    candidates: list[str]
+    candidates_part: str
+    candidates_depth: int
     control: int
     seed: int
 
