@@ -2,10 +2,31 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from study.agent import load as bench
 from study.agent import web
 from study.agent.settings import Load, read
+from study.config import load as compose
+from study.errors import StudyError
+from study.pipeline.data import fetch, prepare, split
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A small synthetic data set in a folder of its own."""
+    root = tmp_path_factory.mktemp("study")
+    for name in ("conf", "src", "baselines"):
+        (root / name).symlink_to(ROOT / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("T2M_ROOT", str(root))
+        for stage in (fetch, prepare, split):
+            stage(compose(["dataset=synthetic", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]))
+        yield root
 
 
 def test_many_developers_get_their_own_answers(agent, service, feedback, serve):
