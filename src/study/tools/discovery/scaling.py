@@ -18,7 +18,7 @@ from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.merge import extend
 from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery.experiments import rank_all
-from study.tools.discovery.index import Settings, ToolIndex, best
+from study.tools.discovery.index import Settings, ToolIndex, best, cosines
 from study.tools.mcp_zero.log_experiments import hand_over, requests_by_task, union
 
 # Characters of MCP-Flow's descriptions, which are cut: they only serve as hay.
@@ -105,9 +105,9 @@ def growth(index: ToolIndex, queries: Sequence[str], sizes: Sequence[int] = GROW
         parts = []
         for query in queries:
             started = time.perf_counter()
-            vector = index.embedder.encode([query], store=False)[0]
+            vector = index.embedder.encode([query], store=False)
             embedded = time.perf_counter()
-            best(vectors @ vector, TOP, order)
+            best(cosines(vector, vectors)[0], TOP, order)
             parts.append((embedded - started, time.perf_counter() - embedded))
         milliseconds = 1e3 * np.array(parts)
         shown = {"embed": milliseconds[:, 0], "search": milliseconds[:, 1], "whole": milliseconds.sum(axis=1)}
