@@ -89,7 +89,7 @@ def against(dataset: str, system: str, part: str, metric: str = "ndcg@10", *, se
             continue
         frame = per_task(collection, asked)
         if frame["unjudged@10"].mean() <= MOST_UNJUDGED:
-            frames[name] = frame
+            frames[name] = frame[["task_id", "seed", metric]]
     if system not in frames:
         raise StudyError(f"the answers of {system} are not judged", fix="study judge pool, packets, collect")
     return compare_all(frames, system, [metric], seed).sort_values("mean_system", ascending=False, ignore_index=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from baselines.useful.choosing import against
 from study import paths
 from study.errors import StudyError
 from study.judging import evaluate, labels, store, verify
@@ -81,9 +82,30 @@ def test_label_precision_is_that_of_the_planted_labels(shared_root):
     useful = (truth["grade"] >= 1).groupby(truth["task_id"]).mean().mean()
     assert overall["useful"] == pytest.approx(useful, abs=0.03)
     assert overall["useful_low"] < overall["useful"] < overall["useful_high"]
+    assert not (found["scope"] == "class").any()
     positions = found[found["scope"] == "position"]
     assert sorted(map(int, positions["name"])) == list(range(1, 11))
     assert positions["pairs"].sum() == overall["pairs"]
+
+
+def test_label_precision_by_rule_finds_a_useless_rule(shared_root):
+    run, judged = store.read_runs(DATASET)["labels"], store.final(DATASET)
+    classes = run.merge(judged, on=store.PAIR).assign(class_=lambda rows: np.where(rows["final"] > 0, "word", "filler"))
+    classes = classes.rename(columns={"class_": "class"})
+    inputs = run, store.read(DATASET, "provenance"), judged, store.read(DATASET, "topics")
+    found = labels.precision(*inputs, pd.concat([classes, classes])).set_index(["scope", "name"])
+    assert found.loc[("class", "filler"), "useful"] == 0
+    assert found.loc[("class", "word"), "useful"] == 1
+    assert found.loc["class", "pairs"].sum() == found.loc[("all", "all"), "pairs"]
+
+
+def test_variants_are_no_further_evidence(collection):
+    runs = store.read_runs(DATASET)
+    some = sorted(set(runs) - {store.LABELS})[0]
+    copies = {f"{some}_{letter}": runs[some] for letter in "abc"}
+    kept = labels.two_views(collection, runs | copies, "test", [f"{some}_*"])
+    assert set(kept["system"]) == set(labels.two_views(collection, runs, "test")["system"])
+    assert set(labels.two_views(collection, runs | copies, "test")["system"]) >= set(copies)
 
 
 def test_a_better_system_scores_better_and_noise_is_stated(collection):
@@ -179,3 +201,12 @@ def test_verify_finds_a_changed_grade_and_a_lost_table(root):
     found = verify.verify(DATASET).set_index("file")["verdict"]
     assert found["tables/scores.csv"] == found["tables/label_precision.csv"] == "FAIL"
     assert found["tables/confusion.csv"] == "MISSING"
+
+
+def test_a_system_is_compared_with_every_other_judged_one(shared_root):
+    table = against(DATASET, "tfidf", "test")
+    assert set(table["system"]) == set(store.read_runs(DATASET)) - {"tfidf"}
+    assert (table["reference"] == "tfidf").all()
+    assert table.set_index("system").loc["random", "difference"] < 0
+    with pytest.raises(StudyError, match="not judged"):
+        against(DATASET, "nothing", "test")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from scipy import stats
 
+from study import paths
 from study.data.dataset import IntArray
 from study.errors import StudyError
 from study.evaluation import metrics
 from study.evaluation.significance import bootstrap_interval
-from study.judging import store
+from study.judging import settings, store
 from study.judging.collection import DEPTH, Collection
 from study.judging.evaluate import MOST_UNJUDGED, all_runs, per_task
 from study.judging.measures import Float64Array
@@ -48,20 +50,23 @@ def shares(rows: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
     return found
 
 
-def precision(labels: pd.DataFrame, provenance: pd.DataFrame, judgements: pd.DataFrame, topics: pd.DataFrame) -> (
-    pd.DataFrame
-):  # fmt: skip
-    """How many released labels are useful: overall, by part, by position, and the random control beside them.
+def precision(labels: pd.DataFrame, provenance: pd.DataFrame, judgements: pd.DataFrame, topics: pd.DataFrame,
+              classes: pd.DataFrame | None = None) -> pd.DataFrame:  # fmt: skip
+    """How many released labels are useful: overall, by part, position and provenance, and the random control.
 
     Args:
         labels: the released lists as a run, the listed position as rank.
+        classes: of the audit, columns task_id, server_id, class: which rule a label bears the mark of.
 
-    Returns: columns scope (all, part, position, control), name, and those of `shares`.
+    Returns: columns scope (all, part, position, class, control), name, and those of `shares`.
     """
     rows = graded(labels, judgements).merge(topics, on="task_id")
     scopes = [("all", "all", rows)]
     scopes += [("part", str(name), part) for name, part in rows.groupby("part")]
     scopes += [("position", str(name), part) for name, part in rows.groupby("rank")]
+    if classes is not None:
+        marked = rows.merge(classes[[*store.PAIR, "class"]].drop_duplicates(store.PAIR), on=store.PAIR, how="left")
+        scopes += [("class", str(name), part) for name, part in marked.groupby("class")]
     scopes += [("control", "all", graded(provenance[provenance["control"] == 1], judgements))]
     return pd.DataFrame([{"scope": scope, "name": name, **shares(part)} for scope, name, part in scopes])
 
@@ -85,17 +90,20 @@ def by_labels(collection: Collection, run: pd.DataFrame, labels: pd.DataFrame) -
     return pd.concat(frames, ignore_index=True)
 
 
-def two_views(collection: Collection, runs: Mapping[str, pd.DataFrame], part: str) -> pd.DataFrame:
+def two_views(collection: Collection, runs: Mapping[str, pd.DataFrame], part: str, variants: Sequence[str] = ()) -> (
+    pd.DataFrame
+):  # fmt: skip
     """NDCG@10 by labels and by judgements per topic of a part, averaged over seeds.
 
     Left out are the released labels themselves, which score 1 by definition, systems with more than 5 % of unjudged
-    answers, and topics without any useful server.
+    answers, variants (patterns of names: near copies of a system would be counted as independent evidence), and topics
+    without any useful server.
 
     Returns: columns system, task_id, by_labels, by_judgements.
     """
     wanted, frames = set(collection.topics.loc[collection.topics["part"] == part, "task_id"]), []
     for name, run in runs.items():
-        if name == store.LABELS:
+        if name == store.LABELS or any(fnmatchcase(name, pattern) for pattern in variants):
             continue
         judged = per_task(collection, run)
         judged = judged[judged["task_id"].isin(wanted)]
@@ -149,11 +157,14 @@ def summary(views: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
 def tables(dataset: str) -> dict[str, pd.DataFrame]:
     """label_precision, two_views and rank_correlation (per part), by file name."""
     collection, runs = Collection.load(dataset), all_runs(dataset)
-    inputs = [store.read(dataset, name) for name in ("provenance", "judgements", "topics")]
-    views = {str(part): two_views(collection, runs, str(part)) for part in collection.topics["part"].unique()}
+    provenance, judgements, topics = (store.read(dataset, name) for name in ("provenance", "judgements", "topics"))
+    variants, parts = settings.read(settings.Pool).variants, collection.topics["part"].unique()
+    views = {str(part): two_views(collection, runs, str(part), variants) for part in parts}
+    audited = paths.results(dataset) / "audit" / "provenance.parquet"
+    classes = pd.read_parquet(audited) if audited.exists() else None
     correlations = [{"part": part, **rank_correlation(view)} for part, view in views.items()]
     return {
-        "tables/label_precision.csv": precision(runs[store.LABELS], *inputs),
+        "tables/label_precision.csv": precision(runs[store.LABELS], provenance, judgements, topics, classes),
         "tables/two_views.csv": pd.concat([summary(view).assign(part=part) for part, view in views.items()]),
         "tables/rank_correlation.csv": pd.DataFrame(correlations),
     }

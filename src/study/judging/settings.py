@@ -38,6 +38,7 @@ class Pool:
         candidates: names of ``conf/system`` between which a choice is made, asked for the topics of one part only.
         candidates_part: that part.
         candidates_depth: places of each candidate that are judged.
+        variants: patterns of names: scored, but left out where systems are counted (the rank correlation).
         control: random servers per topic.
         seed: of the control and of every order.
     """
@@ -48,6 +49,7 @@ class Pool:
     candidates: list[str]
     candidates_part: str
     candidates_depth: int
+    variants: list[str]
     control: int
     seed: int
 
