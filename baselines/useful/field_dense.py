@@ -14,7 +14,7 @@ from baselines.useful.products import ProductNames
 from baselines.useful.texts import FIELDS, VIEWS, texts
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders import encode
+from study.encoders import cosines, encode
 from study.errors import StudyError
 
 
@@ -109,7 +109,7 @@ class FieldDense:
         views = dict(zip(names, vectors, strict=True))
         return {
             f"{term.view} x {term.field}": np.float32(term.weight)
-            * standardised(views[term.view] @ self.fields[term.field].T)
+            * standardised(cosines(views[term.view], self.fields[term.field]))
             for term in self.terms
         }
 

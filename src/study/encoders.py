@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
+from threadpoolctl import ThreadpoolController
 
 from study import paths
 from study.data.dataset import FloatArray
@@ -32,6 +33,8 @@ DIMENSION = 384
 BATCH = 32
 # Texts per cache file: a stopped run loses at most this many encodings.
 SHARD = 8192
+
+_BLAS = ThreadpoolController()
 
 Embed = Callable[[list[str]], FloatArray]
 
@@ -56,6 +59,18 @@ def encode(texts: Sequence[str], *, model: str = "minilm", store: bool = True, d
     identity = _identity(model)
     folder = paths.cache() / "embeddings" / model if store else None
     return cached(texts, lambda new: _embed(new, model, device), identity=identity, dimension=DIMENSION, folder=folder)
+
+
+def cosines(queries: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Products of all pairs of rows, shape (len(queries), len(vectors)); one query is multiplied on one thread.
+
+    The linear algebra library's idle threads go on spinning for a while. Between two questions they would take
+    the cores from the encoder's own threads: measured with 12,000 tools, 24 ms per embedding (95th percentile 109 ms)
+    against 12 ms (18 ms).
+    """
+    with _BLAS.limit(limits=1 if len(queries) == 1 else None, user_api="blas"):
+        found: FloatArray = queries @ vectors.T
+    return found
 
 
 def cached(texts: Sequence[str], embed: Embed, *, identity: str, dimension: int, folder: Path | None) -> FloatArray:

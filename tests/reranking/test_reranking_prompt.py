@@ -60,7 +60,7 @@ def test_a_strangers_text_stays_in_its_card(attack):
     assert made[0] == asked(["harmless"] * 50)[1][0]
 
 
-@given(st.text(st.characters(), max_size=60))
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))  # lone surrogates fit no pandas string
 def test_any_text_stays_in_its_card(text):
     check(*asked(["x"] * 50, text))
 

@@ -117,7 +117,9 @@ class Agent:
         total, parts = scores.total, dict(scores.parts)
         if specification.preferences:
             share = self._preference_share(specification)
-            parts["preferences"] = (self.settings.preference_weight * share).astype(np.float32)
+            # In the unit of the scores, which differs between retrievers.
+            unit = self.settings.preference_weight * float(np.std(total[np.isfinite(total)]))
+            parts["preferences"] = (unit * share).astype(np.float32)
             total = total + parts["preferences"]
         rows, _ = top_k(total[None, :], self.data.n_servers, self.order)
         return rows[0][rows[0] >= 0], Scores(total, parts)

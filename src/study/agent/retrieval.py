@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 
 from study.agent.specification import Specification
-from study.data.dataset import Dataset, FloatArray, join_values
+from study.data.dataset import TASK_FIELDS, Dataset, FloatArray, join_values
 from study.errors import StudyError
 
 # Requests whose vectors are kept: a conversation asks with the same words many times.
@@ -70,8 +71,36 @@ class Dense:
 
     def score(self, specification: Specification) -> Scores:
         """Cosines in [-1, 1]."""
-        cosine: FloatArray = self.servers @ self.embed(query_text(specification))
+        from study.encoders import cosines
+
+        cosine = cosines(self.embed(query_text(specification))[None], self.servers)[0]
         return Scores(cosine, {"semantic": cosine})
+
+
+class Useful:
+    """`best`, chosen for usefulness (``conf/system/best.yaml``); a request is read as the description of a task."""
+
+    name = "best"
+
+    def __init__(self, data: Dataset) -> None:
+        from study.config import build_system, load
+
+        self.system: Any = build_system(load([f"system={self.name}"]).system)
+        self.system.index(data.servers)
+        self.lock = threading.Lock()  # as in `Dense`
+        self.ask = lru_cache(maxsize=KEPT_REQUESTS)(self._ask)
+        self.ask("", "")
+
+    def _ask(self, intent: str, theme: str) -> FloatArray:
+        request = pd.DataFrame([dict.fromkeys(TASK_FIELDS, "") | {"description": intent, "theme": theme}])
+        with self.lock:
+            scores: FloatArray = self.system.score_requests(request, store=False)[0]
+            return scores
+
+    def score(self, specification: Specification) -> Scores:
+        """Sums of standardised cosines, a template's malus and a product's bonus, in standard deviations."""
+        total = self.ask(specification.intent, specification.domain)
+        return Scores(total, {"usefulness": total})
 
 
 class Lexical:
@@ -133,7 +162,12 @@ class Trained:
         )
 
 
-RETRIEVERS: dict[str, Callable[[Dataset], Retriever]] = {"minilm": Dense, "tfidf": Lexical, "t2mrec": Trained}
+RETRIEVERS: dict[str, Callable[[Dataset], Retriever]] = {
+    "best": Useful,
+    "minilm": Dense,
+    "tfidf": Lexical,
+    "t2mrec": Trained,
+}
 
 
 def build(name: str, data: Dataset) -> Retriever:

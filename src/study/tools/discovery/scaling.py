@@ -11,6 +11,7 @@ import pandas as pd
 
 from study import paths
 from study.data.dataset import FloatArray
+from study.encoders import cosines
 from study.files import write_csv
 from study.tools import results
 from study.tools.catalogues import livemcp_log, published
@@ -18,7 +19,7 @@ from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.merge import extend
 from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery.experiments import rank_all
-from study.tools.discovery.index import Settings, ToolIndex, best, cosines
+from study.tools.discovery.index import Settings, ToolIndex, best
 from study.tools.mcp_zero.log_experiments import hand_over, requests_by_task, union
 
 # Characters of MCP-Flow's descriptions, which are cut: they only serve as hay.

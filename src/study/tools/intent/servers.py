@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
@@ -37,7 +38,8 @@ class IntentServers:
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Embed texts and scale stars; labels are not looked at and nothing is random."""
         self.tasks, self.servers = encode(data.task_texts()), encode(data.server_texts())
-        stars = np.log1p(data.servers["stars_count"].to_numpy(np.float64).clip(0))
+        counts = pd.to_numeric(data.servers["stars_count"], errors="coerce").fillna(0)  # a catalogue may not know them
+        stars = np.log1p(counts.to_numpy(np.float64).clip(0))
         self.popularity = stars / max(float(stars.max()), 1e-12)
         self.contexts = [
             Context(languages=languages(language), systems=operating_systems(theme))
