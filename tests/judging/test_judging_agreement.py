@@ -74,8 +74,11 @@ def test_drift_finds_a_planted_shift(shared_root):
     planted = float((np.minimum(some["final"] + 1, 2) - some["final"]).mean())
     assert found["shift"] == pytest.approx(planted)
     assert 0 < found["low"] < planted < found["high"]
-    still = agreement.drift(judged, some[store.PAIR].assign(grade=some["final"])).iloc[0]
+    still = agreement.drift(judged, some[store.PAIR].assign(grade=some["final"], round=2)).iloc[0]
     assert (still["shift"], still["kappa_quadratic"]) == (0.0, 1.0)
-    strange = pd.DataFrame({"task_id": [-1], "server_id": [-1], "grade": [0]})
+    both = agreement.drift(judged, pd.concat([again, again.assign(grade=some["final"], round=3)]))
+    assert both[["round", "again"]].to_numpy().tolist() == [[1, 2], [1, 3]]
+    assert both["shift"].tolist() == [found["shift"], 0.0]
+    strange = pd.DataFrame({"task_id": [-1], "server_id": [-1], "grade": [0], "round": [2]})
     with pytest.raises(StudyError, match="not judged before"):
         agreement.drift(judged, strange)

@@ -2,6 +2,7 @@
 
 import itertools
 
+import pandas as pd
 import pytest
 
 from study.errors import StudyError
@@ -109,4 +110,9 @@ def test_a_second_reading_of_some_pairs_measures_drift(root, truth_of, simulated
     simulated_judge(folder, truth_of(), seed=9, error_rate=0.0)
     collecting.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
     again, judged = store.read(DATASET, "rejudged"), store.read(DATASET, "judgements")
+    path, earlier = store.file(DATASET, "rejudged"), again.assign(round=0)
+    pd.concat([earlier, again]).to_csv(path, index=False)
+    collecting.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
+    kept = store.read(DATASET, "rejudged")  # what another round's reading found is kept
+    assert kept["round"].value_counts().to_dict() == {0: len(again), 1: len(again)}
     assert len(again) == round(0.05 * len(judged))

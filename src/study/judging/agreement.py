@@ -103,23 +103,27 @@ def confusion_table(judgements: pd.DataFrame) -> pd.DataFrame:
 
 
 def drift(judgements: pd.DataFrame, rejudged: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
-    """Pairs judged again later, against their first and final grades, per round in which they were judged first.
+    """Pairs judged again, against their first and final grades, per round in which they were judged first and again.
 
-    Returns: columns round, pairs, mean_first (of both first grades), mean_again, shift (again - first) with low and
+    Args:
+        rejudged: columns task_id, server_id, grade, round (after which it was judged again).
+
+    Returns: columns round, again (both rounds), pairs, mean_first (of both first grades), mean_again, shift (again - first) with low and
         high (bootstrap over pairs), kappa_quadratic (final against again).
     """
-    rows = judgements.merge(rejudged[[*store.PAIR, "grade"]], on=store.PAIR, how="inner", validate="one_to_one")
+    later = rejudged[[*store.PAIR, "grade", "round"]].rename(columns={"round": "again"})
+    rows = judgements.merge(later, on=store.PAIR, how="inner", validate="one_to_many")
     if len(rows) < len(rejudged):
         raise StudyError("a pair was judged again that was not judged before", fix="collect the rounds before")
     found = []
-    for number, part in rows.groupby("round"):
+    for (number, after), part in rows.groupby(["round", "again"]):
         before = part[["grade_1", "grade_2"]].astype(np.float64).mean(axis=1).to_numpy()
         again = part["grade"].to_numpy(np.int64)
         drawn = np.random.default_rng(seed).integers(len(part), size=(RESAMPLES, len(part)))
         low, high = np.quantile((again - before)[drawn].mean(axis=1), [0.025, 0.975])
         counts = confusions(part["final"].to_numpy(np.int64), again, np.zeros(len(part), dtype=np.int64))[0]
-        found.append({"round": number, "pairs": len(part), "mean_first": before.mean(), "mean_again": again.mean(),
-                      "shift": (again - before).mean(), "low": low, "high": high,
+        found.append({"round": number, "again": after, "pairs": len(part), "mean_first": before.mean(),
+                      "mean_again": again.mean(), "shift": (again - before).mean(), "low": low, "high": high,
                       "kappa_quadratic": float(weighted_kappa(counts, "quadratic"))})  # fmt: skip
     return pd.DataFrame(found)
 

@@ -135,7 +135,7 @@ def collect(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
     """Collect one round from its folder (``reading-1``, ``reading-2`` and, once it is read, ``reading-3``).
 
     The rows of the round replace those collected before; those of other rounds stay. A finished ``reading-again`` goes
-    to ``rejudged.csv``.
+    to ``rejudged.csv``, beside those of earlier rounds.
 
     Args:
         judge: which model judged, as it is to be stored.
@@ -169,5 +169,7 @@ def collect(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
         table = pd.DataFrame(again, columns=[*store.PAIR, "grade"]).assign(
             round=number, guideline_version=manifests[AGAIN]["guideline_version"], judge=judge
         )
-        write_csv(store.file(dataset, "rejudged"), table[store.COLUMNS["rejudged"]])
+        earlier = store.read_if_there(dataset, "rejudged")
+        table = pd.concat([earlier[earlier["round"] != number], table]) if len(earlier) else table
+        write_csv(store.file(dataset, "rejudged"), table.sort_values(["round", *store.PAIR])[store.COLUMNS["rejudged"]])
     return rows

@@ -19,7 +19,7 @@ COLUMNS = {
     "judgements": [*PAIR, "grade_1", "grade_2", "grade_3", "final", "round", "guideline_version", "judge"],
     "rejudged": [*PAIR, "grade", "round", "guideline_version", "judge"],
 }
-KEYS = {"topics": ["task_id"]}
+KEYS = {"topics": ["task_id"], "rejudged": [*PAIR, "round"]}
 STEP = {
     "topics": "study judge topics",
     "pool": "study judge pool",
