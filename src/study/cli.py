@@ -166,11 +166,14 @@ def export(overrides: Overrides = None) -> None:
 
 
 @app.command()
-def notebooks(overrides: Overrides = None) -> None:
+def notebooks(
+    overrides: Overrides = None,
+    only: Annotated[list[str] | None, typer.Option(help="Just this one, such as 05b_judged; may be repeated.")] = None,
+) -> None:
     """Execute the notebooks of a data set into results/DATASET/notebooks, figures into figures/DATASET."""
     from study.pipeline.notebooks import execute_all
 
-    for path in execute_all(_load(overrides).dataset.name):
+    for path in execute_all(_load(overrides).dataset.name, only or ()):
         typer.echo(path)
 
 

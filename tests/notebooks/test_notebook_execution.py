@@ -148,3 +148,13 @@ def test_committed_notebooks_hold_no_row_of_unlicensed_data(task2mcp):
         notebook = nbformat.read(path, as_version=4)
         content = "\n".join(json.dumps(cell, ensure_ascii=False) for cell in notebook.cells)
         assert not [text for text in texts if text in content], path.name
+
+
+def test_one_notebook_alone_and_an_unknown_one(in_study):
+    from study.pipeline.notebooks import execute_all
+
+    done = execute_all("synthetic", ["00_quickstart"])
+    assert [path.name for path in done] == ["00_quickstart.ipynb"]
+    assert done[0].read_bytes() == in_study.notebooks[0]["00_quickstart.ipynb"]
+    with pytest.raises(StudyError, match="there is no notebook 'nothing'"):
+        execute_all("synthetic", ["nothing"])

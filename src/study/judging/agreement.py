@@ -108,8 +108,8 @@ def drift(judgements: pd.DataFrame, rejudged: pd.DataFrame, *, seed: int = 0) ->
     Args:
         rejudged: columns task_id, server_id, grade, round (after which it was judged again).
 
-    Returns: columns round, again (both rounds), pairs, mean_first (of both first grades), mean_again, shift (again - first) with low and
-        high (bootstrap over pairs), kappa_quadratic (final against again).
+    Returns: columns round, again (both rounds), pairs, mean_first (of both first grades), mean_again, shift (again -
+        first) with low and high (bootstrap over pairs), kappa_quadratic (final against again).
     """
     later = rejudged[[*store.PAIR, "grade", "round"]].rename(columns={"round": "again"})
     rows = judgements.merge(later, on=store.PAIR, how="inner", validate="one_to_many")

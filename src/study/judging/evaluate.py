@@ -2,7 +2,7 @@
 
 Everything is computed from committed files: topics.csv, judgements.csv and the pooled runs. Two intervals stand beside
 a mean: over topics (which tasks were drawn), and judge noise (which of the two grades counts). The validation topics
-serve choices; the test topics are looked at once.
+serve choices; the test topics never do.
 """
 
 from __future__ import annotations

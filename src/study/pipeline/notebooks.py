@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,22 @@ def sources() -> list[Path]:
     return sorted((paths.root() / "notebooks").glob("[0-9]*.ipynb"))
 
 
-def execute_all(dataset: str) -> list[Path]:
-    """Execute every notebook for a data set; returns the executed copies."""
-    return [
-        execute(source, paths.results(dataset) / "notebooks" / source.name, dataset=dataset) for source in sources()
-    ]
+def execute_all(dataset: str, only: Sequence[str] = ()) -> list[Path]:
+    """Execute the notebooks of a data set; returns the executed copies.
+
+    Args:
+        only: names without ``.ipynb``; empty means all.
+
+    Raises:
+        StudyError: there is no notebook of that name.
+    """
+    found = {source.stem: source for source in sources()}
+    for name in only:
+        if name not in found:
+            raise StudyError(f"there is no notebook {name!r}", file=paths.root() / "notebooks",
+                             fix=f"one of: {', '.join(found)}")  # fmt: skip
+    folder = paths.results(dataset) / "notebooks"
+    return [execute(found[name], folder / f"{name}.ipynb", dataset=dataset) for name in only or found]
 
 
 def execute(source: Path, target: Path, **parameters: str) -> Path:
