@@ -1,0 +1,153 @@
+"""T2MRec taught by something better than the released labels: is its weakness theirs or its own?"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from baselines.useful.texts import FIELDS, VIEWS, capability, texts
+from study.config import build_system, load
+from study.data.dataset import Dataset, IntArray, relevance_from_lists
+from study.data.splits import Split
+from study.encoders import encode
+from study.errors import StudyError
+from study.evaluation.ranking import chunks, tie_order, top_k
+from study.t2mrec.rerank import Reranker
+from study.t2mrec.settings import Lexical, Scoring, Towers, Training
+from study.t2mrec.system import T2MRec
+
+LOG = logging.getLogger(__name__)
+SOURCES = ("agreement", "best", "cards")
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """What T2MRec learns from, in place of the released labels.
+
+    Attributes:
+        sources: any of `SOURCES`. ``agreement``: the released labels of the training tasks that an encoder finds near
+            the task's description; ``best``: the first servers of the system `best` for the training tasks;
+            ``cards``: a query made from every server's card, whose answer is that server.
+        keep: agreement keeps a label among this share of the catalogue, nearest first.
+        depth: servers that `best` gives per task.
+    """
+
+    sources: Sequence[str]
+    keep: float = 0.05
+    depth: int = 5
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be learned from."""
+        for name in self.sources:
+            if name not in SOURCES:
+                raise StudyError(f"there is no supervision {name!r}", column="model.supervision.sources",
+                                 fix=f"one or more of: {', '.join(SOURCES)}")  # fmt: skip
+        if not self.sources or not 0 < self.keep <= 1 or self.depth < 1:
+            raise StudyError("sources is empty, keep outside (0, 1], or depth below 1", column="model.supervision",
+                             fix="see conf/system/t2mrec_best.yaml")  # fmt: skip
+
+
+class T2MRecSupervised(T2MRec):
+    """T2MRec, architecture and training unchanged, with other positives.
+
+    Args:
+        supervision: what is learned from.
+    """
+
+    def __init__(self, lexical: Lexical, towers: Towers, training: Training, scoring: Scoring, supervision: Supervision,
+                 reranker: Reranker | None = None) -> None:  # fmt: skip
+        super().__init__(lexical, towers, training, scoring, reranker)
+        self.supervision = supervision
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Train on what the supervision says of the training tasks; no other task's text or label is looked at."""
+        super().fit(*taught(data, split, self.supervision), seed=seed, workdir=workdir)
+
+
+def taught(data: Dataset, split: Split, supervision: Supervision) -> tuple[Dataset, Split]:
+    """The data set, card queries appended as further tasks, and a split whose training part is the supervision.
+
+    Row numbers of the given tasks stay. Validation and test parts are empty.
+    """
+    tasks, n = split.tasks("train"), data.n_servers
+    positives = sp.csr_matrix(split.train.shape, dtype=np.float32)
+    if "agreement" in supervision.sources:
+        positives = positives + agreeing(data, split.train, tasks, supervision.keep)
+    if "best" in supervision.sources:
+        positives = positives + answered(data, tasks, supervision.depth)
+    if "cards" in supervision.sources:
+        queries = card_queries(data.servers, data.tasks)
+        # Rows without words teach nothing.
+        rows = np.flatnonzero((queries["description"] != "").to_numpy())
+        own = sp.csr_matrix((np.ones(len(rows), np.float32), (np.arange(len(rows)), rows)), shape=(len(rows), n))
+        positives = sp.vstack([positives, own], format="csr")
+        whole = pd.concat([data.tasks, queries.iloc[rows]], ignore_index=True)
+        lists = (*data.lists, *(np.array([row], dtype=np.int64) for row in rows))
+        data = replace(data, tasks=whole, lists=lists, relevance=relevance_from_lists(lists, n))
+    positives.data[:] = 1
+    LOG.info("supervision %s: %d tasks with %d servers", "+".join(supervision.sources),
+             int((np.diff(positives.indptr) > 0).sum()), positives.nnz)  # fmt: skip
+    if not positives.nnz:
+        raise StudyError("the supervision leaves no label", column="model.supervision.keep", fix="raise keep")
+    empty = sp.csr_matrix(positives.shape, dtype=np.float32)
+    return data, Split(split.protocol, sp.csr_matrix(positives), empty, empty, cold=split.cold)
+
+
+def agreeing(data: Dataset, labels: sp.csr_matrix, tasks: IntArray, keep: float) -> sp.csr_matrix:
+    """The labels of `tasks` whose server's text is among the nearest share `keep` of the catalogue to the task's
+    description (MiniLM cosine), shape of `labels`.
+    """
+    servers = encode(texts(data.servers, FIELDS, "all"))
+    descriptions = encode(texts(data.tasks.iloc[tasks], VIEWS, "description"))
+    most = int(np.ceil(keep * data.n_servers))
+    rows, columns = [], []
+    for part in chunks(np.arange(len(tasks))):
+        cosines = descriptions[part] @ servers.T
+        border = np.partition(cosines, data.n_servers - most, axis=1)[:, data.n_servers - most]
+        for row, own, least in zip(tasks[part], cosines, border, strict=True):
+            listed = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
+            kept = listed[own[listed] >= least]
+            rows.extend([row] * len(kept))
+            columns.extend(kept)
+    return sp.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=labels.shape)
+
+
+def answered(data: Dataset, tasks: IntArray, depth: int) -> sp.csr_matrix:
+    """The first `depth` servers of `best` for each of `tasks`, shape (n_tasks, n_servers)."""
+    system: Any = build_system(load(["system=best"]).system)
+    system.index(data.servers)
+    order, found = tie_order(data.n_servers, 0), []
+    for part in chunks(np.arange(len(tasks))):
+        found.append(top_k(system.score_requests(data.tasks.iloc[tasks[part]]), depth, order)[0])
+    columns = np.concatenate(found)
+    rows = np.repeat(tasks, columns.shape[1])
+    values = np.ones(columns.size, np.float32)
+    return sp.csr_matrix((values, (rows, columns.ravel())), shape=(data.n_tasks, data.n_servers))
+
+
+def card_queries(servers: pd.DataFrame, tasks: pd.DataFrame) -> pd.DataFrame:
+    """One request per server from its card: what it can do, in its language; its name is not in it.
+
+    Returns: the columns of `tasks`, text only; ids are negative, so that they are no task's.
+    """
+    columns = {name: [""] * len(servers) for name in tasks.columns}
+    columns["description"] = [
+        without(name, capability(text)) for name, text in zip(servers["name"], servers["description"], strict=True)
+    ]
+    columns["language"] = list(servers["language"])
+    found = pd.DataFrame(columns)
+    return found.assign(id=-1 - np.arange(len(servers)))
+
+
+def without(name: str, text: str) -> str:
+    """The text without a server's name, where that stands as a word of its own."""
+    found = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", text, flags=re.IGNORECASE) if name else text
+    return " ".join(found.split())

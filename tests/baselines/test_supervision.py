@@ -1,0 +1,92 @@
+"""What T2MRec is taught in place of the labels: planted texts, hand-computed positives, no look at other labels."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from baseline_toys import table
+
+from baselines.supervision import Supervision, agreeing, card_queries, taught, without
+from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
+from study.data.splits import Split
+from study.errors import StudyError
+
+SERVERS = [
+    ("Zebra Tables", "An MCP server that extracts tables from PDF documents"),
+    ("Postgres", "Query a PostgreSQL database"),
+    ("Weather", "Weather forecasts for any city"),
+    ("Mail", "Send electronic mail"),
+    ("Songs", "Play music and make playlists"),
+]
+TASKS = ["extract every table of a PDF document", "what will the weather be in Lisbon", "play quiet music"]
+
+
+@pytest.fixture
+def toy(private_cache):
+    servers = [{"name": name, "description": text} for name, text in SERVERS]
+    tasks = [{"name": "", "description": text} for text in TASKS]
+    lists = (np.array([0, 1]), np.array([3, 1]), np.array([4]))
+    data = Dataset("toy", table(servers, (*SERVER_FIELDS, "url", "official", "origin", "license", "stars_count")),
+                   table(tasks, (*TASK_FIELDS, "subcategory")), relevance_from_lists(lists, 5), lists)  # fmt: skip
+    train, test = data.relevance.copy().tolil(), sp.lil_matrix(data.relevance.shape, dtype=np.float32)
+    test[2] = train[2]
+    train[2] = 0
+    empty = sp.csr_matrix(data.relevance.shape, dtype=np.float32)
+    return data, Split("cold", sp.csr_matrix(train), empty, sp.csr_matrix(test), cold=True)
+
+
+def positives(split):
+    return {int(row): split.train[row].indices.tolist() for row in split.tasks("train")}
+
+
+def test_agreement_keeps_the_label_that_the_text_supports(toy):
+    data, split = toy
+    kept = agreeing(data, split.train, split.tasks("train"), 0.2)  # the nearest of five servers
+    assert kept.toarray().nonzero()[1].tolist() == [0]
+    assert kept[1].nnz == 0  # neither mail nor a database tells the weather
+    everything = agreeing(data, split.train, split.tasks("train"), 1.0)
+    assert (everything != split.train).nnz == 0
+
+
+def test_best_answers_the_training_tasks_alone(toy):
+    data, split = toy
+    _, given = taught(data, split, Supervision(["best"], depth=1))
+    assert positives(given) == {0: [0], 1: [2]}
+
+
+def test_cards_ask_for_every_server_without_its_name(toy):
+    data, split = toy
+    whole, given = taught(data, split, Supervision(["cards"]))
+    assert positives(given) == {3 + row: [row] for row in range(5)}
+    assert whole.n_tasks == 8
+    assert whole.tasks["id"].is_unique
+    queries = card_queries(data.servers, data.tasks)
+    assert queries["description"].iloc[0] == "extracts tables from PDF documents"
+    assert queries["description"].iloc[1] == "Query a PostgreSQL database"  # another word
+    assert without("Songs", "Play songs, and more Songs") == "Play , and more"
+    pd.testing.assert_frame_equal(whole.tasks.iloc[:3].reset_index(drop=True), data.tasks)
+    _, both = taught(data, split, Supervision(["best", "cards"], depth=1))
+    assert positives(both) == {0: [0], 1: [2]} | {3 + row: [row] for row in range(5)}
+
+
+def test_other_labels_are_not_looked_at(toy):
+    data, split = toy
+    other = replace(split, test=sp.csr_matrix(np.ones(data.relevance.shape, np.float32)))
+    for source in ("agreement", "best", "cards"):
+        one, two = (taught(data, chosen, Supervision([source], keep=0.4))[1] for chosen in (split, other))
+        assert (one.train != two.train).nnz == 0
+        assert one.test.nnz == one.valid.nnz == 0
+
+
+def test_wrong_settings_are_refused(toy):
+    with pytest.raises(StudyError, match="no supervision 'magic'"):
+        Supervision(["magic"])
+    with pytest.raises(StudyError, match="keep outside"):
+        Supervision(["best"], keep=0)
+    data, split = toy
+    nothing = replace(split, train=sp.csr_matrix(split.train[[0, 0, 0]].multiply(np.array([[0], [0], [0]]))))
+    nothing.train.eliminate_zeros()
+    with pytest.raises(StudyError, match="leaves no label"):
+        taught(data, nothing, Supervision(["agreement"]))
