@@ -185,6 +185,16 @@ def test_verify_reads_the_runs_and_not_an_old_table(root: Path) -> None:
     entry = {"dataset": "synthetic", "protocol": "cold", "system": "tfidf", "metric": "recall", "k": 5}
     expected.write_text(json.dumps([entry | {"value": value, "tolerance": 0.0001, "source": "this run"}]))
     assert verify(expected)[0] == ["OK"]
+    # A tool catalogue keeps other records and is verified by its own table.
+    tools = paths.results("livemcpbench")
+    for folder, text in (("per_task/query", "task_id,seed"), ("records/query", '{"seeds": [{"seed": 0}]}')):
+        (tools / folder).mkdir(parents=True)
+        (tools / folder / "x").write_text(text)
+    (tools / "tables").mkdir()
+    line = {"dataset": "livemcpbench", "protocol": "query", "system": "x", "profile": "laptop", "seed": 0,
+            "metric": "recall", "k": 5, "value": 0.5}  # fmt: skip
+    pd.DataFrame([line]).to_csv(tools / "tables" / "metrics.csv", index=False)
+    assert verify(expected)[0] == ["OK"]
     outputs = Outputs.of("synthetic", "cold", "tfidf")
     values = pd.read_csv(outputs.per_task)
     values["recall@5"] = 1.0

@@ -12,11 +12,17 @@ from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation import verify as check
 from study.judging import verify as judged
+from study.pipeline.plan import datasets
 from study.pipeline.report import collect
 
 
 def measured(dataset: str) -> pd.DataFrame:
-    """The metrics of a data set from its per-task files, which the table of the report stage may lag behind."""
+    """The metrics of a data set from its per-task files, which the table of the report stage may lag behind.
+
+    A tool catalogue has its own measures and no report stage: its table is written together with its runs.
+    """
+    if dataset not in datasets():
+        return pd.read_csv(paths.tables(dataset) / "metrics.csv")
     return pd.concat(
         per_task.aggregate(frame, dataset, protocol, system, record["profile"])
         for (protocol, system), (frame, record) in collect(dataset).items()
