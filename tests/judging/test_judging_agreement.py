@@ -70,15 +70,31 @@ def test_drift_finds_a_planted_shift(shared_root):
     judged = store.read(DATASET, "judgements")
     some = judged[judged["grade_1"] == judged["grade_2"]].sample(200, random_state=0)
     again = some[store.PAIR].assign(grade=np.minimum(some["final"] + 1, 2), round=2, guideline_version="1.0", judge="x")
-    found = agreement.drift(judged, again).iloc[0]
+    whole, found = (row for _, row in agreement.drift(judged, again).iterrows())
+    assert (whole["round"], whole["pairs"], whole["shift"]) == ("all", 200, found["shift"])
+    assert found["useful_again"] == 1
+    assert found["useful_final"] == pytest.approx((some["final"] > 0).mean())
     planted = float((np.minimum(some["final"] + 1, 2) - some["final"]).mean())
     assert found["shift"] == pytest.approx(planted)
     assert 0 < found["low"] < planted < found["high"]
-    still = agreement.drift(judged, some[store.PAIR].assign(grade=some["final"], round=2)).iloc[0]
+    still = agreement.drift(judged, some[store.PAIR].assign(grade=some["final"], round=2)).iloc[1]
     assert (still["shift"], still["kappa_quadratic"]) == (0.0, 1.0)
     both = agreement.drift(judged, pd.concat([again, again.assign(grade=some["final"], round=3)]))
-    assert both[["round", "again"]].to_numpy().tolist() == [[1, 2], [1, 3]]
-    assert both["shift"].tolist() == [found["shift"], 0.0]
+    assert both[["round", "again"]].to_numpy().tolist() == [["all", "all"], [1, 2], [1, 3]]
+    assert both["shift"].tolist() == pytest.approx([found["shift"] / 2, found["shift"], 0.0])
     strange = pd.DataFrame({"task_id": [-1], "server_id": [-1], "grade": [0], "round": [2]})
     with pytest.raises(StudyError, match="not judged before"):
         agreement.drift(judged, strange)
+
+
+def test_a_persons_grades_are_compared_with_the_final_ones(root):
+    judged = store.final(DATASET)
+    folder, task = store.folder(DATASET) / "by_hand" / "ann", int(judged["task_id"].iloc[0])
+    own = judged[judged["task_id"] == task][store.PAIR].assign(grade=judged["final"])
+    folder.mkdir(parents=True)
+    own.to_csv(folder / f"{task}.csv", index=False)
+    found = agreement.tables(DATASET)["tables/by_hand.csv"].iloc[0]
+    assert (found["judge"], found["topics"], found["pairs"]) == ("ann", 1, len(own))
+    assert found["equal"] == found["kappa_quadratic"] == 1
+    own.assign(grade=0).to_csv(folder / f"{task}.csv", index=False)
+    assert agreement.tables(DATASET)["tables/by_hand.csv"].iloc[0]["mean_hand"] == 0

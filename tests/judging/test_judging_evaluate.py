@@ -9,7 +9,7 @@ import pytest
 from baselines.useful.choosing import against
 from study import paths
 from study.errors import StudyError
-from study.judging import evaluate, labels, store, verify
+from study.judging import evaluate, labels, publish, store, verify
 from study.judging.collection import Collection
 
 DATASET = "synthetic"
@@ -190,6 +190,7 @@ def test_every_number_is_computed_from_committed_files_alone(root):
 @pytest.mark.usefixtures("few_draws")
 def test_verify_finds_a_changed_grade_and_a_lost_table(root):
     verify.write(DATASET, verify.tables(DATASET))
+    publish.write(DATASET)
     assert set(verify.verify(DATASET)["verdict"]) == {"OK"}
     path = store.file(DATASET, "judgements")
     table = pd.read_csv(path, dtype=str)
@@ -201,6 +202,47 @@ def test_verify_finds_a_changed_grade_and_a_lost_table(root):
     found = verify.verify(DATASET).set_index("file")["verdict"]
     assert found["tables/scores.csv"] == found["tables/label_precision.csv"] == "FAIL"
     assert found["tables/confusion.csv"] == "MISSING"
+    assert found["judgements.csv"] == found["qrels/all.txt"] == found["croissant.json"] == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("qrels/test.txt", lambda text: text.replace(" 0\n", " 2\n", 1)),
+        ("pool.csv", lambda text: "\n".join(text.splitlines()[:-3]) + "\n"),
+        ("croissant.json", lambda text: text.replace('"sha256": "', '"sha256": "0')),
+        ("judgements.csv", lambda text: text.replace(",0,0,,0,", ",0,0,,1,", 1)),
+    ],
+)
+def test_what_is_released_is_checked_too(root, file, change):
+    publish.write(DATASET)
+    assert {verdict for _, verdict in verify.released(DATASET)} == {"OK"}
+    path = store.folder(DATASET) / file
+    before = path.read_text()
+    path.write_text(change(before))
+    assert path.read_text() != before
+    assert dict(verify.released(DATASET))[file] == "FAIL"
+
+
+def test_noise_is_that_of_a_judge_who_reads_once_more(collection):
+    # One pair in doubt, listed first: 0 or 2, settled as 1 by a third reading.
+    topics = collection.topics[:1]
+    task = int(topics["task_id"].iloc[0])
+    rows = pd.DataFrame({"task_id": task, "server_id": [1, 2], "grade_1": [0, 1], "grade_2": [2, 1], "final": [1, 1]})
+    small = Collection.of(topics, rows)
+    run = pd.DataFrame({"task_id": task, "seed": 0, "rank": [1, 2], "server_id": [1, 2]})
+    part = str(topics["part"].iloc[0])
+    found = evaluate.noise(small, run, part, seed=0, resamples=400)
+    assert found["precision@5"] == (0.2, 0.4)  # useless in a quarter of the draws
+    assert found["core_precision@5"] == (0.0, 0.2)  # core in another quarter
+    two = pd.concat([run, run.assign(seed=1, rank=[2, 1])])
+    assert evaluate.noise(small, two, part, seed=0, resamples=400)["precision@5"] == (0.2, 0.4)
+
+
+def test_near_copies_move_tau_and_both_are_stated(collection, root, few_draws):
+    found = labels.tables(DATASET)["tables/rank_correlation.csv"].set_index("part")
+    assert (found["all_systems"] >= found["systems"]).all()
+    assert found["all_tau"].between(-1, 1).all()
 
 
 def test_a_system_is_compared_with_every_other_judged_one(shared_root):

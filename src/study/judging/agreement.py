@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -108,32 +109,64 @@ def drift(judgements: pd.DataFrame, rejudged: pd.DataFrame, *, seed: int = 0) ->
     Args:
         rejudged: columns task_id, server_id, grade, round (after which it was judged again).
 
-    Returns: columns round, again (both rounds), pairs, mean_first (of both first grades), mean_again, shift (again -
-        first) with low and high (bootstrap over pairs), kappa_quadratic (final against again).
+    Returns: columns round, again (both rounds, "all" in the first row), pairs, mean_first (of both first grades),
+        mean_again, shift (again - first) with low and high (95 %, bootstrap over topics), useful_final and useful_again
+        (shares with grade 1 or 2), kappa_quadratic (final against again).
     """
     later = rejudged[[*store.PAIR, "grade", "round"]].rename(columns={"round": "again"})
     rows = judgements.merge(later, on=store.PAIR, how="inner", validate="one_to_many")
     if len(rows) < len(rejudged):
         raise StudyError("a pair was judged again that was not judged before", fix="collect the rounds before")
+    parts = [(("all", "all"), rows), *rows.groupby(["round", "again"])]
+    return pd.DataFrame([{"round": one, "again": two, **_drift(part, seed)} for (one, two), part in parts])
+
+
+def _drift(rows: pd.DataFrame, seed: int) -> dict[str, float]:
+    """One row of `drift`."""
+    before = rows[["grade_1", "grade_2"]].astype(np.float64).mean(axis=1).to_numpy()
+    again, final = (rows[name].to_numpy(np.int64) for name in ("grade", "final"))
+    _, topic = np.unique(rows["task_id"].to_numpy(), return_inverse=True)
+    sums, sizes = np.bincount(topic, weights=again - before), np.bincount(topic)
+    drawn = np.random.default_rng(seed).integers(len(sizes), size=(RESAMPLES, len(sizes)))
+    low, high = np.quantile(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1), [0.025, 0.975])
+    counts = confusions(final, again, np.zeros(len(rows), dtype=np.int64))[0]
+    return {"pairs": len(rows), "mean_first": before.mean(), "mean_again": again.mean(),
+            "shift": (again - before).mean(), "low": low, "high": high, "useful_final": (final > 0).mean(),
+            "useful_again": (again > 0).mean(),
+            "kappa_quadratic": float(weighted_kappa(counts, "quadratic"))}  # fmt: skip
+
+
+def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """Persons' spot checks against the final grades.
+
+    Args:
+        folder: ``by_hand``, holding ``<judge>/<task>.csv``; may be absent.
+
+    Returns: one row per judge: judge, topics, pairs, mean_final, mean_hand, equal, kappa_quadratic.
+    """
     found = []
-    for (number, after), part in rows.groupby(["round", "again"]):
-        before = part[["grade_1", "grade_2"]].astype(np.float64).mean(axis=1).to_numpy()
-        again = part["grade"].to_numpy(np.int64)
-        drawn = np.random.default_rng(seed).integers(len(part), size=(RESAMPLES, len(part)))
-        low, high = np.quantile((again - before)[drawn].mean(axis=1), [0.025, 0.975])
-        counts = confusions(part["final"].to_numpy(np.int64), again, np.zeros(len(part), dtype=np.int64))[0]
-        found.append({"round": number, "again": after, "pairs": len(part), "mean_first": before.mean(),
-                      "mean_again": again.mean(), "shift": (again - before).mean(), "low": low, "high": high,
+    for place in sorted(path for path in folder.glob("*") if path.is_dir()):
+        grades = pd.concat([pd.read_csv(path) for path in sorted(place.glob("*.csv"))])
+        rows = judgements.merge(grades, on=store.PAIR, validate="one_to_one")
+        final, hand = (rows[name].to_numpy(np.int64) for name in ("final", "grade"))
+        counts = confusions(final, hand, np.zeros(len(rows), dtype=np.int64))[0]
+        found.append({"judge": place.name, "topics": rows["task_id"].nunique(), "pairs": len(rows),
+                      "mean_final": final.mean(), "mean_hand": hand.mean(), "equal": (final == hand).mean(),
                       "kappa_quadratic": float(weighted_kappa(counts, "quadratic"))})  # fmt: skip
     return pd.DataFrame(found)
 
 
 def tables(dataset: str) -> dict[str, pd.DataFrame]:
-    """agreement, confusion and, where pairs were judged again, drift, by file name."""
+    """agreement, confusion and, where pairs were judged again or by a person, drift and by_hand, by file name."""
     judgements, topics = store.read(dataset, "judgements"), store.read(dataset, "topics")
     found = {
         "tables/agreement.csv": table(judgements, topics),
         "tables/confusion.csv": confusion_table(judgements),
     }
     rejudged = store.read_if_there(dataset, "rejudged")
-    return found | ({"tables/drift.csv": drift(judgements, rejudged)} if len(rejudged) else {})
+    if len(rejudged):
+        found["tables/drift.csv"] = drift(judgements, rejudged)
+    hand = by_hand(judgements, store.folder(dataset) / "by_hand")
+    if len(hand):
+        found["tables/by_hand.csv"] = hand
+    return found

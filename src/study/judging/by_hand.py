@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from study.data import dataset as datasets
@@ -16,6 +17,7 @@ from study.judging.collecting import read_answers
 from study.judging.packets import ANSWER_HEADER, SERVER_CARD, TASK_CARD, card
 
 STOP = "q"
+ORDER_SEED = 3
 
 
 def grade_topic(
@@ -26,7 +28,7 @@ def grade_topic(
     ask: Callable[[str], str] = input,
     show: Callable[[str], object] = print,
 ) -> Path:
-    """Show the task and its servers one by one in pool order, without sources and other grades, and take 0, 1 or 2.
+    """Show the task and its servers one by one in random order, without sources and other grades, and take 0, 1 or 2.
 
     Every grade is saved at once; the same command goes on where it was stopped (``q``, or the end of the input).
 
@@ -42,7 +44,7 @@ def grade_topic(
     if not judge.replace("-", "").replace("_", "").isalnum():
         raise StudyError(f"{judge!r} cannot name a file", fix="use letters, digits, - and _")
     pool = store.read(dataset, "pool")
-    pairs = pool[pool["task_id"] == task_id].sort_values(["round", "order"])
+    pairs = shuffled(pool, task_id)
     if not len(pairs):
         raise StudyError(f"task {task_id} is not a topic", file=store.file(dataset, "pool"), fix="see topics.csv")
     path = store.folder(dataset) / "by_hand" / judge / f"{task_id}.csv"
@@ -61,6 +63,12 @@ def grade_topic(
         lines = [ANSWER_HEADER, *(f"{task_id},{server},{grade}" for server, grade in done.items())]
         write_text(path, "\n".join(lines) + "\n")
     return path
+
+
+def shuffled(pool: pd.DataFrame, task_id: int) -> pd.DataFrame:
+    """A topic's pairs in one random order over all rounds, since each round brought other systems."""
+    own = pool[pool["task_id"] == task_id].sort_values("server_id")
+    return own.sample(frac=1, random_state=np.random.default_rng([ORDER_SEED, abs(task_id)]))
 
 
 def _read(path: Path, pairs: pd.DataFrame) -> dict[int, int]:

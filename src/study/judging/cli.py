@@ -111,8 +111,7 @@ def evaluate(dataset: Data = DATASET) -> None:
 
     found = tables(dataset)
     write(dataset, found)
-    publish.qrels(dataset)
-    publish.croissant(dataset)
+    publish.write(dataset)
     scores = found["tables/scores.csv"]
     shown = scores[scores["metric"].isin(["ndcg@10", "precision@5", "core_precision@5", "mrr@10"])]
     typer.echo(shown.to_string(index=False, float_format="{:.3f}".format))

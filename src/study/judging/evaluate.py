@@ -1,8 +1,8 @@
 """Protocol `judged`: how useful the answers are, with what is unknown stated beside every score.
 
-Everything is computed from committed files: topics.csv, judgements.csv and the pooled runs. Two intervals stand beside
-a mean: over topics (which tasks were drawn), and judge noise (which of the two grades counts). The validation topics
-serve choices; the test topics never do.
+Everything is computed from committed files: topics.csv, judgements.csv, the pooled runs, and the first ten answers of
+other systems. Beside a mean stands its interval over topics (which tasks were drawn), beside NDCG and precision also
+that of judge noise (had the judge read once more). The validation topics serve choices; the test topics never do.
 """
 
 from __future__ import annotations
@@ -59,25 +59,27 @@ def per_task(collection: Collection, run: pd.DataFrame) -> pd.DataFrame:
 def noise(collection: Collection, run: pd.DataFrame, part: str, *, seed: int, resamples: int | None = None) -> (
     dict[str, tuple[float, float]]
 ):  # fmt: skip
-    """95 % intervals of the means if one of the two first readings, drawn pair by pair, had been the judgement.
+    """95 % intervals of the means if every pair had been read twice anew by this judge.
 
-    The draws are the same for every system. The first seed of the run stands for all. The final grades lean to the
-    lower grade and know a third reading, so the mean by final grades may lie below its noise interval.
+    The two new readings of a pair are drawn, with replacement, from its first two: equal ones count as that grade,
+    unequal ones give the final grade, as they did. The draws are the same for every system.
 
     Args:
         resamples: None means `NOISE_RESAMPLES`.
     """
     draws, rng = NOISE_RESAMPLES if resamples is None else resamples, np.random.default_rng(seed)
     collection = collection.part(part)
-    rows, ranked, _ = collection.look_up(run[run["seed"] == run["seed"].min()])
+    found = [collection.look_up(own)[:2] for _, own in run.groupby("seed")]
+    rows, ranked = (np.concatenate(parts) for parts in zip(*found, strict=True))
     topic, server = np.nonzero(collection.grades != measures.UNJUDGED)
     first, second = collection.readings[:, topic, server]
+    final = collection.grades[topic, server]
     pair = np.full((len(collection.topics), len(collection.servers) + DEPTH), -1)
     pair[topic, server] = np.arange(len(topic))
     place = np.where(ranked >= 0, pair[rows[:, None], ranked], -1)
     means = {name: np.full(draws, np.nan) for name in NOISY}
     for draw in range(draws):
-        drawn = np.where(rng.integers(2, size=len(topic)) == 0, first, second)
+        drawn = np.choose(rng.integers(4, size=len(topic)), (first, second, final, final))
         places = np.where(place >= 0, drawn[place], 0).astype(np.int8)
         relevant = sp.csr_matrix((drawn.astype(np.float32), (topic, server)), shape=pair.shape)[rows]
         for k in CUTOFFS:

@@ -155,14 +155,18 @@ def summary(views: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
 
 
 def tables(dataset: str) -> dict[str, pd.DataFrame]:
-    """label_precision, two_views and rank_correlation (per part), by file name."""
+    """label_precision, two_views and rank_correlation (per part; also with every variant, columns ``all_*``)."""
     collection, runs = Collection.load(dataset), all_runs(dataset)
     provenance, judgements, topics = (store.read(dataset, name) for name in ("provenance", "judgements", "topics"))
     variants, parts = settings.read(settings.Pool).variants, collection.topics["part"].unique()
     views = {str(part): two_views(collection, runs, str(part), variants) for part in parts}
     audited = paths.results(dataset) / "audit" / "provenance.parquet"
     classes = pd.read_parquet(audited) if audited.exists() else None
-    correlations = [{"part": part, **rank_correlation(view)} for part, view in views.items()]
+    correlations = []
+    for part, view in views.items():
+        everyone = rank_correlation(two_views(collection, runs, part))
+        every = {f"all_{name}": value for name, value in everyone.items() if name != "topics"}
+        correlations.append({"part": part, **rank_correlation(view), **every})
     return {
         "tables/label_precision.csv": precision(runs[store.LABELS], provenance, judgements, topics, classes),
         "tables/two_views.csv": pd.concat([summary(view).assign(part=part) for part, view in views.items()]),

@@ -38,11 +38,9 @@ CONTEXT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def qrels(dataset: str) -> Path:
-    """Write the final grades as TREC qrels (``task_id 0 server_id grade``), one file for each part and one for all.
-
-    Returns: the file of all topics.
-    """
+def qrels(dataset: str) -> dict[str, str]:
+    """The final grades as TREC qrels (``task_id 0 server_id grade``), one file for each part and one for all."""
+    found = {}
     rows = store.final(dataset).merge(store.read(dataset, "topics"), on="task_id").sort_values(store.PAIR)
     for part in ("all", *sorted(rows["part"].unique())):
         chosen = rows if part == "all" else rows[rows["part"] == part]
@@ -50,8 +48,8 @@ def qrels(dataset: str) -> Path:
             f"{task} 0 {server} {grade}"
             for task, server, grade in zip(chosen["task_id"], chosen["server_id"], chosen["final"], strict=True)
         ]
-        write_text(store.folder(dataset) / "qrels" / f"{part}.txt", "\n".join(lines) + "\n")
-    return store.folder(dataset) / "qrels" / "all.txt"
+        found[f"qrels/{part}.txt"] = "\n".join(lines) + "\n"
+    return found
 
 
 def description(dataset: str, version: str) -> dict[str, Any]:
@@ -80,9 +78,16 @@ def description(dataset: str, version: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def croissant(dataset: str) -> Path:
-    """Write ``croissant.json``; its version counts the rounds of judging."""
+def forms(dataset: str) -> dict[str, Any]:
+    """All released forms by file name: texts, and ``croissant.json`` as an object; its version counts the rounds."""
     rounds = int(store.final(dataset)["round"].max())
-    path = store.folder(dataset) / "croissant.json"
-    write_json(path, description(dataset, f"1.{rounds - 1}.0"))
-    return path
+    return {**qrels(dataset), "croissant.json": description(dataset, f"1.{rounds - 1}.0")}
+
+
+def write(dataset: str) -> list[Path]:
+    """Write all released forms; returns the files."""
+    written = []
+    for name, content in forms(dataset).items():
+        written.append(store.folder(dataset) / name)
+        (write_text if isinstance(content, str) else write_json)(written[-1], content)
+    return written

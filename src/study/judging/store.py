@@ -25,7 +25,7 @@ STEP = {
     "pool": "study judge pool",
     "provenance": "study judge pool",
     "judgements": "study judge collect",
-    "rejudged": "study judge packets --again, then collect",
+    "rejudged": "study judge packets --reading again, then collect",
 }
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
 import pandas as pd
 
 from study.files import write_csv
-from study.judging import agreement, evaluate, labels, store
+from study.judging import agreement, evaluate, labels, publish, store
+from study.judging.collecting import final_grade
 
 
 def tables(dataset: str) -> dict[str, pd.DataFrame]:
@@ -25,12 +27,36 @@ def write(dataset: str, found: dict[str, pd.DataFrame]) -> list[Path]:
     return written
 
 
+def released(dataset: str) -> list[tuple[str, str]]:
+    """File and verdict of what is released beside the tables."""
+    judged, pool, provenance = (store.read(dataset, name) for name in ("judgements", "pool", "provenance"))
+    grades = judged[["grade_1", "grade_2", "grade_3"]].astype(object).where(judged["grade_3"].notna(), None)
+    grades[["grade_1", "grade_2"]] = judged[["grade_1", "grade_2"]]
+    again = [final_grade(*row) for row in grades.itertuples(index=False)]
+    rules = {"judgements.csv": list(judged["final"]) == again}
+    pairs = [set(map(tuple, table[store.PAIR].to_numpy().tolist())) for table in (judged, pool, provenance)]
+    rules |= {"pool.csv": pairs[1] >= pairs[0], "provenance.csv": pairs[1] >= pairs[2]}
+    rounds = judged.merge(pool, on=store.PAIR, suffixes=("", "_pool"))
+    rules["pool.csv"] &= bool((rounds["round"] == rounds["round_pool"]).all())
+    found = [(name, "OK" if holds else "FAIL") for name, holds in rules.items()]
+    forms = publish.forms(dataset)
+    for name, content in forms.items():
+        kept = store.folder(dataset) / name
+        same = (
+            kept.exists() and (json.loads(kept.read_text()) if name.endswith(".json") else kept.read_text()) == content
+        )
+        found.append((name, "OK" if same else "FAIL" if kept.exists() else "MISSING"))
+    return found
+
+
 def verify(dataset: str) -> pd.DataFrame:
-    """Compute every table again from the committed files and compare it with the committed one, byte by byte.
+    """Compute everything again from the committed files and compare it with what is committed, byte by byte.
+
+    Beside the tables: the final grades by the rule, the pairs of pool, provenance and judgements, qrels and Croissant.
 
     Returns: columns file, verdict: OK, FAIL (another content) or MISSING (computed, but not committed).
     """
-    rows = []
+    rows = released(dataset)
     with tempfile.TemporaryDirectory() as place:
         for name, frame in tables(dataset).items():
             again, kept = Path(place) / name, store.folder(dataset) / name

@@ -1,0 +1,184 @@
+"""The notebooks on cost and use: on planted tables, without any, and with a wrong number; reading runs of a collection."""
+
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from scipy.special import expit
+
+from study import paths
+from study.analysis.useful import calibration, confidence, curves, diversity, pareto, steps
+from study.errors import StudyError
+from study.files import write_csv
+from study.judging import store, verify
+from study.pipeline.notebooks import execute
+
+DATASET = "synthetic"
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+CHAIN = ["random", "tfidf", "bm25"]
+
+
+def run(name, folder):
+    notebook = nbformat.read(execute(NOTEBOOKS / f"{name}.ipynb", folder / "out.ipynb", dataset=DATASET), as_version=4)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert not [output for output in outputs if output.output_type in ("stream", "error")]
+    return "\n".join(output.get("data", {}).get("text/markdown", "") for output in outputs)
+
+
+def place(name):
+    return paths.results(DATASET) / "best" / f"{name}.csv"
+
+
+def settings(name, **changes):
+    path = paths.conf() / "best" / f"{name}.yaml"
+    content = yaml.safe_load(path.read_text()) | changes
+    path.write_text(yaml.safe_dump(content))
+    return content
+
+
+@pytest.fixture
+def vectors(monkeypatch):
+    """Sentence vectors that know nothing, without the encoder."""
+
+    def encode(texts, **options):
+        found = np.random.default_rng(len(texts)).normal(size=(len(texts), 8)).astype(np.float32)
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+    monkeypatch.setattr(diversity, "encode", encode)
+
+
+@pytest.fixture
+def planted(root, vectors):
+    """Every table of the notebook on use, from the simulated collection and from drawn signals."""
+    verify.write(DATASET, verify.tables(DATASET))
+    supervision = {"floor": "random", "goal": "bm25", "systems": ["tfidf", "t2mrec_best"], "metric": "ndcg@10"}
+    chosen = settings("steps", steps=CHAIN, supervision=supervision)
+    values = {part: steps.judged(DATASET, part) for part in ("valid", "test")}
+    chain = [
+        steps.one_at_a_time(own, CHAIN, chosen["metrics"], seed=0).assign(part=part) for part, own in values.items()
+    ]
+    tables = {"steps": pd.concat(chain), "supervision": steps.supervision(values, **supervision, seed=0)}
+    tables |= diversity.tables(DATASET, reference="bm25", near=0.9, seed=0)
+    topics = store.read(DATASET, "topics").sort_values("part", ascending=False)
+    signals = np.random.default_rng(0).normal(size=(len(topics), 4))
+    asked = topics[["task_id", "part"]].assign(server_id=1, grade=(expit(3 * signals[:, 0]) > 0.5).astype(int))
+    asked = asked.assign(**dict(zip(("score", "margin", "lead", "cosine"), signals.T.round(3), strict=True)))
+    tables |= {"confidence": asked} | confidence.tables(asked, settings("calibration", resamples=200))
+    rows = [{"system": "bm25", "share": share, "draw": 1, "task_id": task, "ndcg@10": share / 2, "recall@10": 0.1}
+            for share in (0.5, 1.0) for task in range(3)]  # fmt: skip
+    tables["curves"] = curves.curves(pd.DataFrame(rows), 192, seed=0)
+    for name, frame in tables.items():
+        write_csv(place(name), frame)
+    return tables
+
+
+def test_the_notebook_on_use_shows_the_planted_tables(planted, tmp_path):
+    text = run("09_useful", tmp_path)
+    assert "these tables are absent and their sections empty: choice, transfer, probes." in text
+    assert "Without judged answers: T2MRec taught by best." in text
+    mean = planted["steps"].query("part == 'test' and metric == 'ndcg@10' and system == 'bm25'")["mean"].item()
+    assert f"| BM25 | 32 | {mean:.3f} (" in text
+    # The signal decides the grade, so the chances must beat a constant.
+    assert "As a forecast the chances beat the validation share, and ordering by them lowers the risk" in text
+    names = {"useful_steps", "useful_calibration", "useful_diversity", "label_curves"}
+    found = {path.name for path in paths.figures(DATASET).iterdir()}
+    assert found == {f"{name}.{suffix}" for name in names for suffix in ("svg", "png")}
+    captions = [line for line in text.splitlines() if line.startswith("**")]
+    assert len(captions) >= 9
+    assert all(line.startswith("**Question: ") for line in captions)
+
+
+@pytest.mark.parametrize(("name", "column"), [("steps", "mean"), ("calibration", "value"), ("supervision", "closed"),
+                                              ("cold_servers", "share")])  # fmt: skip
+def test_a_wrong_number_stops_the_notebook(planted, tmp_path, name, column):
+    table = pd.read_csv(place(name))
+    table.loc[table[column].first_valid_index(), column] += 0.01
+    table.to_csv(place(name), index=False)
+    with pytest.raises(StudyError, match="AssertionError"):
+        run("09_useful", tmp_path)
+
+
+def test_the_notebook_on_use_ends_well_without_tables(root, tmp_path):
+    assert "these tables are absent and their sections empty: choice, steps," in run("09_useful", tmp_path)
+    assert not paths.figures(DATASET).exists()
+
+
+def test_every_run_of_the_collection_takes_part(root, vectors):
+    tables = diversity.tables(DATASET, reference="bm25", near=0.9, seed=0)
+    assert set(tables["diversity"]["system"]) == {"labels", "tfidf", "bm25", "random"}
+    topics = store.read(DATASET, "topics").query("part == 'test'")["task_id"]
+    pooled = store.read_runs(DATASET)["tfidf"]
+    own = pooled[pooled["task_id"].isin(topics)]
+    row = tables["diversity"].set_index("system").loc["tfidf"]
+    assert row["servers"] == own["server_id"].nunique()
+    graded = own.merge(store.final(DATASET), on=store.PAIR)
+    assert row["useful"] == pytest.approx((graded["final"] >= 1).mean())
+    found = tables["cold_servers"].set_index(["system", "servers"])
+    known = store.final(DATASET)
+    known = known[known["task_id"].isin(topics) & (known["final"] >= 1)]
+    assert found.loc["catalogue", "useful"].sum() == len(known)
+    with pytest.raises(StudyError, match="no run of best"):
+        diversity.tables(DATASET, reference="best", near=0.9, seed=0)
+
+
+def test_costs_join_records_judgements_and_latencies(root):
+    verify.write(DATASET, verify.tables(DATASET))
+    with pytest.raises(StudyError, match="latencies are missing"):
+        pareto.table(DATASET)
+    values = pd.DataFrame({"task_id": [1, 2], "seed": 1, "ndcg@10": [0.2, 0.4]})
+    write_csv(paths.results(DATASET) / "per_task" / "cold" / "tfidf.csv.gz", values)
+    timed = pd.DataFrame({"system": ["bm25", "labels"], "milliseconds": 2.0, "p5": 1.0, "p95": 3.0, "seconds_fit": 0.5})
+    write_csv(place("latency"), timed)
+    table = pareto.table(DATASET)
+    # TF-IDF has neither a record nor a latency, and the released lists are no system.
+    assert table["system"].tolist() == ["bm25"]
+    row = table.iloc[0]
+    assert [row["seconds_fit"], row["milliseconds"]] == [0.5, 2.0]
+    scores = pd.read_csv(store.folder(DATASET) / "tables" / "scores.csv").set_index(["system", "part", "metric"])[
+        "mean"
+    ]
+    assert row["by_judgements"] == scores["bm25", "test", "ndcg@10"]
+    assert pd.isna(row["by_labels"])
+    assert row["front_by_judgements_milliseconds"]
+    assert not row["front_by_labels_milliseconds"]
+    assert pareto.quality_by_labels(DATASET, "cold")["tfidf"] == pytest.approx(0.3)
+
+
+def test_a_system_without_comparable_scores_has_no_confidence(root):
+    with pytest.raises(StudyError, match="bm25 has no scores that are comparable"):
+        confidence.confidence(DATASET, "bm25")
+
+
+def test_first_answers_meet_their_grades(root, monkeypatch):
+    fake = np.random.default_rng(0).normal(size=(4_000, 8)).astype(np.float32)
+
+    def encode(texts, **options):
+        return fake[: len(texts)]
+
+    monkeypatch.setattr(confidence, "encode", encode)
+    monkeypatch.setattr("baselines.useful.field_dense.encode", encode)
+    # Vectors that know nothing name servers that nobody judged.
+    with pytest.raises(StudyError, match="first answer of best to a valid topic is not judged"):
+        confidence.confidence(DATASET, "best")
+    runs = store.read_runs(DATASET)["tfidf"].query("rank == 1").set_index("task_id")["server_id"]
+    ids = pd.read_parquet(paths.prepared(DATASET) / "servers.parquet")["id"]
+    place_of = pd.Series(np.arange(len(ids)), index=ids)
+    topics = store.read(DATASET, "topics").groupby("part")["task_id"]
+    answers = iter([place_of[runs[topics.get_group(part).to_numpy()]].to_numpy() for part in ("valid", "test")])
+
+    def top_k(scores, k, order):
+        ranked = np.tile(np.arange(k), (len(scores), 1))
+        ranked[:, 0] = next(answers)
+        return ranked, np.tile(np.arange(k, 0, -1, dtype=np.float32), (len(scores), 1))
+
+    monkeypatch.setattr(confidence, "top_k", top_k)
+    found = confidence.confidence(DATASET, "best")
+    judged = store.final(DATASET).set_index(store.PAIR)["final"]
+    assert found["grade"].tolist() == [judged[task, server] for task, server in zip(found["task_id"], found["server_id"],
+                                                                                    strict=True)]  # fmt: skip
+    assert found["server_id"].tolist() == runs[found["task_id"]].tolist()
+    assert (found["margin"] == 1).all()
+    assert calibration.threshold(found["score"].to_numpy(float), (found["grade"] >= 1).to_numpy(), 0.0) == 10
