@@ -14,6 +14,7 @@ import typer
 from baselines.useful.cli import app as best
 from study.agent.cli import app as agent
 from study.analysis.audit.cli import app as audit
+from study.analysis.useful.cli import app as useful
 from study.errors import StudyError
 from study.judging.cli import app as judging
 from study.reranking.cli import app as rerank
@@ -35,7 +36,9 @@ app = typer.Typer(
     "`conf/`, such as `keep=100` (a run with other settings also needs `system.name=...`). Start with `make repro`.",
 )
 # Sub-apps: each module holds the command lines alone and imports what is heavy inside its commands.
-SUB_APPS = {"agent": agent, "audit": audit, "best": best, "judge": judging, "rerank": rerank, "tools": tools}
+SUB_APPS = {
+    "agent": agent, "audit": audit, "best": best, "judge": judging, "rerank": rerank, "tools": tools, "useful": useful,
+}  # fmt: skip
 for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name)
 for _command in (sweep, ablation, embedding):
