@@ -32,7 +32,7 @@ DIMENSION = 384
 # Measured on 2 CPU cores: 16 and 32 are fastest, 128 takes half as long again (padding).
 BATCH = 32
 # Texts per cache file: a stopped run loses at most this many encodings.
-SHARD = 8192
+SHARD = 1024
 
 _BLAS = ThreadpoolController()
 

@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import agent_hostile
 import numpy as np
@@ -53,6 +54,22 @@ def catalogue(rows=ROWS, name="toy"):
     )
     lists = tuple(np.array([0], dtype=np.int64) for _ in range(len(tasks)))
     return Dataset(name, servers, tasks, relevance_from_lists(lists, len(servers)), lists)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A small synthetic data set in a folder of its own."""
+    from study.config import load
+    from study.pipeline.data import fetch, prepare, split
+
+    root, here = tmp_path_factory.mktemp("study"), Path(__file__).resolve().parents[2]
+    for name in ("conf", "src", "baselines"):
+        (root / name).symlink_to(here / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("T2M_ROOT", str(root))
+        for stage in (fetch, prepare, split):
+            stage(load(["dataset=synthetic", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]))
+        yield root
 
 
 @pytest.fixture(scope="session")

@@ -25,13 +25,132 @@ def test_an_essential_constraint_is_asked_for_once(talk):
     assert talk.say("query a postgres database with transactions").kind == "answer"
 
 
-@pytest.mark.parametrize("reply", ["any", "No preference.", "skip", "does not matter"])
+@pytest.mark.parametrize(
+    "reply",
+    ["any", "No preference.", "skip", "does not matter", "all", "all languages", "no", "I don't know", "I don’t care",
+     "any language", "in any language", "any language will do", "no preference, please", "not sure", "whatever",
+     "you choose", "none of them", "no idea"],
+)  # fmt: skip
 def test_the_question_can_be_left_open(talk, reply):
     talk.say("captions for videos")
     answer = talk.say(reply)
     assert answer.kind == "answer"
     assert answer.specification.open == ("language",)
+    assert answer.message.startswith("Any language will do.")
     assert answer.answer.ids[0] in (11, 17)
+
+
+NEW_TASKS = [
+    "deploy a web app to Vercel", "configure nginx on my host", "compare prices of laptops",
+    "Translate documents from any language into English", "clear system caches on windows", "undo git commits in Go",
+    "compare 2 databases with each other", "compare the first and second quarter of sales", "configure 3 nginx hosts",
+    "set up a continuous integration pipeline", "set up 2 message queues and a cache", "explain SQL queries in English",
+    "install packages on remote machines", "drop tables in a database", "remove stars from astronomy images",
+    "configure nginx for the first time", "why do my builds fail: read the logs", "revert a database migration",
+    "go back in version history of documents", "difference between two images", "deploy to the cloud",
+    "compare iPhone 14 and 15 prices", "forget the language of a document and detect it", "show any system metrics",
+    "how do I use Redis with Django", "Undo deletions of mail messages",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", NEW_TASKS)
+@pytest.mark.parametrize("earlier", ["captions for videos in Python, at least 1 stars", None])
+def test_a_new_task_is_no_command(agent, message, earlier):
+    talk = Conversation(agent)
+    if earlier:
+        talk.say(earlier)
+    turn = talk.say(message)
+    assert turn.kind in ("question", "answer")
+    assert turn.specification.intent == message
+    assert "dropped" not in turn.message
+
+
+COMMANDS = [
+    ("compare", "comparison"), ("compare them", "comparison"), ("compare the top two", "comparison"),
+    ("compare 1 and 2", "comparison"), ("compare #1 with #3", "comparison"), ("1 vs 2", "comparison"),
+    ("compare the first and the second for marketing", "comparison"), ("compare 1 and 3 for marketing", "comparison"),
+    ("compare id 12 and id 16 for a team that writes Python", "comparison"), ("what is the difference?", "comparison"),
+    ("what's the difference between the first and the third?", "comparison"), ("please compare all", "comparison"),
+    ("install", "setup"), ("How do I install it?", "setup"), ("set it up", "setup"), ("set up 2", "setup"),
+    ("how do I set up the second one?", "setup"), ("how can I use the first with Claude Desktop?", "setup"),
+    ("set up id 16 on my laptop", "setup"), ("deploy 2 on a small machine", "setup"), ("set-up instructions", "setup"),
+    ("why?", "reasons"), ("why 2", "reasons"), ("why is the first recommended?", "reasons"), ("explain 2", "reasons"),
+    ("why should I use the second?", "reasons"), ("why id 16", "reasons"),
+    ("drop the language", "answer"), ("remove the language filter", "answer"), ("Please drop the stars.", "answer"),
+    ("clear the constraint on language", "answer"), ("any language", "answer"), ("in any language", "answer"),
+    ("undo", "note"), ("Please undo that.", "note"), ("undo the last step", "note"), ("go back", "note"),
+    ("take that back", "note"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "kind"), COMMANDS)
+def test_commands_about_the_last_answer(agent, message, kind):
+    talk = Conversation(agent)
+    first = talk.say("captions for videos in Python, at least 1 stars")
+    turn = talk.say(message)
+    assert turn.kind == kind
+    if kind not in ("note", "answer"):
+        assert turn.specification == first.specification
+    if "language" in message:
+        assert turn.specification.languages == ()
+        assert turn.specification.intent == first.specification.intent
+
+
+def test_the_servers_of_a_command_are_those_that_are_named(talk):
+    ids = talk.say("captions for videos in Python, Go or TypeScript").answer.ids
+    compared = [item.server_id for item in talk.say("compare the top 3").evidence]
+    assert compared == ids[:3]
+    assert [item.server_id for item in talk.say("1 vs 3").evidence] == [ids[0], ids[2]]
+    assert talk.say("how can I use the second with Claude Desktop?").evidence[0].server_id == ids[1]
+
+
+def test_a_largest_number_of_stars_is_refused_and_changes_nothing(talk):
+    first = talk.say("captions for videos in Python, at least 10 stars")
+    for message in ("fewer than 100 stars", "no more than 100 stars", "at most 100 stars"):
+        turn = talk.say(message)
+        assert turn.kind == "note"
+        assert "only a least number" in turn.message
+        assert talk.state.answer == first.answer
+    turn = talk.say("plot charts from tables, less than 5 stars")
+    assert '"less than 5 stars"' in turn.message
+    assert turn.specification.stars == 10
+
+
+def test_a_language_left_open_in_the_request_is_not_asked_for(talk):
+    turn = talk.say("captions for videos, in any language")
+    assert turn.kind == "answer"
+    assert turn.specification.open == ("language",)
+    narrowed = talk.say("in Go")
+    assert (narrowed.specification.languages, narrowed.specification.open) == (("Go",), ())
+    again = talk.say("in any programming language")
+    assert (again.specification.languages, again.specification.open) == ((), ("language",))
+    assert again.specification.intent == turn.specification.intent
+
+
+def test_answers_are_numbered_and_kept_for_those_who_still_see_them(talk):
+    first = talk.say("captions for videos in Go")
+    second = talk.say("MIT licence, Python")
+    assert (first.number, second.number) == (1, 2)
+    assert talk.say("set up 1").number == 2
+    assert talk.say("undo").number == 1
+    third = talk.say("or TypeScript")
+    assert third.number == 3
+    assert talk.answered(2, second.answer.ids[0]) == second.answer
+    assert talk.answered(1, 17) == first.answer
+    with pytest.raises(StudyError, match="not in answer 2"):
+        talk.answered(2, 17)
+    with pytest.raises(StudyError, match="answer 4 is not kept"):
+        talk.answered(4, 17)
+
+
+def test_kept_answers_are_bounded(talk):
+    most = talk.agent.settings.limits["history"]
+    talk.say("captions for videos in Go")
+    for stars in range(1, most + 3):
+        talk.say(f"at least {stars} stars")
+    assert len(talk.answers) == most
+    with pytest.raises(StudyError, match="not kept"):
+        talk.answered(1, 17)
 
 
 def test_a_reply_that_names_nothing_known_is_said_so(talk):
@@ -153,6 +272,8 @@ def test_places_and_ids_in_words(text, found):
         ("install", True, "setup"),
         ("a tool that can install packages on many remote machines and report", True, "say"),
         ("undo", False, "undo"),
+        ("undo git commits in Go", False, "say"),
+        ("new task queue for jobs", True, "say"),
         ("why?", True, "why"),
         ("drop the platform", True, "drop"),
         ("drop tables in a database", True, "say"),

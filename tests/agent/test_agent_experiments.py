@@ -1,32 +1,16 @@
 """The measurement of many developers at once, on data with a known outcome."""
 
 import asyncio
+import json
 from dataclasses import replace
-from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from study.agent import load as bench
 from study.agent import web
 from study.agent.settings import Load, read
-from study.config import load as compose
 from study.errors import StudyError
-from study.pipeline.data import fetch, prepare, split
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    """A small synthetic data set in a folder of its own."""
-    root = tmp_path_factory.mktemp("study")
-    for name in ("conf", "src", "baselines"):
-        (root / name).symlink_to(ROOT / name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("T2M_ROOT", str(root))
-        for stage in (fetch, prepare, split):
-            stage(compose(["dataset=synthetic", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]))
-        yield root
 
 
 def test_many_developers_get_their_own_answers(agent, service, feedback, serve):
@@ -36,6 +20,39 @@ def test_many_developers_get_their_own_answers(agent, service, feedback, serve):
     assert len(rows) > 20
     assert set(rows["problem"]) == {""}
     assert (rows["seconds"] > 0).all()
+
+
+def test_no_request_is_asked_twice(agent, service, feedback, serve, monkeypatch):
+    asked = []
+    recommend = agent.recommend
+    monkeypatch.setattr(agent, "recommend", lambda wanted, **more: asked.append(wanted) or recommend(wanted, **more))
+    settings = replace(read(Load), users=2, seconds=1.5, think=0.0, messages=read(Load).messages[:1])
+    with serve(web.create(agent, feedback, service)) as address:
+        rows = asyncio.run(bench.drive(address, settings))
+    intents = [wanted.intent for wanted in asked]
+    assert len(rows) > 4
+    assert len(set(intents)) == len(intents) >= len(rows) - 2
+    assert set(rows["problem"]) == {""}
+
+
+def test_the_report_counts_every_kind_of_problem():
+    rows = pd.DataFrame(
+        {"seconds": [0.1] * 10, "problem": ["", "mixed", "HTTP 500", "HTTP 500", "ReadTimeout", *[""] * 5]}
+    )
+    settings = replace(read(Load), users=3)
+    (found,) = bench.summary(rows, settings, "best").to_dict("records")
+    assert (found["retriever"], found["users"], found["messages"]) == ("best", 3, 10)
+    assert (found["errors"], found["mixed"], found["kinds"]) == (4, 1, "HTTP 500: 2; mixed: 1; ReadTimeout: 1")
+    assert found["p95_ms"] == pytest.approx(100)
+
+
+def test_the_report_names_what_was_measured(study, monkeypatch):
+    settings = replace(read(Load), users=1, seconds=0.5, think=0.05)
+    monkeypatch.setattr(bench, "read", lambda kind: replace(read(kind), retriever="tfidf"))
+    target = bench.measure("synthetic", None, settings)
+    assert pd.read_csv(target)["retriever"].item() == "tfidf"
+    facts = json.loads((study / "results" / "synthetic" / "records" / "agent_load.json").read_text())
+    assert (facts["dataset"], facts["retriever"], facts["problems"]) == ("synthetic", "tfidf", {})
 
 
 def test_a_mixed_answer_would_be_seen(agent, service, feedback, serve, monkeypatch):

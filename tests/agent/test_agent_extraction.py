@@ -49,6 +49,52 @@ def test_stated_constraints(extractor, text, constraints):
     assert found.specification.intent == text
 
 
+SEARCHED = [
+    ("Query a postgres database from Go, MIT or Apache licence, must stay local", "Query a postgres database"),
+    ("Send private chat messages to a team, in Python, reliable", "Send private chat messages to a team"),
+    ("it must stay private and be reliable", ""),
+    ("fast captions for videos, fast and offline please", "fast captions for videos"),
+    ("captions for videos, in any language", "captions for videos"),
+    ("transcribe audio in any language", "transcribe audio in any language"),
+    ("Python or Go, without TypeScript: parse logs.", "parse logs."),
+    ("a gallery (MIT licensed) written in Python for the web", "a gallery for the web"),
+    ("captions, fewer than 10 stars, and videos", "captions, and videos"),
+    ("What do I sign in to?", "What do I sign in to?"),
+    ("tool for Windows", "tool"),
+]
+
+
+@pytest.mark.parametrize(("text", "task"), SEARCHED, ids=[text for text, _ in SEARCHED])
+def test_what_is_searched_for_holds_no_loose_ends(extractor, text, task):
+    found = extractor.extract(text)
+    assert found.task == task
+    assert found.specification.intent == text
+
+
+OPEN = [
+    ("captions in any language", ("language",)),
+    ("captions written in any programming language", ("language",)),
+    ("captions, any language is fine", ("language",)),
+    ("captions; regardless of the language", ("language",)),
+    ("captions on any platform, under any licence", ("platform", "licence")),
+    ("in Python or any language", ()),
+    ("Translate documents from any language into English", ()),
+    ("translate into any language", ()),
+    ("detect any language", ()),
+    ("any languagetool", ()),
+]
+
+
+@pytest.mark.parametrize(("text", "open_"), OPEN, ids=[text for text, _ in OPEN])
+def test_constraints_that_a_message_leaves_open(extractor, text, open_):
+    assert extractor.extract(text).specification.open == open_
+
+
+def test_any_language_but_one_is_an_exclusion(extractor):
+    found = extractor.extract("captions in any language but Python").specification
+    assert (found.unwanted_languages, found.languages, found.open) == (("Python",), (), ("language",))
+
+
 def test_task_and_rest_leave_the_constraints_out(extractor):
     found = extractor.extract("Write captions for YouTube videos in TypeScript, MIT license, easy to adopt")
     assert found.rest == {"write": "write", "caption": "captions", "youtube": "youtube", "video": "videos"}
@@ -95,6 +141,7 @@ def test_a_long_hostile_message_is_read_in_seconds(extractor):
         ({"bogus": 1}, "unknown field"),
         ({"intent": "x" * 101}, "101 characters"),
         ({"licences": [None]}, "unknown licence"),
+        ({"languages": ["Python", "Go"], "unwanted_languages": ["go"]}, "Go: wanted and unwanted"),
     ],
 )
 def test_untrusted_values_are_refused_with_the_reason(agent, values, problem):
@@ -109,4 +156,5 @@ def test_merging_replaces_or_adds_and_resolves_contradictions():
     assert merged(old, Specification(languages=("C",)), add=True).languages == ("Python", "C")
     assert merged(old, Specification(unwanted_languages=("Python",))).languages == ()
     assert merged(old, Specification(licences=("mit",))).open == ()
+    assert merged(old, Specification(open=("language",))) == Specification("x", open=("licence", "language"))
     assert without(old, "language") == Specification("x", open=("licence",))

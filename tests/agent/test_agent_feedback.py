@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from study.agent import cli
 from study.agent import feedback as module
 from study.agent.cli import app
 from study.agent.feedback import Feedback, training_pairs
@@ -163,3 +164,24 @@ def test_the_file_of_a_data_set_lies_in_the_project(tmp_path, monkeypatch, servi
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     assert isinstance(service, Service)
     assert module.of_dataset("toy", service).path == tmp_path / "data" / "feedback" / "toy.sqlite"
+
+
+def test_outcomes_are_noted_in_the_terminal(feedback, monkeypatch, agent):
+    monkeypatch.setattr(module, "of_dataset", lambda dataset, service: feedback)
+    monkeypatch.setattr(cli, "_agent", lambda dataset, retriever: agent)
+    run = CliRunner().invoke
+    request = "captions for videos in Go"
+    for kind, server in (("accepted", 17), ("worked", 17), ("rejected", 13)):
+        done = run(app, ["feedback", kind, str(server), request, "--detail", "on my machine"])
+        assert done.exit_code == 0, done.output
+    events = feedback.events()
+    assert list(zip(events["kind"], events["server_id"], events["rank"], strict=True)) == [
+        ("accepted", 17, 1), ("worked", 17, 1), ("rejected", 13, 2),
+    ]  # fmt: skip
+    assert set(events["detail"]) == {"on my machine"}
+    pairs = training_pairs(events)
+    assert list(zip(pairs["intent"], pairs["positive_id"], pairs["negative_id"], strict=True)) == [(request, 17, 13)]
+    for words in (["loved", "17", request], ["worked", "11", request], ["worked", "999", request]):
+        with pytest.raises(StudyError):
+            run(app, ["feedback", *words], catch_exceptions=False)
+    assert len(feedback.events()) == 3

@@ -6,6 +6,7 @@ import agent_hostile
 import pytest
 from markdown_it import MarkdownIt
 
+from study.agent import checks
 from study.agent.cli import printable
 from study.agent.conversation import Conversation
 from study.agent.presentation import answer_data, markdown, turn_data
@@ -28,7 +29,6 @@ ALLOWED = {
 def turn(request, hostile):
     talk = Conversation(hostile)
     talk.say(request.param)
-    # Every single server is shown in one of the answers: the request is asked of each of them too.
     return talk.say("any") if talk.state.waiting else talk.say(f"{request.param} in Python")
 
 
@@ -101,6 +101,39 @@ def test_a_label_names_one_server_alone(hostile):
         label = evidence.label
         assert label.endswith(f"” (id {evidence.server_id})")
         assert label.count("”") == label.count("“") == 1
+
+
+@pytest.mark.parametrize("command", ["why id {}", "set up id {}"])
+def test_every_hostile_server_is_shown_as_letters(hostile, command):
+    talk = Conversation(hostile)
+    first = talk.say("captions for videos in Python")
+    shown = []
+    for server in range(agent_hostile.FIRST_ID, agent_hostile.FIRST_ID + 50):
+        turn = talk.say(command.format(server))
+        shown += [item.server_id for item in turn.evidence]
+        assert {named for claim in turn.claims for named in claim.servers} == {server}
+        data = turn_data(turn, hostile.settings.limits)
+        assert [card["server_id"] for card in data["servers"]] == [server]
+        for text in everything(data):
+            assert plain(text) == " ".join(text.split())
+        tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(markdown(turn, hostile.settings.limits))
+        kinds = {token.type for token in tokens} | {child.type for token in tokens for child in token.children or ()}
+        assert kinds <= ALLOWED
+        assert "\x1b" not in printable(json.dumps(data, ensure_ascii=False))
+    assert shown == list(range(901, 951))
+    assert talk.state.answer == first.answer
+
+
+@pytest.mark.parametrize("start", range(901, 951, 5))
+def test_comparisons_of_hostile_servers_hold_and_name_these_alone(hostile, start):
+    ids = list(range(start, start + 5))
+    spec = hostile.read("captions for videos, postgres and mail, fast and private").specification
+    evidence, claims = hostile.compare(spec, ids)
+    ranked, scores = hostile.rank(spec)
+    context = hostile.context(spec, ids, ranked, scores)
+    assert list(evidence) == ids
+    assert {server for claim in claims for server in claim.servers} <= set(ids)
+    assert all(checks.truthful(claim, context, hostile.vocabulary, 0.6) for claim in claims)
 
 
 def test_descriptions_cannot_speak_as_the_developer(hostile):

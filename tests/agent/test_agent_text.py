@@ -87,6 +87,11 @@ def test_content_words_keep_the_spelling_and_compare_without_plural():
     }  # fmt: skip
 
 
+def test_a_plural_is_empty_where_its_singular_is():
+    # "system" says nothing (a stop word), so "systems" must not be said to be missing beside it.
+    assert content_words("systems of a system and others") == {}
+
+
 def test_phrases_stand_alone():
     assert phrase("C").search("in C, please")
     assert not phrase("C").search("C++ and C# and Cobol")

@@ -7,9 +7,12 @@ import time
 
 import httpx2
 import pytest
+from typer.testing import CliRunner
 
-from study.agent import web
+from study import paths
+from study.agent import cli, web
 from study.agent.sessions import Sessions
+from study.errors import StudyError
 
 HEADERS = {"content-type": "application/json"}
 
@@ -45,9 +48,58 @@ def test_a_whole_conversation(client):
     assert edited["recommendations"][0]["server_id"] == 12
     compared = client.post("/api/messages", json={"text": "compare 1 and 2"}, headers=me).json()
     assert [row["field"] for row in compared["table"]][:2] == ["languages", "platforms"]
-    done = client.post("/api/feedback", json={"kind": "accepted", "server_id": 12}, headers=me)
+    done = client.post("/api/feedback", json={"kind": "accepted", "answer": 2, "server_id": 12}, headers=me)
     assert done.status_code == 200
     assert done.json()["event"] >= 1
+
+
+def test_feedback_belongs_to_the_answer_that_was_judged(agent, service, feedback, serve):
+    with (
+        serve(web.create(agent, feedback, service)) as address,
+        httpx2.Client(base_url=address, timeout=30, trust_env=False) as client,
+    ):
+        me = begin(client)
+
+        def say(text):
+            return client.post("/api/messages", json={"text": text}, headers=me).json()
+
+        def judge(answer, server, kind="accepted"):
+            body = {"kind": kind, "answer": answer, "server_id": server}
+            return client.post("/api/feedback", json=body, headers=me).status_code
+
+        first, second = say("captions for videos in Go"), say("query a postgres database plan in Python")
+        assert (first["number"], second["number"]) == (1, 2)
+        assert say("compare")["number"] == 2
+        assert say("undo")["number"] == 1
+        assert say("Query a postgres database plan again, in Python")["number"] == 3
+        # A card of the first answer, judged after others have followed, and one of an answer taken back.
+        assert judge(1, 17) == judge(2, 14) == judge(2, 14, "failed") == 200
+        # Server 17 is in the first answer alone.
+        assert judge(3, 17) == 422
+    events = feedback.events()
+    assert list(zip(events["kind"], events["server_id"], events["rank"], strict=True)) == [
+        ("accepted", 17, 1), ("accepted", 14, 1), ("failed", 14, 1),
+    ]  # fmt: skip
+    intents = [json.loads(text)["intent"] for text in events["specification"]]
+    assert intents == ["captions for videos in Go", *["query a postgres database plan in Python"] * 2]
+
+
+def test_an_address_of_the_machine_is_answered_by_its_name(agent, service, feedback, serve):
+    with serve(web.create(agent, feedback, service, extra_host="Study.example")) as address:
+        for host, status in (("study.example:1", 200), ("evil.example", 400)):
+            assert httpx2.get(address, headers={"host": host}, trust_env=False).status_code == status
+
+
+@pytest.mark.parametrize("command", ["serve", "mcp"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", ""])
+def test_an_address_that_names_no_machine_is_refused(command, host, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "_agent", lambda *given: pytest.fail("the agent was built"))
+    monkeypatch.setattr(paths, "prepared", lambda name: tmp_path)
+    (tmp_path / "servers.parquet").touch()
+    words = [command, "--host", host, *(["--transport", "streamable-http"] if command == "mcp" else [])]
+    with pytest.raises(StudyError, match="every address"):
+        CliRunner().invoke(cli.app, words, catch_exceptions=False)
+    assert cli.concrete("192.168.1.20") == "192.168.1.20"
 
 
 @pytest.mark.parametrize("path", ["/", "/app.js", "/cards.js", "/style.css", "/icon.svg"])
@@ -105,9 +157,12 @@ def test_a_body_of_unknown_length_is_refused(client):
         ("/api/messages", b"[" * 5_000, 400),
         ("/api/constraints", b'{"languages": ["<script>"]}', 422),
         ("/api/constraints", b'{"stars": -1}', 422),
-        ("/api/feedback", b'{"kind": "accepted", "server_id": 999}', 422),
-        ("/api/feedback", b'{"kind": "loved", "server_id": 17}', 422),
-        ("/api/feedback", b'{"kind": "accepted", "server_id": 1e400}', 422),
+        ("/api/feedback", b'{"kind": "accepted", "answer": 1, "server_id": 999}', 422),
+        ("/api/feedback", b'{"kind": "accepted", "answer": 2, "server_id": 17}', 422),
+        ("/api/feedback", b'{"kind": "accepted", "answer": 0, "server_id": 17}', 422),
+        ("/api/feedback", b'{"kind": "accepted", "server_id": 17}', 422),
+        ("/api/feedback", b'{"kind": "loved", "answer": 1, "server_id": 17}', 422),
+        ("/api/feedback", b'{"kind": "accepted", "answer": 1, "server_id": 1e400}', 422),
     ],
 )
 def test_faults_are_said_and_leave_the_conversation_alone(client, path, content, status):

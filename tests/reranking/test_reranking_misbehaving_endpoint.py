@@ -13,6 +13,7 @@ from study.reranking.language_model.reranker import LanguageModelReranker, Quest
 
 CALLS, EACH_SLOW, K, POOL = 1000, 2, 10, 20
 TIMEOUT, RETRIES, TOGETHER = 12.0, 1, 12  # seconds: long enough for a busy machine
+LONGEST = 300.0  # seconds for all calls; two idle cores take about 40
 
 
 def test_a_thousand_questions():
@@ -43,5 +44,4 @@ def test_a_thousand_questions():
     assert reranker.answered == CALLS - expected.total()
     assert max(endpoint.seen.values()) <= RETRIES + 1
     assert client.usage.attempts == sum(endpoint.seen.values())
-    # What the settings promise; a machine at rest takes a tenth of it.
-    assert seconds < CALLS * (RETRIES + 1) * TIMEOUT / TOGETHER
+    assert seconds < LONGEST

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
@@ -11,24 +10,25 @@ from typing import Any
 import numpy as np
 
 from study import paths
-from study.agent import checks, constraints, retrieval
-from study.agent.answer import Answer, template
+from study.agent import constraints, retrieval
+from study.agent.answer import Answer, Checks, template
+from study.agent.checks import checked
 from study.agent.claims import DESCRIPTIVE, Claim, Context
-from study.agent.comparing import compare
+from study.agent.comparing import compare, sections
 from study.agent.evidence import Evidence, shown_fields
 from study.agent.extraction import Extraction, Extractor
 from study.agent.model import Model
 from study.agent.retrieval import Retriever, Scores
 from study.agent.settings import Settings, Setup, Words, read
-from study.agent.specification import Specification, Vocabulary
+from study.agent.specification import KINDS, Specification, Vocabulary
 from study.agent.text import any_phrase
 from study.data.dataset import Dataset, IntArray, load
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 
-log = logging.getLogger(__name__)
-
 MOST_COMPARED = 5
+# Kinds of constraints whose values the catalogue's description lists.
+LISTED = ("language", "platform", "licence", "preference", "domain")
 KEPT_MESSAGES = 2_048
 
 
@@ -101,11 +101,10 @@ class Agent:
         try:
             specification, dropped = self.model.read(message, self.vocabulary, longest)
         except StudyError as error:
-            log.info("the rules read the request, since the language model did not: %s", error.reason)
-            return by_rules
-        if dropped:
-            log.info("%d values of the language model were unknown and left out", dropped)
-        return replace(by_rules, specification=specification)
+            return replace(by_rules, problem=error.reason)
+        stated = {KINDS[name] for name in specification.constraints() if name in KINDS}
+        left = tuple(name for name in by_rules.specification.open if name not in stated)
+        return replace(by_rules, specification=replace(specification, open=left), dropped=dropped)
 
     # Ranking
 
@@ -131,11 +130,14 @@ class Agent:
 
     # Answering
 
-    def recommend(self, specification: Specification, *, top: int | None = None) -> Answer:
+    def recommend(
+        self, specification: Specification, *, top: int | None = None, checks: Checks | None = None
+    ) -> Answer:
         """The checked answer to a specification.
 
         Args:
             top: servers in the answer, by default as the settings say.
+            checks: what was noted when the request was read (`noted`).
 
         Raises:
             StudyError: no intent, or `top` out of range.
@@ -156,7 +158,7 @@ class Agent:
         items, pairs, together = template(context, ids)
         relax = constraints.relaxed(removals) if len(ids) < top else []
         answer = Answer(specification, self.retriever.name, items, tuple(pairs), tuple(together), tuple(removals),
-                        int(kept[ranked].sum()), tuple(relax))  # fmt: skip
+                        int(kept[ranked].sum()), tuple(relax), checks or Checks())  # fmt: skip
         return self._checked(answer, context, ids, top)
 
     def _checked(self, answer: Answer, context: Context, ids: list[int], top: int) -> Answer:
@@ -168,7 +170,7 @@ class Agent:
                 failed = replace(answer.checks, problems=(error.reason,), fallback=True)
                 candidate = replace(answer, checks=failed)
         share = float(self.settings.llm["support"])
-        return checks.checked(candidate, context, self.vocabulary, ids=ids, top=top, share=share)
+        return checked(candidate, context, self.vocabulary, ids=ids, top=top, share=share)
 
     def context(self, specification: Specification, ids: list[int], ranked: IntArray, scores: Scores) -> Context:
         """What rules may look at for the servers `ids`."""
@@ -195,7 +197,7 @@ class Agent:
         if not 2 <= len(ids) <= MOST_COMPARED or len(set(ids)) != len(ids):
             raise StudyError(f"a comparison needs 2 to {MOST_COMPARED} different servers", column="server_ids")
         context = self._context_of(specification, ids)
-        return dict(context.evidence), compare(context, ids)
+        return dict(context.evidence), compare(context)
 
     def explain(self, specification: Specification, server: int) -> tuple[Evidence, dict[str, list[Claim]]]:
         """Evidence of one server, and why, trade-offs and adoption.
@@ -203,8 +205,6 @@ class Agent:
         Raises:
             StudyError: an unknown server.
         """
-        from study.agent.comparing import sections
-
         context = self._context_of(specification, [server])
         return context.evidence[server], sections(context, server)
 
@@ -238,9 +238,14 @@ class Agent:
             "with_platform": int((~self.attributes.empty["platform"]).sum()),
             "official": int(self.attributes.official.sum()),
             "median_stars": self.median_stars,
-            **{f"{kind}s": self.vocabulary.options(kind) for kind in ("language", "platform", "licence", "preference")},
-            "domains": len(self.vocabulary.names["domain"]),
+            **{f"{kind}s": self.vocabulary.options(kind) for kind in LISTED},
         }
+
+
+def noted(*readings: Extraction) -> Checks:
+    """What an answer says of the readings of the messages that led to it."""
+    problems = dict.fromkeys(reading.problem for reading in readings if reading.problem)
+    return Checks(reading="; ".join(problems), dropped=sum(reading.dropped for reading in readings))
 
 
 def model_of(settings: Settings) -> Model | None:
@@ -260,7 +265,9 @@ def model_of(settings: Settings) -> Model | None:
     client = llm.Client(
         chosen["base_url"],
         modes[chosen["mode"]],
-        paths.root() / "results" / "agent" / "cassette.jsonl",
+        paths.root() / chosen["cassette"],
+        # Requests quote the catalogue, whose texts may not be passed on.
+        keep_requests=False,
         timeout=chosen["timeout"],
         retries=chosen["retries"],
     )

@@ -20,6 +20,8 @@ class Checks:
         claims: claims that were checked; `removed` of them had no support and were left out.
         problems: what was wrong with the form or the servers of a language model's answer.
         fallback: whether the template answer took its place.
+        reading: why rules read the request although there is a language model; '' where it did, or there is none.
+        dropped: values of the language model's reading that the vocabulary does not hold, and that were left out.
         author: ``template`` or the name of the language model whose sentences stand in the answer.
     """
 
@@ -27,6 +29,8 @@ class Checks:
     removed: int = 0
     problems: tuple[str, ...] = ()
     fallback: bool = False
+    reading: str = ""
+    dropped: int = 0
     author: str = "template"
 
 
@@ -77,15 +81,13 @@ class Answer:
 
 
 def template(context: Context, ids: list[int]) -> tuple[tuple[Recommendation, ...], list[Claim], list[Claim]]:
-    """Recommendations, comparison and composition by the rules alone."""
+    """Recommendations, comparison and composition by the rules alone; `ids` are the servers of the context."""
     items = tuple(
         Recommendation(rank, server, context.evidence[server], *(tuple(part) for part in parts.values()))
         for rank, server in enumerate(ids, start=1)
         for parts in (comparing.sections(context, server),)
     )
-    # Every pair of five would be ten comparisons: the first with each other one is what a choice needs.
-    pairs = [claim for other in ids[1:] for claim in comparing.compare(context, [ids[0], other])]
-    return items, pairs, comparing.composition(context, ids)
+    return items, comparing.compare(context), comparing.composition(context)
 
 
 def evidence_data(evidence: Evidence) -> dict[str, Any]:

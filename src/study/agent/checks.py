@@ -1,8 +1,9 @@
 """The checkers of the paper's reliability module (section 6.3): format, correctness, truthfulness.
 
-A claim of a rule is true if its rule, run again on the evidence, says the same. A sentence of a language model has
-support if it cites fields that are there, and its numbers, names, links, strong words and enough of its other words
-stand in these fields or in the request. What fails is removed and counted.
+A claim of a rule is true if its rule, run again on the evidence, says the same, and its sentence, read without the
+rule, holds for the evidence (`study.agent.verifying`). A sentence of a language model has support if it cites fields
+that are there, its numbers, names, links, strong words and enough of its other words stand in these fields or in the
+request, and no word that it shares with them is denied on one side alone. What fails is removed and counted.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from study.agent import comparing
+from study.agent import comparing, verifying
 from study.agent.answer import Answer, Recommendation, template
 from study.agent.claims import REQUEST, Claim, Context
 from study.agent.specification import Vocabulary
@@ -20,6 +21,13 @@ from study.agent.text import content_words, phrase
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 MARKUP = re.compile(r"://|www\.|\]\(|<\w|`")
 MODEL_RULE = "llm"
+# Where the reach of a denial ends.
+CLAUSE = re.compile(r"[.,;:!?()\n]|\bbut\b", re.I)
+DENIAL = re.compile(r"\b(?:no|not|never|without|neither|nor|none|lacks?|lacking|cannot)\b|n['’]t\b", re.I)
+# These deny what stands before them too: "an API key is not needed".
+BACKWARDS = re.compile(r"not|never|cannot|n['’]t", re.I)
+# Words on either side that a denial reaches.
+REACH = 5
 
 
 def format_problems(answer: Answer, top: int) -> list[str]:
@@ -69,15 +77,37 @@ def supported(text: str, values: Iterable[str], context: Context, vocabulary: Vo
         return False
     if any(phrase(word).search(text) and not phrase(word).search(allowed) for word in context.words.strong):
         return False
+    if turned(text, held):
+        return False
     words = content_words(text, frozenset(context.words.filler))
     present = content_words(allowed)
     return bool(words) and sum(word in present for word in words) >= share * len(words)
 
 
+def denied(text: str) -> tuple[set[str], set[str]]:
+    """The content words of a text that a denial reaches, and those that stand outside of any: singular forms."""
+    inside: set[str] = set()
+    outside: set[str] = set()
+    for clause in CLAUSE.split(text):
+        spots = list(DENIAL.finditer(clause))
+        near = [clause[spot.end() :].split()[:REACH] for spot in spots]
+        near += [clause[: spot.start()].split()[-REACH:] for spot in spots if BACKWARDS.fullmatch(spot[0])]
+        reached = {word for words in near for word in content_words(" ".join(words))}
+        inside |= reached
+        outside |= set(content_words(clause)) - reached
+    return inside, outside
+
+
+def turned(text: str, held: str) -> bool:
+    """Whether a sentence denies a word that `held` states, or states one that `held` only denies."""
+    (said_no, said_yes), (held_no, held_yes) = denied(text), denied(held)
+    return bool((said_yes & held_no) - held_yes or (said_no & held_yes) - held_no)
+
+
 def truthful(claim: Claim, context: Context, vocabulary: Vocabulary, share: float) -> bool:
     """Whether a claim traces to the evidence that it cites."""
     if claim.rule != MODEL_RULE:
-        return comparing.again(context, claim) == claim
+        return comparing.again(context, claim) and verifying.holds(context, claim)
     if len(claim.servers) != 1 or claim.servers[0] not in context.evidence:
         return False
     fields = context.evidence[claim.servers[0]].fields

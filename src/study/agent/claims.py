@@ -1,12 +1,12 @@
 """Claims: single statements about servers, each derived by a named rule from named fields of the evidence.
 
 A rule is a pure function of the context and the evidence. It returns a sentence and the fields that the sentence rests
-on, or None where the evidence does not support it. So a claim can be checked by running its rule again.
+on, or None where the evidence does not support it. `study.agent.verifying` tests the sentences without these rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from study.agent.evidence import Evidence
@@ -259,7 +259,12 @@ SINGLE: dict[str, tuple[Rule, ...]] = {
 }
 
 
-def of_server(context: Context, evidence: Evidence, section: str) -> list[Claim]:
-    """All claims of one section that the evidence of a server supports."""
-    made = ((rule.__name__, rule(context, evidence)) for rule in SINGLE[section])
+def of_server(context: Context, evidence: Evidence, section: str, rules: Iterable[Rule] | None = None) -> list[Claim]:
+    """The claims of a section that the evidence of a server supports.
+
+    Args:
+        rules: of the section; by default all.
+    """
+    chosen = SINGLE[section] if rules is None else rules
+    made = ((rule.__name__, rule(context, evidence)) for rule in chosen)
     return [Claim(section, name, found[0], (evidence.server_id,), found[1]) for name, found in made if found]

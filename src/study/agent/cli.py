@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import sys
 from pathlib import Path
@@ -13,12 +14,13 @@ from study.errors import StudyError
 
 if TYPE_CHECKING:
     from study.agent.agent import Agent
+    from study.agent.answer import Answer
 
 app = typer.Typer(no_args_is_help=True, help="T2MAgent: recommendations with evidence, in a conversation.")
 Data = Annotated[
     str | None, typer.Option("--dataset", help="Whose servers (default: task2mcp if prepared, else synthetic).")
 ]
-Retriever = Annotated[str | None, typer.Option(help="minilm, tfidf or t2mrec (default: conf/agent/agent.yaml).")]
+Retriever = Annotated[str | None, typer.Option(help="best, minilm, tfidf or t2mrec (default: conf/agent/agent.yaml).")]
 
 
 def prepared(dataset: str | None) -> str:
@@ -34,6 +36,29 @@ def _agent(dataset: str | None, retriever: str | None) -> Agent:
     from study.agent.agent import Agent
 
     return Agent.load(prepared(dataset), retriever=retriever)
+
+
+def _answer(agent: Agent, request: str) -> Answer:
+    from study.agent.agent import noted
+
+    reading = agent.read(request)
+    return agent.recommend(reading.specification, checks=noted(reading))
+
+
+def concrete(host: str) -> str:
+    """`host`, if others can be told apart by it: the page answers only requests that name it.
+
+    Raises:
+        StudyError: an address that stands for every address of the machine.
+    """
+    try:
+        every = ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        every = not host
+    if every:
+        raise StudyError(f"{host or 'an empty host'} stands for every address of this machine", column="--host",
+                         fix="name the one address or host name that others use, e.g. --host 192.168.1.20")  # fmt: skip
+    return host
 
 
 def printable(text: str) -> str:
@@ -52,7 +77,7 @@ def ask(
     from study.agent.presentation import answer_data
 
     agent = _agent(dataset, retriever)
-    answer = agent.recommend(agent.read(request).specification)
+    answer = _answer(agent, request)
     if as_json:
         typer.echo(json.dumps(answer_data(answer, agent.settings.limits), indent=2, ensure_ascii=False))
         return
@@ -82,12 +107,11 @@ def serve(
     from study.agent.settings import Service, read
 
     service = read(Service)
-    host, port = host or service.host, service.port if port is None else port
+    host, port = concrete(service.host if host is None else host), service.port if port is None else port
     agent = _agent(dataset, retriever)
     page = web.create(agent, of_dataset(agent.data.name, service), service, extra_host=host)
-    typer.echo(
-        f"T2MAgent on http://{host}:{port} ({agent.data.n_servers} servers of {agent.data.name}); Ctrl-C stops it"
-    )
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    typer.echo(f"T2MAgent on {address} ({agent.data.n_servers} servers of {agent.data.name}); Ctrl-C stops it")
     uvicorn.run(page, host=host, port=port, log_level="warning", access_log=False, server_header=False, ws="none")
 
 
@@ -102,15 +126,51 @@ def mcp(
     """Run the MCP server, for Claude Desktop, VS Code or any MCP client."""
     if transport not in ("stdio", "streamable-http"):
         raise StudyError(f"unknown transport {transport!r}", fix="stdio or streamable-http")
+    from study import paths
     from study.agent import mcp_server
-    from study.agent.settings import Service, read
+    from study.agent.agent import Agent
+    from study.agent.retrieval import known
+    from study.agent.settings import Service, Settings, read
 
-    service = read(Service)
-    made = mcp_server.server(_agent(dataset, retriever))
+    service, chosen = read(Service), prepared(dataset)
+    # What is wrong with the call itself is said now; the agent is made at the first request.
+    known(retriever or read(Settings).retriever)
+    if not (paths.prepared(chosen) / "servers.parquet").exists():
+        raise StudyError("the data set is not prepared", file=paths.prepared(chosen),
+                         fix=f"run: study prepare dataset={chosen}")  # fmt: skip
+    made = mcp_server.server(mcp_server.Lazy(lambda: Agent.load(chosen, retriever=retriever)))
     if transport == "stdio":
         made.run("stdio")
     else:
-        made.run("streamable-http", host=host or service.host, port=port or service.mcp_port)
+        host = concrete(service.host if host is None else host)
+        made.run("streamable-http", host=host, port=port or service.mcp_port,
+                 transport_security=mcp_server.only(host, service.hosts))  # fmt: skip
+
+
+@app.command()
+def feedback(
+    kind: Annotated[str, typer.Argument(help="accepted, rejected, worked or failed.")],
+    server_id: Annotated[int, typer.Argument(min=0, help="Id of a server that the request recommends.")],
+    request: Annotated[str, typer.Argument(help="The request, as it was asked.")],
+    detail: Annotated[str, typer.Option(help="What happened, in a few words.")] = "",
+    dataset: Data = None,
+    retriever: Retriever = None,
+) -> None:
+    """Note what became of a server: `study agent feedback worked 5581 "captions for YouTube videos, in TypeScript"`."""
+    from study.agent.feedback import known, of_dataset
+    from study.agent.settings import Service, read
+
+    known(kind)
+    agent = _agent(dataset, retriever)
+    answer = _answer(agent, request)
+    if server_id not in answer.ids:
+        raise StudyError(f"server {server_id} is not recommended for this request", column="server_id",
+                         fix=f"one of: {', '.join(map(str, answer.ids))}")  # fmt: skip
+    event = of_dataset(agent.data.name, read(Service)).append(
+        kind, server_id, answer.specification, rank=answer.ids.index(server_id) + 1, system=answer.system,
+        conversation="terminal", detail=detail,
+    )  # fmt: skip
+    typer.echo(f"event {event}: {kind}, id {server_id}; it stays on this machine")
 
 
 @app.command()

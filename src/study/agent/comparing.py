@@ -1,16 +1,20 @@
-"""Rules about several servers: when to prefer which, and which to use together."""
+"""Rules about all servers of an answer at once: what tells them apart, and which two go further together.
+
+A sentence names both sides: the servers that have something, and all others of the answer, which have not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import combinations
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import permutations
 
 from study.agent.claims import (
+    DESCRIPTIVE,
+    MOST_WORDS,
     REQUEST,
     SINGLE,
     Claim,
     Context,
-    Sentence,
     listing,
     of_server,
     shared,
@@ -20,71 +24,149 @@ from study.agent.evidence import Evidence
 
 # A difference in stars is worth a word when one server has at least so many times the other's.
 STARS_RATIO = 3
+# Requests of many words divide the servers in many ways; the ones with most words are said.
+MOST_DIVISIONS = 4
+
+# The sentence, the fields that it rests on, and the servers that it names.
+Finding = tuple[str, tuple[str, ...], tuple[int, ...]]
+Group = Sequence[Evidence]
 
 
-def prefer_words(c: Context, a: Evidence, b: Evidence) -> Sentence:
-    """Words of the request that only `a` mentions."""
-    more = [word for word in shared(c, a) if word not in shared(c, b)]
-    if not more:
-        return None
-    words = listing([f'"{c.asked[word]}"' for word in more[:6]])
-    one = len(more) == 1
-    return (
-        f"Prefer {a.label} if {words} matter{'s' if one else ''}: only this one mentions {'it' if one else 'them'}.",
-        ("name", "description", "tools", REQUEST),
+def _labels(group: Iterable[Evidence]) -> str:
+    return listing([item.label for item in group], "or")
+
+
+def _ids(group: Iterable[Evidence]) -> str:
+    return listing([f"id {item.server_id}" for item in group])
+
+
+def _rest(group: Group, having: Group) -> list[Evidence]:
+    return [item for item in group if item not in having]
+
+
+def _servers(*parts: Group) -> tuple[int, ...]:
+    return tuple(item.server_id for part in parts for item in part)
+
+
+def divisions(having: Mapping[str, Sequence[bool]], group: Group) -> list[tuple[list[str], list[Evidence]]]:
+    """Names that the same servers have, and these servers; without what all or none of them have.
+
+    Args:
+        having: name -> for each server of the group whether it has it.
+    """
+    found: dict[tuple[bool, ...], list[str]] = {}
+    for name, has in having.items():
+        if any(has) and not all(has):
+            found.setdefault(tuple(has), []).append(name)
+    return [(names, [item for item, yes in zip(group, has, strict=True) if yes]) for has, names in found.items()]
+
+
+def prefer_words(c: Context, group: Group) -> list[Finding]:
+    """Words of the request that some servers mention and the others do not."""
+    mentioned = [shared(c, item) for item in group]
+    findings: list[Finding] = []
+    parts = divisions({word: [word in found for found in mentioned] for word in c.asked}, group)
+    for words, having in sorted(parts, key=lambda part: -len(part[0]))[:MOST_DIVISIONS]:
+        rest = _rest(group, having)
+        few, one = words[:MOST_WORDS], len(words) == 1
+        if one:
+            lack = f"{_ids(rest)} {'does' if len(rest) == 1 else 'do'} not mention it"
+        else:
+            lack = f"{_ids(rest)} mention{'s' if len(rest) == 1 else ''} none of them"
+        quoted = listing([f'"{c.asked[word]}"' for word in few])
+        text = f"Prefer {_labels(having)} if {quoted} matter{'s' if one else ''}: {lack}."
+        findings.append((text, (*DESCRIPTIVE, REQUEST), _servers(having, rest)))
+    return findings
+
+
+def prefer_preference(c: Context, group: Group) -> list[Finding]:
+    """Preferences that the own words of some servers speak for."""
+    names = {name: [bool(shown_cues(c, item, name)) for item in group] for name in c.specification.preferences}
+    findings: list[Finding] = []
+    for found, having in divisions(names, group):
+        rest = _rest(group, having)
+        own = "its own words speak" if len(having) == 1 else "their own words speak"
+        text = f"Prefer {_labels(having)} for {listing(found)}: {own} for it, those of {_ids(rest)} do not."
+        findings.append((text, (*DESCRIPTIVE, REQUEST), _servers(having, rest)))
+    return findings
+
+
+def prefer_stars(c: Context, group: Group) -> list[Finding]:
+    """The widest gap between followings, if it is several times wide."""
+    ordered = sorted(group, key=lambda item: -item.stars)
+    # A server without stars counts as one with one star.
+    wide = [ordered[place - 1].stars / max(1, ordered[place].stars) for place in range(1, len(ordered))]
+    if not wide or max(wide) < STARS_RATIO:
+        return []
+    cut = wide.index(max(wide)) + 1
+    having, rest = ordered[:cut], ordered[cut:]
+    more = f"{'at least ' if len(having) > 1 else ''}{having[-1].stars} stars"
+    less = f"{'at most ' if len(rest) > 1 else ''}{rest[0].stars}"
+    text = f"Prefer {_labels(having)} if a larger following matters: {more} against {less} ({_ids(rest)})."
+    return [(text, ("stars",), _servers(having, rest))]
+
+
+def prefer_licence(c: Context, group: Group) -> list[Finding]:
+    """A stated licence."""
+    return [
+        (f"Prefer {_labels(having)} if you need a stated licence: the catalogue states none for {_ids(rest)}.",
+         ("licence",), _servers(having, rest))
+        for _, having in divisions({"licence": [bool(item.fields["licence"]) for item in group]}, group)
+        for rest in (_rest(group, having),)
+    ]  # fmt: skip
+
+
+def prefer_official(c: Context, group: Group) -> list[Finding]:
+    """The catalogue's mark."""
+    return [
+        (f"Prefer {_labels(having)} if it must be official: {_ids(rest)} {'is' if len(rest) == 1 else 'are'} not "
+         "marked so.", ("official",), _servers(having, rest))
+        for _, having in divisions({"official": [item.fields["official"] == "official" for item in group]}, group)
+        for rest in (_rest(group, having),)
+    ]  # fmt: skip
+
+
+def prefer_language(c: Context, group: Group) -> list[Finding]:
+    """Different main languages."""
+    main: dict[str, list[Evidence]] = {}
+    for item in group:
+        main.setdefault(item.language_list[0] if item.language_list else "", []).append(item)
+    stated = {name: servers for name, servers in main.items() if name}
+    if len(stated) < 2:
+        return []
+    parts = [f"{name} for {_ids(servers)}" for name, servers in stated.items()]
+    parts += [f"none stated for {_ids(main[''])}"] if "" in main else []
+    return [(f"Main languages: {'; '.join(parts)}. Prefer what you can maintain.", ("languages",), _servers(group))]
+
+
+def compose(c: Context, group: Group) -> list[Finding]:
+    """The two servers that together mention most of the request, if no single one mentions as much."""
+    covers = {item.server_id: list(shared(c, item)) for item in group}
+    single = max(map(len, covers.values()), default=0)
+    pairs = [(first, second) for first, second in permutations(group, 2)
+             if len(covers[first.server_id]) >= len(covers[second.server_id])]  # fmt: skip
+    if not pairs:
+        return []
+    # The first of equals stands higher in the answer.
+    first, second = max(pairs, key=lambda pair: len({*covers[pair[0].server_id], *covers[pair[1].server_id]}))
+    had = covers[first.server_id]
+    more = [word for word in covers[second.server_id] if word not in had]
+    together = len(had) + len(more)
+    if together <= single:
+        return []
+
+    def words(found: list[str]) -> str:
+        return listing([f'"{c.asked[word]}"' for word in found[:MOST_WORDS]])
+
+    text = (
+        f"{first.label} covers {words(had)}; {second.label} adds {words(more)}. Together they mention {together} of "
+        f"the {len(c.asked)} words of your request; no single server here mentions more than {single}."
     )
+    return [(text, (*DESCRIPTIVE, REQUEST), (first.server_id, second.server_id))]
 
 
-def prefer_stars(c: Context, a: Evidence, b: Evidence) -> Sentence:
-    """Several times the stars."""
-    if a.stars < STARS_RATIO * max(1, b.stars):
-        return None
-    return f"Prefer {a.label} if a larger following matters: {a.stars} stars against {b.stars}.", ("stars",)
-
-
-def prefer_licence(c: Context, a: Evidence, b: Evidence) -> Sentence:
-    """Only `a` states a licence."""
-    if not a.fields["licence"] or b.fields["licence"]:
-        return None
-    return f"Prefer {a.label} if you need a stated licence: it has {a.fields['licence']}, the other states none.", (
-        "licence",
-    )
-
-
-def prefer_language(c: Context, a: Evidence, b: Evidence) -> Sentence:
-    """Different main languages; said once per pair."""
-    if (
-        not a.language_list
-        or not b.language_list
-        or a.language_list[0] == b.language_list[0]
-        or a.server_id > b.server_id
-    ):
-        return None
-    first, second = a.language_list[0], b.language_list[0]
-    return f"{a.label} is mainly written in {first}, {b.label} in {second}: prefer what you can maintain.", (
-        "languages",
-    )
-
-
-def prefer_official(c: Context, a: Evidence, b: Evidence) -> Sentence:
-    """Only `a` is official."""
-    if a.fields["official"] != "official" or b.fields["official"] == "official":
-        return None
-    return f"Prefer {a.label} if it must be official.", ("official",)
-
-
-def prefer_preference(c: Context, a: Evidence, b: Evidence) -> Sentence:
-    """Preferences that only `a` speaks for."""
-    names = [name for name in c.specification.preferences if shown_cues(c, a, name) and not shown_cues(c, b, name)]
-    if not names:
-        return None
-    return f"Prefer {a.label} for {listing(names)}: only its own words speak for it.", (
-        "name", "description", "tools", REQUEST,
-    )  # fmt: skip
-
-
-Pair = Callable[[Context, Evidence, Evidence], Sentence]
-PAIRS: tuple[Pair, ...] = (
+Comparison = Callable[[Context, Group], list[Finding]]
+COMPARISONS: tuple[Comparison, ...] = (
     prefer_words,
     prefer_preference,
     prefer_stars,
@@ -94,64 +176,33 @@ PAIRS: tuple[Pair, ...] = (
 )
 
 
-def compose(c: Context, a: Evidence, b: Evidence) -> Sentence:
-    """`a` covers most of the request and `b` adds words that `a` does not mention."""
-    first, second = shared(c, a), shared(c, b)
-    more = [word for word in second if word not in first]
-    if not first or not more:
-        return None
-
-    def words(found: list[str]) -> str:
-        return listing([f'"{c.asked[word]}"' for word in found[:6]])
-
-    together = len(first) + len(more)
-    return (
-        f"{a.label} covers {words(list(first))}; {b.label} adds {words(more)}. Together they mention {together} of the "
-        f"{len(c.asked)} words of your request.",
-        ("name", "description", "tools", REQUEST),
-    )
+def _claims(context: Context, section: str, rules: Iterable[Comparison]) -> list[Claim]:
+    group = list(context.evidence.values())
+    return [
+        Claim(section, rule.__name__, text, servers, fields)
+        for rule in rules
+        for text, fields, servers in rule(context, group)
+    ]
 
 
-def compare(context: Context, ids: list[int]) -> list[Claim]:
-    """When to prefer which, for every pair of the given servers."""
-    claims = []
-    for first, second in combinations(ids, 2):
-        for one, other in ((first, second), (second, first)):
-            for rule in PAIRS:
-                if found := rule(context, context.evidence[one], context.evidence[other]):
-                    claims.append(Claim("comparison", rule.__name__, found[0], (one, other), found[1]))
-    return claims
+def compare(context: Context) -> list[Claim]:
+    """What tells the servers of the context apart, and when to prefer which."""
+    return _claims(context, "comparison", COMPARISONS)
 
 
-def composition(context: Context, ids: list[int]) -> list[Claim]:
-    """The pair that together mentions most of the request, if two mention more than one does."""
-    best: tuple[int, Claim] | None = None
-    for first in ids:
-        for second in ids:
-            found = compose(context, context.evidence[first], context.evidence[second]) if first != second else None
-            if found is None:
-                continue
-            size = len(set(shared(context, context.evidence[first])) | set(shared(context, context.evidence[second])))
-            if best is None or size > best[0]:
-                best = (size, Claim("composition", "compose", found[0], (first, second), found[1]))
-    return [best[1]] if best else []
+def composition(context: Context) -> list[Claim]:
+    """The pair that together mentions most of the request, if two mention more than any one does."""
+    return _claims(context, "composition", (compose,))
 
 
-ALL: tuple[Callable[..., Sentence], ...] = (*(rule for rules in SINGLE.values() for rule in rules), *PAIRS, compose)
-RULES: dict[str, Callable[..., Sentence]] = {rule.__name__: rule for rule in ALL}
-
-
-def again(context: Context, claim: Claim) -> Claim | None:
-    """What the claim's rule says of the evidence now; None if it says nothing, or the rule or a server is unknown."""
-    rule = RULES.get(claim.rule)
-    if rule is None or not all(server in context.evidence for server in claim.servers):
-        return None
-    if len(claim.servers) != (
-        1 if any(claim.rule == single.__name__ for rules in SINGLE.values() for single in rules) else 2
-    ):
-        return None
-    found = rule(context, *(context.evidence[server] for server in claim.servers))
-    return Claim(claim.section, claim.rule, found[0], claim.servers, found[1]) if found else None
+def again(context: Context, claim: Claim) -> bool:
+    """Whether the claim's rule says the same of the evidence now."""
+    if claim.section in SINGLE:
+        known = len(claim.servers) == 1 and claim.servers[0] in context.evidence
+        rules = [rule for rule in SINGLE[claim.section] if rule.__name__ == claim.rule]
+        return known and claim in of_server(context, context.evidence[claim.servers[0]], claim.section, rules)
+    several = {"comparison": COMPARISONS, "composition": (compose,)}.get(claim.section, ())
+    return claim in _claims(context, claim.section, [rule for rule in several if rule.__name__ == claim.rule])
 
 
 def sections(context: Context, server: int) -> dict[str, list[Claim]]:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from study.agent.agent import Agent
+from study.agent.agent import Agent, noted
 from study.agent.answer import Answer
 from study.agent.claims import Claim
 from study.agent.commands import Command, parse
 from study.agent.constraints import dropped
 from study.agent.evidence import Evidence
+from study.agent.extraction import Extraction
 from study.agent.specification import Specification, build, merged
 from study.errors import StudyError
 
@@ -37,6 +38,7 @@ class Turn:
         specification: what is understood so far.
         options: for a question, values to choose from; any other text is welcome.
         answer: for an answer.
+        number: of the answer that the turn shows or speaks about, counted from 1 in a conversation; 0 for none.
         claims, evidence: for a comparison, set-up or reasons.
     """
 
@@ -45,18 +47,21 @@ class Turn:
     specification: Specification
     options: tuple[str, ...] = ()
     answer: Answer | None = None
+    number: int = 0
     claims: tuple[Claim, ...] = ()
     evidence: tuple[Evidence, ...] = ()
 
 
 @dataclass(frozen=True)
 class State:
-    """What a step may change, kept for undo."""
+    """What a step may change, kept for undo; `readings` are of the messages since the last answer."""
 
     specification: Specification
     answer: Answer | None = None
+    number: int = 0
     waiting: str = ""
     asked: bool = False
+    readings: tuple[Extraction, ...] = ()
 
 
 class Conversation:
@@ -70,6 +75,9 @@ class Conversation:
         self.agent = agent
         self.state = State(Specification())
         self.history: list[State] = []
+        # The answers that a reader may still have before their eyes, by number.
+        self.answers: dict[int, Answer] = {}
+        self.count = 0
         self.lock = threading.Lock()
 
     def say(self, message: str) -> Turn:
@@ -101,6 +109,20 @@ class Conversation:
             changed = build({"intent": old.intent, "open": old.open, **values}, self.agent.vocabulary, longest=longest)
             return self._go(changed, "I used the constraints as you set them.")
 
+    def answered(self, number: int, server: int) -> Answer:
+        """The answer of that number, which must recommend the server.
+
+        Raises:
+            StudyError: there is no such answer any more, or the server is not in it.
+        """
+        with self.lock:
+            found = self.answers.get(number)
+        if found is None:
+            raise StudyError(f"answer {number} is not kept", column="answer", fix="ask again")
+        if server not in found.ids:
+            raise StudyError(f"server {server} is not in answer {number}", column="server_id")
+        return found
+
     def _step(self, state: State) -> None:
         self.history.append(self.state)
         del self.history[: -self.agent.settings.limits["history"]]
@@ -112,12 +134,14 @@ class Conversation:
         self.state = self.history.pop()
         text = "I took the last step back."
         if self.state.answer is not None:
-            return Turn("answer", text, self.state.specification, answer=self.state.answer)
+            return Turn("answer", text, self.state.specification, answer=self.state.answer, number=self.state.number)
         if self.state.waiting:
             return self._question(self.state.waiting, text)
         return Turn("note", f"{text} {QUESTIONS['intent']}", self.state.specification)
 
     def _open(self, command: Command) -> Turn:
+        if command.constraint not in ("", self.state.waiting):
+            return self._drop(command)
         if not self.state.waiting or self.state.waiting == "intent":
             return Turn("note", QUESTIONS["intent"] if not self.state.specification.intent else "Nothing was asked.",
                         self.state.specification)  # fmt: skip
@@ -127,6 +151,8 @@ class Conversation:
     def _drop(self, command: Command) -> Turn:
         if not self.state.specification.intent:
             return self._understand(replace(command, kind="say"))
+        if command.constraint == self.state.waiting:
+            return self._open(command)
         return self._go(dropped(self.state.specification, command.constraint), f"I dropped: {command.constraint}.")
 
     def _understand(self, command: Command) -> Turn:
@@ -135,30 +161,41 @@ class Conversation:
             return self._question("intent", "")
         found = self.agent.read(command.text)
         old = self.state.specification
-        said, stated = found.specification, bool(found.specification.constraints())
+        said = found.specification
+        stated = bool(said.constraints() or said.open)
+        if found.ignored and not found.rest and not stated:
+            return Turn("note", f"{_ignored(found)} Nothing was changed.", old)
         begins = command.restart or not old.intent
         if not begins:
             begins = len(found.rest) > FEW_WORDS or not (stated or self.state.waiting)
         if command.restart:
-            return self._go(said, "A new task.") if found.rest else self._ask("intent", said)
+            return self._go(said, "A new task.", found) if found.rest else self._ask("intent", said, found)
         if begins:
             if not found.rest:
-                return self._ask("intent", merged(old, said))
+                return self._ask("intent", merged(old, said), found)
             more = command.add and bool(old.intent)
             kept = replace(merged(old, said, add=more), intent=f"{old.intent}; {said.intent}" if more else said.intent)
             text = "I kept your earlier constraints." if old.intent and old.constraints() else ""
-            return self._go(kept, text)
+            return self._go(kept, text, found)
         if self.state.waiting and not stated:
             # An answer that the vocabulary does not hold: search without it, and say so.
             spec = replace(old, open=(*old.open, self.state.waiting))
             options = ", ".join(self.agent.vocabulary.options(self.state.waiting)[:30])
-            return self._go(spec, f"No server can be filtered by that {self.state.waiting}; known are {options}.")
-        return self._go(merged(old, said, add=command.add), "I changed the constraints.")
+            return self._go(
+                spec, f"No server can be filtered by that {self.state.waiting}; known are {options}.", found
+            )
+        return self._go(merged(old, said, add=command.add), "I changed the constraints.", found)
 
-    def _ask(self, missing: str, spec: Specification) -> Turn:
+    def _ask(self, missing: str, spec: Specification, read: Extraction | None = None) -> Turn:
         # Constraints without a task wait until the task is there; an intent made of constraints alone is none.
-        self._step(replace(self.state, specification=replace(spec, intent=""), waiting="intent", answer=None))
+        self._step(replace(self.state, specification=replace(spec, intent=""), waiting="intent", answer=None, number=0,
+                           readings=self._readings(read)))  # fmt: skip
         return self._question(missing, "")
+
+    def _readings(self, read: Extraction | None) -> tuple[Extraction, ...]:
+        """What was read since the last answer."""
+        before = self.state.readings if self.state.waiting else ()
+        return before if read is None else (*before, read)
 
     def _question(self, missing: str, before: str) -> Turn:
         spec = self.state.specification
@@ -171,17 +208,23 @@ class Conversation:
                   "licence": (*spec.licences, *spec.unwanted_licences)}  # fmt: skip
         return next((name for name in self.agent.settings.essential if not stated[name] and name not in spec.open), "")
 
-    def _go(self, spec: Specification, before: str) -> Turn:
+    def _go(self, spec: Specification, before: str, read: Extraction | None = None) -> Turn:
         """Ask once if something essential is missing, else answer."""
         if not spec.intent.strip():
-            return self._ask("intent", spec)
+            return self._ask("intent", spec, read)
+        readings = self._readings(read)
+        before = f"{before} {_ignored(read)}".strip() if read else before
         missing = self._missing(spec)
         if missing and not self.state.asked:
-            self._step(State(spec, waiting=missing, asked=True))
+            self._step(State(spec, waiting=missing, asked=True, readings=readings))
             return self._question(missing, before)
-        answer = self.agent.recommend(spec)
-        self._step(State(spec, answer, asked=self.state.asked))
-        return Turn("answer", f"{before} {summary(answer)}".strip(), spec, answer=answer)
+        answer = self.agent.recommend(spec, checks=noted(*readings))
+        self.count += 1
+        self.answers[self.count] = answer
+        for old in list(self.answers)[: -self.agent.settings.limits["history"]]:
+            del self.answers[old]
+        self._step(State(spec, answer, self.count, asked=self.state.asked))
+        return Turn("answer", f"{before} {summary(answer)}".strip(), spec, answer=answer, number=self.count)
 
     def _servers(self, command: Command) -> list[int]:
         answer = self.state.answer
@@ -203,7 +246,8 @@ class Conversation:
             return Turn("note", "There are no two servers to compare.", answer.specification)
         evidence, claims = self.agent.compare(answer.specification, ids)
         text = f"{len(ids)} servers compared." if claims else "The evidence shows no difference that matters."
-        return Turn("comparison", text, answer.specification, claims=tuple(claims), evidence=tuple(evidence.values()))
+        return Turn("comparison", text, answer.specification, number=self.state.number, claims=tuple(claims),
+                    evidence=tuple(evidence.values()))  # fmt: skip
 
     def _single(self, command: Command) -> Turn:
         answer = self.state.answer
@@ -213,10 +257,17 @@ class Conversation:
         servers = self._servers(command) or answer.ids[:1]
         evidence, sections = self.agent.explain(answer.specification, servers[0])
         if command.kind == "setup":
-            return Turn("setup", f"How to adopt {evidence.label}.", answer.specification,
+            return Turn("setup", f"How to adopt {evidence.label}.", answer.specification, number=self.state.number,
                         claims=tuple(sections["adoption"]), evidence=(evidence,))  # fmt: skip
-        return Turn("reasons", f"What speaks for and against {evidence.label}.", answer.specification,
+        text = f"What speaks for and against {evidence.label}."
+        return Turn("reasons", text, answer.specification, number=self.state.number,
                     claims=(*sections["why"], *sections["tradeoff"]), evidence=(evidence,))  # fmt: skip
+
+
+def _ignored(read: Extraction) -> str:
+    """A sentence on what no filter can do, '' for nothing."""
+    phrases = ", ".join(f'"{phrase}"' for phrase in read.ignored)
+    return f"I left out {phrases}: only a least number of stars can be asked for." if phrases else ""
 
 
 def summary(answer: Answer) -> str:

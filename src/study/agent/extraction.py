@@ -6,18 +6,40 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
 from study.agent.settings import Words
 from study.agent.specification import MOST_STARS, Specification, Vocabulary
 from study.agent.text import content_words, phrase, plain
 
 STARS = re.compile(r"(?:at least|more than|over|minimum(?: of)?|>=?)\s*(\d[\d,]{0,9})\s*(?:github\s+)?stars?\b", re.I)
+# Largest numbers of stars; the catalogue can be asked for least numbers alone.
+FEWER = re.compile(
+    r"(?:(?:fewer|less|lower|not? more|not over) than|fewer|under|below|at most|not? more than|not over|up to|"
+    r"maximum(?: of)?|<=?)\s*(\d[\d,]{0,9})\s*(?:github\s+)?stars?\b", re.I,
+)  # fmt: skip
 OFFICIAL = re.compile(r"\bofficial(?:ly)?\b(?:\s+(?:mcp\s+)?servers?)?", re.I)
 NOT_OFFICIAL = re.compile(r"\b(?:un|non-?|not |not necessarily )official", re.I)
 # A licence's name is told from an ordinary word (MIT, ISC, zlib) by its capitals or by the word after it.
 LICENCE_AFTER = r"(?:[\s-]*(?i:licen[sc]e[ds]?))"
+# What leaves a constraint open: "written in any language", "on any platform", "regardless of the licence".
+NAMED = {"language": "(?:programming )?languages?", "platform": "(?:platform|(?:operating )?system)s?",
+         "licence": "licen[cs]es?"}  # fmt: skip
+OPEN = {
+    kind: re.compile(
+        rf"(?P<apart>(?:\A|[,;.(])\s*)?(?P<said>(?:\b(?:written|coded|implemented)\s+)?"
+        rf"(?:\b(?:in|with|using|on|under)\s+any\s+{name}|(?:\bregardless\s+of|\bno\s+matter)\s+(?:the|what|which)\s+"
+        rf"{name}|\bany\s+{name}(?=\s+(?:is|are|would|will|works?|goes|but)\b)|"
+        rf"(?(apart)\bany\s+{name}(?=\s*(?:[,;.!)]|\Z))|(?!)))"
+        r"(?:\s+(?:is|would be|are)\s+(?:fine|ok|okay|good)|\s+will do|\s+works?|\s+goes)?\b)", re.I,
+    )
+    for kind, name in NAMED.items()
+}  # fmt: skip
 # How far before a name a negation may stand: "not in Python", "no Java or Kotlin".
 REACH = 24
 # What separates the words of a theme: "Audio/Podcasting" and "E-commerce" are one word each.
+# Stands for what was blanked; no message holds it, since control characters are removed.
+BLANK = "\x00"
 BETWEEN = re.compile(r"[^\w&/+-]+")
 
 
@@ -29,11 +51,17 @@ class Extraction:
         task: the message without the phrases that state constraints and preferences: what is searched for.
         specification: the constraints found; `intent` is the whole message in one line.
         rest: content words of the message outside constraints and preferences, as `study.agent.text.content_words`.
+        ignored: phrases that state what no filter can do ("fewer than 10 stars").
+        problem: why the rules read it although there is a language model; '' where it did, or there is none.
+        dropped: values of the language model's reading that the vocabulary does not hold.
     """
 
     task: str
     specification: Specification
     rest: dict[str, str]
+    ignored: tuple[str, ...] = ()
+    problem: str = ""
+    dropped: int = 0
 
 
 class Extractor:
@@ -53,6 +81,11 @@ class Extractor:
         )  # fmt: skip
         self.before = re.compile(rf"(?:\A|\W)(?:{'|'.join(map(re.escape, words.before))})\s+(?:only\s+)?\Z", re.I)
         self.after = re.compile(rf"\s*(?:{'|'.join(map(re.escape, words.after))})\b", re.I)
+        joints = "|".join(map(re.escape, sorted(words.connectors, key=len, reverse=True)))
+        self.hanging = re.compile(
+            rf"(?<![\w-])(?:(?:{joints})\s+)+(?={BLANK})|(?<={BLANK})(?:\s+(?:and|or|nor|but|please))+(?!\w)", re.I
+        )
+        self.empty = ENGLISH_STOP_WORDS | self.filler | {word.casefold() for word in words.connectors}
         self.names = {kind: self._patterns(kind) for kind in ("language", "platform")}
 
     def _patterns(self, kind: str) -> list[tuple[re.Pattern[str], str, bool]]:
@@ -79,6 +112,10 @@ class Extractor:
             if unwanted:
                 found[unwanted] = tuple(name for name in no if name not in yes)
         found["licences"], found["unwanted_licences"], left = self._licences(left)
+        found["open"], left = _opened(text, left, {"language": found["languages"], "platform": found["platforms"],
+                                                   "licence": found["licences"]})  # fmt: skip
+        ignored = [match[0] for match in FEWER.finditer(left)]
+        left = FEWER.sub(lambda found: " " * len(found[0]), left)
         if match := STARS.search(left):
             found["stars"] = min(MOST_STARS, int(match[1].replace(",", "")))
             left = _blank(left, match)
@@ -87,8 +124,23 @@ class Extractor:
             left = _blank(left, match)
         found["domain"] = self._domain(left)
         found["preferences"], left = self._preferences(left)
-        rest = content_words(left, self.filler)
-        return Extraction(" ".join(left.split()), Specification(intent=text, **found), rest)
+        task = self._searched(text, left)
+        rest = content_words(task, self.filler)
+        return Extraction(task, Specification(intent=text, **found), rest, tuple(ignored))
+
+    def _searched(self, text: str, left: str) -> str:
+        """`left` without the words and marks that only joined the blanked phrases to the rest."""
+        if left == text:
+            return text
+        marked = "".join(BLANK if gone != letter else gone for letter, gone in zip(text, left, strict=True))
+        marked = re.sub(rf"{BLANK}(?:\s*{BLANK})*", BLANK, marked)
+        before = ""
+        while before != marked:
+            before = marked
+            marked = self.hanging.sub("", marked)
+            marked = re.sub(rf"{BLANK}[\s,;]*{BLANK}", BLANK, marked)
+        line = " ".join(re.sub(rf"\([\s,;{BLANK}]*\)", " ", marked).replace(BLANK, " ").split())
+        return re.sub(r"\s*([,;.])(?:\s*[,;.])*(?=\s|\Z)", r"\1", line).strip(" ,;:")
 
     def _find(self, kind: str, text: str, left: str) -> tuple[list[str], list[str], str]:
         """Names wanted and unwanted in order of appearance, and `left` with them blanked out."""
@@ -142,8 +194,12 @@ class Extractor:
         for name, cues in self.words.preferences.items():
             for cue in sorted(cues["asked"], key=len, reverse=True):
                 for match in phrase(cue).finditer(left):
-                    if not self.negation.search(left[max(0, match.start() - REACH) : match.start()]):
-                        found.append(name)
+                    if self.negation.search(left[max(0, match.start() - REACH) : match.start()]):
+                        continue
+                    found.append(name)
+                    # "private chat messages": the word belongs to the task too.
+                    noun = re.match(r"\s+([^\W\d_]+)", left[match.end() :])
+                    if " " in cue or noun is None or noun[1].casefold() in self.empty:
                         left = _blank(left, match)
         return tuple(dict.fromkeys(found)), left
 
@@ -152,6 +208,22 @@ class Extractor:
         folded = f" {' '.join(BETWEEN.split(text.casefold()))} "
         names = (name for key, name in self.vocabulary.names["domain"].items() if len(key) > 3 and f" {key} " in folded)
         return max(names, key=lambda name: (len(name), name), default="")
+
+
+def _opened(text: str, left: str, wanted: dict[str, tuple[str, ...]]) -> tuple[tuple[str, ...], str]:
+    """Constraints that a message leaves open, and `left` without the phrases that say only this."""
+    found = []
+    for kind, pattern in OPEN.items():
+        for match in pattern.finditer(left):
+            if wanted[kind]:
+                continue
+            found.append(kind)
+            # "audio in any language" may mean what is spoken, so that the words stay in the search.
+            if match["apart"] is not None or re.match(
+                r"written|coded|implemented|regardless|no\b", match["said"], re.I
+            ):
+                left = _blank(left, match)
+    return tuple(dict.fromkeys(found)), left
 
 
 def _blank(text: str, match: re.Match[str]) -> str:

@@ -95,8 +95,7 @@ class Feedback:
         Raises:
             StudyError: an unknown kind, a long detail, or a file that cannot be written.
         """
-        if kind not in KINDS:
-            raise StudyError(f"unknown feedback {kind!r:.80}", column="kind", fix=f"one of: {', '.join(KINDS)}")
+        known(kind)
         if len(detail) > LONGEST_DETAIL:
             raise StudyError(f"longer than {LONGEST_DETAIL} characters", column="detail", fix="say it shorter")
         digest = hashlib.sha256(conversation.encode("utf-8", "replace")).hexdigest()[:16]
@@ -115,6 +114,16 @@ class Feedback:
         with self._connection() as connection:
             cursor = connection.execute("SELECT * FROM events ORDER BY id")
             return pd.DataFrame(cursor.fetchall(), columns=[part[0] for part in cursor.description])
+
+
+def known(kind: str) -> None:
+    """Refuse a kind of event that there is not.
+
+    Raises:
+        StudyError: it is none of `KINDS`.
+    """
+    if kind not in KINDS:
+        raise StudyError(f"unknown feedback {kind!r:.80}", column="kind", fix=f"one of: {', '.join(KINDS)}")
 
 
 def training_pairs(events: pd.DataFrame) -> pd.DataFrame:

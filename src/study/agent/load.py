@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 
 import httpx2
@@ -18,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from study import paths
-from study.agent.settings import Load
+from study.agent.settings import Load, Settings, read
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.files import write_csv, write_json
@@ -27,7 +28,7 @@ SERVE = "from study.agent.cli import app; app()"
 
 
 @contextmanager
-def service(dataset: str, retriever: str | None, seconds: float) -> Iterator[str]:
+def service(dataset: str, retriever: str, seconds: float) -> Iterator[str]:
     """A running page on a free port of this machine; yields its address and stops it in the end.
 
     Raises:
@@ -36,7 +37,7 @@ def service(dataset: str, retriever: str | None, seconds: float) -> Iterator[str
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = ["serve", "--dataset", dataset, "--port", str(port), *(["--retriever", retriever] if retriever else [])]
+    words = ["serve", "--dataset", dataset, "--port", str(port), "--retriever", retriever]
     process = subprocess.Popen([sys.executable, "-c", SERVE, *words], stdout=subprocess.DEVNULL)  # noqa: S603
     address, limit = f"http://127.0.0.1:{port}", time.monotonic() + seconds
     try:
@@ -58,16 +59,17 @@ def _answers(address: str) -> bool:
 
 
 async def developer(client: httpx2.AsyncClient, number: int, settings: Load, until: float) -> list[tuple[float, str]]:
-    """One developer's messages until the time is up: (seconds to the answer, '' or what went wrong)."""
+    """One developer's messages, in rounds until the time is up: (seconds to the answer, '' or what went wrong)."""
     rng = random.Random(f"{settings.seed} {number}")  # noqa: S311 waiting times need no secrecy
-    wanted = [text.format(n=number) for text in settings.messages]
     me = {"X-Conversation": (await client.post("/api/conversations", json={})).json()["conversation"]}
-    found = []
-    while time.monotonic() < until:
+    found: list[tuple[float, str]] = []
+    for turn in count(1):
+        # No request is asked twice, so that none is answered from what was kept.
+        wanted = [text.format(n=number, round=turn) for text in settings.messages]
         for text in wanted:
             await asyncio.sleep(rng.expovariate(1 / settings.think) if settings.think else 0)
             if time.monotonic() >= until:
-                break
+                return found
             began = time.perf_counter()
             try:
                 reply = await client.post("/api/messages", json={"text": text}, headers=me)
@@ -90,16 +92,32 @@ async def drive(address: str, settings: Load) -> pd.DataFrame:
 
 def measure(dataset: str, retriever: str | None, settings: Load) -> Path:
     """Serve, drive and report: ``agent_load.csv`` with its record."""
-    with service(dataset, retriever, settings.start_seconds) as address:
+    chosen = retriever or read(Settings).retriever
+    with service(dataset, chosen, settings.start_seconds) as address:
         rows = asyncio.run(drive(address, settings))
-    quantiles = np.quantile(rows["seconds"], [0.5, 0.95, 1.0])
-    found = {
-        "users": settings.users, "seconds": settings.seconds, "think": settings.think, "messages": len(rows),
-        "errors": int((rows["problem"] != "").sum()), "mixed": int((rows["problem"] == "mixed").sum()),
-        "p50_ms": 1e3 * quantiles[0], "p95_ms": 1e3 * quantiles[1], "max_ms": 1e3 * quantiles[2],
-    }  # fmt: skip
+    facts = record(settings=asdict(settings), dataset=dataset, retriever=chosen, problems=problems(rows))
+    write_json(paths.results(dataset) / "records" / "agent_load.json", facts)
     target = paths.tables(dataset) / "agent_load.csv"
-    write_json(paths.results(dataset) / "records" / "agent_load.json",
-               record(settings=asdict(settings), retriever=retriever))  # fmt: skip
-    write_csv(target, pd.DataFrame([found]))
+    write_csv(target, summary(rows, settings, chosen))
     return target
+
+
+def problems(rows: pd.DataFrame) -> dict[str, int]:
+    """How often each kind of problem came up, most frequent first."""
+    return {str(kind): int(times) for kind, times in rows.loc[rows["problem"] != "", "problem"].value_counts().items()}
+
+
+def summary(rows: pd.DataFrame, settings: Load, retriever: str) -> pd.DataFrame:
+    """One row: who asked how much of what, errors in all and by kind, and quantiles of the times in milliseconds.
+
+    Args:
+        rows: from `drive`.
+    """
+    kinds = problems(rows)
+    quantiles = np.quantile(rows["seconds"], [0.5, 0.95, 1.0])
+    return pd.DataFrame([{
+        "retriever": retriever, "users": settings.users, "seconds": settings.seconds, "think": settings.think,
+        "messages": len(rows), "errors": sum(kinds.values()), "mixed": kinds.get("mixed", 0),
+        "kinds": "; ".join(f"{kind}: {times}" for kind, times in kinds.items()),
+        "p50_ms": 1e3 * quantiles[0], "p95_ms": 1e3 * quantiles[1], "max_ms": 1e3 * quantiles[2],
+    }])  # fmt: skip

@@ -6,18 +6,26 @@ them as JSON strings only.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from study import __version__
-from study.agent.agent import MOST_COMPARED, Agent
+from study.agent.agent import MOST_COMPARED, Agent, noted
 from study.agent.answer import claim_data
+from study.agent.extraction import Extraction
 from study.agent.presentation import answer_data, comparison_table, evidence_card
-from study.agent.specification import Specification, build
+from study.agent.schema import Catalogue, Compared, Explained, Recommendations
+from study.agent.settings import Settings, read
+from study.agent.specification import Specification, build, merged
 from study.errors import StudyError
 
 INSTRUCTIONS = (
@@ -53,23 +61,47 @@ class Constraints(BaseModel):
     preferences: list[StrictStr] = Field([], max_length=10, description="What matters beyond the task, e.g. privacy.")
 
 
-def specification(agent: Agent, task: str, constraints: Constraints | None) -> Specification:
-    """The specification of a tool call: the task's own words are read too, stated constraints win.
+def specification(agent: Agent, task: str, constraints: Constraints | None) -> tuple[Specification, Extraction]:
+    """The specification of a tool call, and the reading of its task: stated constraints win over the task's own words.
 
     Raises:
-        StudyError: an empty task or an unknown value.
+        StudyError: an empty task, an unknown value, or one that is wanted and unwanted at once.
     """
     longest = agent.settings.limits["request"]
-    read = agent.read(task).specification
+    reading = agent.read(task)
     stated = constraints.model_dump(exclude_unset=True) if constraints else {}
-    checked = build({"intent": task, **stated}, agent.vocabulary, longest=longest)
-    known = read.constraints() | {name: getattr(checked, name) for name in stated}
-    return Specification(intent=read.intent, **known)
+    checked = build({"intent": reading.specification.intent, **stated}, agent.vocabulary, longest=longest)
+    # "official: false" is a statement too, though it asks for nothing.
+    empty = {name: getattr(checked, name) for name in stated if not getattr(checked, name)}
+    return merged(replace(reading.specification, **empty), checked), reading
 
 
-def server(agent: Agent) -> MCPServer[Any]:
-    """The MCP server over an agent; its tools only read."""
-    limits = agent.settings.limits
+class Lazy:
+    """The agent, made at the first tool call: encoding a catalogue takes minutes, and no client waits so long.
+
+    Args:
+        make: makes the agent; if it fails, the next call tries again.
+    """
+
+    def __init__(self, make: Callable[[], Agent]) -> None:
+        self.make, self.lock = make, threading.Lock()
+        self.made: Agent | None = None
+
+    def __call__(self) -> Agent:
+        """The agent; calls at the same time wait for the one that makes it."""
+        with self.lock:
+            if self.made is None:
+                self.made = self.make()
+            return self.made
+
+
+def server(get: Callable[[], Agent]) -> MCPServer[Any]:
+    """The MCP server over an agent; its tools only read.
+
+    Args:
+        get: gives the agent; asked from several threads at once. `Lazy` makes it when it is first needed.
+    """
+    limits = read(Settings).limits
     made: MCPServer[Any] = MCPServer("t2magent", title="T2MAgent", instructions=INSTRUCTIONS, version=__version__,
                                      log_level="WARNING")  # fmt: skip
 
@@ -78,12 +110,13 @@ def server(agent: Agent) -> MCPServer[Any]:
         task: Task,
         constraints: Constraints | None = None,
         top: Annotated[StrictInt, Field(ge=1, le=20, description="How many servers.")] = 5,
-    ) -> dict[str, Any]:
+    ) -> Recommendations:
         """Name the MCP servers that fit a task, best first, with reasons, evidence, and what was filtered."""
-        try:
-            return answer_data(agent.recommend(specification(agent, task, constraints), top=top), limits)
-        except StudyError as error:
-            raise ToolError(str(error)) from error
+        with told():
+            agent = get()
+            wanted, reading = specification(agent, task, constraints)
+            answer = agent.recommend(wanted, top=top, checks=noted(reading))
+            return Recommendations.model_validate(answer_data(answer, limits))
 
     @made.tool(annotations=READ_ONLY)
     def compare_mcp_servers(
@@ -91,33 +124,47 @@ def server(agent: Agent) -> MCPServer[Any]:
         server_ids: Annotated[
             list[Identifier], Field(min_length=2, max_length=MOST_COMPARED, description="Their ids.")
         ],
-    ) -> dict[str, Any]:
+    ) -> Compared:
         """Compare servers for a task: fields side by side, and when to prefer which."""
-        try:
-            evidence, claims = agent.compare(specification(agent, task, None), server_ids)
-        except StudyError as error:
-            raise ToolError(str(error)) from error
-        items = list(evidence.values())
-        return {
-            "servers": [evidence_card(item, limits) for item in items],
-            "table": comparison_table(items),
-            "prefer": [claim_data(claim) for claim in claims],
-        }
+        with told():
+            agent = get()
+            evidence, claims = agent.compare(specification(agent, task, None)[0], server_ids)
+            items = list(evidence.values())
+            return Compared.model_validate({
+                "servers": [evidence_card(item, limits) for item in items],
+                "table": comparison_table(items),
+                "prefer": [claim_data(claim) for claim in claims],
+            })  # fmt: skip
 
     @made.tool(annotations=READ_ONLY)
-    def explain_recommendation(task: Task, server_id: Identifier) -> dict[str, Any]:
+    def explain_recommendation(task: Task, server_id: Identifier) -> Explained:
         """Say why one server fits a task, what speaks against it, and how to adopt it, each with its source."""
-        try:
-            evidence, sections = agent.explain(specification(agent, task, None), server_id)
-        except StudyError as error:
-            raise ToolError(str(error)) from error
-        return evidence_card(evidence, limits) | {
-            name: [claim_data(claim) for claim in claims] for name, claims in sections.items()
-        }
+        with told():
+            agent = get()
+            evidence, sections = agent.explain(specification(agent, task, None)[0], server_id)
+            parts = {name: [claim_data(claim) for claim in claims] for name, claims in sections.items()}
+            return Explained.model_validate(evidence_card(evidence, limits) | parts)
 
     @made.tool(annotations=READ_ONLY)
-    def describe_catalog() -> dict[str, Any]:
+    def describe_catalog() -> Catalogue:
         """Say what the catalogue holds and which values constraints may take."""
-        return agent.describe()
+        with told():
+            return Catalogue.model_validate(get().describe())
 
     return made
+
+
+def only(host: str, hosts: list[str]) -> TransportSecuritySettings:
+    """Answers only requests that name `host` or one of `hosts`, and none of another site (DNS rebinding, forgery)."""
+    names = [*hosts, f"[{host}]" if ":" in host and not host.startswith("[") else host]
+    allowed = [form for name in names for form in (name, f"{name}:*")]
+    return TransportSecuritySettings(allowed_hosts=allowed, allowed_origins=[f"http://{form}" for form in allowed])
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """An error that the caller can mend becomes the tool's error."""
+    try:
+        yield
+    except StudyError as error:
+        raise ToolError(str(error)) from error

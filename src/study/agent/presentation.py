@@ -39,6 +39,7 @@ def turn_data(turn: Turn, limits: Mapping[str, int]) -> dict[str, Any]:
         "specification": asdict(turn.specification),
         "options": list(turn.options),
         "answer": answer_data(turn.answer, limits) if turn.answer else None,
+        "number": turn.number,
         "claims": [claim_data(claim) for claim in turn.claims],
         "servers": [evidence_card(item, limits) for item in turn.evidence],
         "table": comparison_table(list(turn.evidence)) if turn.kind == "comparison" else [],

@@ -42,6 +42,7 @@ class Words:
     copyleft: list[str]
     preferences: dict[str, dict[str, list[str]]]
     filler: list[str]
+    connectors: list[str]
     strong: list[str]
 
 

@@ -47,6 +47,7 @@ class Specification:
 
 
 LISTS = ("languages", "unwanted_languages", "platforms", "licences", "unwanted_licences", "preferences", "open")
+CONTRARY = (("languages", "unwanted_languages"), ("licences", "unwanted_licences"))
 # Field of a specification -> the vocabulary that its values come from.
 KINDS = {
     "languages": "language",
@@ -102,7 +103,8 @@ def build(values: Mapping[str, Any], vocabulary: Vocabulary, *, longest: int) ->
     """A specification from untrusted values.
 
     Raises:
-        StudyError: an unknown field, a value of the wrong type, or one that the vocabulary does not hold.
+        StudyError: an unknown field, a value of the wrong type, one that the vocabulary does not hold, or one that is
+            wanted and unwanted at once.
     """
     known = {item.name for item in fields(Specification)}
     made: dict[str, Any] = {}
@@ -111,6 +113,10 @@ def build(values: Mapping[str, Any], vocabulary: Vocabulary, *, longest: int) ->
             raise StudyError(f"unknown field {name!r:.80}", fix=f"one of: {', '.join(sorted(known))}")
         made[name] = _value(name, value, vocabulary)
     specification = Specification(**made)
+    for wanted, unwanted in CONTRARY:
+        if both := set(getattr(specification, wanted)) & set(getattr(specification, unwanted)):
+            raise StudyError(f"{', '.join(sorted(both))}: wanted and unwanted at once", column=unwanted,
+                             fix=f"leave it out of {wanted} or of {unwanted}")  # fmt: skip
     if len(specification.intent) > longest:
         raise StudyError(f"the request has {len(specification.intent)} characters, at most {longest} are read",
                          fix="say in a few sentences what is to be done")  # fmt: skip
@@ -148,14 +154,16 @@ def _known(name: str, value: Any, vocabulary: Vocabulary) -> str:
 def merged(old: Specification, new: Specification, *, add: bool = False) -> Specification:
     """`old` with the constraints that `new` states; list values are replaced unless `add`.
 
-    A wanted value stops being unwanted and the other way round.
+    A wanted value stops being unwanted and the other way round. What `new` leaves open replaces what `old` states.
     """
+    for kind in new.open:
+        old = without(old, kind)
     changes: dict[str, Any] = {}
     for name, value in new.constraints().items():
         both = (*getattr(old, name), *value) if add and name in LISTS else value
         changes[name] = tuple(dict.fromkeys(both)) if name in LISTS else both
     result = replace(old, **changes)
-    for wanted, unwanted in (("languages", "unwanted_languages"), ("licences", "unwanted_licences")):
+    for wanted, unwanted in CONTRARY:
         keep, drop = set(getattr(new, wanted)), set(getattr(new, unwanted))
         change: dict[str, Any] = {
             wanted: tuple(value for value in getattr(result, wanted) if value not in drop),
@@ -163,7 +171,8 @@ def merged(old: Specification, new: Specification, *, add: bool = False) -> Spec
         }
         result = replace(result, **change)
     stated = {KINDS[name] for name in changes if name in KINDS}
-    return replace(result, open=tuple(name for name in result.open if name not in stated))
+    left = (name for name in result.open if name not in stated)
+    return replace(result, open=tuple(dict.fromkeys((*left, *new.open))))
 
 
 def without(old: Specification, kind: str) -> Specification:

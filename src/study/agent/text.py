@@ -82,8 +82,9 @@ def content_words(text: str, filler: frozenset[str] = frozenset()) -> dict[str, 
     Both are in lower case; "YouTube" is one word. Do not change the result: it is kept for the next call.
     """
     found: dict[str, str] = {}
+    empty = ENGLISH_STOP_WORDS | filler
     for word in WORD.findall(unicodedata.normalize("NFKC", text).lower()):
-        if len(word) > 1 and word not in ENGLISH_STOP_WORDS and word not in filler and stem(word) not in filler:
+        if len(word) > 1 and word not in empty and stem(word) not in empty:
             found.setdefault(stem(word), word)
     return found
 

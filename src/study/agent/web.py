@@ -76,8 +76,9 @@ class Edited(Strict):
 
 
 class Judged(Strict):
-    """What became of a recommended server."""
+    """What became of a recommended server; `answer` is the number of the answer that recommended it."""
 
+    answer: StrictInt = Field(ge=1, le=2**53)
     kind: StrictStr = Field(max_length=20)
     server_id: StrictInt = Field(ge=0, le=2**53)
     detail: StrictStr = Field("", max_length=2_000)
@@ -90,7 +91,8 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, hosts: list[str], body: int) -> None:
-        self.app, self.hosts, self.body = app, frozenset(hosts), body
+        self.app, self.body = app, body
+        self.hosts = frozenset(name.strip("[]").lower() for name in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -104,7 +106,7 @@ class Guard:
 
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
-        if urlsplit(f"//{host}").hostname not in {name.strip("[]") for name in self.hosts}:
+        if urlsplit(f"//{host}").hostname not in self.hosts:
             return await problem(400, "this host is not served here")(scope, receive, safe)
         if origin is not None and urlsplit(origin).netloc != host:
             return await problem(403, "requests from other sites are refused")(scope, receive, safe)
@@ -155,9 +157,7 @@ def create(agent: Agent, feedback: Feedback, service: Service, *, extra_host: st
 
     @app.post("/api/feedback")
     def judge(body: Judged, name: Name) -> dict[str, Any]:
-        answer = conversation(name).state.answer
-        if answer is None or body.server_id not in answer.ids:
-            raise StudyError(f"server {body.server_id} is not in the last answer", column="server_id")
+        answer = conversation(name).answered(body.answer, body.server_id)
         rank = answer.ids.index(body.server_id) + 1
         return {"event": feedback.append(body.kind, body.server_id, answer.specification, rank=rank,
                                          system=answer.system, conversation=name, detail=body.detail)}  # fmt: skip

@@ -11,13 +11,13 @@ const LISTS = { languages: "language", unwanted_languages: "not language", platf
 const VALUES = { languages: "languages", unwanted_languages: "languages", platforms: "platforms", licences: "licences",
   unwanted_licences: "licences", preferences: "preferences" };
 
-async function post(path, body) {
+async function post(path, body, name = state.name) {
   const headers = { "Content-Type": "application/json" };
-  if (state.name) headers["X-Conversation"] = state.name;
+  if (name) headers["X-Conversation"] = name;
   const reply = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
   let data = {};
   try { data = await reply.json(); } catch { /* said below */ }
-  if (reply.status === 404) state.name = null;
+  if (reply.status === 404 && name === state.name) state.name = null;
   if (!reply.ok) throw new Error([data.error || "no answer", data.fix].filter(Boolean).join(" – "));
   return data;
 }
@@ -68,18 +68,18 @@ function show(turn) {
     for (const option of [...turn.options, "any"]) append(options, button(option, () => send(option)));
     parts.push(options);
   }
-  if (turn.answer) parts.push(...answer(turn.answer));
+  if (turn.answer) parts.push(...answer(turn.answer, turn.number));
   if (turn.kind === "comparison") parts.push(comparison(turn), claims("When to prefer which", turn.claims));
-  if (turn.kind === "setup" || turn.kind === "reasons") parts.push(claims("", turn.claims));
+  if (turn.kind === "setup" || turn.kind === "reasons") parts.push(claims("", turn.claims), ...turn.servers.map((item) => card(item, null)));
   state.specification = turn.specification;
   say("agent", ...parts);
   draw();
 }
 
-function answer(found) {
+function answer(found, number) {
   state.chosen.clear();
   const cards = element("div", null, { class: "cards" });
-  for (const item of found.recommendations) append(cards, card(item, actions(item)));
+  for (const item of found.recommendations) append(cards, card(item, actions(item, number)));
   const parts = [removals(found), cards, claims("When to prefer which", found.comparison),
     claims("Together", found.composition)];
   if (found.recommendations.length > 1) {
@@ -94,27 +94,38 @@ function answer(found) {
   }
   const checks = found.checks;
   parts.push(element("p", checks.claims + " statements checked against the evidence, " + checks.removed + " removed" +
-    (checks.fallback ? "; the rules answered: " + checks.problems.join("; ") : ""), { class: "source" }));
+    (checks.fallback ? "; the rules answered: " + checks.problems.join("; ") : "") +
+    (checks.reading ? "; the rules read the request: " + checks.reading : "") +
+    (checks.dropped ? "; " + checks.dropped + " unknown values left out" : ""), { class: "source" }));
   return parts;
 }
 
-function actions(item) {
+// A card belongs to the conversation and the answer that showed it, also after others have followed.
+function actions(item, number) {
   const row = element("p", null, { class: "actions" });
+  const conversation = state.name;
   const name = "choose-" + item.server_id + "-" + log.children.length;
   const box = element("input", null, { type: "checkbox", id: name });
   box.addEventListener("change", () => box.checked ? state.chosen.add(item.server_id) : state.chosen.delete(item.server_id));
   append(row, box, element("label", "compare", { for: name }), button("Set-up", () => send("set up id " + item.server_id)));
-  for (const [kind, label] of [["accepted", "Useful"], ["rejected", "Not useful"]]) {
+  const outcome = element("span", null, { class: "outcome", hidden: "" });
+  const judge = (kind, label, group) => {
     const made = button(label, async () => {
       try {
-        await post("/api/feedback", { kind, server_id: item.server_id });
-        for (const other of row.querySelectorAll("[aria-pressed]")) other.setAttribute("aria-pressed", String(other === made));
+        await post("/api/feedback", { kind, answer: number, server_id: item.server_id }, conversation);
+        const pressed = group === row ? row.querySelectorAll("[aria-pressed]") : group.querySelectorAll("[aria-pressed]");
+        for (const other of pressed) other.setAttribute("aria-pressed", String(other === made));
+        if (group === row) outcome.hidden = kind !== "accepted";
         status.textContent = "Noted on this machine: " + label.toLowerCase() + ", id " + item.server_id + ".";
       } catch (error) { status.textContent = error.message; }
     }, { "aria-pressed": "false" });
-    append(row, made);
-  }
-  return row;
+    append(group, made);
+  };
+  judge("accepted", "Useful", row);
+  judge("rejected", "Not useful", row);
+  judge("worked", "It worked", outcome);
+  judge("failed", "It failed", outcome);
+  return append(row, outcome);
 }
 
 // Chips
@@ -137,7 +148,11 @@ function chooser(key, name) {
   const made = element("select", null, { "aria-label": "Add " + name });
   append(made, element("option", "+ " + name, { value: "" }));
   for (const value of known) append(made, element("option", value, { value }));
-  made.addEventListener("change", () => made.value && changed((copy) => copy[key].push(made.value)));
+  made.addEventListener("change", () => made.value && changed((copy) => {
+    copy[key].push(made.value);
+    const other = "unwanted_" + key;
+    if (copy[other]) copy[other] = copy[other].filter((value) => value !== made.value);
+  }));
   return made;
 }
 
