@@ -125,12 +125,63 @@ def test_points_refuses_tasks_without_relevant_servers():
         rules.points([0, 1])
 
 
+@settings(max_examples=15, deadline=None)
+@given(counts=st.lists(st.integers(1, 14), min_size=1, max_size=10), seed=st.integers(0, 10_000))
+@pytest.mark.parametrize("ndcg", rules.NDCGS)
+@pytest.mark.parametrize("recall", rules.RECALLS)
+def test_every_real_row_is_possible_under_its_own_reading(recall, ndcg, counts, seed):
+    """The readings of the hull are those of the protocol grid, which computes them from rankings."""
+    from study.analysis.audit.protocols import measures
+    from study.analysis.audit.protocols_inference import printed_form
+
+    relevant, ranked = random_tasks(counts, seed, skill=0.7)
+    table = measures(ranked, relevant)
+    row = printed_form(
+        table.mean().to_numpy(), list(table), {"recall": recall, "f1": "f1", "ndcg": ndcg}
+    )  # fmt: skip
+    assert rules.smallest_change([row], rules.points(set(counts), recall=recall, ndcg=ndcg)) < 1e-7
+
+
+def test_a_reading_by_hand_and_an_unknown_one():
+    # Ten relevant servers and one hit per task, at rank 5: hit rate 1, precision 0.2, NDCG over what was found
+    # 1 / log2(6). By the paper's definitions recall is 0.1.
+    row = np.zeros(8)
+    for name, value in (("recall@5", 1.0), ("precision@5", 0.2), ("ndcg@5", 1 / np.log2(6))):
+        row[CELLS.index(name)] = value
+    used = np.isin(CELLS, ["recall@5", "precision@5", "ndcg@5"])
+    assert rules.smallest_change([row], rules.points([10], recall="hit_rate", ndcg="ndcg_found"), cells=used) < 1e-7
+    assert rules.smallest_change([row], rules.points([10]), cells=used) > 0.1
+    with pytest.raises(StudyError, match="no reading"):
+        rules.points([10], recall="hits")
+
+
+def test_other_readings_are_tried_on_printed_rows_alone():
+    planted = row_of(*random_tasks([10] * 20, 2, skill=0.7))
+    rows = pd.DataFrame([planted, planted], columns=CELLS).assign(
+        table=["table3", "own"], place="", row=["a", "b"], own=""
+    )
+    assumed = {"ten": (rules.points([10]), {10: 1.0})}
+    table = consistency_tables.feasibility(rows, assumed, 1e-4).set_index(["row", "cells"])["possible"]
+    assert len(table["a"]) == 2 + len(consistency_tables.OTHER_READINGS)
+    assert table["b"].index.tolist() == list(consistency_tables.READINGS)
+    assert table["a", "without F1"]
+    assert not table["a", "without F1, hit rate as recall"]
+    said = verdicts_text.about_readings({"feasibility": table.reset_index().assign(
+        table=["table3"] * len(table["a"]) + ["own"] * 2, labels="ten", change=0.125)}, "ten", "a")  # fmt: skip
+    assert "as defined 0.125" in said
+    assert "as defined 1, NDCG over what was found" in said
+
+
 def test_what_the_printed_cells_allow():
     rows = printed_rows().set_index("row")
     one, wide = rules.points([1]), rules.points(range(1, 31))
     values = {name: rows.loc[name, CELLS].to_numpy(np.float64) for name in rows.index}
     assert rules.smallest_change([values["LightGCN"]], one) < 1e-4
     assert rules.smallest_change([values["T2MRec"]], one) > 0.2
+    ten = {"shares": {10: 1.0}, "cells": rules.WITHOUT_F1}
+    assert rules.smallest_change([values["T2MRec"]], rules.points([10]), **ten) > 0.25
+    read = rules.points([10], recall="hit_rate", ndcg="ndcg_found")
+    assert 0.02 < rules.smallest_change([values["T2MRec"]], read, **ten) < 0.03
     assert rules.smallest_change([values["GDSRec"]], wide) > 0.05  # NDCG@5 far under what its precision leaves
     both = [values["MSBPR"], values["T2MRec"]]
     assert rules.smallest_change(both, wide, cells=rules.WITHOUT_F1) > 0.01

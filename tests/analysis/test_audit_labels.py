@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from study import paths
-from study.analysis.audit import labels, labels_lists, labels_mixture, labels_settings, labels_simulation
+from study.analysis.audit import labels, labels_lists, labels_mixture, labels_settings, labels_simulation, labels_text
 from study.analysis.audit.figures_labels import plot_mixture_fit
 from study.analysis.audit.labels_settings import Labels
 from study.data import prepare, synthetic
@@ -207,7 +207,7 @@ def test_the_planted_mixture_is_recovered(planted):
         assert abs(shares[name] - share) < 0.04, name
     assert mixture.rho > 0.98  # the generator takes the next server
     assert abs(labels_simulation.copied_share(x.matrix) - 0.15) < 0.02
-    assert abs(labels_simulation.excess_ascending(x.matrix, FAST) - 0.2) < 0.03
+    assert abs(labels_simulation.sorted_share(x.matrix, FAST) - 0.2) < 0.03
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,64 @@ def test_a_wrong_mixture_fails_the_goodness_of_fit(planted):
         assert len(set(filled)) == len(filled)
 
 
+def test_wrong_weights_fail_the_goodness_of_fit_and_the_lists_held_out(planted):
+    """Lists drawn from the fitted weights show what the lists show; other weights do not, and predict worse."""
+    x, mixture, _ = recovered(planted[0])
+    wrong = replace(mixture, weights=mixture.weights[[4, 0, 1, 2, 3]])
+    rng, seen = np.random.default_rng(3), labels_simulation.statistics(x, x.matrix, FAST)
+    names = ("labels in the task's language", "labels whose server follows its predecessor in the catalogue")
+    for chosen, fits in ((mixture, True), (wrong, False)):
+        drawn = labels_simulation.statistics(
+            x, labels_simulation.simulate(x, chosen, rng, ascending=0.2, copied=0.15), FAST
+        )
+        assert all(abs(drawn[name] - seen[name]) < 0.05 for name in names) == fits
+    told, untold = (float(labels_mixture.expect(x, one)[1].sum()) for one in (mixture, wrong))
+    assert told > untold
+
+
+def test_lists_held_out_are_told_by_the_planted_mixture_and_not_by_one_without_reasons(planted, tmp_path):
+    data, _ = planted
+    found = labels_simulation.held_out(labels_mixture.inputs(data, FAST, clusters(data)), FAST)
+    n_labels = int((labels_mixture.inputs(data, FAST, clusters(data)).matrix >= 0).sum())
+    assert 0.1 * n_labels < found["labels"] < 0.3 * n_labels
+    assert found["mixture"] > max(found["by_popularity"], found["evenly"]) + 0.3
+    assert found["evenly"] == pytest.approx(-np.log(data.n_servers))
+    even = {"topic_match": 0.0, "language_match": 0.0, "alphabetical": 0.0, "random": 1.0}
+    blank, _ = made(tmp_path, n_servers=300, n_tasks=400, mixture=even, ascending_share=0.0, duplicate_share=0.0)
+    found = labels_simulation.held_out(labels_mixture.inputs(blank, FAST, clusters(blank)), FAST)
+    assert found["mixture"] < found["evenly"] + 0.05  # nothing to learn: no better than drawing evenly
+
+
+@pytest.mark.parametrize(("outside", "verdict"), [(0, "is not rejected"), (3, "is not rejected"), (11, "is rejected")])
+def test_a_mixture_is_rejected_where_more_statistics_are_off_than_chance_puts_off(outside, verdict):
+    fit = pd.DataFrame({"inside": [False] * outside + [True] * (12 - outside), "simulations": 20})
+    names = ("labels", "log-likelihood per label (nats)", "the same for servers drawn evenly",
+             "the same for servers drawn by their popularity")  # fmt: skip
+    mixture = pd.DataFrame({"parameter": [f"held out: {name}" for name in names], "value": [10, -7.0, -9.0, -8.0]})
+    said = labels_text.about_mixture({"mixture_fit": fit, "mixture": mixture})
+    assert verdict in said
+    assert (
+        f"{outside} of 12 statistics lie outside the range of 20 data sets drawn from it, by chance 1.1 would" in said
+    )
+    assert "-7.00 nats; servers drawn by their popularity have -8.00, evenly -9.00" in said
+
+
+def test_a_subset_keeps_what_belongs_to_its_tasks():
+    x = small_inputs([[1, 2, 4, 0], [5, 0, 1, -1]])
+    part = labels_mixture.subset(x, np.array([1]))
+    assert part.matrix.tolist() == [[5, 0, 1, -1]]
+    assert part.theme.tolist() == [1]
+    assert part.words[0].tolist() == x.words[1].tolist()
+    assert part.spoken is x.spoken
+
+
 def test_the_tables_are_complete_and_can_be_drawn(planted):
     tables = labels_simulation.tables(planted[0], FAST, clusters(planted[0]))
+    fit = tables["mixture_fit"]
+    assert fit["inside"].tolist() == fit["observed"].between(fit["fitted_low"], fit["fitted_high"]).tolist()
+    said = labels_text.about_mixture(tables)
+    outside = int((~fit["inside"]).sum())
+    assert f"{outside} of {len(fit)} statistics lie outside the range of 2 data sets" in said
     shares = tables["mixture"].set_index("parameter").loc[[f"share {name}" for name in EVEN]]
     assert shares["value"].sum() == pytest.approx(1)
     assert (shares["low"] <= shares["value"]).all()

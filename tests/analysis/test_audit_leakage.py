@@ -93,6 +93,34 @@ def test_a_copying_system_and_an_honest_one_are_told_apart(planted):
     assert (table["n_twin"] == 44).all()
 
 
+def test_an_honest_system_with_an_easier_twin_group_has_no_excess(planted):
+    """Tasks with a twin are easier for all; only the copier gains more from them than the reference does."""
+    twin = leakage.twins(*planted, near_labels=0.9, near_text=0.9)
+    has = twin["any_twin"].to_numpy() == 1
+    rng = np.random.default_rng(4)
+    easier = np.where(has, 0.3, 0.1) + 0.02 * rng.normal(size=PER_PART)
+    noise = 0.02 * rng.normal(size=PER_PART)
+    values = {"bm25": easier, "honest": easier + 0.1 + noise, "copier": easier + np.where(has, 0.4, 0.0) + noise}
+    scores = {name: pd.DataFrame({"m": row}, index=twin["task_id"]) for name, row in values.items()}
+    table = leakage.copying_table(scores, twin, ["m"], seed=0, references=["bm25", "absent"])
+    table = table.query("kind == 'any_twin'").set_index("system")
+    honest, copier = table.loc["honest"], table.loc["copier"]
+    assert honest["difference_low"] > 0.1  # by the plain difference it would be a copier
+    assert abs(honest["excess_bm25"]) < 0.02
+    assert honest["excess_bm25_low"] < 0 < honest["excess_bm25_high"]
+    gap = (values["copier"] - easier)[has].mean() - (values["copier"] - easier)[~has].mean()
+    assert copier["excess_bm25"] == pytest.approx(gap)
+    assert copier["excess_bm25_low"] > 0.35
+    assert table.loc["bm25", "excess_bm25"] == 0
+    assert table["excess_absent"].isna().all()
+
+
+def test_an_excess_needs_both_groups_of_tasks():
+    frame = pd.DataFrame({"m": [0.1, 0.2, 0.3]}, index=[1, 2, 3])
+    found = leakage.excess(frame, frame * 0, "m", pd.Series([True] * 3, index=[1, 2, 3]), seed=0)
+    assert np.isnan(found).all()
+
+
 def test_scores_of_other_tasks_are_an_error(planted):
     twin = leakage.twins(*planted, near_labels=0.9, near_text=0.9)
     scores = {"other": pd.DataFrame({"ndcg@10": [0.5]}, index=[999])}
@@ -140,4 +168,6 @@ def test_the_stage_writes_ids_and_numbers(planted, tmp_path, monkeypatch):
                for column in tables["leakage_tasks"].columns.drop("protocol"))  # fmt: skip
     assert set(tables["copying"]["system"]) == {"tfidf"}  # files of systems that are not configured are left out
     assert tables["grouped"]["difference"].abs().max() == 0
+    assert tables["copying"]["excess_tfidf"].dropna().eq(0).all()
+    assert tables["copying"]["excess_bm25"].isna().all()  # it did not run
     plot_copying(tables).canvas.draw()

@@ -32,25 +32,27 @@ def cells_of(rows):
     ])  # fmt: skip
 
 
-def run_of(value, width=0.02):
+def run_of(value, width=0.02, seed=0, tasks=range(100)):
+    """A run with the given mean; runs of one seed differ by the same amount in all draws."""
     table = pd.DataFrame({"ours": [value], "low": [value - width], "high": [value + width]}, index=["ndcg@10"])
-    table.attrs.update(tasks=100, seeds=3)
-    return table
+    drawn = value + np.random.default_rng(seed).normal(0, width, 500)
+    return verdicts.Run(table, pd.DataFrame({"ndcg@10": drawn}), tuple(tasks), 3)
 
 
 def judged(rows, ours):
-    found = {("cold", system): run_of(value) for system, value in ours.items()}
-    lines = verdicts.with_order(verdicts.cell_lines(cells_of(rows), found, ["cold"], CHOSEN))
+    found = {("cold", system): value if isinstance(value, verdicts.Run) else run_of(value)
+             for system, value in ours.items()}  # fmt: skip
+    lines = verdicts.with_order(verdicts.cell_lines(cells_of(rows), found, ["cold"], CHOSEN), found, CHOSEN["level"])
     return lines.set_index("row")
 
 
-def test_the_four_verdicts_by_hand():
+def test_the_verdicts_by_hand():
     rows = [("A", "bpr", "", 0.50), ("B", "ease", "", 0.40), ("C", "", "tfidf", 0.30), ("D", "random", "", 0.20),
             ("E", "nobody", "", 0.10)]  # fmt: skip
     table = judged(rows, {"bpr": 0.505, "ease": 0.45, "tfidf": 0.1, "random": 0.15})
     # A within 0.01. B is off, but under A and above C and D as printed. C and D have changed places.
     assert table["verdict"].to_dict() == {
-        "A": verdicts.REPRODUCED, "B": verdicts.ORDER, "C": verdicts.NOT, "D": verdicts.NOT, "E": verdicts.CANNOT,
+        "A": verdicts.REPRODUCED, "B": verdicts.ORDER, "C": verdicts.NOT, "D": verdicts.NOT, "E": verdicts.NOT_RUN,
     }  # fmt: skip
     assert table.loc["A":"D", "pairs"].tolist() == [3, 3, 3, 3]
     assert table.loc["A":"D", "pairs_in_order"].tolist() == [3, 3, 2, 2]
@@ -74,11 +76,48 @@ def test_one_system_alone_keeps_no_order():
     assert set(table["verdict"]) == {verdicts.NOT}
 
 
-def test_reasons_say_why_there_is_no_value():
+@pytest.mark.parametrize(
+    ("second", "in_order"),
+    [
+        (run_of(0.29), 1),  # always 0.01 lower, task by task
+        (run_of(0.29, seed=1), 0),  # on average lower, but not beyond noise
+        (run_of(0.2999, seed=1), 0),
+        (run_of(0.31), 0),  # the other way round
+        (run_of(0.29, tasks=range(50, 150)), 0),  # other tasks: nothing to pair
+    ],
+)
+def test_an_order_counts_where_its_paired_interval_excludes_zero(second, in_order):
+    table = judged([("A", "bpr", "", 0.6), ("B", "ease", "", 0.5)], {"bpr": run_of(0.3), "ease": second})
+    assert table["pairs"].tolist() == [1, 1]
+    assert table["pairs_in_order"].tolist() == [in_order, in_order]
+    assert set(table["verdict"]) == {verdicts.ORDER if in_order else verdicts.NOT}
+
+
+def test_equal_printed_values_have_no_order():
+    table = judged([("A", "bpr", "", 0.6), ("B", "ease", "", 0.6)], {"bpr": 0.3, "ease": 0.2})
+    assert table["pairs"].tolist() == [0, 0]
+    assert set(table["verdict"]) == {verdicts.NOT}
+
+
+def test_the_order_of_f1_is_that_of_the_reading_compared():
+    cells = cells_of([("A", "bpr", "", 0.6), ("B", "ease", "", 0.5)]).assign(metric="f1")
+    found = {}
+    for system, mean, of_means in (("bpr", 0.30, 0.50), ("ease", 0.40, 0.45)):
+        table = pd.DataFrame({"ours": [mean, of_means], "low": 0.0, "high": 1.0}, index=["f1@10", "f1_of_means@10"])
+        drawn = pd.DataFrame({"f1@10": np.full(50, mean), "f1_of_means@10": np.full(50, of_means)})
+        found["cold", system] = verdicts.Run(table, drawn, (1, 2), 1)
+    lines = verdicts.with_order(verdicts.cell_lines(cells, found, ["cold"], CHOSEN), found, 0.95)
+    assert set(lines["reading"]) == {"of the means"}
+    assert set(lines["verdict"]) == {verdicts.ORDER}
+
+
+def test_reasons_tell_what_was_not_run_from_what_cannot_be_computed():
     known = {"item_knn": ["warm"], "tfidf": ["cold"]}
-    assert verdicts.why_not("", "cold", known) == "no such system in this study"
-    assert verdicts.why_not("item_knn", "cold", known) == "item_knn is not applicable under cold"
-    assert verdicts.why_not("tfidf", "cold", known) == "tfidf has not run under cold"
+    assert verdicts.why_not("", "cold", known) == (verdicts.NOT_RUN, "no such system in this study")
+    assert verdicts.why_not("x", "cold", known) == (verdicts.NOT_RUN, "no system x in this study")
+    assert verdicts.why_not("item_knn", "cold", known) == (
+        verdicts.CANNOT, "item_knn is not applicable under cold")  # fmt: skip
+    assert verdicts.why_not("tfidf", "cold", known) == (verdicts.NOT_RUN, "tfidf has not run under cold")
 
 
 def test_the_interval_is_the_one_of_a_mean():
@@ -101,20 +140,24 @@ def frame_of(levels, *, seeds=(1, 2), tasks=60, seed=0):
 
 def test_measured_averages_seeds_and_adds_the_other_f1():
     frame = frame_of(dict.fromkeys(PAPER_METRICS, 0.4) | {"precision@5": 0.1})
-    table = verdicts.measured(frame, CHOSEN)
+    run = verdicts.measured(frame, CHOSEN)
+    table = run.cells
     precision, recall = (frame[f"{name}@5"].mean() for name in ("precision", "recall"))
     assert table.loc["f1_of_means@5", "ours"] == pytest.approx(2 * precision * recall / (precision + recall))
     assert table.loc["recall@10", "ours"] == pytest.approx(frame["recall@10"].mean())
     assert (table["low"] < table["ours"]).all()
     assert (table["ours"] < table["high"]).all()
-    assert table.attrs == {"tasks": 60, "seeds": 2}
+    assert (len(run.tasks), run.seeds) == (60, 2)
+    assert list(run.drawn) == list(table.index)
+    low, high = np.quantile(run.drawn["f1_of_means@5"], [0.025, 0.975])
+    assert table.loc["f1_of_means@5", ["low", "high"]].tolist() == pytest.approx([low, high])
 
 
 def test_f1_is_compared_in_the_reading_that_favours_the_paper():
     cells = cells_of([("A", "bpr", "", 0.3)]).assign(metric="f1")
     found = pd.DataFrame({"ours": [0.2, 0.31], "low": 0.0, "high": 1.0}, index=["f1@10", "f1_of_means@10"])
-    found.attrs.update(tasks=9, seeds=1)
-    line = verdicts.cell_lines(cells, {("cold", "bpr"): found}, ["cold"], CHOSEN).iloc[0]
+    run = verdicts.Run(found, pd.DataFrame(), tuple(range(9)), 1)
+    line = verdicts.cell_lines(cells, {("cold", "bpr"): run}, ["cold"], CHOSEN).iloc[0]
     assert (line["reading"], line["ours"], line["verdict"]) == ("of the means", 0.31, verdicts.REPRODUCED)
 
 
@@ -147,20 +190,22 @@ def test_the_whole_command_on_planted_runs(planted):
     assert (own.xs("loo", level="protocol")["verdict"] == verdicts.CANNOT).all()
     stated = table[table["protocol"].isna() & (table["metric"] != "count")]
     assert stated["place"].tolist() == ["Figure 6", "Figure 7", "Figure 8", "Figure 9"]
-    assert set(stated["verdict"]) == {verdicts.CANNOT}
+    assert set(stated["verdict"]) == {verdicts.NOT_RUN}
     counted = table[table["metric"] == "count"]
     assert counted["verdict"].tolist() == [verdicts.NOT] + [verdicts.REPRODUCED] * 11
     summary = tables["verdict_summary"].set_index(["place", "row"])
     assert summary.loc[("Table 4", "w/o Re-ranking"), verdicts.REPRODUCED] == 8
     assert summary.loc[("Table 4", "w/o Re-ranking"), "nearest protocol"] == "cold"
-    assert summary.loc[("Table 3", "NeuMF"), verdicts.CANNOT] == 8
+    assert summary.loc[("Table 3", "NeuMF"), verdicts.CANNOT] == 8  # tasks are new: it has no history of them
+    assert summary.loc[("Table 3", "LC-Rec"), verdicts.NOT_RUN] == 8
+    assert summary.loc[("Table 3", "LC-Rec"), verdicts.CANNOT] == 0
     values = "0.5932 | cold 0.5932 (+0.0000); warm 0.2966 (-0.2966)"
     assert f"| Table 4 | w/o Re-ranking | recall@5 | {values} | reproduced |" in text
     assert "stand-in t2mrec" in text
     said = verdicts_text.about_verdicts(tables, "cold")
-    assert "24 of the 136 cells of Tables 3 and 4 can be computed: 24 are reproduced" in said
+    assert "24 of the 136 cells of Tables 3 and 4 have a value here: 24 are reproduced" in said
     assert (
-        "Of the 12 counts of Table 2, 11 are found again; of the 4 statements on Figures 6 to 9, 4 cannot be computed."
+        "Of the 12 counts of Table 2, 11 are found again; of the 4 statements on Figures 6 to 9, 4 not run here."
         in said
     )
     figure = figures_paper.plot_verdicts(tables, "cold")
@@ -178,7 +223,7 @@ def test_optima_are_those_that_validation_chooses(planted):
     write_csv(paths.results("task2mcp") / "embedding" / "groups.csv", groups)
     lines = verdicts_figures.figure_lines("task2mcp").set_index("place")
     assert lines["verdict"].to_dict() == {
-        "Figure 6": verdicts.NOT, "Figure 7": verdicts.CANNOT, "Figure 8": verdicts.REPRODUCED,
+        "Figure 6": verdicts.NOT, "Figure 7": verdicts.NOT_RUN, "Figure 8": verdicts.REPRODUCED,
         "Figure 9": verdicts.NOT,
     }  # fmt: skip
     assert lines.loc["Figure 9", "ours"] == 0.01

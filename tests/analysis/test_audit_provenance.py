@@ -109,6 +109,63 @@ def test_the_configured_order_and_the_figures_know_every_detector():
     assert set(CLASSES) == {*provenance.DETECTORS, provenance.NONE}
 
 
+def test_other_orders_of_detectors_by_hand():
+    servers = {row: {"description": "weather", "language_tokens": "Go"} for row in (40, 41, 42)}
+    data = toy([{"theme": "weather", "language": "Go"}], [[200, 40, 41, 42]], servers)
+    frame = provenance.labels_frame(data, provenance.Evidence(data, SETTINGS))
+    table = provenance.order_table(frame, {"as stated": SETTINGS.order} | SETTINGS.other_orders)
+    share = table.set_index(["order", "class"])["share"]
+    assert share["as stated", "any sign of content"] == 0.75
+    assert share["signs of order first", "any rule of order"] == 0.75
+    assert share["signs of content first", "any rule of order"] == 0
+    sums = table[table["class"].isin([*provenance.DETECTORS, "none"])].groupby("order")["share"].sum()
+    assert sums.tolist() == pytest.approx([1, 1, 1])
+
+
+def test_every_configured_order_names_every_detector():
+    for order in SETTINGS.other_orders.values():
+        assert sorted(order) == sorted(provenance.DETECTORS)
+
+
+# Chance
+
+
+def test_redrawn_lists_keep_the_order_the_length_and_the_language():
+    rng = np.random.default_rng(5)
+    servers = {row: {"language_tokens": "Go"} for row in range(0, 300, 3)}
+    lists = [list(rng.choice(N, size, replace=False)) for size in (10, 10, 7, 2)]
+    data = toy([{"theme": "x", "language": "Go"}] * 3 + [{"theme": "x", "language": "Rust"}], lists, servers)
+    evidence = provenance.Evidence(data, SETTINGS)
+    drawn = evidence.redrawn(np.ones(N, dtype=np.int64), rng)
+    for row, (old, new) in enumerate(zip(evidence.matrix, drawn, strict=True)):
+        assert ((old >= 0) == (new >= 0)).all()
+        kept, made = old[old >= 0], new[new >= 0]
+        assert np.argsort(kept).tolist() == np.argsort(made).tolist()
+        assert len(set(made)) == len(made)
+        if row < 3:  # no server is written in the last task's language
+            assert (kept % 3 == 0).sum() == (made % 3 == 0).sum()
+    assert (drawn != evidence.matrix).any()
+
+
+def test_sorted_lists_of_any_servers_show_long_runs_and_nothing_else(tmp_path):
+    """Against lists in random order every detector of order would fire; against the same order only walks do."""
+    rng = np.random.default_rng(6)
+    lists = [np.sort(rng.choice(N, 10, replace=False)) for _ in range(150)]
+    walks = [*(np.arange(start, start + 10) for start in rng.integers(0, N - 10, 50))]
+    for planted, is_walk in ((lists, False), (lists + walks, True)):
+        data = toy([{"theme": f"t{row}"} for row in range(len(planted))], planted)
+        evidence = provenance.Evidence(data, SETTINGS)
+        table = provenance.detector_table(provenance.labels_frame(data, evidence), evidence).set_index("detector")
+        run, walk = table.loc["long_run"], table.loc["alphabetical"]
+        assert run["share"] > run["chance_high"] + 0.5
+        assert run["share"] == pytest.approx(run["kept"])
+        assert run["share"] == pytest.approx(run["even"])
+        assert (walk["share"] > max(walk["kept_high"], walk["even_high"]) + 0.15) == is_walk
+    both = table.loc["any detector"]
+    assert both["chance"] >= table.loc[["alphabetical", "theme_token"], "chance"].max()
+    assert table.loc["any rule of order", "labels"] >= walk["labels"]
+
+
 # Intervals
 
 
@@ -168,6 +225,8 @@ def test_without_evidence_every_detector_fires_at_its_chance_rate(tmp_path):
     table = provenance.detector_table(provenance.labels_frame(data, evidence), evidence).set_index("detector")
     for name, row in table.iterrows():
         spread = 1.96 * np.sqrt(max(row["chance"], 1e-4) * 10 / row["n"])  # a run marks several labels at once
+        if not name.startswith("any "):
+            assert np.isnan(row["kept"]) == (name in provenance.BY_CONTENT)
         assert abs(row["share"] - row["chance"]) < 2 * spread, name
 
 

@@ -26,6 +26,7 @@ PARTS = {
     "labels": "labels",
     "provenance": "provenance",
     "leakage": "leakage",
+    "rules": "rules",
     "task_quality": "task_quality",
     "robustness": "robustness",
 }

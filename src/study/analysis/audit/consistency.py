@@ -9,7 +9,7 @@ mean over tasks by the paper's definitions. The same holds for means of such row
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,13 @@ Float64Array = NDArray[np.float64]
 
 DISCOUNT = 1 / np.log2(np.arange(2, 12))
 WITHOUT_F1 = np.array([not name.startswith("f1@") for name in PAPER_METRICS])
+# What a program may have computed as recall, from the hits h, the relevant servers n and the cutoff k.
+RECALLS: dict[str, Callable[[int, int, int], float]] = {
+    "recall": lambda h, n, k: h / n,
+    "recall_capped": lambda h, n, k: h / min(k, n),
+    "hit_rate": lambda h, n, k: float(h > 0),
+}
+NDCGS = ("ndcg", "ndcg_found")
 # Below the precision that the solver is asked for; printed cells have four digits.
 SOLVER_TOLERANCE = 1e-9
 
@@ -42,23 +49,39 @@ class Points:
     values: Float64Array
 
 
-def points(n_relevant: Iterable[int]) -> Points:
-    """Extreme points of all tasks whose number of relevant servers is in `n_relevant` (each at least 1)."""
+def points(n_relevant: Iterable[int], *, recall: str = "recall", ndcg: str = "ndcg") -> Points:
+    """Extreme points of all tasks whose number of relevant servers is in `n_relevant` (each at least 1).
+
+    Args:
+        recall: ``recall``, ``recall_capped`` (hits / min(k, n)) or ``hit_rate`` (1 where there is a hit).
+        ndcg: ``ndcg``, or ``ndcg_found``, whose ideal list holds only what was found; readings of
+            ``conf/audit/protocols.yaml``. F1 stays as the paper defines it.
+
+    Raises:
+        StudyError: no number of relevant servers, one below 1, or an unknown reading.
+    """
+    if recall not in RECALLS or ndcg not in NDCGS:
+        raise StudyError(
+            f"there is no reading {recall}, {ndcg}", fix=f"one of {', '.join(RECALLS)} and one of {', '.join(NDCGS)}"
+        )
     numbers = list(n_relevant)
     if not numbers or min(numbers) < 1:
         raise StudyError("there are no label counts of at least 1", fix="give the relevant servers per task")
     counts, rows = [], []
+    # DCG of so many right servers in the first places; nothing found gives 0 whatever it is divided by.
+    ideal, own_ideal = np.r_[1.0, DISCOUNT.cumsum()], ndcg == "ndcg_found"
     for n in numbers:
-        ideal5, ideal10 = DISCOUNT[: min(5, n)].sum(), DISCOUNT[: min(10, n)].sum()
+        share = RECALLS[recall]
         for first in range(min(5, n) + 1):
             for second in range(min(5, n - first) + 1):
                 both = first + second
+                found5, found10 = ideal[first if own_ideal else min(5, n)], ideal[both if own_ideal else min(10, n)]
                 for gain5 in {DISCOUNT[:first].sum(), DISCOUNT[5 - first : 5].sum()}:
                     for more in {DISCOUNT[5 : 5 + second].sum(), DISCOUNT[10 - second :].sum() if second else 0.0}:
                         counts.append(n)
                         rows.append((
-                            first / n, both / n, first / 5, both / 10, 2 * first / (5 + n), 2 * both / (10 + n),
-                            gain5 / ideal5, (gain5 + more) / ideal10,
+                            share(first, n, 5), share(both, n, 10), first / 5, both / 10, 2 * first / (5 + n),
+                            2 * both / (10 + n), gain5 / found5, (gain5 + more) / found10,
                         ))  # fmt: skip
     return Points(np.array(counts, dtype=np.int64), np.array(rows))
 

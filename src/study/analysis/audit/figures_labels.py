@@ -19,7 +19,7 @@ CLASSES = {
     "language_run": (ORANGE, "walk through the language"),
     "language": (YELLOW, "same language"),
     "alphabetical": (RED, "walk through the alphabet"),
-    "balancing": (PURPLE, "run of equally used servers"),
+    "balancing": (PURPLE, "level run (equally used servers)"),
     "long_run": ("#8B6B4A", "other long ascending run"),
     "none": ("#D9D9D9", "none"),
 }
@@ -39,9 +39,10 @@ def plot_provenance(tables: Mapping[str, pd.DataFrame], scope: str = "position",
     bars = list(chosen[["scope", "name"]].drop_duplicates().itertuples(index=False, name=None))
     n = int(table.loc[table["scope"] == "all", "n"].iloc[0])
     caption += (
-        f" {n:,} labels; each has the class of the first detector that fires, in the order of conf/audit/labels.yaml."
+        f" {n:,} labels; each has the class of the first detector that fires, in the order of conf/audit/labels.yaml. "
+        "Words, pools and the language are what honest labels would show too; walks and level runs are not."
     )
-    figure, axes = canvas(1.9 + 0.25 * len(bars), caption=caption.strip(), title=f"Where labels come from, by {scope}")
+    figure, axes = canvas(1.9 + 0.25 * len(bars), caption=caption.strip(), title=f"Signs that labels bear, by {scope}")
     panel, left = axes[0, 0], np.zeros(len(bars))
     place = np.arange(len(bars))[::-1]
     for kind, (ink, label) in CLASSES.items():
@@ -67,18 +68,27 @@ def plot_detectors(tables: Mapping[str, pd.DataFrame], caption: str = "") -> Fig
     Args:
         tables: ``detectors``.
     """
-    rows = tables["detectors"].sort_values("share")
+    table = tables["detectors"]
+    # Unions on top, in the table's order; the others by how often they fire.
+    union = table["detector"].str.startswith("any ")
+    rows = pd.concat([table[~union].sort_values("share"), table[union]], ignore_index=True)
     caption += (
         f" {int(rows['n'].iloc[0]):,} labels, each counted by every detector that fires. Lines: 95 % intervals, tasks "
         f"with the same set of servers as one observation. Crosses: mean of {int(rows['permutations'].iloc[0])} "
-        "permutations (lists moved to other tasks, or lists in random order)."
+        "permutations (lists moved to other tasks, or lists in random order). Diamonds, for signs of order: other "
+        "servers in the same order, as many in the task's language, drawn as often as they are listed (filled) or "
+        "evenly (open)."
     )
-    figure, axes = canvas(1.4 + 0.32 * len(rows), caption=caption.strip(), title="Detectors against chance")
+    figure, axes = canvas(1.7 + 0.32 * len(rows), caption=caption.strip(), title="Detectors against chance")
     panel, place = axes[0, 0], np.arange(len(rows))
     panel.hlines(place, 100 * rows["low"], 100 * rows["high"], color=BLUE)
     panel.plot(100 * rows["share"], place, "o", color=BLUE, label="released labels")
     panel.plot(100 * rows["chance"], place, "x", color="black", label="by chance")
-    panel.set_yticks(place, [CLASSES[name][1].removeprefix("other ") for name in rows["detector"]])
+    for name, inside in (("kept", ORANGE), ("even", "white")):
+        panel.plot(100 * rows[name], place, "D", color=ORANGE, markerfacecolor=inside, markersize=4.5, linestyle="none",
+                   label="in the same order, " + {"kept": "as often listed", "even": "evenly"}[name])  # fmt: skip
+    labels = [CLASSES[name][1].removeprefix("other ") if name in CLASSES else name for name in rows["detector"]]
+    panel.set_yticks(place, labels)
     panel.set(xlabel="share of the labels that the detector marks (%)", xlim=(0, None), ylim=(-0.6, len(rows) - 0.4))
     panel.grid(axis="x")
     panel.legend(loc="lower right")
@@ -124,7 +134,9 @@ def plot_mixture_fit(tables: Mapping[str, pd.DataFrame], caption: str = "") -> F
     caption += (
         " Left: shares of the reasons for a label, lines 95 % intervals over different lists. Right: what the lists "
         f"show over what {int(fit['simulations'].iloc[0])} data sets drawn from the fitted mixture show (mean; lines: "
-        "smallest and largest); 1 means that the mixture explains it."
+        "smallest and largest); 1 means that the mixture explains it. "
+        f"{int((~tables['mixture_fit']['inside'].astype(bool)).sum())} of {len(tables['mixture_fit'])} statistics lie "
+        "outside that range, so the shares describe the model, not how the labels were made."
     )
     figure, axes = canvas(4.4, 2, caption=caption.strip(), title="The annotation mixture and what it leaves out",
                           width_ratios=[1, 1.6])  # fmt: skip

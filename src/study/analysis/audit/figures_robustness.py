@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import matplotlib as mpl
@@ -74,6 +75,8 @@ def plot_splits(tables: Mapping[str, pd.DataFrame], caption: str = "") -> Figure
 def plot_copying(tables: Mapping[str, pd.DataFrame], metric: str = "ndcg@10", caption: str = "") -> Figure:
     """Every system on test tasks with and without a twin in training, for the first protocol of the table.
 
+    Beside it, how much more than the first reference a system gains from twins, since such tasks are easier for all.
+
     Args:
         tables: ``copying``.
     """
@@ -82,12 +85,19 @@ def plot_copying(tables: Mapping[str, pd.DataFrame], metric: str = "ndcg@10", ca
     rows = table[(table["protocol"] == protocol) & (table["metric"] == metric) & (table["kind"] == "any_twin")]
     rows = rows.sort_values("mean")
     first = rows.iloc[0]
+    references = [name for name in rows if re.fullmatch(r"excess_(?!.*_(low|high)$).+", name)]
     caption += (
         f" Protocol: {protocol}. A twin is a training task with the same or nearly the same label set or text "
         f"({int(first['n_twin'])} of {int(first['n'])} test tasks have one). Lines: 95 % intervals over tasks. "
-        "Right: share of the system's summed score that tasks with a twin give."
+        "Twins are found by labels, and their tasks are easier for systems that read none too."
     )
-    figure, axes = canvas(1.5 + 0.3 * len(rows), caption=caption.strip(), title="How much of a score is copying")
+    if references:
+        caption += (
+            f" Right: the difference between both groups less that of {references[0].removeprefix('excess_')}, which "
+            "reads no label; above 0 a system gains more from twins than that one."
+        )
+    figure, axes = canvas(1.5 + 0.3 * len(rows), 2 if references else 1, caption=caption.strip(), share_y=True,
+                          title="Scores on tasks with and without a twin")  # fmt: skip
     panel, place = axes[0, 0], np.arange(len(rows))
     series = (
         ("mean_other", BLUE, "s", "tasks without a twin"),
@@ -97,9 +107,13 @@ def plot_copying(tables: Mapping[str, pd.DataFrame], metric: str = "ndcg@10", ca
     for name, ink, marker, label in series:
         panel.hlines(place, rows[f"{name}_low"], rows[f"{name}_high"], color=ink, linewidth=1.2)
         panel.plot(rows[name], place, marker, color=ink, markersize=5 if marker != "|" else 11, label=label)
-    for y, share in zip(place, rows["from_twins"], strict=True):
-        panel.text(1.02, y, "" if np.isnan(share) else f"{share:.0%}", va="center", fontsize=8,
-                   transform=panel.get_yaxis_transform())  # fmt: skip
+    for name in references[:1]:
+        beside = axes[0, 1]
+        beside.hlines(place, rows[f"{name}_low"], rows[f"{name}_high"], color=PURPLE, linewidth=1.2)
+        beside.plot(rows[name], place, "D", color=PURPLE, markersize=4)
+        beside.axvline(0, color="black", linewidth=0.8, linestyle="--")
+        beside.set(xlabel=f"excess over {name.removeprefix('excess_')}")
+        beside.grid(axis="x")
     panel.set_yticks(place, rows["system"])
     panel.set(xlabel=f"{metric_name(metric)} (0 to 1)", xlim=(0, 1))
     panel.grid(axis="x")

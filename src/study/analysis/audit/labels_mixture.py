@@ -27,8 +27,8 @@ from scipy import stats
 from sklearn.cluster import KMeans
 
 from study.analysis.audit import labels_lists as lists
+from study.analysis.audit.detectors import Evidence
 from study.analysis.audit.labels_settings import Labels
-from study.analysis.audit.provenance import Evidence
 from study.data.dataset import Dataset, IntArray
 
 Float64Array = lists.Float64Array
@@ -225,12 +225,15 @@ def evident(x: Inputs, topic_share: float, p: float) -> lists.BoolArray:
     return found
 
 
+def subset(x: Inputs, rows: IntArray) -> Inputs:
+    """The inputs of some tasks; what is known of servers and themes stays."""
+    return replace(x, matrix=x.matrix[rows], theme=x.theme[rows], word_match=x.word_match[rows],
+                   words=tuple(x.words[row] for row in rows), language=x.language[rows])  # fmt: skip
+
+
 def distinct(x: Inputs) -> Inputs:
     """Without the lists that repeat an earlier list in servers and order."""
-    first = np.unique(x.matrix, axis=0, return_index=True)[1]
-    kept = np.sort(first)
-    return replace(x, matrix=x.matrix[kept], theme=x.theme[kept], word_match=x.word_match[kept],
-                   words=tuple(x.words[row] for row in kept), language=x.language[kept])  # fmt: skip
+    return subset(x, np.sort(np.unique(x.matrix, axis=0, return_index=True)[1]))
 
 
 def fit(x: Inputs, settings: Labels) -> tuple[Inputs, Mixture]:

@@ -1,4 +1,4 @@
-"""``conf/audit`` for labels, leakage, robustness and tasks: read strictly, so that a misspelt key is an error."""
+"""``conf/audit`` for labels, leakage, rules, robustness and tasks: read strictly: a misspelt key is an error."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Labels:
     level_run: int
     use_difference: int
     order: list[str]
+    other_orders: dict[str, list[str]]
     permutations: int
     seed: int
     clusters: int
@@ -37,6 +38,7 @@ class Labels:
     iterations: int
     tolerance: float
     simulations: int
+    held_out: float
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,21 @@ class Leakage:
     near_labels: float
     near_text: float
     metrics: list[str]
+    references: list[str]
     seed: int
+
+
+@dataclass(frozen=True)
+class Rules:
+    """``rules.yaml``, where every key is explained."""
+
+    system: str
+    protocol: str
+    parts: list[str]
+    metrics: list[str]
+    system_seed: int
+    seed: int
+    variants: dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -80,10 +96,11 @@ class TaskQuality:
 FILES: dict[type, str] = {
     Labels: "labels",
     Leakage: "leakage",
+    Rules: "rules",
     Robustness: "robustness",
     TaskQuality: "task_quality",
 }
-Kind = TypeVar("Kind", Labels, Leakage, Robustness, TaskQuality)
+Kind = TypeVar("Kind", Labels, Leakage, Rules, Robustness, TaskQuality)
 
 
 def read(kind: type[Kind], path: Path | None = None) -> Kind:

@@ -1,6 +1,8 @@
-"""Goodness of fit of the annotation mixture: lists drawn from it, beside the released ones."""
+"""Goodness of fit of the annotation mixture: lists drawn from it beside the released ones, and lists held out."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,9 +18,11 @@ from study.analysis.audit.labels_mixture import (
     Inputs,
     Mixture,
     distinct,
+    expect,
     fit,
     inputs,
     share_intervals,
+    subset,
 )
 from study.analysis.audit.labels_settings import Labels
 from study.data.annotation import PATIENCE, later_repeats
@@ -86,14 +90,40 @@ def copied_share(matrix: IntArray) -> float:
     return float(1 - len(np.unique(matrix, axis=0)) / len(matrix))
 
 
-def excess_ascending(matrix: IntArray, settings: Labels) -> float:
-    """Share of lists sorted by id beyond chance, which is 1 / n! for a list of n."""
+def sorted_share(matrix: IntArray, settings: Labels) -> float:
+    """Share of the lists of `long_run` or more entries that ascend by id; by chance 1 / n! of the lists of n do.
+
+    Nothing is subtracted: for the shortest such list of six chance is 1 in 720.
+    """
     size = (matrix >= 0).sum(axis=1)
     long = size >= settings.long_run
     if not long.any():
         return 0.0
     sorted_lists = lists.run_lengths(lists.steps(matrix))[:, 0] == size
     return float(sorted_lists[long].mean())
+
+
+def held_out(x: Inputs, settings: Labels) -> dict[str, float]:
+    """The log-likelihood of lists that the mixture has not seen, beside servers drawn by popularity and evenly.
+
+    Equal label sets are on one side together, and a list that repeats another counts once.
+
+    Returns: nats per label under the mixture, by_popularity (counts of the other lists, `smoothing` added to each) and
+        evenly; labels (how many).
+    """
+    key, rng = lists.set_keys(x.matrix), np.random.default_rng(settings.seed)
+    asked = rng.random(int(key.max()) + 1)[key] < settings.held_out
+    fitted, mixture = fit(subset(x, np.flatnonzero(~asked)), settings)
+    new = distinct(subset(replace(x, topics=fitted.topics), np.flatnonzero(asked)))
+    seen, n_servers = distinct(fitted).matrix, len(x.cluster)
+    used = np.bincount(seen[seen >= 0], minlength=n_servers) + settings.smoothing
+    servers = new.matrix[new.matrix >= 0]
+    return {
+        "mixture": float(expect(new, mixture)[1].sum()) / len(servers),
+        "by_popularity": float(np.log(used / used.sum())[servers].mean()),
+        "evenly": -float(np.log(n_servers)),
+        "labels": len(servers),
+    }
 
 
 def statistics(x: Inputs, matrix: IntArray, settings: Labels) -> dict[str, float]:
@@ -118,14 +148,18 @@ def statistics(x: Inputs, matrix: IntArray, settings: Labels) -> dict[str, float
 
 
 def tables(data: Dataset, settings: Labels, cluster: IntArray | None = None) -> dict[str, pd.DataFrame]:
-    """mixture (one row per parameter) and mixture_fit (observed statistics against simulated ones)."""
+    """mixture (one row per parameter) and mixture_fit (observed statistics against simulated ones).
+
+    A statistic that is not `inside` the range of the simulations rejects the mixture as a description of it.
+    """
     x, mixture = fit(inputs(data, settings, cluster), settings)
     rng, n = np.random.default_rng(settings.seed), int((x.matrix >= 0).sum())
     even = float(np.log(len(x.cluster)))
     once = distinct(x).matrix
     used = np.bincount(once[once >= 0], minlength=len(x.cluster))
     popularity = float(np.log(np.maximum(used, 1) / used.sum())[once[once >= 0]].mean())
-    ascending, copied = excess_ascending(x.matrix, settings), copied_share(x.matrix)
+    ascending, copied = sorted_share(x.matrix, settings), copied_share(x.matrix)
+    unseen = held_out(x, settings)
     rows: list[tuple[str, float, float, float]] = share_intervals(x, mixture)
     others = [
         ("share of lists sorted by id", ascending),
@@ -134,6 +168,10 @@ def tables(data: Dataset, settings: Labels, cluster: IntArray | None = None) -> 
         ("log-likelihood per label (nats)", mixture.log_likelihood),
         ("the same for servers drawn evenly", -even),
         ("the same for servers drawn by their popularity", popularity),
+        ("held out: log-likelihood per label (nats)", unseen["mixture"]),
+        ("held out: the same for servers drawn evenly", unseen["evenly"]),
+        ("held out: the same for servers drawn by their popularity", unseen["by_popularity"]),
+        ("held out: labels", unseen["labels"]),
         ("labels", n),
         ("labels of different lists", int(used.sum())),
         ("EM steps", mixture.steps),
@@ -148,4 +186,5 @@ def tables(data: Dataset, settings: Labels, cluster: IntArray | None = None) -> 
         "statistic": list(observed), "observed": list(observed.values()), "fitted": drawn.mean().to_numpy(),
         "fitted_low": drawn.min().to_numpy(), "fitted_high": drawn.max().to_numpy(), "simulations": len(drawn),
     })  # fmt: skip
+    fitted["inside"] = fitted["observed"].between(fitted["fitted_low"], fitted["fitted_high"])
     return {"mixture": pd.DataFrame(rows, columns=["parameter", "value", "low", "high"]), "mixture_fit": fitted}

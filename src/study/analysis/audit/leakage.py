@@ -1,7 +1,13 @@
-"""What of a protocol's test part stands in its training part already, and how much of each score rests on that."""
+"""What of a protocol's test part stands in its training part already, and how scores differ on those tasks.
+
+Tasks with a twin are not drawn at random: twins are found by their labels, so they lie where labels repeat, and such
+tasks are easier for systems that cannot copy as well. So a system's difference between the two groups of tasks is set
+against that of systems that read no label (`excess`). What is left may still have other reasons than copying.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -100,19 +106,47 @@ def _mean(name: str, part: Float64Array, seed: int) -> dict[str, float]:
     return {name: float(part.mean()) if len(part) else np.nan, f"{name}_low": low, f"{name}_high": high}
 
 
+def excess(
+    frame: pd.DataFrame, reference: pd.DataFrame | None, metric: str, has: pd.Series, *, seed: int
+) -> tuple[float, float, float]:
+    """How much more a system gains from twins than a reference that cannot copy: a difference of differences.
+
+    Args:
+        frame, reference: per-task values, index task_id; None for a reference that did not run.
+        has: whether a task has a twin, by task_id.
+
+    Returns: (twin - other) of the system less (twin - other) of the reference, on the tasks that both were asked, with
+        its 95 % interval; NaN where there is none.
+    """
+    if reference is None:
+        return float("nan"), float("nan"), float("nan")
+    ahead = (frame[metric] - reference[metric]).dropna()
+    flag = has.loc[ahead.index].to_numpy()
+    values = ahead.to_numpy(np.float64)
+    low, high = difference_interval(values[flag], values[~flag], seed=seed)
+    found = float(values[flag].mean() - values[~flag].mean()) if 0 < flag.sum() < len(flag) else float("nan")
+    return found, low, high
+
+
 def copying_table(
-    scores: dict[str, pd.DataFrame], twin: pd.DataFrame, metrics: list[str], *, seed: int
+    scores: dict[str, pd.DataFrame],
+    twin: pd.DataFrame,
+    metrics: list[str],
+    *,
+    seed: int,
+    references: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """How much of each system's score stands on test tasks with a twin in training.
+    """How every system's score differs between test tasks with and without a twin in training.
 
     Args:
         scores: system -> per-task values (index task_id) of one protocol.
         twin: rows of `twins` of the same protocol.
+        references: systems that cannot copy.
 
     Returns: one row per system, metric and kind of twin: system, metric, kind, n, n_twin, mean, mean_twin, mean_other,
         each mean with _low and _high (95 %, over tasks); difference (twin - other) with interval; from_twins (share of
         the summed score that tasks with a twin give); lost (share of the mean that goes when only tasks without a twin
-        are asked).
+        are asked); per reference excess_<name> with _low and _high (`excess`).
     """
     flags = twin.set_index("task_id")
     rows = []
@@ -131,6 +165,11 @@ def copying_table(
                 twin_mean, other_mean = _mean("mean_twin", every[has], seed), _mean("mean_other", every[~has], seed)
                 low, high = difference_interval(every[has], every[~has], seed=seed)
                 total = float(every.sum())
+                beyond: dict[str, float] = {}
+                for name in references:
+                    found = excess(frame, scores.get(name), metric, flags[kind] == 1, seed=seed)
+                    beyond |= dict(zip((f"excess_{name}", f"excess_{name}_low", f"excess_{name}_high"), found,
+                                       strict=True))  # fmt: skip
                 rows.append(
                     {"system": system, "metric": metric, "kind": kind, "n": len(every), "n_twin": int(has.sum())}
                     | overall | twin_mean | other_mean
@@ -141,6 +180,7 @@ def copying_table(
                         "from_twins": float(every[has].sum()) / total if total else np.nan,
                         "lost": 1 - other_mean["mean_other"] / overall["mean"] if total else np.nan,
                     }
+                    | beyond
                 )  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -189,7 +229,9 @@ def compute(config: DictConfig) -> list[Path]:
         "leakage": share_table(found),
     }
     copying = [
-        copying_table(scores[name], frame, settings.metrics, seed=settings.seed).assign(protocol=name)
+        copying_table(scores[name], frame, settings.metrics, seed=settings.seed, references=settings.references).assign(
+            protocol=name
+        )
         for name, frame in found.items()
         if scores[name]
     ]

@@ -1,18 +1,4 @@
-"""One provenance class per released label, from stated detectors in a stated order, each beside its rate by chance.
-
-Detectors (``conf/audit/labels.yaml`` holds their thresholds and their order):
-
-* theme_token: the server's name or description holds a word of the task's theme.
-* language_run: the label lies in a run of the list that walks through the servers of the task's language by id.
-* alphabetical: the label lies in a run of the list that walks through the catalogue by id in small steps.
-* theme_pool: more other lists of the theme hold the server than its popularity elsewhere explains.
-* text_token: the server's name or description holds a rare word of the task's name or description.
-* balancing: the label lies in an ascending run, of any gap, over servers that equally many lists hold.
-* language: the server is written in the task's language.
-* long_run: the label lies in a long ascending run of any gap.
-
-A class says which rule is enough to explain a label, not that the rule made it.
-"""
+"""One provenance class per released label, from the detectors of `study.analysis.audit.detectors` in a stated order."""
 
 from __future__ import annotations
 
@@ -20,160 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import scipy.sparse as sp
 from omegaconf import DictConfig
 from scipy import stats
-from sklearn.feature_extraction.text import CountVectorizer
 
 from study import paths
 from study.analysis.audit import labels_settings
-from study.analysis.audit.labels_lists import (
-    BoolArray,
-    Float64Array,
-    close_gap,
-    padded,
-    places,
-    run_lengths,
-    set_keys,
-    shuffled,
-    steps,
-)
+from study.analysis.audit.detectors import BY_CONTENT, DETECTORS, ORDER_RULES, UNIONS, Evidence
+from study.analysis.audit.labels_lists import BoolArray, Float64Array, set_keys
 from study.analysis.audit.labels_settings import Labels, table
 from study.data.dataset import Dataset, IntArray, load
-from study.data.normalise import tokens
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.files import write_csv, write_json, write_parquet
 
 NONE = "none"
-BY_CONTENT = ("theme_token", "theme_pool", "text_token", "language")
-BY_ORDER = ("language_run", "alphabetical", "balancing", "long_run")
-DETECTORS = (*BY_CONTENT, *BY_ORDER)
 BLOCK = 100
-
-
-class Evidence:
-    """What the detectors need, computed once per data set.
-
-    Attributes:
-        matrix: the lists as places in the order of ids, shape (n_tasks, width), -1 fills up.
-        theme_words, text_words: words of tasks and of servers, pairs of CSR matrices.
-        in_language: whether a task's language is one of a server's, CSR (n_tasks, n_servers by place).
-        language_place: per language, the number of each server (by place) among its servers, -1 outside.
-        theme: number of each task's theme.
-        used: how many lists hold each server (by place).
-    """
-
-    def __init__(self, data: Dataset, settings: Labels) -> None:
-        place = places(data)
-        self.settings = settings
-        self.n_servers = data.n_servers
-        self.gap = close_gap(settings, data.n_servers)
-        self.matrix = padded(data.lists, place)
-        self.used: IntArray = np.bincount(self.matrix[self.matrix >= 0], minlength=data.n_servers)
-        servers = data.servers.iloc[np.argsort(place)]
-        texts = [f"{name} {text}" for name, text in zip(servers["name"], servers["description"], strict=True)]
-        tasks = data.tasks
-        both = [f"{name} {text}" for name, text in zip(tasks["name"], tasks["description"], strict=True)]
-        self.theme_words = shared_words(tasks["theme"].tolist(), texts, settings.theme_words)
-        self.text_words = shared_words(both, texts, settings.text_words)
-        self.theme: IntArray = pd.factorize(tasks["theme_clean"].str.casefold())[0].astype(np.int64)
-        spoken = [[word.casefold() for word in tokens(value)] for value in servers["language_tokens"]]
-        wanted = [(tokens(value) or [""])[0].casefold() for value in tasks["language_tokens"]]
-        numbers, names = pd.factorize(np.array(wanted, dtype=object))
-        self.language: IntArray = numbers.astype(np.int64)
-        member = np.array([[name in row for row in spoken] for name in names], dtype=bool).reshape(len(names), -1)
-        self.language_place: IntArray = np.where(member, member.cumsum(axis=1) - 1, -1).astype(np.int64)
-        self.in_language = sp.csr_matrix(member[self.language].astype(np.float32))
-
-    def content(self, matrix: IntArray) -> dict[str, BoolArray]:
-        """The detectors that compare a task with a server, each of the shape of `matrix`."""
-        task, place = np.nonzero(matrix >= 0)
-        server = matrix[task, place]
-        flags = {
-            "theme_token": _any_shared(*self.theme_words, task, server),
-            "text_token": _any_shared(*self.text_words, task, server),
-            "language": self.language_place[self.language[task], server] >= 0,
-            "theme_pool": self._pool(matrix, task, server),
-        }
-        return {name: _laid_out(matrix, flag) for name, flag in flags.items()}
-
-    def _pool(self, matrix: IntArray, task: IntArray, server: IntArray) -> BoolArray:
-        """Binomial tail of the number of other lists of the theme, different as sets, that hold the server."""
-        # A list that stands twice in a theme is evidence once.
-        key = np.stack([self.theme, set_keys(matrix)], axis=1)
-        _, first, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
-        lists = _indicator(matrix[first], self.n_servers)
-        theme_of_list = self.theme[first]
-        n_themes = int(self.theme.max()) + 1
-        ones = np.ones(len(first), np.float32)
-        by_theme = sp.csr_matrix((ones, (theme_of_list, np.arange(len(first)))), shape=(n_themes, len(first)))
-        held = sp.csr_matrix(by_theme @ lists)
-        per_theme = np.bincount(theme_of_list, minlength=n_themes)
-        overall = np.asarray(lists.sum(axis=0)).ravel()
-        theme = theme_of_list[kind.ravel()[task]]
-        inside = np.asarray(held[theme, server]).ravel()
-        rate = (overall[server] - inside + 1) / (len(first) - per_theme[theme] + 1)
-        tail = stats.binom.sf(inside - 2, np.maximum(per_theme[theme] - 1, 0), np.minimum(rate, 1))
-        found: BoolArray = (inside - 1 >= self.settings.pool_tasks) & (tail < self.settings.pool_p)
-        return found
-
-    def order(self, matrix: IntArray) -> dict[str, BoolArray]:
-        """The detectors that look at the order of a list, each of the shape of `matrix`."""
-        s, filled = self.settings, matrix >= 0
-        close, ascending = run_lengths(steps(matrix, self.gap)), run_lengths(steps(matrix))
-        own = np.where(filled, self.language_place[self.language[:, None], np.maximum(matrix, 0)], -1)
-        walk = run_lengths(steps(own, s.language_gap))
-        used = self.used[np.maximum(matrix, 0)]
-        level = steps(matrix) & (np.abs(used[:, 1:] - used[:, :-1]) <= s.use_difference)
-        return {
-            "alphabetical": filled & (close >= s.close_run),
-            "balancing": filled & (run_lengths(level) >= s.level_run),
-            "long_run": filled & (ascending >= s.long_run),
-            "language_run": (own >= 0) & (walk >= s.language_run),
-        }
-
-    def detect(self) -> dict[str, BoolArray]:
-        """Every detector on the released lists."""
-        return self.content(self.matrix) | self.order(self.matrix)
-
-    def by_chance(self, rng: np.random.Generator) -> dict[str, float]:
-        """The share of labels that each detector marks when its kind of evidence is destroyed.
-
-        Content: lists go to other tasks. Order: each list in random order.
-        """
-        filled = self.matrix >= 0
-        moved = self.matrix[rng.permutation(len(self.matrix))]
-        flags = {name: flag[moved >= 0] for name, flag in self.content(moved).items()}
-        flags |= {name: flag[filled] for name, flag in self.order(shuffled(self.matrix, rng)).items()}
-        return {name: float(flag.mean()) for name, flag in flags.items()}
-
-
-def shared_words(tasks: list[str], servers: list[str], most: float) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    """Binary word matrices of tasks and servers over the words that some task has and at most a share `most` of the
-    servers has, English function words left out; shapes (n_tasks, words), (n_servers, words)."""
-    counter = CountVectorizer(binary=True, stop_words="english", dtype=np.float32).fit(tasks + servers)
-    of_tasks, of_servers = counter.transform(tasks), counter.transform(servers)
-    frequency = np.asarray(of_servers.sum(axis=0)).ravel()
-    kept = (frequency <= most * len(servers)) & (frequency > 0) & (np.asarray(of_tasks.sum(axis=0)).ravel() > 0)
-    return sp.csr_matrix(of_tasks[:, kept]), sp.csr_matrix(of_servers[:, kept])
-
-
-def _any_shared(tasks: sp.csr_matrix, servers: sp.csr_matrix, task: IntArray, server: IntArray) -> BoolArray:
-    found: BoolArray = np.asarray(tasks[task].multiply(servers[server]).sum(axis=1)).ravel() > 0
-    return found
-
-
-def _indicator(matrix: IntArray, n_servers: int) -> sp.csr_matrix:
-    row, place = np.nonzero(matrix >= 0)
-    values = np.ones(len(row), np.float32)
-    return sp.csr_matrix((values, (row, matrix[row, place])), shape=(len(matrix), n_servers))
-
-
-def _laid_out(matrix: IntArray, flag: BoolArray) -> BoolArray:
-    found = np.zeros(matrix.shape, dtype=bool)
-    found[matrix >= 0] = flag
-    return found
 
 
 def classify(flags: dict[str, BoolArray], order: list[str]) -> np.ndarray:
@@ -228,23 +75,54 @@ def labels_frame(data: Dataset, evidence: Evidence) -> pd.DataFrame:
 
 
 def detector_table(frame: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
-    """How often each detector fires, whether or not an earlier one did, beside its rate by chance.
+    """How often each detector fires, whether or not an earlier one did, beside its rate by chance; then `UNIONS`.
 
     Returns: columns detector, labels, n, share, low, high (95 %), chance, chance_low, chance_high (range over the
-        permutations), lift (share / chance), permutations.
+        permutations), lift (share / chance), permutations. For detectors of order also the rate where the order of
+        each list is kept and other servers are drawn: kept, kept_low, kept_high (drawn as often as they are listed),
+        even, even_low, even_high (drawn evenly).
     """
     rng, times = np.random.default_rng(evidence.settings.seed), max(1, evidence.settings.permutations // 5)
     drawn = pd.DataFrame([evidence.by_chance(rng) for _ in range(times)])
+    weights = {"kept": evidence.used, "even": np.ones_like(evidence.used)}
+    redrawn = {
+        name: pd.DataFrame([evidence.in_kept_order(weight, rng) for _ in range(times)])
+        for name, weight in weights.items()
+    }
     rows = []
-    for name in DETECTORS:
-        p, low, high = share(frame[name].to_numpy(), frame["cluster"].to_numpy())
+    for name in (*DETECTORS, *UNIONS):
+        flag = frame[list(UNIONS.get(name, (name,)))].any(axis=1).to_numpy()
+        p, low, high = share(flag, frame["cluster"].to_numpy())
         chance = float(drawn[name].mean())
         rows.append({
-            "detector": name, "labels": int(frame[name].sum()), "n": len(frame), "share": p, "low": low, "high": high,
+            "detector": name, "labels": int(flag.sum()), "n": len(frame), "share": p, "low": low, "high": high,
             "chance": chance, "chance_low": drawn[name].min(), "chance_high": drawn[name].max(),
             "lift": p / chance if chance else np.nan, "permutations": times,
+            **{f"{kind}{end}": value for kind, again in redrawn.items() if name in again
+               for end, value in (("", again[name].mean()), ("_low", again[name].min()), ("_high", again[name].max()))},
         })  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def order_table(frame: pd.DataFrame, orders: dict[str, list[str]]) -> pd.DataFrame:
+    """The shares of the classes, and of groups of them, under several orders of the detectors.
+
+    Args:
+        frame: from `labels_frame`.
+        orders: title -> order.
+
+    Returns: columns order, class (a detector, `none`, or a group: "any rule of order", "any sign of content"), labels,
+        n, share, low, high (95 %). A label has one class, so the groups, long_run and none add up to 1.
+    """
+    flags = {name: frame[name].to_numpy() for name in DETECTORS}
+    groups = {"any rule of order": ORDER_RULES, "any sign of content": BY_CONTENT}
+    rows = []
+    for title, order in orders.items():
+        kinds = classify(flags, order)
+        for name, members in (groups | {kind: (kind,) for kind in (*order, NONE)}).items():
+            flag = np.isin(kinds, members)
+            rows.append((title, name, int(flag.sum()), len(flag), *share(flag, frame["cluster"].to_numpy())))
+    return pd.DataFrame(rows, columns=["order", "class", "labels", "n", "share", "low", "high"])
 
 
 def class_table(frame: pd.DataFrame, data: Dataset, order: list[str]) -> pd.DataFrame:
@@ -322,8 +200,8 @@ def first_use_table(data: Dataset, matrix: IntArray) -> pd.DataFrame:
 
 
 def compute(config: DictConfig) -> list[Path]:
-    """Write provenance.parquet (ids, position and class), provenance.csv, detectors.csv, label_use.csv and
-    first_uses.csv."""
+    """Write provenance.parquet (ids, position and class) and the tables provenance, class_orders, detectors, label_use
+    and first_uses."""
     settings, dataset = labels_settings.read(Labels), str(config.dataset.name)
     data = load(dataset)
     evidence = Evidence(data, settings)
@@ -333,6 +211,7 @@ def compute(config: DictConfig) -> list[Path]:
     write_parquet(labels, small.astype({"task_id": "int32", "server_id": "int32", "position": "int8"}))
     tables = {
         "provenance": class_table(frame, data, settings.order),
+        "class_orders": order_table(frame, {"as stated": settings.order, **settings.other_orders}),
         "detectors": detector_table(frame, evidence),
         "label_use": use_table(data, evidence),
         "first_uses": first_use_table(data, evidence.matrix),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from omegaconf import DictConfig
 from study import paths
 from study.analysis import paper
 from study.analysis.audit.paper_cells import described, folder, settings
-from study.analysis.audit.verdicts_figures import CANNOT, NOT, REPRODUCED, figure_lines
+from study.analysis.audit.verdicts_figures import CANNOT, NOT, NOT_RUN, REPRODUCED, figure_lines
 from study.analysis.tables import PAPER_METRICS, markdown
 from study.config import choices, load
 from study.errors import StudyError
@@ -25,7 +26,7 @@ Float64Array = NDArray[np.float64]
 
 KEYS = ("tolerance", "stated_protocol", "resamples", "level", "seed")
 ORDER = "same order only"
-VERDICTS = (REPRODUCED, ORDER, NOT, CANNOT)
+VERDICTS = (REPRODUCED, ORDER, NOT, NOT_RUN, CANNOT)
 COLUMNS = [
     "table", "place", "row", "metric", "k", "paper", "protocol", "system", "counterpart", "ours", "low", "high",
     "reading", "difference", "tasks", "seeds", "pairs", "pairs_in_order", "trivial", "verdict", "reason",
@@ -34,6 +35,23 @@ COLUMNS = [
 BORDER = 1e-9
 # F1 as the paper defines it, and as some of its rows are computed (study.analysis.paper.arithmetic).
 F1_READINGS = {"f1": "mean over tasks", "f1_of_means": "of the means"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One system under one protocol.
+
+    Attributes:
+        cells: index metric@k with f1 and f1_of_means, columns ours, low, high.
+        drawn: bootstrap means over tasks, one column per row of `cells`; runs over the same tasks draw the same ones.
+        tasks: ids in the order of the draws.
+        seeds: how many.
+    """
+
+    cells: pd.DataFrame
+    drawn: pd.DataFrame
+    tasks: tuple[int, ...]
+    seeds: int
 
 
 def replicates(values: Float64Array, *, resamples: int, seed: int) -> Float64Array:
@@ -50,13 +68,11 @@ def replicates(values: Float64Array, *, resamples: int, seed: int) -> Float64Arr
     return np.concatenate(found)
 
 
-def measured(frame: pd.DataFrame, chosen: dict[str, Any]) -> pd.DataFrame:
+def measured(frame: pd.DataFrame, chosen: dict[str, Any]) -> Run:
     """A run's cells with their intervals over tasks, values averaged over seeds first.
 
     Args:
         frame: a per-task file (`study.evaluation.per_task`).
-
-    Returns: index metric@k with f1 and f1_of_means, columns ours, low, high; attributes tasks and seeds.
     """
     tasks = frame.drop(columns="seed").groupby("task_id").mean()[list(PAPER_METRICS)].dropna()
     values = tasks.to_numpy(np.float64)
@@ -72,11 +88,11 @@ def measured(frame: pd.DataFrame, chosen: dict[str, Any]) -> pd.DataFrame:
     tail = (1 - chosen["level"]) / 2
     lines = {name: (found[0], *np.quantile(found[1:], [tail, 1 - tail])) for name, found in columns.items()}
     table = pd.DataFrame.from_dict(lines, orient="index", columns=["ours", "low", "high"])
-    table.attrs.update(tasks=len(tasks), seeds=frame["seed"].nunique())
-    return table
+    again = pd.DataFrame({name: found[1:] for name, found in columns.items()})
+    return Run(table, again, tuple(tasks.index), int(frame["seed"].nunique()))
 
 
-def runs(dataset: str, systems: set[str], protocols: list[str], chosen: dict[str, Any]) -> dict[Any, pd.DataFrame]:
+def runs(dataset: str, systems: set[str], protocols: list[str], chosen: dict[str, Any]) -> dict[Any, Run]:
     """(protocol, system) -> `measured`, for those that have run."""
     found = {}
     for protocol in protocols:
@@ -87,20 +103,23 @@ def runs(dataset: str, systems: set[str], protocols: list[str], chosen: dict[str
     return found
 
 
-def why_not(system: str, protocol: str, known: Mapping[str, Sequence[str]]) -> str:
-    """Why there is no value: no such system here, one that does not apply, or one that has not run.
+def why_not(system: str, protocol: str, known: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+    """The verdict on a cell without a value, and why there is none.
+
+    Only a system that does not apply to a protocol, such as one that needs the history of a task where tasks are new,
+    cannot be computed; a system that has not run, or is not built, was not run here.
 
     Args:
         known: system -> the protocols it applies to.
     """
     if system not in known:
-        return f"no system {system} in this study" if system else "no such system in this study"
+        return NOT_RUN, f"no system {system} in this study" if system else "no such system in this study"
     if protocol not in known[system]:
-        return f"{system} is not applicable under {protocol}"
-    return f"{system} has not run under {protocol}"
+        return CANNOT, f"{system} is not applicable under {protocol}"
+    return NOT_RUN, f"{system} has not run under {protocol}"
 
 
-def cell_lines(cells: pd.DataFrame, found: dict[Any, pd.DataFrame], protocols: list[str],
+def cell_lines(cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str],
                chosen: dict[str, Any]) -> pd.DataFrame:  # fmt: skip
     """One line per cell and protocol, without the verdict on its order.
 
@@ -116,15 +135,16 @@ def cell_lines(cells: pd.DataFrame, found: dict[Any, pd.DataFrame], protocols: l
                     "counterpart": "same" if row["system"] else "stand-in" if system else "none",
                     "trivial": row["value"] <= chosen["tolerance"]}  # fmt: skip
             if (protocol, system) not in found:
-                lines.append(line | {"reason": why_not(system, protocol, known), "verdict": CANNOT})
+                verdict, reason = why_not(system, protocol, known)
+                lines.append(line | {"reason": reason, "verdict": verdict})
                 continue
             run = found[protocol, system]
             names = list(F1_READINGS) if row["metric"] == "f1" else [row["metric"]]
-            name = min(names, key=lambda part: abs(run.loc[f"{part}@{row['k']}", "ours"] - row["value"]))
-            ours, low, high = run.loc[f"{name}@{row['k']}"]
+            name = min(names, key=lambda part: abs(run.cells.loc[f"{part}@{row['k']}", "ours"] - row["value"]))
+            ours, low, high = run.cells.loc[f"{name}@{row['k']}"]
             lines.append(line | {
                 "ours": ours, "low": low, "high": high, "reading": F1_READINGS.get(name, ""),
-                "difference": ours - row["value"], "tasks": run.attrs["tasks"], "seeds": run.attrs["seeds"],
+                "difference": ours - row["value"], "tasks": len(run.tasks), "seeds": run.seeds,
                 "reason": row["differs"] if not row["system"] else "",
                 "verdict": REPRODUCED if abs(ours - row["value"]) <= chosen["tolerance"] + BORDER else NOT,
             })  # fmt: skip
@@ -136,22 +156,45 @@ def own(cells: pd.DataFrame) -> pd.Series:
     return cells["system"].where(cells["system"] != "", cells["stand_in"])
 
 
-def with_order(lines: pd.DataFrame) -> pd.DataFrame:
+def with_order(lines: pd.DataFrame, found: dict[Any, Run], level: float) -> pd.DataFrame:
     """Set "same order only" where a cell is off, but every comparison with another row comes out as in the paper.
 
-    A cell is compared with the cells of the same table, column and protocol whose systems are others; `pairs` counts
-    them and `pairs_in_order` those that agree. Without a pair there is no order to keep.
+    A cell is compared with the cells of the same table, column and protocol whose systems are others and whose printed
+    values differ; `pairs` counts them, and `pairs_in_order` those where ours differ in the printed direction by a
+    paired interval over tasks, at `level`, that excludes 0. Without a pair there is no order to keep.
     """
     done = lines.assign(pairs=0, pairs_in_order=0)
     for _, part in lines[lines["ours"].notna()].groupby(["table", "metric", "k", "protocol"]):
-        printed, ours, systems = (part[name].to_numpy() for name in ("paper", "ours", "system"))
-        other = systems[:, None] != systems[None, :]
-        agree = np.sign(printed[:, None] - printed[None, :]) == np.sign(ours[:, None] - ours[None, :])
-        done.loc[part.index, "pairs"] = other.sum(axis=1)
-        done.loc[part.index, "pairs_in_order"] = (other & agree).sum(axis=1)
+        rows = list(part.to_dict("records"))
+        for at, row in zip(part.index, rows, strict=True):
+            others = [one for one in rows if one["system"] != row["system"] and one["paper"] != row["paper"]]
+            signs = [direction(row, other, found, level) for other in others]
+            done.loc[at, "pairs"] = len(others)
+            done.loc[at, "pairs_in_order"] = sum(
+                sign == np.sign(row["paper"] - other["paper"]) for sign, other in zip(signs, others, strict=True)
+            )
     kept = (done["verdict"] == NOT) & (done["pairs"] > 0) & (done["pairs"] == done["pairs_in_order"])
     done.loc[kept, "verdict"] = ORDER
     return done
+
+
+def direction(a: Mapping[Any, Any], b: Mapping[Any, Any], found: dict[Any, Run], level: float) -> int:
+    """1 if line `a` of `cell_lines` is above line `b`, -1 if below, 0 if the paired interval over tasks holds 0.
+
+    Runs over different tasks are not paired: 0.
+    """
+    first, second = (found[line["protocol"], line["system"]] for line in (a, b))
+    if first.tasks != second.tasks:
+        return 0
+    gap = drawn_cell(first, a) - drawn_cell(second, b)
+    low, high = np.quantile(gap, [(1 - level) / 2, (1 + level) / 2])
+    return int(low > 0) - int(high < 0)
+
+
+def drawn_cell(run: Run, line: Mapping[Any, Any]) -> Float64Array:
+    """The draws of a line's cell, F1 in the reading that the line has."""
+    name = {reading: key for key, reading in F1_READINGS.items()}.get(line["reading"], line["metric"])
+    return run.drawn[f"{name}@{line['k']}"].to_numpy(np.float64)
 
 
 def count_lines(dataset: str) -> pd.DataFrame:
@@ -163,7 +206,7 @@ def count_lines(dataset: str) -> pd.DataFrame:
         line = {"table": row["table"], "place": row["place"], "row": f"{row['set']}: {row['attribute']}",
                 "metric": "count", "paper": row["value"], "counterpart": "same", "trivial": False}  # fmt: skip
         if counted is None:
-            lines.append(line | {"verdict": CANNOT, "reason": "the data has not been prepared"})
+            lines.append(line | {"verdict": NOT_RUN, "reason": "the data has not been prepared"})
             continue
         ways = counted.loc[(row["set"], row["attribute"]), ["released", "case_folded", "normalised"]].astype(float)
         way = (ways - row["value"]).abs().idxmin()
@@ -186,7 +229,8 @@ def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
         )
     chosen, cells = settings("verdicts", KEYS), paper.load()
     found = runs(dataset, set(own(cells)) - {""}, protocols, chosen)
-    parts = [with_order(cell_lines(cells, found, protocols, chosen)), count_lines(dataset), figure_lines(dataset)]
+    judged = with_order(cell_lines(cells, found, protocols, chosen), found, chosen["level"])
+    parts = [judged, count_lines(dataset), figure_lines(dataset)]
     # By records: concatenating columns without any value would guess at their types.
     return pd.DataFrame([line for part in parts for line in part.to_dict("records")]).reindex(columns=COLUMNS)
 
@@ -194,7 +238,7 @@ def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """How many cells of each row have which verdict, under the stated protocol and under whichever suits a cell best.
 
-    Returns: one row per printed row of Tables 3 and 4: place, row, counterpart, cells, the four verdicts under the
+    Returns: one row per printed row of Tables 3 and 4: place, row, counterpart, cells, the five verdicts under the
         stated protocol, `reproduced somewhere` (cells within the tolerance under some protocol), and the protocol of
         the smallest mean absolute difference with that difference.
     """
@@ -235,8 +279,10 @@ def printed(table: pd.DataFrame) -> str:
             at_home = part[part["protocol"] == stated].iloc[0]
             verdict = str(at_home["verdict"])
             elsewhere = computed.loc[computed["verdict"] == REPRODUCED, "protocol"]
-            if verdict == CANNOT:
+            if verdict in (CANNOT, NOT_RUN):
                 verdict += f" ({at_home['reason']})"
+            if at_home["pairs"]:
+                verdict += f" ({at_home['pairs_in_order']:.0f} of {at_home['pairs']:.0f} pairs in order)"
             if len(elsewhere) and at_home["verdict"] != REPRODUCED:
                 verdict += f"; within tolerance under {', '.join(elsewhere)}"
             if at_home["trivial"]:

@@ -9,7 +9,9 @@ import pandas as pd
 from study import paths
 from study.analysis import paper, sensitivity
 
-REPRODUCED, NOT, CANNOT = "reproduced", "not reproduced", "cannot be computed"
+REPRODUCED, NOT = "reproduced", "not reproduced"
+# No protocol of that kind can give the value, and: this study has not run what would give it.
+CANNOT, NOT_RUN = "cannot be computed", "not run here"
 
 
 def sweep_lines(dataset: str) -> list[dict[str, Any]]:
@@ -20,7 +22,7 @@ def sweep_lines(dataset: str) -> list[dict[str, Any]]:
         line = {"table": row["figure"], "place": row["place"], "row": row["statement"], "metric": "optimum",
                 "paper": row["optimum"], "counterpart": "same", "trivial": False}  # fmt: skip
         if row["place"] not in found:
-            lines.append(line | {"verdict": CANNOT, "reason": "its sweep has not run"})
+            lines.append(line | {"verdict": NOT_RUN, "reason": "its sweep has not run"})
             continue
         sweep, table = found[row["place"]]
         best = sensitivity.optimum(sweep, table)
@@ -42,7 +44,7 @@ def distance_line(dataset: str) -> dict[str, Any]:
             "paper": row["below"], "counterpart": "same", "trivial": False}  # fmt: skip
     path = paths.results(dataset) / "embedding" / "groups.csv"
     if not path.exists():
-        return line | {"verdict": CANNOT, "reason": "the embeddings have not been examined"}
+        return line | {"verdict": NOT_RUN, "reason": "the embeddings have not been examined"}
     groups = pd.read_csv(path)
     tested = groups[(groups["level"] == "category") & (groups["part"] == "test")]
     largest = float(tested["p"].max())

@@ -6,12 +6,17 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from study.analysis import paper
+from study.analysis.audit.consistency_tables import KEYS, READINGS
+from study.analysis.audit.paper_cells import settings
 from study.analysis.audit.verdicts import ORDER
-from study.analysis.audit.verdicts_figures import CANNOT, NOT, REPRODUCED
-from study.analysis.tables import markdown
+from study.analysis.audit.verdicts_figures import CANNOT, NOT, NOT_RUN, REPRODUCED
+from study.analysis.tables import PAPER_METRICS, markdown
 
+# How the reading by the paper's definitions is called among readings.
+READ_AS = {"without F1": "as defined"}
 Tables = Mapping[str, pd.DataFrame]
-NOT_RUN = "not run"
+NO_CELL = "not run"
 
 
 def table(frame: pd.DataFrame, decimals: int) -> str:
@@ -31,15 +36,16 @@ def about_verdicts(tables: Tables, protocol: str) -> str:
     table = tables["verdicts"]
     cells = table[table["protocol"].notna()]
     home = cells[cells["protocol"] == protocol]
-    computed = home[home["verdict"] != CANNOT]
+    computed = home[home["ours"].notna()]
     counts = home["verdict"].value_counts()
     elsewhere = cells[(cells["verdict"] == REPRODUCED) & (cells["protocol"] != protocol)]
     names = [f"{row['row']} {row['metric']}@{row['k']:.0f} ({row['protocol']})" for row in elsewhere.to_dict("records")]
     counted = table[table["metric"] == "count"]["verdict"].value_counts()
     text = (
         f"Under the protocol that the paper states ({protocol}), {len(computed)} of the {len(home)} cells of Tables 3 "
-        f"and 4 can be computed: {counts.get(REPRODUCED, 0)} are reproduced, {counts.get(ORDER, 0)} keep their order "
-        f"only, {counts.get(NOT, 0)} are not reproduced."
+        f"and 4 have a value here: {counts.get(REPRODUCED, 0)} are reproduced, {counts.get(ORDER, 0)} keep their order "
+        f"only, {counts.get(NOT, 0)} are not reproduced. {counts.get(NOT_RUN, 0)} were not run here, and "
+        f"{counts.get(CANNOT, 0)} cannot be computed, since the system does not apply where tasks are new."
     )
     if len(computed):
         gaps = computed["difference"]
@@ -63,7 +69,7 @@ def counts_of(found: pd.Series) -> str:
 
 def about_consistency(tables: Tables) -> str:
     """What no protocol can give: rows outside every set of labels, rows that need labels which the release lacks."""
-    table = tables["feasibility"]
+    table, small = tables["feasibility"], settings("consistency", KEYS)["small"]
     printed, own = table[table["table"] != "own"], table[table["table"] == "own"]
     texts = []
     if len(own):
@@ -75,13 +81,14 @@ def about_consistency(tables: Tables) -> str:
     if len(printed):
         rows = printed["row"].nunique()
         labels = list(dict.fromkeys(printed["labels"]))
-        for cells, part in printed.groupby("cells", sort=False):
+        for cells, part in printed[printed["cells"].isin(READINGS)].groupby("cells", sort=False):
             widest = part[part["labels"] == labels[0]]
             outside = widest[~widest["possible"]]
             impossible = [f"{row['row']} ({row['change']:.4f})" for row in outside.to_dict("records")]
             texts.append(
-                f"Counting {cells}, {len(impossible)} of {rows} printed rows are no mean over tasks under {labels[0]} "
-                f"servers, by the least change of a cell that would mend it: {listed(impossible)}."
+                f"By the paper's definitions, counting {cells}, {len(impossible)} of {rows} printed rows are no mean "
+                f"over tasks under {labels[0]} servers, {int((outside['change'] > small).sum())} of them by more than "
+                f"{small}; by the least change of a cell that would mend it: {listed(impossible)}."
             )
             texts += [
                 f'Under "{name}" {int(group["possible"].sum())} of {rows} are possible '
@@ -89,6 +96,19 @@ def about_consistency(tables: Tables) -> str:
                 for name, group in part[part["labels"] != labels[0]].groupby("labels", sort=False)
             ]
     return " ".join(texts)
+
+
+def about_readings(tables: Tables, labels: str, row: str) -> str:
+    """How far a row is from possible under every reading of its columns, F1 left out."""
+    table = tables["feasibility"]
+    found = table[(table["table"] != "own") & (table["labels"] == labels) & (table["cells"] != "all eight cells")]
+    titles = {cells: READ_AS.get(cells, cells.removeprefix("without F1, ")) for cells in found["cells"].astype(str)}
+    said = [f"{titles[line['cells']]} {line['change']:.3f}" for line in found[found["row"] == row].to_dict("records")]
+    counts = [f"{name} {int(found.loc[found['cells'] == cells, 'possible'].sum())}" for cells, name in titles.items()]
+    return (
+        f'Under "{labels}", F1 left out, the least change of a cell that makes the row {row} possible depends on how '
+        f"the columns are read: {listed(said)}. Rows of {found['row'].nunique()} that are possible: {listed(counts)}."
+    )
 
 
 def about_pairs(tables: Tables) -> str:
@@ -139,21 +159,58 @@ def measured_text(tables: Tables, variant: str, system: str, measure: str) -> st
     found = table[(table["variant"] == variant) & (table["system"] == system)
                   & (table["measure"] == name) & (table["k"] == int(k))]  # fmt: skip
     if found.empty:
-        return NOT_RUN
+        return NO_CELL
     cell = found.iloc[0]
     return f"{cell['value']:.4f} ({cell['low']:.4f} to {cell['high']:.4f})"
 
 
-def about_exposure(tables: Tables, system: str = "t2mrec") -> str:
-    """What a system gives on the test tasks without and with them in training, and the bound on re-ranking."""
-    if measured_text(tables, "task_split", system, "recall@5") == NOT_RUN:
+def about_exposure(tables: Tables, system: str = "t2mrec", row: str = "T2MRec") -> str:
+    """What a system gives on the test tasks without and with them in training, and the bound on re-ranking.
+
+    Where the paper describes the data set, the printed cells of `row` stand beside it.
+    """
+    if measured_text(tables, "task_split", system, "recall@5") == NO_CELL:
         return f"{system} has not been run under the grid."
+    distances = tables.get("protocol_distances")
+    printed = paper.wide(paper.load(), "table3").loc[row] if distances is not None else pd.Series(dtype=float)
     lines = []
-    for measure in ("recall@5", "recall@10", "precision@10", "ndcg@10"):
+    for measure in ("recall@5", "recall@10", "precision@5", "precision@10", "ndcg@10"):
         apart, seen = (measured_text(tables, name, system, measure) for name in ("task_split", "exposed"))
-        lines.append(f"{measure}: {apart} without, {seen} with the test tasks in training")
+        beside = f", printed {printed[measure]:.4f}" if measure in printed else ""
+        lines.append(f"{measure}: {apart} without, {seen} with the test tasks in training{beside}")
     bound = measured_text(tables, "task_split", system, "best_recall@10")
-    return (
+    text = (
         f"{system} on the test tasks of the task split, 95 % intervals over tasks. {'; '.join(lines)}. "
         f"The best re-ranking of its pool, which no re-ranker can exceed, reaches recall@10 {bound}."
+    )
+    if distances is None:
+        return text
+    found = distances[(distances["row"] == row) & (distances["system"] == system)
+                      & (distances["variant"] == "exposed") & (distances["choice"] == "as defined")]  # fmt: skip
+    if len(found):
+        line = found.iloc[0]
+        verdict = "gives" if line["cells_within"] == len(PAPER_METRICS) else "does not give"
+        text += (
+            f" Having the test tasks in training {verdict} the row {row} either: {int(line['cells_within'])} of "
+            f"{len(PAPER_METRICS)} cells are within the tolerance, the largest difference is {line['largest']:.3f}."
+        )
+    return text
+
+
+def about_limits(tables: Tables) -> str:
+    """What the inference of a protocol rests on, and what it leaves out."""
+    cells = tables["protocol_cells"]
+    protocols = cells["variant"].nunique()
+    few = [
+        f"{system} stands in {part['variant'].nunique()}"
+        for system, part in cells.groupby("system", sort=False)
+        if part["variant"].nunique() < protocols
+    ]
+    return (
+        f"How to read it: {int(cells['seeds'].max())} seed per cell, so intervals are over tasks alone and leave out "
+        "how far another seed would lie. `share` compares draws made for every cell on its own, although cells share "
+        "tasks, with the reading fixed at the one nearest to the mean: a guide, not a probability. Noise only adds to "
+        "a distance, so the intervals of distances lie too high. "
+        f"Of {protocols} protocols {listed(few)}. Sampled candidates are not combined with the test tasks in training. "
+        "The nearest of many combinations is near by choice."
     )

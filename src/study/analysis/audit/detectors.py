@@ -1,0 +1,230 @@
+"""Detectors that look at a released label for a sign of how it came about, and how often they fire by chance.
+
+``conf/audit/labels.yaml`` holds their thresholds and their order:
+
+* theme_token: the server's name or description holds a word of the task's theme.
+* language_run: the label lies in a run of the list that walks through the servers of the task's language by id.
+* alphabetical: the label lies in a run of the list that walks through the catalogue by id in small steps.
+* theme_pool: more other lists of the theme hold the server than its popularity elsewhere explains.
+* text_token: the server's name or description holds a rare word of the task's name or description.
+* balancing: the label lies in an ascending run, of any gap, over servers that equally many lists hold.
+* language: the server is written in the task's language.
+* long_run: the label lies in a long ascending run of any gap.
+
+A class says which sign a label bears, not that a rule made it. The signs of content are what honest labels would show
+as well: a server for a task's theme often names it, other tasks of the theme list it too, and it is written in the
+task's language. Only walks (`ORDER_RULES`) are signs that relevance does not explain. long_run is a group of its
+own: it is a matter of how lists are written down, and fires as often where other servers stand in the same order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from scipy import stats
+from sklearn.feature_extraction.text import CountVectorizer
+
+from study.analysis.audit.labels_lists import (
+    BoolArray,
+    close_gap,
+    padded,
+    places,
+    run_lengths,
+    set_keys,
+    shuffled,
+    steps,
+)
+from study.analysis.audit.labels_settings import Labels
+from study.data.annotation import later_repeats
+from study.data.dataset import Dataset, IntArray
+from study.data.normalise import tokens
+
+BY_CONTENT = ("theme_token", "theme_pool", "text_token", "language")
+ORDER_RULES = ("language_run", "alphabetical", "balancing")
+BY_ORDER = (*ORDER_RULES, "long_run")
+DETECTORS = (*BY_CONTENT, *BY_ORDER)
+# Unions of detectors, as tables name them.
+UNIONS = {"any rule of order": ORDER_RULES, "any sign of content": BY_CONTENT, "any detector": DETECTORS}
+# Times that a server which repeats another one of its list is drawn again.
+REDRAWS = 100
+
+
+class Evidence:
+    """What the detectors need, computed once per data set.
+
+    Attributes:
+        matrix: the lists as places in the order of ids, shape (n_tasks, width), -1 fills up.
+        theme_words, text_words: words of tasks and of servers, pairs of CSR matrices.
+        in_language: whether a task's language is one of a server's, CSR (n_tasks, n_servers by place).
+        language_place: per language, the number of each server (by place) among its servers, -1 outside.
+        theme: number of each task's theme.
+        used: how many lists hold each server (by place).
+    """
+
+    def __init__(self, data: Dataset, settings: Labels) -> None:
+        place = places(data)
+        self.settings = settings
+        self.n_servers = data.n_servers
+        self.gap = close_gap(settings, data.n_servers)
+        self.matrix = padded(data.lists, place)
+        self.used: IntArray = np.bincount(self.matrix[self.matrix >= 0], minlength=data.n_servers)
+        servers = data.servers.iloc[np.argsort(place)]
+        texts = [f"{name} {text}" for name, text in zip(servers["name"], servers["description"], strict=True)]
+        tasks = data.tasks
+        both = [f"{name} {text}" for name, text in zip(tasks["name"], tasks["description"], strict=True)]
+        self.theme_words = shared_words(tasks["theme"].tolist(), texts, settings.theme_words)
+        self.text_words = shared_words(both, texts, settings.text_words)
+        self.theme: IntArray = pd.factorize(tasks["theme_clean"].str.casefold())[0].astype(np.int64)
+        spoken = [[word.casefold() for word in tokens(value)] for value in servers["language_tokens"]]
+        wanted = [(tokens(value) or [""])[0].casefold() for value in tasks["language_tokens"]]
+        numbers, names = pd.factorize(np.array(wanted, dtype=object))
+        self.language: IntArray = numbers.astype(np.int64)
+        member = np.array([[name in row for row in spoken] for name in names], dtype=bool).reshape(len(names), -1)
+        self.language_place: IntArray = np.where(member, member.cumsum(axis=1) - 1, -1).astype(np.int64)
+        self.in_language = sp.csr_matrix(member[self.language].astype(np.float32))
+
+    def content(self, matrix: IntArray) -> dict[str, BoolArray]:
+        """The detectors that compare a task with a server, each of the shape of `matrix`."""
+        task, place = np.nonzero(matrix >= 0)
+        server = matrix[task, place]
+        flags = {
+            "theme_token": _any_shared(*self.theme_words, task, server),
+            "text_token": _any_shared(*self.text_words, task, server),
+            "language": self.language_place[self.language[task], server] >= 0,
+            "theme_pool": self._pool(matrix, task, server),
+        }
+        return {name: _laid_out(matrix, flag) for name, flag in flags.items()}
+
+    def _pool(self, matrix: IntArray, task: IntArray, server: IntArray) -> BoolArray:
+        """Binomial tail of the number of other lists of the theme, different as sets, that hold the server."""
+        # A list that stands twice in a theme is evidence once.
+        key = np.stack([self.theme, set_keys(matrix)], axis=1)
+        _, first, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
+        lists = _indicator(matrix[first], self.n_servers)
+        theme_of_list = self.theme[first]
+        n_themes = int(self.theme.max()) + 1
+        ones = np.ones(len(first), np.float32)
+        by_theme = sp.csr_matrix((ones, (theme_of_list, np.arange(len(first)))), shape=(n_themes, len(first)))
+        held = sp.csr_matrix(by_theme @ lists)
+        per_theme = np.bincount(theme_of_list, minlength=n_themes)
+        overall = np.asarray(lists.sum(axis=0)).ravel()
+        theme = theme_of_list[kind.ravel()[task]]
+        inside = np.asarray(held[theme, server]).ravel()
+        rate = (overall[server] - inside + 1) / (len(first) - per_theme[theme] + 1)
+        tail = stats.binom.sf(inside - 2, np.maximum(per_theme[theme] - 1, 0), np.minimum(rate, 1))
+        found: BoolArray = (inside - 1 >= self.settings.pool_tasks) & (tail < self.settings.pool_p)
+        return found
+
+    def order(self, matrix: IntArray) -> dict[str, BoolArray]:
+        """The detectors that look at the order of a list, each of the shape of `matrix`."""
+        s, filled = self.settings, matrix >= 0
+        close, ascending = run_lengths(steps(matrix, self.gap)), run_lengths(steps(matrix))
+        own = np.where(filled, self.language_place[self.language[:, None], np.maximum(matrix, 0)], -1)
+        walk = run_lengths(steps(own, s.language_gap))
+        used = self.used[np.maximum(matrix, 0)]
+        level = steps(matrix) & (np.abs(used[:, 1:] - used[:, :-1]) <= s.use_difference)
+        return {
+            "alphabetical": filled & (close >= s.close_run),
+            "balancing": filled & (run_lengths(level) >= s.level_run),
+            "long_run": filled & (ascending >= s.long_run),
+            "language_run": (own >= 0) & (walk >= s.language_run),
+        }
+
+    def detect(self) -> dict[str, BoolArray]:
+        """Every detector on the released lists."""
+        return self.content(self.matrix) | self.order(self.matrix)
+
+    def by_chance(self, rng: np.random.Generator) -> dict[str, float]:
+        """The share of labels that each detector, and each of `UNIONS`, marks when its kind of evidence is destroyed.
+
+        Content: lists go to other tasks. Order: each list in random order. Unions of both: first the one, then the
+        other.
+        """
+        moved = self.matrix[rng.permutation(len(self.matrix))]
+        content, order = self.content(moved), self.order(shuffled(self.matrix, rng))
+        found = rates(content, moved) | rates(order, self.matrix)
+        both = shuffled(moved, rng)
+        return found | {
+            "any sign of content": _rate(content, BY_CONTENT, moved),
+            "any rule of order": _rate(order, ORDER_RULES, self.matrix),
+            "any detector": _rate(self.content(both) | self.order(both), DETECTORS, both),
+        }
+
+    def in_kept_order(self, weight: IntArray, rng: np.random.Generator) -> dict[str, float]:
+        """The share of labels that each detector of order marks where only the servers are drawn anew.
+
+        Every list keeps its pattern of ups and downs and its number of servers in the task's language; so what is left
+        over this rate is due to which servers stand side by side, not to how a list is sorted.
+
+        Args:
+            weight: how often each server is drawn, relative to the others, shape (n_servers,).
+        """
+        drawn = self.redrawn(weight, rng)
+        flags = self.order(drawn)
+        return rates(flags, drawn) | {"any rule of order": _rate(flags, ORDER_RULES, drawn)}
+
+    def redrawn(self, weight: IntArray, rng: np.random.Generator) -> IntArray:
+        """Lists of other servers in the same order, as many of them in the task's language, same shape.
+
+        Servers are drawn in proportion to `weight`, shape (n_servers,). A repeat within a list is drawn again, up to
+        `REDRAWS` times, so that only a language with hardly any other server leaves one.
+        """
+        filled = self.matrix >= 0
+        spoken = self.language_place[self.language[:, None], np.maximum(self.matrix, 0)] >= 0
+        # The first entries of a row are those in the language; the order of the list comes last.
+        inside = np.arange(self.matrix.shape[1]) < (spoken & filled).sum(axis=1, keepdims=True)
+        drawn, pending = np.full_like(self.matrix, -1), filled.copy()
+        for _ in range(REDRAWS):
+            rows = np.flatnonzero(pending.any(axis=1))
+            for language in np.unique(self.language[rows]):
+                member = self.language_place[language] >= 0
+                for wanted, pool in ((inside, np.flatnonzero(member)), (~inside, np.flatnonzero(~member))):
+                    place = np.nonzero(pending & wanted & (self.language == language)[:, None])
+                    if len(place[0]):
+                        p = weight[pool] / weight[pool].sum()
+                        drawn[place] = rng.choice(pool, len(place[0]), p=p)
+            pending[rows] = later_repeats(drawn[rows]) & filled[rows]
+            if not pending.any():
+                break
+        sorted_rows = np.sort(np.where(filled, drawn, self.n_servers), axis=1)
+        rank = np.argsort(np.argsort(np.where(filled, self.matrix, self.n_servers), axis=1, kind="stable"), axis=1)
+        found: IntArray = np.where(filled, np.take_along_axis(sorted_rows, rank, axis=1), -1)
+        return found
+
+
+def rates(flags: dict[str, BoolArray], matrix: IntArray) -> dict[str, float]:
+    """The share of labels that each detector marks."""
+    return {name: float(flag[matrix >= 0].mean()) for name, flag in flags.items()}
+
+
+def _rate(flags: dict[str, BoolArray], names: tuple[str, ...], matrix: IntArray) -> float:
+    """The share of labels that at least one of the detectors marks."""
+    return float(np.any([flags[name] for name in names], axis=0)[matrix >= 0].mean())
+
+
+def shared_words(tasks: list[str], servers: list[str], most: float) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """Binary word matrices of tasks and servers over the words that some task has and at most a share `most` of the
+    servers has, English function words left out; shapes (n_tasks, words), (n_servers, words)."""
+    counter = CountVectorizer(binary=True, stop_words="english", dtype=np.float32).fit(tasks + servers)
+    of_tasks, of_servers = counter.transform(tasks), counter.transform(servers)
+    frequency = np.asarray(of_servers.sum(axis=0)).ravel()
+    kept = (frequency <= most * len(servers)) & (frequency > 0) & (np.asarray(of_tasks.sum(axis=0)).ravel() > 0)
+    return sp.csr_matrix(of_tasks[:, kept]), sp.csr_matrix(of_servers[:, kept])
+
+
+def _any_shared(tasks: sp.csr_matrix, servers: sp.csr_matrix, task: IntArray, server: IntArray) -> BoolArray:
+    found: BoolArray = np.asarray(tasks[task].multiply(servers[server]).sum(axis=1)).ravel() > 0
+    return found
+
+
+def _indicator(matrix: IntArray, n_servers: int) -> sp.csr_matrix:
+    row, place = np.nonzero(matrix >= 0)
+    values = np.ones(len(row), np.float32)
+    return sp.csr_matrix((values, (row, matrix[row, place])), shape=(len(matrix), n_servers))
+
+
+def _laid_out(matrix: IntArray, flag: BoolArray) -> BoolArray:
+    found = np.zeros(matrix.shape, dtype=bool)
+    found[matrix >= 0] = flag
+    return found
