@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from study import paths
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
 
 WORDS = ("file", "read", "write", "mail", "send", "map", "route", "price")
@@ -20,6 +21,14 @@ class BagOfWords:
         counts = counts.reshape(len(texts), len(WORDS))
         counts[~counts.any(axis=1)] = 1
         return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project folder of its own with the committed configuration."""
+    (tmp_path / "conf").symlink_to(paths.conf())
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    return tmp_path
 
 
 @pytest.fixture

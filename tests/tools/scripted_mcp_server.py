@@ -17,6 +17,12 @@ def tools(cursor):
         return {"tools": [GOOD | {"name": f"t{cursor or 0}"}]} | (
             {} if cursor == "2" else {"nextCursor": str(int(cursor or 0) + 1)}
         )
+    if MODE == "half":
+        if cursor:
+            sys.exit(3)
+        return {"tools": [GOOD], "nextCursor": "more"}
+    if MODE == "one_bad":
+        return {"tools": [GOOD, {"name": 7}, GOOD | {"name": "x", "inputSchema": {"type": "string"}}]}
     if MODE == "endless":
         return {"tools": [GOOD], "nextCursor": "again"}
     if MODE == "twins":

@@ -212,11 +212,28 @@ def test_a_call_for_another_catalogue(bench, catalog, embedder):
     assert found == Call(4, {})
 
 
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    (tmp_path / "conf").symlink_to(paths.conf())
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    return tmp_path
+def kept_rows(exemplars):
+    """Tools of the exemplars whose tools are offered, in order."""
+    return [one.tool for one in exemplars.samples if one.tool in (4, 2, 0)]
+
+
+def test_a_call_uses_the_exemplars_of_its_candidates(bench, embedder, monkeypatch):
+    exemplars = Exemplars(bench.known.vectors, list(bench.samples), 5)
+    # The same tools on another server, in another order.
+    tools = tuple(replace(CATALOG.tools[row], server=0) for row in (4, 2, 0))
+    other = ToolCatalog("other", (Server("x", "X", ""),), tools)
+    kept = calling.carried(exemplars, CATALOG, other)
+    carried = {(one.tool, CATALOG.tools[row].name) for one, row in zip(kept.samples, kept_rows(exemplars), strict=True)}
+    assert carried == {(0, "route_map"), (1, "send_mail"), (2, "read_page")}
+    fill, filled = Copier.fill, []
+    monkeypatch.setattr(Copier, "fill", lambda self, *told: filled.append(told[1:]) or fill(self, *told))
+    text = "please read a page using https://toronto.org/a for Anna at 7"
+    near = calling.call(other, text, np.arange(3), learned_from=bench, embedder=embedder)
+    assert near == Call(2, {"url": "https://toronto.org/a"})
+    # The parameters are those of an exemplar, not the copier's guess.
+    assert filled == [(2, ["url"])]
+    nowhere = ToolCatalog("n", other.servers, (replace(tools[0], name="unknown"),))
+    assert not calling.carried(exemplars, CATALOG, nowhere).samples
 
 
 def test_runs_resume_and_their_tables_follow(project, bench, flow, monkeypatch):
@@ -245,6 +262,14 @@ def test_runs_resume_and_their_tables_follow(project, bench, flow, monkeypatch):
     assert "Not run" in (folder / "overall.md").read_text()
     monkeypatch.setattr(benches, "answer", lambda *_: pytest.fail("a finished split ran again"))
     experiments.run_calls(bench, bench, small)
+    # Other settings, other samples or another catalogue: what lies there is not this run.
+    assert experiments.finished("seen", bench, small)
+    assert not experiments.finished("seen", bench, replace(small, exemplars=small.exemplars + 1))
+    assert not experiments.finished("seen", replace(bench, samples=bench.samples[:-1]), small)
+    renamed = replace(
+        bench.catalog, servers=(replace(bench.catalog.servers[0], name="Other"), *bench.catalog.servers[1:])
+    )
+    assert not experiments.finished("seen", replace(bench, catalog=renamed), small)
     (report.folder("records") / "seen_all" / "flow_dense.json").unlink()
     with pytest.raises(StudyError, match="no record beside"):
         report.collect()

@@ -65,6 +65,15 @@ def test_compare_names_every_variant(run, tmp_path):
     assert {line[0]: line[-1] for line in lines[1:]} == {"variant_a": "better", "variant_b": "open"}
 
 
+def test_weights_of_a_few_uses_come_with_a_warning(run, tmp_path):
+    FeedbackStore(tmp_path / "toy.feedback.jsonl").append(
+        Event("a", "h", ("fs/read_file", "mail/send"), "fs/read_file", True, factors=((1, 0, 0, 0, 0), (0, 1, 0, 0, 0)))
+    )
+    done = run("tune")
+    assert "1 successful uses" in done.stdout
+    assert "do not use them" in done.stderr
+
+
 def test_requirements_on_the_command_line(run, tmp_path):
     needs = tmp_path / "needs.json"
     needs.write_text(json.dumps({"fs/read_file": {"permissions": ["read"]}}))

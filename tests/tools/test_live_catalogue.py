@@ -7,14 +7,15 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from study import encoders
 from study.errors import StudyError
 from study.tools import cli
 from study.tools.catalogues import catalog as catalogs
-from study.tools.catalogues import live
-from study.tools.discovery import embedding
+from study.tools.catalogues import live, published
 
 SEND = {"name": "send", "description": "send a mail", "inputSchema": {"type": "object"}}
 SCRIPT = str(Path(__file__).with_name("scripted_mcp_server.py"))
@@ -31,21 +32,23 @@ def config(folder, **servers):
 
 
 def test_every_server_has_its_own_outcome(tmp_path):
-    modes = ("good", "pages", "twins", "cyclic", "garbage", "dies", "lies", "endless")
+    modes = ("good", "pages", "twins", "cyclic", "garbage", "one_bad", "dies", "half", "lies", "endless")
     servers = {mode: entry(mode) for mode in modes} | {"absent": {"command": "/no/such/program"}}
     listings = live.list_all(live.read_config(config(tmp_path, **servers)), timeout=60)
     problems = {listing.name: listing.problem for listing in listings}
     assert list(problems) == list(servers)
-    answered = ["good", "pages", "twins", "cyclic", "garbage"]
+    answered = ["good", "pages", "twins", "cyclic", "garbage", "one_bad"]
     assert [name for name, problem in problems.items() if problem is None] == answered
     assert "does not end" in problems["endless"]
+    assert problems["lies"] == "none of its 1 tools is one by the protocol"
     found, cleaning = live.build("mine", listings)
     assert [server.id for server in found.servers] == answered
-    assert [len(found.tools_of(row)) for row in range(5)] == [1, 3, 2, 1, 1]
+    assert [len(found.tools_of(row)) for row in range(6)] == [1, 3, 2, 1, 1, 1]
     assert found.servers[0].description == "keeps files"
     assert found.tools[0].parameters[0].name == "path"
     rows = cleaning.set_index("rule")["rows"]
-    assert rows["server without a usable answer left out"] == 4
+    assert rows["server without a usable answer left out"] == 5
+    assert rows["tool that the protocol does not allow left out"] == 2
     assert rows["name repeated inside one server"] == 1
     assert rows["tool without a name left out"] == 1
 
@@ -113,25 +116,46 @@ def test_a_server_over_http(tmp_path):
     assert gone.problem is not None
 
 
-def test_indexing_again_embeds_only_what_changed(tmp_path, monkeypatch, embedder):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
+def test_indexing_again_embeds_only_what_changed(project, tmp_path, monkeypatch):
+    asked = []
+
+    def embed(texts, model, device):
+        asked.append(sorted(texts))
+        return np.eye(encoders.DIMENSION, dtype=np.float32)[: len(texts)]
+
+    monkeypatch.setattr(encoders, "_embed", embed)
     runner = CliRunner()
-    words = ["index", "--catalogue", "mine", "--document", "name_desc", "--timeout", "60", "--mcp-config"]
+    words = ["index", "--document", "name_desc", "--timeout", "60", "--mcp-config"]
     first = runner.invoke(
         cli.app, [*words, str(config(tmp_path, a=entry("good"), b=entry("dies")))], catch_exceptions=False
     )
     assert "a: 1 tools" in first.output
     assert "b: left out" in first.output
     assert "1 new, 0 changed, 0 gone, 0 unchanged" in first.output
+    assert "cleaning: server without a usable answer left out: 1" in first.output
+    assert asked == [["read_file: read a file"]]
     second = runner.invoke(
         cli.app, [*words, str(config(tmp_path, a=entry("changed"), c=entry("good")))], catch_exceptions=False
     )
     assert "2 new, 1 changed, 0 gone, 0 unchanged" in second.output
+    assert asked[1:] == [["more: read a file", "read_file: send a mail"]]
     assert len(catalogs.load(cli.place("mine")).tools) == 3
     with pytest.raises(StudyError, match="no server gave a tool"):
         runner.invoke(cli.app, [*words, str(config(tmp_path, a=entry("dies")))], catch_exceptions=False)
     assert len(catalogs.load(cli.place("mine")).tools) == 3
+
+
+def test_published_catalogues_are_not_replaced(project, tmp_path):
+    path = str(config(tmp_path, a=entry("good")))
+    for name in published.LOADERS:
+        with pytest.raises(StudyError, match="published catalogue"):
+            CliRunner().invoke(cli.app, ["index", "--mcp-config", path, "--catalogue", name], catch_exceptions=False)
+        assert not cli.place(name).exists()
+
+
+def test_a_missing_configuration_is_named(tmp_path):
+    with pytest.raises(StudyError, match="no such client configuration"):
+        live.read_config(tmp_path / "gone.json")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from study.errors import StudyError
 from study.tools.catalogues.apibank import Call
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
-from study.tools.mcp_zero import api_bank, needle
+from study.tools.catalogues.queries import QuerySet
+from study.tools.mcp_zero import api_bank, needle, recorded
 from study.tools.mcp_zero.grid import grid
 from study.tools.mcp_zero.log_experiments import hand_over, same_number
 from study.tools.mcp_zero.loop import BROKEN, REPEATED, construct, shown
@@ -149,8 +150,41 @@ def test_api_bank_query_forms():
     assert api_bank.query(call, "last_user") == "now"
     assert api_bank.query(call, "user_lines") == "hi\nnow"
     assert api_bank.query(call, "last_two") == "AI: ok\nUser: now"
-    assert api_bank.query(call, "dialogue") == "User: hi\nAI: ok\nUser: now\nGenerate API Request:"
-    assert "API: [A()] Response: {}" in api_bank.query(call, "dialogue_with_api_lines")
+    assert api_bank.query(call, "dialogue") == "User: hi\nAI: ok\nUser: now"
+    prompt = api_bank.query(call, "dialogue_with_api_lines")
+    assert prompt == "User: hi\nAPI: [A()] Response: {}\nAI: ok\nUser: now\nGenerate API Request:"
+
+
+def test_trials_of_one_target_share_a_group():
+    trials = [needle.Point(10, 3), needle.Point(30, 3), needle.Point(10, 4)]
+    queries = needle.trials_as_queries(trials, {3: Request("a", "b"), 4: Request("c", "d")})
+    assert queries.ids == ("10:3", "30:3", "10:4")
+    assert queries.groups == ("3", "3", "4")
+
+
+def test_calls_of_one_dialogue_share_a_group():
+    calls = [Call("f:1", (), 0, (0,), True), Call("f:3", (), 1, (0,), False), Call("g:1", (), 1, (1,), True)]
+    assert api_bank.queries_of(calls, ["x", "y", "z"]).groups == ("f", "f", "g")
+
+
+def test_servers_alone_by_hand(catalog):
+    queries = QuerySet("q", ("a", "b"), ("x", "y"), (((2, 1),), ((4,),)), ("a", "b"))
+    found = recorded.servers(np.array([[0.1, 0.2, 0.9], [0.9, 0.5, 0.1]], np.float32), catalog, queries)
+    # The first label is served by the servers 0 and 1, of which 1 is ranked second; the other server is third.
+    assert found["mrr"] == pytest.approx((1 / 2 + 1 / 3) / 2)
+    assert (found["hit_rate@1"], found["hit_rate@3"]) == (0, 1)
+
+
+def test_agreement_by_hand():
+    ranked = np.array([[1, 2, 3, 9], [4, 5, 6, 9], [7, 8, -1, -1]])
+    found = recorded.agreement(ranked, [(1, 3, 5), (6,), ()])
+    assert found == {"requests": 3, "same_first": pytest.approx(1 / 3), "jaccard@3": pytest.approx((2 / 4 + 1 / 3) / 3)}
+
+
+def test_what_the_agent_ran_by_hand():
+    queries = QuerySet("r", ("a", "b"), ("x", "y"), (((2,),), ((4,),)), ("a", "b"))
+    table = recorded.executed({"own": np.array([[2, 1, 0], [0, 1, 4]])}, queries, 5).iloc[0]
+    assert (table["requests"], table["hit_rate@1"], table["hit_rate@3"]) == (2, 0.5, 1)
 
 
 class Agent:

@@ -108,8 +108,7 @@ def test_other_stages(catalog, embedder):
         router.server_scores(Stage("nobody", None, None), catalog, ["x"], seed=1)
 
 
-def test_measures_by_hand(tmp_path, monkeypatch, catalog):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+def test_measures_by_hand(project, tmp_path, monkeypatch, catalog):
     monkeypatch.setattr(router_experiments, "definition_tokens", lambda _: np.array([10, 20, 30, 40, 50]))
     chosen = router.Configured({"good": Stage("oracle", None, None)}, Settings(), (1, 2), 1, (30, 100), 0)
     queries = QuerySet("q", ("a",), ("t",), (((1,), (4,)),), ("a",))

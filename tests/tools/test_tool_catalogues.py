@@ -206,6 +206,44 @@ def test_assignments_read_literals_and_run_nothing(tmp_path):
     assert not trap.exists()
 
 
+def test_narrow_reading_of_descriptions(tmp_path):
+    texts = {"Good": 'description = "A."\ninput_parameters = {}', "Blank": 'description = "B." \ninput_parameters = {}'}
+    rows = "".join(f'{name},"{text.replace(chr(34), chr(34) * 2)}"\n' for name, text in texts.items())
+    (tmp_path / "data").mkdir()
+    (tmp_path / apibank.APIS_FILE).write_text(f"{apibank.NAME},{apibank.TEXT}\n{rows}", encoding="utf-8")
+    line = {"role": "API", "param_dict": {"a": 1}, "result": {"api_name": "Good", "output": ["x"]}}
+    (tmp_path / apibank.DIALOGUES).mkdir(parents=True)
+    lines = [{"role": "User", "text": "hi"}, *(line | {"api_name": name} for name in texts)]
+    (tmp_path / apibank.DIALOGUES / "d.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    catalog = apibank.load(tmp_path).catalog
+    assert {tool.name: tool.description for tool in catalog.tools} == {"Good": "A.", "Blank": "B."}
+    narrow = apibank.narrowly_read(tmp_path, catalog)
+    assert {tool.name: tool.description for tool in narrow.tools} == {"Good": "A.", "Blank": ""}
+    # An API line shows the call once, and its output.
+    assert apibank.calls(tmp_path, catalog)[1].lines[-1] == ("API", '[Good(a=1)] Response: ["x"]')
+
+
+def test_calls_that_count_as_equal_are_siblings(tmp_path):
+    folder = tmp_path / mcpflow.TOOLS_FOLDER / "smithery"
+    folder.mkdir(parents=True)
+    (folder / "Web.json").write_text(json.dumps([{"name": "read"}, {"name": "send"}]))
+    (tmp_path / mcpflow.INFO_FILE).write_text(json.dumps([{"all_paths": []}]))
+    said = [("read", {"url": "a.org/B c"}), ("read", {"url": "A.orgb-C"}), ("send", {"url": "A.orgb-C"}),
+            ("read", {"url": "a.org/d", "n": 1}), ("read", {"n": 1.0, "url": "a.org/d"}), ("read", None)]  # fmt: skip
+    samples = [
+        {"source_instruction": f"do {row}", "tool": tool,
+         "function_call": None if arguments is None else {"name": tool, "arguments": arguments}}
+        for row, (tool, arguments) in enumerate(said)
+    ]  # fmt: skip
+    folder = tmp_path / mcpflow.SAMPLES_FOLDER / "Smithery"
+    folder.mkdir(parents=True)
+    (folder / "Web.json").write_text(json.dumps(samples))
+    groups = mcpflow.load(tmp_path).queries["instructions"].groups
+    assert groups[0] == groups[1]
+    assert groups[3] == groups[4]
+    assert len(set(groups)) == 4
+
+
 def write_livemcpbench(folder, tools="1. read\n 2) gone\n3 . read\n10.write"):
     (folder / "tools/LiveMCPTool").mkdir(parents=True)
     (folder / "annotated_data").mkdir()

@@ -1,5 +1,6 @@
 """Documents, word search, fusion, thresholds, tokens: by hand, and against sorting and an own BM25 formula."""
 
+import json
 import math
 from collections import Counter
 
@@ -12,8 +13,9 @@ from hypothesis.extra import numpy as hnp
 from study.errors import StudyError
 from study.tools.catalogues.catalog import Server, ToolCatalog
 from study.tools.catalogues.queries import QuerySet
+from study.tools.discovery import budget
 from study.tools.discovery import tokens as token_counts
-from study.tools.discovery.budget import by_k
+from study.tools.discovery.budget import by_k, by_threshold
 from study.tools.discovery.decompose import MAX_PARTS, decompose
 from study.tools.discovery.documents import documents
 from study.tools.discovery.index import Settings, ToolIndex, above, best, fuse
@@ -177,6 +179,32 @@ def test_reduction_falls_with_k_and_ends_at_zero(catalog, embedder):
     # K = 10 hands over all five tools: nothing is saved.
     assert table["token_reduction"].iloc[-1] == pytest.approx(0)
     assert table.loc[0, ["precision", "recall", "hit_rate"]].tolist() == [1, 1, 1]
+
+
+def test_tokens_by_characters(catalog, embedder):
+    queries = QuerySet("q", ("a",), ("read a file",), (((0,),),), ("g",))
+    scores = ToolIndex(catalog, Settings(document="name_desc"), embedder).scores(queries.texts)
+    table = by_k(catalog, queries, scores, pool_tokens=1)
+    assert table["tokens_by_characters"][0] == len(json.dumps(catalog.tools[0].definition())) // 4
+    assert table["tokens"][0] == token_counts.definition_tokens(catalog)[0]
+
+
+def test_thresholds_by_hand(catalog):
+    queries = QuerySet("q", ("a", "b"), ("x", "y"), (((0,), (1,)), ((4,),)), ("a", "b"))
+    scores = np.array([[0.9, 0.5, 0.4, 0.1, 0.0], [0.3, 0.2, 0.1, 0.0, 0.25]], np.float32)
+    table = by_threshold(catalog, queries, scores, [0.4], 2).iloc[0]
+    # The first query keeps the tools 0 and 1, both right; the other falls back to its best two, of which 4 is right.
+    assert (table["fell_back"], table["mean_tools"]) == (0.5, 2)
+    assert (table["precision"], table["recall"], table["hit_rate"]) == (0.75, 1, 1)
+    assert by_threshold(catalog, queries, scores, [0.6], 2)["mean_tools"][0] == 1.5
+
+
+def test_latency_times_the_search_that_users_get(catalog, embedder, monkeypatch):
+    index, calls = ToolIndex(catalog, Settings(document="name_desc"), embedder), []
+    monkeypatch.setattr(budget, "cosines", lambda a, b: calls.append(a.shape) or a @ b.T)
+    found = budget.latency(index, ("read", "send"), 2)
+    assert calls == [(1, 8), (1, 8)]
+    assert 0 < found["search_p95_ms"] < found["latency_p95_ms"] + 1000
 
 
 def test_noisy_copies_are_unit_vectors():

@@ -1,6 +1,7 @@
 """Result files, their tables, settings and the command line, in a project folder of their own."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,14 +15,9 @@ from study.tools.catalogues.catalog import save
 from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery import embedding
 from study.tools.discovery.experiments import configured, references
+from study.tools.mcp_zero import api_bank
 
 QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    return tmp_path
 
 
 def test_measures_by_hand():
@@ -40,11 +36,11 @@ def test_sets_of_tools():
     assert table["hit_rate@3"].tolist() == [1, 0]
 
 
-def test_report_from_files(project):
+def test_report_from_files(project, catalog):
     good = results.measure(np.array([[0, 1, 2], [4, 0, 1]]), QUERIES, 5, ks=(1, 2))
     poor = results.measure(np.array([[2, 0, 1], [0, 1, 2]]), QUERIES, 5, ks=(1, 2))
-    results.save("toy", "query", "good", good, config={})
-    results.save("toy", "query", "poor", poor, config={})
+    results.save("toy", "query", "good", good, (catalog, QUERIES), config={})
+    results.save("toy", "query", "poor", poor, (catalog, QUERIES), config={})
     folder = results.report("toy", {"query": ("poor", "recall@2"), "absent": ("x", "recall@2")})
     metrics = pd.read_csv(folder / "metrics.csv")
     assert list(metrics) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
@@ -55,8 +51,19 @@ def test_report_from_files(project):
     assert cell["poor", "completeness", 2] == 0
     compared = pd.read_csv(folder / "significance.csv")
     assert compared[["system", "reference", "difference", "n"]].to_numpy().tolist() == [["good", "poor", 0.75, 2]]
+    # Both queries have one origin: a single unit gives no interval.
+    assert compared["groups"].tolist() == [1]
+    assert compared["ci_low"].isna().all()
     assert "| good |" in (folder / "overall.md").read_text()
-    assert results.read_record("toy", "query", "good")["profile"] == "laptop"
+    record = results.read_record("toy", "query", "good")
+    assert record["profile"] == "laptop"
+    assert record["catalogue_sha256"] == catalog.fingerprint()
+    assert record["queries_sha256"] == QUERIES.fingerprint() != replace(QUERIES, texts=("x", "z")).fingerprint()
+    assert record["embedder"] == {"kind": "minilm"}
+    pairs = results.report("toy", {}, {"query": [("good", "poor", "recall@1"), ("good", "gone", "recall@1")]})
+    assert pd.read_csv(pairs / "significance.csv")[["system", "reference", "metric"]].to_numpy().tolist() == [
+        ["good", "poor", "recall@1"]
+    ]
     (paths.results("toy") / "records/query/good.json").unlink()
     with pytest.raises(StudyError, match="no record beside"):
         results.report("toy", {})
@@ -68,12 +75,16 @@ def test_report_without_runs(project):
 
 
 def test_configuration_is_strict(project):
+    (project / "conf").unlink()
     (project / "conf/tools").mkdir(parents=True)
     (project / "conf/tools/discovery.yaml").write_text(
-        "systems: {a: {mode: dense, documnet: desc}}\nreferences: {}\nten_servers: []\n"
+        "systems: {a: {mode: dense, documnet: desc}}\nreferences: {}\nten_servers: []\nembedder: {kind: magic}\n"
+        "pairs: {}\nthresholds: []\n"
     )
     with pytest.raises(StudyError, match="documnet"):
         configured()
+    with pytest.raises(StudyError, match="unknown embedder"):
+        embedding.configured()
     (project / "conf/tools/discovery.yaml").write_text("systems: {}\n")
     with pytest.raises(StudyError, match="its keys are"):
         settings.read("discovery", ("systems", "references"))
@@ -83,8 +94,15 @@ def test_the_committed_configuration():
     systems = configured()
     for catalogue in ("livemcpbench", "mcptools", "mcptoolbench"):
         for protocol, (reference, metric) in references(catalogue).items():
-            assert protocol.partition("_")[0] in ("request", "intent", "router") or reference in systems
+            assert protocol.partition("_")[0] in ("request", "intent", "router", "needle") or reference in systems
             assert metric.partition("@")[0] in ("recall", "hit_rate")
+
+
+def test_every_compared_protocol_has_a_declared_reference():
+    assert set(references("apibank")) == {"full_first", "full_later", "domain_first", "domain_later"}
+    assert {"needle_identity", "needle_cross"} <= set(references("mcptools"))
+    first = api_bank.FORMS[0]
+    assert all(system == f"discovery_desc_{first}" for system, _ in references("apibank").values())
 
 
 def run(*words):
@@ -106,8 +124,18 @@ def test_find_answers_with_schemas(project, catalog, embedder, monkeypatch, mode
     assert "Files / read_file" in shown.splitlines()[0]
 
 
+def test_find_looks_for_the_parts_of_a_query(project, catalog, embedder, monkeypatch):
+    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
+    save(cli.place("toy"), catalog)
+    words = ["find", "read the big file and then send it by mail", "--catalogue", "toy", "--json", "--decompose"]
+    for mode in ("dense", "routed"):
+        embedder.asked.clear()
+        assert json.loads(run(*words, "--mode", mode).output)
+        assert "send it by mail" in embedder.asked
+
+
 def test_the_command_line_refuses(project):
-    with pytest.raises(StudyError, match="no such catalogue"):
+    with pytest.raises(StudyError, match="study tools index --catalogue nothing"):
         run("find", "x", "--catalogue", "nothing")
     with pytest.raises(StudyError, match="not a catalogue name"):
         run("find", "x", "--catalogue", "../../etc/passwd")

@@ -14,7 +14,7 @@ from study.tools.discovery.experiments import rank_all, ten_servers
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.tokens import definition_tokens
 from study.tools.intent import log as intent_log
-from study.tools.mcp_zero.api_bank import query
+from study.tools.mcp_zero.api_bank import by_pool, parts, query
 from study.tools.mcp_zero.log_experiments import requests_by_task
 from study.tools.mcp_zero.needle import pairs
 
@@ -106,6 +106,22 @@ def test_api_bank_calls(loaded, folders):
     ]
     assert majority == pytest.approx([0.321, 0.079], abs=0.001)
     assert all(query(call, "last_user") for call in calls)
+
+
+def test_reference_row_of_api_bank(loaded, folders):
+    """Top-1 of the last two lines, wording of all_apis.csv: .524 .514 of all APIs, .901 .842 of the dialogue's."""
+    catalog = loaded["apibank"].catalog
+    narrow = apibank.narrowly_read(folders["apibank"], catalog)
+    assert sum(not tool.description for tool in narrow.tools) == 2
+    calls = apibank.calls(folders["apibank"], catalog)
+    pools = np.array([np.isin(np.arange(len(catalog.tools)), call.pool) for call in calls])
+    scores = ToolIndex(narrow, Settings(document="desc")).scores([query(call, "last_two") for call in calls])
+    hits = [
+        (matrix.argmax(axis=1) == [call.tool for call in calls])[rows].mean()
+        for matrix in by_pool(scores, pools).values()
+        for rows in parts(calls).values()
+    ]
+    assert hits == pytest.approx([0.524, 0.514, 0.901, 0.842], abs=0.001)
 
 
 def query_tool(loaded, call):

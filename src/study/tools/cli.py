@@ -24,6 +24,10 @@ app.add_typer(flow, name="flow")
 Catalogue = Annotated[str, typer.Option(help="livemcpbench, mcptools, mcpflow, apibank, mcptoolbench, or an own name.")]
 
 
+# The catalogue of a user's own servers, unless another name is given.
+OWN = "mine"
+
+
 def place(catalogue: str) -> Path:
     """Where the index of a catalogue is kept (never committed)."""
     if not catalogue.replace("-", "").replace("_", "").isalnum():
@@ -33,18 +37,26 @@ def place(catalogue: str) -> Path:
 
 @app.command()
 def index(
-    catalogue: Catalogue = "livemcpbench",
+    catalogue: Annotated[
+        str | None, typer.Option(help="A published catalogue (default livemcpbench); with --mcp-config an own name.")
+    ] = None,
     mcp_config: Annotated[
         Path | None, typer.Option(help="Ask the servers of this MCP client configuration; it starts their programs.")
     ] = None,
     document: Annotated[str, typer.Option(help="Form of the documents.")] = "template",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that each server has to answer.")] = 30.0,
 ) -> None:
-    """Index a published catalogue, or running MCP servers; a text that was embedded before is not embedded again."""
+    """Index a published catalogue, or running MCP servers; a text that was embedded before is not embedded again.
+
+    Running servers make the catalogue `mine` unless another name is given.
+    """
     from study.tools.catalogues import catalog as catalogs
     from study.tools.catalogues import published
     from study.tools.discovery.index import Settings, ToolIndex
 
+    catalogue = catalogue or ("livemcpbench" if mcp_config is None else OWN)
+    if mcp_config is not None and catalogue in published.LOADERS:
+        raise StudyError(f"{catalogue!r} is a published catalogue", fix=f"give yours another name: --catalogue {OWN}")
     target = place(catalogue)
     found = published.load(catalogue).catalog if mcp_config is None else live_catalog(catalogue, mcp_config, timeout)
     vectors = ToolIndex(found, Settings(document=document)).vectors
@@ -61,7 +73,9 @@ def live_catalog(name: str, config: Path, timeout: float) -> ToolCatalog:
     for listing in listings:
         outcome = f"{len(listing.tools)} tools" if listing.problem is None else f"left out: {listing.problem}"
         typer.echo(printable(f"{listing.name}: {outcome}"))
-    found, _ = live.build(name, listings)
+    found, cleaning = live.build(name, listings)
+    for line in cleaning[cleaning["rows"] > 0].itertuples():
+        typer.echo(printable(f"cleaning: {line.rule}: {line.rows} ({line.table}, {line.action})"))
     if not found.tools:
         raise StudyError("no server gave a tool", file=config, fix="see the outcome of each server above")
     before = catalogs.load(place(name)) if place(name).is_file() else None
@@ -77,13 +91,14 @@ def find(
     mode: Annotated[str, typer.Option(help="dense, bm25, tfidf, hybrid, or routed (MCP-Zero's two stages).")] = "dense",
     document: Annotated[str, typer.Option(help="Form of the documents.")] = "template",
     threshold: Annotated[float | None, typer.Option(help="Leave out lower scores, unless that leaves nothing.")] = None,
+    decompose: Annotated[bool, typer.Option(help="Search for the parts of the query too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with schemas, ready to paste.")] = False,
 ) -> None:
     """Name tools for a task: `study tools find "turn a word document into a PDF" --json`."""
     from study.tools.catalogues import catalog as catalogs
 
     found = catalogs.load(place(catalogue))
-    show(search(found, query, k, mode, document, threshold), as_json)
+    show(search(found, query, k, mode, document, threshold, decompose), as_json)
 
 
 def show(answers: list[dict[str, object]], as_json: bool) -> None:
@@ -124,6 +139,41 @@ def route(
     )
 
 
+@app.command()
+def request(
+    task: Annotated[str, typer.Argument(help="What is to be done, in words.")],
+    url: Annotated[str, typer.Option(help="OpenAI-compatible chat endpoint, e.g. http://localhost:8000/v1.")],
+    model: Annotated[str, typer.Option(help="Name of the model there.")],
+    catalogue: Catalogue = "livemcpbench",
+    cassette: Annotated[Path | None, typer.Option(help="File of recorded replies; not with --mode off.")] = None,
+    mode: Annotated[str, typer.Option(help="replay (never connects), record, or off (keeps nothing).")] = "replay",
+    k: Annotated[int, typer.Option("-k", "--top", min=1, help="Tools per request.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Replies of the model at most.")] = 8,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer with schemas, ready to paste.")] = False,
+) -> None:
+    """Let a model ask for the tools that it needs, request by request (MCP-Zero), and name what it was given."""
+    from study.llm import Client
+    from study.tools.catalogues import catalog as catalogs
+    from study.tools.mcp_zero.loop import chat_with, construct
+    from study.tools.mcp_zero.routing import Router
+
+    found = catalogs.load(place(catalogue))
+    # An unknown mode is refused by the client.
+    client = Client(url, mode=mode, cassette=cassette)  # type: ignore[arg-type]
+    chain = construct(task, Router(found), chat_with(client, model), k=k, max_rounds=rounds)
+    tools = [found.tools[row] for row in chain.tools]
+    show(
+        [
+            {"rank": rank, "server": found.servers[tool.server].name, **tool.definition()}
+            for rank, tool in enumerate(tools, start=1)
+        ],
+        as_json,
+    )
+    ended = "finished" if chain.finished else f"stopped after {chain.rounds} rounds"
+    facts = f"{len(chain.requests)} requests, {chain.malformed} malformed, {chain.tokens} tokens, {ended}"
+    typer.echo(printable(f"{facts}. {chain.answer}"), err=True)
+
+
 def search(
     catalog: ToolCatalog,
     query: str,
@@ -131,15 +181,19 @@ def search(
     mode: str = "dense",
     document: str = "template",
     threshold: float | None = None,
+    decompose: bool = False,
 ) -> list[dict[str, object]]:
     """The best tools for a query, best first: rank, score, server, name, description, parameters."""
+    from study.tools.discovery.decompose import decompose as split
     from study.tools.discovery.index import Settings, ToolIndex, above, best
     from study.tools.mcp_zero.request import Request
     from study.tools.mcp_zero.routing import Router
 
-    index = ToolIndex(catalog, Settings(mode="dense" if mode == "routed" else mode, document=document))
+    chosen = Settings(mode="dense" if mode == "routed" else mode, document=document, decompose=decompose)
+    index = ToolIndex(catalog, chosen)
     if mode == "routed" and query.strip():
-        scores = Router(catalog).scores([Request(query, query)], store=False)[0]
+        parts = split(query) if decompose else [query]
+        scores = Router(catalog).scores([Request(part, part) for part in parts], store=False).max(axis=0)
         rows, values = above(*best(scores, k, index.order), threshold)
     else:
         rows, values = index.search(query, k, threshold=threshold)
@@ -175,14 +229,14 @@ def run(catalogue: Catalogue = "livemcpbench") -> None:
 def report(catalogue: Catalogue = "livemcpbench") -> None:
     """Redo metrics.csv, significance.csv and overall.md of a catalogue from its runs."""
     from study.tools import results
-    from study.tools.discovery.experiments import references
+    from study.tools.discovery.experiments import pairs, references
     from study.tools.flow import report as flow_report
     from study.tools.flow import settings as flow_settings
 
     if catalogue == flow_report.CATALOGUE:
         folder = flow_report.report(flow_settings.load())
     else:
-        folder = results.report(catalogue, references(catalogue))
+        folder = results.report(catalogue, references(catalogue), pairs(catalogue))
     typer.echo((folder / "overall.md").read_text(encoding="utf-8"))
 
 

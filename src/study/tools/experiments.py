@@ -11,7 +11,7 @@ from study.tools.catalogues import published
 from study.tools.discovery import budget, scaling
 from study.tools.discovery import experiments as discovery
 from study.tools.intent import experiments as intent
-from study.tools.mcp_zero import api_bank, log_experiments, needle
+from study.tools.mcp_zero import api_bank, log_experiments, needle, recorded
 
 
 def livemcpbench() -> None:
@@ -20,6 +20,8 @@ def livemcpbench() -> None:
     loaded = published.load("livemcpbench")
     log_experiments.run_queries("livemcpbench", loaded.catalog, loaded.queries["tasks"])
     log_experiments.run_requests()
+    recorded.run()
+    discovery.run_popularity(loaded.catalog, loaded.queries["tasks"])
     budget.run("livemcpbench", loaded.catalog, loaded.queries["tasks"])
 
 

@@ -22,7 +22,10 @@ from study.evaluation import metrics, per_task
 from study.evaluation.records import record
 from study.evaluation.significance import compare_all
 from study.files import write_csv, write_json, write_text
+from study.tools import clusters
+from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.queries import QuerySet, credit
+from study.tools.discovery import embedding
 
 KS = (1, 2, 3, 5, 10, 20)
 PROFILE = "laptop"
@@ -61,14 +64,63 @@ def measure_sets(handed: Sequence[Sequence[int]], queries: QuerySet, n_tools: in
     return per_task.table(queries.ids, SEED, pd.DataFrame(values))
 
 
-def save(catalogue: str, protocol: str, system: str, table: pd.DataFrame, **facts: Any) -> None:
-    """Write the per-task file and the record of one system under one protocol."""
+def sources(catalog: ToolCatalog, queries: QuerySet) -> dict[str, Any]:
+    """What a result was made from: hashes of catalogue and queries, and the configured encoder of texts."""
+    return {
+        "catalogue_sha256": catalog.fingerprint(), "queries_sha256": queries.fingerprint(),
+        "embedder": embedding.settings_of().identity(),
+    }  # fmt: skip
+
+
+def save(
+    catalogue: str, protocol: str, system: str, table: pd.DataFrame, inputs: tuple[ToolCatalog, QuerySet],
+    *, origins: bool = True, **facts: Any,
+) -> None:  # fmt: skip
+    """Write the per-task file and the record of one system under one protocol, and the groups of its queries.
+
+    Args:
+        inputs: what was searched, and what was asked.
+        origins: False where a report of its own knows the units of resampling.
+        facts: further entries of the record.
+    """
     base = paths.results(catalogue)
+    facts = sources(*inputs) | facts
+    if origins:
+        keep_groups(catalogue, protocol, table, inputs[1])
     write_csv(base / "per_task" / protocol / f"{system}.csv.gz", table)
     whole = record(
         dataset=catalogue, protocol=protocol, system=system, profile=PROFILE, seeds=[{"seed": SEED}], **facts
     )
     write_json(base / "records" / protocol / f"{system}.json", whole)
+
+
+def keep_groups(catalogue: str, protocol: str, table: pd.DataFrame, queries: QuerySet) -> None:
+    """Write ``tables/groups_<protocol>.csv`` where several queries of the table have one origin."""
+    group_of = dict(zip(queries.ids, queries.groups, strict=True))
+    asked = list(dict.fromkeys(table["task_id"].astype(str)))
+    groups = [group_of.get(query, query) for query in asked]
+    if len(set(groups)) < len(groups):
+        write_csv(paths.tables(catalogue) / f"groups_{protocol}.csv", pd.DataFrame({"task_id": asked, "group": groups}))
+
+
+def groups_of(catalogue: str, protocol: str) -> dict[str, str] | None:
+    """The origin of every query of a protocol, None where each has its own."""
+    path = paths.tables(catalogue) / f"groups_{protocol}.csv"
+    if not path.exists():
+        return None
+    frame = pd.read_csv(path, dtype=str)
+    return dict(zip(frame["task_id"], frame["group"], strict=True))
+
+
+def compared(
+    catalogue: str, protocol: str, runs: Mapping[str, pd.DataFrame], reference: str, metric: str
+) -> pd.DataFrame:
+    """Every other system of a protocol against the reference; origins are resampled where queries share them."""
+    found = compare_all(runs, reference, [metric], SEED)
+    groups = groups_of(catalogue, protocol)
+    if groups is not None:
+        found = clusters.clustered(found, runs, groups, SEED)
+    return found.assign(protocol=protocol)
 
 
 def collect(catalogue: str) -> dict[str, dict[str, pd.DataFrame]]:
@@ -93,24 +145,35 @@ def aggregate(table: pd.DataFrame, catalogue: str, protocol: str, system: str) -
     return pd.concat([means, pd.DataFrame(complete, columns=means.columns)])
 
 
-def report(catalogue: str, references: Mapping[str, tuple[str, str]]) -> Path:
+def report(
+    catalogue: str,
+    references: Mapping[str, tuple[str, str]],
+    pairs: Mapping[str, Sequence[tuple[str, str, str]]] | None = None,
+) -> Path:
     """Redo the tables of a catalogue from its per-task files; runs nothing.
 
     Args:
         references: protocol -> the system that the others are compared with (paired), and the metric.
+        pairs: protocol -> further comparisons of two: system, reference, metric; each is a family of its own.
 
     Returns: the folder of the tables.
     """
     runs, folder = collect(catalogue), paths.tables(catalogue)
     rows = [aggregate(table, catalogue, at, name) for at, own in runs.items() for name, table in own.items()]
     write_csv(folder / "metrics.csv", pd.concat(rows))
-    compared = [
-        compare_all(runs[protocol], reference, [metric], SEED).assign(protocol=protocol)
+    tested = [
+        compared(catalogue, protocol, runs[protocol], reference, metric)
         for protocol, (reference, metric) in references.items()
         if len(runs.get(protocol, {})) > 1
     ]
-    if compared:
-        write_csv(folder / "significance.csv", pd.concat(compared))
+    tested += [
+        compared(catalogue, protocol, {name: runs[protocol][name] for name in (system, reference)}, reference, metric)
+        for protocol, own in (pairs or {}).items()
+        for system, reference, metric in own
+        if {system, reference} <= runs.get(protocol, {}).keys()
+    ]
+    if tested:
+        write_csv(folder / "significance.csv", pd.concat(tested))
     write_text(folder / "overall.md", "\n".join(_section(catalogue, at, own) for at, own in runs.items()))
     return folder
 

@@ -82,14 +82,24 @@ def measure(
                 "low": low, "high": high, "hit_rate": by_budget[f"hit_rate@{budget}"].mean(),
             })  # fmt: skip
         if every or keep == chosen.default_servers:
-            results.save("livemcpbench", "router_budget", f"router_{name}", by_budget, servers=keep, config=config)
+            results.save(
+                "livemcpbench",
+                "router_budget",
+                f"router_{name}",
+                by_budget,
+                (catalog, queries),
+                servers=keep,
+                config=config,
+            )
             table = results.measure(ranked, queries, len(catalog.tools))
-            results.save("livemcpbench", "router", f"router_{name}", table, servers=keep, config=config)
+            results.save(
+                "livemcpbench", "router", f"router_{name}", table, (catalog, queries), servers=keep, config=config
+            )
     if not every:
         parts = [results.measure_sets(own, queries, len(catalog.tools), keep).set_index(["task_id", "seed"])
                  for keep, own in sets.items()]  # fmt: skip
         by_servers = pd.concat(parts, axis=1).reset_index()
-        results.save("livemcpbench", "router_servers", f"router_{name}", by_servers, config=config)
+        results.save("livemcpbench", "router_servers", f"router_{name}", by_servers, (catalog, queries), config=config)
     return lines
 
 

@@ -152,7 +152,9 @@ def save(path: Path, catalog: ToolCatalog) -> None:
 def load(path: Path) -> ToolCatalog:
     """Read a catalogue that `save` wrote."""
     if not path.is_file():
-        raise StudyError("there is no such catalogue", file=path, fix="make it: study tools index")
+        raise StudyError(
+            "there is no such catalogue", file=path, fix=f"make it: study tools index --catalogue {path.stem}"
+        )
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import pandas as pd
 
 from study.data.raw_files import read_text
 from study.errors import StudyError
-from study.tools.catalogues.builder import Builder
+from study.tools.catalogues.builder import LEFT_OUT, Builder
 from study.tools.catalogues.catalog import ToolCatalog
 
 # Bounds on what one server may say; a server without end would otherwise fill the memory.
@@ -45,16 +45,22 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Listing:
-    """What one server answered: its tools as plain records, or the problem that kept it from answering."""
+    """What one server answered: its tools as plain records, or the problem that kept it from answering.
+
+    `faulty` counts tools that the protocol does not allow, which are left out.
+    """
 
     name: str
     description: str = ""
     tools: tuple[Mapping[str, Any], ...] = ()
     problem: str | None = None
+    faulty: int = 0
 
 
 def read_config(path: Path) -> list[Endpoint]:
     """The servers of a standard client configuration (key ``mcpServers``)."""
+    if not path.is_file():
+        raise StudyError("there is no such client configuration", file=path, fix=f"name a file; {FIX}")
     try:
         value = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
@@ -116,7 +122,10 @@ async def _list_tools(endpoint: Endpoint, timeout: float) -> Listing:
             assert endpoint.url is not None
             http = await stack.enter_async_context(create_mcp_http_client(headers=dict(endpoint.headers)))
             transport = streamable_http_client(endpoint.url, http_client=http)
-        client = await stack.enter_async_context(Client(transport, read_timeout_seconds=timeout, cache=None))
+        sieve = Sieve()
+        client = await stack.enter_async_context(
+            Client(sieve.around(transport), read_timeout_seconds=timeout, cache=None)
+        )
         tools: list[Mapping[str, Any]] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -129,7 +138,76 @@ async def _list_tools(endpoint: Endpoint, timeout: float) -> Listing:
                 break
         if cursor or len(tools) > MAX_TOOLS:
             return Listing(endpoint.name, problem=f"its list does not end ({len(tools)} tools so far)")
-        return Listing(endpoint.name, (client.instructions or "")[:2_000], tuple(tools))
+        if sieve.faulty and not tools:
+            return Listing(endpoint.name, problem=f"none of its {sieve.faulty} tools is one by the protocol")
+        return Listing(endpoint.name, (client.instructions or "")[:2_000], tuple(tools), faulty=sieve.faulty)
+
+
+class Sieve:
+    """Takes tools that the protocol does not allow out of a server's answers, and counts them.
+
+    The official client refuses a whole page for one of them.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.faulty = 0
+
+    @asynccontextmanager
+    async def around(self, transport: Any) -> AsyncIterator[tuple[Any, Any]]:
+        """The transport with a sifted reading end."""
+        async with transport as (reading, writing):
+            yield _Sifted(reading, self), writing
+
+    def sift(self, item: Any) -> None:
+        """Mend one incoming message in place; errors and everything but lists of tools stay as they are."""
+        result = getattr(getattr(item, "message", None), "result", None)
+        listed = result.get("tools") if isinstance(result, dict) else None
+        if isinstance(result, dict) and isinstance(listed, list):
+            result["tools"] = [tool for tool in listed if allowed(tool)]
+            self.faulty += len(listed) - len(result["tools"])
+
+
+class _Sifted:
+    """A stream of messages that passes each through a sieve."""
+
+    def __init__(self, stream: Any, sieve: Sieve) -> None:
+        self._stream, self._sieve = stream, sieve
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def receive(self) -> Any:
+        item = await self._stream.receive()
+        self._sieve.sift(item)
+        return item
+
+    def __aiter__(self) -> _Sifted:
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await self._stream.__anext__()
+        self._sieve.sift(item)
+        return item
+
+    async def __aenter__(self) -> _Sifted:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._stream.__aexit__(*error)
+
+
+def allowed(tool: Any) -> bool:
+    """Whether the protocol allows this entry of a list of tools."""
+    from mcp_types import methods, version
+    from pydantic import ValidationError
+
+    try:
+        methods.validate_server_result("tools/list", version.LATEST_HANDSHAKE_VERSION, {"tools": [tool]})
+    except (ValidationError, RecursionError):
+        return False
+    return True
 
 
 def _reason(error: BaseException) -> str:
@@ -159,9 +237,11 @@ def build(name: str, listings: list[Listing]) -> tuple[ToolCatalog, pd.DataFrame
     builder = Builder(name)
     for listing in listings:
         if listing.problem is not None:
-            builder.count("server without a usable answer left out", "servers", "id", "left out")
+            builder.count("server without a usable answer left out", "servers", "id", LEFT_OUT)
             continue
         server = builder.server(listing.name, listing.name, listing.description)
+        if listing.faulty:
+            builder.count("tool that the protocol does not allow left out", "tools", "", LEFT_OUT, listing.faulty)
         for tool in listing.tools:
             builder.tool(server, tool.get("name"), tool.get("description"), tool.get("inputSchema"))
     return builder.build(), builder.cleaning()

@@ -13,6 +13,7 @@ from typing import Any
 from study.tools.catalogues.builder import CHANGED, LEFT_OUT, REPORTED, Builder
 from study.tools.catalogues.files import Loaded, read_list
 from study.tools.catalogues.queries import QuerySet
+from study.tools.flow.calls import same_value
 
 TOOLS_FOLDER, SAMPLES_FOLDER, INFO_FILE = "data/tools", "data/function_call", "server_info_with_description_v3.json"
 WORD = re.compile(r"[^a-z0-9]+")
@@ -74,7 +75,7 @@ def _descriptions(folder: Path) -> dict[tuple[str, str], str]:
 def _samples(folder: Path, rows: dict[tuple[str, str], int], builder: Builder) -> QuerySet:
     seen: set[tuple[str, str]] = set()
     ids, texts, labels, groups = [], [], [], []
-    calls: defaultdict[str, str] = defaultdict(lambda: str(len(calls)))
+    calls: defaultdict[tuple[str, str], list[tuple[dict[str, Any], str]]] = defaultdict(list)
     for path in sorted((folder / SAMPLES_FOLDER).glob("*/*.json")):
         server = f"{path.parent.name.lower()}/{path.stem}"
         for number, entry in enumerate(read_list(path, ("source_instruction", "tool", "function_call"))):
@@ -90,7 +91,13 @@ def _samples(folder: Path, rows: dict[tuple[str, str], int], builder: Builder) -
             ids.append(f"{path.stem}:{number}")
             texts.append(text)
             labels.append(((rows[key],),))
-            groups.append(calls[f"{key} {sorted((entry['function_call'] or {}).get('arguments', {}).items())!r}"])
+            arguments = dict((entry["function_call"] or {}).get("arguments", {}))
+            # Whatever the AST measure takes for the same call is one call: a sibling would give it away.
+            same = next((group for other, group in calls[key] if same_value(other, arguments)), None)
+            if same is None:
+                same = str(sum(map(len, calls.values())))
+                calls[key].append((arguments, same))
+            groups.append(same)
     return QuerySet("instructions", tuple(ids), tuple(texts), tuple(labels), tuple(groups))
 
 

@@ -7,6 +7,8 @@ is ranked; a second tool of the same label is then one more useless tool. So rec
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,6 +53,11 @@ class QuerySet:
     def __len__(self) -> int:
         """The number of queries."""
         return len(self.ids)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of ids, texts, labels and groups, in hex."""
+        content = [self.ids, self.texts, self.labels, self.groups]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def take(self, rows: Sequence[int]) -> QuerySet:
         """The queries at `rows`."""

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
 
 from study import paths
 from study.data.dataset import FloatArray
+from study.encoders import cosines
 from study.evaluation.metrics import f1_of_means
-from study.files import write_csv
-from study.tools import results
+from study.evaluation.records import record
+from study.files import write_csv, write_json
+from study.tools import results, settings
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.queries import QuerySet
+from study.tools.discovery.embedding import KEYS
 from study.tools.discovery.experiments import rank_all
-from study.tools.discovery.index import Settings, ToolIndex
-from study.tools.discovery.tokens import definition_tokens, handed_over
+from study.tools.discovery.index import Settings, ToolIndex, above, best
+from study.tools.discovery.tokens import definition_quarters, definition_tokens, handed_over
 
 KS = (1, 2, 3, 5, 10)
 
@@ -35,14 +40,16 @@ def by_k(catalog: ToolCatalog, queries: QuerySet, scores: FloatArray, *, pool_to
     """
     ranked = rank_all(scores)
     table = results.measure(ranked, queries, len(catalog.tools), ks=KS)
-    sizes = definition_tokens(catalog)
+    sizes, quarters = definition_tokens(catalog), definition_quarters(catalog)
     rows = []
     for k in KS:
-        reduction = 1 - handed_over(ranked[:, :k], sizes).mean() / pool_tokens
+        tokens = handed_over(ranked[:, :k], sizes).mean()
         precision, recall = (table[f"{name}@{k}"].to_numpy() for name in ("precision", "recall"))
         rows.append({
             "k": k, "precision": precision.mean(), "recall": recall.mean(), "f1": f1_of_means(precision, recall),
-            "hit_rate": table[f"hit_rate@{k}"].mean(), "mrr": table[f"mrr@{k}"].mean(), "token_reduction": reduction,
+            "hit_rate": table[f"hit_rate@{k}"].mean(), "mrr": table[f"mrr@{k}"].mean(),
+            "token_reduction": 1 - tokens / pool_tokens, "tokens": tokens,
+            "tokens_by_characters": handed_over(ranked[:, :k], quarters).mean(),
         })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -57,8 +64,7 @@ def latency(index: ToolIndex, queries: tuple[str, ...], k: int) -> dict[str, flo
         index.search(query, k)
         whole.append(time.perf_counter() - started)
         started = time.perf_counter()
-        top = index.vectors @ vector[0]
-        np.argpartition(-top, min(k, len(top) - 1))
+        best(cosines(vector, index.vectors)[0], k, index.order)
         search.append(time.perf_counter() - started)
     return {
         "latency_p50_ms": 1e3 * float(np.median(whole)),
@@ -67,12 +73,47 @@ def latency(index: ToolIndex, queries: tuple[str, ...], k: int) -> dict[str, flo
     }
 
 
+def by_threshold(
+    catalog: ToolCatalog, queries: QuerySet, scores: FloatArray, thresholds: Sequence[float], k: int
+) -> pd.DataFrame:
+    """One row per threshold (section 6.4): at most `k` tools that score as much, or the best `k` where none does.
+
+    Args:
+        scores: shape (len(queries), n_tools).
+
+    Returns: columns threshold, fell_back (share of the queries), mean_tools, precision, recall, hit_rate, mean_tokens.
+    """
+    ranked, sizes, rows = rank_all(scores, k), definition_tokens(catalog), []
+    for threshold in thresholds:
+        handed = []
+        for row, own in enumerate(ranked):
+            handed.append(above(own, scores[row, own], threshold)[0].tolist())
+        table = results.measure_sets(handed, queries, len(catalog.tools), k)
+        counts = np.array([len(rows) for rows in handed])
+        found = table[f"recall@{k}"].to_numpy() * [len(labels) for labels in queries.labels]
+        rows.append({
+            "threshold": threshold, "fell_back": float((scores.max(axis=1) < threshold).mean()),
+            "mean_tools": counts.mean(), "precision": float((found / counts).mean()),
+            "recall": table[f"recall@{k}"].mean(), "hit_rate": table[f"hit_rate@{k}"].mean(),
+            "mean_tokens": float(np.mean([sizes[rows].sum() for rows in handed])),
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
 def run(catalogue: str, catalog: ToolCatalog, queries: QuerySet) -> pd.DataFrame:
-    """Table 1's form: discovery_table.csv of a catalogue, dense search over the paper's template."""
-    index = ToolIndex(catalog, Settings(document="template"))
-    table = by_k(catalog, queries, index.scores(queries.texts), pool_tokens=int(definition_tokens(catalog).sum()))
+    """Table 1's form: discovery_table.csv of a catalogue, dense search over the paper's template; and its thresholds.
+
+    The record of both, with the machine whose times they hold, is discovery_table.json.
+    """
+    chosen = Settings(document="template")
+    index, folder = ToolIndex(catalog, chosen), paths.tables(catalogue)
+    scores, thresholds = index.scores(queries.texts), settings.read("discovery", KEYS)["thresholds"]
+    table = by_k(catalog, queries, scores, pool_tokens=int(definition_tokens(catalog).sum()))
     table = table.assign(**latency(index, queries.texts, max(KS)))
-    write_csv(paths.tables(catalogue) / "discovery_table.csv", table)
+    write_csv(folder / "discovery_table.csv", table)
+    write_csv(folder / "discovery_thresholds.csv", by_threshold(catalog, queries, scores, thresholds, max(KS)))
+    facts = results.sources(catalog, queries) | {"config": asdict(chosen) | {"thresholds": thresholds}}
+    write_json(folder / "discovery_table.json", record(dataset=catalogue, table="discovery_table", **facts))
     return table
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from study import encoders, llm, paths
 from study.data.dataset import FloatArray
 from study.errors import StudyError
+from study.tools import settings
 
 BATCH = 64
+KINDS = ("minilm", "endpoint")
+FILE = "conf/tools/discovery.yaml"
+KEYS = ("embedder", "systems", "references", "pairs", "thresholds", "ten_servers")
 
 
 class Embedder(Protocol):
@@ -79,3 +84,53 @@ class EndpointEmbedder:
             )  # fmt: skip
         scaled: FloatArray = vectors / lengths[:, None]
         return scaled
+
+
+@dataclass(frozen=True)
+class EmbedderSettings:
+    """Where vectors come from; see `embedder` in ``conf/tools/discovery.yaml``."""
+
+    kind: str = "minilm"
+    base_url: str | None = None
+    model: str | None = None
+    dimension: int | None = None
+    mode: llm.Mode = "off"
+    cassette: str | None = None
+    key_variable: str = "OPENAI_API_KEY"
+    timeout: float = 60.0
+    retries: int = 3
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown kind, and an endpoint without an address, a model or a length of its vectors."""
+        if self.kind not in KINDS:
+            raise StudyError(f"unknown embedder {self.kind!r}", file=FILE, fix=f"one of: {', '.join(KINDS)}")
+        if self.kind == "endpoint" and not (self.base_url and self.model and (self.dimension or 0) > 0):
+            raise StudyError("an endpoint without base_url, model or dimension", file=FILE, fix="set all three")
+
+    def identity(self) -> dict[str, Any]:
+        """What the vectors depend on."""
+        if self.kind == "minilm":
+            return {"kind": self.kind}
+        return {name: asdict(self)[name] for name in ("kind", "base_url", "model", "dimension")}
+
+
+def settings_of() -> EmbedderSettings:
+    """The configured embedder."""
+    found: EmbedderSettings = settings.build(EmbedderSettings, settings.read("discovery", KEYS)["embedder"], FILE)
+    return found
+
+
+def configured() -> Embedder:
+    """The embedder of ``conf/tools/discovery.yaml``."""
+    chosen = settings_of()
+    if chosen.kind == "minilm":
+        return MiniLm()
+    assert chosen.base_url is not None
+    assert chosen.model is not None
+    assert chosen.dimension is not None
+    cassette = paths.root() / Path(chosen.cassette) if chosen.cassette else None
+    client = llm.Client(
+        chosen.base_url, mode=chosen.mode, cassette=cassette, key_variable=chosen.key_variable,
+        timeout=chosen.timeout, retries=chosen.retries,
+    )  # fmt: skip
+    return EndpointEmbedder(client, chosen.model, chosen.dimension)

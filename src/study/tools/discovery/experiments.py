@@ -15,9 +15,8 @@ from study.tools import results, settings
 from study.tools.catalogues import published
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.queries import QuerySet
+from study.tools.discovery.embedding import KEYS
 from study.tools.discovery.index import Settings, ToolIndex
-
-KEYS = ("systems", "references", "ten_servers")
 
 
 def configured() -> dict[str, Settings]:
@@ -30,6 +29,12 @@ def references(catalogue: str) -> dict[str, tuple[str, str]]:
     """Protocol -> (reference system, metric) of a catalogue."""
     listed = settings.read("discovery", KEYS)["references"].get(catalogue, {})
     return {protocol: (system, metric) for protocol, (system, metric) in listed.items()}
+
+
+def pairs(catalogue: str) -> dict[str, list[tuple[str, str, str]]]:
+    """Protocol -> further comparisons of two systems: system, reference, metric."""
+    listed = settings.read("discovery", KEYS)["pairs"].get(catalogue, {})
+    return {protocol: [(system, other, metric) for system, other, metric in own] for protocol, own in listed.items()}
 
 
 def rank_all(scores: FloatArray, k: int | None = None) -> IntArray:
@@ -59,10 +64,8 @@ def score_and_save(
     ranked = rank_all(scores(queries.texts))
     seconds = round(time.perf_counter() - started, 3)
     table = results.measure(ranked, queries, len(catalog.tools))
-    counts = {"queries": len(queries), "tools": len(catalog.tools), "servers": len(catalog.servers)}
-    results.save(
-        catalogue, protocol, name, table, **counts, catalogue_sha256=catalog.fingerprint(), seconds=seconds, **facts
-    )
+    counts: dict[str, Any] = {"queries": len(queries), "tools": len(catalog.tools), "servers": len(catalog.servers)}
+    results.save(catalogue, protocol, name, table, (catalog, queries), **counts, seconds=seconds, **facts)
 
 
 def ten_servers(catalog: ToolCatalog, queries: QuerySet) -> tuple[ToolCatalog, QuerySet]:
@@ -92,6 +95,15 @@ def run_livemcpbench() -> None:
     """Table A: 94 tasks, 527 tools."""
     loaded = published.load("livemcpbench")
     run("livemcpbench", "query", loaded.catalog, loaded.queries["tasks"], configured())
+
+
+def run_popularity(catalog: ToolCatalog, queries: QuerySet) -> None:
+    """LiveMCPBench's most used tools for every task, counted in the labels of all other tasks."""
+    counts = np.zeros((len(queries), len(catalog.tools)), dtype=np.float32)
+    for row, labels in enumerate(queries.labels):
+        counts[row, [tool for label in labels for tool in label]] = 1
+    others = counts.sum(axis=0) - counts
+    score_and_save("livemcpbench", "query", "popularity", catalog, queries, lambda _: others, config={})
 
 
 def run_mcptools() -> None:

@@ -13,9 +13,10 @@ from study.encoders import cosines
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.discovery import embedding
 from study.tools.discovery.decompose import decompose
 from study.tools.discovery.documents import documents
-from study.tools.discovery.embedding import Embedder, MiniLm
+from study.tools.discovery.embedding import Embedder
 from study.tools.discovery.words import Bm25, TfIdf
 
 MODES = ("dense", "bm25", "tfidf", "hybrid", "random")
@@ -56,12 +57,12 @@ class ToolIndex:
         """Prepare the documents.
 
         Args:
-            embedder: where vectors come from (default: the packaged MiniLM).
+            embedder: where vectors come from (default: the configured one).
         """
         if not catalog.tools:
             raise StudyError(f"the catalogue {catalog.name} has no tools", fix="index servers that offer some")
         self.catalog, self.settings = catalog, settings or Settings()
-        self.embedder = embedder or MiniLm()
+        self.embedder = embedder or embedding.configured()
         self.documents = documents(catalog, self.settings.document, self.settings.limit)
         self.order = tie_order(len(self.documents), self.settings.seed)
 

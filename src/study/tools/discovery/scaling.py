@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,8 @@ import pandas as pd
 from study import paths
 from study.data.dataset import FloatArray
 from study.encoders import cosines
-from study.files import write_csv
+from study.evaluation.records import record
+from study.files import write_csv, write_json
 from study.tools import results
 from study.tools.catalogues import livemcp_log, published
 from study.tools.catalogues.catalog import ToolCatalog
@@ -59,7 +60,8 @@ def run() -> pd.DataFrame:
             index = ToolIndex(catalog, settings)
             ranked = rank_all(index.scores(queries.texts))
             table = results.measure(ranked, queries, len(catalog.tools))
-            results.save("livemcpbench", f"query_{len(catalog.tools)}", name, table, tools=len(catalog.tools))
+            protocol = f"query_{len(catalog.tools)}"
+            results.save("livemcpbench", protocol, name, table, (catalog, queries), config=asdict(settings))
             line = {"tools": len(catalog.tools), "servers": len(catalog.servers), "system": name}
             line |= {"mrr": table[f"mrr@{len(catalog.tools)}"].mean()}
             line |= {column: table[column].mean() for column in ("hit_rate@5", "recall@10")}
@@ -121,7 +123,10 @@ def growth(index: ToolIndex, queries: Sequence[str], sizes: Sequence[int] = GROW
 
 def run_growth() -> pd.DataFrame:
     """Latency of the largest real pool and of its noisy copies, for LiveMCPBench's tasks: growth.csv."""
-    queries = published.load("livemcpbench").queries["tasks"].texts
-    table = growth(ToolIndex(pools()[-1], Settings("dense", "name_desc")), queries)
+    queries, chosen = published.load("livemcpbench").queries["tasks"], Settings("dense", "name_desc")
+    index = ToolIndex(pools()[-1], chosen)
+    table = growth(index, queries.texts)
     write_csv(paths.tables("livemcpbench") / "growth.csv", table)
+    facts = results.sources(index.catalog, queries) | {"config": asdict(chosen) | {"top": TOP}}
+    write_json(paths.tables("livemcpbench") / "growth.json", record(dataset="livemcpbench", table="growth", **facts))
     return table

@@ -39,6 +39,12 @@ def definition_tokens(catalog: ToolCatalog) -> IntArray:
     return count([json.dumps(tool.definition(), ensure_ascii=False) for tool in catalog.tools])
 
 
+def definition_quarters(catalog: ToolCatalog) -> IntArray:
+    """A quarter of each definition's characters, the usual rule of thumb for tokens, shape (n_tools,)."""
+    texts = [json.dumps(tool.definition(), ensure_ascii=False) for tool in catalog.tools]
+    return np.array([len(text) // 4 for text in texts], dtype=np.int64)
+
+
 def handed_over(ranked: IntArray, sizes: IntArray) -> IntArray:
     """Tokens of the tools in each ranking, shape (b,).
 

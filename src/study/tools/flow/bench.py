@@ -14,8 +14,9 @@ from study.data.dataset import FloatArray, IntArray
 from study.errors import StudyError
 from study.tools.catalogues import published
 from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.discovery import embedding
 from study.tools.discovery.documents import documents
-from study.tools.discovery.embedding import Embedder, MiniLm
+from study.tools.discovery.embedding import Embedder
 from study.tools.flow import callers, samples, selector
 from study.tools.flow.calls import measures
 from study.tools.flow.copier import Copier
@@ -72,7 +73,7 @@ def prepare(flow: Flow, embedder: Embedder | None = None) -> Bench:
     """MCP-Flow's public files as a bench."""
     loaded = published.load("mcpflow")
     found, left_out = samples.load(paths.raw("mcpflow"), loaded)
-    return assemble(loaded.catalog, found, flow, embedder or MiniLm(), left_out)
+    return assemble(loaded.catalog, found, flow, embedder or embedding.configured(), left_out)
 
 
 def assemble(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -14,13 +15,15 @@ from tqdm import tqdm
 from study import paths
 from study.data.dataset import IntArray
 from study.files import write_csv
-from study.tools.discovery.embedding import Embedder, MiniLm
+from study.tools import results
+from study.tools.discovery import embedding
+from study.tools.discovery.embedding import Embedder
 from study.tools.flow import bench as benches
 from study.tools.flow import filtration, report, servers, splits, synthesis
 from study.tools.flow.bench import Bench, Trained
 from study.tools.flow.calls import Call, measures
 from study.tools.flow.copier import Copier
-from study.tools.flow.samples import Sample, key
+from study.tools.flow.samples import Sample, as_queries, key
 from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Flow, Pool, System, load
 
@@ -32,7 +35,8 @@ JUDGES = ("random", "bm25", "dense", "tool_name", "server_name")
 def run() -> None:
     """All experiments and their tables, except those that `report` makes of the runs."""
     flow = load()
-    bench, embedder = benches.prepare(flow), MiniLm()
+    embedder = embedding.configured()
+    bench = benches.prepare(flow, embedder)
     target = paths.tables(report.CATALOGUE)
     made, counts = synthetic(bench, flow)
     kept = filtered(bench, made, counts, flow, embedder)
@@ -136,7 +140,7 @@ def run_calls(bench: Bench, kept: Bench, flow: Flow) -> None:
     apart = benches.train(kept, np.arange(len(kept.samples)), flow, flow.seeds[0], copiers[0])
     progress = tqdm(total=len(SPLITS) * len(flow.seeds), desc="calls", delay=3)
     for split in SPLITS:
-        if finished(split, flow):
+        if finished(split, bench, flow):
             progress.update(len(flow.seeds))
             continue
         answers: dict[tuple[str, str], list[pd.DataFrame]] = {}
@@ -157,11 +161,32 @@ def run_calls(bench: Bench, kept: Bench, flow: Flow) -> None:
             save(bench, split, name, system, pd.concat(parts, ignore_index=True), flow, seconds)
 
 
-def finished(split: str, flow: Flow) -> bool:
-    """Whether every protocol of a split holds every configured system."""
+def finished(split: str, bench: Bench, flow: Flow) -> bool:
+    """Whether every protocol of a split holds every configured system, made with these settings from these inputs."""
+    inputs = results.sources(bench.catalog, as_queries(bench.samples))
     wanted = [(pool, name) for pool, own in flow.pools.items() for name, system in flow.systems.items()
               if own.size is not None or system.whole]  # fmt: skip
-    return all((report.folder("records") / f"{split}_{pool}" / f"{name}.json").exists() for pool, name in wanted)
+    for pool, name in wanted:
+        if not (report.folder("records") / f"{split}_{pool}" / f"{name}.json").exists():
+            return False
+        kept = results.read_record(report.CATALOGUE, f"{split}_{pool}", name)
+        now = inputs | {"config": config(pool, name, flow)}
+        # Through JSON, which knows no tuples.
+        if {entry: kept.get(entry) for entry in now} != json.loads(json.dumps(now)):
+            return False
+    return True
+
+
+def config(pool: str, system: str, flow: Flow) -> dict[str, object]:
+    """Every setting that the answers of a system under a pool depend on."""
+    own = {
+        "system": asdict(flow.systems[system]), "pool": asdict(flow.pools[pool]), "splits": asdict(flow.splits),
+        "training": asdict(flow.training), "copying": asdict(flow.copying), "exemplars": flow.exemplars,
+        "document": flow.document, "limit": flow.limit, "seeds": list(flow.seeds),
+    }  # fmt: skip
+    if flow.systems[system].train != "real":
+        own |= {"synthesis": asdict(flow.synthesis), "filtration": asdict(flow.filtration)}
+    return own
 
 
 def turn(
@@ -200,10 +225,8 @@ def save(bench: Bench, split: str, pool: str, system: str, answers: pd.DataFrame
     size = chosen.size or len(bench.catalog.tools)
     facts: dict[str, object] = {
         "instructions": int(answers["task_id"].nunique()), "left_out": bench.left_out,
-        "tools": len(bench.catalog.tools), "catalogue_sha256": bench.catalog.fingerprint(),
+        "tools": len(bench.catalog.tools),
         "seconds_for_all_systems_of_the_split": seconds,
-        "config": {"system": asdict(flow.systems[system]), "pool": asdict(chosen), "splits": asdict(flow.splits),
-                   "training": asdict(flow.training), "copying": asdict(flow.copying), "exemplars": flow.exemplars,
-                   "document": flow.document, "limit": flow.limit},
+        "config": config(pool, system, flow),
     }  # fmt: skip
-    report.save(f"{split}_{pool}", system, answers, size, facts)
+    report.save(f"{split}_{pool}", system, answers, size, (bench.catalog, as_queries(bench.samples)), facts)

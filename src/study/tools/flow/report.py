@@ -18,24 +18,30 @@ from study.evaluation import per_task
 from study.evaluation.significance import bootstrap_interval, compare_all
 from study.files import write_csv, write_json, write_text
 from study.tools import results
+from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.queries import QuerySet
 from study.tools.flow.settings import Flow
 
 CATALOGUE = "mcpflow"
 MEASURES = ("tool", "param", "ast")
 
 
-def save(protocol: str, system: str, answers: pd.DataFrame, size: int, record: dict[str, object]) -> None:
+def save(
+    protocol: str, system: str, answers: pd.DataFrame, size: int, inputs: tuple[ToolCatalog, QuerySet],
+    record: dict[str, object],
+) -> None:  # fmt: skip
     """Write the files of one system under one protocol.
 
     Args:
         answers: columns task_id, seed, rank, unit, server, tool, param, ast.
         size: candidates, of which `rank` is one.
+        inputs: the catalogue and the instructions.
     """
     rank = answers["rank"]
     ranking = pd.DataFrame({"hit_rate@1": rank == 1, "hit_rate@5": rank <= 5, f"mrr@{size}": 1 / rank}).astype(float)
     whole = per_task.check(pd.concat([answers[per_task.KEYS], ranking], axis=1))
     write_csv(folder("calls") / protocol / f"{system}.csv.gz", answers.drop(columns="rank"))
-    results.save(CATALOGUE, protocol, system, whole, candidates=size, **record)
+    results.save(CATALOGUE, protocol, system, whole, inputs, origins=False, candidates=size, **record)
     seeds = sorted(set(answers["seed"].tolist()))
     path = folder("records") / protocol / f"{system}.json"
     write_json(path, results.read_record(CATALOGUE, protocol, system) | {"seeds": [{"seed": seed} for seed in seeds]})

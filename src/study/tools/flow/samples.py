@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from study.errors import StudyError
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.files import AGAIN, Loaded, read_list
 from study.tools.catalogues.mcpflow import SAMPLES_FOLDER
+from study.tools.catalogues.queries import QuerySet
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,14 @@ def load(folder: Path, loaded: Loaded) -> tuple[list[Sample], int]:
         tool = labels[0][0]
         found.append(Sample(name, text, tool, catalog.tools[tool].server, call["arguments"], group))
     return found, len(queries) - len(found)
+
+
+def as_queries(found: Sequence[Sample]) -> QuerySet:
+    """The samples as queries; the group of a sample names its call."""
+    return QuerySet(
+        "instructions", tuple(one.id for one in found), tuple(one.text for one in found),
+        tuple(((one.tool,),) for one in found), tuple(one.group for one in found),
+    )  # fmt: skip
 
 
 def key(catalog: ToolCatalog, tool: int) -> str:

@@ -29,7 +29,7 @@ class SignalIndex:
 
     def __init__(self, catalog: ToolCatalog, intentions: Intentions, rules: Rules = CORRECTED) -> None:
         """Read every tool once."""
-        self.intentions, self.rules, self.size = intentions, rules, len(catalog.tools)
+        self.catalog, self.intentions, self.rules, self.size = catalog, intentions, rules, len(catalog.tools)
         names = [_named(tool) for tool in catalog.tools]
         counts = Counter(word for words in names for word in words)
         most = max(1.0, intentions.ranking.common_term * self.size)

@@ -121,5 +121,8 @@ def tune(catalogue: Catalogue = "livemcpbench") -> None:
     chosen = settings.load()
     told = tuning.lessons(feedback.FeedbackStore(store_file(catalogue)).events())
     weights = tuning.tune(told, chosen.variants[comparison.CONTROL], chosen.tuning)
-    typer.echo(f"{sum(bool(len(own)) for own in told)} successful uses tell something")
+    count = sum(bool(len(own)) for own in told)
+    typer.echo(f"{count} successful uses tell something")
+    if count < tuning.FEW:
+        typer.echo(f"fewer than {tuning.FEW}: these weights fit single uses, do not use them", err=True)
     typer.echo(json.dumps({name: round(value, 4) for name, value in tuning.named(weights).items()}))

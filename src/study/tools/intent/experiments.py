@@ -21,6 +21,7 @@ from study.evaluation.metrics import recall
 from study.files import write_csv
 from study.tools import results
 from study.tools.catalogues import livemcp_log, published
+from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.queries import credit
 from study.tools.discovery.experiments import rank_all
 from study.tools.discovery.index import Settings, ToolIndex
@@ -175,7 +176,9 @@ def run_protocol(protocol: str, study: Study, designed: SignalIndex) -> pd.DataF
     }  # fmt: skip
     for name, (chosen, weights) in fixed.items():
         config = {"weights": weights.tolist(), "rules": asdict(chosen.rules), "ranking": asdict(intentions.ranking)}
-        _save(protocol, name, chosen.scores(dict.fromkeys(asks.episode.tolist(), weights)), asks, config)
+        _save(
+            protocol, name, chosen.scores(dict.fromkeys(asks.episode.tolist(), weights)), asks, config, designed.catalog
+        )
     lines = []
     lessons: Mapping[str, Callable[[int], tuple[int, ...]]] = {
         "log": lambda ask: asks.selected[ask],
@@ -186,30 +189,35 @@ def run_protocol(protocol: str, study: Study, designed: SignalIndex) -> pd.DataF
             continue  # its labels are the log's choices
         learned = study.tuned(targets)
         config = {"tuning": asdict(intentions.tuning), "ranking": asdict(intentions.ranking)}
-        _save(protocol, f"intent_tuned_on_{source}", study.scores(learned), asks, config)
+        _save(protocol, f"intent_tuned_on_{source}", study.scores(learned), asks, config, designed.catalog)
         # Learned among candidates, applied to the whole catalogue.
-        _save(protocol, f"intent_tuned_on_{source}_all_tools", everything.scores(learned), asks, config)
+        _save(
+            protocol, f"intent_tuned_on_{source}_all_tools", everything.scores(learned), asks, config, designed.catalog
+        )
         table = np.stack(list(learned.values()))
         for factor, column in zip(FACTORS, table.T, strict=True):
             spread = {"mean": column.mean(), "least": column.min(), "greatest": column.max()}
             lines.append({"learned_on": source, "factor": factor, "folds": len(table), **spread})
     if protocol == "intent_requests":
-        _save_ranked(protocol, "recorded", asks.returned, asks, study.relevance.shape[1], {})
+        _save_ranked(protocol, "recorded", asks.returned, asks, {}, designed.catalog)
     return pd.DataFrame(lines)
 
 
-def _save(protocol: str, name: str, scores: FloatArray, asks: history.Asks, config: Mapping[str, object]) -> None:
-    _save_ranked(protocol, name, rank_all(scores), asks, scores.shape[1], config)
+def _save(
+    protocol: str, name: str, scores: FloatArray, asks: history.Asks, config: Mapping[str, object], catalog: ToolCatalog
+) -> None:
+    _save_ranked(protocol, name, rank_all(scores), asks, config, catalog)
 
 
 def _save_ranked(
-    protocol: str, name: str, ranked: IntArray, asks: history.Asks, n_tools: int, config: Mapping[str, object]
+    protocol: str, name: str, ranked: IntArray, asks: history.Asks, config: Mapping[str, object], catalog: ToolCatalog
 ) -> None:
     """Keep the measures by task; a task's several asks are averaged, so that the unit is the task everywhere."""
-    table = results.measure(ranked, asks.queries, n_tools).drop(columns="task_id")
+    table = results.measure(ranked, asks.queries, len(catalog.tools)).drop(columns="task_id")
     by_task = table.groupby(np.array(asks.queries.groups), sort=False).mean().rename_axis("task_id").reset_index()
     by_task["seed"] = results.SEED
-    results.save("livemcpbench", protocol, name, by_task, asks=len(asks.queries), config=dict(config))
+    inputs = catalog, asks.queries
+    results.save("livemcpbench", protocol, name, by_task, inputs, asks=len(asks.queries), config=dict(config))
 
 
 def by_signal(signals: SignalIndex, asks: history.Asks, relevance: FloatArray) -> pd.DataFrame:

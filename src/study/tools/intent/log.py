@@ -18,7 +18,7 @@ from study.tools.catalogues.livemcp_log import Episode
 from study.tools.catalogues.queries import QuerySet
 from study.tools.intent.feedback import Statistics, empty
 from study.tools.intent.settings import Float64Array
-from study.tools.mcp_zero.request import parse
+from study.tools.mcp_zero.request import Request, parse
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,17 @@ def tasks(episodes: Sequence[Episode], queries: QuerySet) -> Asks:
         tuple(dict.fromkeys(run.tool for run in episodes[row].executions if run.tool is not None)) for row in rows
     )
     return Asks(queries, rows, selected, np.full((len(queries), 1), -1))
+
+
+def blocks(episodes: Sequence[Episode]) -> list[Request]:
+    """The request block of every query of `requests`, in its order."""
+    return [
+        asked[0]
+        for episode in episodes
+        for number, route in enumerate(episode.routes, start=1)
+        if next((run.tool for run in episode.executions if run.after == number), None) is not None
+        and (asked := parse(route.text))
+    ]
 
 
 def requests(episodes: Sequence[Episode]) -> Asks:

@@ -18,6 +18,8 @@ from study.tools.intent.settings import CORRECTED, FACTORS, Float64Array, Rules,
 
 # The design's own step, of which it takes 100.
 DESIGN_RATE, DESIGN_STEPS = 0.01, 100
+# Uses below which a few single ones settle the five weights.
+FEW = 50
 
 
 def project(vector: Float64Array) -> Float64Array:

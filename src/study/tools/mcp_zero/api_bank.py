@@ -2,6 +2,9 @@
 
 Comparable with the paper's row "Q.Retrieval" in form: there the whole dialogue is the query. Chance in the domain pool
 is 0.70 for first calls, since 97 of 212 have a pool of one API.
+
+Systems ``reference_*`` read the descriptions as the reference scores did, two of 49 without a text; the others have 48
+texts. The scores depend on single texts that much: no difference of a few hundredths is a finding.
 """
 
 from __future__ import annotations
@@ -24,55 +27,61 @@ from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.tokens import last_tokens
 
 FORMS = ("dialogue_with_api_lines", "dialogue", "last_user", "last_two", "user_lines")
+# Forms of the query for which reference scores in the wording of `all_apis.csv` exist.
+REFERENCE_FORMS = ("dialogue_with_api_lines", "dialogue", "last_two")
 MAJORITY = "GetUserToken"
 # MiniLM reads 256 word pieces; this many from the end leave room for the special ones.
 TAIL = 240
 KS = (1, 3, 5)
+SYSTEMS = {
+    "discovery_desc": Settings(document="desc"),
+    "discovery_name_desc": Settings(document="name_desc"),
+    "bm25_desc": Settings("bm25", "desc"),
+}
 
 
 def query(call: Call, form: str) -> str:
-    """What is asked before a call, in one of `FORMS`."""
+    """What is asked before a call, in one of `FORMS`.
+
+    Only the prompt with API lines, which is API-Bank's own, ends in its request for the next call.
+    """
     if form == "last_user":
         return next((text for speaker, text in reversed(call.lines) if speaker == "User"), "")
     if form == "user_lines":
         return "\n".join(text for speaker, text in call.lines if speaker == "User")
-    lines = [line for line in call.lines if line[0] != "API"]
-    if form == "last_two":
-        return "\n".join(f"{speaker}: {text}" for speaker, text in lines[-2:])
-    chosen = call.lines if form == "dialogue_with_api_lines" else lines
-    return "\n".join([*(f"{speaker}: {text}" for speaker, text in chosen), "Generate API Request:"])
+    if form == "dialogue_with_api_lines":
+        return "\n".join([*(f"{speaker}: {text}" for speaker, text in call.lines), "Generate API Request:"])
+    lines = [f"{speaker}: {text}" for speaker, text in call.lines if speaker != "API"]
+    return "\n".join(lines[-2:] if form == "last_two" else lines)
 
 
 def run() -> None:
     """Protocols ``full_first``, ``full_later``, ``domain_first`` and ``domain_later``."""
     catalog = published.load("apibank").catalog
-    calls = apibank.calls(paths.raw("apibank"), catalog)
+    folder = paths.raw("apibank")
+    calls = apibank.calls(folder, catalog)
     pools = np.zeros((len(calls), len(catalog.tools)), dtype=bool)
     for row, call in enumerate(calls):
         pools[row, list(call.pool)] = True
+    narrow = apibank.narrowly_read(folder, catalog)
     for form in FORMS:
         texts = [query(call, form) for call in calls]
-        for name, chosen in {
-            "discovery_desc": Settings(document="desc"),
-            "discovery_name_desc": Settings(document="name_desc"),
-            "bm25_desc": Settings("bm25", "desc"),
-        }.items():
-            index = ToolIndex(catalog, chosen)
-            _save(f"{name}_{form}", index.scores(texts), pools, calls, catalog, {"form": form, **vars(chosen)})
+        asked = {name: (catalog, chosen) for name, chosen in SYSTEMS.items()}
+        if form in REFERENCE_FORMS:
+            asked["reference"] = narrow, SYSTEMS["discovery_desc"]
+        for name, (own, chosen) in asked.items():
+            index = ToolIndex(own, chosen)
+            facts: dict[str, Any] = {"form": form, **vars(chosen)}
+            save(f"{name}_{form}", index.scores(texts), pools, calls, own, texts, facts)
             if chosen.mode == "dense" and form.startswith("dialogue"):
                 tails = last_tokens(texts, TAIL)
-                _save(
-                    f"{name}_{form}_tail",
-                    index.scores(tails),
-                    pools,
-                    calls,
-                    catalog,
-                    {"form": form, "tail": TAIL, **vars(chosen)},
-                )
-    _save_rates("chance", pools, calls)
+                tail_facts = facts | {"tail": TAIL}
+                save(f"{name}_{form}_tail", index.scores(tails), pools, calls, own, tails, tail_facts)
+    texts = [query(call, "dialogue_with_api_lines") for call in calls]
+    _save_rates("chance", pools, calls, catalog, texts)
     majority = np.full((len(calls), len(catalog.tools)), -np.inf, dtype=np.float32)
     majority[:, catalog.rows_by_name[MAJORITY][0]] = 1
-    _save("majority", majority, pools, calls, catalog, {})
+    save("majority", majority, pools, calls, catalog, texts, {})
 
 
 def parts(calls: Sequence[Call]) -> dict[str, list[int]]:
@@ -83,30 +92,41 @@ def parts(calls: Sequence[Call]) -> dict[str, list[int]]:
     }
 
 
-def _save(
-    name: str,
-    scores: FloatArray,
-    pools: np.ndarray,
-    calls: Sequence[Call],
-    catalog: ToolCatalog,
-    config: dict[str, Any],
-) -> None:
-    """Measure in both pools, for first and later calls."""
-    queries = QuerySet(
-        "calls", tuple(call.id for call in calls), ("",) * len(calls), tuple(((call.tool,),) for call in calls),
-        tuple(call.id.split(":")[0] for call in calls),
+def queries_of(calls: Sequence[Call], texts: Sequence[str]) -> QuerySet:
+    """The calls as queries; those of one dialogue share a group."""
+    return QuerySet(
+        "calls", tuple(call.id for call in calls), tuple(texts), tuple(((call.tool,),) for call in calls),
+        tuple(call.id.rpartition(":")[0] for call in calls),
     )  # fmt: skip
-    for pool, matrix in {"full": scores, "domain": np.where(pools, scores, np.float32(-np.inf))}.items():
+
+
+def by_pool(scores: FloatArray, pools: np.ndarray) -> dict[str, FloatArray]:
+    """The scores in the full pool, and in the domain pool, where other APIs are not ranked; shapes (b, n_tools)."""
+    return {"full": scores, "domain": np.where(pools, scores, np.float32(-np.inf))}
+
+
+def save(
+    name: str, scores: FloatArray, pools: np.ndarray, calls: Sequence[Call], catalog: ToolCatalog,
+    texts: Sequence[str], config: dict[str, Any],
+) -> None:  # fmt: skip
+    """Measure in both pools, for first and later calls."""
+    queries = queries_of(calls, texts)
+    for pool, matrix in by_pool(scores, pools).items():
         ranked, _ = top_k(matrix, len(catalog.tools), tie_order(len(catalog.tools), results.SEED))
         for part, rows in parts(calls).items():
-            table = results.measure(ranked[rows], queries.take(rows), len(catalog.tools), ks=KS)
-            results.save("apibank", f"{pool}_{part}", name, table, config=config)
+            own = queries.take(rows)
+            table = results.measure(ranked[rows], own, len(catalog.tools), ks=KS)
+            results.save("apibank", f"{pool}_{part}", name, table, (catalog, own), config=config)
 
 
-def _save_rates(name: str, pools: np.ndarray, calls: Sequence[Call]) -> None:
+def _save_rates(
+    name: str, pools: np.ndarray, calls: Sequence[Call], catalog: ToolCatalog, texts: Sequence[str]
+) -> None:
     """The expected hit rate of a random order: min(k, pool) / pool."""
+    queries = queries_of(calls, texts)
     for pool, sizes in {"full": np.full(len(calls), pools.shape[1]), "domain": pools.sum(axis=1)}.items():
         for part, rows in parts(calls).items():
             values = {f"hit_rate@{k}": np.minimum(k, sizes[rows]) / sizes[rows] for k in KS}
             keys = {"task_id": [calls[row].id for row in rows], "seed": results.SEED}
-            results.save("apibank", f"{pool}_{part}", name, pd.DataFrame(keys | values), config={})
+            table = pd.DataFrame(keys | values)
+            results.save("apibank", f"{pool}_{part}", name, table, (catalog, queries.take(rows)), config={})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -108,24 +109,25 @@ def run_requests() -> pd.DataFrame:
     systems["requests_flat"] = hand_over(dense.scores(both), owner, n)
     systems["requests_flat_tool"] = hand_over(dense.scores(tool), owner, n)
     systems["requests_bm25"] = hand_over(words.scores(both), owner, n)
-    by_query = {
-        "query_flat": dense.scores(queries.texts),
-        "query_routed": Router(catalog, PAPER).scores([Request(text, text) for text in queries.texts]),
-    }
-    for name, scores in by_query.items():
-        systems[name] = hand_over(scores, range(n), n)
-        systems[f"{name}_same_number"] = same_number(scores, systems["mcp_zero"])
     shown = {
         episode.task: [np.array(route.returned) for route in episode.routes if parse(route.text)]
         for episode in episodes
     }
     systems["recorded"] = {3: [union(shown[task], 3) for task in queries.ids]}
     systems["recorded_first"] = {3: [union(shown[task][:1], 3) for task in queries.ids]}
+    by_query = {
+        "query_flat": dense.scores(queries.texts),
+        "query_routed": Router(catalog, PAPER).scores([Request(text, text) for text in queries.texts]),
+    }
+    for name, scores in by_query.items():
+        systems[name] = hand_over(scores, range(n), n)
+        # As many as the recorded router brought; MCP-Zero's own requests bring 6.6 tools instead of its 6.8.
+        systems[f"{name}_same_number"] = same_number(scores, systems["recorded"])
     return _save(catalog, queries, systems, {"requests": len(flat), "malformed": broken})
 
 
 def _save(
-    catalog: ToolCatalog, queries: QuerySet, systems: Mapping[str, Handed], facts: Mapping[str, int]
+    catalog: ToolCatalog, queries: QuerySet, systems: Mapping[str, Handed], facts: Mapping[str, Any]
 ) -> pd.DataFrame:
     sizes, lines = definition_tokens(catalog), []
     for name, handed in systems.items():
@@ -133,7 +135,7 @@ def _save(
                   for k, sets in handed.items()]  # fmt: skip
         table = pd.concat(tables, axis=1).reset_index()
         config = asdict(VARIANTS[name]) if name in VARIANTS else {}
-        results.save("livemcpbench", "request", name, table, config=config, **facts)
+        results.save("livemcpbench", "request", name, table, (catalog, queries), config=config, **facts)
         for k, sets in handed.items():
             tokens = np.array([sizes[rows].sum() for rows in sets])
             hits = table[f"hit_rate@{k}"].sum()

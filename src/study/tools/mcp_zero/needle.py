@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from study.evaluation.ranking import tie_order
 from study.tools import results
 from study.tools.catalogues import published
 from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery.tokens import definition_tokens
 from study.tools.mcp_zero.grid import grid
 from study.tools.mcp_zero.request import Request
@@ -147,6 +149,7 @@ def _run(protocol: str, catalog: ToolCatalog, trials: Sequence[Point], samples: 
     place = {row: number for number, row in enumerate(rows)}
     servers, tools = Router(catalog, ROUTING).similarities([requests[row] for row in rows])
     order, sizes = tie_order(len(catalog.tools), results.SEED), definition_tokens(catalog)
+    asked = trials_as_queries(trials, requests)
     lines = []
     for name, routing in {"mcp_zero": ROUTING, "flat": Routing(None, score="tool", document="desc")}.items():
         hits = []
@@ -161,10 +164,21 @@ def _run(protocol: str, catalog: ToolCatalog, trials: Sequence[Point], samples: 
             hits.append(float(hit))
             lines.append((name, size, hit, int(sizes[chosen]), int(sizes[offered].sum())))
         table = pd.DataFrame({
-            "task_id": [f"{trial.size}:{trial.target}" for trial in trials], "seed": results.SEED, "hit_rate@1": hits,
+            "task_id": asked.ids, "seed": results.SEED, "hit_rate@1": hits,
         })  # fmt: skip
-        results.save("mcptools", protocol, name, table, trials=len(trials), targets=len(rows))
+        results.save("mcptools", protocol, name, table, (catalog, asked), targets=len(rows), config=asdict(routing))
     return pd.DataFrame(lines, columns=["system", "size", "hit", "tokens", "tokens_of_all"])
+
+
+def trials_as_queries(trials: Sequence[Point], requests: dict[int, Request]) -> QuerySet:
+    """The trials as queries; those of one target share a group, whatever the size of the offer."""
+    return QuerySet(
+        "trials",
+        tuple(f"{trial.size}:{trial.target}" for trial in trials),
+        tuple(f"{requests[trial.target].server}\n{requests[trial.target].tool}" for trial in trials),
+        tuple(((trial.target,),) for trial in trials),
+        tuple(str(trial.target) for trial in trials),
+    )
 
 
 def by_size(trials: pd.DataFrame) -> pd.DataFrame:

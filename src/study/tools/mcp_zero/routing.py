@@ -11,8 +11,9 @@ import numpy as np
 from study.data.dataset import FloatArray, IntArray
 from study.errors import StudyError
 from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.discovery import embedding
 from study.tools.discovery.documents import documents
-from study.tools.discovery.embedding import Embedder, MiniLm
+from study.tools.discovery.embedding import Embedder
 from study.tools.mcp_zero.request import Request
 
 MATCHING = ("max", "description", "summary")
@@ -81,7 +82,8 @@ class Router:
         """Prepare; vectors are made when first needed."""
         if not catalog.tools:
             raise StudyError(f"the catalogue {catalog.name} has no tools", fix="index servers that offer some")
-        self.catalog, self.routing, self.embedder = catalog, routing or Routing(), embedder or MiniLm()
+        self.catalog, self.routing = catalog, routing or Routing()
+        self.embedder = embedder or embedding.configured()
 
     @cached_property
     def server_vectors(self) -> tuple[FloatArray, FloatArray]:
