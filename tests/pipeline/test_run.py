@@ -178,6 +178,34 @@ def test_evaluating_the_kept_runs_again_gives_the_same_files(root: Path) -> None
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_of_known_tasks_the_hits_alone_are_kept_and_give_the_same_values(root: Path) -> None:
+    run(config("system=random", "protocol=warm", "keep=30"))
+    outputs = Outputs.of("synthetic", "warm", "random")
+    long = pd.read_parquet(paths.results("synthetic") / "runs" / "warm" / "random.parquet")
+    data = datasets.load("synthetic")
+    split = pd.read_parquet(paths.splits("synthetic") / "warm.parquet").query("part == 'test'")
+    hits = long[long["rank"] <= 10].merge(split, on=["task_id", "server_id"])
+    top = pd.read_parquet(outputs.top10)
+    assert len(data.tasks) < len(long) > len(hits) == len(top) > 0
+    hits = hits[list(top.columns)]
+    assert set(top.itertuples(index=False, name=None)) == set(hits.itertuples(index=False, name=None))
+    before = outputs.per_task.read_bytes()
+    outputs.per_task.unlink()
+    evaluate(config())
+    assert outputs.per_task.read_bytes() == before
+
+
+def test_a_seed_without_any_hit_keeps_its_zeros(root: Path) -> None:
+    run(config("system=random", "protocol=warm"))
+    outputs = Outputs.of("synthetic", "warm", "random")
+    top = pd.read_parquet(outputs.top10)
+    top.iloc[:0].to_parquet(outputs.top10)
+    evaluate(config())
+    values = pd.read_csv(outputs.per_task)
+    assert len(values) > 0
+    assert values["recall@10"].eq(0).all()
+
+
 def test_verify_reads_the_runs_and_not_an_old_table(root: Path) -> None:
     report(config())
     value = float(pd.read_csv(paths.tables("synthetic") / "metrics.csv").query("system == 'tfidf'")["value"].iloc[0])

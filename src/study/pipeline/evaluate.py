@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 from omegaconf import DictConfig
 
 from study import paths
 from study.data import dataset as datasets
 from study.data import split_files
-from study.data.dataset import Dataset
+from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.metrics import per_task as measure
+from study.evaluation.records import read_record
 from study.evaluation.runs import CUTOFFS, KEPT
 from study.files import write_csv
 from study.pipeline.run import Outputs
@@ -24,22 +27,43 @@ from study.pipeline.run import Outputs
 TOP = ("task_id", "seed", "rank", "server_id")
 
 
-def measured(top: pd.DataFrame, data: Dataset, split: Split) -> pd.DataFrame:
+def measured(top: pd.DataFrame, seeds: Sequence[int], data: Dataset, split: Split) -> pd.DataFrame:
     """The per-task table of a kept run.
 
     Args:
-        top: columns task_id, seed, rank (from 1), server_id; the best ten of the test tasks.
+        top: columns task_id, seed, rank (from 1), server_id; the best ten of the test tasks, or the
+            relevant ones among them.
+        seeds: of the run; one without any hit has no row.
     """
     tasks = split.tasks("test")
     task_ids = data.tasks["id"].to_numpy()[tasks]
     place = pd.Series(np.arange(len(tasks)), index=task_ids)
     server = pd.Series(np.arange(data.n_servers), index=data.servers["id"])
     tables = []
-    for seed, part in top.groupby("seed"):
+    for seed in seeds:
+        part = top[top["seed"] == seed]
         ranked = np.full((len(tasks), KEPT), -1, dtype=np.int64)
         ranked[place.loc[part["task_id"]], part["rank"] - 1] = server.loc[part["server_id"]]
-        tables.append(per_task.table(task_ids, int(str(seed)), measure(ranked, split.test[tasks], ks=CUTOFFS)))
+        relevant = split.test[tasks]
+        tables.append(per_task.table(task_ids, seed, measure(without_gaps(ranked, relevant), relevant, ks=CUTOFFS)))
     return pd.concat(tables)
+
+
+def without_gaps(ranked: IntArray, relevant: sp.csr_matrix) -> IntArray:
+    """Rankings whose misses were left out, with servers that are not relevant to the task in their places.
+
+    Args:
+        ranked: server rows, shape (b, k); -1 where a place is unfilled, which those after the last hit stay.
+        relevant: shape (b, n_servers).
+    """
+    filled = ranked.copy()
+    later = np.maximum.accumulate((ranked >= 0)[:, ::-1], axis=1)[:, ::-1]
+    gaps = (ranked < 0) & later
+    for row in np.flatnonzero(gaps.any(axis=1)):
+        taken = np.union1d(relevant[row].indices, ranked[row])
+        misses = np.setdiff1d(np.arange(len(taken) + ranked.shape[1]), taken)
+        filled[row, gaps[row]] = misses[: gaps[row].sum()]
+    return filled
 
 
 def evaluate(config: DictConfig) -> list[Path]:
@@ -58,7 +82,8 @@ def evaluate(config: DictConfig) -> list[Path]:
             if unknown.any():
                 raise StudyError("a value that the data set or its split does not have", file=path,
                                  row=int(np.argmax(unknown)), column=column, fix=fix)  # fmt: skip
-        write_csv(written[-1], measured(top, data, split))
+        seeds = [int(facts["seed"]) for facts in read_record(Outputs.of(dataset, protocol, system).record)["seeds"]]
+        write_csv(written[-1], measured(top, seeds, data, split))
     if not written:
         raise StudyError("there are no runs to evaluate", file=paths.results(dataset) / "top10", fix="run: make repro")
     return written

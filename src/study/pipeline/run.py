@@ -26,6 +26,7 @@ from study import paths
 from study.config import build_system, plain
 from study.data import dataset as datasets
 from study.data import split_files
+from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import KEPT, run_seed
@@ -33,6 +34,9 @@ from study.files import sha256, write_csv, write_json, write_parquet
 from study.pipeline.guard import require_own_row, require_same_profile
 
 LOG = logging.getLogger(__name__)
+# Protocols that test every task of the data set: of the top tens of their runs only the relevant servers are kept, with
+# their places, a tenth of the size. Every metric of relevance follows from them.
+HITS_ALONE = ("warm", "loo", "loo99")
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def _tuned_values(best: Path) -> dict[str, Any]:
     return values
 
 
-def load_inputs(config: DictConfig) -> tuple[datasets.Dataset, Any]:
+def load_inputs(config: DictConfig) -> tuple[datasets.Dataset, Split]:
     """The prepared data set and the split of the configured protocol."""
     data = datasets.load(config.dataset.name)
     path = paths.splits(config.dataset.name) / f"{config.protocol.name}.parquet"
@@ -197,8 +201,7 @@ def run(config: DictConfig, *, replace: bool = False) -> Outputs:
     if not replace:
         require_same_profile(outputs.record, config)
     config = with_tuned_values(config)
-    # Fail here, once, and not in every worker.
-    load_inputs(config)
+    data, split = load_inputs(config)  # fails here, once, and not in every worker
     build_system(config.system)
     seeds = list(config.system.seeds)
     folder = paths.cache() / "runs" / dataset / protocol / system / fingerprint(config)
@@ -209,7 +212,8 @@ def run(config: DictConfig, *, replace: bool = False) -> Outputs:
     facts = [json.loads((folder / f"facts-{seed}.json").read_text()) for seed in seeds]
     write_csv(outputs.per_task, pd.concat([pd.read_parquet(folder / f"per_task-{seed}.parquet") for seed in seeds]))
     top = pd.concat([pd.read_parquet(folder / f"top-{seed}.parquet") for seed in seeds], ignore_index=True)
-    write_parquet(outputs.top10, compact(top[top["rank"] <= KEPT]))
+    best = compact(top[top["rank"] <= KEPT])
+    write_parquet(outputs.top10, relevant(best, data, split) if protocol in HITS_ALONE else best)
     if config.keep > KEPT:
         write_parquet(paths.results(dataset) / "runs" / protocol / f"{system}.parquet", top)
     write_json(
@@ -275,3 +279,14 @@ def _report(config: DictConfig, facts: dict[str, Any]) -> None:
 def compact(top: pd.DataFrame) -> pd.DataFrame:
     """The run with the smallest types that hold it; the scores, which differ in every digit, are left out."""
     return top.drop(columns="score").astype({"task_id": "int32", "seed": "int16", "rank": "int8", "server_id": "int32"})
+
+
+def relevant(top: pd.DataFrame, data: datasets.Dataset, split: Split) -> pd.DataFrame:
+    """The rows of a run whose server is relevant to its task in the test part.
+
+    Args:
+        top: columns task_id, seed, rank, server_id.
+    """
+    rows, columns = split.test.nonzero()
+    known = pd.MultiIndex.from_arrays([data.tasks["id"].to_numpy()[rows], data.servers["id"].to_numpy()[columns]])
+    return top[pd.MultiIndex.from_frame(top[["task_id", "server_id"]]).isin(known)]
