@@ -14,6 +14,7 @@ from sklearn.decomposition import PCA
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss, softplus
 
+from baselines.choices import require_choice
 from baselines.generative.training import fingerprint
 from baselines.published.hypergraphs import global_hypergraph, similarity, tags
 from baselines.published.sampling import Pairs, shuffled
@@ -23,7 +24,6 @@ from baselines.published.views import Network, decaying, encoder, squared
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders import encode
-from study.errors import StudyError
 
 # The reference program multiplies the learning rate by 0.95 every 14 epochs, smoothly.
 RATE_STEP, RATE_EVERY = 0.95, 14.0
@@ -103,9 +103,7 @@ class CVHRec(VectorModel):
 
     def __post_init__(self) -> None:
         for name, allowed in self.CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise StudyError(f"{getattr(self, name)!r} is unknown", column=f"model.{name}",
-                                 fix=f"one of: {', '.join(allowed)}")  # fmt: skip
+            require_choice(name, getattr(self, name), allowed)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train stage 1, and stage 2 where there are new tasks; goes on from the checkpoints in `workdir`."""

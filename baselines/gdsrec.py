@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from baselines.choices import require_choice
 from baselines.generative.training import fingerprint
 from baselines.published.attention import Network
 from baselines.published.deviations import (
@@ -32,7 +33,6 @@ from baselines.published.training import Schedule, train, validation_quality
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders import encode
-from study.errors import StudyError
 from study.evaluation.ranking import chunks
 
 # Tasks whose pairs with all servers are predicted at once.
@@ -95,9 +95,7 @@ class GDSRec:
 
     def __post_init__(self) -> None:
         for name, allowed in self.CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise StudyError(f"{getattr(self, name)!r} is unknown", column=f"model.{name}",
-                                 fix=f"one of: {', '.join(allowed)}")  # fmt: skip
+            require_choice(name, getattr(self, name), allowed)
 
     @property
     def uses_validation(self) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from baselines.choices import require_choice
 from baselines.generative import prompts
 from baselines.generative.causal import CausalBeams, Continuer, Example, LlamaSize, Packed, pack
 from baselines.generative.histories import batched, prefixes, training_lists
@@ -23,7 +24,6 @@ from baselines.generative.training import Optimisation, fingerprint, train
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders import encode
-from study.errors import StudyError
 
 # The share of its examples that each of the six kinds adds to an epoch (Zheng et al. 2024, section III-C).
 SHARES = {
@@ -89,10 +89,7 @@ class LCRec:
         chosen = [("asks", self.asks, self.ASKS), ("constraint", self.constraint, self.CONSTRAINTS)]
         chosen += [("shares", kind, tuple(SHARES)) for kind in self.shares]
         for key, value, allowed in chosen:
-            if value not in allowed:
-                raise StudyError(
-                    f"unknown {key} {value!r}", column=f"system.model.{key}", fix=f"one of: {', '.join(allowed)}"
-                )
+            require_choice(key, value, allowed)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train the RQ-VAE, then the language model; goes on from the checkpoints in `workdir`."""

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from baselines.choices import require_choice
 from baselines.generative.training import Optimisation, fingerprint, train
 from baselines.mpt_networks import Experts, Prompt, reverse_gradient
 from baselines.pair_features import PairFeatures, codes, sizes
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.normalise import spelling_key
 from study.data.splits import Split
-from study.errors import StudyError
 
 
 class Pairs(NamedTuple):
@@ -124,9 +124,7 @@ class MPTRec:
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train both stages; goes on from the checkpoints in `workdir`."""
-        if self.head not in self.HEADS:
-            raise StudyError(f"unknown head {self.head!r}", column="system.model.head",
-                             fix=f"one of: {', '.join(self.HEADS)}")  # fmt: skip
+        require_choice("head", self.head, self.HEADS)
         torch.manual_seed(seed)
         known = split.tasks("train")
         features = PairFeatures(data, split, width=self.dense)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, softplus
 
+from baselines.choices import require_choice
 from baselines.generative.training import fingerprint
 from baselines.published import preferences
 from baselines.published.ratings import counts
@@ -21,7 +22,6 @@ from baselines.published.training import Schedule, train, validation_quality
 from baselines.published.vectors import VectorModel
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.errors import StudyError
 
 
 class Draws(NamedTuple):
@@ -105,9 +105,7 @@ class MSBPR(VectorModel):
 
     def __post_init__(self) -> None:
         for name, allowed in self.CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise StudyError(f"{getattr(self, name)!r} is unknown", column=f"model.{name}",
-                                 fix=f"one of: {', '.join(allowed)}")  # fmt: skip
+            require_choice(name, getattr(self, name), allowed)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Mine the sets, then train; goes on from the checkpoint in `workdir`."""

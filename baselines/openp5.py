@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from baselines.choices import require_choice
 from baselines.generative import prompts
 from baselines.generative.histories import batched, prefixes, training_lists
 from baselines.generative.indexing import Identifier, identifiers
@@ -20,7 +21,6 @@ from baselines.generative.text import BytePairs, Published, Vocabulary
 from baselines.generative.training import Optimisation, fingerprint, train
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.errors import StudyError
 
 Word = tuple[int, ...]  # the tokens of one word
 Reading = tuple[list[int], list[int]]  # tokens, and the number of the word that each belongs to
@@ -125,10 +125,7 @@ class OpenP5:
         chosen = [("source", self.source, self.SOURCES), ("asks", self.asks, tuple(self.kinds))]
         chosen += [("kinds", kind, tuple(TEMPLATES)) for kind in self.kinds]
         for key, value, allowed in chosen:
-            if value not in allowed:
-                raise StudyError(
-                    f"unknown {key} {value!r}", column=f"system.model.{key}", fix=f"one of: {', '.join(allowed)}"
-                )
+            require_choice(key, value, allowed)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Index the servers and train the T5; goes on from the checkpoint in `workdir`."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
+from baselines.choices import require_choice
 from baselines.generative.training import fingerprint
 from baselines.published.propagation import bipartite, drop_entries, propagate
 from baselines.published.sampling import Pairs, shuffled
@@ -21,7 +22,6 @@ from baselines.published.vectors import VectorModel
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders import encode
-from study.errors import StudyError
 
 # The two views of a text, in the place of the two halves of a user's reviews.
 TASK_VIEWS = (("name", "description"), ("language", "category", "subcategory", "theme"))
@@ -109,9 +109,7 @@ class ReCAFR(VectorModel):
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train; goes on from the checkpoint in `workdir`."""
-        if self.cold_tasks not in self.COLD_TASKS:
-            raise StudyError(f"{self.cold_tasks!r} is unknown", column="model.cold_tasks",
-                             fix=f"one of: {', '.join(self.COLD_TASKS)}")  # fmt: skip
+        require_choice("cold_tasks", self.cold_tasks, self.COLD_TASKS)
         torch.manual_seed(seed)
         self.histories, self.pairs = sp.csr_matrix(split.train), Pairs(split.train)
         self.graph, self.known = bipartite(split.train), split.tasks("train")

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from baselines.choices import require_choice
 from baselines.generative.histories import batched, prefixes, training_lists
 from baselines.generative.prefix_tree import LevelTree, PrefixTree, Tree
 from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, numbered, spread_last, standardised
@@ -19,7 +20,6 @@ from baselines.generative.training import Optimisation, fingerprint, train
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders import encode
-from study.errors import StudyError
 
 Pair = tuple[list[int], list[int]]  # tokens read, servers to be written
 
@@ -73,9 +73,7 @@ class Tiger:
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train the RQ-VAE, then the T5; goes on from the checkpoints in `workdir`."""
-        if self.source not in self.SOURCES:
-            raise StudyError(f"unknown source {self.source!r}", column="system.model.source",
-                             fix=f"one of: {', '.join(self.SOURCES)}")  # fmt: skip
+        require_choice("source", self.source, self.SOURCES)
         torch.manual_seed(seed)
         vectors = standardised(encode(data.server_texts()))
         identity = fingerprint(self, seed, split.train.indptr, split.train.indices, vectors)

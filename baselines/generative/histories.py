@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from baselines.choices import require_choice
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
-from study.errors import StudyError
 
 ORDERS = ("random", "list")
 Example = TypeVar("Example")
@@ -34,8 +34,7 @@ def prefixes(
     set, so every server that is not seen is an equally right next one; one reading of the history then serves several
     targets. ``list``: a beginning of the list and the next server alone, as the sequential methods have it.
     """
-    if order not in ORDERS:
-        raise StudyError(f"unknown order {order!r}", column="system.model.order", fix=f"one of: {', '.join(ORDERS)}")
+    require_choice("order", order, ORDERS)
     for row, servers in enumerate(lists):
         if len(servers) < 2:
             continue

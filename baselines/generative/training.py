@@ -9,16 +9,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from study.files import replacing
+from baselines.checkpoints import load_checkpoint, save_checkpoint
 
 Batch = TypeVar("Batch")
 
@@ -86,7 +84,8 @@ def train(
         lr=settings.learning_rate,
     )
     path = workdir / f"{name}.safetensors"
-    start = _load(path, model, optimiser, identity)
+    found = load_checkpoint(path, model, optimiser, identity)
+    start = int(found[0]["epoch"]) if found else 0
     saved = time.monotonic()
     bar = tqdm(total=settings.epochs, initial=start, desc=name, unit="epoch", leave=False,
                disable=not sys.stderr.isatty())  # fmt: skip
@@ -106,40 +105,7 @@ def train(
             optimiser.step()
         bar.update()
         if epoch + 1 == settings.epochs or time.monotonic() - saved > settings.checkpoint_seconds:
-            _save(path, model, optimiser, epoch + 1, identity)
+            save_checkpoint(path, model, optimiser, identity, {"epoch": str(epoch + 1)})
             saved = time.monotonic()
     bar.close()
     model.eval()
-
-
-def _save(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, epoch: int, identity: str) -> None:
-    """Write learned tensors and the optimiser's state; shared tensors once."""
-    tensors = {f"model.{name}": value.detach().contiguous() for name, value in model.named_parameters()}
-    for number, state in optimiser.state_dict()["state"].items():
-        tensors |= {f"optimiser.{number}.{key}": torch.as_tensor(value).contiguous() for key, value in state.items()}
-    with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={"epoch": str(epoch), "identity": identity})
-
-
-def _load(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, identity: str) -> int:
-    """Restore the state that `_save` wrote; returns the epochs done, 0 where there is nothing to go on from."""
-    if not path.exists():
-        return 0
-    try:
-        with safe_open(path, framework="pt") as stored:
-            facts = stored.metadata() or {}
-            tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 - it is no dictionary
-    except (SafetensorError, OSError):
-        return 0
-    if facts.get("identity") != identity:
-        return 0
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            value.copy_(tensors[f"model.{name}"])
-    state: dict[int, dict[str, Any]] = {}
-    for key, value in tensors.items():
-        if key.startswith("optimiser."):
-            _, number, entry = key.split(".")
-            state.setdefault(int(number), {})[entry] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
-    return int(facts["epoch"])

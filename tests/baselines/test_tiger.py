@@ -156,18 +156,18 @@ def test_a_stopped_fit_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     data = block_dataset()
     split = make(data, "warm")
     whole = scores(small(epochs=4), data, split, "test", tmp_path / "whole")
-    save = training._save
+    save = training.save_checkpoint
 
     def save_and_stop(path, *rest):
         save(path, *rest)
-        if path.name == "tiger.safetensors" and rest[-2] == 2:
+        if path.name == "tiger.safetensors" and rest[-1] == {"epoch": "2"}:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(training, "_save", save_and_stop)
+    monkeypatch.setattr(training, "save_checkpoint", save_and_stop)
     options = Optimisation(epochs=4, batch_size=16, learning_rate=1e-2, checkpoint_seconds=-1.0)
     with pytest.raises(KeyboardInterrupt):
         scores(small(training=options), data, split, "test", tmp_path / "parts")
-    monkeypatch.setattr(training, "_save", save)
+    monkeypatch.setattr(training, "save_checkpoint", save)
     resumed = scores(small(training=options), data, split, "test", tmp_path / "parts")
     np.testing.assert_array_equal(resumed, whole)
 

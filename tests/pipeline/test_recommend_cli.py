@@ -1,4 +1,4 @@
-"""`study recommend` as it is typed: what it prints, what it warns of, and that its table fits a narrow terminal."""
+"""`study recommend --system t2mrec` as it is typed: what it prints and warns of, and that its table fits a terminal."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def ask(exported: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     monkeypatch.setenv("COLUMNS", "80")
 
     def run(*words: str) -> tuple[str, str]:
-        monkeypatch.setattr(sys, "argv", ["study", "recommend", *words])
+        monkeypatch.setattr(sys, "argv", ["study", "recommend", "--system", "t2mrec", *words])
         with pytest.raises(SystemExit) as stopped:
             cli.main()
         printed = capsys.readouterr()
@@ -132,7 +132,7 @@ def test_table_fits_eighty_columns_and_addresses_stay_whole(ask) -> None:
 
 def test_long_address_is_not_broken(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    cli.show_recommendations([found(URL)], title="T")
+    cli.show_recommendations([found(URL)], title="T", caption="C")
     assert f"  1 {URL}\n" in capsys.readouterr().out
 
 
@@ -144,7 +144,7 @@ def test_terminal_that_knows_links_gets_them_for_web_addresses_alone(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    cli.show_recommendations([found(url, name="[link=https://evil.example]name[/link]")], title="T")
+    cli.show_recommendations([found(url, name="[link=https://evil.example]name[/link]")], title="T", caption="C")
     out = capsys.readouterr().out
     assert ("\x1b]8;" in out) is linked
     assert "[link=" in out

@@ -9,11 +9,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import pandas as pd
 
 from study.agent.specification import Specification
-from study.data.dataset import TASK_FIELDS, Dataset, FloatArray, join_values
+from study.data.dataset import Dataset, FloatArray, join_values
 from study.errors import StudyError
+from study.recommending.parts import explain, request_of
 
 if TYPE_CHECKING:
     from baselines.useful.field_dense import FieldDense
@@ -83,11 +83,7 @@ class Dense:
 
 
 class Useful:
-    """`best`, chosen for usefulness (``conf/system/best.yaml``); a request is read as the description of a task.
-
-    Its score is z(sum of weighted standardised cosines) + quality + product, where z subtracts the mean over the
-    catalogue and divides by the standard deviation. Divided by the same deviation, the cosines add up to the score.
-    """
+    """`best`, chosen for usefulness (``conf/system/best.yaml``); a request is read as the description of a task."""
 
     name = "best"
 
@@ -101,27 +97,8 @@ class Useful:
         self.ask("", "")
 
     def _ask(self, intent: str, theme: str) -> Scores:
-        from baselines.useful.field_dense import standardised
-        from baselines.useful.texts import VIEWS, texts
-
-        request = pd.DataFrame([dict.fromkeys(TASK_FIELDS, "") | {"description": intent, "theme": theme}])
         with self.lock:
-            terms = self.system.contributions(request, store=False)
-        summed = np.asarray(sum(terms.values()), dtype=np.float32)
-        spread = float(summed.std()) or 1.0
-        parts: dict[str, FloatArray] = {}
-        for name, values in terms.items():
-            # Named by the server's field; the views of a request of one sentence differ little.
-            part = f"semantic ({name.partition(' x ')[2]})"
-            parts[part] = parts.get(part, np.float32(0)) + (values[0] - values[0].mean()) / np.float32(spread)
-        total = standardised(summed)[0] + self.system.prior
-        if self.system.priors:
-            parts[" and ".join(self.system.priors)] = np.broadcast_to(self.system.prior, total.shape)
-        if self.system.products is not None:
-            named = self.system.products.named(texts(request, VIEWS, "request"))[0]
-            parts["product"] = np.float32(self.system.product_bonus) * named
-            total = total + parts["product"]
-        return Scores(total, parts)
+            return Scores(*explain(self.system, request_of(intent, theme=theme)))
 
     def score(self, specification: Specification) -> Scores:
         """Sums of standardised cosines, a template's malus and a product's bonus, in standard deviations."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import yaml
-
 from study import paths
-from study.errors import StudyError
-
-Kind = TypeVar("Kind")
+from study.settings import read_settings
 
 
 @dataclass(frozen=True)
@@ -90,6 +86,7 @@ NAMES: dict[type, str] = {
     Service: "service",
     Load: "load",
 }
+Kind = TypeVar("Kind", Settings, Words, Setup, Service, Load)
 
 
 def read(kind: type[Kind]) -> Kind:
@@ -98,13 +95,4 @@ def read(kind: type[Kind]) -> Kind:
     Raises:
         StudyError: the file cannot be read, or its keys are not those of `kind`.
     """
-    path = paths.conf() / "agent" / f"{NAMES[kind]}.yaml"
-    keys = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    try:
-        value: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise StudyError(f"cannot be read ({error})", file=path, fix="correct the file") from error
-    if not isinstance(value, dict) or set(value) != set(keys):
-        found = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
-        raise StudyError(f"holds {found}", file=path, fix=f"its keys are: {', '.join(keys)}")
-    return kind(**value)
+    return read_settings(kind, paths.conf() / "agent" / f"{NAMES[kind]}.yaml")

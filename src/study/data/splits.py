@@ -1,4 +1,7 @@
-"""The protocols: which interactions a system may learn from, and which it is asked for."""
+"""The protocols: which interactions a system may learn from, and which it is asked for.
+
+scikit-learn is imported where a split is made: `study recommend` imports this module and must start fast.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.model_selection import train_test_split
 
 from study.data.dataset import Dataset, IntArray, relevance_from_lists
 from study.errors import StudyError
@@ -66,6 +67,8 @@ def split_tasks(data: Dataset, *, seed: int) -> IntArray:
 
     Returns: shape (n_tasks,).
     """
+    from sklearn.model_selection import train_test_split
+
     rows = np.arange(data.n_tasks)
     train, rest = train_test_split(rows, test_size=0.4, random_state=seed)
     valid, _ = train_test_split(rest, test_size=0.5, random_state=seed)
@@ -80,6 +83,8 @@ def task_groups(data: Dataset, *, similarity: float) -> IntArray:
 
     Returns: shape (n_tasks,).
     """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
     n = data.n_tasks
     texts = data.task_texts(("name", "description"))
     # Single letters count too: C and R are languages.

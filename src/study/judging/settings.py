@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
-
-import yaml
+from typing import TypeVar
 
 from study import paths
-from study.errors import StudyError
+from study.settings import read_settings
 
 
 @dataclass(frozen=True)
@@ -63,13 +61,4 @@ def read(kind: type[Kind], path: Path | None = None) -> Kind:
     Raises:
         StudyError: the file cannot be read, or its keys are not those of `kind`.
     """
-    path = path or paths.conf() / "judging" / f"{kind.__name__.lower()}.yaml"
-    keys = [field.name for field in fields(kind)]
-    try:
-        value: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise StudyError(f"cannot be read ({error})", file=path, fix="correct the file") from error
-    if not isinstance(value, dict) or set(value) != set(keys):
-        found = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
-        raise StudyError(f"holds {found}", file=path, fix=f"its keys are: {', '.join(keys)}")
-    return kind(**value)
+    return read_settings(kind, path or paths.conf() / "judging" / f"{kind.__name__.lower()}.yaml")

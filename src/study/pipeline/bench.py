@@ -9,13 +9,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 from omegaconf import DictConfig
 from tqdm import tqdm
 
@@ -33,6 +32,7 @@ from study.pipeline.report import REFERENCE, system_settings
 from study.pipeline.run import limit_threads, load_inputs
 from study.pipeline.work import Limits, Work, encoding_work, ranking_work, training_work
 from study.recommend import Recommender
+from study.settings import read_settings
 from study.t2mrec.system import T2MRec
 
 
@@ -54,14 +54,7 @@ class Settings:
         Raises:
             StudyError: it cannot be read, or its keys are others.
         """
-        path, keys = paths.conf() / "bench.yaml", [field.name for field in fields(cls)]
-        try:
-            value: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError) as error:
-            raise StudyError(f"cannot be read ({error})", file=path, fix="correct the file") from error
-        if not isinstance(value, dict) or set(value) != set(keys):
-            raise StudyError("other keys than expected", file=path, fix=f"its keys are: {', '.join(keys)}")
-        return cls(**value)
+        return read_settings(cls, paths.conf() / "bench.yaml")
 
 
 def best_of(action: Callable[[], Any], repeats: int) -> float:

@@ -1,26 +1,32 @@
-"""Stage `export`: train T2MRec once, with the first seed, and save it for `study recommend`."""
+"""Stage `export`: fit a system once, with the first seed, and save it for `study recommend`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
+from baselines.useful.field_dense import FieldDense
 from study import paths
 from study.config import build_system, plain
+from study.data import dataset as datasets
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.files import write_json
 from study.pipeline.run import fingerprint, limit_threads, load_inputs
-from study.recommend import Recommender, folder_of
+from study.recommend import Recommender
+from study.recommending.field_dense import SavedFieldDense
+from study.recommending.saved import folder_of
 from study.t2mrec.system import T2MRec
 
 
 def export(config: DictConfig) -> Path:
-    """Train the configured T2MRec and save it; returns the model's folder.
+    """Fit the configured system and save it under its name; returns the model's folder.
 
-    The model learns from the training part of the configured protocol alone (``cold`` unless another one is asked for),
-    as the reported ones do, so that nobody tries it on a test task it has seen. Its record names the protocol.
+    T2MRec learns from the training part of the configured protocol alone (``cold`` unless another one is asked for), as
+    the reported ones do, so that nobody tries it on a test task it has seen. Its record names the protocol. `best` and
+    its variants learn from no task; they are saved with the vectors of the catalogue.
 
     Raises:
         StudyError: a system that cannot be saved, or a protocol that does not apply to it.
@@ -29,19 +35,34 @@ def export(config: DictConfig) -> Path:
         raise StudyError(f"{config.system.name} is not applicable under {config.protocol.name!r}",
                          fix=f"one of: {', '.join(config.system.protocols)}")  # fmt: skip
     system = build_system(config.system)
-    if not isinstance(system, T2MRec) or not system.towers.enabled or system.lexical.kind != "tfidf":
-        raise StudyError(
-            f"only T2MRec with towers over TF-IDF can be saved, not {config.system.name}", fix="system=t2mrec"
-        )
+    folder = folder_of(config.dataset.name, config.system.name)
     limit_threads(config.profile.workers * config.profile.threads)
+    if isinstance(system, FieldDense):
+        _save_field_dense(config, system, folder)
+    elif isinstance(system, T2MRec) and system.towers.enabled and system.lexical.kind == "tfidf":
+        _save_t2mrec(config, system, folder)
+    else:
+        raise StudyError(f"only T2MRec with towers over TF-IDF, best and its variants can be saved, not "
+                         f"{config.system.name}", fix="system=t2mrec or system=best")  # fmt: skip
+    return folder
+
+
+def _save_field_dense(config: DictConfig, system: FieldDense, folder: Path) -> None:
+    data, seed = datasets.load(config.dataset.name), int(config.system.seeds[0])
+    system.index(data.servers)
+    SavedFieldDense(config.system.name, system, data.servers, seed=seed).save(folder)
+    _save_record(config, folder, seed=seed)
+
+
+def _save_t2mrec(config: DictConfig, system: T2MRec, folder: Path) -> None:
     data, split = load_inputs(config)
-    dataset, seed = config.dataset.name, int(config.system.seeds[0])
-    workdir = paths.cache() / "export" / dataset / f"{fingerprint(config)}-{seed}"
+    seed = int(config.system.seeds[0])
+    workdir = paths.cache() / "export" / config.dataset.name / f"{fingerprint(config)}-{seed}"
     workdir.mkdir(parents=True, exist_ok=True)
     system.fit(data, split, seed=seed, workdir=workdir)
-    folder = folder_of(dataset)
     Recommender.of(system, seed=seed).save(folder)
-    write_json(
-        folder / "record.json", record(dataset=dataset, protocol=config.protocol.name, seed=seed, config=plain(config))
-    )
-    return folder
+    _save_record(config, folder, seed=seed, protocol=config.protocol.name)
+
+
+def _save_record(config: DictConfig, folder: Path, **facts: Any) -> None:
+    write_json(folder / "record.json", record(dataset=config.dataset.name, config=plain(config), **facts))

@@ -14,13 +14,11 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 from omegaconf import DictConfig
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from tqdm import tqdm
@@ -35,6 +33,7 @@ from study.evaluation.runs import KEPT, rank_tasks
 from study.evaluation.significance import bootstrap_interval
 from study.files import write_csv, write_json, write_parquet
 from study.pipeline.run import fingerprint, limit_threads, load_inputs
+from study.settings import read_settings
 
 FORMS = ("broad", "aimed", "control")
 
@@ -78,16 +77,10 @@ def read(path: Path | None = None) -> Stuffing:
         StudyError: the file cannot be read, has other keys, or names a part that there is not.
     """
     path = path or paths.conf() / "reranking" / "stuffing.yaml"
-    keys = [field.name for field in fields(Stuffing)]
-    try:
-        value: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise StudyError(f"cannot be read ({error})", file=path, fix="correct the file") from error
-    if not isinstance(value, dict) or set(value) != set(keys):
-        raise StudyError("other keys than those of the attack", file=path, fix=f"its keys are: {', '.join(keys)}")
-    if value["part"] not in PARTS:
-        raise StudyError(f"there is no part {value['part']!r}", file=path, column="part", fix=", ".join(PARTS))
-    return Stuffing(**value)
+    settings = read_settings(Stuffing, path)
+    if settings.part not in PARTS:
+        raise StudyError(f"there is no part {settings.part!r}", file=path, column="part", fix=", ".join(PARTS))
+    return settings
 
 
 def plan(data: Dataset, split: Split, settings: Stuffing) -> Plan:

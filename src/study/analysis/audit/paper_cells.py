@@ -6,25 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from study import paths
 from study.analysis import paper
 from study.analysis.tables import PAPER_METRICS
 from study.errors import StudyError
+from study.settings import read_keys
 
 
 def settings(name: str, keys: tuple[str, ...]) -> dict[str, Any]:
     """``conf/audit/<name>.yaml``, which must have exactly these keys at its top."""
-    path = paths.conf() / "audit" / f"{name}.yaml"
-    try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise StudyError(f"cannot be read ({error})", file=path, fix="correct the file") from error
-    if not isinstance(value, dict) or set(value) != set(keys):
-        found = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
-        raise StudyError(f"holds {found}", file=path, fix=f"its keys are: {', '.join(keys)}")
-    return value
+    return read_keys(paths.conf() / "audit" / f"{name}.yaml", keys)
 
 
 def folder(dataset: str) -> Path:

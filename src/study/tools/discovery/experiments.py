@@ -118,9 +118,3 @@ def run_mcptoolbench() -> None:
     loaded = published.load("mcptoolbench")
     for name, queries in loaded.queries.items():
         run("mcptoolbench", name, loaded.catalog, queries, without(configured(), "server"))
-
-
-def macro(values: np.ndarray, groups: tuple[str, ...]) -> float:
-    """The mean over groups of each group's mean."""
-    labels = np.array(groups)
-    return float(np.mean([values[labels == group].mean() for group in sorted(set(groups))]))

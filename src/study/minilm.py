@@ -1,0 +1,104 @@
+"""all-MiniLM-L6-v2 in numpy, for the few texts of one request, which must not wait for a training library to load."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.resources import files as package_files
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file
+from scipy.special import erf
+from tokenizers import Encoding, Tokenizer
+
+from study.data.dataset import FloatArray
+
+
+@dataclass(frozen=True)
+class MiniLM:
+    """A BERT encoder (Devlin et al. 2019) with mean pooling and L2 normalisation (Reimers & Gurevych 2019).
+
+    Texts are read one at a time, so nothing is padded. The vectors are those of the library sentence-transformers up to
+    rounding; a test holds both together.
+
+    Attributes:
+        weights: arrays by the names of the packaged file.
+        tokenizer: the packaged one, which cuts a text at `longest` tokens.
+        layers, heads: of the network.
+        epsilon: of its layer normalisations.
+        longest: tokens of a text that are read at most.
+    """
+
+    weights: dict[str, FloatArray]
+    tokenizer: Tokenizer
+    layers: int
+    heads: int
+    epsilon: float
+    longest: int
+
+    @classmethod
+    def load(cls, package: str) -> MiniLM:
+        """Read the model that lies in the folder ``model`` of a Python package."""
+        folder = Path(str(package_files(package) / "model"))
+        shape, reading = (
+            json.loads((folder / name).read_text(encoding="utf-8"))
+            for name in ("config.json", "sentence_bert_config.json")
+        )
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(int(reading["max_seq_length"]))
+        return cls(load_file(folder / "model.safetensors"), tokenizer, shape["num_hidden_layers"],
+                   shape["num_attention_heads"], shape["layer_norm_eps"], int(reading["max_seq_length"]))  # fmt: skip
+
+    def embed(self, texts: list[str]) -> FloatArray:
+        """Sentence vectors, shape (len(texts), d), float32, rows of length 1."""
+        return np.stack([self._embed(self._read(text).ids) for text in texts])
+
+    def cut(self, text: str) -> bool:
+        """Whether a text is longer than what is read of it."""
+        return bool(self._read(text).overflowing)
+
+    def _read(self, text: str) -> Encoding:
+        # Lone surrogates (possible in JSON) are no Unicode text, which the tokeniser refuses.
+        return self.tokenizer.encode(text.encode("utf-8", "replace").decode())
+
+    def _embed(self, tokens: list[int]) -> FloatArray:
+        words, places, kinds = (
+            self.weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")
+        )
+        states = self._normalised(words[tokens] + places[: len(tokens)] + kinds[0], "embeddings.LayerNorm")
+        for number in range(self.layers):
+            states = self._layer(states, f"encoder.layer.{number}")
+        mean = states.mean(axis=0)
+        vector: FloatArray = mean / np.linalg.norm(mean)
+        return vector
+
+    def _layer(self, states: FloatArray, name: str) -> FloatArray:
+        """One transformer layer: states of shape (tokens, d) to states of the same shape."""
+        tokens, width = states.shape
+        # (tokens, d) -> (heads, tokens, d / heads)
+        query, key, value = (
+            self._linear(states, f"{name}.attention.self.{part}").reshape(tokens, self.heads, -1).transpose(1, 0, 2)
+            for part in ("query", "key", "value")
+        )
+        logits = query @ key.transpose(0, 2, 1) / np.float32(np.sqrt(width // self.heads))
+        attention = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        attention /= attention.sum(axis=-1, keepdims=True)
+        context = (attention @ value).transpose(1, 0, 2).reshape(tokens, width)
+        read = self._linear(context, f"{name}.attention.output.dense")
+        states = self._normalised(states + read, f"{name}.attention.output.LayerNorm")
+        inner = self._linear(states, f"{name}.intermediate.dense")
+        inner *= np.float32(0.5) * (1 + erf(inner / np.float32(np.sqrt(2))))  # GELU
+        return self._normalised(states + self._linear(inner, f"{name}.output.dense"), f"{name}.output.LayerNorm")
+
+    def _linear(self, states: FloatArray, name: str) -> FloatArray:
+        found: FloatArray = states @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
+        return found
+
+    def _normalised(self, states: FloatArray, name: str) -> FloatArray:
+        """Layer normalisation: mean 0 and variance 1 of each row, then scaled and shifted."""
+        centred = states - states.mean(axis=-1, keepdims=True)
+        spread = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(self.epsilon))
+        found: FloatArray = centred / spread * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        return found
