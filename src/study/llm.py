@@ -1,7 +1,8 @@
 """A client for endpoints that speak OpenAI's HTTP interface, with a cassette of recorded replies.
 
 Modes: ``replay`` (default) answers from the cassette alone and never opens a connection; ``record`` answers from the
-cassette, asks the endpoint for what is missing and keeps its reply; ``off`` always asks and keeps nothing.
+cassette, asks the endpoint for what is missing and keeps its reply, or why there was none; ``off`` always asks and
+keeps nothing. A recorded fault is raised again by ``replay`` and asked again by ``record``.
 
 The `openai` package sends the requests. Time-outs of whole attempts, limits of size, retries and counts are kept here,
 because the package's own hold for the single steps of a request only.
@@ -10,9 +11,9 @@ because the package's own hold for the single steps of a request only.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -21,6 +22,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from study.cassette import KINDS as KINDS
+from study.cassette import Cassette, Entry
+from study.cassette import key as key
 from study.errors import StudyError
 
 Mode = Literal["replay", "record", "off"]
@@ -29,8 +33,12 @@ Message = Mapping[str, Any]
 MODES = ("replay", "record", "off")
 # Worth another try: time-out, conflict, too many requests, and everything that the server blames on itself.
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-# Why there is no reply: the `kind` of an `EndpointError`.
-KINDS = ("no_record", "timeout", "connection", "busy", "server_error", "not_json", "too_long", "refused", "not_a_chat")
+# Parameters that some endpoints refuse -> the name under which they are sent then, None to leave them out.
+INSTEAD: Mapping[str, str | None] = {"max_tokens": "max_completion_tokens", "temperature": None}
+# How an endpoint says that it does not know a parameter or its value.
+UNSUPPORTED = re.compile(r"unsupported|(?:not|n't) support", re.IGNORECASE)
+# Characters of an endpoint's message that are passed on.
+LONGEST_MESSAGE = 300
 
 
 class EndpointError(StudyError):
@@ -39,19 +47,21 @@ class EndpointError(StudyError):
     Args:
         kind: one of `KINDS`.
         status: HTTP status, where the endpoint refused.
+        said: its message, cleaned and cut, where it refused.
     """
 
     def __init__(self, kind: str, reason: str, *, file: str | Path | None = None, fix: str | None = None,
-                 status: int | None = None) -> None:  # fmt: skip
-        self.kind, self.status = kind, status
+                 status: int | None = None, said: str = "") -> None:  # fmt: skip
+        self.kind, self.status, self.said = kind, status, said
         super().__init__(reason, file=file, fix=fix)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (self.kind, self.reason, self.file, self.fix, self.status))
+        return (_rebuild, (self.kind, self.reason, self.file, self.fix, self.status, self.said))
 
 
-def _rebuild(kind: str, reason: str, file: str | Path | None, fix: str | None, status: int | None) -> EndpointError:
-    return EndpointError(kind, reason, file=file, fix=fix, status=status)
+def _rebuild(kind: str, reason: str, file: str | Path | None, fix: str | None, status: int | None,
+             said: str) -> EndpointError:  # fmt: skip
+    return EndpointError(kind, reason, file=file, fix=fix, status=status, said=said)
 
 
 class _PassingError(Exception):
@@ -97,19 +107,25 @@ class Usage:
         return (self.prompt_tokens * prompt_price + self.completion_tokens * completion_price) / 1e6
 
 
-def canonical(value: Any) -> str:
-    """The one JSON text of a value: sorted keys, no spaces."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+def refused_parameter(body: Mapping[str, Any], refusal: EndpointError) -> str | None:
+    """The parameter of `INSTEAD` in `body` that a refusal speaks of; None where it is about anything else."""
+    if refusal.status not in (400, 422) or not UNSUPPORTED.search(refusal.said):
+        return None
+    return next((name for name, other in INSTEAD.items() if name in body and (other or name) in refusal.said), None)
 
 
-def key(request: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical request, in hex."""
-    return hashlib.sha256(canonical(request).encode("utf-8", "surrogatepass")).hexdigest()
+def as_accepted(body: Mapping[str, Any], changes: Mapping[str, str | None]) -> dict[str, Any]:
+    """`body` with parameters under other names, or left out where that is None."""
+    kept = {name: value for name, value in body.items() if name not in changes}
+    return kept | {other: body[name] for name, other in changes.items() if other is not None and name in body}
 
 
 @dataclass
 class Client:
     """One endpoint.
+
+    A parameter of `INSTEAD` that the endpoint refuses is sent as `INSTEAD` says, at once and from then on. A recorded
+    reply belongs to the request as it was asked, whatever had to be sent.
 
     Args:
         base_url: e.g. ``http://localhost:8000/v1``.
@@ -123,6 +139,9 @@ class Client:
         concurrency: attempts under way at the same time at most, over all threads.
         retries: further attempts after a failure that may pass.
         pause: seconds before the first of them, doubled each time; at most `longest_pause`.
+
+    Attributes:
+        adapted: parameters that were refused -> what was sent instead (None: nothing), replayed replies included.
     """
 
     base_url: str
@@ -138,7 +157,9 @@ class Client:
     longest_pause: float = 30.0
     sleep: Callable[[float], None] = time.sleep
     usage: Usage = field(default_factory=Usage, init=False)
-    _kept: dict[str, Any] | None = field(default=None, init=False, repr=False)
+    adapted: dict[str, str | None] = field(default_factory=dict, init=False)
+    _refused: dict[str, str | None] = field(default_factory=dict, init=False, repr=False)
+    _tape: Cassette | None = field(default=None, init=False, repr=False)
     _sender: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -172,60 +193,62 @@ class Client:
             StudyError: the cassette is damaged.
         """
         request = {"path": path, "body": body}
-        name = key(request)
         if self.mode != "off":
             with self._lock:
-                kept = self._recorded()
-                if name in kept:
-                    self.usage.count(kept[name], replayed=True)
-                    return kept[name]
+                kept = self._recorded().entries().get(key(request))
+                if kept is not None and kept.fault is None:
+                    self.usage.count(kept.response, replayed=True)
+                    self.adapted |= kept.sent
+                    return kept.response
             if self.mode == "replay":
-                raise EndpointError(
-                    "no_record", f"no recorded reply to this request (key {name[:12]})", file=self.cassette,
-                    fix="record it: use the mode `record` with an endpoint",
-                )  # fmt: skip
-        reply = self._ask(path, body)
+                raise self._missing(request, kept)
+        try:
+            reply, sent = self._ask_as_accepted(path, body)
+        except EndpointError as error:
+            if self.mode == "record":
+                with self._lock:
+                    self._recorded().keep(request, Entry(fault=error.kind))
+            raise
         with self._lock:
             self.usage.count(reply, replayed=False)
+            self.adapted |= sent
             if self.mode == "record":
-                self._keep(name, request, reply)
+                self._recorded().keep(request, Entry(reply, sent=sent))
         return reply
 
-    def _recorded(self) -> dict[str, Any]:
-        """Replies by key; an unfinished last line (a stopped recording) is ignored, any other bad line is an error."""
-        if self._kept is not None:
-            return self._kept
-        assert self.cassette is not None
-        self._kept = {}
-        lines = self.cassette.read_text(encoding="utf-8").split("\n") if self.cassette.is_file() else []
-        for number, line in enumerate(lines, start=1):
-            if not line:
-                continue
-            try:
-                entry = json.loads(line)
-                if "request" in entry and key(entry["request"]) != entry["key"]:
-                    raise ValueError("the key does not belong to the request")
-                self._kept[entry["key"]] = entry["response"]
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                if number == len(lines):
-                    continue
-                raise StudyError(
-                    f"a damaged cassette ({error})", file=self.cassette, row=f"line {number}", fix="remove the line"
-                ) from error
-        return self._kept
+    def _recorded(self) -> Cassette:
+        # `cassette` and `keep_requests` may be set until the first request.
+        if self._tape is None:
+            assert self.cassette is not None
+            self._tape = Cassette(self.cassette, self.keep_requests)
+        return self._tape
 
-    def _keep(self, name: str, request: Mapping[str, Any], reply: Any) -> None:
-        assert self.cassette is not None
-        self.cassette.parent.mkdir(parents=True, exist_ok=True)
-        asked = {"request": request} if self.keep_requests else {}
-        line = canonical({"key": name, "response": reply, **asked}) + "\n"
-        with self.cassette.open("ab+") as stream:
-            # After a stopped recording the last line has no end.
-            if stream.tell():
-                stream.seek(-1, os.SEEK_END)
-                line = line if stream.read(1) == b"\n" else "\n" + line
-            stream.write(line.encode("utf-8", "surrogatepass"))
-        self._recorded()[name] = reply
+    def _missing(self, request: Mapping[str, Any], kept: Entry | None) -> EndpointError:
+        """Why a replay has no reply: none was recorded, or the fault that was."""
+        if kept is None or kept.fault is None:
+            return EndpointError(
+                "no_record", f"no recorded reply to this request (key {key(request)[:12]})", file=self.cassette,
+                fix="record it: use the mode `record` with an endpoint",
+            )  # fmt: skip
+        return EndpointError(
+            kept.fault, f"the endpoint failed when this was recorded ({kept.fault})", file=self.cassette,
+            fix="ask again: use the mode `record` with an endpoint",
+        )  # fmt: skip
+
+    def _ask_as_accepted(self, path: str, body: Mapping[str, Any]) -> tuple[Any, dict[str, str | None]]:
+        """The reply, and what of `INSTEAD` had to be done for it; each parameter is changed once at most."""
+        while True:
+            with self._lock:
+                changes = {name: other for name, other in self._refused.items() if name in body}
+            sent = as_accepted(body, changes)
+            try:
+                return self._ask(path, sent), changes
+            except EndpointError as error:
+                name = refused_parameter(sent, error)
+                if name is None:
+                    raise
+                with self._lock:
+                    self._refused[name] = INSTEAD[name]
 
     def _ask(self, path: str, body: Mapping[str, Any]) -> Any:
         pause = self.pause
@@ -253,13 +276,14 @@ class Client:
         except TimeoutError as error:
             raise _PassingError("timeout", "the reply came too slowly") from error
         except openai.APIStatusError as error:
-            status = error.status_code
+            status, said = error.status_code, _message(error.body, os.environ.get(self.key_variable))
+            stated = f"HTTP {status}: {said}" if said else f"HTTP {status}"
             if status in PASSING:
                 kind = "busy" if status == 429 else "server_error" if status >= 500 else "timeout"
-                raise _PassingError(kind, f"HTTP {status}", _seconds(error.response.headers)) from error
+                raise _PassingError(kind, stated, _seconds(error.response.headers)) from error
             raise EndpointError(
-                "refused", f"the endpoint refused the request: HTTP {status}", file=f"{self.base_url}/{path}",
-                fix="check the key, the model's name and the address", status=status,
+                "refused", f"the endpoint refused the request: {stated}", file=f"{self.base_url}/{path}",
+                fix="check the key, the model's name and the address", status=status, said=said,
             ) from error  # fmt: skip
         except (openai.APIConnectionError, _TooLongError) as error:
             reason = error.__cause__ or error
@@ -330,3 +354,18 @@ def _seconds(headers: Mapping[str, str]) -> float | None:
     """The seconds of a Retry-After header, None for none or a date."""
     text = headers.get("Retry-After")
     return float(text) if text is not None and text.isdecimal() else None
+
+
+def _message(body: Any, secret: str | None) -> str:
+    """What an endpoint's error says, in one printable line without the key, cut after `LONGEST_MESSAGE` characters.
+
+    Args:
+        body: its ``error`` object or text, as the `openai` package gives it.
+    """
+    text = body.get("message") if isinstance(body, dict) else body
+    text = text if isinstance(text, str) else ""
+    if secret:
+        text = text.replace(secret, "[key]")
+    letters = (letter if letter.isprintable() else " " for letter in text[: 10 * LONGEST_MESSAGE])
+    line = " ".join("".join(letters).split())
+    return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 1] + "…"

@@ -187,6 +187,27 @@ class Handler(BaseHTTPRequestHandler):
         form = self.body.get("response_format", {}).get("type")
         self.raw(400, b"unknown response_format") if form == "json_schema" else self.good()
 
+    def refuse(self, message, **more):
+        self.raw(400, json.dumps({"error": {"message": message, "type": "invalid_request_error"} | more}).encode())
+
+    def modern(self):
+        """Models that reason refuse two parameters, one after the other (the messages are OpenAI's)."""
+        if "max_tokens" in self.body:
+            self.refuse(
+                "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
+                "instead.", param="max_tokens", code="unsupported_parameter",
+            )  # fmt: skip
+        elif "temperature" in self.body:
+            self.refuse(
+                "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is "
+                "supported.", param="temperature", code="unsupported_value",
+            )  # fmt: skip
+        else:
+            self.good()
+
+    def modern_without_schema(self):
+        self.no_schema() if {"max_tokens", "temperature"}.isdisjoint(self.body) else self.modern()
+
     def log_message(self, *_):
         pass
 

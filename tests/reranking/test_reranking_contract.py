@@ -78,6 +78,60 @@ def test_every_order_of_the_pool_counts(answer):
     assert Rules(k=len(POOL), substitutions=0).fault(list(answer), POOL) is None
 
 
+def test_a_free_order_is_brought_within_the_rules():
+    rules = Rules(k=3, substitutions=1)
+    # 16 and 15 lie below the first three: 16 takes the one free place, 15 has to wait.
+    assert rules.within([16, 15, 12, 14, 13, 11], POOL) == [16, 12, 13, 15, 14, 11]
+    assert rules.within([12, 16, 13, 15, 11, 14], POOL) == [12, 16, 13, 15, 11, 14]
+    assert Rules(k=3, substitutions=0).within([16, 15, 12, 14, 13, 11], POOL) == [12, 13, 11, 16, 15, 14]
+    assert rules.within([12, 11], [11, 12]) == [12, 11]
+    assert rules.within([], []) == []
+
+
+@given(st.integers(0, 20).flatmap(lambda size: st.permutations(range(100, 100 + size))), st.integers(1, 22),
+       st.integers(0, 4), st.randoms(use_true_random=False))  # fmt: skip
+def test_an_order_within_the_rules_is_the_nearest_to_the_free_one(free, k, substitutions, random):
+    pool = random.sample(free, len(free))
+    rules = Rules(k, substitutions)
+    found = rules.within(free, pool)
+    named, rest = found[:k], found[k:]
+    assert rules.fault(named, pool) is None
+    assert rules.fault_of_order(found, pool) is None
+    assert sorted(found) == sorted(pool)
+    place = {item: number for number, item in enumerate(free)}
+    assert named == sorted(named, key=place.__getitem__)
+    assert rest == sorted(rest, key=place.__getitem__)
+    below = set(pool[k:])
+    wanted = sum(item in below for item in free[:k])
+    assert sum(item in below for item in named) == min(wanted, substitutions)
+    if wanted <= substitutions:
+        assert found == free
+    # Of those from below, and of the first K, the named are those that the free order puts first.
+    for kind in (below, set(pool[:k])):
+        ordered = [item for item in free if item in kind]
+        assert [item for item in named if item in kind] == ordered[: sum(item in kind for item in named)]
+
+
+@given(st.permutations(range(20)), st.permutations(range(20)), st.integers(1, 20))
+def test_a_limit_of_the_whole_pool_gives_the_free_order(free, pool, k):
+    assert Rules(k, substitutions=20).within(free, pool) == free
+
+
+@pytest.mark.parametrize(
+    ("order", "fault"),
+    [
+        ([11, 13, 15, 12, 14, 16], None),
+        ([15, 16, 11, 12, 13, 14], "too_many_substitutions"),
+        ([11, 12, 13], "wrong_length"),
+        ([11, 11, 12, 13, 14, 15], "repeat"),
+        ([11, 12, 13, 14, 15, 99], "outside_pool"),
+        ([11.0, 12, 13, 14, 15, 16], "wrong_form"),
+    ],
+)
+def test_faults_of_a_whole_order(order, fault):
+    assert Rules(k=3, substitutions=1).fault_of_order(order, POOL) == fault
+
+
 @pytest.mark.parametrize("values", [{"k": 0}, {"k": True}, {"substitutions": -1}, {"k": 2.5}])
 def test_settings_are_checked(values):
     with pytest.raises(StudyError, match="is no value"):

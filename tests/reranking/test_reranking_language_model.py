@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from study import config, llm, paths
 from study.errors import StudyError
+from study.pipeline import run as runs
 from study.reranking.contract import Rules
 from study.reranking.language_model import endpoint as endpoints
 from study.reranking.language_model.reranker import LanguageModelReranker, Question
@@ -55,6 +56,29 @@ def test_a_refusal_for_another_reason_is_not_asked_again(toy):
         reranker = reranker_at(endpoint)
         assert list(reranker(toy, 0, np.arange(20))) == list(range(20))
     assert (len(endpoint.bodies), reranker.faults) == (1, {"refused": 1})
+
+
+def test_refused_parameters_are_sent_otherwise(toy):
+    with Endpoint(dict.fromkeys(toy.tasks["id"], "modern")) as endpoint:
+        reranker = reranker_at(endpoint)
+        for task in range(3):
+            reranker(toy, task, np.arange(20))
+    # Both are found out by the first question and remembered for the others.
+    sent = [{"max_tokens", "max_completion_tokens", "temperature"} & set(body) for body in endpoint.bodies]
+    assert sent == [{"max_tokens", "temperature"}, {"max_completion_tokens", "temperature"},
+                    *[{"max_completion_tokens"}] * 3]  # fmt: skip
+    assert [body.get("max_completion_tokens") for body in endpoint.bodies] == [None, *[1000] * 4]
+    assert (reranker.answered, reranker.faults.total()) == (3, 0)
+    assert reranker.report()["adapted"] == {"max_tokens": "max_completion_tokens", "temperature": None}
+
+
+def test_refused_parameters_and_an_unknown_form(toy):
+    with Endpoint(dict.fromkeys(toy.tasks["id"], "modern_without_schema")) as endpoint:
+        reranker = reranker_at(endpoint)
+        for task in range(2):
+            reranker(toy, task, np.arange(20))
+    assert len(endpoint.bodies) == 5
+    assert (reranker.answered, reranker.faults.total()) == (2, 0)
 
 
 def test_tokens_and_costs_are_counted(toy):
@@ -154,6 +178,103 @@ def test_record_then_replay(root, toy, toy_split, tmp_path, monkeypatch):
         again.rank(toy_split.tasks("train")[:2], K, toy_split.valid)
 
 
+def entries(root):
+    return [json.loads(line) for line in (root / "results/toy/cassettes/t2mrec_llm.jsonl").read_text().splitlines()]
+
+
+def test_a_tolerated_failure_is_replayed(root, toy, toy_split, tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_LLM_MODE", "record")
+    test = toy_split.tasks("test")
+    failing = int(toy.tasks["id"].iloc[test[3]])
+    with Endpoint({failing: "broken"}) as endpoint:
+        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
+        system = config.build_system(root)
+        rows, _ = ranked(system, toy, toy_split, tmp_path)
+        asked = len(endpoint.bodies)
+    assert system.report()["fallbacks"] == {"server_error": 1}
+    assert [entry["fault"] for entry in entries(tmp_path) if "fault" in entry] == ["server_error"]
+    monkeypatch.delenv("T2M_LLM_MODE")
+    again = config.build_system(root)
+    np.testing.assert_array_equal(ranked(again, toy, toy_split, tmp_path)[0], rows)
+    same = ("answered", "fallbacks", "prompt_tokens", "completion_tokens")
+    assert [again.report()[name] for name in same] == [system.report()[name] for name in same]
+    assert (again.report()["answered"], again.report()["attempts"]) == (len(test) - 1, 0)
+    # Recording again asks for what failed alone, and its reply goes before the fault from then on.
+    monkeypatch.setenv("T2M_LLM_MODE", "record")
+    with Endpoint() as endpoint:
+        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
+        ranked(config.build_system(root), toy, toy_split, tmp_path)
+        assert (len(endpoint.bodies), asked) == (1, len(test) + 1)
+    monkeypatch.delenv("T2M_LLM_MODE")
+    whole = config.build_system(root)
+    found, _ = ranked(whole, toy, toy_split, tmp_path)
+    assert (whole.report()["answered"], whole.report()["fallbacks"]) == (len(test), {})
+    assert (found[3] != rows[3]).any()
+    np.testing.assert_array_equal(np.delete(found, 3, axis=0), np.delete(rows, 3, axis=0))
+
+
+def test_a_recording_with_other_forms_and_parameters_is_replayed(root, toy, toy_split, tmp_path, monkeypatch):
+    """Forms that the endpoint did not know are recorded as refused, and a fault under a later form is found."""
+    monkeypatch.setenv("T2M_LLM_MODE", "record")
+    test = toy_split.tasks("test")
+    faults = dict.fromkeys(toy.tasks["id"], "modern_without_schema")
+    with Endpoint(faults | {int(toy.tasks["id"].iloc[test[-1]]): "broken"}) as endpoint:
+        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
+        system = config.build_system(root)
+        rows, _ = ranked(system, toy, toy_split, tmp_path)
+    assert any(entry.get("fault") == "refused" for entry in entries(tmp_path))
+    told = {"max_tokens": "max_completion_tokens", "temperature": None}
+    assert all(entry["sent"] == told for entry in entries(tmp_path) if "response" in entry)
+    monkeypatch.delenv("T2M_LLM_MODE")
+    again = config.build_system(root)
+    np.testing.assert_array_equal(ranked(again, toy, toy_split, tmp_path)[0], rows)
+    for report in (system.report(), again.report()):
+        assert (report["answered"], report["fallbacks"]) == (len(test) - 1, {"server_error": 1})
+        assert report["adapted"] == told
+
+
+def test_replies_under_different_forms_are_found_in_any_order(toy, tmp_path):
+    def reranker(url, mode):
+        client = llm.Client(url, mode, tmp_path / "c.jsonl", retries=0, key_variable="NO_SUCH_KEY")
+        return LanguageModelReranker(client, Question("m", Rules(K, 2)))
+
+    pool = np.arange(20)
+    with Endpoint({2: "no_schema"}) as endpoint:
+        orders = [reranker(endpoint.url, "record")(toy, task, pool) for task in range(2)]
+    replaying = reranker("http://nowhere", "replay")
+    for task in (1, 0):
+        np.testing.assert_array_equal(replaying(toy, task, pool), orders[task])
+    assert replaying.answered == 2
+
+
+def test_a_recording_in_which_everything_failed_gives_no_row(root, toy, toy_split, tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_LLM_MODE", "record")
+    with Endpoint(dict.fromkeys(toy.tasks["id"], "unauthorised")) as endpoint:
+        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
+        with pytest.raises(StudyError, match=r"failed for [2-5] of 20 tasks.*the last time: .* HTTP 401: who are you"):
+            ranked(config.build_system(root), toy, toy_split, tmp_path)
+    assert len(endpoint.bodies) <= 5  # one failure is tolerated, four questions are under way at a time
+    monkeypatch.delenv("T2M_LLM_MODE")
+    assert not any("response" in entry for entry in entries(tmp_path))
+    assert endpoints.not_run("toy", "t2mrec_llm") == (
+        "not run: no recorded replies (results/toy/cassettes/t2mrec_llm.jsonl) and no endpoint"
+    )
+    with pytest.raises(StudyError, match="not run: no recorded replies"):
+        config.build_system(root).fit(toy, toy_split, seed=1, workdir=tmp_path)
+
+
+@pytest.mark.parametrize("problem", [StudyError("not run: nothing recorded"), ValueError("a bug")])
+def test_a_row_that_is_not_run_shows_no_traceback(monkeypatch, caplog, tmp_path, problem):
+    def fails(*_):
+        raise problem
+
+    monkeypatch.setattr(runs, "_run_one", fails)
+    with pytest.raises(StudyError, match=str(problem)):
+        runs._run_missing(config.load(["system=t2mrec_llm"]), [1], tmp_path)
+    assert "t2mrec_llm seed 1 failed" in caplog.text
+    assert ("Traceback" in caplog.text) == isinstance(problem, ValueError)
+
+
 def test_an_endpoint_that_fails_gives_no_row(root, toy, toy_split, tmp_path, monkeypatch):
     monkeypatch.setenv("T2M_LLM_MODE", "off")
     test = toy_split.tasks("test")
@@ -189,5 +310,6 @@ def test_settings_of_an_endpoint_are_checked(root, tmp_path, change, reason):
 def test_errors_survive_a_process_border():
     import pickle
 
-    found = pickle.loads(pickle.dumps(llm.EndpointError("busy", "later", file="x", fix="wait", status=429)))
+    found = pickle.loads(pickle.dumps(llm.EndpointError("busy", "later", file="x", fix="wait", status=429, said="no")))
     assert (found.kind, found.reason, found.file, found.fix, found.status) == ("busy", "later", "x", "wait", 429)
+    assert found.said == "no"

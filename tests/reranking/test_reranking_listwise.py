@@ -9,8 +9,11 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study import config
 from study.errors import StudyError
+from study.reranking.contract import Rules
 from study.reranking.listwise import features as features_module
+from study.reranking.listwise import system as system_module
 from study.reranking.listwise.features import FIELD_PAIRS, NAMES, PairFeatures, Pools, behind, products
 from study.reranking.listwise.model import Listwise, importances, n_leaves, scores, train
 from study.reranking.listwise.system import T2MRecListwise, candidate_pools
@@ -186,6 +189,50 @@ def test_an_order_that_is_none_is_discarded_and_counted(toy, toy_split, tmp_path
     found = system.rank(tasks, 10, known)[0]
     np.testing.assert_array_equal(found, T2MRec.rank(system, tasks, 10, known)[0])
     assert system.invalid_rerankings == len(tasks)
+
+
+def test_the_trees_keep_the_rules_of_a_language_model(toy, toy_split, tmp_path, monkeypatch):
+    """Scores that turn every pool around would replace the first K whole; K - 2 of them stay all the same."""
+    system = T2MRecListwise(*settings(), SMALL, Rules(k=5, substitutions=2))
+    system.fit(toy, toy_split, seed=1, workdir=tmp_path)
+    tasks, known = toy_split.tasks("test"), toy_split.known("test")
+    before = T2MRec.rank(system, tasks, 20, known)[0]
+    monkeypatch.setattr(system_module, "scores", lambda trees, table: np.tile(np.arange(POOL), len(tasks)))
+    rows = system.rank(tasks, 20, known)[0]
+    for row, old in zip(rows.tolist(), before.tolist(), strict=True):
+        assert row[:5] == [old[11], old[10], old[4], old[3], old[2]]
+        assert row[5:POOL] == [*old[9:4:-1], old[1], old[0]]
+        assert row[POOL:] == old[POOL:]
+    assert system.invalid_rerankings == 0
+    # Free of the limit, the trees' own order.
+    system.rules = Rules(k=5, substitutions=POOL)
+    for row, old in zip(system.rank(tasks, 20, known)[0].tolist(), before.tolist(), strict=True):
+        assert row[:POOL] == old[:POOL][::-1]
+
+
+def test_an_order_against_the_rules_is_discarded_and_counted(toy, toy_split, tmp_path, monkeypatch):
+    system = T2MRecListwise(*settings(), SMALL, Rules(k=5, substitutions=2))
+    system.fit(toy, toy_split, seed=1, workdir=tmp_path)
+    tasks, known = toy_split.tasks("test"), toy_split.known("test")
+    before = T2MRec.rank(system, tasks, 20, known)[0]
+    monkeypatch.setattr(system, "rerank", lambda tasks, pools: [
+        pools[0], *(np.roll(pool, 2) for pool in pools[1:3]), *(np.roll(pool, 3) for pool in pools[3:])
+    ])  # fmt: skip
+    found = system.rank(tasks, 20, known)[0]
+    np.testing.assert_array_equal(found[3:], before[3:])
+    np.testing.assert_array_equal(found[1:3, :POOL], np.roll(before[1:3, :POOL], 2, axis=1))
+    assert system.invalid_rerankings == len(tasks) - 3
+
+
+def test_the_configured_rules_reach_both_rerankers():
+    """K and the limit are those of the configuration, and the same for both."""
+    rules = []
+    for name in ("t2mrec_listwise", "t2mrec_llm"):
+        built = config.build_system(config.load([f"system={name}", "profile=smoke"]).system)
+        rules.append(built.rules)
+    assert rules == [Rules(k=10, substitutions=2)] * 2
+    changed = config.load(["system=t2mrec_listwise", "system.model.rules.substitutions=0", "system.model.rules.k=5"])
+    assert config.build_system(changed.system).rules == Rules(k=5, substitutions=0)
 
 
 def test_a_fold_sees_nothing_of_its_own_tasks(toy, toy_split, tmp_path, monkeypatch):

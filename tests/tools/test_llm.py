@@ -11,6 +11,8 @@ import yaml
 from typer.testing import CliRunner
 
 from study import llm, paths
+from study.agent.model import Model
+from study.cassette import holds_replies
 from study.errors import StudyError
 from study.tools import cli
 from study.tools.catalogues.catalog import save
@@ -50,6 +52,38 @@ class Handler(BaseHTTPRequestHandler):
 
     def broken(self):
         self.answer(500, b"oops")
+
+    def terse(self):
+        """Knows neither the name of the limit nor a temperature."""
+        body = self.server.seen[-1][1]
+        if "max_tokens" in body:
+            self.say("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
+        elif "temperature" in body:
+            self.say("Unsupported value: 'temperature' does not support 0 with this model.")
+        else:
+            self.good()
+
+    def stubborn(self):
+        """Refuses the limit under either name."""
+        self.say("Unsupported parameter: use 'max_tokens' or 'max_completion_tokens'")
+
+    def say(self, message):
+        self.answer(400, json.dumps({"error": {"message": message}}).encode())
+
+    def vulgar(self):
+        self.say("\x1b[31mno\u202e\n\n model \x07" + "of that name " * 1000)
+
+    def tactless(self):
+        self.say("wrong key: " + self.headers["Authorization"].removeprefix("Bearer "))
+
+    def deep(self):
+        self.answer(400, b"[" * 200_000)
+
+    def listed(self):
+        self.answer(400, b'{"error": [1, 2]}')
+
+    def full(self):
+        self.answer(503, b'{"error": {"message": "no room today"}}')
 
     def html(self):
         self.answer(200, b"<html>proxy</html>")
@@ -146,6 +180,88 @@ def test_tries_are_bounded(server, client, fault):
     assert len(server.seen) == 3
 
 
+def limited(client):
+    return client.chat("m", [{"role": "user", "content": "hi"}], temperature=0, max_tokens=9)
+
+
+def test_refused_parameters_are_sent_otherwise_and_remembered(server, client):
+    server.script = ["terse"] * 4
+    assert limited(client) == limited(client) == "hello"
+    sent = [{name: value for name, value in body.items() if name not in ("model", "messages")}
+            for _, body, _ in server.seen]  # fmt: skip
+    wanted = {"max_completion_tokens": 9}
+    assert sent == [{"temperature": 0, "max_tokens": 9}, {"temperature": 0, **wanted}, wanted, wanted]
+    assert client.adapted == {"max_tokens": "max_completion_tokens", "temperature": None}
+    assert client.usage.attempts == 4
+
+
+def test_the_model_of_the_agent_is_asked_as_the_endpoint_accepts(server, client):
+    server.script = ["terse"] * 3
+    with pytest.raises(StudyError, match="no JSON object"):  # the reply is "hello", but there is one
+        Model(client, {"model": "m", "tokens": 9})._ask("read", "a request")
+    last = server.seen[-1][1]
+    assert last["max_completion_tokens"] == 9
+    assert last["response_format"] == {"type": "json_object"}
+    assert {"max_tokens", "temperature"}.isdisjoint(last)
+
+
+def test_a_parameter_is_changed_once_at_most(server, client):
+    server.script = ["stubborn"] * 9
+    with pytest.raises(StudyError, match="Unsupported parameter"):
+        limited(client)
+    assert len(server.seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "name"),
+    [
+        ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", 400, "max_tokens"),
+        ("Unsupported parameter: 'temperature' is not supported with this model.", 422, "temperature"),
+        ("this model doesn't support temperature", 400, "temperature"),
+        ("Unsupported value: 'temperature'", 401, None),
+        ("temperature must be below 2", 400, None),
+        ("max_completion_tokens and the messages are longer than the model's context", 400, None),
+        ("'response_format' of type 'json_schema' is not supported", 400, None),
+        ("", 400, None),
+    ],
+)
+def test_what_a_refusal_speaks_of(said, status, name):
+    refusal = llm.EndpointError("refused", said, status=status, said=said)
+    assert llm.refused_parameter({"model": "m", "max_tokens": 9, "temperature": 0}, refusal) == name
+    assert llm.refused_parameter({"model": "m"}, refusal) is None
+
+
+def test_the_message_of_a_refusal_is_cleaned_and_cut(server, client):
+    server.script = ["vulgar"]
+    with pytest.raises(llm.EndpointError, match=r"HTTP 400: \[31mno model of that name") as found:
+        ask(client)
+    assert found.value.said.isprintable()
+    assert len(found.value.said) == llm.LONGEST_MESSAGE
+    assert (found.value.kind, found.value.status) == ("refused", 400)
+
+
+def test_a_refusal_does_not_give_the_key_away(server, client, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    server.script = ["tactless"]
+    with pytest.raises(llm.EndpointError, match=r"wrong key: \[key\]") as found:
+        ask(client)
+    assert "secret" not in str(found.value)
+
+
+@pytest.mark.parametrize("fault", ["deep", "listed"])
+def test_a_refusal_without_a_message(server, client, fault):
+    server.script = [fault]
+    with pytest.raises(llm.EndpointError, match="refused the request: HTTP 400") as found:
+        ask(client)
+    assert len(found.value.said) <= llm.LONGEST_MESSAGE
+
+
+def test_a_passing_failure_says_why(server, client):
+    server.script = ["full"] * 9
+    with pytest.raises(StudyError, match="3 attempts; the last: HTTP 503: no room today"):
+        ask(client)
+
+
 @pytest.mark.parametrize("fault", ["refuse", "redirect"])
 def test_lasting_faults_are_not_tried_again(server, client, fault):
     server.script = [fault]
@@ -191,6 +307,61 @@ def test_record_then_replay(server, client, tmp_path):
     assert ask(replay) == "hello"
     with pytest.raises(StudyError, match="no recorded reply"):
         replay.chat("m", [{"role": "user", "content": "something else"}])
+
+
+def test_a_recorded_fault_is_replayed_and_asked_again(server, client, tmp_path):
+    cassette = tmp_path / "c.jsonl"
+    client.mode, client.cassette = "record", cassette
+    server.script = ["broken"] * 6
+    for _ in range(2):
+        with pytest.raises(llm.EndpointError, match="3 attempts"):
+            ask(client)
+    (line,) = cassette.read_text().splitlines()  # the same fault says nothing new
+    entry = json.loads(line)
+    assert (set(entry), entry["fault"]) == ({"key", "fault", "request"}, "server_error")
+    assert not holds_replies(cassette)
+    with pytest.raises(llm.EndpointError, match="failed when this was recorded") as found:
+        ask(llm.Client("http://x", cassette=cassette))
+    assert found.value.kind == "server_error"
+    assert ask(client) == "hello"
+    # In whatever order a merge puts them: the reply goes before the fault.
+    lines = cassette.read_text().splitlines()
+    assert holds_replies(cassette)
+    for order in (lines, lines[::-1]):
+        cassette.write_text("\n".join(order) + "\n")
+        assert ask(llm.Client("http://x", cassette=cassette)) == "hello"
+
+
+def test_off_keeps_no_fault(server, client, tmp_path):
+    client.cassette, server.script = tmp_path / "c.jsonl", ["refuse"]
+    with pytest.raises(StudyError, match="refused"):
+        ask(client)
+    assert not client.cassette.exists()
+    assert not holds_replies(client.cassette)
+
+
+def test_what_was_sent_instead_is_recorded(server, client, tmp_path):
+    client.mode, client.cassette = "record", tmp_path / "c.jsonl"
+    server.script = ["terse"] * 3
+    limited(client)
+    entry = json.loads(client.cassette.read_text())
+    told = {"max_tokens": "max_completion_tokens", "temperature": None}
+    assert entry["sent"] == told
+    # The key is that of the request as it was asked, so the replay need not know what an endpoint refuses.
+    assert entry["request"]["body"]["max_tokens"] == 9
+    replay = llm.Client("http://x", cassette=client.cassette)
+    assert limited(replay) == "hello"
+    assert replay.adapted == told
+
+
+@pytest.mark.parametrize("said", [{"fault": "laziness"}, {"fault": None}, {}, {"response": 1, "sent": 3}])
+def test_unknown_entries_damage_a_cassette(server, client, tmp_path, said):
+    cassette = tmp_path / "c.jsonl"
+    client.mode, client.cassette = "record", cassette
+    ask(client)
+    cassette.write_text(json.dumps({"key": "0"} | said) + "\n" + cassette.read_text())
+    with pytest.raises(StudyError, match="damaged cassette"):
+        ask(llm.Client("http://x", cassette=cassette))
 
 
 def test_damaged_cassettes(server, client, tmp_path):

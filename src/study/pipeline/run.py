@@ -260,7 +260,9 @@ def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
                 else:
                     _report(config, job.result())
     for seed, error in failed.items():
-        LOG.error("%s seed %d failed", config.system.name, seed, exc_info=error)
+        # A StudyError says all that a user needs; a traceback above it would hide it.
+        known = isinstance(error, StudyError)
+        LOG.error("%s seed %d failed", config.system.name, seed, exc_info=None if known else error)
     for seed, error in failed.items():
         if isinstance(error, StudyError):
             raise error

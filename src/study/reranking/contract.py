@@ -48,7 +48,32 @@ class Rules:
             return "outside_pool"
         return "too_many_substitutions" if len(set(answer) - set(pool[: self.k])) > self.substitutions else None
 
+    def fault_of_order(self, order: Sequence[Any], pool: Sequence[int]) -> str | None:
+        """Why an order of the whole pool is discarded: it is no permutation, or its first K do not count."""
+        whole = Rules(max(1, len(pool)), 0)
+        return whole.fault(list(order), pool) or self.fault(list(order[: self.k]), pool)
+
     def order(self, answer: Sequence[int], pool: Sequence[int]) -> list[int]:
         """The whole pool: the answer, then what it leaves out in the order before it."""
         named = set(answer)
         return [*answer, *(item for item in pool if item not in named)]
+
+    def within(self, order: Sequence[int], pool: Sequence[int]) -> list[int]:
+        """The order nearest to a free one that the rules allow.
+
+        The first K are taken from the free order, best first, and servers from the pool's remaining places are passed
+        over once `substitutions` of them are in; both the first K and what follows them keep the free order.
+
+        Args:
+            order: any permutation of the pool.
+            pool: ids, best first, without repeats.
+        """
+        first, chosen, substitutes = set(pool[: self.k]), list[int](), 0
+        for item in order:
+            if item not in first and substitutes == self.substitutions:
+                continue
+            substitutes += item not in first
+            chosen.append(item)
+            if len(chosen) == self.k:
+                break
+        return self.order(chosen, order)

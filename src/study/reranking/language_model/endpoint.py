@@ -7,12 +7,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import OmegaConf
 
 from study import llm, paths
+from study.cassette import holds_replies
 from study.errors import StudyError
 from study.schema import choices
+from study.settings import read_keys
 
 # Environment variables that stand in for the keys of the same name, so that recording changes no file.
 OVERRIDES = {"mode": "T2M_LLM_MODE", "base_url": "T2M_LLM_URL"}
@@ -50,13 +51,7 @@ def read(name: str) -> Endpoint:
         StudyError: no such file, an unknown or missing key, or a value of another type.
     """
     file = paths.conf() / "llm" / f"{name}.yaml"
-    try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise StudyError(f"cannot be read ({error})", file=file, fix="name a file of conf/llm") from error
-    known = {field.name for field in fields(Endpoint)}
-    if not isinstance(values, dict) or set(values) != known:
-        raise StudyError("other keys than those of an endpoint", file=file, fix=f"its keys: {', '.join(sorted(known))}")
+    values = read_keys(file, [field.name for field in fields(Endpoint)], fix="name a file of conf/llm")
     values |= {key: os.environ[variable] for key, variable in OVERRIDES.items() if os.environ.get(variable)}
     for key, value in values.items():
         if not _fits(key, value):
@@ -82,7 +77,7 @@ def cassette(dataset: str, system: str) -> Path:
 def not_run(dataset: str, system: str) -> str | None:
     """Why a system that asks a language model has no row of numbers; None where its replies are recorded."""
     place = cassette(dataset, system)
-    if place.is_file():
+    if holds_replies(place):
         return None
     return f"not run: no recorded replies ({place.relative_to(paths.root())}) and no endpoint"
 

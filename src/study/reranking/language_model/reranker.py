@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections import Counter
@@ -15,7 +16,7 @@ from tqdm import tqdm
 
 from study.data.dataset import Dataset, IntArray
 from study.errors import StudyError
-from study.llm import Client, EndpointError
+from study.llm import KINDS, Client, EndpointError
 from study.reranking.contract import Rules
 from study.reranking.language_model import prompt
 
@@ -57,12 +58,13 @@ class LanguageModelReranker:
         faults: how often the order before was used, by reason: a fault of `study.reranking.contract.FAULTS` or a kind
             of `study.llm.KINDS`.
         answered: how many answers counted.
+        last_failure: what the endpoint's last failure was; empty where there was none.
     """
 
     def __init__(self, client: Client, question: Question) -> None:
         self.client, self.question = client, question
         self.faults: Counter[str] = Counter()
-        self.answered = 0
+        self.answered, self.last_failure = 0, ""
         self._form, self._lock = 0, threading.Lock()
 
     def __call__(self, data: Dataset, task: int, pool: IntArray) -> IntArray:
@@ -78,7 +80,7 @@ class LanguageModelReranker:
         except EndpointError as error:
             if error.kind == "no_record":
                 raise
-            answer, fault = [], error.kind
+            answer, fault, self.last_failure = [], error.kind, error.reason
         with self._lock:
             if fault is not None:
                 self.faults[fault] += 1
@@ -87,20 +89,34 @@ class LanguageModelReranker:
         place = dict(zip(ids, pool, strict=True))
         return np.array([place[number] for number in self.question.rules.order(answer, ids)], dtype=np.int64)
 
-    def many(self, data: Dataset, tasks: IntArray, pools: Sequence[IntArray]) -> list[IntArray]:
-        """The orders of several tasks' pools; as many are asked for at a time as the client allows."""
+    def many(self, data: Dataset, tasks: IntArray, pools: Sequence[IntArray], *,
+             most: float = math.inf) -> list[IntArray]:  # fmt: skip
+        """The orders of several tasks' pools; as many are asked for at a time as the client allows.
+
+        Args:
+            most: failures of the endpoint after which it is not asked any more; the other pools stay as they are.
+        """
+        before = self.failures()
+
+        def order(task: int, pool: IntArray) -> IntArray:
+            return pool if self.failures() - before > most else self(data, int(task), pool)
+
         with ThreadPoolExecutor(self.client.concurrency) as threads:
-            asked = threads.map(lambda task, pool: self(data, int(task), pool), tasks, pools)
+            asked = threads.map(order, tasks, pools)
             return list(tqdm(asked, total=len(tasks), desc=self.question.model, unit="task", leave=False,
                              disable=not sys.stderr.isatty()))  # fmt: skip
 
+    def failures(self) -> int:
+        """For how many tasks the endpoint gave no reply."""
+        return sum(self.faults[kind] for kind in KINDS)
+
     def report(self) -> dict[str, Any]:
-        """Counts for a run's record: answers, fallbacks by reason, requests and tokens."""
+        """Counts for a run's record: answers, fallbacks by reason, requests and tokens, and refused parameters."""
         usage = self.client.usage
         return {
             "answered": self.answered, "fallbacks": dict(sorted(self.faults.items())), "requests": usage.asked,
             "replayed": usage.replayed, "attempts": usage.attempts, "prompt_tokens": usage.prompt_tokens,
-            "completion_tokens": usage.completion_tokens,
+            "completion_tokens": usage.completion_tokens, "adapted": dict(sorted(self.client.adapted.items())),
         }  # fmt: skip
 
     def _ask(self, data: Dataset, task: int, pool: IntArray, ids: list[int]) -> Any:
@@ -113,16 +129,21 @@ class LanguageModelReranker:
         if question.temperature is not None:
             options["temperature"] = question.temperature
         number = int(row["id"])
-        for place in range(self._form, len(question.forms)):
+        # Recorded replies are looked for under every form: the endpoint's known form is not known when replaying.
+        replaying = self.client.mode == "replay"
+        failure: EndpointError | None = None
+        for place in range(0 if replaying else self._form, len(question.forms)):
             form = prompt.response_format(question.forms[place], number, ids, k)
             try:
                 text = self.client.chat(question.model, asked, **options, **form)
             except EndpointError as error:
-                unknown = error.kind == "no_record" or error.status in UNKNOWN_FORM
-                if not unknown or place + 1 == len(question.forms):
+                if failure is None or error.kind != "no_record":
+                    failure = error
+                if not replaying and error.status not in UNKNOWN_FORM:
                     raise
                 continue
             with self._lock:
                 self._form = place
             return prompt.read(text, number)
-        raise AssertionError("unreachable")
+        assert failure is not None
+        raise failure

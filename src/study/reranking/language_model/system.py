@@ -9,7 +9,6 @@ from typing import Any
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
-from study.llm import KINDS
 from study.reranking.language_model import endpoint
 from study.reranking.language_model.reranker import LanguageModelReranker, Question
 from study.reranking.system import RerankedT2MRec
@@ -32,7 +31,7 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
 
     def __init__(self, lexical: Lexical, towers: Towers, training: Training, scoring: Scoring, question: Question,
                  endpoint: str, tolerated: float, reranker: Reranker | None = None) -> None:  # fmt: skip
-        super().__init__(lexical, towers, training, scoring, reranker)
+        super().__init__(lexical, towers, training, scoring, reranker, rules=question.rules)
         self.question, self.endpoint, self.tolerated = question, endpoint, tolerated
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
@@ -54,12 +53,13 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
         Raises:
             StudyError: the endpoint failed for more tasks than tolerated.
         """
-        before = self._failures()
-        orders = self.language_model.many(self.data, tasks, pools)
-        failed = self._failures() - before
-        if failed > self.tolerated * len(tasks):
+        before, most = self.language_model.failures(), self.tolerated * len(tasks)
+        orders = self.language_model.many(self.data, tasks, pools, most=most)
+        failed = self.language_model.failures() - before
+        if failed > most:
             raise StudyError(
-                f"not run: the endpoint failed for {failed} of {len(tasks)} tasks",
+                f"not run: the endpoint failed for {failed} of {len(tasks)} tasks, after which it was not asked any "
+                f"more; the last time: {self.language_model.last_failure}",
                 fix="see that it answers, then run again: in the mode `record` what it answered is kept",
             )
         return orders
@@ -69,6 +69,3 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
         chosen = endpoint.read(self.endpoint)
         cost = self.language_model.client.usage.cost(chosen.prompt_price, chosen.completion_price)
         return self.language_model.report() | {"cost": round(cost, 6), "invalid": self.invalid_rerankings}
-
-    def _failures(self) -> int:
-        return sum(self.language_model.faults[kind] for kind in KINDS)

@@ -16,6 +16,7 @@ from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.evaluation.ranking import chunks
 from study.files import replacing
+from study.reranking.contract import Rules
 from study.reranking.listwise.features import PairFeatures, Pools
 from study.reranking.listwise.model import Listwise, importances, n_leaves, scores, train
 from study.reranking.system import RerankedT2MRec
@@ -32,13 +33,16 @@ class T2MRecListwise(RerankedT2MRec):
     pools of a fold come from a T2MRec trained on the other folds. Folds are dealt by tasks at random; under
     ``cold_grouped`` near copies of a task may therefore lie in another fold, which the test tasks do not have.
 
+    The rules bind what the trees' order becomes, not what they learn from: they are trained on whole pools.
+
     Args:
         listwise: folds and trees.
+        rules: K and how many of the first K may be replaced from the rest of the pool, as for a language model.
     """
 
     def __init__(self, lexical: Lexical, towers: Towers, training: Training, scoring: Scoring, listwise: Listwise,
-                 reranker: Reranker | None = None) -> None:  # fmt: skip
-        super().__init__(lexical, towers, training, scoring, reranker)
+                 rules: Rules | None = None, reranker: Reranker | None = None) -> None:  # fmt: skip
+        super().__init__(lexical, towers, training, scoring, reranker, rules=rules)
         self.listwise = listwise
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
@@ -78,10 +82,14 @@ class T2MRecListwise(RerankedT2MRec):
         shutil.rmtree(workdir)
 
     def rerank(self, tasks: IntArray, pools: Sequence[IntArray]) -> list[IntArray]:
-        """The trees' orders; equal scores keep the order before."""
+        """The orders nearest to the trees' that the rules allow; equal scores keep the order before."""
         ends = Pools.of(tasks, pools)
         parts = np.split(scores(self.trees, self.features(ends, self)), np.cumsum(ends.sizes)[:-1])
-        return [pool[np.argsort(-part, kind="stable")] for pool, part in zip(pools, parts, strict=True)]
+        free = [pool[np.argsort(-part, kind="stable")] for pool, part in zip(pools, parts, strict=True)]
+        return [
+            np.array(self.rules.within(order.tolist(), pool.tolist()), dtype=np.int64)
+            for order, pool in zip(free, pools, strict=True)
+        ]
 
     def parameters(self) -> int:
         """T2MRec's weights and the leaves of the trees."""

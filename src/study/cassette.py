@@ -1,0 +1,129 @@
+"""A cassette: a JSONL file of recorded replies of an endpoint, keyed by the SHA-256 of the canonical request."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from study.errors import StudyError
+
+# Why there is no reply: the `kind` of an `EndpointError`, and the `fault` of a line.
+KINDS = ("no_record", "timeout", "connection", "busy", "server_error", "not_json", "too_long", "refused", "not_a_chat")
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of a value: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def key(request: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical request, in hex."""
+    return hashlib.sha256(canonical(request).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def holds_replies(path: Path) -> bool:
+    """Whether there is a cassette with more than faults. Its lines are not checked, so that this takes no time."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as lines:
+        return any(not line.startswith(b'{"fault":') for line in lines)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What became of a request.
+
+    Attributes:
+        response: the decoded reply; None where there was none.
+        fault: why there was none, one of `KINDS`; None for a reply.
+        sent: parameters that the endpoint refused -> the name they were sent under instead, None for left out.
+    """
+
+    response: Any = None
+    fault: str | None = None
+    sent: Mapping[str, str | None] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, line: Mapping[str, Any]) -> Entry:
+        """From a line of a cassette.
+
+        Raises:
+            KeyError, ValueError, TypeError: it holds neither a reply nor a known fault.
+        """
+        if "fault" in line:
+            if line["fault"] not in KINDS:
+                raise ValueError("an unknown fault")
+            return cls(fault=line["fault"])
+        return cls(line["response"], sent=dict(line.get("sent", {})))
+
+    def line(self) -> dict[str, Any]:
+        """What is written of it."""
+        if self.fault is not None:
+            return {"fault": self.fault}
+        return {"response": self.response} | ({"sent": dict(self.sent)} if self.sent else {})
+
+
+@dataclass
+class Cassette:
+    """One file; used by one thread at a time.
+
+    Args:
+        keep_requests: False keeps only a request's key beside what became of it.
+    """
+
+    path: Path
+    keep_requests: bool = True
+    _entries: dict[str, Entry] | None = field(default=None, init=False, repr=False)
+
+    def entries(self) -> dict[str, Entry]:
+        """What is recorded, by key; a reply goes before a fault of the same request.
+
+        An unfinished last line (a stopped recording) is ignored.
+
+        Raises:
+            StudyError: any other bad line.
+        """
+        if self._entries is not None:
+            return self._entries
+        found: dict[str, Entry] = {}
+        lines = self.path.read_text(encoding="utf-8").split("\n") if self.path.is_file() else []
+        for number, line in enumerate(lines, start=1):
+            if not line:
+                continue
+            try:
+                read = json.loads(line)
+                if "request" in read and key(read["request"]) != read["key"]:
+                    raise ValueError("the key does not belong to the request")
+                name, entry = read["key"], Entry.read(read)
+                if entry.fault is None or name not in found or found[name].fault is not None:
+                    found[name] = entry
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                if number == len(lines):
+                    continue
+                raise StudyError(
+                    f"a damaged cassette ({error})", file=self.path, row=f"line {number}", fix="remove the line"
+                ) from error
+        self._entries = found
+        return found
+
+    def keep(self, request: Mapping[str, Any], entry: Entry) -> None:
+        """Append what became of a request; a fault that is known already, or follows a reply, says nothing new."""
+        name = key(request)
+        known = self.entries().get(name)
+        if entry.fault is not None and known is not None and known.fault in (None, entry.fault):
+            return
+        asked = {"request": request} if self.keep_requests else {}
+        line = canonical({"key": name, **entry.line(), **asked}) + "\n"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab+") as stream:
+            # After a stopped recording the last line has no end.
+            if stream.tell():
+                stream.seek(-1, os.SEEK_END)
+                line = line if stream.read(1) == b"\n" else "\n" + line
+            stream.write(line.encode("utf-8", "surrogatepass"))
+        self.entries()[name] = entry
