@@ -73,6 +73,11 @@ def study(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def make_catalogue():
+    return catalogue
+
+
+@pytest.fixture(scope="session")
 def data():
     return catalogue()
 

@@ -81,3 +81,27 @@ def test_a_page_that_does_not_start_is_a_clear_error(monkeypatch):
     monkeypatch.setattr(bench, "SERVE", "raise SystemExit(1)")
     with pytest.raises(StudyError, match="does not start"), bench.service("synthetic", "tfidf", 60.0):
         pass
+
+
+def test_new_requests_are_reported_apart_from_what_follows_them():
+    rows = pd.DataFrame({
+        "seconds": [0.1, 0.3, 0.01, 0.02, 0.03], "problem": "", "kind": ["request"] * 2 + ["follow_up"] * 3,
+    })  # fmt: skip
+    (found,) = bench.by_kind(rows).to_dict("records")
+    assert (found["requests"], found["follow_ups"]) == (2, 3)
+    assert (found["request_p50_ms"], found["request_p95_ms"]) == pytest.approx((200, 290))
+    assert (found["follow_up_p50_ms"], found["follow_up_p95_ms"]) == pytest.approx((20, 29))
+    (none,) = bench.by_kind(rows[rows["kind"] == "request"]).to_dict("records")
+    assert none["follow_ups"] == 0
+    assert pd.isna(none["follow_up_p50_ms"])
+
+
+def test_the_first_message_of_each_round_is_the_new_request(agent, service, feedback, serve):
+    settings = replace(read(Load), users=2, seconds=1.5, think=0.01)
+    with serve(web.create(agent, feedback, service)) as address:
+        rows = asyncio.run(bench.drive(address, settings))
+    round_ = len(settings.messages)
+    requests = int((rows["kind"] == "request").sum())
+    # Two developers, each perhaps in the middle of a round when the time was up.
+    assert len(rows) / round_ <= requests <= len(rows) / round_ + settings.users
+    assert set(rows["kind"]) == {"request", "follow_up"}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from study import paths
-from study.agent import constraints, retrieval
+from study.agent import constraints, cues, retrieval
 from study.agent.answer import Answer, Checks, template
 from study.agent.checks import checked
 from study.agent.claims import DESCRIPTIVE, Claim, Context
@@ -21,7 +21,7 @@ from study.agent.model import Model
 from study.agent.retrieval import Retriever, Scores
 from study.agent.settings import Settings, Setup, Words, read
 from study.agent.specification import KINDS, Specification, Vocabulary
-from study.agent.text import any_phrase
+from study.agent.text import any_phrase, content_words
 from study.data.dataset import Dataset, IntArray, load
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
@@ -53,10 +53,11 @@ class Agent:
     ) -> None:
         self.data, self.model = data, model
         self.settings, self.words, self.setup = settings or read(Settings), words or read(Words), setup or read(Setup)
+        self.wording, self.cues = cues.read(cues.Wording), cues.read(cues.Reading)
         self.retriever = retriever or retrieval.build(self.settings.retriever, data)
         self.vocabulary = Vocabulary.of(data, self.words)
         # Messages are read again and again: as a request, for its search words, for its claims.
-        self.extract = lru_cache(maxsize=KEPT_MESSAGES)(Extractor(self.vocabulary, self.words).extract)
+        self.extract = lru_cache(maxsize=KEPT_MESSAGES)(Extractor(self.vocabulary, self.words, self.cues).extract)
         self.attributes = constraints.Attributes(data.servers)
         self.ids = data.servers["id"].to_numpy(dtype=np.int64)
         self.row = {int(server): row for row, server in enumerate(self.ids)}
@@ -81,8 +82,11 @@ class Agent:
 
     # Reading
 
-    def read(self, message: str) -> Extraction:
+    def read(self, message: str, asked: str = "") -> Extraction:
         """What a message states: by the language model if there is one and it answers usably, else by rules.
+
+        Args:
+            asked: kind of constraint that was just asked for.
 
         Raises:
             StudyError: an empty or oversized message.
@@ -95,7 +99,7 @@ class Agent:
             raise StudyError(
                 f"the request {problem}", fix='say what is to be done, e.g. "captions for videos, in Python"'
             )
-        by_rules = self.extract(message)
+        by_rules = self.extract(message, asked)
         if self.model is None:
             return by_rules
         try:
@@ -180,7 +184,15 @@ class Agent:
             server: self._evidence(row, int(place[row]), scores) for server in ids for row in (self.row[server],)
         }
         asked = self.extract(specification.intent).rest
-        return Context(specification, asked, self.words, self.setup, self.median_stars, evidence)
+        return Context(
+            specification, asked, self.words, self.setup, self.wording, self.median_stars,
+            {word: self.mentioning[word] for word in asked}, self.wording.rare(self.data.n_servers), evidence,
+        )  # fmt: skip
+
+    @cached_property
+    def mentioning(self) -> Counter[str]:
+        """Content word, singular form -> how many servers mention it. Counted when it is first needed."""
+        return Counter(word for text in self.data.server_texts(DESCRIPTIVE) for word in content_words.__wrapped__(text))
 
     def _evidence(self, row: int, rank: int, scores: Scores) -> Evidence:
         parts = {"total": float(scores.total[row]), "rank": float(rank)}

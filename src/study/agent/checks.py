@@ -2,30 +2,36 @@
 
 A claim of a rule is true if its rule, run again on the evidence, says the same, and its sentence, read without the
 rule, holds for the evidence (`study.agent.verifying`). A sentence of a language model has support if it cites fields
-that are there, its numbers, names, links, strong words and enough of its other words stand in these fields or in the
-request, and no word that it shares with them is denied on one side alone. What fails is removed and counted.
+that are there, all its words but those of grammar and a few that join stand in these fields, inflected at most, and no
+word that it shares with them is denied on one side alone. The request is no support: what was asked for is not thereby
+offered. What fails is removed and counted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from study.agent import comparing, verifying
 from study.agent.answer import Answer, Recommendation, template
 from study.agent.claims import REQUEST, Claim, Context
 from study.agent.specification import Vocabulary
-from study.agent.text import content_words, phrase
+from study.agent.text import WORD, content_words, phrase, root
 
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 MARKUP = re.compile(r"://|www\.|\]\(|<\w|`")
 MODEL_RULE = "llm"
 # Where the reach of a denial ends.
 CLAUSE = re.compile(r"[.,;:!?()\n]|\bbut\b", re.I)
-DENIAL = re.compile(r"\b(?:no|not|never|without|neither|nor|none|lacks?|lacking|cannot)\b|n['’]t\b", re.I)
+DENIAL = re.compile(
+    r"\b(?:no|not|never|without|neither|nor|none|lacks?|lacking|cannot|hardly|barely|scarcely|rarely|seldom|unable|"
+    r"fail(?:s|ed|ing)?\s+to|refus(?:es?|ed|ing)\s+to|exclud(?:es?|ed|ing)|except|instead of|rather than|far from|"
+    r"non(?=-))\b|n['’]t\b", re.I,
+)  # fmt: skip
 # These deny what stands before them too: "an API key is not needed".
-BACKWARDS = re.compile(r"not|never|cannot|n['’]t", re.I)
+BACKWARDS = re.compile(r"not|never|cannot|hardly|barely|scarcely|rarely|seldom|excluded|n['’]t", re.I)
 # Words on either side that a denial reaches.
 REACH = 5
 
@@ -59,42 +65,58 @@ def correctness_problems(answer: Answer, ids: list[int]) -> list[str]:
     return problems
 
 
-def supported(text: str, values: Iterable[str], context: Context, vocabulary: Vocabulary, share: float) -> bool:
-    """Whether a sentence says no more than the cited `values` and the request do.
+def supported(text: str, held: Mapping[str, str], context: Context, vocabulary: Vocabulary, share: float) -> bool:
+    """Whether a sentence says no more than the cited fields do.
 
     Args:
-        share: of the sentence's content words that must stand in values or request, in [0, 1].
+        held: cited field -> its value.
+        share: of the sentence's words, beside grammar and names of the cited fields, that must stand in the values, in
+            [0, 1]; the others may only be joining words.
     """
-    held = " \n ".join(values)
-    allowed = f"{held} \n {context.specification.intent}"
+    values = " \n ".join(held.values())
     if MARKUP.search(text):
         return False
-    if not set(NUMBER.findall(text)) <= set(NUMBER.findall(held)):
+    if not set(NUMBER.findall(text)) <= set(NUMBER.findall(values)):
         return False
     names = (name for kind in ("language", "platform", "licence") for name in vocabulary.names[kind].values())
-    # One-letter languages are also articles and initials.
-    if any(phrase(name).search(text) and not phrase(name).search(held) for name in names if len(name) > 1):
+    if any(_named(name, text) and not _named(name, values) for name in names):
         return False
-    if any(phrase(word).search(text) and not phrase(word).search(allowed) for word in context.words.strong):
+    if any(phrase(word).search(text) and not phrase(word).search(values) for word in context.words.strong):
         return False
-    if turned(text, held):
+    if turned(text, values):
         return False
-    words = content_words(text, frozenset(context.words.filler))
-    present = content_words(allowed)
-    return bool(words) and sum(word in present for word in words) >= share * len(words)
+    # What names the cited field ("its licence is ...") says no more than its value does.
+    free = {*context.wording.grammar, *(word for name in held for word in context.wording.cited[name])}
+    words = [word for word in _words(text) if word not in free]
+    present = set(map(root, _words(values)))
+    found = sum(root(word) in present for word in words)
+    known = all(root(word) in present or word in context.wording.joining for word in words)
+    return known and found > 0 and found >= share * len(words)
+
+
+def _words(text: str) -> list[str]:
+    """All words of a text in lower case, one-letter ones too."""
+    return WORD.findall(unicodedata.normalize("NFKC", text).lower())
+
+
+def _named(name: str, text: str) -> bool:
+    """Whether a text holds a name; one of one letter counts as a capital alone, being an article or an initial else."""
+    return any(len(name) > 1 or match[0].isupper() for match in phrase(name).finditer(text))
 
 
 def denied(text: str) -> tuple[set[str], set[str]]:
-    """The content words of a text that a denial reaches, and those that stand outside of any: singular forms."""
+    """The content words of a text that a denial reaches, and those that stand outside of any: their roots."""
     inside: set[str] = set()
     outside: set[str] = set()
     for clause in CLAUSE.split(text):
         spots = list(DENIAL.finditer(clause))
         near = [clause[spot.end() :].split()[:REACH] for spot in spots]
         near += [clause[: spot.start()].split()[-REACH:] for spot in spots if BACKWARDS.fullmatch(spot[0])]
-        reached = {word for words in near for word in content_words(" ".join(words))}
+        # "needs no key" denies the need.
+        near += [clause[: spot.start()].split()[-1:] for spot in spots if spot[0].lower() == "no"]
+        reached = {root(word) for words in near for word in content_words(" ".join(words)).values()}
         inside |= reached
-        outside |= set(content_words(clause)) - reached
+        outside |= {root(word) for word in content_words(DENIAL.sub(" ", clause)).values()} - reached
     return inside, outside
 
 
@@ -112,9 +134,9 @@ def truthful(claim: Claim, context: Context, vocabulary: Vocabulary, share: floa
         return False
     fields = context.evidence[claim.servers[0]].fields
     cited = [name for name in claim.fields if name != REQUEST]
-    if not cited or not all(fields.get(name) for name in cited):
+    if not cited or not all(fields.get(name) and name in context.wording.cited for name in cited):
         return False
-    return supported(claim.text, [fields[name] for name in cited], context, vocabulary, share)
+    return supported(claim.text, {name: fields[name] for name in cited}, context, vocabulary, share)
 
 
 def filtered(answer: Answer, context: Context, vocabulary: Vocabulary, share: float) -> Answer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from study.agent.cues import Wording
 from study.agent.evidence import Evidence
 from study.agent.settings import Setup, Words
 from study.agent.specification import Specification
@@ -50,8 +51,10 @@ class Context:
     Attributes:
         specification: what was asked.
         asked: content words of the request, singular form -> as written.
-        words, setup: the files of ``conf/agent``.
+        words, setup, wording: the files of ``conf/agent``.
         median_stars: of the catalogue.
+        mentioned: asked word, singular form -> how many servers of the catalogue mention it.
+        rare: at most so many servers mention a rare word.
         evidence: the recommended servers by id.
     """
 
@@ -59,7 +62,10 @@ class Context:
     asked: Mapping[str, str]
     words: Words
     setup: Setup
+    wording: Wording
     median_stars: float
+    mentioned: Mapping[str, int]
+    rare: float
     evidence: Mapping[int, Evidence] = field(default_factory=dict)
 
 

@@ -17,9 +17,11 @@ UNDO = re.compile(
     rf"go back(?:\s+(?:one|a)\s+step)?|take (?:that|it|this) back){END}", re.I,
 )  # fmt: skip
 CONSTRAINT = r"(languages?|platforms?|systems?|licen[cs]es?|official|stars?|domains?|themes?|preferences?)"
+ARTICLES = r"(?:the\s+|all\s+|my\s+|any\s+)*"
 DROP = re.compile(
-    rf"\s*{POLITE}(?:(?:drop|remove|forget|clear|ignore|lift|without)\s+(?:the\s+|all\s+|my\s+|any\s+)*"
+    rf"\s*{POLITE}(?:(?:drop|remove|forget|clear|ignore|lift|without)\s+{ARTICLES}"
     rf"(?:(?:constraints?|filters?|limits?)\s+(?:on|for|of)\s+(?:the\s+)?)?|(?:in\s+|for\s+)?any\s+){CONSTRAINT}"
+    rf"(?:(?:\s*,\s*|\s*,?\s+(?:and|or)\s+){ARTICLES}{CONSTRAINT})*"
     rf"(?:\s+(?:constraints?|filters?|limits?|(?:is|are)\s+(?:fine|ok|okay|good)|will do|works?))?{END}", re.I,
 )  # fmt: skip
 ANY = re.compile(
@@ -36,6 +38,11 @@ ADD = re.compile(r"\A\s*(?:also|or|and|plus)\b", re.I)
 RESTART = re.compile(
     r"\A\s*(?:new (?:task|request)\s*(?:[:,.]|\Z)|start over\b|instead,? I (?:want|need)\b)\s*[:,.]?\s*", re.I
 )
+RESET = re.compile(
+    rf"\s*{POLITE}(?:reset(?:\s+(?:it|everything|all|the (?:conversation|search)))?|"
+    rf"(?:undo|clear|forget|revert|drop)\s+(?:it\s+)?(?:everything|all)|"
+    rf"start (?:again|afresh|from scratch)){END}", re.I,
+)  # fmt: skip
 KINDS = {"system": "platform", "license": "licence", "star": "stars", "theme": "domain"}
 
 # "1 and 3", "#2", "number 4", "the first"; an id is written "id 5581".
@@ -73,10 +80,12 @@ class Command:
     """What is asked.
 
     Attributes:
-        kind: undo, compare, setup, why, open (the question is left open), drop, or say (to be understood).
+        kind: undo, compare, setup, why, open (the question is left open), drop, leave (a server shall go), or say (to
+            be understood).
         places: places of the last answer that are meant, from 1.
         ids: server ids that are named.
-        constraint: what is dropped, or left open by its name; '' for the one that was asked for.
+        every: whether all servers of the answer are meant.
+        constraints: what is dropped, or left open by its name; none for the one that was asked for.
         add: whether values are added to the constraints rather than taking their place.
         restart: whether a new task begins; `text` is the message without that word.
     """
@@ -85,7 +94,8 @@ class Command:
     text: str
     places: tuple[int, ...] = ()
     ids: tuple[int, ...] = ()
-    constraint: str = ""
+    every: bool = False
+    constraints: tuple[str, ...] = ()
     add: bool = False
     restart: bool = False
 
@@ -131,14 +141,16 @@ def parse(text: str, *, answered: bool) -> Command:
     Args:
         answered: whether there is an answer to compare, explain or adopt; without one these words describe a task.
     """
+    if RESET.fullmatch(text):
+        return Command("say", "", restart=True)
     if UNDO.fullmatch(text):
         return Command("undo", text)
     if match := RESTART.match(text):
         return Command("say", text[match.end() :], restart=True)
-    if match := DROP.fullmatch(text):
-        return Command("drop", text, constraint=_constraint(match[1]))
+    if DROP.fullmatch(text):
+        return Command("drop", text, constraints=_constraints(text))
     if match := ANY.fullmatch(text):
-        return Command("open", text, constraint=_constraint(match[1] or ""))
+        return Command("open", text, constraints=_constraints(match[1] or ""))
     if answered and len(text) <= LONGEST:
         for kind, pattern in COMMANDS.items():
             if commanded(text, pattern):
@@ -146,7 +158,7 @@ def parse(text: str, *, answered: bool) -> Command:
     return Command("say", text, add=ADD.match(text) is not None)
 
 
-def _constraint(word: str) -> str:
-    name = word.lower()
-    name = name if name == "stars" else name.removesuffix("s")
-    return KINDS.get(name, name)
+def _constraints(text: str) -> tuple[str, ...]:
+    names = (word.lower() for word in re.findall(rf"\b{CONSTRAINT}\b", text, re.I))
+    singular = (name if name == "stars" else name.removesuffix("s") for name in names)
+    return tuple(dict.fromkeys(KINDS.get(name, name) for name in singular))

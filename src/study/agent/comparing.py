@@ -139,28 +139,44 @@ def prefer_language(c: Context, group: Group) -> list[Finding]:
     return [(f"Main languages: {'; '.join(parts)}. Prefer what you can maintain.", ("languages",), _servers(group))]
 
 
+def own_part(c: Context, own: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether the words `own` of the request hold a rare one, or two, that `other` lacks.
+
+    One word that hundreds of servers use ("data", "manage") is no reason to run two servers.
+    """
+    alone = [word for word in own if word not in other]
+    return len(alone) > 1 or any(c.mentioned[word] <= c.rare for word in alone)
+
+
+def weight(c: Context, words: Iterable[str]) -> float:
+    """Sum over words of the request of 1 / (1 + servers of the catalogue that mention it): rare words weigh most."""
+    return sum(1 / (1 + c.mentioned[word]) for word in words)
+
+
 def compose(c: Context, group: Group) -> list[Finding]:
-    """The two servers that together mention most of the request, if no single one mentions as much."""
+    """The two servers that together mention most of the request, if each has a part of its own and no single server
+    mentions as many words. Rare words weigh more; of equal pairs the first stands higher in the answer."""
     covers = {item.server_id: list(shared(c, item)) for item in group}
     single = max(map(len, covers.values()), default=0)
-    pairs = [(first, second) for first, second in permutations(group, 2)
-             if len(covers[first.server_id]) >= len(covers[second.server_id])]  # fmt: skip
+    pairs: list[tuple[Evidence, Evidence]] = []
+    for first, second in permutations(group, 2):
+        had, more = covers[first.server_id], covers[second.server_id]
+        parts = own_part(c, had, more) and own_part(c, more, had)
+        if len(had) >= len(more) and parts and len({*had, *more}) > single:
+            pairs.append((first, second))
     if not pairs:
         return []
-    # The first of equals stands higher in the answer.
-    first, second = max(pairs, key=lambda pair: len({*covers[pair[0].server_id], *covers[pair[1].server_id]}))
+    first, second = max(pairs, key=lambda pair: weight(c, {*covers[pair[0].server_id], *covers[pair[1].server_id]}))
     had = covers[first.server_id]
     more = [word for word in covers[second.server_id] if word not in had]
-    together = len(had) + len(more)
-    if together <= single:
-        return []
 
     def words(found: list[str]) -> str:
         return listing([f'"{c.asked[word]}"' for word in found[:MOST_WORDS]])
 
     text = (
-        f"{first.label} covers {words(had)}; {second.label} adds {words(more)}. Together they mention {together} of "
-        f"the {len(c.asked)} words of your request; no single server here mentions more than {single}."
+        f"{first.label} covers {words(had)}; {second.label} adds {words(more)}. Together they mention "
+        f"{len(had) + len(more)} of the {len(c.asked)} words of your request; no single server here mentions more "
+        f"than {single}."
     )
     return [(text, (*DESCRIPTIVE, REQUEST), (first.server_id, second.server_id))]
 
@@ -191,7 +207,7 @@ def compare(context: Context) -> list[Claim]:
 
 
 def composition(context: Context) -> list[Claim]:
-    """The pair that together mentions most of the request, if two mention more than any one does."""
+    """The pair that together mentions most of the request, if two that differ mention more than any one does."""
     return _claims(context, "composition", (compose,))
 
 

@@ -7,19 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from study.agent import turns
 from study.agent.agent import Agent, noted
 from study.agent.answer import Answer
-from study.agent.claims import Claim
 from study.agent.commands import Command, parse
 from study.agent.constraints import dropped
-from study.agent.evidence import Evidence
 from study.agent.extraction import Extraction
+from study.agent.followups import about, begins_doing, does, vague
 from study.agent.specification import Specification, build, merged
+from study.agent.text import quoted
+from study.agent.turns import QUOTED, NotThereError, Turn
 from study.errors import StudyError
 
 # So few content words beside a constraint are a refinement ("only official ones"), more are a new task.
 FEW_WORDS = 2
-EMPTY = "The last answer names no server."
+UNCLEAR = (
+    "I did not understand that as a question about the answer or a change of it; the answer stays. For another task "
+    'say "new task: ...". About this one say a constraint such as "in Python" or "at least 100 stars", '
+    '"compare 1 and 2", "set up 1" or "why 1".'
+)
+LEAVE = "A single server cannot be left out of an answer, which stays as it is; a constraint can be changed."
 QUESTIONS = {
     "intent": "What should the server help you do?",
     "language": "Which programming language should the server be written in?",
@@ -29,32 +36,13 @@ QUESTIONS = {
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What the agent says.
+class State:
+    """What a step may change, kept for undo.
 
     Attributes:
-        kind: question, answer, comparison, setup, reasons, or note.
-        message: one or two sentences for the reader.
-        specification: what is understood so far.
-        options: for a question, values to choose from; any other text is welcome.
-        answer: for an answer.
-        number: of the answer that the turn shows or speaks about, counted from 1 in a conversation; 0 for none.
-        claims, evidence: for a comparison, set-up or reasons.
+        said: the message that led here.
+        readings: of the messages since the last answer.
     """
-
-    kind: str
-    message: str
-    specification: Specification
-    options: tuple[str, ...] = ()
-    answer: Answer | None = None
-    number: int = 0
-    claims: tuple[Claim, ...] = ()
-    evidence: tuple[Evidence, ...] = ()
-
-
-@dataclass(frozen=True)
-class State:
-    """What a step may change, kept for undo; `readings` are of the messages since the last answer."""
 
     specification: Specification
     answer: Answer | None = None
@@ -62,6 +50,7 @@ class State:
     waiting: str = ""
     asked: bool = False
     readings: tuple[Extraction, ...] = ()
+    said: str = ""
 
 
 class Conversation:
@@ -78,6 +67,9 @@ class Conversation:
         # The answers that a reader may still have before their eyes, by number.
         self.answers: dict[int, Answer] = {}
         self.count = 0
+        self.message = ""
+        # The server that was spoken of last: "it".
+        self.focus: int | None = None
         self.lock = threading.Lock()
 
     def say(self, message: str) -> Turn:
@@ -93,9 +85,24 @@ class Conversation:
             if len(message) > limit:
                 raise StudyError(f"the message has {len(message)} characters, at most {limit} are read")
             command = parse(message, answered=self.state.answer is not None)
+            if command.kind == "say" and not command.restart and self.state.answer is not None:
+                command = about(message, self.agent.cues) or command
             actions = {"undo": self._undo, "compare": self._compare, "setup": self._single, "why": self._single,
-                       "open": self._open, "drop": self._drop, "say": self._understand}  # fmt: skip
+                       "open": self._open, "drop": self._drop, "leave": self._leave,
+                       "say": self._understand}  # fmt: skip
+            self.message = message
             return actions[command.kind](command)
+
+    def reply(self, message: str) -> Turn:
+        """As `say`, but what is not there is said in a note.
+
+        Raises:
+            StudyError: an empty or oversized message.
+        """
+        try:
+            return self.say(message)
+        except NotThereError as error:
+            return Turn("note", f"{error.reason[:1].upper()}{error.reason[1:]}.", self.state.specification)
 
     def edit(self, values: Mapping[str, Any]) -> Turn:
         """The reply after constraints were set as a form states them; the intent stays unless it is given.
@@ -107,6 +114,7 @@ class Conversation:
             longest = self.agent.settings.limits["request"]
             old = self.state.specification
             changed = build({"intent": old.intent, "open": old.open, **values}, self.agent.vocabulary, longest=longest)
+            self.message = "the constraints as you set them"
             return self._go(changed, "I used the constraints as you set them.")
 
     def answered(self, number: int, server: int) -> Answer:
@@ -126,13 +134,13 @@ class Conversation:
     def _step(self, state: State) -> None:
         self.history.append(self.state)
         del self.history[: -self.agent.settings.limits["history"]]
-        self.state = state
+        self.state, self.focus = replace(state, said=self.message), None
 
     def _undo(self, command: Command) -> Turn:
         if not self.history:
             return Turn("note", "There is nothing to take back.", self.state.specification)
-        self.state = self.history.pop()
-        text = "I took the last step back."
+        text = f"I took this back: {quoted(self.state.said, QUOTED)}."
+        self.state, self.focus = self.history.pop(), None
         if self.state.answer is not None:
             return Turn("answer", text, self.state.specification, answer=self.state.answer, number=self.state.number)
         if self.state.waiting:
@@ -140,7 +148,7 @@ class Conversation:
         return Turn("note", f"{text} {QUESTIONS['intent']}", self.state.specification)
 
     def _open(self, command: Command) -> Turn:
-        if command.constraint not in ("", self.state.waiting):
+        if command.constraints and self.state.waiting not in command.constraints:
             return self._drop(command)
         if not self.state.waiting or self.state.waiting == "intent":
             return Turn("note", QUESTIONS["intent"] if not self.state.specification.intent else "Nothing was asked.",
@@ -151,23 +159,39 @@ class Conversation:
     def _drop(self, command: Command) -> Turn:
         if not self.state.specification.intent:
             return self._understand(replace(command, kind="say"))
-        if command.constraint == self.state.waiting:
+        if command.constraints == (self.state.waiting,):
             return self._open(command)
-        return self._go(dropped(self.state.specification, command.constraint), f"I dropped: {command.constraint}.")
+        left = self.state.specification
+        for constraint in command.constraints:
+            left = dropped(left, constraint)
+        return self._go(left, f"I dropped: {', '.join(command.constraints)}.")
+
+    def _leave(self, command: Command) -> Turn:
+        return Turn("note", LEAVE, self.state.specification, number=self.state.number)
 
     def _understand(self, command: Command) -> Turn:
         if not command.text.strip():
             self._step(State(Specification(), waiting="intent"))
             return self._question("intent", "")
-        found = self.agent.read(command.text)
+        found = self.agent.read(command.text, self.state.waiting)
         old = self.state.specification
         said = found.specification
         stated = bool(said.constraints() or said.open)
         if found.ignored and not found.rest and not stated:
             return Turn("note", f"{_ignored(found)} Nothing was changed.", old)
+        if found.released and len(found.rest) <= FEW_WORDS and not stated and old.intent:
+            return self._release(old, found)
+        own = command.restart or stated or (command.add and found.rest)
+        if self.state.answer is not None and not own and vague(command.text, found, self.agent.cues):
+            return Turn("note", UNCLEAR, old, number=self.state.number)
         begins = command.restart or not old.intent
         if not begins:
-            begins = len(found.rest) > FEW_WORDS or not (stated or self.state.waiting)
+            task = len(found.rest) == FEW_WORDS and begins_doing(command.text, self.agent.cues)
+            # A theme is read from the words of a task; beside a word of doing it does not make a refinement.
+            task = task or (
+                set(said.constraints()) == {"domain"} and bool(found.rest) and does(command.text, self.agent.cues)
+            )
+            begins = len(found.rest) > FEW_WORDS or task or not (stated or self.state.waiting)
         if command.restart:
             return self._go(said, "A new task.", found) if found.rest else self._ask("intent", said, found)
         if begins:
@@ -185,6 +209,17 @@ class Conversation:
                 spec, f"No server can be filtered by that {self.state.waiting}; known are {options}.", found
             )
         return self._go(merged(old, said, add=command.add), "I changed the constraints.", found)
+
+    def _release(self, old: Specification, found: Extraction) -> Turn:
+        """A constraint need not hold any more."""
+        held = [name for name in found.released if getattr(old, name)]
+        left = old
+        for name in held:
+            left = dropped(left, name)
+        if not held:
+            return Turn("note", f"{', '.join(found.released)}: that was not asked for. Nothing was changed.", old,
+                        number=self.state.number)  # fmt: skip
+        return self._go(left, f"I dropped: {', '.join(held)}.", found)
 
     def _ask(self, missing: str, spec: Specification, read: Extraction | None = None) -> Turn:
         # Constraints without a task wait until the task is there; an intent made of constraints alone is none.
@@ -226,42 +261,15 @@ class Conversation:
         self._step(State(spec, answer, self.count, asked=self.state.asked))
         return Turn("answer", f"{before} {summary(answer)}".strip(), spec, answer=answer, number=self.count)
 
-    def _servers(self, command: Command) -> list[int]:
-        answer = self.state.answer
-        assert answer is not None
-        for place in command.places:
-            if place > len(answer.ids):
-                raise StudyError(f"the answer has {len(answer.ids)} servers, there is no number {place}")
-        return list(dict.fromkeys([*command.ids, *(answer.ids[place - 1] for place in command.places)]))
-
     def _compare(self, command: Command) -> Turn:
-        answer = self.state.answer
-        assert answer is not None
-        if not answer.ids and not command.ids:
-            return Turn("note", EMPTY, answer.specification)
-        named = self._servers(command)
-        # "compare 2" means: with the best of the others.
-        ids = named if len(named) > 1 else [*named, *(server for server in answer.ids if server not in named)][:2]
-        if len(ids) < 2:
-            return Turn("note", "There are no two servers to compare.", answer.specification)
-        evidence, claims = self.agent.compare(answer.specification, ids)
-        text = f"{len(ids)} servers compared." if claims else "The evidence shows no difference that matters."
-        return Turn("comparison", text, answer.specification, number=self.state.number, claims=tuple(claims),
-                    evidence=tuple(evidence.values()))  # fmt: skip
+        assert self.state.answer is not None
+        return replace(turns.compared(self.agent, self.state.answer, command), number=self.state.number)
 
     def _single(self, command: Command) -> Turn:
-        answer = self.state.answer
-        assert answer is not None
-        if not answer.ids and not command.ids:
-            return Turn("note", EMPTY, answer.specification)
-        servers = self._servers(command) or answer.ids[:1]
-        evidence, sections = self.agent.explain(answer.specification, servers[0])
-        if command.kind == "setup":
-            return Turn("setup", f"How to adopt {evidence.label}.", answer.specification, number=self.state.number,
-                        claims=tuple(sections["adoption"]), evidence=(evidence,))  # fmt: skip
-        text = f"What speaks for and against {evidence.label}."
-        return Turn("reasons", text, answer.specification, number=self.state.number,
-                    claims=(*sections["why"], *sections["tradeoff"]), evidence=(evidence,))  # fmt: skip
+        assert self.state.answer is not None
+        turn = turns.single(self.agent, self.state.answer, command, self.focus)
+        self.focus = turn.evidence[0].server_id if turn.evidence else None
+        return replace(turn, number=self.state.number)
 
 
 def _ignored(read: Extraction) -> str:

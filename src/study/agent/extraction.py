@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
+from study.agent import licences
+from study.agent.bounds import Bounds
+from study.agent.cues import Reading, read
+from study.agent.licences import patterns
+from study.agent.limits import LEAST_STARS, MOST_STARS, NOT_OFFICIAL, OFFICIAL, stars
 from study.agent.settings import Words
-from study.agent.specification import MOST_STARS, Specification, Vocabulary
+from study.agent.specification import MOST_STARS as MOST
+from study.agent.specification import Specification, Vocabulary
 from study.agent.text import content_words, phrase, plain
 
-STARS = re.compile(r"(?:at least|more than|over|minimum(?: of)?|>=?)\s*(\d[\d,]{0,9})\s*(?:github\s+)?stars?\b", re.I)
-# Largest numbers of stars; the catalogue can be asked for least numbers alone.
-FEWER = re.compile(
-    r"(?:(?:fewer|less|lower|not? more|not over) than|fewer|under|below|at most|not? more than|not over|up to|"
-    r"maximum(?: of)?|<=?)\s*(\d[\d,]{0,9})\s*(?:github\s+)?stars?\b", re.I,
-)  # fmt: skip
-OFFICIAL = re.compile(r"\bofficial(?:ly)?\b(?:\s+(?:mcp\s+)?servers?)?", re.I)
-NOT_OFFICIAL = re.compile(r"\b(?:un|non-?|not |not necessarily )official", re.I)
-# A licence's name is told from an ordinary word (MIT, ISC, zlib) by its capitals or by the word after it.
-LICENCE_AFTER = r"(?:[\s-]*(?i:licen[sc]e[ds]?))"
 # What leaves a constraint open: "written in any language", "on any platform", "regardless of the licence".
 NAMED = {"language": "(?:programming )?languages?", "platform": "(?:platform|(?:operating )?system)s?",
          "licence": "licen[cs]es?"}  # fmt: skip
@@ -37,9 +33,11 @@ OPEN = {
 }  # fmt: skip
 # How far before a name a negation may stand: "not in Python", "no Java or Kotlin".
 REACH = 24
-# What separates the words of a theme: "Audio/Podcasting" and "E-commerce" are one word each.
+# Between names that share a cue or a negation: "Go or Rust", "neither Java nor C#".
+JOINED = re.compile(r"\s*(?:[,/&]|(?:,\s*)?(?:and|or|nor))\s*", re.I)
 # Stands for what was blanked; no message holds it, since control characters are removed.
 BLANK = "\x00"
+# What separates the words of a theme: "Audio/Podcasting" and "E-commerce" are one word each.
 BETWEEN = re.compile(r"[^\w&/+-]+")
 
 
@@ -52,6 +50,7 @@ class Extraction:
         specification: the constraints found; `intent` is the whole message in one line.
         rest: content words of the message outside constraints and preferences, as `study.agent.text.content_words`.
         ignored: phrases that state what no filter can do ("fewer than 10 stars").
+        released: constraints that need not hold ("it should not be official").
         problem: why the rules read it although there is a language model; '' where it did, or there is none.
         dropped: values of the language model's reading that the vocabulary does not hold.
     """
@@ -60,8 +59,18 @@ class Extraction:
     specification: Specification
     rest: dict[str, str]
     ignored: tuple[str, ...] = ()
+    released: tuple[str, ...] = ()
     problem: str = ""
     dropped: int = 0
+
+
+class Spot(NamedTuple):
+    """A name in a message: from `start` to `end`; `clear` if it cannot be an ordinary word there."""
+
+    start: int
+    end: int
+    name: str
+    clear: bool
 
 
 class Extractor:
@@ -70,10 +79,11 @@ class Extractor:
     Args:
         vocabulary: names that the data holds.
         words: aliases, cues and preferences.
+        cues: which names of ordinary words are meant as names; by default as ``conf/agent/reading.yaml`` says.
     """
 
-    def __init__(self, vocabulary: Vocabulary, words: Words) -> None:
-        self.vocabulary, self.words = vocabulary, words
+    def __init__(self, vocabulary: Vocabulary, words: Words, cues: Reading | None = None) -> None:
+        self.vocabulary, self.words, self.cues = vocabulary, words, cues or read(Reading)
         self.filler = frozenset(words.filler)
         joined = "in|use|using|with|any|a|an|the|or|and|written"
         self.negation = re.compile(
@@ -81,12 +91,15 @@ class Extractor:
         )  # fmt: skip
         self.before = re.compile(rf"(?:\A|\W)(?:{'|'.join(map(re.escape, words.before))})\s+(?:only\s+)?\Z", re.I)
         self.after = re.compile(rf"\s*(?:{'|'.join(map(re.escape, words.after))})\b", re.I)
+        self.bound = Bounds.of(words, self.cues)
         joints = "|".join(map(re.escape, sorted(words.connectors, key=len, reverse=True)))
         self.hanging = re.compile(
             rf"(?<![\w-])(?:(?:{joints})\s+)+(?={BLANK})|(?<={BLANK})(?:\s+(?:and|or|nor|but|please))+(?!\w)", re.I
         )
         self.empty = ENGLISH_STOP_WORDS | self.filler | {word.casefold() for word in words.connectors}
         self.names = {kind: self._patterns(kind) for kind in ("language", "platform")}
+        licences = patterns(vocabulary.names["licence"], words.licence_groups)
+        self.licences = [(re.compile(pattern), names, group) for pattern, names, group in licences]
 
     def _patterns(self, kind: str) -> list[tuple[re.Pattern[str], str, bool]]:
         """(pattern, name, ambiguous), longer spellings first, so that 'C++' is found before 'C'."""
@@ -98,8 +111,12 @@ class Extractor:
         ordered = sorted(spellings.items(), key=lambda item: (-len(item[0]), item[0]))
         return [(phrase(spelling), name, spelling in unclear) for spelling, name in ordered]
 
-    def extract(self, message: str) -> Extraction:
-        """The specification that a message states."""
+    def extract(self, message: str, asked: str = "") -> Extraction:
+        """The specification that a message states.
+
+        Args:
+            asked: kind of constraint that was just asked for; "go" is then a language, which it is not elsewhere.
+        """
         text = plain(message)
         left = text
         found: dict[str, Any] = {}
@@ -107,26 +124,30 @@ class Extractor:
             ("language", "languages", "unwanted_languages"),
             ("platform", "platforms", None),
         ):
-            yes, no, left = self._find(kind, text, left)
+            yes, no, left = self._find(kind, text, left, asked == kind)
             found[wanted] = tuple(yes)
             if unwanted:
                 found[unwanted] = tuple(name for name in no if name not in yes)
-        found["licences"], found["unwanted_licences"], left = self._licences(left)
+        found["licences"], found["unwanted_licences"], left = licences.read(
+            left, self.licences, lambda start: self._refused(text, start), self.cues.purposes
+        )
         found["open"], left = _opened(text, left, {"language": found["languages"], "platform": found["platforms"],
                                                    "licence": found["licences"]})  # fmt: skip
-        ignored = [match[0] for match in FEWER.finditer(left)]
-        left = FEWER.sub(lambda found: " " * len(found[0]), left)
-        if match := STARS.search(left):
-            found["stars"] = min(MOST_STARS, int(match[1].replace(",", "")))
+        ignored = [match[0] for match in MOST_STARS.finditer(left)]
+        left = MOST_STARS.sub(lambda found: " " * len(found[0]), left)
+        if match := LEAST_STARS.search(left):
+            found["stars"] = min(MOST, stars(match))
             left = _blank(left, match)
-        if not NOT_OFFICIAL.search(left) and (match := OFFICIAL.search(left)):
+        released = ("official",) if NOT_OFFICIAL.search(left) else ()
+        left = NOT_OFFICIAL.sub(lambda found: " " * len(found[0]), left)
+        if not released and (match := OFFICIAL.search(left)):
             found["official"] = True
             left = _blank(left, match)
         found["domain"] = self._domain(left)
         found["preferences"], left = self._preferences(left)
         task = self._searched(text, left)
         rest = content_words(task, self.filler)
-        return Extraction(task, Specification(intent=text, **found), rest, tuple(ignored))
+        return Extraction(task, Specification(intent=text, **found), rest, tuple(ignored), released)
 
     def _searched(self, text: str, left: str) -> str:
         """`left` without the words and marks that only joined the blanked phrases to the rest."""
@@ -142,52 +163,57 @@ class Extractor:
         line = " ".join(re.sub(rf"\([\s,;{BLANK}]*\)", " ", marked).replace(BLANK, " ").split())
         return re.sub(r"\s*([,;.])(?:\s*[,;.])*(?=\s|\Z)", r"\1", line).strip(" ,;:")
 
-    def _find(self, kind: str, text: str, left: str) -> tuple[list[str], list[str], str]:
-        """Names wanted and unwanted in order of appearance, and `left` with them blanked out."""
-        hits: list[tuple[int, str, bool]] = []
-        previous: tuple[int, bool] | None = None
-        spots: list[tuple[int, int, str]] = []
+    def _refused(self, text: str, start: int) -> bool:
+        """Whether a negation stands before a place of the text."""
+        return self.negation.search(text[max(0, start - REACH) : start]) is not None
+
+    def _spots(self, kind: str, text: str, left: str, asked: bool) -> list[Spot]:
+        """Where names of a kind may stand, in order; `clear` where they surely do."""
+        spots = []
         for pattern, name, unclear in self.names[kind]:
             for match in pattern.finditer(left):
                 head, tail = text[max(0, match.start() - REACH) : match.start()], text[match.end() :]
-                clear = match[0] == name and (self.before.search(head) or self.after.match(tail) or text == match[0])
-                if not unclear or clear:
-                    spots.append((match.start(), match.end(), name))
-                    left = _blank(left, match)
-        for start, end, name in sorted(spots):
-            head = text[max(0, start - REACH) : start]
-            refused = self.negation.search(head) is not None
-            # "no Java or Kotlin": a name joined to a refused one is refused too.
-            if previous and re.fullmatch(r"\s*(?:,|or|and|nor)\s*", text[previous[0] : start], re.I):
-                refused = refused or previous[1]
-            previous = (end, refused)
-            hits.append((start, name, refused))
-        wanted = list(dict.fromkeys(name for _, name, refused in hits if not refused))
-        unwanted = list(dict.fromkeys(name for _, name, refused in hits if refused))
-        return wanted, unwanted, left
+                exact = match[0] == name and bool(
+                    self.before.search(head) or self.after.match(tail) or self.bound.apart(name, head, tail)
+                )
+                clear = (
+                    not unclear or exact or self.bound.strong(head, tail) or (asked and self.bound.alone(head, tail))
+                )
+                spots.append(Spot(match.start(), match.end(), name, clear))
+                left = _blank(left, match)
+        return sorted(spots)
 
-    def _licences(self, left: str) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-        wanted: list[str] = []
-        unwanted: list[str] = []
-        known = self.vocabulary.names["licence"]
-        for group, names in self.words.licence_groups.items():
-            for match in re.finditer(rf"\b{re.escape(group)}{LICENCE_AFTER}?\b", left, re.I):
-                wanted += [known[name] for name in names if name in known]
-                left = _blank(left, match)
-        families: dict[str, list[str]] = {}
-        for key, name in known.items():
-            base = re.split(r"-\d", key)[0]
-            # "GPL" means every version, "MIT" is a licence of its own.
-            for spelling in {key, base if base not in known else key}:
-                families.setdefault(spelling, []).append(name)
-        for key in sorted(families, key=lambda text: (-len(text), text)):
-            name = re.escape(key)
-            pattern = rf"(?<![\w-])(?:{re.escape(key.upper())}{LICENCE_AFTER}?|(?i:{name}){LICENCE_AFTER})(?![\w+])"
-            for match in re.finditer(pattern, left):
-                refused = self.negation.search(left[max(0, match.start() - REACH) : match.start()])
-                (unwanted if refused else wanted).extend(families[key])
-                left = _blank(left, match)
-        return tuple(dict.fromkeys(wanted)), tuple(dict.fromkeys(name for name in unwanted if name not in wanted)), left
+    def _find(self, kind: str, text: str, left: str, asked: bool) -> tuple[list[str], list[str], str]:
+        """Names wanted and unwanted in order of appearance, and `left` with them blanked out."""
+        spots = self._spots(kind, text, left, asked)
+        around = "".join(
+            text[end : spot.start] for end, spot in zip([0, *(spot.end for spot in spots)], spots, strict=False)
+        )
+        around += text[spots[-1].end :] if spots else ""
+        names_alone = not any(word not in self.empty for word in BETWEEN.split(around.casefold()) if len(word) > 1)
+        chains: list[list[Spot]] = []
+        for spot in spots:
+            if chains and JOINED.fullmatch(text[chains[-1][-1].end : spot.start]):
+                chains[-1].append(spot)
+            else:
+                chains.append([spot])
+        wanted: dict[str, None] = {}
+        unwanted: dict[str, None] = {}
+        for chain in chains:
+            # "no Java or Kotlin": a name joined to a refused one is refused too.
+            refused = False
+            cued = any(spot.clear for spot in chain)
+            for spot in chain:
+                head, tail = text[max(0, spot.start - REACH) : spot.start], text[spot.end :]
+                # A name beside a clear one shares its cue; so does a message of nothing but names.
+                if not spot.clear and not (
+                    (cued or names_alone) and self.bound.alone(head, tail, chain[0] is not spot)
+                ):
+                    continue
+                refused = refused or self._refused(text, spot.start)
+                (unwanted if refused else wanted)[spot.name] = None
+                left = left[: spot.start] + " " * (spot.end - spot.start) + left[spot.end :]
+        return list(wanted), [name for name in unwanted if name not in wanted], left
 
     def _preferences(self, left: str) -> tuple[tuple[str, ...], str]:
         found = []
@@ -203,11 +229,15 @@ class Extractor:
                         left = _blank(left, match)
         return tuple(dict.fromkeys(found)), left
 
+    def _theme(self, key: str, folded: str) -> bool:
+        return len(key) > 3 and key not in self.empty and f" {key} " in folded
+
     def _domain(self, text: str) -> str:
-        """The longest theme that the message names, '' for none. Only names of four letters and more."""
+        """The longest theme that the message names and does not refuse, '' for none. Names of four letters and more."""
         folded = f" {' '.join(BETWEEN.split(text.casefold()))} "
-        names = (name for key, name in self.vocabulary.names["domain"].items() if len(key) > 3 and f" {key} " in folded)
-        return max(names, key=lambda name: (len(name), name), default="")
+        names = [name for key, name in self.vocabulary.names["domain"].items() if self._theme(key, folded)]
+        meant = (name for name in names if not self._refused(folded, folded.index(f" {name.casefold()} ") + 1))
+        return max(meant, key=lambda name: (len(name), name), default="")
 
 
 def _opened(text: str, left: str, wanted: dict[str, tuple[str, ...]]) -> tuple[tuple[str, ...], str]:

@@ -24,6 +24,8 @@ from study.errors import StudyError
 from study.evaluation.records import record
 from study.files import write_csv, write_json
 
+# Seconds to the answer, '' or what went wrong, and whether it was a new request or followed one.
+Sample = tuple[float, str, str]
 SERVE = "from study.agent.cli import app; app()"
 
 
@@ -58,11 +60,11 @@ def _answers(address: str) -> bool:
         return False
 
 
-async def developer(client: httpx2.AsyncClient, number: int, settings: Load, until: float) -> list[tuple[float, str]]:
-    """One developer's messages, in rounds until the time is up: (seconds to the answer, '' or what went wrong)."""
+async def developer(client: httpx2.AsyncClient, number: int, settings: Load, until: float) -> list[Sample]:
+    """One developer's messages, in rounds until the time is up."""
     rng = random.Random(f"{settings.seed} {number}")  # noqa: S311 waiting times need no secrecy
     me = {"X-Conversation": (await client.post("/api/conversations", json={})).json()["conversation"]}
-    found: list[tuple[float, str]] = []
+    found: list[Sample] = []
     for turn in count(1):
         # No request is asked twice, so that none is answered from what was kept.
         wanted = [text.format(n=number, round=turn) for text in settings.messages]
@@ -77,17 +79,18 @@ async def developer(client: httpx2.AsyncClient, number: int, settings: Load, unt
                 wrong = f"HTTP {reply.status_code}" if intent is None else "" if intent == wanted[0] else "mixed"
             except httpx2.HTTPError as error:
                 wrong = type(error).__name__
-            found.append((time.perf_counter() - began, wrong))
+            kind = "request" if text == wanted[0] else "follow_up"
+            found.append((time.perf_counter() - began, wrong, kind))
     return found
 
 
 async def drive(address: str, settings: Load) -> pd.DataFrame:
-    """All developers at once; one row per message: seconds, problem."""
+    """All developers at once; one row per message: seconds, problem, kind (request or follow_up)."""
     limits = httpx2.Limits(max_connections=settings.users)
     until = time.monotonic() + settings.seconds
     async with httpx2.AsyncClient(base_url=address, timeout=60, limits=limits, trust_env=False) as client:
         done = await asyncio.gather(*(developer(client, n, settings, until) for n in range(1, settings.users + 1)))
-    return pd.DataFrame([row for part in done for row in part], columns=["seconds", "problem"])
+    return pd.DataFrame([row for part in done for row in part], columns=["seconds", "problem", "kind"])
 
 
 def measure(dataset: str, retriever: str | None, settings: Load) -> Path:
@@ -98,7 +101,7 @@ def measure(dataset: str, retriever: str | None, settings: Load) -> Path:
     facts = record(settings=asdict(settings), dataset=dataset, retriever=chosen, problems=problems(rows))
     write_json(paths.results(dataset) / "records" / "agent_load.json", facts)
     target = paths.tables(dataset) / "agent_load.csv"
-    write_csv(target, summary(rows, settings, chosen))
+    write_csv(target, pd.concat([summary(rows, settings, chosen), by_kind(rows)], axis=1))
     return target
 
 
@@ -121,3 +124,20 @@ def summary(rows: pd.DataFrame, settings: Load, retriever: str) -> pd.DataFrame:
         "kinds": "; ".join(f"{kind}: {times}" for kind, times in kinds.items()),
         "p50_ms": 1e3 * quantiles[0], "p95_ms": 1e3 * quantiles[1], "max_ms": 1e3 * quantiles[2],
     }])  # fmt: skip
+
+
+def by_kind(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row: number and quantiles of the times in milliseconds, of new requests and of what follows them apart.
+
+    Only a new request makes the retriever read a text that it has not read; a follow-up finds its scores kept.
+
+    Args:
+        rows: from `drive`.
+    """
+    found: dict[str, float] = {}
+    for kind in ("request", "follow_up"):
+        seconds = rows.loc[rows["kind"] == kind, "seconds"]
+        found[f"{kind}s"] = len(seconds)
+        for name, share in (("p50", 0.5), ("p95", 0.95)):
+            found[f"{kind}_{name}_ms"] = 1e3 * float(np.quantile(seconds, share)) if len(seconds) else float("nan")
+    return pd.DataFrame([found])

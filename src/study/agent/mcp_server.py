@@ -10,10 +10,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import new_class
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
@@ -53,8 +55,12 @@ class Constraints(BaseModel):
     platforms: list[StrictStr] = Field(
         [], max_length=10, description="Operating systems, one of which it must support."
     )
-    licences: list[StrictStr] = Field([], max_length=50, description="Licences, one of which it must have.")
-    unwanted_licences: list[StrictStr] = Field([], max_length=50, description="Licences that it must not have.")
+    licences: list[StrictStr] = Field(
+        [], max_length=50, description="Single licences, one of which it must have; groups (permissive) are refused."
+    )
+    unwanted_licences: list[StrictStr] = Field(
+        [], max_length=50, description="Single licences that it must not have; groups (copyleft) are refused."
+    )
     official: StrictBool = Field(False, description="Only servers that the catalogue marks as official.")
     stars: StrictInt = Field(0, ge=0, le=10_000_000, description="Least number of stars.")
     domain: StrictStr = Field("", max_length=200, description="Theme of the task, one that the catalogue knows.")
@@ -102,10 +108,7 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
         get: gives the agent; asked from several threads at once. `Lazy` makes it when it is first needed.
     """
     limits = read(Settings).limits
-    made: MCPServer[Any] = MCPServer("t2magent", title="T2MAgent", instructions=INSTRUCTIONS, version=__version__,
-                                     log_level="WARNING")  # fmt: skip
 
-    @made.tool(annotations=READ_ONLY)
     def recommend_mcp_servers(
         task: Task,
         constraints: Constraints | None = None,
@@ -118,7 +121,6 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
             answer = agent.recommend(wanted, top=top, checks=noted(reading))
             return Recommendations.model_validate(answer_data(answer, limits))
 
-    @made.tool(annotations=READ_ONLY)
     def compare_mcp_servers(
         task: Task,
         server_ids: Annotated[
@@ -136,7 +138,6 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
                 "prefer": [claim_data(claim) for claim in claims],
             })  # fmt: skip
 
-    @made.tool(annotations=READ_ONLY)
     def explain_recommendation(task: Task, server_id: Identifier) -> Explained:
         """Say why one server fits a task, what speaks against it, and how to adopt it, each with its source."""
         with told():
@@ -145,13 +146,27 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
             parts = {name: [claim_data(claim) for claim in claims] for name, claims in sections.items()}
             return Explained.model_validate(evidence_card(evidence, limits) | parts)
 
-    @made.tool(annotations=READ_ONLY)
     def describe_catalog() -> Catalogue:
         """Say what the catalogue holds and which values constraints may take."""
         with told():
             return Catalogue.model_validate(get().describe())
 
-    return made
+    tools = [strict(tool) for tool in (recommend_mcp_servers, compare_mcp_servers, explain_recommendation,
+                                       describe_catalog)]  # fmt: skip
+    return MCPServer("t2magent", title="T2MAgent", instructions=INSTRUCTIONS, version=__version__, tools=tools,
+                     log_level="WARNING")  # fmt: skip
+
+
+def strict(function: Callable[..., Any]) -> Tool:
+    """A read-only tool that refuses arguments which it does not know; the SDK would swallow them."""
+    tool = Tool.from_function(function, annotations=READ_ONLY)
+    model = tool.fn_metadata.arg_model
+    closed: type[Any] = new_class(model.__name__, (model,), exec_body=lambda body: body.update(
+        model_config=ConfigDict(extra="forbid"), __module__=__name__
+    ))  # fmt: skip
+    tool.fn_metadata.arg_model = closed
+    tool.parameters = closed.model_json_schema(by_alias=True)
+    return tool
 
 
 def only(host: str, hosts: list[str]) -> TransportSecuritySettings:

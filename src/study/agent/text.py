@@ -15,6 +15,10 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 # One CJK ideograph, or a run of other letters, or a run of digits; so snake_case and kebab-case fall apart too.
 WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\d_\u4e00-\u9fff]+|\d+")
+# Endings of inflection: "queries", "queried"; "matches", "indexes".
+IES = re.compile(r"(?<=\w\w)ie[sd]\Z")
+PLURAL = re.compile(r"(?<=\w)(ss|sh|ch|x|zz)es\Z")
+VOWEL = re.compile("[aeiouy]")
 # Marks that stand on the letter before them. At most two stay: towers of them cover the lines around.
 MARK = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u20d0-\u20ff]"
 TOWER = re.compile(f"({MARK}{{2}}){MARK}+")
@@ -73,6 +77,23 @@ def escape_markdown(text: str) -> str:
 def stem(word: str) -> str:
     """A word without the ending of a plural."""
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+
+
+@lru_cache(maxsize=20_000)
+def root(word: str) -> str:
+    """A word in lower case without the endings of inflection: "retrieves", "retrieved" and "retrieving" are alike.
+
+    Endings that make another word stay ("retrieval", "retriever").
+    """
+    word = PLURAL.sub(r"\1", IES.sub("y", word.lower()))
+    word = stem(word)
+    for ending in ("ing", "ed"):
+        left = word.removesuffix(ending)
+        if left != word and len(left) > 2 and VOWEL.search(left) and not (ending == "ed" and left.endswith("e")):
+            doubled = len(left) > 3 and left[-1] == left[-2] and left[-1] not in "aeiouslz"
+            word = left[:-1] if doubled else left
+            break
+    return word.removesuffix("e") if len(word) > 3 else word
 
 
 @lru_cache(maxsize=4_096)

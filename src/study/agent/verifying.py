@@ -253,7 +253,13 @@ def _together(c: Context, text: str) -> bool:
     told = all(mentions(first, word) for word in covered) and all(
         mentions(second, word) and not mentions(first, word) for word in added
     )
-    return told and union > single and [int(match[n]) for n in (5, 6, 7)] == [union, len(words), single]
+    parts = _own_part(c, first, second) and _own_part(c, second, first)
+    return told and parts and union > single and [int(match[n]) for n in (5, 6, 7)] == [union, len(words), single]
+
+
+def _own_part(c: Context, server: Evidence, other: Evidence) -> bool:
+    alone = [key for key, word in c.asked.items() if mentions(server, word) and not mentions(other, word)]
+    return len(alone) >= 2 or any(c.mentioned[key] <= c.rare for key in alone)
 
 
 def holds(context: Context, claim: Claim) -> bool:

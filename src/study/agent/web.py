@@ -149,7 +149,7 @@ def create(agent: Agent, feedback: Feedback, service: Service, *, extra_host: st
 
     @app.post("/api/messages")
     def say(body: Said, name: Name) -> dict[str, Any]:
-        return turn_data(conversation(name).say(body.text), limits)
+        return turn_data(conversation(name).reply(body.text), limits)
 
     @app.post("/api/constraints")
     def edit(body: Edited, name: Name) -> dict[str, Any]:

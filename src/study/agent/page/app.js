@@ -5,11 +5,14 @@ const log = document.getElementById("log");
 const chips = document.getElementById("chips");
 const status = document.getElementById("status");
 const text = document.getElementById("text");
-const state = { name: null, catalogue: null, specification: null, chosen: new Set(), busy: false };
+const state = { name: null, catalogue: null, specification: null, busy: false };
 const LISTS = { languages: "language", unwanted_languages: "not language", platforms: "platform", licences: "licence",
   unwanted_licences: "not licence", preferences: "prefer" };
 const VALUES = { languages: "languages", unwanted_languages: "languages", platforms: "platforms", licences: "licences",
   unwanted_licences: "licences", preferences: "preferences" };
+const CONTRARY = { languages: "unwanted_languages", unwanted_languages: "languages", licences: "unwanted_licences",
+  unwanted_licences: "licences" };
+const MOST_STARS = 10_000_000;
 
 async function post(path, body, name = state.name) {
   const headers = { "Content-Type": "application/json" };
@@ -77,15 +80,15 @@ function show(turn) {
 }
 
 function answer(found, number) {
-  state.chosen.clear();
+  const chosen = new Set();  // of this answer alone: the boxes of earlier ones keep theirs
   const cards = element("div", null, { class: "cards" });
-  for (const item of found.recommendations) append(cards, card(item, actions(item, number)));
+  for (const item of found.recommendations) append(cards, card(item, actions(item, number, chosen)));
   const parts = [removals(found), cards, claims("When to prefer which", found.comparison),
     claims("Together", found.composition)];
   if (found.recommendations.length > 1) {
     parts.push(append(element("p", null, { class: "options" }), button("Compare the chosen servers", () => {
-      const ids = [...state.chosen];
-      send(ids.length > 1 ? "compare id " + ids.join(" and ") : "compare 1 and 2");
+      if (chosen.size) send("compare id " + [...chosen].join(" and "));
+      else status.textContent = "Choose servers first: tick \u201ccompare\u201d on their cards.";
     })));
   }
   for (const option of found.relax) {
@@ -101,12 +104,12 @@ function answer(found, number) {
 }
 
 // A card belongs to the conversation and the answer that showed it, also after others have followed.
-function actions(item, number) {
+function actions(item, number, chosen) {
   const row = element("p", null, { class: "actions" });
   const conversation = state.name;
   const name = "choose-" + item.server_id + "-" + log.children.length;
   const box = element("input", null, { type: "checkbox", id: name });
-  box.addEventListener("change", () => box.checked ? state.chosen.add(item.server_id) : state.chosen.delete(item.server_id));
+  box.addEventListener("change", () => box.checked ? chosen.add(item.server_id) : chosen.delete(item.server_id));
   append(row, box, element("label", "compare", { for: name }), button("Set-up", () => send("set up id " + item.server_id)));
   const outcome = element("span", null, { class: "outcome", hidden: "" });
   const judge = (kind, label, group) => {
@@ -137,9 +140,49 @@ function changed(edit) {
   ask("/api/constraints", copy, null);
 }
 
-function chip(label, remove) {
+function chip(label, remove, deny) {
   return append(element("span", null, { class: "chip" }), element("span", label),
-    button("×", remove, { "aria-label": "Remove " + label }));
+    button("×", remove, { "aria-label": "Remove " + label }), deny || null);
+}
+
+// Turns a wanted value into an unwanted one, and back.
+function denial(key, value) {
+  const other = CONTRARY[key];
+  if (!other) return null;
+  const denied = key.startsWith("unwanted_");
+  return button("not", () => changed((copy) => {
+    copy[key] = copy[key].filter((kept) => kept !== value);
+    copy[other].push(value);
+  }), { "aria-pressed": String(denied), "aria-label": "Not " + LISTS[key].replace("not ", "") + ": " + value });
+}
+
+function field(label, input, read) {
+  const name = "set-" + label.replaceAll(" ", "-");
+  input.id = name;
+  input.addEventListener("change", () => changed((copy) => read(copy, input)));
+  return append(element("span", null, { class: "field" }), element("label", label, { for: name }), input);
+}
+
+function starsField() {
+  const input = element("input", null, { type: "number", min: "0", max: String(MOST_STARS), step: "1", inputmode: "numeric" });
+  input.value = String(state.specification.stars);
+  return field("least stars", input, (copy) => {
+    copy.stars = Math.min(MOST_STARS, Math.max(0, Math.floor(Number(input.value) || 0)));
+  });
+}
+
+function officialField() {
+  const input = element("input", null, { type: "checkbox" });
+  input.checked = state.specification.official;
+  return field("official", input, (copy) => { copy.official = input.checked; });
+}
+
+function domainField() {
+  const input = element("select", null);
+  append(input, element("option", "any", { value: "" }));
+  for (const value of state.catalogue.domains) append(input, element("option", value, { value }));
+  input.value = state.specification.domain;
+  return field("domain", input, (copy) => { copy.domain = input.value; });
 }
 
 function chooser(key, name) {
@@ -162,13 +205,15 @@ function draw() {
   if (!wanted || !wanted.intent) return;
   for (const [key, name] of Object.entries(LISTS)) {
     for (const value of wanted[key]) {
-      append(chips, chip(name + ": " + value, () => changed((copy) => { copy[key] = copy[key].filter((other) => other !== value); })));
+      const remove = () => changed((copy) => { copy[key] = copy[key].filter((other) => other !== value); });
+      append(chips, chip(name + ": " + value, remove, denial(key, value)));
     }
   }
   if (wanted.official) append(chips, chip("official", () => changed((copy) => { copy.official = false; })));
   if (wanted.stars) append(chips, chip("stars ≥ " + wanted.stars, () => changed((copy) => { copy.stars = 0; })));
   if (wanted.domain) append(chips, chip("domain: " + wanted.domain, () => changed((copy) => { copy.domain = ""; })));
   for (const key of ["languages", "platforms", "licences", "preferences"]) append(chips, chooser(key, LISTS[key]));
+  append(chips, starsField(), officialField(), domainField());
 }
 
 document.getElementById("composer").addEventListener("submit", (event) => { event.preventDefault(); send(text.value); });

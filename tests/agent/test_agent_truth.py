@@ -1,0 +1,145 @@
+"""A language model's sentence stands only if every word of it is in the fields that it cites."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study.agent import checks
+from study.agent.claims import Claim
+from study.agent.specification import Specification
+from study.agent.text import WORD, root
+
+REQUEST = "generate captions for marketing videos and email them to customers"
+# A server that only retrieves what others have written.
+FIELDS = {
+    "name": "YouTube Captions", "description": "Retrieve captions of YouTube videos, without an API key",
+    "tools": "get_captions, list_languages", "languages": "C++, Python", "platforms": "", "licence": "mit",
+    "category": "communication", "subcategory": "Video Tools", "author": "bogdan01m", "stars": "12",
+    "official": "non-official",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def context(agent):
+    spec = Specification(REQUEST)
+    ranked, scores = agent.rank(spec)
+    found = agent.context(spec, [11], ranked, scores)
+    evidence = found.evidence[11]
+    return replace(found, evidence={11: replace(evidence, fields={**evidence.fields, **FIELDS})})
+
+
+@pytest.fixture(scope="module")
+def stands(agent, context):
+    share = float(agent.settings.llm["support"])
+
+    def judge(text, *fields):
+        return checks.truthful(Claim("why", "llm", text, (11,), fields), context, agent.vocabulary, share)
+
+    return judge
+
+
+INVENTED = [
+    ("It stores captions in postgres and emails them to customers.", "author"),
+    ("It generates captions for marketing videos.", "author"),
+    ("It emails captions to customers.", "category"),
+    ("It generates captions for marketing videos and uploads them to Twitter.", "description"),
+    ("It retrieves YouTube video captions and uploads them to Twitter.", "description"),
+    ("It retrieves YouTube captions and deletes the video.", "description"),
+    ("It retrieves private YouTube captions.", "description"),
+    ("It hardly retrieves YouTube captions.", "description"),
+    # Words of the request, of another field, of grammar alone, and words that a list of stop words would hide.
+    ("It generates captions for your videos.", "description"),
+    ("It gets captions.", "description"),
+    ("It offers what you request.", "description"),
+    ("It can fill and move YouTube captions.", "description"),
+    ("It retrieves all captions of YouTube videos.", "description"),
+    ("It retrieves the captions of YouTube videos fast.", "description"),
+    ("It rarely retrieves captions.", "description"),
+    ("It retrieves captions with an API key.", "description"),
+    ("It has no captions of YouTube videos.", "description"),
+    ("It fails to retrieve captions.", "description"),
+    ("It retrieves captions, excluding YouTube videos.", "description"),
+    ("It is an official server.", "official"),
+    ("It is written in C.", "languages"),
+    ("It is written in Java.", "languages"),
+    ("It is licensed under GPL terms.", "licence"),
+    ("It has 120 stars.", "stars"),
+    ("It is by bogdan01m.", "author"),
+    ("It retrieves captions.", "request"),
+    ("It supports, provides, enables and offers captions to users.", "description"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "field"), INVENTED)
+def test_what_the_cited_field_does_not_say_is_refused(stands, text, field):
+    assert not stands(text, field)
+
+
+SAID = [
+    ("It retrieves YouTube video captions.", ["description"]),
+    ("Retrieving captions of a YouTube video.", ["description"]),
+    ("It lets you retrieve captions of your YouTube videos.", ["description"]),
+    ("It retrieves captions without an API key.", ["description"]),
+    ("Captions are retrieved from YouTube.", ["description"]),
+    ("It gets captions and lists languages.", ["tools"]),
+    ("Its tools get captions of YouTube videos.", ["tools", "description"]),
+    ("It is written in C++ and Python.", ["languages"]),
+    ("Its licence is MIT.", ["licence"]),
+    ("It has 12 stars.", ["stars"]),
+    ("It belongs to the category communication.", ["category"]),
+    ("It is non-official.", ["official"]),
+]
+
+
+@pytest.mark.parametrize(("text", "fields"), SAID)
+def test_what_the_cited_fields_say_stands(stands, text, fields):
+    assert stands(text, *fields)
+
+
+def test_an_empty_field_and_one_that_no_statement_rests_on_are_no_source(stands):
+    assert not stands("It runs on platforms.", "platforms")
+    for field in ("author", "directory", "repository_link"):
+        assert not stands("It retrieves YouTube captions.", "description", field)
+
+
+WORDS = sorted({word for text in FIELDS.values() for word in WORD.findall(text.lower())})
+FOREIGN = ["postgres", "deletes", "private", "twitter", "always", "marketing", "customers", "secure", "never", "hardly"]
+
+
+@given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6), st.sampled_from(FOREIGN), st.integers(0, 6))
+def test_one_foreign_word_anywhere_is_enough_to_refuse(stands, words, foreign, place):
+    text = " ".join([*words[:place], foreign, *words[place:]])
+    assert not stands(text, "name", "description", "tools", "languages", "category", "subcategory")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("retrieve", "retrieves", "retrieved", "retrieving"), ("caption", "captions", "captioned", "captioning"),
+        ("query", "queries", "queried", "querying"), ("match", "matches", "matched", "matching"),
+        ("plan", "plans", "planned", "planning"), ("cache", "caches", "cached", "caching"), ("image", "images"),
+        ("process", "processes", "processing"), ("delete", "deleting", "deletes"), ("call", "calls", "calling"),
+    ],
+)  # fmt: skip
+def test_inflections_are_alike(words):
+    assert len({root(word) for word in words}) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("retrieve", "retrieval"), ("string", "str"), ("need", "ne"), ("post", "postgres"), ("test", "tea"), ("bed", "b"),
+     ("caption", "captain"), ("private", "privacy"), ("us", "use"), ("king", "k")],
+)  # fmt: skip
+def test_other_words_are_not(words):
+    assert root(words[0]) != root(words[1])
+
+
+@given(st.from_regex(r"[a-zA-Z]{1,20}", fullmatch=True))
+def test_a_root_is_the_beginning_of_its_word(word):
+    found = root(word)
+    assert found
+    # "queries" becomes "query": the last letter alone may be another one.
+    assert word.lower().startswith(found[:-1])
+    assert found == root(word.upper())
