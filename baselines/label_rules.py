@@ -1,4 +1,4 @@
-"""The rules by which the released labels seem to have been made, followed literally, from training labels alone."""
+"""Counts of training labels by attribute, with word matches: how far a task's attributes tell its labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from study.data.splits import Split
 
 @dataclass
 class LabelRules:
-    """A weighted sum of the rules that the label audit finds (study.analysis.audit.provenance).
+    """A weighted sum of counts by attribute and of words, the signs of content of the label audit.
 
     score(t, m) = sum over `groups` g of weight_g * share of the training tasks of t's group g that list m
     + near * (the same share in the first group, training tasks weighted by exp(-|difference in file position| / span))
@@ -26,14 +26,15 @@ class LabelRules:
     + rare * (1 where m's text holds a rare word of t's name or description)
     + fill * (1 where m is written in t's language, by the share of training tasks of the language that list it).
 
-    No server's meaning is read, only words, names and the file's order; it shows how far the rules alone carry.
+    No server's meaning is read, only words, names and the file's order. It follows no walk: a count follows whatever
+    made the labels, a rule or a judgement. `baselines.label_walks` follows the walks and counts nothing else.
 
     Args:
         groups: sets of task columns, joined by "+", whose equal values make a group.
         weights: one per group.
         near: weight of the neighbours in the file; their group is the first of `groups`.
         span: tasks over which the weight of a neighbour falls to 1 / e.
-        word, rare, fill: weights of the other rules.
+        word, rare, fill: weights of the other terms.
         most: a word counts if at most this share of the servers has it (themes); a fifth of it for names and
             descriptions.
     """

@@ -14,10 +14,12 @@ from study import paths
 from study.analysis.audit import consistency as rules
 from study.analysis.audit import consistency_tables, figures_paper, verdicts_text
 from study.analysis.audit.paper_cells import AuditTables, printed_rows
+from study.analysis.audit.protocols_settings import read as read_grid
 from study.analysis.tables import PAPER_METRICS
 from study.config import load
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
+from study.evaluation.records import read_record
 
 ROOT = Path(__file__).resolve().parents[2]
 CELLS = list(PAPER_METRICS)
@@ -172,6 +174,25 @@ def test_other_readings_are_tried_on_printed_rows_alone():
     assert "as defined 1, NDCG over what was found" in said
 
 
+def test_every_reading_is_one_that_the_protocol_grid_tries():
+    tried = [{name: values[name] for name in ("recall", "ndcg")} for values in read_grid().readings.values()]
+    assert all(reading in tried for reading in consistency_tables.OTHER_READINGS.values())
+
+
+def test_possible_rows_are_counted_and_named():
+    rows = [("one", "all eight cells", "A", 0.0), ("one", "all eight cells", "B", 0.003),
+            ("one", "without F1", "A", 0.0), ("one", "without F1", "B", 0.0), ("two", "all eight cells", "A", 0.001),
+            ("two", "all eight cells", "B", 0.3)]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["labels", "cells", "row", "change"]).assign(table="t")
+    table = table.assign(possible=table["change"] <= 1e-4)
+    found = verdicts_text.possible_rows({"feasibility": table}).set_index("labels")
+    assert found.loc["one", "which, all eight cells"] == "A"
+    assert found.loc["one", "possible, without F1"] == 2
+    assert found.loc["two", "possible, all eight cells"] == 0
+    said = verdicts_text.about_consistency({"feasibility": table})
+    assert "counting all eight cells, 1 of 2 printed rows are no mean over tasks under one servers, 1 by more" in said
+
+
 def test_what_the_printed_cells_allow():
     rows = printed_rows().set_index("row")
     one, wide = rules.points([1]), rules.points(range(1, 31))
@@ -233,6 +254,7 @@ def test_tables_on_synthetic_data_find_the_planted_fault(small_root, monkeypatch
     monkeypatch.setenv("T2M_ROOT", str(small_root))
     written = consistency_tables.compute(load(["dataset=synthetic"]))
     assert [path.name for path in written] == ["consistency.csv", "feasibility.csv"]
+    assert read_record(written[0].with_suffix(".json"))["tables"] == ["consistency", "feasibility"]
     tables = AuditTables("synthetic")
     table = tables["feasibility"].set_index(["row", "labels", "cells"])
     assert table.loc[("ours: honest", "task split", "all eight cells"), "change"] < 1e-6

@@ -14,8 +14,12 @@ from study.analysis import paper, sensitivity
 from study.analysis.audit import cli, figures_paper, paper_cells, verdicts, verdicts_figures, verdicts_text
 from study.analysis.tables import PAPER_METRICS
 from study.config import load
+from study.data import dataset as datasets
+from study.data import prepare, synthetic
+from study.data.splits import make
 from study.errors import StudyError
 from study.evaluation import per_task
+from study.evaluation.records import read_record
 from study.files import write_csv
 from study.sweeps import settings as sweeps
 
@@ -112,12 +116,35 @@ def test_the_order_of_f1_is_that_of_the_reading_compared():
 
 
 def test_reasons_tell_what_was_not_run_from_what_cannot_be_computed():
-    known = {"item_knn": ["warm"], "tfidf": ["cold"]}
+    known = {"item_knn": ["warm"], "tfidf": ["cold"], "openp5": ["warm", "loo"]}
     assert verdicts.why_not("", "cold", known) == (verdicts.NOT_RUN, "no such system in this study")
     assert verdicts.why_not("x", "cold", known) == (verdicts.NOT_RUN, "no system x in this study")
-    assert verdicts.why_not("item_knn", "cold", known) == (
-        verdicts.CANNOT, "item_knn is not applicable under cold")  # fmt: skip
+    for protocol in ("cold", "cold_grouped"):
+        assert verdicts.why_not("item_knn", protocol, known) == (
+            verdicts.CANNOT, f"item_knn needs a task's history, and {protocol} asks new tasks")  # fmt: skip
     assert verdicts.why_not("tfidf", "cold", known) == (verdicts.NOT_RUN, "tfidf has not run under cold")
+    # What a system is run under here is no list of what it could be run under.
+    assert verdicts.why_not("tfidf", "loo", known) == (verdicts.NOT_RUN, "tfidf has not run under loo")
+    assert verdicts.why_not("openp5", "loo99", known) == (verdicts.NOT_RUN, "openp5 has not run under loo99")
+
+
+def test_new_tasks_are_those_of_the_cold_splits(tmp_path):
+    synthetic.generate(tmp_path / "raw", n_servers=60, n_tasks=80)
+    prepare.prepare("synthetic", tmp_path / "raw", tmp_path / "prepared", tmp_path / "tables")
+    data = datasets.load("synthetic", tmp_path / "prepared")
+    for name in load(["dataset=task2mcp"]).dataset.protocols:
+        assert verdicts.asks_new_tasks(name) == make(data, name, negatives=15).cold
+
+
+def test_a_system_in_several_rows_is_one_pair():
+    # B and C are one run, which stands in two rows; it is above A as B is printed and below A as C is.
+    table = judged([("A", "bpr", "", 0.5), ("B", "ease", "", 0.4), ("C", "", "ease", 0.6), ("D", "tfidf", "", 0.1)],
+                   {"bpr": 0.30, "ease": 0.2, "tfidf": 0.05})  # fmt: skip
+    assert table["pairs"].to_dict() == {"A": 2, "B": 2, "C": 2, "D": 2}
+    assert table["pairs_in_order"].to_dict() == {"A": 1, "B": 2, "C": 1, "D": 2}
+    assert table["verdict"].to_dict() == {
+        "A": verdicts.NOT, "B": verdicts.ORDER, "C": verdicts.NOT, "D": verdicts.ORDER,
+    }  # fmt: skip
 
 
 def test_the_interval_is_the_one_of_a_mean():
@@ -187,7 +214,11 @@ def test_the_whole_command_on_planted_runs(planted):
     own = table[(table["row"] == "w/o Re-ranking")].set_index(["metric", "k", "protocol"])
     assert (own.xs("cold", level="protocol")["verdict"] == verdicts.REPRODUCED).all()
     assert (own.xs("warm", level="protocol")["verdict"] == verdicts.NOT).all()
-    assert (own.xs("loo", level="protocol")["verdict"] == verdicts.CANNOT).all()
+    assert (own.xs("loo", level="protocol")["verdict"] == verdicts.NOT_RUN).all()
+    assert set(read_record(paths.results("task2mcp") / "audit" / "verdicts.json")["settings"]) == set(verdicts.KEYS)
+    tiger = table[table["row"] == "TiGER"].groupby("protocol")["verdict"].agg(set)
+    assert tiger["cold"] == {verdicts.CANNOT}
+    assert tiger["loo99"] == {verdicts.NOT_RUN}
     stated = table[table["protocol"].isna() & (table["metric"] != "count")]
     assert stated["place"].tolist() == ["Figure 6", "Figure 7", "Figure 8", "Figure 9"]
     assert set(stated["verdict"]) == {verdicts.NOT_RUN}
@@ -210,6 +241,8 @@ def test_the_whole_command_on_planted_runs(planted):
     )
     figure = figures_paper.plot_verdicts(tables, "cold")
     assert len(figure.axes[0].patches) == 17 * 8
+    named = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert named[-2:] == ["not run here", "does not apply to new tasks"]
 
 
 def test_optima_are_those_that_validation_chooses(planted):

@@ -6,9 +6,12 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from study import config, paths
 from study.analysis.audit import labels_settings, provenance
+from study.analysis.audit.detectors import in_pattern
 from study.analysis.audit.figures_labels import CLASSES, plot_detectors, plot_first_uses, plot_provenance
 from study.analysis.audit.labels_settings import Labels
 from study.data import prepare, synthetic
@@ -145,6 +148,64 @@ def test_redrawn_lists_keep_the_order_the_length_and_the_language():
         if row < 3:  # no server is written in the last task's language
             assert (kept % 3 == 0).sum() == (made % 3 == 0).sum()
     assert (drawn != evidence.matrix).any()
+
+
+@given(st.integers(0, 1000), st.integers(1, 12))
+def test_servers_put_in_a_pattern_keep_their_set_and_take_its_order(seed, size):
+    rng = np.random.default_rng(seed)
+    pattern, servers = (np.full((2, 12), -1) for _ in range(2))
+    pattern[:, :size], servers[:, :size] = (rng.permuted(np.tile(np.arange(40), (2, 1)), axis=1)[:, :size]
+                                            for _ in range(2))  # fmt: skip
+    found = in_pattern(servers, pattern)
+    np.testing.assert_array_equal(np.sort(found), np.sort(servers))
+    np.testing.assert_array_equal(np.argsort(found[:, :size]), np.argsort(pattern[:, :size]))
+
+
+def test_what_systems_find_walks_only_where_the_servers_do():
+    rng = np.random.default_rng(8)
+    lists = [np.arange(start, start + 10) for start in rng.integers(0, N - 10, 20)] + [np.array([5, 90, 12])]
+    data = toy([{"theme": f"t{row}"} for row in range(21)], lists)
+    asked = np.arange(10, 21)
+    runs = {}
+    for name, servers in (("walker", np.arange(99, 89, -1)), ("stepper", np.arange(10) * 29)):
+        runs[name] = pd.DataFrame({"task_id": np.repeat(asked + 1, 10), "rank": np.tile(np.arange(1, 11), len(asked)),
+                                   "server_id": np.tile(servers + 1, len(asked))})  # fmt: skip
+    found = provenance.retrieved_table(data, provenance.Evidence(data, SETTINGS), runs).set_index(["lists", "detector"])
+    walks = found.xs("any rule of order", level="detector")
+    assert (walks["n"] == 103).all()  # ten tasks with ten, one with three
+    assert (walks["tasks"] == 11).all()
+    # The ten servers found in falling order stand as the lists do, rising; in the list of three, two steps up do not.
+    assert walks.loc["walker", "labels"] == 100
+    assert walks.loc[provenance.RELEASED, "labels"] == 100
+    assert found.loc[("stepper", "alphabetical"), "labels"] == 0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.15, 0.3, 0.5])
+def test_a_planted_share_of_filler_is_found_within_three_per_cent_of_the_labels(share):
+    """Half of the filler walks through the task's language, half through the alphabet; it fills lists up from within,
+    as in the release, and everything else is drawn."""
+    rng = np.random.default_rng(11)
+    languages = ["Go", "Rust", "Java", "Perl"]
+    servers = {row: {"language_tokens": languages[rng.integers(4)]} for row in range(N)}
+    spoken = np.array([servers[row]["language_tokens"] for row in range(N)])
+    tasks, lists, planted = [], [], {"language_run": 0, "alphabetical": 0}
+    for row in range(600):
+        language = languages[row % 4]
+        tasks.append({"theme": f"t{row}", "language": language})
+        size = int(rng.integers(6, 11)) if rng.random() < share / 0.8 else 0  # 8 of 10 entries on average
+        kind = ("language_run", "alphabetical")[row % 2]
+        pool = np.flatnonzero(spoken == language) if kind == "language_run" else np.arange(N)
+        first = int(rng.integers(len(pool) - 10))
+        walk = pool[first : first + size]
+        others = rng.choice(np.setdiff1d(np.arange(N), walk), 10 - size, replace=False)
+        lists.append([*others, *walk])
+        planted[kind] += size
+    evidence = provenance.Evidence(toy(tasks, lists, servers), SETTINGS)
+    flags = evidence.detect()
+    for kind, count in planted.items():
+        assert abs(flags[kind].mean() - count / 6000) < 0.03, kind
+    walked = flags["language_run"] | flags["alphabetical"]
+    assert abs(walked.mean() - sum(planted.values()) / 6000) < 0.03
 
 
 def test_sorted_lists_of_any_servers_show_long_runs_and_nothing_else(tmp_path):

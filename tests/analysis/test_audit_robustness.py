@@ -61,19 +61,22 @@ def test_equal_scores_have_no_order():
     assert np.isnan(robustness.rank_correlation(np.ones(4), np.arange(4.0))).all()
 
 
-def test_seeds_are_compared_pairwise_where_all_systems_have_them():
+def test_every_pair_of_seeds_is_compared_over_the_systems_that_have_both():
     frames = {
-        name: pd.DataFrame({"task_id": [1, 2] * n, "seed": np.repeat(np.arange(n), 2), "m": value})
-        for name, n, value in (("a", 3, 0.1), ("b", 2, 0.2))
+        name: pd.DataFrame({"task_id": [1, 2] * len(seeds), "seed": np.repeat(seeds, 2), "m": value})
+        for name, seeds, value in (("a", [1, 2, 3], 0.1), ("b", [1, 2], 0.2), ("c", [1, 2, 3], 0.3), ("lone", [0], 0.4))
     }
-    rows = robustness.seed_table(frames, "m", resamples=3, seed=0)
-    assert [row["variant"] for row in rows] == ["seed 0 against seed 1"]
-    assert rows[0]["tau"] == pytest.approx(1)
+    rows = {row["variant"]: row for row in robustness.seed_table(frames, "m", resamples=3, seed=0)}
+    assert {name: row["systems"] for name, row in rows.items()} == {
+        "seed 1 against seed 2": 3, "seed 1 against seed 3": 2, "seed 2 against seed 3": 2,
+    }  # fmt: skip
+    assert all(row["tau"] == pytest.approx(1) for row in rows.values())
+    assert robustness.seed_table({name: frames[name] for name in ("a", "lone")}, "m", resamples=3, seed=0) == []
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """A small study with three cheap systems and one ceiling."""
+    """A small study with four cheap systems, one of them with a seed of its own, and one ceiling."""
     folder = tmp_path_factory.mktemp("robust")
     shutil.copytree(paths.conf(), folder / "conf")
     source = paths.root()
@@ -82,13 +85,19 @@ def root(tmp_path_factory):
         "split_seeds": [101, 102], "split_systems": ["popularity", "tfidf", "label_rules"], "resamples": 20,
     }  # fmt: skip
     path.write_text(yaml.safe_dump(settings))
+    for file, old, new in (("profile/smoke", "\nseeds: [1]", "\nseeds: [1, 2]"),
+                           ("system/popularity_theme", "seeds: ${profile.seeds}", "seeds: [0]")):  # fmt: skip
+        path = folder / "conf" / f"{file}.yaml"
+        text = path.read_text()
+        assert text.count(old) == 1
+        path.write_text(text.replace(old, new))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(folder))
         for name in ("src", "baselines"):
             (folder / name).symlink_to(source / name)
         for stage in (stages.fetch, stages.prepare, stages.split):
             stage(config.load(TINY))
-        for system in ("random", "popularity", "tfidf", "oracle_neighbour"):
+        for system in ("random", "popularity", "tfidf", "oracle_neighbour", "popularity_theme"):
             run(config.load([*TINY, f"system={system}"]))
         yield folder
 
@@ -100,9 +109,11 @@ def made(root):
 
 def test_every_family_has_its_rows_and_ceilings_none(made):
     table = made["rank_robustness"]
-    assert set(table["family"]) == {"seeds", "metric", "labels", "tie rule", "random splits"} & set(table["family"])
-    assert {"metric", "labels", "random splits", "tie rule"} <= set(table["family"])
-    assert table.loc[table["family"] == "metric", "systems"].max() == 3
+    assert set(table["family"]) == {"seeds", "metric", "labels", "tie rule", "random splits"}
+    seeds = table[table["family"] == "seeds"]
+    assert seeds["variant"].tolist() == ["seed 1 against seed 2"]
+    assert seeds["systems"].tolist() == [3]  # one system ran with another seed alone
+    assert table.loc[table["family"] == "metric", "systems"].max() == 4
     assert "mcp_task_all.csv" in set(table["variant"])
     inside = table.dropna(subset=["tau"])
     assert (inside["tau"].between(-1, 1) & (inside["tau_low"] <= inside["tau_high"])).all()
@@ -137,6 +148,22 @@ def test_results_of_another_state_are_replaced(root, made):
     good.rename(stale)
     robustness.run_splits(config.load(TINY))
     assert [path.name for path in folder.glob("101-*.csv")] == [good.name]
+
+
+def test_results_of_another_state_beside_those_of_this_one_count_for_nothing(root, made):
+    """Both states side by side, as a merge of two branches leaves them."""
+    folder = paths.results("synthetic") / "audit" / robustness.FOLDER / "tfidf"
+    good = next(folder.glob("101-*.csv"))
+    for suffix in (".csv", ".json"):
+        shutil.copy(good.with_suffix(suffix), folder / f"101-0123456789abcdef{suffix}")
+    kept = robustness.run_splits(config.load(TINY))
+    assert sorted(path.name for path in folder.glob("101-*")) == [good.name, f"{good.stem}.json"]
+    shutil.copy(good, folder / "102-0123456789abcdef.csv")
+    assert len(robustness.read_splits(kept)) == len(pd.concat(map(pd.read_csv, kept)))
+    (folder / "102-0123456789abcdef.csv").unlink()
+    base = pd.DataFrame({1: [0.1, 0.2, 0.3]}, index=["popularity", "tfidf", "label_rules"])
+    _, spread = robustness.split_table(robustness.read_splits(kept), base, "ndcg@10")
+    assert (spread["n_splits"] == 2).all()
 
 
 def test_a_split_run_is_the_evaluators_and_ties_are_broken_by_id(root):
@@ -189,7 +216,7 @@ def test_one_system_has_no_order(root, tmp_path, monkeypatch):
     write_csv(tmp_path / "per_task" / "cold" / "tfidf.csv.gz",
               pd.DataFrame({"task_id": [1], "seed": [1], "ndcg@10": [0.5]}))  # fmt: skip
     with pytest.raises(StudyError, match="an order needs two"):
-        robustness.tables(config.load(TINY))
+        robustness.tables(config.load(TINY), [])
 
 
 def test_judged_scores_join(tmp_path, monkeypatch):

@@ -73,7 +73,9 @@ def execute(source: Path, target: Path, **parameters: str) -> Path:
 @contextmanager
 def own_kernel(folder: Path) -> Iterator[str]:
     """A kernel that is this very interpreter, whatever kernels the user has installed; yields its name."""
-    launch = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--IPKernelApp.log_level=ERROR"]
+    # Optuna's import warns that there are no widgets, with a path of this machine; a bar of text serves as well.
+    launch = [sys.executable, "-W", "ignore:IProgress not found", "-m", "ipykernel_launcher", "-f", "{connection_file}",
+              "--IPKernelApp.log_level=ERROR"]  # fmt: skip
     specification = {"argv": launch, "display_name": "study", "language": "python"}
     write_json(folder / "kernels" / "study" / "kernel.json", specification)
     before = os.environ.get("JUPYTER_PATH")

@@ -20,13 +20,15 @@ from study.analysis.tables import PAPER_METRICS
 from study.data import dataset as datasets
 from study.data import split_files
 from study.data.dataset import Dataset
-from study.files import write_csv
+from study.evaluation.records import record
+from study.files import write_csv, write_json
 
 KEYS = ("rounding", "max_relevant", "joint_max_relevant", "small", "own_protocol")
 CELLS = list(PAPER_METRICS)
 # Readings of F1: the paper defines a mean over tasks; without F1 a row is judged by its other six cells alone.
 READINGS: dict[str, Any] = {"all eight cells": None, "without F1": rules.WITHOUT_F1}
-# Readings of the other cells that the protocol grid tries too; F1 is left out, since none of them settles it.
+# The readings of the other cells that the protocol grid tries (conf/audit/protocols.yaml); F1 is left out, since none
+# of them settles it.
 OTHER_READINGS = {
     f"without F1, {title}": {"recall": recall, "ndcg": ndcg}
     for title, recall, ndcg in (
@@ -179,7 +181,7 @@ def gains() -> pd.DataFrame:
 
 
 def compute(config: DictConfig) -> list[Path]:
-    """Write consistency.csv, feasibility.csv, row_pairs.csv and gains.csv of the configured data set.
+    """Write consistency.csv, feasibility.csv, row_pairs.csv and gains.csv of the configured data set, with a record.
 
     For a data set that the paper does not describe only this study's own rows are examined, and the last two tables
     are not written.
@@ -198,4 +200,5 @@ def compute(config: DictConfig) -> list[Path]:
         written |= {"row_pairs": pairs(printed_rows(), wide_enough, rounding), "gains": gains()}
     for name, table in written.items():
         write_csv(folder(dataset) / f"{name}.csv", table)
+    write_json(folder(dataset) / "consistency.json", record(dataset=dataset, settings=chosen, tables=list(written)))
     return [folder(dataset) / f"{name}.csv" for name in written]

@@ -187,10 +187,19 @@ class Evidence:
             pending[rows] = later_repeats(drawn[rows]) & filled[rows]
             if not pending.any():
                 break
-        sorted_rows = np.sort(np.where(filled, drawn, self.n_servers), axis=1)
-        rank = np.argsort(np.argsort(np.where(filled, self.matrix, self.n_servers), axis=1, kind="stable"), axis=1)
-        found: IntArray = np.where(filled, np.take_along_axis(sorted_rows, rank, axis=1), -1)
-        return found
+        return in_pattern(drawn, self.matrix)
+
+
+def in_pattern(servers: IntArray, pattern: IntArray) -> IntArray:
+    """The servers of each row in the up and down of `pattern`, both as places with -1 for none, of one shape.
+
+    The row keeps its set of servers; its least stands where the pattern has its least, and so on. Both rows are equally
+    long.
+    """
+    end = np.iinfo(np.int64).max
+    rank = np.argsort(np.argsort(np.where(pattern >= 0, pattern, end), axis=1, kind="stable"), axis=1, kind="stable")
+    found = np.take_along_axis(np.sort(np.where(pattern >= 0, servers, end), axis=1), rank, axis=1)
+    return np.where(pattern >= 0, found, -1)
 
 
 def rates(flags: dict[str, BoolArray], matrix: IntArray) -> dict[str, float]:

@@ -23,7 +23,9 @@ VERDICT_COLOURS = {REPRODUCED: GREEN, ORDER: "#F0E442", NOT: RED, NOT_RUN: "#DDD
 # Steps of the colour scale for changes of a cell: rounding, the study's tolerance, ten times that.
 STEPS = [0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0]
 SHADES = ["#1A9850", "#D9EF8B", "#FEE08B", "#F46D43", "#A50026"]
-STEP_NAMES = ["possible (rounding)", "up to 0.001", "up to 0.01", "up to 0.1", "more"]
+# How a verdict is called where its colour is explained, if not by its name.
+VERDICT_NAMES = {CANNOT: "does not apply to new tasks"}
+STEP_NAMES = ["least change: rounding (possible)", "up to 0.001", "up to 0.01", "up to 0.1", "more"]
 
 
 @mpl.rc_context(STYLE)
@@ -39,11 +41,11 @@ def plot_verdicts(tables: Tables, protocol: str) -> Figure:
     rows = list(dict.fromkeys(zip(part["place"], part["row"], strict=True)))
     counts = part["verdict"].value_counts()
     caption = (
-        f"Protocol: {protocol}. Numbers: ours minus the paper's. {len(part)} cells: "
-        + ", ".join(f"{counts.get(name, 0)} {name}" for name in VERDICT_COLOURS)
+        f"Protocol: {protocol}. Numbers: ours minus the paper's. {len(part)} cells; "
+        + ", ".join(f"{VERDICT_NAMES.get(name, name)}: {counts.get(name, 0)}" for name in VERDICT_COLOURS)
         + ". Rows marked * are compared with the nearest configuration, which has no LLM re-ranker."
     )
-    figure, axes = canvas(1.9 + 0.27 * len(rows), caption=caption, title="The paper's cells: what can be reproduced")
+    figure, axes = canvas(2.1 + 0.27 * len(rows), caption=caption, title="The paper's cells: what can be reproduced")
     panel = axes[0, 0]
     for entry in part.to_dict("records"):
         x = PAPER_METRICS.index(f"{entry['metric']}@{entry['k']:.0f}")
@@ -60,8 +62,8 @@ def plot_verdicts(tables: Tables, protocol: str) -> Figure:
     names = [metric_name(name).replace(" (mean over tasks)", "").replace("@", "\n@") for name in PAPER_METRICS]
     panel.set_xticks(range(len(names)), names, fontsize=7.5)
     panel.set(xlim=(-0.5, len(names) - 0.5), ylim=(len(rows) - 0.5, -0.5))
-    handles = [Patch(color=ink, label=name) for name, ink in VERDICT_COLOURS.items()]
-    figure.legend(handles=handles, loc="outside right upper", fontsize=7.5)
+    handles = [Patch(color=ink, label=VERDICT_NAMES.get(name, name)) for name, ink in VERDICT_COLOURS.items()]
+    panel.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.3)
     return figure
 
 
@@ -119,7 +121,7 @@ def plot_feasibility(tables: Tables) -> Figure:
         + "."
     )
     figure, axes = canvas(
-        2.9 + 0.24 * len(rows), 2, caption=caption, share_y=True, title="Which rows can come from which labels"
+        3.1 + 0.24 * len(rows), 2, caption=caption, share_y=True, title="Which rows can come from which labels"
     )
     for panel, (cells, part) in zip(axes[0], table.groupby("cells", sort=False), strict=True):
         matrix = part.pivot_table(index="row", columns="labels", values="change", sort=False).loc[rows, labels]
@@ -145,7 +147,7 @@ def plot_readings(tables: Tables, labels: Sequence[str]) -> Figure:
     caption = (
         "Number: the least change of some cell, F1 left out, after which the row is a mean over test tasks for any "
         'ranking whatever (linear program); "~0": below 0.0005, but beyond rounding. As defined: by the paper\'s '
-        "definitions; the others are the readings that the protocol grid tries."
+        "definitions; the others are the readings of these columns that the protocol grid tries."
     )
     figure, axes = canvas(
         3.9 + 0.24 * len(rows), len(labels), caption=caption, share_y=True, title="The same under other readings"
@@ -206,7 +208,8 @@ def shade(panel: Axes, matrix: pd.DataFrame) -> None:
 def legend(figure: Figure) -> None:
     """The legend of `shade`."""
     handles = [Patch(color=ink, label=name) for ink, name in zip(SHADES, STEP_NAMES, strict=True)]
-    figure.legend(handles=handles, loc="outside right upper", fontsize=7.5, title="least change", alignment="left")
+    # The empty title keeps the line below the figure's own title.
+    figure.legend(handles=handles, loc="outside upper right", ncols=5, fontsize=7.5, title=" ")
 
 
 @mpl.rc_context(STYLE)
@@ -272,7 +275,7 @@ def plot_grid(tables: Tables, measure: str) -> Figure:
         + "; ".join(f"{system} goes from {row['min']:.3f} to {row['max']:.3f}" for system, row in spread.iterrows())
         + "."
     )
-    figure, axes = canvas(1.6 + 0.26 * len(titles), caption=caption, title=f"{metric_name(measure)} by protocol")
+    figure, axes = canvas(1.9 + 0.26 * len(titles), caption=caption, title=f"{metric_name(measure)} by protocol")
     panel, inks = axes[0, 0], [RED, BLUE, GREEN, ORANGE, GREY]
     for number, system in enumerate(systems):
         lines, ink = part[part["system"] == system], inks[number % len(inks)]
@@ -281,6 +284,6 @@ def plot_grid(tables: Tables, measure: str) -> Figure:
         panel.plot(lines["value"], y, linestyle="none", marker=MARKERS[number], markersize=5, color=ink, label=system)
     panel.set_yticks(list(place.values()), list(place))
     panel.set(xlabel=f"{metric_name(measure)} (0 to 1)", xlim=(0, 1), ylim=(0.3, len(titles) + 0.7))
-    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(systems), borderaxespad=0)
+    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
     panel.grid(axis="x")
     return figure

@@ -27,6 +27,8 @@ class Labels:
     use_difference: int
     order: list[str]
     other_orders: dict[str, list[str]]
+    retrieved: list[str]
+    retrieved_protocol: str
     permutations: int
     seed: int
     clusters: int
@@ -62,6 +64,7 @@ class Rules:
     system_seed: int
     seed: int
     variants: dict[str, dict[str, Any]]
+    others: list[str]
 
 
 @dataclass(frozen=True)

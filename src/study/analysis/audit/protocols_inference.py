@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from study.analysis.audit.protocols_settings import Grid, read
 from study.analysis.audit.verdicts import BORDER
 from study.analysis.tables import PAPER_METRICS
 from study.errors import StudyError
+from study.evaluation.records import record
 from study.evaluation.runs import CUTOFFS
-from study.files import write_csv
+from study.files import write_csv, write_json
 
 Float64Array = NDArray[np.float64]
 CELLS = list(PAPER_METRICS)
@@ -206,7 +207,7 @@ def nearest(lines: list[dict[str, Any]], draws: Float64Array, question: str, gri
 
 def compute(config: DictConfig) -> list[Path]:
     """Write protocol_cells.csv, and for the data set that the paper describes protocol_distances.csv and
-    protocol_inference.csv.
+    protocol_inference.csv, with one record.
 
     Raises:
         StudyError: no cell of the grid has been run.
@@ -221,4 +222,5 @@ def compute(config: DictConfig) -> list[Path]:
         written["protocol_distances"], written["protocol_inference"] = infer(printed_rows(), found, grid)
     for name, table in written.items():
         write_csv(folder(dataset) / f"{name}.csv", table)
+    write_json(folder(dataset) / "protocol_cells.json", record(dataset=dataset, settings=asdict(grid)))
     return [folder(dataset) / f"{name}.csv" for name in written]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ from scipy import stats
 
 from study import paths
 from study.analysis.audit import labels_settings
-from study.analysis.audit.detectors import BY_CONTENT, DETECTORS, ORDER_RULES, UNIONS, Evidence
-from study.analysis.audit.labels_lists import BoolArray, Float64Array, set_keys
+from study.analysis.audit.detectors import BY_CONTENT, DETECTORS, ORDER_RULES, UNIONS, Evidence, in_pattern
+from study.analysis.audit.labels_lists import BoolArray, Float64Array, places, set_keys
 from study.analysis.audit.labels_settings import Labels, table
 from study.data.dataset import Dataset, IntArray, load
 from study.errors import StudyError
@@ -20,6 +21,7 @@ from study.evaluation.records import record
 from study.files import write_csv, write_json, write_parquet
 
 NONE = "none"
+RELEASED = "released labels"
 BLOCK = 100
 
 
@@ -102,6 +104,52 @@ def detector_table(frame: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
                for end, value in (("", again[name].mean()), ("_low", again[name].min()), ("_high", again[name].max()))},
         })  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def retrieved_table(data: Dataset, evidence: Evidence, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Walks among what systems find by text alone: would lists of relevant servers show them too?
+
+    The first servers of a system, as many as the task's list holds, stand in the up and down of that list
+    (`detectors.in_pattern`), so that a walk is a matter of which servers they are.
+
+    Args:
+        runs: system -> top tens of one seed: columns task_id, rank, server_id; all of the same tasks.
+
+    Returns: columns lists (`RELEASED`: the labels of the same tasks; else a system), detector, tasks, labels, n, share,
+        low, high (95 %, equal sets as one observation).
+    """
+    row_of = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"])
+    place_of = pd.Series(places(data), index=data.servers["id"])
+    asked = np.unique(row_of.loc[next(iter(runs.values()))["task_id"]])
+    pattern = np.full_like(evidence.matrix, -1)
+    pattern[asked] = evidence.matrix[asked]
+    lists = {RELEASED: pattern}
+    for name, run in runs.items():
+        found = np.full_like(pattern, -1)
+        kept = run[run["rank"] <= pattern.shape[1]]
+        found[row_of.loc[kept["task_id"]], kept["rank"] - 1] = place_of.loc[kept["server_id"]]
+        lists[name] = in_pattern(np.where(pattern >= 0, found, -1), pattern)
+    rows = []
+    for name, matrix in lists.items():
+        filled, flags = matrix >= 0, evidence.order(matrix)
+        cluster = np.broadcast_to(set_keys(matrix)[:, None], matrix.shape)[filled]
+        for detector in (*ORDER_RULES, "any rule of order"):
+            members = UNIONS.get(detector, (detector,))
+            flag = np.any([flags[member] for member in members], axis=0)[filled]
+            rows.append((name, detector, len(asked), int(flag.sum()), len(flag), *share(flag, cluster)))
+    return pd.DataFrame(rows, columns=["lists", "detector", "tasks", "labels", "n", "share", "low", "high"])
+
+
+def top_tens(dataset: str, settings: Labels) -> dict[str, pd.DataFrame]:
+    """The kept top tens of the configured systems, first seed each; those that have not run are left out."""
+    folder = paths.results(dataset) / "top10" / settings.retrieved_protocol
+    found = {}
+    for name in settings.retrieved:
+        path = folder / f"{name}.parquet"
+        if path.exists():
+            run = pd.read_parquet(path)
+            found[name] = run[run["seed"] == run["seed"].min()]
+    return found
 
 
 def order_table(frame: pd.DataFrame, orders: dict[str, list[str]]) -> pd.DataFrame:
@@ -200,8 +248,8 @@ def first_use_table(data: Dataset, matrix: IntArray) -> pd.DataFrame:
 
 
 def compute(config: DictConfig) -> list[Path]:
-    """Write provenance.parquet (ids, position and class) and the tables provenance, class_orders, detectors, label_use
-    and first_uses."""
+    """Write provenance.parquet (ids, position and class) and the tables provenance, class_orders, detectors, label_use,
+    first_uses and, where a system of `retrieved` ran, retrieved_walks."""
     settings, dataset = labels_settings.read(Labels), str(config.dataset.name)
     data = load(dataset)
     evidence = Evidence(data, settings)
@@ -216,6 +264,9 @@ def compute(config: DictConfig) -> list[Path]:
         "label_use": use_table(data, evidence),
         "first_uses": first_use_table(data, evidence.matrix),
     }
+    runs = top_tens(dataset, settings)
+    if runs:
+        tables["retrieved_walks"] = retrieved_table(data, evidence, runs)
     for name, result in tables.items():
         write_csv(table(dataset, name), result)
     made = record(dataset=dataset, settings=vars(settings))

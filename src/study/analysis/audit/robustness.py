@@ -104,13 +104,20 @@ def task_scores(frames: dict[str, pd.DataFrame], metric: str, seed: int | None =
 
 
 def seed_table(frames: dict[str, pd.DataFrame], metric: str, *, resamples: int, seed: int) -> list[dict[str, object]]:
-    """The order by one seed against the order by another, for every pair of seeds that all systems have."""
-    common = set.intersection(*({int(value) for value in frame["seed"].unique()} for frame in frames.values()))
-    return [
-        named("seeds", f"seed {a} against seed {b}")
-        | correlations(*(task_scores(frames, metric, one) for one in (a, b)), resamples=resamples, seed=seed)
-        for a, b in combinations(sorted(common), 2)
-    ]
+    """The order by one seed against the order by another, for every pair of seeds, over the systems that have both.
+
+    A pair of seeds that fewer than two systems share has no order and no row.
+    """
+    seeds = {name: {int(value) for value in frame["seed"].unique()} for name, frame in frames.items()}
+    rows = []
+    for a, b in combinations(sorted(set().union(*seeds.values())), 2):
+        both = {name: frame for name, frame in frames.items() if {a, b} <= seeds[name]}
+        if len(both) > 1:
+            scores = (task_scores(both, metric, one) for one in (a, b))
+            rows.append(
+                named("seeds", f"seed {a} against seed {b}") | correlations(*scores, resamples=resamples, seed=seed)
+            )
+    return rows
 
 
 def relabelled(
@@ -176,7 +183,9 @@ def run_splits(config: DictConfig) -> list[Path]:
     """Run the cheap systems on further random splits, one small file per system and split; what exists is kept.
 
     A file holds metric means of its test part (columns system, split_seed, tie_rule, metric, value) and is named by
-    the fingerprint of all that decides the run, so that files of another state of the study are never mixed in.
+    the fingerprint of all that decides the run. Files of another state of the study are removed.
+
+    Returns: the files of this state, all that is to be read (`read_splits`).
     """
     settings, dataset = labels_settings.read(Robustness), str(config.dataset.name)
     data = datasets.load(dataset)
@@ -187,9 +196,10 @@ def run_splits(config: DictConfig) -> list[Path]:
         composed = load([f"system={system}", f"dataset={dataset}", "protocol=cold", f"profile={profile}"])
         composed = with_tuned_values(composed)
         path = table(dataset, f"{FOLDER}/{system}/{seed}-{fingerprint(composed)}")
-        if not path.exists():
-            for stale in path.parent.glob(f"{seed}-*"):
+        for stale in path.parent.glob(f"{seed}-*"):
+            if stale.stem != path.stem:
                 stale.unlink()
+        if not path.exists():
             split = splits.make(data, "cold", seed=seed)
             write_csv(path, split_run(composed, data, split, system_seed=settings.system_seed).assign(
                 system=system, split_seed=seed))  # fmt: skip
@@ -224,11 +234,9 @@ def split_run(config: DictConfig, data: Dataset, split: splits.Split, *, system_
     ], columns=["tie_rule", "metric", "value"])  # fmt: skip
 
 
-def read_splits(dataset: str) -> pd.DataFrame:
-    """Everything that `run_splits` wrote: columns tie_rule, metric, value, system, split_seed; empty if nothing."""
-    files = sorted((paths.results(dataset) / "audit" / FOLDER).glob("*/*.csv"))
-    frames = [pd.read_csv(path) for path in files]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+def read_splits(files: list[Path]) -> pd.DataFrame:
+    """What `run_splits` returned, as one table: columns tie_rule, metric, value, system, split_seed."""
+    return pd.concat([pd.read_csv(path) for path in files], ignore_index=True) if files else pd.DataFrame()
 
 
 def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[dict[str, object]], pd.DataFrame]:
@@ -301,12 +309,14 @@ def system_frames(dataset: str, protocol: str) -> dict[str, pd.DataFrame]:
 
 def compute(config: DictConfig) -> list[Path]:
     """Run what is missing of the further splits, then write `tables`."""
-    run_splits(config)
-    return tables(config)
+    return tables(config, run_splits(config))
 
 
-def tables(config: DictConfig) -> list[Path]:
-    """Write rank_robustness.csv and (after `run_splits`) random_splits.csv from what is there.
+def tables(config: DictConfig, on_splits: list[Path]) -> list[Path]:
+    """Write rank_robustness.csv and (where further splits ran) random_splits.csv.
+
+    Args:
+        on_splits: from `run_splits`.
 
     Raises:
         StudyError: fewer than two systems ran under the base protocol.
@@ -332,7 +342,7 @@ def tables(config: DictConfig) -> list[Path]:
             rows.append(named("protocol", other) | correlations(base, task_scores(there, metric), **options))
     rows = [row | {"n": base.shape[1], "unit": "tasks"} for row in rows]
     made: dict[str, pd.DataFrame] = {}
-    runs = read_splits(dataset)
+    runs = read_splits(on_splits)
     if len(runs):
         more, made["random_splits"] = split_table(runs, base, metric)
         rows += more

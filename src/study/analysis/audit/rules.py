@@ -1,7 +1,7 @@
 """What the rule baseline's score rests on: counts of training labels by attribute, neighbours in the file, or words.
 
 Most of its terms are counts of labels, and a count follows whatever made the labels, a rule or a judgement. So its
-score says how far attributes tell the labels, not that rules made them.
+score says how far attributes tell the labels, not that rules made them. Beside it stands what the walks alone give.
 """
 
 from __future__ import annotations
@@ -30,27 +30,30 @@ from study.files import write_csv, write_json
 RESAMPLES = 2_000
 
 
-def configured(settings: Rules, dataset: str, changes: dict[str, Any]) -> DictConfig:
-    """The system's configuration with some of its model's settings changed."""
+def configured(settings: Rules, dataset: str, changes: dict[str, Any], system: str = "") -> DictConfig:
+    """The configuration of a system (by default the one that is examined) with some of its model's settings changed."""
     changed = [f"system.model.{name}={json.dumps(value)}" for name, value in changes.items()]
-    return load([f"dataset={dataset}", f"system={settings.system}", f"protocol={settings.protocol}", *changed])
+    return load(
+        [f"dataset={dataset}", f"system={system or settings.system}", f"protocol={settings.protocol}", *changed]
+    )
 
 
 def ablation(data: Dataset, split: Split, settings: Rules) -> pd.DataFrame:
-    """Every variant on every part, beside the first variant.
+    """Every variant and every other system on every part, beside the first variant.
 
     Returns: columns variant, part, metric, n (tasks), mean, low, high (95 %, over tasks), difference (to the first
         variant, the same tasks) with _low and _high.
     """
     rows = []
     first: dict[str, pd.DataFrame] = {}
-    for variant, changes in settings.variants.items():
-        model = configured(settings, data.name, changes).system
+    models = {title: configured(settings, data.name, changes) for title, changes in settings.variants.items()}
+    models |= {name: configured(settings, data.name, {}, name) for name in settings.others}
+    for variant, config in models.items():
         for part in settings.parts:
             workdir = paths.cache() / "audit" / settings.system
             workdir.mkdir(parents=True, exist_ok=True)
             done = run_seed(
-                build_system(model), data, split, seed=settings.system_seed, workdir=workdir, part=part
+                build_system(config.system), data, split, seed=settings.system_seed, workdir=workdir, part=part
             ).per_task.set_index("task_id")
             reference = first.setdefault(part, done)
             for metric in settings.metrics:

@@ -20,7 +20,8 @@ from study.analysis.tables import PAPER_METRICS, markdown
 from study.config import choices, load
 from study.errors import StudyError
 from study.evaluation import per_task
-from study.files import write_csv
+from study.evaluation.records import record
+from study.files import write_csv, write_json
 
 Float64Array = NDArray[np.float64]
 
@@ -106,17 +107,23 @@ def runs(dataset: str, systems: set[str], protocols: list[str], chosen: dict[str
 def why_not(system: str, protocol: str, known: Mapping[str, Sequence[str]]) -> tuple[str, str]:
     """The verdict on a cell without a value, and why there is none.
 
-    Only a system that does not apply to a protocol, such as one that needs the history of a task where tasks are new,
-    cannot be computed; a system that has not run, or is not built, was not run here.
+    Only a system that needs the history of a task cannot be computed, and only where a protocol asks new tasks. One
+    that has not run, that is not configured for a protocol (the list says what is run here, not what could be), or that
+    is not built, was not run here.
 
     Args:
-        known: system -> the protocols it applies to.
+        known: system -> the protocols that it is configured for.
     """
     if system not in known:
         return NOT_RUN, f"no system {system} in this study" if system else "no such system in this study"
-    if protocol not in known[system]:
-        return CANNOT, f"{system} is not applicable under {protocol}"
+    if asks_new_tasks(protocol) and not any(map(asks_new_tasks, known[system])):
+        return CANNOT, f"{system} needs a task's history, and {protocol} asks new tasks"
     return NOT_RUN, f"{system} has not run under {protocol}"
+
+
+def asks_new_tasks(protocol: str) -> bool:
+    """Whether the test tasks of a protocol have no training interaction (`study.data.splits.Split.cold`)."""
+    return protocol.startswith("cold")
 
 
 def cell_lines(cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str],
@@ -159,20 +166,21 @@ def own(cells: pd.DataFrame) -> pd.Series:
 def with_order(lines: pd.DataFrame, found: dict[Any, Run], level: float) -> pd.DataFrame:
     """Set "same order only" where a cell is off, but every comparison with another row comes out as in the paper.
 
-    A cell is compared with the cells of the same table, column and protocol whose systems are others and whose printed
-    values differ; `pairs` counts them, and `pairs_in_order` those where ours differ in the printed direction by a
-    paired interval over tasks, at `level`, that excludes 0. Without a pair there is no order to keep.
+    A cell is compared with the other systems of the same table, column and protocol; `pairs` counts these, and
+    `pairs_in_order` those that differ from it in the printed direction by a paired interval over tasks, at `level`,
+    that excludes 0. A system that stands in several printed rows is one pair, in order if it is for all of them; rows
+    with the cell's own printed value say nothing. Without a pair there is no order to keep.
     """
     done = lines.assign(pairs=0, pairs_in_order=0)
     for _, part in lines[lines["ours"].notna()].groupby(["table", "metric", "k", "protocol"]):
         rows = list(part.to_dict("records"))
         for at, row in zip(part.index, rows, strict=True):
-            others = [one for one in rows if one["system"] != row["system"] and one["paper"] != row["paper"]]
-            signs = [direction(row, other, found, level) for other in others]
-            done.loc[at, "pairs"] = len(others)
-            done.loc[at, "pairs_in_order"] = sum(
-                sign == np.sign(row["paper"] - other["paper"]) for sign, other in zip(signs, others, strict=True)
-            )
+            kept_by: dict[str, bool] = {}
+            for other in rows:
+                if other["system"] != row["system"] and other["paper"] != row["paper"]:
+                    agrees = direction(row, other, found, level) == np.sign(row["paper"] - other["paper"])
+                    kept_by[other["system"]] = kept_by.get(other["system"], True) and bool(agrees)
+            done.loc[at, "pairs"], done.loc[at, "pairs_in_order"] = len(kept_by), sum(kept_by.values())
     kept = (done["verdict"] == NOT) & (done["pairs"] > 0) & (done["pairs"] == done["pairs_in_order"])
     done.loc[kept, "verdict"] = ORDER
     return done
@@ -296,12 +304,14 @@ def printed(table: pd.DataFrame) -> str:
 
 
 def verify_paper(config: DictConfig) -> str:
-    """Write verdicts.csv and verdict_summary.csv of the configured data set; returns them as text, with counts."""
-    dataset = config.dataset.name
+    """Write verdicts.csv and verdict_summary.csv of the configured data set, with a record; returns them as text, with
+    counts."""
+    dataset, chosen = config.dataset.name, settings("verdicts", KEYS)
     table = compute_table(dataset, list(config.dataset.protocols))
     write_csv(folder(dataset) / "verdicts.csv", table)
     write_csv(folder(dataset) / "verdict_summary.csv", summary(table))
-    stated = settings("verdicts", KEYS)["stated_protocol"]
+    write_json(folder(dataset) / "verdicts.json", record(dataset=dataset, settings=chosen))
+    stated = chosen["stated_protocol"]
     home = table[table["protocol"] == stated]["verdict"].value_counts()
     counts = ", ".join(f"{home.get(name, 0)} {name}" for name in VERDICTS)
     return f"{printed(table)}\nTables 3 and 4 under {stated}, {home.sum()} cells: {counts}\n"

@@ -7,15 +7,18 @@ from typing import Any
 import pandas as pd
 
 from study import paths
-from study.analysis import paper, sensitivity
+from study.analysis import paper
 
 REPRODUCED, NOT = "reproduced", "not reproduced"
-# No protocol of that kind can give the value, and: this study has not run what would give it.
+# The system needs a task's history and the protocol asks new tasks; this study has not run what would give the value.
 CANNOT, NOT_RUN = "cannot be computed", "not run here"
 
 
 def sweep_lines(dataset: str) -> list[dict[str, Any]]:
     """The optima of Figures 7 to 9: reproduced where validation chooses the printed value among those of the sweep."""
+    # The package of the sweeps takes a second to load, and warns in notebooks.
+    from study.analysis import sensitivity
+
     found = {sweep.place: (sweep, table) for sweep, table in sensitivity.sweeps(dataset).values()}
     lines = []
     for row in paper.optima().dropna(subset=["optimum"]).to_dict("records"):
