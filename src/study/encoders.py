@@ -191,7 +191,7 @@ def _embed(texts: list[str], model: str, device: str) -> FloatArray:
     vectors: FloatArray = _load(model, device).encode(
         texts,
         batch_size=BATCH,
-        show_progress_bar=sys.stderr.isatty(),
+        show_progress_bar=sys.stderr.isatty() and len(texts) > BATCH,
         normalize_embeddings=True,
         convert_to_numpy=True,
     )

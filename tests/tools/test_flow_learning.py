@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from study import paths
@@ -13,9 +15,9 @@ from study.errors import StudyError
 from study.tools import cli, results
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save
 from study.tools.flow import bench as benches
-from study.tools.flow import calling, experiments, report, selector, servers, settings
+from study.tools.flow import calling, experiments, floors, learned, report, selector, servers, settings
 from study.tools.flow.calls import Call
-from study.tools.flow.copier import Copier
+from study.tools.flow.copier import Copier, Option, exchange
 from study.tools.flow.samples import Sample
 from study.tools.flow.selector import Exemplars
 
@@ -212,28 +214,127 @@ def test_a_call_for_another_catalogue(bench, catalog, embedder):
     assert found == Call(4, {})
 
 
-def kept_rows(exemplars):
-    """Tools of the exemplars whose tools are offered, in order."""
-    return [one.tool for one in exemplars.samples if one.tool in (4, 2, 0)]
+def kept_rows():
+    """Tools of the samples whose tools are offered, in order."""
+    return [one.tool for one in SAMPLES if one.tool in (4, 2, 0)]
 
 
-def test_a_call_uses_the_exemplars_of_its_candidates(bench, embedder, monkeypatch):
-    exemplars = Exemplars(bench.known.vectors, list(bench.samples), 5)
+def test_a_call_uses_the_exemplars_of_its_candidates(bench, flow, embedder, monkeypatch):
+    known = learned.learn(bench, flow)
     # The same tools on another server, in another order.
     tools = tuple(replace(CATALOG.tools[row], server=0) for row in (4, 2, 0))
     other = ToolCatalog("other", (Server("x", "X", ""),), tools)
-    kept = calling.carried(exemplars, CATALOG, other)
-    carried = {(one.tool, CATALOG.tools[row].name) for one, row in zip(kept.samples, kept_rows(exemplars), strict=True)}
+    kept = known.exemplars(other, 5)
+    carried = {(one.tool, CATALOG.tools[row].name) for one, row in zip(kept.samples, kept_rows(), strict=True)}
     assert carried == {(0, "route_map"), (1, "send_mail"), (2, "read_page")}
     fill, filled = Copier.fill, []
-    monkeypatch.setattr(Copier, "fill", lambda self, *told: filled.append(told[1:]) or fill(self, *told))
+    monkeypatch.setattr(
+        Copier, "fill", lambda self, *told, **more: filled.append(told[1:]) or fill(self, *told, **more)
+    )
     text = "please read a page using https://toronto.org/a for Anna at 7"
     near = calling.call(other, text, np.arange(3), learned_from=bench, embedder=embedder)
     assert near == Call(2, {"url": "https://toronto.org/a"})
     # The parameters are those of an exemplar, not the copier's guess.
     assert filled == [(2, ["url"])]
     nowhere = ToolCatalog("n", other.servers, (replace(tools[0], name="unknown"),))
-    assert not calling.carried(exemplars, CATALOG, nowhere).samples
+    assert not known.exemplars(nowhere, 5).samples
+
+
+def test_what_was_learned_is_kept_without_texts(bench, flow, embedder, tmp_path):
+    more = [replace(one, id=f"{one.id}!", text=f"again {one.text}") for one in SAMPLES[:20]]
+    found, stem = learned.learn(bench, flow, more), tmp_path / "kept"
+    assert learned.read(stem) is None
+    learned.write(stem, found)
+    again = learned.read(stem)
+    assert (again.tools, again.parameters) == (found.tools, found.parameters)
+    np.testing.assert_array_equal(again.vectors, found.vectors)
+    text = "please read a page using https://toronto.org/a for Anna at 7"
+    answers = [one.copier(CATALOG, flow.copying).fill(text, 0) for one in (found, again)]
+    assert answers[0] == answers[1] == {"url": "https://toronto.org/a"}
+    assert SAMPLES[0].text not in stem.with_suffix(".json").read_text()
+    # The copier learns from more than the selector.
+    alone = learned.learn(bench, flow)
+    assert not np.array_equal(alone.value[0], found.value[0])
+    np.testing.assert_array_equal(alone.weights[True], found.weights[True])
+    for damage in (b"", stem.with_suffix(".safetensors").read_bytes()[:100]):
+        stem.with_suffix(".safetensors").write_bytes(damage)
+        assert learned.read(stem) is None
+
+
+def test_mcp_flow_is_learned_from_once(project, bench, catalog, embedder, monkeypatch):
+    prepared, told = [], []
+    monkeypatch.setattr(benches, "prepare", lambda *_: prepared.append(1) or bench)
+    monkeypatch.setattr(experiments, "synthetic", lambda *_: (SAMPLES[:12], {}))
+    for _ in range(2):
+        made = calling.call(catalog, "find a route on a map", np.array([1, 4]), embedder=embedder, say=told.append)
+        assert made == Call(4, {})
+    assert (len(prepared), len(told)) == (1, 1)
+    assert "embedded" in told[0]
+    # Other settings teach something else.
+    first = learned.key()
+    monkeypatch.setattr(learned, "SETTINGS", learned.SETTINGS[:1])
+    assert learned.key() != first
+
+
+def test_a_parameter_without_a_value_is_named(bench, embedder):
+    schema = parameters(["url", "depth"], url=URL, depth=COUNT, extra=COUNT)
+    other = ToolCatalog("o", (Server("x", "X", ""),), (Tool(0, "read_page", "read a page", schema),))
+    text = "read a page using https://toronto.org/a"
+    made = calling.call(other, text, np.array([0]), learned_from=bench, embedder=embedder)
+    # Neither an empty text nor an invented number; what is optional and unsaid is not set at all.
+    assert made.arguments == {"url": "https://toronto.org/a", "depth": None}
+    assert calling.missing(other, made) == ["depth"]
+
+
+def option(value, start):
+    return Option(value, np.zeros(1, np.float32), start)
+
+
+def test_two_parameters_change_pieces_by_hand():
+    listed = [option("a", 8), option("b", 40)]
+    equal, better = np.array([1.0, 2.0], np.float32), np.array([3.0, 0.0], np.float32)
+    # As good either way: the order of the text.
+    places = [1, 0]
+    exchange([(listed, equal), (listed, equal)], places)
+    assert places == [0, 1]
+    # Better the other way round, whatever the text says.
+    places = [0, 1]
+    exchange([(listed, equal), (listed, better)], places)
+    assert places == [1, 0]
+    # A value that the text does not hold, or that the other cannot take, stays.
+    for other in ([option("a", None)], [option("c", 3)]):
+        places = [1, 0]
+        exchange([(listed, equal), (other, np.zeros(1, np.float32))], places)
+        assert places == [1, 0]
+    places = [None, 0]
+    exchange([([], np.zeros(0, np.float32)), (listed, equal)], places)
+    assert places == [None, 0]
+
+
+@given(st.lists(st.lists(st.integers(-5, 5), min_size=4, max_size=4), min_size=2, max_size=4), st.randoms())
+def test_an_exchange_never_fits_worse(rows, random):
+    listed = [option(str(place), place) for place in range(4)]
+    scores = [np.array(row, np.float32) for row in rows]
+    places = random.sample(range(4), len(rows))
+    before = sum(own[place] for own, place in zip(scores, places, strict=True))
+    kept = sorted(places)
+    exchange([(listed, own) for own in scores], places)
+    assert sum(own[place] for own, place in zip(scores, places, strict=True)) >= before
+    assert sorted(places) == kept
+
+
+def test_floors_by_hand():
+    copier = Copier(CATALOG, COPYING).fit(SAMPLES)
+    own = [one for one in SAMPLES if one.tool in (0, 1)]
+    line = floors.measure("toy", "required", copier, own)
+    # Half of the calls of read_page set a limit, which is not required.
+    assert (line["calls"], line["tools"]) == (24, 2)
+    assert line["param"] == line["param_by_tool"] == 0.75
+    foreign = [replace(one, arguments={"unheard": 1}) if one.tool == 1 else one for one in own]
+    assert (line["nameable"], floors.measure("toy", "required", copier, foreign)["nameable"]) == (1, 0.5)
+    assert line["ast"] == 0.75
+    trained = floors.measure("toy", "trained", copier, own)
+    assert trained["param"] > line["param"]
 
 
 def test_runs_resume_and_their_tables_follow(project, bench, flow, monkeypatch):

@@ -12,7 +12,8 @@ from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
 from study.tools.flow import endpoint, filtration, marketplace, settings, splits, synthesis
 from study.tools.flow.calls import Call, measures, same_value
 from study.tools.flow.samples import Sample
-from study.tools.flow.spans import convert, kind_of, spans
+from study.tools.flow.spans import convert, kind_of, spans, stands_alone
+from study.tools.flow.synthesis import said
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -110,6 +111,29 @@ def test_spans_by_hand():
     assert spans(text, letters=3, most=50)[0].text == "Ask"
 
 
+def test_pieces_do_not_begin_inside_others():
+    text = "Copy /home/ann/report.txt to branch fix-1, from 10-20, with #main .card and user_name"
+    found = {span.text: span.kind for span in spans(text, letters=500, most=50)}
+    assert found["/home/ann/report.txt"] == "path"
+    assert (found["fix-1"], found["user_name"]) == ("slug", "slug")
+    assert (found["#main"], found[".card"]) == ("code", "code")
+    assert (found["10"], found["20"]) == ("number", "number")
+    assert ".txt" not in found
+    assert "1" not in found
+
+
+@pytest.mark.parametrize(
+    ("value", "alone"),
+    [("https://a.org/x", True), ("/srv/repo", True), ("2024-05-17", True), ("Marie Curie", True), ("a@b.org", True),
+     ("solar power", False), ("word", False), ("", False)],
+)  # fmt: skip
+def test_values_that_need_no_quotation_marks(value, alone):
+    assert stands_alone(value) is alone
+    assert said(value) == f'"{value}"'
+    assert said(value, quoted=False) == (value if alone else f'"{value}"')
+    assert said(3, quoted=False) == "3"
+
+
 @given(st.text(max_size=400), st.integers(0, 400), st.integers(1, 30))
 def test_spans_are_pieces_of_the_text(text, letters, most):
     found = spans(text, letters=letters, most=most)
@@ -177,6 +201,23 @@ TINY = ToolCatalog(
     (Tool(0, "fetch_page", "Fetch_page {0} of a site. More.", SCHEMA),
      Tool(0, "odd", "x", {"properties": {"a": {"type": "object"}}, "required": ["a"]})),
 )  # fmt: skip
+
+
+def test_addresses_are_said_as_people_write_them():
+    schema = {"type": "object", "properties": {"url": {"type": "string"}, "topic": {"type": "string"}},
+              "required": ["url", "topic"]}  # fmt: skip
+    tiny = ToolCatalog("t", (Server("s", "S", ""),), (Tool(0, "go", "go", schema),))
+    values = {"url": ["https://x.org/a"], "quoted": ["solar power"]}
+    texts = {}
+    for share in (0.0, 1.0):
+        writer = synthesis.Templates(["{}"], ["{}"], values, seed=0, quoted=share)
+        texts[share], arguments = writer.fill(tiny, 0, "Go")
+        assert arguments == {"url": "https://x.org/a", "topic": "solar power"}
+        # Whichever way it is said, the value is a piece of the text.
+        found = {span.text for span in spans(texts[share], letters=500, most=50)}
+        assert set(arguments.values()) <= found
+    assert texts[0.0] == 'Go, with url https://x.org/a and topic "solar power".'
+    assert texts[1.0] == 'Go, with url "https://x.org/a" and topic "solar power".'
 
 
 def test_the_template_writer_keeps_the_ground_truth():

@@ -145,12 +145,56 @@ def test_indexing_again_embeds_only_what_changed(project, tmp_path, monkeypatch)
     assert len(catalogs.load(cli.place("mine")).tools) == 3
 
 
+def test_an_outage_keeps_the_last_good_listing(project, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoders, "_embed", lambda texts, *_: np.eye(384, dtype=np.float32)[: len(texts)])
+
+    def index(*words, **servers):
+        path = str(config(tmp_path, **servers))
+        return CliRunner().invoke(cli.app, ["index", "--mcp-config", path, *words], catch_exceptions=False).output
+
+    index("--timeout", "60", a=entry("good"), b=entry("changed"), c=entry("good"))
+    before = catalogs.load(cli.place("mine"))
+    today = before.servers[0].listed
+    assert [(server.listed, server.problem) for server in before.servers] == [(today, "")] * 3
+    # b worked and now hangs; c has left the configuration; d never worked.
+    shown = index("--timeout", "3", a=entry("good"), b=entry("hangs"), d=entry("dies"))
+    assert f"b: kept from {today}: no complete answer within 3 s" in shown
+    assert "d: left out" in shown
+    assert "0 new, 0 changed, 1 gone, 3 unchanged" in shown
+    assert "cleaning: server without a usable answer kept from before: 1" in shown
+    after = catalogs.load(cli.place("mine"))
+    assert [server.id for server in after.servers] == ["a", "b"]
+    assert [after.tools[row] for row in after.tools_of(1)] == [before.tools[row] for row in before.tools_of(1)]
+    assert (after.servers[1].listed, after.servers[1].problem) == (today, "no complete answer within 3 s")
+    # When it was listed is nothing that a system reads.
+    assert after.subset([1])[0].fingerprint() == before.subset([1])[0].fingerprint()
+    # It answers again: the mark is gone.
+    index("--timeout", "60", a=entry("good"), b=entry("changed"))
+    assert catalogs.load(cli.place("mine")).servers[1].problem == ""
+
+
+def test_the_day_of_a_listing_is_that_of_the_last_good_one():
+    good, bad = live.Listing("a", "x", (SEND,)), live.Listing("a", problem="gone")
+    first, _ = live.build("m", [good], day="2026-01-01")
+    second, _ = live.build("m", [bad], before=first, day="2026-01-02")
+    third, counts = live.build("m", [bad], before=second, day="2026-01-03")
+    assert [own.servers[0].listed for own in (first, second, third)] == ["2026-01-01"] * 3
+    assert third.tools == first.tools
+    assert third.servers[0].description == "x"
+    assert counts.set_index("rule")["rows"]["server without a usable answer kept from before"] == 1
+    # A server that answers with nothing offers nothing.
+    assert not live.build("m", [live.Listing("a")], before=third)[0].tools
+
+
 def test_published_catalogues_are_not_replaced(project, tmp_path):
     path = str(config(tmp_path, a=entry("good")))
     for name in published.LOADERS:
         with pytest.raises(StudyError, match="published catalogue"):
             CliRunner().invoke(cli.app, ["index", "--mcp-config", path, "--catalogue", name], catch_exceptions=False)
         assert not cli.place(name).exists()
+    words = ["--mcp-config", path, "--catalogue", "a", "--catalogue", "b"]
+    with pytest.raises(StudyError, match="make one catalogue"):
+        CliRunner().invoke(cli.app, ["index", *words], catch_exceptions=False)
 
 
 def test_a_missing_configuration_is_named(tmp_path):

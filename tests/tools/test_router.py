@@ -1,6 +1,7 @@
 """Task -> servers -> tools -> budget: by hand on the small catalogue, and with the study's own systems."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from study.tools.catalogues.catalog import save
 from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery import embedding
 from study.tools.discovery.index import Settings
+from study.tools.discovery.tokens import definition_tokens
 from study.tools.router import Stage
 
 pytestmark = pytest.mark.usefixtures("private_cache")
@@ -142,9 +144,20 @@ def test_route_on_the_command_line(tmp_path, monkeypatch, catalog, embedder):
     def run(*words):
         return CliRunner().invoke(cli.app, ["route", *words, "--catalogue", "toy"], catch_exceptions=False)
 
-    answers = json.loads(run("send a mail", "--by", "tfidf", "--servers", "1", "--json").output)
-    assert [(answer["server"], answer["name"]) for answer in answers] == [("Mail", "send"), ("Mail", "write_file")]
-    assert "Mail / send" in run("send a mail", "--by", "mcp_zero", "--servers", "1").output.splitlines()[0]
+    whole = json.loads(run("send a mail", "--by", "tfidf", "--servers", "2", "--budget", "70", "--json").output)
+    names = [(answer["server"]["name"], answer["tool"]["name"]) for answer in whole["tools"]]
+    assert names[:2] == [("Mail", "send"), ("Mail", "write_file")]
+    assert whole["servers"][0]["name"] == "Mail"
+    assert whole["servers"][0]["score"] > whole["servers"][1]["score"]
+    sizes = definition_tokens(catalog)
+    row_of = {(catalog.servers[tool.server].name, tool.name): row for row, tool in enumerate(catalog.tools)}
+    rows = [row_of[name] for name in names]
+    assert (whole["tokens"], whole["budget"]) == (sizes[rows].sum(), 70)
+    lines = run("send a mail", "--by", "mcp_zero", "--servers", "1").output.splitlines()
+    assert re.fullmatch(r"servers: Mail \(\d\.\d{3}\)", lines[0])
+    assert "Mail / send" in lines[1]
+    assert lines[-1] == f"{sizes[[2, 3]].sum()} of 2000 tokens"
+    assert run("send a mail", "--by", "all").output.splitlines()[0] == "servers: all"
     for words, match in ((["x", "--by", "oracle"], "unknown server stage"), ([" "], "no task")):
         with pytest.raises(StudyError, match=match):
             run(*words)

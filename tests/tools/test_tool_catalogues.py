@@ -1,20 +1,25 @@
 """Schemas, cleaning, crediting and merging, on cases computed by hand and on hostile input."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from study.errors import StudyError
 from study.evaluation import metrics
-from study.tools.catalogues import apibank, livemcp_log, livemcpbench, mcpflow, mcptools
+from study.tools import cli
+from study.tools.catalogues import apibank, entities, livemcp_log, livemcpbench, mcpflow, mcptools, published
 from study.tools.catalogues.builder import Builder
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, concatenate, from_json, load, save, to_json
-from study.tools.catalogues.merge import extend, merge
+from study.tools.catalogues.files import Loaded
+from study.tools.catalogues.merge import extend, merge, names_agree
 from study.tools.catalogues.queries import QuerySet, credit
 from study.tools.catalogues.schema import MAX_PARAMETERS, fault, parameters
+from study.tools.discovery import embedding
 
 
 def test_parameters_in_order_with_types():
@@ -178,6 +183,75 @@ def test_extend_leaves_out_what_is_known():
     # t0 "a" of Three is t0 "a" of One; Two is One under another name.
     assert [tool.description for tool in grown.tools] == ["a", "b", "new"]
     assert grown.tools[:2] == base.tools
+    # Compared with another catalogue, everything that this one does not have is new.
+    other = extend("grown", base, concatenate("two", [known_server, known_tool]), against=known_server)
+    assert [tool.description for tool in other.tools] == ["a", "b", "a", "new"]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["GitHub MCP Server", "github"], True),
+        (["Weather Server", "mcp-weather-pro"], True),
+        (["jdbc", "quarkus"], False),
+        (["Files", "files", "Mail"], False),
+        (["MCP Server", "mcp"], False),
+    ],
+)
+def test_names_that_can_be_one_server(names, expected):
+    assert names_agree(names) is expected
+    assert names_agree(names[::-1]) is expected
+
+
+def test_entities_by_hand():
+    catalogs = [
+        listing("One", "a", "b"),
+        listing("One MCP server", "b", "a"),
+        listing("Two", "a  b"),
+        listing("X", "a b"),
+    ]
+    merged = merge("m", catalogs)
+    assert entities.counts(catalogs, merged) == {
+        "catalogues": "One + One MCP server + Two + X", "listings": 4, "entities": 2, "groups": 2,
+        "listings_in_groups": 4, "names_disagree": 1,
+    }  # fmt: skip
+    table = entities.members(catalogs, merged)
+    assert table["group"].tolist() == [1, 1, 2, 2]
+    assert table["catalogue"].tolist() == ["One", "One MCP server", "Two", "X"]
+    assert table["names_agree"].tolist() == [True, True, False, False]
+    assert table["tools"].tolist() == [2, 2, 1, 1]
+    # No text of a tool leaves the catalogues.
+    assert set(table.columns) == {"group", "catalogue", "marketplace", "listing", "tools", "names_agree"}
+
+
+def test_plain_reading_of_tool_names(tmp_path):
+    folder = tmp_path / mcpflow.TOOLS_FOLDER / "market"
+    folder.mkdir(parents=True)
+    entries = [{"name": "get_user_name", "description": "x"}, {"name": None, "description": "y"}, {"name": "plain"}]
+    (folder / "Some Server.json").write_text(json.dumps(entries))
+    found = mcpflow.plainly_read(tmp_path)
+    assert [(tool.name, tool.description) for tool in found.tools] == [("user_name", "x"), ("", "y"), ("plain", "")]
+    assert found.servers[0].id == "market/Some Server"
+
+
+def test_several_catalogues_are_indexed_as_one(project, embedder, monkeypatch):
+    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
+    known = {"one": listing("One", "read a file", "b"), "two": listing("Two", "b", "read  a file")}
+    monkeypatch.setattr(published, "load", lambda name: Loaded(known[name], {}, None))
+    done = CliRunner().invoke(cli.app, ["index", "--catalogue", "one", "--catalogue", "two"], catch_exceptions=False)
+    assert "2 listings, 1 entities, 1 groups" in done.output
+    found = load(cli.place("merged"))
+    assert [(server.name, server.aliases) for server in found.servers] == [("One", ("Two",))]
+    assert len(found.tools) == 2
+
+
+def test_when_a_server_was_listed_is_kept_and_no_part_of_the_text(tmp_path):
+    plain = listing("One", "a")
+    marked = replace(plain, servers=(replace(plain.servers[0], listed="2026-01-01", problem="gone"),))
+    save(tmp_path / "c.json", marked)
+    assert load(tmp_path / "c.json") == marked
+    assert marked.fingerprint() == plain.fingerprint()
+    assert concatenate("c", [marked]).servers[0].problem == "gone"
 
 
 @pytest.mark.parametrize(

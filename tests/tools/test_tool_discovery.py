@@ -5,12 +5,14 @@ import math
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from study.errors import StudyError
+from study.tools import macro
 from study.tools.catalogues.catalog import Server, ToolCatalog
 from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery import budget
@@ -18,8 +20,9 @@ from study.tools.discovery import tokens as token_counts
 from study.tools.discovery.budget import by_k, by_threshold
 from study.tools.discovery.decompose import MAX_PARTS, decompose
 from study.tools.discovery.documents import documents
-from study.tools.discovery.index import Settings, ToolIndex, above, best, fuse
-from study.tools.discovery.scaling import grown
+from study.tools.discovery.experiments import popularity, rank_all
+from study.tools.discovery.index import Settings, ToolIndex, above, best, fuse, order_of
+from study.tools.discovery.scaling import grown, of_requests
 from study.tools.discovery.words import Bm25, TfIdf, tokens
 
 
@@ -93,9 +96,38 @@ def test_best_is_a_stable_sort(scores, k, seed):
 
 
 def test_fusion_by_hand():
-    order = np.arange(3)
-    fused = fuse([np.array([[3.0, 2, 1]], np.float32), np.array([[1.0, 3, 2]], np.float32)], 60, order)
+    fused = fuse([np.array([[3.0, 2, 1]], np.float32), np.array([[1.0, 3, 2]], np.float32)], 60)
     np.testing.assert_allclose(fused[0], [1 / 61 + 1 / 63, 1 / 62 + 1 / 61, 1 / 63 + 1 / 62], rtol=1e-6)
+
+
+def test_ties_of_a_fusion_keep_the_order_of_the_catalogue():
+    # The second system knows the third tool alone; the others tie at 0 and are ranked as they stand.
+    fused = fuse([np.array([[1.0, 1, 1, 1]], np.float32), np.array([[0.0, 0, 5, 0]], np.float32)], 60)
+    np.testing.assert_allclose(
+        fused[0], [1 / 61 + 1 / 62, 1 / 62 + 1 / 63, 1 / 63 + 1 / 61, 1 / 64 + 1 / 64], rtol=1e-6
+    )
+    equal = np.zeros((1, 50), np.float32)
+    order = order_of(Settings("hybrid"), 50)
+    assert rank_all(fuse([equal, equal], 60), order=order)[0].tolist() == list(range(50))
+    assert rank_all(equal, order=order)[0].tolist() == list(range(50))
+    # Every other search takes equal tools at random.
+    assert rank_all(equal)[0].tolist() == order_of(Settings("bm25"), 50).tolist() != list(range(50))
+
+
+def test_popularity_knows_nothing_of_its_own_unit():
+    queries = QuerySet("q", ("a", "b", "c"), ("x", "x", "y"), (((0,),), ((0,), (1, 2)), ((1,),)), ("g", "g", "h"))
+    assert popularity(queries, queries.groups, 4).tolist() == [[0, 1, 0, 0], [0, 1, 0, 0], [2, 1, 1, 0]]
+    assert popularity(queries, queries.ids, 4)[0].tolist() == [1, 2, 1, 0]
+
+
+def test_means_over_tools_and_servers_by_hand(catalog):
+    queries = QuerySet("q", tuple("abcd"), tuple("wxyz"), (((0,),), ((0,),), ((1,),), ((4,),)), tuple("abcd"))
+    table = pd.DataFrame({"task_id": list("abcd"), "seed": 0, "hit_rate@1": [1.0, 0.0, 0.0, 1.0]})
+    line = macro.means({"s": table}, catalog, queries, ["hit_rate@1"]).iloc[0]
+    # Tools 0, 1 and 4 have 0.5, 0 and 1; server 0 has 1/3, server 2 has 1.
+    assert (line["by_query"], line["by_tool"]) == (0.5, 0.5)
+    assert line["by_server"] == pytest.approx((1 / 3 + 1) / 2)
+    assert (line["tools"], line["servers"], line["largest_server"]) == (3, 2, 0.75)
 
 
 def test_threshold_falls_back():
@@ -205,6 +237,18 @@ def test_latency_times_the_search_that_users_get(catalog, embedder, monkeypatch)
     found = budget.latency(index, ("read", "send"), 2)
     assert calls == [(1, 8), (1, 8)]
     assert 0 < found["search_p95_ms"] < found["latency_p95_ms"] + 1000
+
+
+def test_requests_of_a_task_are_joined_by_hand():
+    queries = QuerySet("q", ("a", "b"), ("x", "y"), (((0,), (11,)), ((4,),)), ("a", "b"))
+    scores = np.zeros((3, 12), np.float32)
+    # Two requests of the first task: one ranks tool 0 first, the other tool 11 fifth; the second task finds nothing.
+    scores[0, 0], scores[1, :5] = 9, [9, 8, 7, 6, 0]
+    scores[1, 11], scores[2, 5:] = 5, np.arange(9, 2, -1)
+    table = of_requests(scores, [0, 0, 1], queries)
+    assert table["recall@3"].tolist() == [0.5, 0]
+    assert table["recall@10"][0] == 1
+    assert table["hit_rate@3"].tolist() == [1, 0]
 
 
 def test_noisy_copies_are_unit_vectors():

@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 
 from study import paths
 from study.errors import StudyError
-from study.tools import cli, results, settings
+from study.tools import cli, experiments, results, settings
+from study.tools.answers import listed
 from study.tools.catalogues.catalog import save
+from study.tools.catalogues.files import Loaded
 from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery import embedding
 from study.tools.discovery.experiments import configured, references
@@ -79,7 +81,7 @@ def test_configuration_is_strict(project):
     (project / "conf/tools").mkdir(parents=True)
     (project / "conf/tools/discovery.yaml").write_text(
         "systems: {a: {mode: dense, documnet: desc}}\nreferences: {}\nten_servers: []\nembedder: {kind: magic}\n"
-        "pairs: {}\nthresholds: []\n"
+        "pairs: {}\ntargets: {}\nthresholds: []\n"
     )
     with pytest.raises(StudyError, match="documnet"):
         configured()
@@ -117,11 +119,24 @@ def test_find_answers_with_schemas(project, catalog, embedder, monkeypatch, mode
         "find", "read a file", "--catalogue", "toy", "-k", "2", "--mode", mode, "--document", "name_desc", "--json"
     )
     answers = json.loads(done.output)
-    assert (answers[0]["server"], answers[0]["name"], answers[0]["rank"]) == ("Files", "read_file", 1)
-    assert answers[0]["parameters"] == catalog.tools[0].schema
+    assert answers[0]["rank"] == 1
+    assert answers[0]["server"] == {"id": "fs", "name": "Files", "sources": ["toy"]}
+    assert answers[0]["tool"] == {
+        "name": "read_file", "description": "read a file", "inputSchema": catalog.tools[0].schema,
+    }  # fmt: skip
+    assert answers[0]["score"] >= answers[1]["score"]
     assert len(answers) == 2
     shown = run("find", "read a file", "--catalogue", "toy", "--mode", mode, "--document", "name_desc").output
     assert "Files / read_file" in shown.splitlines()[0]
+
+
+def test_answers_are_tools_by_the_protocol(catalog):
+    from mcp_types import methods, version
+
+    tools = [answer["tool"] for answer in listed(catalog, range(5))]
+    # A tool without parameters too.
+    assert tools[2]["inputSchema"] == {"type": "object", "properties": {}}
+    methods.validate_server_result("tools/list", version.LATEST_HANDSHAKE_VERSION, {"tools": tools})
 
 
 def test_find_looks_for_the_parts_of_a_query(project, catalog, embedder, monkeypatch):
@@ -141,3 +156,27 @@ def test_the_command_line_refuses(project):
         run("find", "x", "--catalogue", "../../etc/passwd")
     with pytest.raises(StudyError, match="no experiments"):
         run("run", "--catalogue", "nothing")
+    with pytest.raises(StudyError, match="no experiments"):
+        run("run", "--catalogue", "mcptools", "--part", "latency")
+    with pytest.raises(StudyError, match="unknown part"):
+        run("run", "--part", "quality")
+
+
+def test_find_names_every_mode(project, catalog):
+    save(cli.place("toy"), catalog)
+    with pytest.raises(StudyError, match="unknown search mode 'foo'") as caught:
+        run("find", "x", "--catalogue", "toy", "--mode", "foo")
+    assert all(mode in str(caught.value) for mode in ("dense", "bm25", "tfidf", "hybrid", "routed"))
+
+
+def test_latency_alone_writes_its_own_tables(project, catalog, embedder, monkeypatch):
+    """The rest of a catalogue's results stays as it is."""
+    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
+    monkeypatch.setattr(experiments.published, "load", lambda name: Loaded(catalog, {"tasks": QUERIES}, None))
+    assert run("run", "--part", "latency").exit_code == 0
+    folder = paths.tables("livemcpbench")
+    assert sorted(path.name for path in folder.iterdir()) == ["discovery_latency.csv", "discovery_latency.json"]
+    line = pd.read_csv(folder / "discovery_latency.csv").iloc[0]
+    assert (line["tools"], line["queries"]) == (5, 2)
+    assert 0 < line["latency_p50_ms"] <= line["latency_p95_ms"]
+    assert "cores" in json.loads((folder / "discovery_latency.json").read_text())["hardware"]

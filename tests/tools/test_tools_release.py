@@ -9,7 +9,8 @@ import yaml
 from study import paths
 from study.data import sources
 from study.tools import results
-from study.tools.catalogues import apibank, livemcp_log, merge, published
+from study.tools.catalogues import apibank, entities, livemcp_log, merge, published
+from study.tools.discovery import scaling
 from study.tools.discovery.experiments import rank_all, ten_servers
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.tokens import definition_tokens
@@ -89,8 +90,24 @@ def test_tokens(loaded):
 def test_listings_and_entities(loaded):
     merged = merge.merge("all", [loaded[name].catalog for name in ("mcptools", "livemcpbench", "mcpflow")])
     assert (len(merged.entity_of), len(merged.catalog.servers), len(merged.groups())) == (1509, 1450, 57)
+    facts = entities.counts([loaded[name].catalog for name in entities.MERGED], merged)
+    assert (facts["listings_in_groups"], facts["names_disagree"]) == (116, 6)
     grown = merge.extend("grown", loaded["livemcpbench"].catalog, loaded["mcptools"].catalog)
     assert len(grown.tools) == 3298
+
+
+def test_the_pool_of_the_reference_scores(loaded, folders, monkeypatch):
+    monkeypatch.setattr(scaling.paths, "raw", lambda name: folders[name])
+    small = loaded["livemcpbench"].catalog
+    middle = merge.extend("middle", small, loaded["mcptools"].catalog)
+    whole = scaling.reference_pool(small, middle)
+    assert len(whole.tools) == 12_618
+    assert whole.tools[: len(middle.tools)] == middle.tools
+    queries = loaded["livemcpbench"].queries["tasks"]
+    ranked = rank_all(ToolIndex(whole, scaling.SYSTEMS["bm25_name_desc"]).scores(queries.texts))
+    means = results.measure(ranked, queries, len(whole.tools)).mean(numeric_only=True)
+    measured = means[["mrr@12618", "hit_rate@5", "recall@10"]].tolist()
+    assert measured == pytest.approx([0.180, 0.255, 0.157], abs=0.01)
 
 
 def test_api_bank_calls(loaded, folders):
@@ -142,11 +159,13 @@ def test_tools_that_two_catalogues_describe(loaded):
         ("bm25", "server", 0.415, (0.298, 0.479, 0.532, 0.638), (0.255, 0.309, 0.416, 0.516)),
         ("tfidf", "name_desc", 0.376, (0.277, 0.362, 0.489, 0.638), (0.195, 0.287, 0.381, 0.482)),
         ("tfidf", "server", 0.434, (0.319, 0.457, 0.564, 0.691), (0.252, 0.337, 0.427, 0.544)),
+        ("hybrid", "server", 0.441, (0.298, 0.500, 0.596, 0.745), (0.308, 0.370, 0.498, 0.579)),
     ],
 )
-def test_reference_rows_of_word_search(loaded, mode, document, mrr, hit, recall):
+def test_reference_rows_of_search(loaded, mode, document, mrr, hit, recall):
     catalog, queries = loaded["livemcpbench"].catalog, loaded["livemcpbench"].queries["tasks"]
-    ranked = rank_all(ToolIndex(catalog, Settings(mode, document)).scores(queries.texts))
+    index = ToolIndex(catalog, Settings(mode, document))
+    ranked = rank_all(index.scores(queries.texts), order=index.order)
     means = results.measure(ranked, queries, 527).mean(numeric_only=True)
     assert means["mrr@527"] == pytest.approx(mrr, abs=0.01)
     assert [means[f"hit_rate@{k}"] for k in (1, 3, 5, 10)] == pytest.approx(hit, abs=0.01)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from study import paths
 from study.errors import StudyError
+from study.tools.answers import line, listed, printable
 from study.tools.flow.cli import app as flow
 from study.tools.intent.cli import app as intent
 
@@ -23,9 +24,10 @@ app.add_typer(intent, name="intent")
 app.add_typer(flow, name="flow")
 Catalogue = Annotated[str, typer.Option(help="livemcpbench, mcptools, mcpflow, apibank, mcptoolbench, or an own name.")]
 
-
-# The catalogue of a user's own servers, unless another name is given.
-OWN = "mine"
+# The catalogue of a user's own servers, unless another name is given, and that of several published ones.
+OWN, MERGED = "mine", "merged"
+# A mode of `find` beside those of an index: MCP-Zero's two stages.
+ROUTED = "routed"
 
 
 def place(catalogue: str) -> Path:
@@ -38,7 +40,11 @@ def place(catalogue: str) -> Path:
 @app.command()
 def index(
     catalogue: Annotated[
-        str | None, typer.Option(help="A published catalogue (default livemcpbench); with --mcp-config an own name.")
+        list[str] | None,
+        typer.Option(
+            help="A published catalogue (default livemcpbench), or several, which become `merged`; "
+            "with --mcp-config an own name."
+        ),
     ] = None,
     mcp_config: Annotated[
         Path | None, typer.Option(help="Ask the servers of this MCP client configuration; it starts their programs.")
@@ -46,39 +52,62 @@ def index(
     document: Annotated[str, typer.Option(help="Form of the documents.")] = "template",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that each server has to answer.")] = 30.0,
 ) -> None:
-    """Index a published catalogue, or running MCP servers; a text that was embedded before is not embedded again.
+    """Index published catalogues, or running MCP servers; a text that was embedded before is not embedded again.
 
-    Running servers make the catalogue `mine` unless another name is given.
+    In several catalogues, servers with equal lists of tool descriptions become one. Running servers make the catalogue
+    `mine` unless another name is given; a server of the configuration that does not answer keeps its last good list.
     """
     from study.tools.catalogues import catalog as catalogs
     from study.tools.catalogues import published
     from study.tools.discovery.index import Settings, ToolIndex
 
-    catalogue = catalogue or ("livemcpbench" if mcp_config is None else OWN)
-    if mcp_config is not None and catalogue in published.LOADERS:
-        raise StudyError(f"{catalogue!r} is a published catalogue", fix=f"give yours another name: --catalogue {OWN}")
-    target = place(catalogue)
-    found = published.load(catalogue).catalog if mcp_config is None else live_catalog(catalogue, mcp_config, timeout)
+    names = list(dict.fromkeys(catalogue or [])) or [OWN if mcp_config is not None else "livemcpbench"]
+    name = names[0] if len(names) == 1 else MERGED
+    if mcp_config is not None and len(names) > 1:
+        raise StudyError("running servers make one catalogue", fix="give --catalogue once")
+    if mcp_config is not None and name in published.LOADERS:
+        raise StudyError(f"{name!r} is a published catalogue", fix=f"give yours another name: --catalogue {OWN}")
+    target = place(name)
+    if mcp_config is not None:
+        found = live_catalog(name, mcp_config, timeout)
+    else:
+        found = published.load(name).catalog if len(names) == 1 else merged_catalog(names)
     vectors = ToolIndex(found, Settings(document=document)).vectors
     catalogs.save(target, found)
     typer.echo(f"{len(found.servers)} servers, {len(vectors)} tools in {target}")
 
 
+def merged_catalog(names: list[str]) -> ToolCatalog:
+    """Several published catalogues as one; what was joined is printed."""
+    from study.tools.catalogues import entities, published
+    from study.tools.catalogues.merge import merge
+
+    catalogs = [published.load(name).catalog for name in names]
+    merged = merge(MERGED, catalogs)
+    found = entities.counts(catalogs, merged)
+    typer.echo(", ".join(f"{found[kind]} {kind}" for kind in ("listings", "entities", "groups")))
+    return merged.catalog
+
+
 def live_catalog(name: str, config: Path, timeout: float) -> ToolCatalog:
-    """The catalogue of the servers that answer; the outcome of each is printed."""
+    """The catalogue of the servers that answer, or did before; the outcome of each is printed."""
     from study.tools.catalogues import catalog as catalogs
     from study.tools.catalogues import live
 
-    listings = live.list_all(live.read_config(config), timeout)
-    for listing in listings:
-        outcome = f"{len(listing.tools)} tools" if listing.problem is None else f"left out: {listing.problem}"
-        typer.echo(printable(f"{listing.name}: {outcome}"))
-    found, cleaning = live.build(name, listings)
-    for line in cleaning[cleaning["rows"] > 0].itertuples():
-        typer.echo(printable(f"cleaning: {line.rule}: {line.rows} ({line.table}, {line.action})"))
-    if not found.tools:
-        raise StudyError("no server gave a tool", file=config, fix="see the outcome of each server above")
     before = catalogs.load(place(name)) if place(name).is_file() else None
+    listings = live.list_all(live.read_config(config), timeout)
+    found, cleaning = live.build(name, listings, before=before)
+    kept = {server.id: server.listed for server in found.servers if server.problem}
+    for listing in listings:
+        outcome = f"{len(listing.tools)} tools"
+        if listing.problem is not None:
+            outcome = f"kept from {kept[listing.name]}" if listing.name in kept else "left out"
+            outcome += f": {listing.problem}"
+        typer.echo(printable(f"{listing.name}: {outcome}"))
+    for row in cleaning[cleaning["rows"] > 0].itertuples():
+        typer.echo(printable(f"cleaning: {row.rule}: {row.rows} ({row.table}, {row.action})"))
+    if all(found.servers[tool.server].problem for tool in found.tools):
+        raise StudyError("no server gave a tool", file=config, fix="see the outcome of each server above")
     typer.echo(", ".join(f"{count} {kind}" for kind, count in live.changes(before, found).items()))
     return found
 
@@ -101,15 +130,13 @@ def find(
     show(search(found, query, k, mode, document, threshold, decompose), as_json)
 
 
-def show(answers: list[dict[str, object]], as_json: bool) -> None:
+def show(answers: list[dict[str, Any]], as_json: bool) -> None:
     """Print tools for a person, or as JSON with their schemas."""
     if as_json:
         typer.echo(json.dumps(answers, indent=2, ensure_ascii=False))
         return
     for answer in answers:
-        summary = " ".join(str(answer["description"]).split())[:100]
-        score = f"  {answer['score']:.3f}" if "score" in answer else ""
-        typer.echo(printable(f"{answer['rank']:>2}{score}  {answer['server']} / {answer['name']}  {summary}"))
+        typer.echo(line(answer))
 
 
 @app.command()
@@ -128,15 +155,18 @@ def route(
     from study.tools.catalogues import catalog as catalogs
 
     found = catalogs.load(place(catalogue))
-    rows = router.answer(found, task, stage=by, keep=servers or router.configured().default_servers, budget=budget)
-    tools = [found.tools[row] for row in rows]
-    show(
-        [
-            {"rank": rank, "server": found.servers[tool.server].name, **tool.definition()}
-            for rank, tool in enumerate(tools, start=1)
-        ],
-        as_json,
-    )
+    routed = router.answer(found, task, stage=by, keep=servers or router.configured().default_servers, budget=budget)
+    tools = listed(found, routed.tools, routed.scores)
+    kept = [{"id": found.servers[row].id, "name": found.servers[row].name, "score": round(score, 4)}
+            for row, score in routed.servers]  # fmt: skip
+    if as_json:
+        whole = {"servers": kept, "tokens": routed.tokens, "budget": budget, "tools": tools}
+        typer.echo(json.dumps(whole, indent=2, ensure_ascii=False))
+        return
+    shown = ", ".join(f"{server['name']} ({server['score']:.3f})" for server in kept)
+    typer.echo(printable(f"servers: {shown or 'all'}"))
+    show(tools, as_json=False)
+    typer.echo(f"{routed.tokens} of {budget} tokens")
 
 
 @app.command()
@@ -161,14 +191,7 @@ def request(
     # An unknown mode is refused by the client.
     client = Client(url, mode=mode, cassette=cassette)  # type: ignore[arg-type]
     chain = construct(task, Router(found), chat_with(client, model), k=k, max_rounds=rounds)
-    tools = [found.tools[row] for row in chain.tools]
-    show(
-        [
-            {"rank": rank, "server": found.servers[tool.server].name, **tool.definition()}
-            for rank, tool in enumerate(tools, start=1)
-        ],
-        as_json,
-    )
+    show(listed(found, chain.tools), as_json)
     ended = "finished" if chain.finished else f"stopped after {chain.rounds} rounds"
     facts = f"{len(chain.requests)} requests, {chain.malformed} malformed, {chain.tokens} tokens, {ended}"
     typer.echo(printable(f"{facts}. {chain.answer}"), err=True)
@@ -182,47 +205,48 @@ def search(
     document: str = "template",
     threshold: float | None = None,
     decompose: bool = False,
-) -> list[dict[str, object]]:
-    """The best tools for a query, best first: rank, score, server, name, description, parameters."""
+) -> list[dict[str, Any]]:
+    """The best tools for a query, best first, in the form of `answers.listed`."""
     from study.tools.discovery.decompose import decompose as split
-    from study.tools.discovery.index import Settings, ToolIndex, above, best
+    from study.tools.discovery.index import MODES, Settings, ToolIndex, above, best
     from study.tools.mcp_zero.request import Request
     from study.tools.mcp_zero.routing import Router
 
-    chosen = Settings(mode="dense" if mode == "routed" else mode, document=document, decompose=decompose)
+    if mode not in (*MODES, ROUTED):
+        raise StudyError(f"unknown search mode {mode!r}", fix=f"one of: {', '.join((*MODES, ROUTED))}")
+    chosen = Settings(mode="dense" if mode == ROUTED else mode, document=document, decompose=decompose)
     index = ToolIndex(catalog, chosen)
-    if mode == "routed" and query.strip():
+    if mode == ROUTED and query.strip():
         parts = split(query) if decompose else [query]
         scores = Router(catalog).scores([Request(part, part) for part in parts], store=False).max(axis=0)
         rows, values = above(*best(scores, k, index.order), threshold)
     else:
         rows, values = index.search(query, k, threshold=threshold)
-    tools = [catalog.tools[row] for row in rows]
-    return [
-        {
-            "rank": rank,
-            "score": round(float(value), 4),
-            "server": catalog.servers[tool.server].name,
-            **tool.definition(),
-        }
-        for rank, (tool, value) in enumerate(zip(tools, values, strict=True), start=1)
-    ]
+    return listed(catalog, rows.tolist(), values.tolist())
 
 
 @app.command()
-def run(catalogue: Catalogue = "livemcpbench") -> None:
+def run(
+    catalogue: Catalogue = "livemcpbench",
+    part: Annotated[
+        str | None, typer.Option(help="latency: measure the times of livemcpbench, scaling or intent again, no more.")
+    ] = None,
+) -> None:
     """Run all experiments of a catalogue and redo its tables.
 
     `--catalogue scaling` grows that of livemcpbench; `intent` and `router` run on livemcpbench too.
     """
-    from study.tools.experiments import REPORTED_WITH, RUNS
+    from study.tools.experiments import LATENCY, REPORTED_WITH, RUNS
     from study.tools.flow import experiments
 
-    runs = RUNS | {"mcpflow": experiments.run}
+    if part not in (None, "latency"):
+        raise StudyError(f"unknown part {part!r}", fix="latency, or leave it out")
+    runs = RUNS | {"mcpflow": experiments.run} if part is None else LATENCY
     if catalogue not in runs:
         raise StudyError(f"no experiments for {catalogue!r}", fix=f"one of: {', '.join(runs)}")
     runs[catalogue]()
-    report(REPORTED_WITH.get(catalogue, catalogue))
+    if part is None:
+        report(REPORTED_WITH.get(catalogue, catalogue))
 
 
 @app.command()
@@ -238,8 +262,3 @@ def report(catalogue: Catalogue = "livemcpbench") -> None:
     else:
         folder = results.report(catalogue, references(catalogue), pairs(catalogue))
     typer.echo((folder / "overall.md").read_text(encoding="utf-8"))
-
-
-def printable(text: str) -> str:
-    """`text` without control characters, which could drive the terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from study import paths
 from study.files import write_csv
-from study.tools import router_experiments
+from study.tools import macro, router_experiments
 from study.tools.catalogues import published
 from study.tools.discovery import budget, scaling
 from study.tools.discovery import experiments as discovery
@@ -21,8 +21,15 @@ def livemcpbench() -> None:
     log_experiments.run_queries("livemcpbench", loaded.catalog, loaded.queries["tasks"])
     log_experiments.run_requests()
     recorded.run()
-    discovery.run_popularity(loaded.catalog, loaded.queries["tasks"])
+    discovery.run_popularity("livemcpbench", "query", loaded.catalog, loaded.queries["tasks"])
     budget.run("livemcpbench", loaded.catalog, loaded.queries["tasks"])
+    discovery_latency()
+
+
+def discovery_latency() -> None:
+    """Times of the search over LiveMCPBench's tools, one query at a time."""
+    loaded = published.load("livemcpbench")
+    budget.run_latency("livemcpbench", loaded.catalog, loaded.queries["tasks"])
 
 
 def mcptools() -> None:
@@ -34,8 +41,16 @@ def mcptools() -> None:
     )
     ten, queries = discovery.ten_servers(loaded.catalog, loaded.queries["atlas"])
     budget.run_per_server("mcptools", ten, queries)
+    macro.run("mcptools", {"query": (loaded.catalog, loaded.queries["atlas"]), "query_ten": (ten, queries)})
     for name, trials in {"identity": needle.run_identity(), "cross": needle.run_cross()}.items():
         write_csv(paths.tables("mcptools") / f"needle_{name}.csv", needle.by_size(trials))
+
+
+def mcptoolbench() -> None:
+    """The labelled tool alone, and with its published equivalents."""
+    discovery.run_mcptoolbench()
+    loaded = published.load("mcptoolbench")
+    macro.run("mcptoolbench", {name: (loaded.catalog, queries) for name, queries in loaded.queries.items()})
 
 
 def scale() -> None:
@@ -56,7 +71,13 @@ RUNS: dict[str, Callable[[], None]] = {
     "intent": intent.run,
     "router": route,
     "apibank": api_bank.run,
-    "mcptoolbench": discovery.run_mcptoolbench,
+    "mcptoolbench": mcptoolbench,
+}
+# What of them measures times: seconds each, for a machine that does nothing else meanwhile.
+LATENCY: dict[str, Callable[[], object]] = {
+    "livemcpbench": discovery_latency,
+    "scaling": scaling.run_growth,
+    "intent": intent.run_latency,
 }
 # Experiments whose results stand with those of another name.
 REPORTED_WITH = {"scaling": "livemcpbench", "intent": "livemcpbench", "router": "livemcpbench"}

@@ -201,10 +201,27 @@ def within(ranked: IntArray, sizes: IntArray, budget: int) -> list[list[int]]:
     return handed
 
 
+@dataclass(frozen=True)
+class Routed:
+    """What one task is handed.
+
+    Attributes:
+        servers: rows of the servers that stayed, with their scores, best first; empty where no stage chose any.
+        tools: rows of the tools, best first.
+        scores: of these tools.
+        tokens: of their definitions.
+    """
+
+    servers: tuple[tuple[int, float], ...]
+    tools: tuple[int, ...]
+    scores: tuple[float, ...]
+    tokens: int
+
+
 def answer(
     catalog: ToolCatalog, task: str, *, stage: str, keep: int, budget: int, embedder: Embedder | None = None
-) -> list[int]:
-    """The tools for one task, best first: rows of the catalogue.
+) -> Routed:
+    """Servers for one task, then their tools within a budget of tokens.
 
     Raises:
         StudyError: an empty task, an unknown stage, or numbers below 1.
@@ -219,6 +236,12 @@ def answer(
         raise StudyError(f"unknown server stage {stage!r}", fix=f"one of: {usable}")
     servers = server_scores(found.stages[stage], catalog, [task], seed=found.seed, embedder=embedder)
     tools = ToolIndex(catalog, found.tools, embedder).scores([task], store=False)
-    everything = None if found.stages[stage].system == "all" else keep
-    order = tie_order(len(catalog.servers), found.seed)
-    return within(route(servers, tools, catalog.server_of, everything, order), definition_tokens(catalog), budget)[0]
+    every = found.stages[stage].system == "all"
+    order, sizes = tie_order(len(catalog.servers), found.seed), definition_tokens(catalog)
+    rows = within(route(servers, tools, catalog.server_of, None if every else keep, order), sizes, budget)[0]
+    best, values = top_k(servers, keep, order)
+    stayed = zip(best[0].tolist(), values[0].tolist(), strict=True)
+    return Routed(
+        () if every else tuple((row, score) for row, score in stayed if row >= 0), tuple(rows),
+        tuple(tools[0, rows].tolist()), int(sizes[rows].sum()),
+    )  # fmt: skip

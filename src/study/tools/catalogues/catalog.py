@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from study.errors import StudyError
 from study.tools.catalogues.schema import Parameter, Schema, parameters
 
 FORMAT = 1
+# What a running server's listing went like, see `Server`.
+STATES = ("listed", "problem")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Server:
         description: as published; empty where there is none.
         sources: the catalogues or marketplaces that list it.
         aliases: other names under which logs mention it.
+        listed: of a running server, the day (ISO 8601) on which its tools were listed last; empty for published ones.
+        problem: why it could not be listed again since then; empty where nothing went wrong.
     """
 
     id: str
@@ -37,6 +41,8 @@ class Server:
     description: str
     sources: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    listed: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,11 +116,19 @@ class ToolCatalog:
 
     def fingerprint(self) -> str:
         """SHA-256 of everything a system can read, in hex."""
-        return hashlib.sha256(json.dumps(to_json(self), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(_texts(self), sort_keys=True).encode()).hexdigest()
 
 
 def to_json(catalog: ToolCatalog) -> dict[str, Any]:
     """The catalogue as plain data."""
+    value = _texts(catalog)
+    for entry, server in zip(value["servers"], catalog.servers, strict=True):
+        entry |= {name: text for name in STATES if (text := getattr(server, name))}
+    return value
+
+
+def _texts(catalog: ToolCatalog) -> dict[str, Any]:
+    """What a system can read; when a server was listed is none of it."""
     return {
         "format": FORMAT,
         "name": catalog.name,
@@ -135,9 +149,10 @@ def from_json(value: Any, file: Path | None = None) -> ToolCatalog:
         if value["format"] != FORMAT:
             raise StudyError("the catalogue has another format", file=file, fix="index it again")
         servers = tuple(
-            Server(s["id"], s["name"], s["description"], tuple(s["sources"]), tuple(s["aliases"]))
+            Server(s["id"], s["name"], s["description"], tuple(s["sources"]), tuple(s["aliases"]),
+                   *(str(s.get(name, "")) for name in STATES))
             for s in value["servers"]
-        )
+        )  # fmt: skip
         tools = tuple(Tool(int(t["server"]), t["name"], t["description"], dict(t["schema"])) for t in value["tools"])
         return ToolCatalog(value["name"], servers, tools)
     except (KeyError, TypeError, ValueError) as error:
@@ -169,8 +184,7 @@ def concatenate(name: str, catalogs: Iterable[ToolCatalog]) -> ToolCatalog:
     for catalog in catalogs:
         first = len(servers)
         servers += [
-            Server(f"{catalog.name}/{s.id}", s.name, s.description, s.sources or (catalog.name,), s.aliases)
-            for s in catalog.servers
+            replace(s, id=f"{catalog.name}/{s.id}", sources=s.sources or (catalog.name,)) for s in catalog.servers
         ]
         tools += [Tool(first + t.server, t.name, t.description, t.schema) for t in catalog.tools]
     return ToolCatalog(name, tuple(servers), tuple(tools))

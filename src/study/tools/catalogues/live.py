@@ -1,8 +1,8 @@
 """A catalogue from running MCP servers: those of a client configuration, asked for their tools with the official SDK.
 
 Every server gets its own time limit and its own outcome. One that hangs, dies, or sends what is no tool list is
-reported and leaves the others alone. A configuration starts programs: use only one that you would give to an MCP
-client.
+reported and leaves the others alone; what it listed before is kept. A configuration starts programs: use only one that
+you would give to an MCP client.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import json
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,15 @@ import pandas as pd
 
 from study.data.raw_files import read_text
 from study.errors import StudyError
-from study.tools.catalogues.builder import LEFT_OUT, Builder
-from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.builder import LEFT_OUT, REPORTED, Builder
+from study.tools.catalogues.catalog import Tool, ToolCatalog
 
 # Bounds on what one server may say; a server without end would otherwise fill the memory.
 MAX_TOOLS, MAX_PAGES = 5_000, 200
 # Programs that start together compete for the processor, and their time limits run.
 AT_ONCE = 4
+# Of a catalogue that was indexed before the day of a listing was kept.
+UNKNOWN_DAY = "an earlier day"
 FIX = 'use {"mcpServers": {NAME: {"command": ..., "args": [...]} or {"url": ...}}}'
 
 
@@ -232,19 +235,42 @@ def list_all(endpoints: list[Endpoint], timeout: float = 30.0) -> list[Listing]:
     return asyncio.run(everyone())
 
 
-def build(name: str, listings: list[Listing]) -> tuple[ToolCatalog, pd.DataFrame]:
-    """The catalogue of all servers that answered, and the cleaning table."""
-    builder = Builder(name)
+def build(
+    name: str, listings: list[Listing], *, before: ToolCatalog | None = None, day: str | None = None
+) -> tuple[ToolCatalog, pd.DataFrame]:
+    """The catalogue of all servers that answered, and the cleaning table.
+
+    A server that did not answer keeps its tools from `before`, with the day of that listing and the problem beside
+    them: an outage says nothing about what a server offers. A server without a listing has left the configuration.
+
+    Args:
+        before: the catalogue that this one replaces.
+        day: of the listings (ISO 8601); default today.
+    """
+    builder, today = Builder(name), day or datetime.now().astimezone().date().isoformat()
+    known = {server.id: row for row, server in enumerate(before.servers)} if before else {}
     for listing in listings:
+        tools, text, listed = listing.tools, listing.description, today
         if listing.problem is not None:
-            builder.count("server without a usable answer left out", "servers", "id", LEFT_OUT)
-            continue
-        server = builder.server(listing.name, listing.name, listing.description)
+            if before is None or listing.name not in known:
+                builder.count("server without a usable answer left out", "servers", "id", LEFT_OUT)
+                continue
+            builder.count("server without a usable answer kept from before", "servers", "id", REPORTED)
+            old = before.servers[known[listing.name]]
+            tools = tuple(_record(before.tools[row]) for row in before.tools_of(known[listing.name]))
+            text, listed = old.description, old.listed or UNKNOWN_DAY
+        server = builder.server(listing.name, listing.name, text)
+        builder.servers[server] = replace(builder.servers[server], listed=listed, problem=listing.problem or "")
         if listing.faulty:
             builder.count("tool that the protocol does not allow left out", "tools", "", LEFT_OUT, listing.faulty)
-        for tool in listing.tools:
+        for tool in tools:
             builder.tool(server, tool.get("name"), tool.get("description"), tool.get("inputSchema"))
     return builder.build(), builder.cleaning()
+
+
+def _record(tool: Tool) -> dict[str, Any]:
+    """A tool as its server listed it."""
+    return {"name": tool.name, "description": tool.description, "inputSchema": dict(tool.schema)}
 
 
 def changes(before: ToolCatalog | None, after: ToolCatalog) -> dict[str, int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from study.tools.catalogues.builder import CHANGED, LEFT_OUT, REPORTED, Builder
+from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
 from study.tools.catalogues.files import Loaded, read_list
 from study.tools.catalogues.queries import QuerySet
 from study.tools.flow.calls import same_value
@@ -45,6 +46,21 @@ def load(folder: Path) -> Loaded:
             if row is not None:
                 rows[f"{market}/{stem}", str(published)] = row
     return Loaded(builder.build(), {"instructions": _samples(folder, rows, builder)}, builder.cleaning())
+
+
+def plainly_read(folder: Path) -> ToolCatalog:
+    """The catalogue as the reference scores of the largest pool read it: without schemas and server texts.
+
+    Every tool's name is cut up to its first underscore, whatever stands there (``get_user`` becomes ``user``), and a
+    tool without a name stays.
+    """
+    servers, tools = [], []
+    for path in sorted((folder / TOOLS_FOLDER).glob("*/*.json")):
+        servers.append(Server(f"{path.parent.name}/{path.stem}", path.stem, ""))
+        for entry in read_list(path, ()):
+            name, text = (str(entry.get(key) or "") for key in ("name", "description"))
+            tools.append(Tool(len(servers) - 1, name.partition("_")[2] if "_" in name else name, text))
+    return ToolCatalog("mcpflow", tuple(servers), tuple(tools))
 
 
 def prefix(names: list[str], server: str) -> str:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import NamedTuple
 
 from study.tools.catalogues.catalog import Tool, ToolCatalog, concatenate
 
 # Two tools with one name and this much of one description are one tool, whatever follows.
 SAME_START = 60
+PLAIN = re.compile(r"[^a-z0-9]+")
+# Words of names that name no server.
+FILLER = ("mcp", "server", "official")
 
 
 class Merged(NamedTuple):
@@ -29,6 +34,18 @@ class Merged(NamedTuple):
         for listing, entity in enumerate(self.entity_of):
             found.setdefault(entity, []).append(listing)
         return [listings for listings in found.values() if len(listings) > 1]
+
+
+def name_key(name: str) -> str:
+    """A server's name without the words that say that it is one; letters and digits only, in lower case."""
+    words = [word for word in PLAIN.split(name.lower()) if word and word not in FILLER]
+    return "".join(words)
+
+
+def names_agree(names: Sequence[str]) -> bool:
+    """Whether listings can be one server by their names: of every two keys (`name_key`) one holds the other."""
+    keys = [name_key(name) for name in names]
+    return all(keys) and all(a in b or b in a for a, b in combinations(keys, 2))
 
 
 def signatures(catalog: ToolCatalog) -> list[tuple[str, ...]]:
@@ -69,13 +86,17 @@ def merge(name: str, catalogs: Sequence[ToolCatalog]) -> Merged:
     return Merged(ToolCatalog(name, tuple(servers), tools), tuple(entity_of))
 
 
-def extend(name: str, base: ToolCatalog, other: ToolCatalog) -> ToolCatalog:
-    """`base` with the tools of `other` behind it, except servers and tools that it has already.
+def extend(name: str, base: ToolCatalog, other: ToolCatalog, *, against: ToolCatalog | None = None) -> ToolCatalog:
+    """`base` with the tools of `other` behind it, except servers and tools that are there already.
 
     A server is known by its description list, a tool by its name and the start of its description. Rows of `base` stay.
+
+    Args:
+        against: what `other` is compared with (default: `base`).
     """
-    known = {signature for signature in signatures(base) if any(signature)}
-    tools = {_start(tool) for tool in base.tools}
+    compared = against or base
+    known = {signature for signature in signatures(compared) if any(signature)}
+    tools = {_start(tool) for tool in compared.tools}
     fresh = [row for row, signature in enumerate(signatures(other)) if signature not in known]
     chosen, _ = other.subset(fresh)
     kept = tuple(tool for tool in chosen.tools if _start(tool) not in tools)

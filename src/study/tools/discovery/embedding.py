@@ -17,7 +17,7 @@ from study.tools import settings
 BATCH = 64
 KINDS = ("minilm", "endpoint")
 FILE = "conf/tools/discovery.yaml"
-KEYS = ("embedder", "systems", "references", "pairs", "thresholds", "ten_servers")
+KEYS = ("embedder", "systems", "references", "pairs", "targets", "thresholds", "ten_servers")
 
 
 class Embedder(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -37,9 +37,14 @@ def pairs(catalogue: str) -> dict[str, list[tuple[str, str, str]]]:
     return {protocol: [(system, other, metric) for system, other, metric in own] for protocol, own in listed.items()}
 
 
-def rank_all(scores: FloatArray, k: int | None = None) -> IntArray:
-    """Every row's tools, best first (the first `k`), ties in a seeded random order, -1 where not ranked."""
-    ranked, _ = top_k(scores, k or scores.shape[1], tie_order(scores.shape[1], results.SEED))
+def rank_all(scores: FloatArray, k: int | None = None, order: IntArray | None = None) -> IntArray:
+    """Every row's tools, best first (the first `k`), -1 where not ranked.
+
+    Args:
+        order: of tools with one score; default: a seeded random one.
+    """
+    chosen = tie_order(scores.shape[1], results.SEED) if order is None else order
+    ranked, _ = top_k(scores, k or scores.shape[1], chosen)
     return ranked
 
 
@@ -47,7 +52,9 @@ def run(catalogue: str, protocol: str, catalog: ToolCatalog, queries: QuerySet, 
     """Search for every query with every system and keep the per-query measures."""
     for name, chosen in systems.items():
         index = ToolIndex(catalog, chosen)
-        score_and_save(catalogue, protocol, name, catalog, queries, index.scores, config=asdict(chosen))
+        score_and_save(
+            catalogue, protocol, name, catalog, queries, index.scores, order=index.order, config=asdict(chosen)
+        )
 
 
 def score_and_save(
@@ -57,11 +64,17 @@ def score_and_save(
     catalog: ToolCatalog,
     queries: QuerySet,
     scores: Callable[[tuple[str, ...]], FloatArray],
+    *,
+    order: IntArray | None = None,
     **facts: Any,
 ) -> None:
-    """Measure one system's ranking of the whole catalogue and keep it."""
+    """Measure one system's ranking of the whole catalogue and keep it.
+
+    Args:
+        order: of tools with one score, as in `rank_all`.
+    """
     started = time.perf_counter()
-    ranked = rank_all(scores(queries.texts))
+    ranked = rank_all(scores(queries.texts), order=order)
     seconds = round(time.perf_counter() - started, 3)
     table = results.measure(ranked, queries, len(catalog.tools))
     counts: dict[str, Any] = {"queries": len(queries), "tools": len(catalog.tools), "servers": len(catalog.servers)}
@@ -97,20 +110,40 @@ def run_livemcpbench() -> None:
     run("livemcpbench", "query", loaded.catalog, loaded.queries["tasks"], configured())
 
 
-def run_popularity(catalog: ToolCatalog, queries: QuerySet) -> None:
-    """LiveMCPBench's most used tools for every task, counted in the labels of all other tasks."""
-    counts = np.zeros((len(queries), len(catalog.tools)), dtype=np.float32)
+def popularity(queries: QuerySet, units: Sequence[str], n_tools: int) -> FloatArray:
+    """How often each tool is a label of the queries of all other units, shape (len(queries), n_tools).
+
+    Args:
+        units: queries of one unit know nothing of each other's labels, shape (len(queries),).
+    """
+    counts = np.zeros((len(queries), n_tools), dtype=np.float32)
     for row, labels in enumerate(queries.labels):
         counts[row, [tool for label in labels for tool in label]] = 1
-    others = counts.sum(axis=0) - counts
-    score_and_save("livemcpbench", "query", "popularity", catalog, queries, lambda _: others, config={})
+    _, unit = np.unique(units, return_inverse=True)
+    own = np.zeros((unit.max() + 1, n_tools), dtype=np.float32)
+    np.add.at(own, unit, counts)
+    others: FloatArray = counts.sum(axis=0) - own[unit]
+    return others
+
+
+def run_popularity(
+    catalogue: str, protocol: str, catalog: ToolCatalog, queries: QuerySet, units: Sequence[str] | None = None
+) -> None:
+    """The most used tools for every query, counted in the labels of the other units (default: the queries' groups)."""
+    scores = popularity(queries, units or queries.groups, len(catalog.tools))
+    score_and_save(catalogue, protocol, "popularity", catalog, queries, lambda _: scores, config={})
 
 
 def run_mcptools() -> None:
     """Atlas queries on all 2,797 tools, and table B: on ten servers."""
     loaded = published.load("mcptools")
-    run("mcptools", "query", loaded.catalog, loaded.queries["atlas"], configured())
-    run("mcptools", "query_ten", *ten_servers(loaded.catalog, loaded.queries["atlas"]), configured())
+    asked = {
+        "query": (loaded.catalog, loaded.queries["atlas"]),
+        "query_ten": ten_servers(loaded.catalog, loaded.queries["atlas"]),
+    }
+    for protocol, own in asked.items():
+        run("mcptools", protocol, *own, configured())
+        run_popularity("mcptools", protocol, *own)
 
 
 def run_mcptoolbench() -> None:
@@ -118,3 +151,5 @@ def run_mcptoolbench() -> None:
     loaded = published.load("mcptoolbench")
     for name, queries in loaded.queries.items():
         run("mcptoolbench", name, loaded.catalog, queries, without(configured(), "server"))
+        # Its groups are the domains; what one query may not know is the same text with its label.
+        run_popularity("mcptoolbench", name, loaded.catalog, queries, queries.texts)

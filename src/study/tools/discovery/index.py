@@ -32,7 +32,7 @@ class Settings:
         limit: cut descriptions after so many characters; None keeps them.
         decompose: search for the parts of a query too, and take each tool's best score.
         fusion: the constant of reciprocal rank fusion (Cormack et al. 2009: 60).
-        seed: of the random order, and of the order of ties.
+        seed: of the random order, and of the order of ties (of hybrid, see `order_of`).
     """
 
     mode: str = "dense"
@@ -64,7 +64,7 @@ class ToolIndex:
         self.catalog, self.settings = catalog, settings or Settings()
         self.embedder = embedder or embedding.configured()
         self.documents = documents(catalog, self.settings.document, self.settings.limit)
-        self.order = tie_order(len(self.documents), self.settings.seed)
+        self.order = order_of(self.settings, len(self.documents))
 
     @cached_property
     def vectors(self) -> FloatArray:
@@ -104,7 +104,7 @@ class ToolIndex:
         dense = cosines(self.embedder.encode(texts, store=store), self.vectors)
         if self.settings.mode == "dense":
             return dense
-        return fuse([dense, self.bm25.scores(texts)], self.settings.fusion, self.order)
+        return fuse([dense, self.bm25.scores(texts)], self.settings.fusion)
 
     def search(
         self, query: str, k: int = 5, *, threshold: float | None = None, store: bool = False
@@ -124,6 +124,18 @@ class ToolIndex:
         return above(rows, values, threshold)
 
 
+def order_of(settings: Settings, n_tools: int) -> IntArray:
+    """In which order tools of one score are taken: a seeded random one, of a fusion that of the catalogue.
+
+    Fusion adds ranks, and many tools share no word with a query, all of which BM25 scores 0. Random ranks inside that
+    tie would be noise that the sum keeps. Plain implementations of the fusion rank by a stable sort, and the reference
+    scores of `hybrid_server` are met by that alone.
+
+    Returns: a permutation of the tools, shape (n_tools,).
+    """
+    return np.arange(n_tools) if settings.mode == "hybrid" else tie_order(n_tools, settings.seed)
+
+
 def best(scores: FloatArray, k: int, order: IntArray) -> tuple[IntArray, FloatArray]:
     """The `k` highest of `scores`, shape (n,), in linear time; ties in the given order; -inf is never ranked."""
     n = len(scores)
@@ -140,12 +152,15 @@ def above(rows: IntArray, values: FloatArray, threshold: float | None) -> tuple[
     return rows[values >= threshold], values[values >= threshold]
 
 
-def fuse(matrices: Sequence[FloatArray], constant: int, order: IntArray) -> FloatArray:
-    """Reciprocal rank fusion: the sum over systems of 1 / (constant + rank), shape of each matrix (b, n)."""
-    total = np.zeros(matrices[0].shape, dtype=np.float32)
+def fuse(matrices: Sequence[FloatArray], constant: int) -> FloatArray:
+    """Reciprocal rank fusion: the sum over systems of 1 / (constant + rank), shape of each matrix (b, n).
+
+    Equal scores of a system are ranked in the order of the catalogue, see `order_of`.
+    """
+    total = np.zeros(matrices[0].shape)
     for scores in matrices:
-        ranked, _ = top_k(scores, scores.shape[1], order)
+        ranked, _ = top_k(scores, scores.shape[1], np.arange(scores.shape[1]))
         ranks = np.empty_like(ranked)
         np.put_along_axis(ranks, ranked, np.arange(1, scores.shape[1] + 1)[None], axis=1)
-        total += (1 / (constant + ranks)).astype(np.float32)
-    return total
+        total += 1 / (constant + ranks)
+    return total.astype(np.float32)

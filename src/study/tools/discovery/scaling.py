@@ -15,33 +15,49 @@ from study.encoders import cosines
 from study.evaluation.records import record
 from study.files import write_csv, write_json
 from study.tools import results
-from study.tools.catalogues import livemcp_log, published
+from study.tools.catalogues import livemcp_log, mcpflow, published
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.merge import extend
 from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery.experiments import rank_all
 from study.tools.discovery.index import Settings, ToolIndex, best
-from study.tools.mcp_zero.log_experiments import hand_over, requests_by_task, union
+from study.tools.mcp_zero.log_experiments import requests_by_task, union
 
 # Characters of MCP-Flow's descriptions, which are cut: they only serve as hay.
 LIMIT = 220
 GROWTH = (500, 1_000, 5_000, 10_000, 12_000, 50_000, 100_000)
 TOP = 10
+# Tools that one request brings.
+PER_REQUEST = (3, TOP)
+SYSTEMS = {"discovery_name_desc": Settings("dense", "name_desc"), "bm25_name_desc": Settings("bm25", "name_desc")}
+# Before the names of systems on the pool of the reference scores, which reads MCP-Flow in its own way.
+REFERENCE = "reference_"
 
 
 def pools() -> tuple[ToolCatalog, ToolCatalog, ToolCatalog]:
     """LiveMCPBench, with MCP-tools behind it, and with MCP-Flow behind both; its own rows stay the first ones."""
     small, other, last = (published.load(name).catalog for name in ("livemcpbench", "mcptools", "mcpflow"))
     middle = extend("livemcpbench+mcptools", small, other)
-    large = extend("livemcpbench+mcptools+mcpflow", middle, last)
-    # Cut after the comparison with what is known, which reads whole texts.
-    own = len(middle.tools)
-    cut = tuple(replace(tool, description=tool.description[:LIMIT]) for tool in large.tools[own:])
-    return small, middle, replace(large, tools=large.tools[:own] + cut)
+    return small, middle, cut(extend("livemcpbench+mcptools+mcpflow", middle, last), len(middle.tools))
+
+
+def reference_pool(small: ToolCatalog, middle: ToolCatalog) -> ToolCatalog:
+    """The 12,618 tools that reference scores exist for: tool names cut in another way, fewer tools known as repeats.
+
+    There MCP-Flow was compared with LiveMCPBench alone, so that tools of MCP-tools stand in it twice.
+    """
+    plain = mcpflow.plainly_read(paths.raw("mcpflow"))
+    return cut(extend("livemcpbench+mcptools+mcpflow", middle, plain, against=small), len(middle.tools))
+
+
+def cut(catalog: ToolCatalog, own: int) -> ToolCatalog:
+    """The catalogue with short texts behind its first `own` tools; repeats are looked for in whole texts, before."""
+    short = tuple(replace(tool, description=tool.description[:LIMIT]) for tool in catalog.tools[own:])
+    return replace(catalog, tools=catalog.tools[:own] + short)
 
 
 def run() -> pd.DataFrame:
-    """Protocols ``query_<pool>`` of LiveMCPBench over three pools of real tools, and scaling.csv.
+    """Protocols ``query_<pool>`` and ``request_<pool>`` of LiveMCPBench over pools of real tools, and scaling.csv.
 
     The fall has a part that is not the searches' fault: tools of other servers that would serve the task as well have
     no label.
@@ -52,36 +68,39 @@ def run() -> pd.DataFrame:
     owner = [task for task, own in enumerate(requests) for _ in own]
     asked = [f"{request.server} {request.tool}" for own in requests for request in own]
     lines = []
-    for catalog in (small, middle, large):
-        for name, settings in {
-            "discovery_name_desc": Settings("dense", "name_desc"),
-            "bm25_name_desc": Settings("bm25", "name_desc"),
-        }.items():
-            index = ToolIndex(catalog, settings)
-            ranked = rank_all(index.scores(queries.texts))
-            table = results.measure(ranked, queries, len(catalog.tools))
-            protocol = f"query_{len(catalog.tools)}"
-            results.save("livemcpbench", protocol, name, table, (catalog, queries), config=asdict(settings))
-            line = {"tools": len(catalog.tools), "servers": len(catalog.servers), "system": name}
-            line |= {"mrr": table[f"mrr@{len(catalog.tools)}"].mean()}
-            line |= {column: table[column].mean() for column in ("hit_rate@5", "recall@10")}
-            lines.append(line | _requests(index.scores(asked), owner, queries))
+    for prefix, catalog in (("", small), ("", middle), ("", large), (REFERENCE, reference_pool(small, middle))):
+        for name, settings in SYSTEMS.items():
+            index, size = ToolIndex(catalog, settings), len(catalog.tools)
+            tables = {
+                "query": results.measure(rank_all(index.scores(queries.texts)), queries, size),
+                "request": of_requests(index.scores(asked), owner, queries),
+            }
+            for kind, table in tables.items():
+                protocol, config = f"{kind}_{size}", asdict(settings)
+                results.save("livemcpbench", protocol, f"{prefix}{name}", table, (catalog, queries), config=config)
+            line = {"tools": size, "servers": len(catalog.servers), "system": f"{prefix}{name}"}
+            line |= {"mrr": tables["query"][f"mrr@{size}"].mean()}
+            line |= {column: tables["query"][column].mean() for column in ("hit_rate@5", "recall@10")}
+            line |= {f"requests_recall@{k}": tables["request"][f"recall@{k}"].mean() for k in PER_REQUEST}
+            lines.append(line)
     frame = pd.DataFrame(lines)
     write_csv(paths.tables("livemcpbench") / "scaling.csv", frame)
     return frame
 
 
-def _requests(scores: FloatArray, owner: Sequence[int], queries: QuerySet) -> dict[str, float]:
-    """Recall of the tools that all requests of a task bring, 3 and 10 per request."""
-    n = len(queries)
-    found = {"requests_recall@3": _recall(hand_over(scores, owner, n)[3], queries, scores.shape[1], 3)}
-    ranked = rank_all(scores, TOP)
-    sets = [union([ranked[row] for row in np.flatnonzero(np.array(owner) == task)], TOP) for task in range(n)]
-    return found | {f"requests_recall@{TOP}": _recall(sets, queries, scores.shape[1], TOP)}
+def of_requests(scores: FloatArray, owner: Sequence[int], queries: QuerySet) -> pd.DataFrame:
+    """Per-task recall and hit rate of the tools that all requests of a task bring, `PER_REQUEST` per request.
 
-
-def _recall(sets: Sequence[Sequence[int]], queries: QuerySet, n_tools: int, k: int) -> float:
-    return float(results.measure_sets(sets, queries, n_tools, k)[f"recall@{k}"].mean())
+    Args:
+        scores: shape (n_requests, n_tools).
+        owner: the task of each request, shape (n_requests,).
+    """
+    ranked, mine = rank_all(scores, TOP), np.array(owner)
+    parts = []
+    for k in PER_REQUEST:
+        sets = [union([ranked[row] for row in np.flatnonzero(mine == task)], k) for task in range(len(queries))]
+        parts.append(results.measure_sets(sets, queries, scores.shape[1], k).set_index(["task_id", "seed"]))
+    return pd.concat(parts, axis=1).reset_index()
 
 
 def grown(vectors: FloatArray, size: int, rng: np.random.Generator, noise: float = 0.1) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 
@@ -11,6 +12,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study.data.dataset import FloatArray
 
+# It tells of every index that it builds, at a level that it sets for itself.
+logging.getLogger("bm25s").setLevel(logging.WARNING)
 # A lower-case letter before an upper-case one: getUserToken is three words.
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 # One CJK ideograph, or a run of other letters, or a run of digits; so snake_case and kebab-case fall apart too.

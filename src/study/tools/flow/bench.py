@@ -64,7 +64,9 @@ class Trained:
 def embed(embedder: Embedder, texts: Sequence[str]) -> FloatArray:
     """Vectors of texts, short ones first, kept block by block: a stopped run goes on where it was. Shape (n, d)."""
     order = sorted(set(texts), key=lambda text: (len(text), text))
-    for start in tqdm(range(0, len(order), BLOCK), desc="embed", disable=len(order) <= BLOCK, delay=3):
+    # None: shown on a terminal alone, never in the answer of a command that is read by another program.
+    silent = True if len(order) <= BLOCK else None
+    for start in tqdm(range(0, len(order), BLOCK), desc="embed", disable=silent, delay=3):
         embedder.encode(order[start : start + BLOCK])
     return embedder.encode(texts)
 

@@ -58,7 +58,7 @@ def synthesise(
     flow, found = settings.load(), catalogs.load(place(catalogue))
     how = flow.synthesis
     drawn = np.random.default_rng(flow.seeds[0]).permutation(len(found.tools))[:tools].tolist()
-    writer: synthesis.Writer = synthesis.Templates(how.openings, how.rewrites, how.values, flow.seeds[0])
+    writer: synthesis.Writer = synthesis.Templates(how.openings, how.rewrites, how.values, flow.seeds[0], how.quoted)
     if url is not None:
         writer = endpoint.ModelWriter(chat(url, model))
     made, _ = synthesis.synthesise(found, drawn, writer, number=how.per_tool, depth=how.depth)
@@ -75,9 +75,14 @@ def call(
     url: Url = None,
     model: Model = "gpt-4o",
 ) -> None:
-    """Name one tool with arguments: by the selector and copier trained on MCP-Flow, or by a model at an endpoint."""
+    """Name one tool with arguments: by the selector and copier trained on MCP-Flow, or by a model at an endpoint.
+
+    `missing` names required parameters for which the instruction holds no value. The first call learns from MCP-Flow,
+    which takes minutes; later ones read what was learned.
+    """
+    from study.tools.answers import printable
     from study.tools.catalogues import catalog as catalogs
-    from study.tools.cli import place, printable
+    from study.tools.cli import place
     from study.tools.discovery.index import Settings, ToolIndex
     from study.tools.flow import calling, endpoint
 
@@ -86,12 +91,13 @@ def call(
     made = (
         endpoint.call(chat(url, model), found, instruction, near.tolist())
         if url is not None
-        else calling.call(found, instruction, near)
+        else calling.call(found, instruction, near, say=lambda text: typer.echo(text, err=True))
     )
     if made is None:
         raise StudyError("the model's reply is no call of a given tool", fix="ask again, or another model")
     tool = found.tools[made.tool]
-    answer = {"server": found.servers[tool.server].name, "name": tool.name, "arguments": dict(made.arguments)}
+    answer = {"server": found.servers[tool.server].name, "name": tool.name, "arguments": dict(made.arguments),
+              "missing": calling.missing(found, made)}  # fmt: skip
     typer.echo(printable(json.dumps(answer, ensure_ascii=False)))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -31,15 +32,22 @@ HINTS = {"url": ("url", "link", "uri", "website"), "email": ("email", "mail"),
          "number": ("count", "limit", "max", "num", "latitude", "longitude", "id"),
          "code": ("code", "state", "selector", "country", "symbol"), "name": ("city", "name", "location", "title"),
          "quoted": ("query", "keyword", "text", "message", "expression", "term")}  # fmt: skip
+# Sums of scores that differ by less are equal.
+SAME = 1e-4
 YES = re.compile(r"\b(?:without|not|no|disable|exclude|false)\b")
+
+
+# Weights and intercept of a logistic regression.
+Linear = tuple[FloatArray, float]
 
 
 @dataclass(frozen=True)
 class Option:
-    """A value that a parameter may get, with what speaks for it."""
+    """A value that a parameter may get, with what speaks for it, and where the text says it (None: nowhere)."""
 
     value: Any
     features: FloatArray
+    start: int | None = None
 
 
 def property_of(tool: Tool, name: str) -> Mapping[str, Any]:
@@ -89,7 +97,7 @@ def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapp
             float(spoken), float("default" in stated and same_value(value, stated["default"])),
             float(value is True), float(value is True and named), float(value is False and bool(YES.search(lower))),
         ]  # fmt: skip
-        made.append(Option(value, np.array(row, dtype=np.float32)))
+        made.append(Option(value, np.array(row, dtype=np.float32), span.start if span else None))
     return made
 
 
@@ -124,19 +132,32 @@ class Copier:
         self._set = _regression(features, np.array(chosen), self.settings.strength)
         return self
 
+    @property
+    def regressions(self) -> tuple[Linear, Linear]:
+        """Which piece is a parameter's value, and whether an optional parameter is set."""
+        return self._value, self._set
+
+    @classmethod
+    def with_regressions(cls, catalog: ToolCatalog, settings: Copying, value: Linear, setting: Linear) -> Copier:
+        """A copier that was learned before, for the tools of any catalogue."""
+        made = cls(catalog, settings)
+        made._value, made._set = value, setting
+        return made
+
     def of(self, catalog: ToolCatalog) -> Copier:
         """The same regressions for the tools of another catalogue."""
-        other = Copier(catalog, self.settings)
-        other._value, other._set = self._value, self._set
-        return other
+        return Copier.with_regressions(catalog, self.settings, *self.regressions)
 
-    def fill(self, text: str, tool: int, wanted: Sequence[str] | None = None) -> dict[str, Any]:
+    def fill(self, text: str, tool: int, wanted: Sequence[str] | None = None, *, absent: Any = "") -> dict[str, Any]:
         """Arguments for a tool.
 
         Args:
             wanted: names of the parameters to set; None sets the required ones and those that the text seems to want.
+            absent: value of a parameter for which neither its schema nor the text holds any.
         """
-        arguments: dict[str, Any] = {}
+        names: list[str] = []
+        found: list[tuple[Sequence[Option], FloatArray]] = []
+        places: list[int | None] = []
         taken: set[str] = set()
         for parameter, stated, listed in self.listed(text, tool):
             if wanted is None:
@@ -148,11 +169,16 @@ class Copier:
             scores = self._scores(listed)
             # Two parameters seldom share one piece of the text: a taken one comes after every other.
             order = sorted(range(len(listed)), key=lambda row: (repr(listed[row].value) in taken, -scores[row]))
-            value = listed[order[0]].value if order else ""
+            place = order[0] if order else None
+            value = listed[place].value if place is not None else None
             if isinstance(value, str | int | float) and not isinstance(value, bool):
                 taken.add(repr(value))
-            arguments[parameter.name] = value
-        return arguments
+            names.append(parameter.name)
+            found.append((listed, scores))
+            places.append(place)
+        exchange(found, places)
+        values = [absent if at is None else own[at].value for (own, _), at in zip(found, places, strict=True)]
+        return dict(zip(names, values, strict=True))
 
     def listed(self, text: str, tool: int) -> list[tuple[Parameter, Mapping[str, Any], list[Option]]]:
         """Every parameter of a tool with what its schema says and the values that it could get."""
@@ -184,7 +210,26 @@ class Copier:
         return np.array(row, dtype=np.float32)
 
 
-Linear = tuple[FloatArray, float]
+def exchange(found: Sequence[tuple[Sequence[Option], FloatArray]], places: list[int | None]) -> None:
+    """Let two parameters change pieces where both together then fit better, or as well and in the order of the text.
+
+    Args:
+        found: per parameter its options and their scores.
+        places: the chosen option of each, None where there is none; changed in place.
+    """
+    for one, other in combinations(range(len(found)), 2):
+        first, second = places[one], places[other]
+        if first is None or second is None:
+            continue
+        (mine, my_scores), (theirs, their_scores) = found[one], found[other]
+        starts = mine[first].start, theirs[second].start
+        to_mine = next((row for row, option in enumerate(mine) if option.start == starts[1]), None)
+        to_theirs = next((row for row, option in enumerate(theirs) if option.start == starts[0]), None)
+        if None in starts or to_mine is None or to_theirs is None:
+            continue
+        gain = my_scores[to_mine] + their_scores[to_theirs] - my_scores[first] - their_scores[second]
+        if gain > SAME or (abs(gain) <= SAME and starts[0] > starts[1]):  # type: ignore[operator]
+            places[one], places[other] = to_mine, to_theirs
 
 
 def _regression(rows: FloatArray, right: np.ndarray, strength: float) -> Linear:

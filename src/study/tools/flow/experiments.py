@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,10 +17,11 @@ from study import paths
 from study.data.dataset import IntArray
 from study.files import write_csv
 from study.tools import results
+from study.tools.catalogues import entities
 from study.tools.discovery import embedding
 from study.tools.discovery.embedding import Embedder
 from study.tools.flow import bench as benches
-from study.tools.flow import filtration, report, servers, splits, synthesis
+from study.tools.flow import filtration, floors, report, servers, splits, synthesis
 from study.tools.flow.bench import Bench, Trained
 from study.tools.flow.calls import Call, measures
 from study.tools.flow.copier import Copier
@@ -43,6 +45,8 @@ def run() -> None:
     write_csv(target / "flow_leak.csv", leak(bench, flow))
     write_csv(target / "flow_agreement.csv", agreement(bench, kept, flow))
     write_csv(target / "flow_servers.csv", servers.compare(bench, flow.servers, flow.copying))
+    write_csv(target / "flow_floors.csv", floors.run(bench, kept.samples, flow))
+    entities.run()
     run_calls(bench, kept, flow)
 
 
@@ -55,17 +59,37 @@ def synthetic(bench: Bench, flow: Flow) -> tuple[list[Sample], dict[str, int]]:
     seed = flow.seeds[0]
     drawn = np.random.default_rng(seed).permutation(free)[: flow.synthesis.tools].tolist()
     how = flow.synthesis
-    writer = synthesis.Templates(how.openings, how.rewrites, how.values, seed)
+    writer = synthesis.Templates(how.openings, how.rewrites, how.values, seed, how.quoted)
     return synthesis.synthesise(bench.catalog, drawn, writer, number=how.per_tool, depth=how.depth)
+
+
+class Sifted(NamedTuple):
+    """What the filters did.
+
+    Attributes:
+        whole: the bench of everything that was made.
+        kept: the samples that passed.
+        rules: the table of the rules.
+    """
+
+    whole: Bench
+    kept: list[Sample]
+    rules: pd.DataFrame
+
+
+def sift(bench: Bench, made: list[Sample], flow: Flow, embedder: Embedder) -> Sifted:
+    """Filter instructions that the study made for tools of the bench's catalogue."""
+    whole = benches.assemble(bench.catalog, made, flow, embedder, tools=bench.tools)
+    kept, rules = filtration.filtrate(
+        made, bench.catalog, whole.known.dense, whole.known.words, flow.filtration, flow.seeds[0]
+    )
+    return Sifted(whole, kept, rules)
 
 
 def filtered(bench: Bench, made: list[Sample], counts: Mapping[str, int], flow: Flow, embedder: Embedder) -> Bench:
     """The bench of what passes the filters; writes flow_synthesis.csv, flow_filtration.csv and flow_diversity.csv."""
     target = paths.tables(report.CATALOGUE)
-    whole = benches.assemble(bench.catalog, made, flow, embedder, tools=bench.tools)
-    kept, rules = filtration.filtrate(
-        made, bench.catalog, whole.known.dense, whole.known.words, flow.filtration, flow.seeds[0]
-    )
+    whole, kept, rules = sift(bench, made, flow, embedder)
     _, real = filtration.filtrate(
         bench.samples, bench.catalog, bench.known.dense, bench.known.words, flow.filtration, flow.seeds[0]
     )

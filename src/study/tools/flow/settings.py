@@ -92,6 +92,7 @@ class Synthesis:
         depth: rewrites of the evolution (the paper: 2).
         openings, rewrites: of the template writer.
         values: example values by kind, taken where a schema gives none.
+        quoted: share of the values in quotation marks.
     """
 
     tools: int
@@ -100,6 +101,7 @@ class Synthesis:
     openings: tuple[str, ...]
     rewrites: tuple[str, ...]
     values: Mapping[str, Sequence[Any]]
+    quoted: float
 
 
 @dataclass(frozen=True)

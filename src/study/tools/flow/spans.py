@@ -7,16 +7,19 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-KINDS = ("quoted", "url", "email", "date", "number", "code", "path", "name", "word")
+KINDS = ("quoted", "url", "email", "date", "number", "code", "path", "name", "slug", "word")
 PATTERNS = {
     "quoted": re.compile(r"\"([^\"\n]{1,400})\"|(?<!\w)'([^'\n]{1,400})'(?!\w)|“([^”\n]{1,400})”|`([^`\n]{1,400})`"),
     "url": re.compile(r"(?:https?|ftp)://[^\s\"'<>)\]]{1,400}"),
     "email": re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,5}"),
     "date": re.compile(r"\b\d{4}-\d{2}-\d{2}(?:T[\d:.Z+-]{1,30})?"),
-    "number": re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?![\w])"),
-    "code": re.compile(r"\b[A-Z]{2,6}\b|[#.][A-Za-z][\w-]{1,60}(?:\s?[>+~]\s?[\w.#-]{1,60}){0,4}"),
+    # Not the 1 of fix-1, and not the ending of report.txt, which looks like a CSS selector.
+    "number": re.compile(r"(?<![\w.])(?<![A-Za-z]-)-?\d{1,15}(?:\.\d{1,15})?(?![\w])"),
+    "code": re.compile(r"\b[A-Z]{2,6}\b|(?<!\w)[#.][A-Za-z][\w-]{1,60}(?:\s?[>+~]\s?[\w.#-]{1,60}){0,4}"),
     "path": re.compile(r"(?<![\w:/])/?(?:[\w.-]{1,80}/){1,10}[\w.-]{1,80}|\b[\w-]{1,80}\.[a-z]{2,5}\b"),
     "name": re.compile(r"\b[A-Z][\w'-]{1,40}(?:[ ,]{1,2}[A-Z][\w'-]{1,40}){0,5}"),
+    # An identifier: letters with a digit or an underscore among them, such as fix-1 or user_name.
+    "slug": re.compile(r"(?<![\w/.-])(?=[\w-]{0,60}[\d_])[A-Za-z][\w-]{1,60}(?![\w/-])"),
     "word": re.compile(r"\b[\w-]{2,40}\b"),
 }  # fmt: skip
 # What ends a sentence and not a value.
@@ -51,6 +54,11 @@ def spans(text: str, *, letters: int, most: int) -> list[Span]:
             if len(found) >= most:
                 return list(found.values())
     return list(found.values())
+
+
+def stands_alone(text: str) -> bool:
+    """Whether a value is a piece by its form, so that people write it without quotation marks."""
+    return any(PATTERNS[kind].fullmatch(text) for kind in KINDS if kind not in ("quoted", "word"))
 
 
 def kind_of(property_: Mapping[str, Any]) -> str:

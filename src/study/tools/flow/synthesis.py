@@ -18,7 +18,7 @@ from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.discovery.words import tokens
 from study.tools.flow.copier import HINTS, property_of
 from study.tools.flow.samples import Sample, key
-from study.tools.flow.spans import kind_of
+from study.tools.flow.spans import kind_of, stands_alone
 
 SENTENCE = re.compile(r"(?<=[a-z)])[.!?](?:\s|$)|\n")
 MAX_LETTERS = 160
@@ -48,13 +48,15 @@ class Templates:
         rewrites: texts with one ``{}`` for the instruction that they make harder.
         values: example values by kind of parameter (see `HINTS`) and by JSON type.
         seed: of every choice.
+        quoted: share of the values in quotation marks (see `said`).
     """
 
     def __init__(
-        self, openings: Sequence[str], rewrites: Sequence[str], values: Mapping[str, Sequence[Any]], seed: int
-    ) -> None:
+        self, openings: Sequence[str], rewrites: Sequence[str], values: Mapping[str, Sequence[Any]], seed: int,
+        quoted: float = 1.0,
+    ) -> None:  # fmt: skip
         """Prepare the choices."""
-        self.openings, self.rewrites, self.values = openings, rewrites, values
+        self.openings, self.rewrites, self.values, self.quoted = openings, rewrites, values, quoted
         self.rng = np.random.default_rng(seed)
 
     def first(self, catalog: ToolCatalog, tool: int, number: int) -> list[str]:
@@ -78,7 +80,10 @@ class Templates:
                 if value is None:
                     return None
                 arguments[parameter.name] = value
-        phrases = [f"{' '.join(tokens(name))} {said(value)}" for name, value in arguments.items()]
+        phrases = [
+            f"{' '.join(tokens(name))} {said(value, quoted=bool(self.rng.random() < self.quoted))}"
+            for name, value in arguments.items()
+        ]
         return (f"{text}, with {' and '.join(phrases)}." if phrases else f"{text}."), arguments
 
     def evolve(self, text: str, arguments: Mapping[str, Any]) -> str | None:
@@ -98,9 +103,15 @@ class Templates:
         return known[int(self.rng.integers(len(known)))] if known else None
 
 
-def said(value: Any) -> str:
-    """A value as an instruction says it."""
-    return f'"{value}"' if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def said(value: Any, *, quoted: bool = True) -> str:
+    """A value as an instruction says it.
+
+    Args:
+        quoted: False leaves the marks out where the value's form shows where it ends: addresses, paths, dates, names.
+    """
+    if not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return value if not quoted and stands_alone(value) else f'"{value}"'
 
 
 def _safe(text: str) -> str:

@@ -41,8 +41,9 @@ def recommend(
     as_designed: Annotated[bool, typer.Option(help="Keep the defects of the design document.")] = False,
 ) -> None:
     """Name tools with the parts of their scores, and the event to give back: `study tools intent record`."""
+    from study.tools.answers import printable
     from study.tools.catalogues import catalog as catalogs
-    from study.tools.cli import place, printable
+    from study.tools.cli import place
     from study.tools.intent import feedback, settings
     from study.tools.intent.context import Context, read_requirements
     from study.tools.intent.recommender import IntentRecommender

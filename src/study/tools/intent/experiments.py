@@ -18,7 +18,8 @@ from study.data import dataset as datasets
 from study.data import split_files
 from study.data.dataset import FloatArray, IntArray
 from study.evaluation.metrics import recall
-from study.files import write_csv
+from study.evaluation.records import record
+from study.files import write_csv, write_json
 from study.tools import results
 from study.tools.catalogues import livemcp_log, published
 from study.tools.catalogues.catalog import ToolCatalog
@@ -113,7 +114,7 @@ class Study:
 
 
 def run() -> None:
-    """All protocols, and the tables intent_weights, intent_candidates, intent_behaviour and intent_filters.
+    """All protocols, and the tables intent_weights, intent_candidates, intent_behaviour, _latency and intent_filters.
 
     The last one needs the prepared Task2MCP, whose tasks and servers state languages.
     """
@@ -138,12 +139,22 @@ def run() -> None:
     folder = paths.tables("livemcpbench")
     write_csv(folder / "intent_weights.csv", pd.concat(weights))
     write_csv(folder / "intent_candidates.csv", pd.concat(brought))
-    texts = by_task.queries.texts
-    facts = behaviour.misread(loaded.catalog, texts, intentions) | behaviour.latency(loaded.catalog, texts, intentions)
+    facts = behaviour.misread(loaded.catalog, by_task.queries.texts, intentions)
     write_csv(folder / "intent_behaviour.csv", pd.DataFrame([facts]))
+    run_latency()
     data = datasets.load("task2mcp")
     split = split_files.load(paths.splits("task2mcp") / "cold.parquet", data)
     write_csv(paths.tables("task2mcp") / "intent_filters.csv", behaviour.compatibility(data, split))
+
+
+def run_latency() -> None:
+    """intent_latency.csv: milliseconds per recommendation, first and cached; its record names the machine."""
+    loaded, intentions = published.load("livemcpbench"), load()
+    queries, folder = loaded.queries["tasks"], paths.tables("livemcpbench")
+    table = pd.DataFrame([behaviour.latency(loaded.catalog, queries.texts, intentions)])
+    write_csv(folder / "intent_latency.csv", table)
+    facts = results.sources(loaded.catalog, queries) | {"config": asdict(intentions.ranking)}
+    write_json(folder / "intent_latency.json", record(dataset="livemcpbench", table="intent_latency", **facts))
 
 
 def stage(signals: SignalIndex, asks: history.Asks, relevance: FloatArray) -> tuple[IntArray, ...]:

@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 
 from study import paths
-from study.data.dataset import FloatArray
-from study.evaluation.ranking import tie_order, top_k
+from study.data.dataset import FloatArray, IntArray
 from study.tools import results
 from study.tools.catalogues import apibank, published
 from study.tools.catalogues.apibank import Call
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.queries import QuerySet
+from study.tools.discovery.experiments import rank_all
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.tokens import last_tokens
 
@@ -37,6 +37,8 @@ SYSTEMS = {
     "discovery_desc": Settings(document="desc"),
     "discovery_name_desc": Settings(document="name_desc"),
     "bm25_desc": Settings("bm25", "desc"),
+    "tfidf_desc": Settings("tfidf", "desc"),
+    "hybrid_desc": Settings("hybrid", "desc"),
 }
 
 
@@ -72,7 +74,7 @@ def run() -> None:
         for name, (own, chosen) in asked.items():
             index = ToolIndex(own, chosen)
             facts: dict[str, Any] = {"form": form, **vars(chosen)}
-            save(f"{name}_{form}", index.scores(texts), pools, calls, own, texts, facts)
+            save(f"{name}_{form}", index.scores(texts), pools, calls, own, texts, facts, index.order)
             if chosen.mode == "dense" and form.startswith("dialogue"):
                 tails = last_tokens(texts, TAIL)
                 tail_facts = facts | {"tail": TAIL}
@@ -107,12 +109,16 @@ def by_pool(scores: FloatArray, pools: np.ndarray) -> dict[str, FloatArray]:
 
 def save(
     name: str, scores: FloatArray, pools: np.ndarray, calls: Sequence[Call], catalog: ToolCatalog,
-    texts: Sequence[str], config: dict[str, Any],
+    texts: Sequence[str], config: dict[str, Any], order: IntArray | None = None,
 ) -> None:  # fmt: skip
-    """Measure in both pools, for first and later calls."""
+    """Measure in both pools, for first and later calls.
+
+    Args:
+        order: in which APIs of one score are taken; default: a seeded random one.
+    """
     queries = queries_of(calls, texts)
     for pool, matrix in by_pool(scores, pools).items():
-        ranked, _ = top_k(matrix, len(catalog.tools), tie_order(len(catalog.tools), results.SEED))
+        ranked = rank_all(matrix, order=order)
         for part, rows in parts(calls).items():
             own = queries.take(rows)
             table = results.measure(ranked[rows], own, len(catalog.tools), ks=KS)

@@ -7,7 +7,6 @@ plumbing; a request in another catalogue's words for the same tool (`cross`) is 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from difflib import SequenceMatcher
@@ -21,6 +20,7 @@ from study.evaluation.ranking import tie_order
 from study.tools import results
 from study.tools.catalogues import published
 from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.merge import PLAIN, name_key
 from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery.tokens import definition_tokens
 from study.tools.mcp_zero.grid import grid
@@ -28,7 +28,6 @@ from study.tools.mcp_zero.request import Request
 from study.tools.mcp_zero.routing import Router, Routing, combine
 
 ROUTING = Routing(document="desc")
-PLAIN = re.compile(r"[^a-z0-9]+")
 # Two descriptions of one tool that agree in more than this share of their letters are one text, edited.
 COPIED = 0.85
 COMPARED = 2_000  # characters; the comparison takes quadratic time
@@ -91,12 +90,12 @@ def pairs(catalog: ToolCatalog, others: Sequence[ToolCatalog]) -> list[tuple[int
         for tool in other.tools:
             server = other.servers[tool.server]
             if tool.description.strip():
-                key = (_server_key(server.name), _plain(tool.name))
+                key = (name_key(server.name), _plain(tool.name))
                 text = server.description if server.description.strip() else server.name
                 known.setdefault(key, []).append(Request(text, tool.description))
     found = []
     for row, tool in enumerate(catalog.tools):
-        key = (_server_key(catalog.servers[tool.server].name), _plain(tool.name))
+        key = (name_key(catalog.servers[tool.server].name), _plain(tool.name))
         written = (request for request in known.get(key, ()) if independent(tool.description, request.tool))
         if match := next(written, None):
             found.append((row, match))
@@ -111,12 +110,6 @@ def independent(left: str, right: str) -> bool:
 
 def _plain(text: str) -> str:
     return PLAIN.sub("", text.lower())
-
-
-def _server_key(name: str) -> str:
-    """A server's name without the words that say that it is one; letters and digits only."""
-    words = [word for word in PLAIN.split(name.lower()) if word and word not in ("mcp", "server", "official")]
-    return "".join(words)
 
 
 def run_identity() -> pd.DataFrame:
