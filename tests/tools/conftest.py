@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scripted_endpoint import patient, serving
 
 from study import paths
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
@@ -29,6 +30,17 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "conf").symlink_to(paths.conf())
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture
+def server():
+    with serving() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def client(server):
+    return patient(server)
 
 
 @pytest.fixture
