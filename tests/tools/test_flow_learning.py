@@ -6,8 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from study import paths
@@ -17,7 +15,7 @@ from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save
 from study.tools.flow import bench as benches
 from study.tools.flow import calling, experiments, floors, learned, report, selector, servers, settings
 from study.tools.flow.calls import Call
-from study.tools.flow.copier import Copier, Option, exchange
+from study.tools.flow.copier import Copier
 from study.tools.flow.samples import Sample
 from study.tools.flow.selector import Exemplars
 
@@ -284,43 +282,6 @@ def test_a_parameter_without_a_value_is_named(bench, embedder):
     # Neither an empty text nor an invented number; what is optional and unsaid is not set at all.
     assert made.arguments == {"url": "https://toronto.org/a", "depth": None}
     assert calling.missing(other, made) == ["depth"]
-
-
-def option(value, start):
-    return Option(value, np.zeros(1, np.float32), start)
-
-
-def test_two_parameters_change_pieces_by_hand():
-    listed = [option("a", 8), option("b", 40)]
-    equal, better = np.array([1.0, 2.0], np.float32), np.array([3.0, 0.0], np.float32)
-    # As good either way: the order of the text.
-    places = [1, 0]
-    exchange([(listed, equal), (listed, equal)], places)
-    assert places == [0, 1]
-    # Better the other way round, whatever the text says.
-    places = [0, 1]
-    exchange([(listed, equal), (listed, better)], places)
-    assert places == [1, 0]
-    # A value that the text does not hold, or that the other cannot take, stays.
-    for other in ([option("a", None)], [option("c", 3)]):
-        places = [1, 0]
-        exchange([(listed, equal), (other, np.zeros(1, np.float32))], places)
-        assert places == [1, 0]
-    places = [None, 0]
-    exchange([([], np.zeros(0, np.float32)), (listed, equal)], places)
-    assert places == [None, 0]
-
-
-@given(st.lists(st.lists(st.integers(-5, 5), min_size=4, max_size=4), min_size=2, max_size=4), st.randoms())
-def test_an_exchange_never_fits_worse(rows, random):
-    listed = [option(str(place), place) for place in range(4)]
-    scores = [np.array(row, np.float32) for row in rows]
-    places = random.sample(range(4), len(rows))
-    before = sum(own[place] for own, place in zip(scores, places, strict=True))
-    kept = sorted(places)
-    exchange([(listed, own) for own in scores], places)
-    assert sum(own[place] for own, place in zip(scores, places, strict=True)) >= before
-    assert sorted(places) == kept
 
 
 def test_floors_by_hand():
