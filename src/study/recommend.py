@@ -14,7 +14,6 @@ import pandas as pd
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from study import paths
 from study.data.dataset import TASK_FIELDS, join_values
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order
@@ -225,8 +224,3 @@ class Recommender:
         if theme and known and theme.casefold() not in known and not operating_systems(theme):
             found.append(f"unknown theme {theme!r}{nearest(theme, self.themes)}")
         return found
-
-
-def folder_of(dataset: str) -> Path:
-    """Where the saved model of a data set lives."""
-    return paths.models(dataset) / "t2mrec"

@@ -126,3 +126,35 @@ class Browser:
             self.process.wait()
         os.close(self.out)
         os.close(self.inn)
+
+
+@contextlib.contextmanager
+def opened(folder, address):
+    """A browser for the page at an address, closed in the end."""
+    browser = Browser(folder / "profile")
+    browser.size(1000, 900)
+    browser.address = address
+    try:
+        yield browser
+    finally:
+        browser.close()
+
+
+def turns(page):
+    return page.run("document.querySelectorAll('#log > li.agent').length")
+
+
+def waited(page, act):
+    """Do something and wait for the turn that it causes."""
+    before = turns(page)
+    act()
+    page.until(f"document.querySelectorAll('#log > li.agent').length > {before}")
+
+
+def say(page, message):
+    def act():
+        page.run("document.getElementById('text').focus()")
+        page.type(message)
+        page.press("Enter")
+
+    waited(page, act)

@@ -4,6 +4,7 @@ import json
 
 import agent_browser
 import pytest
+from agent_browser import say, turns
 
 from study.agent import web
 
@@ -23,14 +24,12 @@ def page(hostile, service, serve, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("browser")
     store = Feedback(folder / "feedback.sqlite", 10.0)
-    with serve(web.create(hostile, store, service)) as address:
-        browser = agent_browser.Browser(folder / "profile")
-        browser.size(1000, 900)
-        browser.address, browser.store, browser.folder = address, store, folder
-        try:
-            yield browser
-        finally:
-            browser.close()
+    with (
+        serve(web.create(hostile, store, service)) as address,
+        agent_browser.opened(folder, address) as browser,
+    ):
+        browser.store, browser.folder = store, folder
+        yield browser
 
 
 @pytest.fixture
@@ -38,18 +37,6 @@ def fresh(page):
     page.open(page.address)
     page.until("state.catalogue !== null")
     return page
-
-
-def turns(page):
-    return page.run("document.querySelectorAll('#log > li.agent').length")
-
-
-def say(page, message):
-    before = turns(page)
-    page.run("document.getElementById('text').focus()")
-    page.type(message)
-    page.press("Enter")
-    page.until(f"document.querySelectorAll('#log > li.agent').length > {before}")
 
 
 def last(page, selector):

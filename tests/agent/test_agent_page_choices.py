@@ -2,6 +2,7 @@
 
 import agent_browser
 import pytest
+from agent_browser import say, turns, waited
 
 from study.agent import web
 
@@ -13,14 +14,9 @@ def page(agent, service, serve, tmp_path_factory):
     from study.agent.feedback import Feedback
 
     folder = tmp_path_factory.mktemp("browser")
-    with serve(web.create(agent, Feedback(folder / "feedback.sqlite", 10.0), service)) as address:
-        browser = agent_browser.Browser(folder / "profile")
-        browser.size(1000, 900)
-        browser.address = address
-        try:
-            yield browser
-        finally:
-            browser.close()
+    page = web.create(agent, Feedback(folder / "feedback.sqlite", 10.0), service)
+    with serve(page) as address, agent_browser.opened(folder, address) as browser:
+        yield browser
 
 
 @pytest.fixture
@@ -29,26 +25,6 @@ def fresh(page):
     page.until("state.catalogue !== null")
     say(page, "captions for videos in Python, Go or TypeScript")
     return page
-
-
-def turns(page):
-    return page.run("document.querySelectorAll('#log > li.agent').length")
-
-
-def waited(page, act):
-    """Do something and wait for the turn that it causes."""
-    before = turns(page)
-    act()
-    page.until(f"document.querySelectorAll('#log > li.agent').length > {before}")
-
-
-def say(page, message):
-    def act():
-        page.run("document.getElementById('text').focus()")
-        page.type(message)
-        page.press("Enter")
-
-    waited(page, act)
 
 
 def said(page):

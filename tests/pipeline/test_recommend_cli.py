@@ -13,7 +13,8 @@ from study import cli
 from study.config import load
 from study.errors import StudyError
 from study.pipeline.export import export
-from study.recommend import Recommendation, Recommender, folder_of
+from study.recommend import Recommendation, Recommender
+from study.recommending.saved import folder_of
 
 URL = "https://github.com/someone-with-a-long-name/a-repository-with-a-name-that-no-column-of-a-table-could-ever-hold"
 
@@ -57,7 +58,7 @@ def test_export_under_a_protocol_that_does_not_apply(root: Path) -> None:
 
 
 def test_answer_without_anything_unknown_warns_of_nothing(ask, exported: Path) -> None:
-    model = Recommender.load(folder_of("synthetic"))
+    model = Recommender.load(folder_of("synthetic", "t2mrec"))
     category, leaf = next(
         (one, two)
         for one, two in zip(model.structure.category, model.structure.subcategory, strict=True)
@@ -73,7 +74,7 @@ def test_answer_without_anything_unknown_warns_of_nothing(ask, exported: Path) -
 
 
 def test_subcategory_changes_the_structural_score(ask) -> None:
-    model = Recommender.load(folder_of("synthetic"))
+    model = Recommender.load(folder_of("synthetic", "t2mrec"))
     server = next(card for card in model.cards if card["category"] and card["subcategory"])
     with_leaf, without = (
         {
@@ -107,7 +108,7 @@ def test_unknown_value_is_warned_of_on_stderr_and_in_json(ask, words: list[str],
 
 
 def test_unknown_subcategory_of_a_known_category(ask) -> None:
-    category = next(name for name in Recommender.load(folder_of("synthetic")).structure.category if name)
+    category = next(name for name in Recommender.load(folder_of("synthetic", "t2mrec")).structure.category if name)
     _, err = ask("read a file", "--category", str(category), "--subcategory", "qwertyuiop")
     assert f"unknown subcategory 'qwertyuiop' of {str(category)!r}" in err
 

@@ -129,13 +129,15 @@ class Trained:
     name = "t2mrec"
 
     def __init__(self, data: Dataset) -> None:
-        from study.recommend import Recommender, folder_of
+        from study.recommend import Recommender
+        from study.recommending.saved import folder_of
 
-        self.model = Recommender.load(folder_of(data.name))
+        folder = folder_of(data.name, "t2mrec")
+        self.model = Recommender.load(folder)
         self.row = {int(server): row for row, server in enumerate(data.servers["id"])}
         known = {int(server["id"]) for server in self.model.cards}
         if known != set(self.row):
-            raise StudyError("the saved model has another catalogue than the prepared data", file=folder_of(data.name),
+            raise StudyError("the saved model has another catalogue than the prepared data", file=folder,
                              fix=f"run: study export dataset={data.name}")  # fmt: skip
         self.ranked = max(self.model.scoring.pool, min(len(self.row), 200))
 

@@ -22,7 +22,8 @@ from study.data.splits import Split
 from study.evaluation.records import record
 from study.files import sha256, write_csv, write_json, write_parquet
 from study.pipeline.run import limit_threads, load_inputs
-from study.recommend import Recommender, folder_of
+from study.recommend import Recommender
+from study.recommending.saved import folder_of
 from study.t2mrec.inference import embed
 
 RELEASED = "T2MRec/task_mcp_embedding.csv"
@@ -125,8 +126,8 @@ def compute(config: DictConfig) -> list[Path]:
     """
     dataset = config.dataset.name
     settings = plain(OmegaConf.load(paths.conf() / "analysis" / "embedding.yaml"))
-    model_file = folder_of(dataset) / "model.safetensors"
-    model = Recommender.load(folder_of(dataset))
+    model_file = folder_of(dataset, "t2mrec") / "model.safetensors"
+    model = Recommender.load(folder_of(dataset, "t2mrec"))
     limit_threads(config.profile.threads)
     data, split = load_inputs(config)
     found = spaces(model, data)

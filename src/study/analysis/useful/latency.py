@@ -27,7 +27,8 @@ from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.runs import KEPT, rank_tasks
 from study.pipeline.run import limit_threads, with_tuned_values
-from study.recommend import Recommender, folder_of
+from study.recommend import Recommender
+from study.recommending.saved import folder_of
 from study.t2mrec.lexical import fit_vectorizer
 
 # How a text is read before a system can rank: TF-IDF words and pairs, or a sentence vector.
@@ -87,7 +88,7 @@ def answering(system: Any, name: str, reading: Sequence[str], data: Dataset, spl
         order = tie_order(data.n_servers, 0)
         return lambda task: top_k(system.score_requests(data.tasks.iloc[[task]], store=False), KEPT, order)
     if list(reading) == [SAVED]:
-        saved = Recommender.load(folder_of(data.name))
+        saved = Recommender.load(folder_of(data.name, "t2mrec"))
         names = ("language", "category", "theme", "subcategory")
         fields = [{name: str(row[name]) for name in names} for row in data.tasks.to_dict("records")]
         words = data.task_texts(("name", "description"))
