@@ -32,6 +32,7 @@ def write(folder, *sources):
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     cells[0].metadata["tags"] = ["parameters"]
     path = folder / "90_case.ipynb"
+    folder.mkdir(exist_ok=True)
     metadata = {"language_info": {"name": "python"}}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
     return path
@@ -158,3 +159,15 @@ def test_one_notebook_alone_and_an_unknown_one(in_study):
     assert done[0].read_bytes() == in_study.notebooks[0]["00_quickstart.ipynb"]
     with pytest.raises(StudyError, match="there is no notebook 'nothing'"):
         execute_all("synthetic", ["nothing"])
+
+
+def test_a_notebook_that_fails_stops_none_of_the_others(in_study, tmp_path, monkeypatch):
+    from study.pipeline import notebooks
+
+    broken = write(tmp_path, "dataset = 'x'", "1 / 0")
+    whole = write(tmp_path / "more", "dataset = 'x'", "print(dataset)")
+    whole = whole.rename(whole.with_name("91_whole.ipynb"))
+    monkeypatch.setattr(notebooks, "sources", lambda: [broken, whole])
+    with pytest.raises(StudyError, match="ZeroDivisionError"):
+        notebooks.execute_all("case")
+    assert [path.name for path in (paths.results("case") / "notebooks").iterdir()] == ["91_whole.ipynb"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import multiprocessing
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,15 @@ from typing import Any
 import nbformat
 import papermill
 from nbformat import NotebookNode
+from tqdm import tqdm
 
 from study import paths
 from study.errors import StudyError
 from study.files import write_json, write_text
+from study.pipeline.run import end_with_parent, limit_threads
 
 KERNEL = "python3"
+WORKERS = 2  # notebooks executed at the same time, each with one thread, so that results do not depend on the machine
 
 
 def sources() -> list[Path]:
@@ -30,13 +35,15 @@ def sources() -> list[Path]:
 
 
 def execute_all(dataset: str, only: Sequence[str] = ()) -> list[Path]:
-    """Execute the notebooks of a data set; returns the executed copies.
+    """Execute the notebooks of a data set, two at a time; returns the executed copies in order.
+
+    No notebook reads what another one writes. One that fails stops none of the others.
 
     Args:
         only: names without ``.ipynb``; empty means all.
 
     Raises:
-        StudyError: there is no notebook of that name.
+        StudyError: there is no notebook of that name, or a cell failed.
     """
     found = {source.stem: source for source in sources()}
     for name in only:
@@ -44,7 +51,22 @@ def execute_all(dataset: str, only: Sequence[str] = ()) -> list[Path]:
             raise StudyError(f"there is no notebook {name!r}", file=paths.root() / "notebooks",
                              fix=f"one of: {', '.join(found)}")  # fmt: skip
     folder = paths.results(dataset) / "notebooks"
-    return [execute(found[name], folder / f"{name}.ipynb", dataset=dataset) for name in only or found]
+    targets = {name: folder / f"{name}.ipynb" for name in only or found}
+    spawn = multiprocessing.get_context("spawn")  # papermill sets its kernel by the environment, one per process
+    bar = tqdm(total=len(targets), desc="notebooks", unit="notebook", disable=not sys.stderr.isatty())
+    with bar, ProcessPoolExecutor(WORKERS, mp_context=spawn, initializer=start) as pool:
+        jobs = [pool.submit(execute, found[name], target, dataset=dataset) for name, target in targets.items()]
+        for _ in as_completed(jobs):
+            bar.update()
+    for job in jobs:
+        job.result()
+    return list(targets.values())
+
+
+def start() -> None:
+    """Prepare a worker: its kernels inherit the one thread, and it ends with its parent."""
+    limit_threads(1)
+    end_with_parent()
 
 
 def execute(source: Path, target: Path, **parameters: str) -> Path:
