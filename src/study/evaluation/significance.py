@@ -184,13 +184,15 @@ def compare_all(
     *,
     alternative: Alternative = "two-sided",
     resamples: int = RESAMPLES,
+    per_comparison: int = 100,
 ) -> pd.DataFrame:
     """Every other system against the reference on every metric: one declared family, corrected as a whole by Holm.
 
     Args:
         frames: per-task tables by system, the reference among them.
-        resamples: at least this many; more where the family is so large that the smallest possible p-value of the
-            randomisation test could not stay below 0.01 after correction.
+        resamples: of the randomisation test, at least this many;
+        per_comparison: and at least this many times the size of the family, so that its smallest possible p-value stays
+            below 1 / per_comparison after correction.
 
     Returns: one row per system and metric with system, reference, the entries of `compare`, then family (its size),
     wilcoxon_p_holm and randomisation_p_holm.
@@ -203,7 +205,7 @@ def compare_all(
             "the family of comparisons is empty or repeats a metric", fix="name other systems, metrics once"
         )
     family = len(others) * len(metrics)
-    enough = max(resamples, 100 * family)
+    enough = max(resamples, per_comparison * family)
     records = []
     for name in others:
         for metric in metrics:

@@ -97,7 +97,7 @@ def report(config: DictConfig) -> Path:
     comparisons = [
         compare_all(
             {name: frame for (at, name), (frame, _) in runs.items() if at == protocol and not _ceiling(settings, name)},
-            REFERENCE, COMPARED, seed=0,
+            REFERENCE, COMPARED, seed=0, per_comparison=1000,
         ).assign(protocol=protocol)
         for protocol in protocols if (protocol, REFERENCE) in runs
         and sum(at == protocol and not _ceiling(settings, name) for at, name in runs) > 1
