@@ -37,7 +37,7 @@ repro: setup  ## run the study on DATASET (synthetic | task2mcp); FORCE=1 retrai
 	@echo "tables: results/$(DATASET)/tables   figures: figures/$(DATASET)   notebooks: results/$(DATASET)/notebooks"
 
 test: setup  ## run all tests (T2M_MIRROR=folder adds those on the public data)
-	$(RUN) pytest
+	$(RUN) OMP_NUM_THREADS=1 pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 lint: setup  ## check style and types
 	$(RUN) ruff check
