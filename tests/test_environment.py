@@ -1,11 +1,13 @@
 """The lock, the list of reasons and the conda file name the same versions."""
 
 import re
-from importlib.metadata import PackageNotFoundError, requires, version
+import tomllib
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[1]
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s#]+)", re.MULTILINE)
@@ -48,6 +50,13 @@ def test_conda_file_agrees_with_the_lock() -> None:
     python, _, rest = environment["dependencies"]
     assert python == "python=3.11"
     assert rest == {"pip": ["-r requirements.txt", "-e ."]}
+
+
+def test_every_locked_package_runs_on_any_python_that_the_project_takes() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    assert SpecifierSet(project).contains("3.11.0")
+    wants = {name: metadata(name)["Requires-Python"] for name in pins("requirements.txt")}
+    assert {name: want for name, want in wants.items() if want and not SpecifierSet(want).contains("3.11.0")} == {}
 
 
 def test_this_environment_is_the_lock() -> None:
