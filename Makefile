@@ -10,7 +10,7 @@ STAMP = $(VENV)/.installed
 TORCH = $(shell grep '^torch==' requirements.txt)
 # The first job of `dvc` and of the notebooks is to find the environment's own programs.
 RUN = PATH="$(abspath $(BIN)):$$PATH"
-DVC_TARGETS = report@$(DATASET) $(if $(filter task2mcp,$(DATASET)),judged best useful useful_curves) notebooks@$(DATASET) export@$(DATASET) export_best@$(DATASET)
+DVC_TARGETS = report@$(DATASET) $(if $(filter task2mcp,$(DATASET)),judged best useful useful_curves useful_label_steps) notebooks@$(DATASET) export@$(DATASET) export_best@$(DATASET)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup repro test bench lint notebooks verify lock clean

@@ -8,8 +8,8 @@ from baselines.useful.cli import DATASET, save, settings
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="What `best` is worth beyond its mean score: calibration, diversity, steps, latency, pareto, curves. "
-    "Tables and records in results/task2mcp/best.",
+    help="What `best` is worth beyond its mean score: calibration, diversity, steps, latency, pareto, curves, "
+    "label-steps. Tables and records in results/task2mcp/best.",
 )
 
 
@@ -79,3 +79,12 @@ def curves() -> None:
 
     chosen = settings("curves", {"protocol", "systems", "shares", "draws", "seed"})
     save("curves", learning.table(DATASET, chosen), settings=chosen)
+
+
+@app.command()
+def label_steps() -> None:
+    """Add one idea at a time up to `label_fit`, on validation tasks (minutes; resumes where it was stopped)."""
+    from study.analysis.useful import label_steps as ideas
+
+    chosen = settings("label_fit", {"protocol", "system", "seed", "steps"})
+    save("label_steps", ideas.one_at_a_time(ideas.fits(DATASET, chosen), seed=chosen["seed"]), settings=chosen)

@@ -1,0 +1,80 @@
+"""`label_fit` one idea at a time on the validation part: what each kind of knowledge adds to the fit of the labels."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from omegaconf import DictConfig, OmegaConf
+from tqdm import tqdm
+
+from study import paths
+from study.analysis.useful.curves import METRICS, fitted
+from study.config import load
+from study.errors import StudyError
+from study.evaluation.multiplicity import holm
+from study.evaluation.significance import bootstrap_interval, compare
+from study.files import write_csv
+from study.pipeline.run import fingerprint, load_inputs
+
+
+def laid_over(config: DictConfig, changes: Mapping[str, Any]) -> DictConfig:
+    """The configuration with some of `system.model`'s values replaced as a whole (lists and mappings are not merged).
+
+    Raises:
+        StudyError: the model has no such setting.
+    """
+    found = config.copy()
+    for name, value in changes.items():
+        if name not in config.system.model:
+            raise StudyError(f"{config.system.name} has no setting {name!r}", column="steps",
+                             fix=f"one of: {', '.join(map(str, config.system.model))}")  # fmt: skip
+        OmegaConf.update(found, f"system.model.{name}", value, merge=False)
+    return found
+
+
+def fits(dataset: str, settings: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
+    """Per step (its title), one row per validation task; steps done before are taken from the cache."""
+    whole = load([f"dataset={dataset}", f"system={settings['system']}", f"protocol={settings['protocol']}"])
+    folder, frames = paths.cache() / "useful" / "label_steps" / dataset, {}
+    for step in tqdm(settings["steps"], desc="label_fit", unit="step", disable=not sys.stderr.isatty()):
+        config = laid_over(whole, step["model"])
+        path = folder / f"{settings['seed']}-{fingerprint(config)}.csv"
+        if not path.exists():
+            data, split = load_inputs(config)
+            write_csv(path, fitted(config, data, split, 1.0, settings["seed"]))
+        frames[step["title"]] = pd.read_csv(path)
+    return frames
+
+
+def one_at_a_time(values: Mapping[str, pd.DataFrame], *, seed: int) -> pd.DataFrame:
+    """Each step with its paired difference from the one before it.
+
+    Args:
+        values: title -> task_id and `METRICS`, in the order of the steps.
+
+    Returns: columns metric, step (from 0), title, tasks, mean, low, high (95 % bootstrap interval over tasks),
+        difference, difference_low, difference_high, p (randomisation test), p_holm (over the steps of all metrics).
+    """
+    rows = []
+    for metric in METRICS:
+        before: pd.DataFrame | None = None
+        for step, (title, frame) in enumerate(values.items()):
+            score = frame[metric].dropna().to_numpy(np.float64)
+            low, high = bootstrap_interval(score, seed=seed)
+            row = {"metric": metric, "step": step, "title": title, "tasks": len(score), "mean": score.mean(),
+                   "low": low, "high": high}  # fmt: skip
+            own = frame[["task_id", metric]].assign(seed=seed)
+            if before is not None:
+                found = compare(own, before, metric, seed)
+                row |= {"difference": found["difference"], "difference_low": found["ci_low"],
+                        "difference_high": found["ci_high"], "p": found["randomisation_p"]}  # fmt: skip
+            rows.append(row)
+            before = own
+    table = pd.DataFrame(rows)
+    tested = table["step"] > 0
+    table.loc[tested, "p_holm"] = holm(table.loc[tested, "p"].to_numpy(np.float64))
+    return table
