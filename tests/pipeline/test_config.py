@@ -163,7 +163,7 @@ def test_epochs_scale_with_the_profile() -> None:
     assert load(["profile=laptop", "dataset=task2mcp"]).system.model.training.epochs == 200
     assert load(["profile=smoke", "dataset=task2mcp"]).system.model.training.epochs == 4
     assert build_system(load(["profile=smoke", "dataset=task2mcp"]).system).training.epochs == 4
-    assert load(["profile=laptop", "dataset=synthetic"]).system.model.training.epochs == 80
+    assert load(["profile=laptop", "dataset=synthetic"]).system.model.training.epochs == 50
 
 
 def test_paper_settings_are_the_defaults() -> None:
