@@ -11,13 +11,13 @@ from study.analysis.useful import label_steps
 from study.config import load
 from study.errors import StudyError
 
-STEPS = [{"title": "words", "model": {"trees": 0, "ridges": [{"text": 1.0}]}}, {"title": "all", "model": {}}]
+STEPS = {"words": {"trees": 0, "ridges": [{"text": 1.0}]}, "all": {}}
 WANTED = {"protocol": "cold", "system": "label_fit", "seed": 3, "steps": STEPS}
 
 
 def test_a_step_replaces_whole_values_and_leaves_the_rest():
     whole = load(["system=label_fit"])
-    first = label_steps.laid_over(whole, STEPS[0]["model"]).system.model
+    first = label_steps.laid_over(whole, STEPS["words"]).system.model
     assert first.trees == 0
     assert first.ridges == [{"text": 1.0}]
     assert first.regularisation == whole.system.model.regularisation
@@ -34,7 +34,7 @@ def test_the_steps_of_the_study_are_settings_of_label_fit_and_end_with_it():
 
     chosen = settings("label_fit", {"protocol", "system", "seed", "steps"})
     whole = load([f"system={chosen['system']}"])
-    made = [label_steps.laid_over(whole, step["model"]).system.model for step in chosen["steps"]]
+    made = [label_steps.laid_over(whole, changes).system.model for changes in chosen["steps"].values()]
     assert made[-1] == whole.system.model
     assert all(one != other for one, other in itertools.pairwise(made))
 

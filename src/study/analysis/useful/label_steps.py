@@ -40,13 +40,14 @@ def fits(dataset: str, settings: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
     """Per step (its title), one row per validation task; steps done before are taken from the cache."""
     whole = load([f"dataset={dataset}", f"system={settings['system']}", f"protocol={settings['protocol']}"])
     folder, frames = paths.cache() / "useful" / "label_steps" / dataset, {}
-    for step in tqdm(settings["steps"], desc="label_fit", unit="step", disable=not sys.stderr.isatty()):
-        config = laid_over(whole, step["model"])
+    steps = tqdm(settings["steps"].items(), desc="label_fit", unit="step", disable=not sys.stderr.isatty())
+    for title, changes in steps:
+        config = laid_over(whole, changes)
         path = folder / f"{settings['seed']}-{fingerprint(config)}.csv"
         if not path.exists():
             data, split = load_inputs(config)
             write_csv(path, fitted(config, data, split, 1.0, settings["seed"]))
-        frames[step["title"]] = pd.read_csv(path)
+        frames[title] = pd.read_csv(path)
     return frames
 
 
