@@ -8,29 +8,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import typer
-import yaml
 
 from study import paths
-from study.errors import StudyError
+from study.settings import read_keys
 
 app = typer.Typer(no_args_is_help=True, help="The recommender for usefulness: choose, compare, probes, transfer.")
 DATASET = "task2mcp"
 
 
 def settings(name: str, keys: set[str]) -> dict[str, Any]:
-    """``conf/best/<name>.yaml``, read strictly.
-
-    Raises:
-        StudyError: the file cannot be read, or its keys are not `keys`.
-    """
-    path = paths.conf() / "best" / f"{name}.yaml"
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise StudyError(f"cannot be read ({error})", file=path, fix="restore it from git") from error
-    if not isinstance(found, dict) or set(found) != keys:
-        raise StudyError("its keys are not those that are read", file=path, fix=f"its keys: {', '.join(sorted(keys))}")
-    return found
+    """``conf/best/<name>.yaml``, whose keys must be exactly `keys` (`study.settings.read_keys`)."""
+    return read_keys(paths.conf() / "best" / f"{name}.yaml", sorted(keys))
 
 
 def place(name: str) -> Path:
@@ -67,21 +55,14 @@ def compare() -> None:
 
 @app.command()
 def probes() -> None:
-    """Ask for products by name and count how often a server of that product comes first."""
+    """Count how often a server of the word in a request comes first, where it is the tool and where it is not."""
     from baselines.useful import probes as probe
     from study.data import dataset as datasets
-    from study.evaluation.ranking import tie_order
 
-    chosen = settings("probes", {"seed", "requests", "top1", "systems", "kinds"})
-    data = datasets.load(DATASET)
-    asked = probe.draw(chosen, data.servers)
-    rows = []
-    for name in chosen["systems"]:
-        good = probe.answered(probe.scores(name, data, asked), asked, tie_order(data.n_servers, 0))
-        by_kind = {kind: good[[p.kind == kind for p in asked]] for kind in ("all", *chosen["kinds"])} | {"all": good}
-        rows += [{"system": name, "kind": kind, "requests": len(values), "top1": float(np.mean(values))}
-                 for kind, values in by_kind.items() if len(values)]  # fmt: skip
-    save("probes", pd.DataFrame(rows), goal=chosen["top1"], requests=len(asked))
+    chosen = settings("probes", probe.KEYS)
+    found = probe.table(chosen, datasets.load(DATASET))
+    asked = found[found["kind"] == "all"].groupby("form", sort=False)["requests"].first()
+    save("probes", found, goal=chosen["top1"], requests=asked.to_dict())
 
 
 @app.command()

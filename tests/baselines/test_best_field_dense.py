@@ -100,5 +100,5 @@ def test_settings_with_an_unknown_key_are_refused(tmp_path, monkeypatch):
     (tmp_path / "conf" / "best").mkdir(parents=True)
     (tmp_path / "conf" / "best" / "choice.yaml").write_text("part: valid\ncolour: red\n")
     monkeypatch.setattr(paths, "conf", lambda: tmp_path / "conf")
-    with pytest.raises(StudyError, match="keys are not those"):
+    with pytest.raises(StudyError, match="unknown key"):
         settings("choice", {"part"})

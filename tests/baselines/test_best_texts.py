@@ -1,12 +1,11 @@
-"""The readings of tasks and servers, product names, and the probe set, on hand-written texts."""
+"""The readings of tasks and servers, and product names, on hand-written texts."""
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines.useful import priors, probes, texts
+from baselines.useful import priors, texts
 from baselines.useful.products import ProductNames, Spelling, key
 from study.errors import StudyError
 
@@ -115,18 +114,3 @@ def test_priors_by_hand():
     assert priors.stars(servers).tolist() == pytest.approx([1.0, -1.0])
     assert priors.combined(servers, {"template": -2.0}).tolist() == [-2.0, 0.0]
     assert priors.stars(servers.drop(columns="stars_count")).tolist() == [0.0, 0.0]
-
-
-def test_probes_ask_only_what_the_catalogue_can_answer():
-    settings = {"seed": 0, "requests": 3, "kinds": {
-        "chat": {"products": ["Slack", "Absent"], "sentences": ["Post to {product}", "Read {product}"]},
-        "maps": {"products": ["Google Maps"], "sentences": ["Route with {product}"]},
-    }}  # fmt: skip
-    asked = probes.draw(settings, SERVERS)
-    assert [(p.text, p.answers) for p in asked] == [
-        ("Post to Slack", (0, 2)), ("Read Slack", (0, 2)), ("Route with Google Maps", (3,)),
-    ]  # fmt: skip
-    scores = np.zeros((3, 6), dtype=np.float32)
-    scores[0, 2] = scores[1, 1] = scores[2, 3] = 1
-    assert probes.answered(scores, asked, np.arange(6)).tolist() == [True, False, True]
-    assert len(probes.draw(settings | {"requests": 2}, SERVERS)) == 2
