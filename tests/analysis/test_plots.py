@@ -126,6 +126,106 @@ def test_cost_quality_draws_unmeasurable_times_at_the_resolution():
     assert figure.axes[0].get_xscale() == "log"
 
 
+def costs_of(n, family=None):
+    """`n` systems with names of the usual lengths and times over eight powers of ten."""
+    kinds = ["t2mrec", "ablation", "ablation", "dense", "floor", "ceiling", "lexical", "hybrid"]
+    rng = np.random.default_rng(n)
+    return pd.DataFrame({
+        "title": [f"System {i}" + " (reads the answers)" * (i % 7 == 0) for i in range(n)],
+        "family": [family or kinds[i % len(kinds)] for i in range(n)], "quality": rng.uniform(0, 0.7, n), "tasks": 100,
+        "seconds_fit": 10 ** rng.uniform(-4, 4, n), "milliseconds_per_task": 10 ** rng.uniform(-1, 2.5, n),
+    })  # fmt: skip
+
+
+def boxes(figure):
+    """Named boxes of what must not overlap, in pixels: entries, numbers and titles of axes, title and caption."""
+    with mpl.rc_context(plots.STYLE):
+        figure.canvas.draw()
+    width, height = figure.bbox.width, figure.bbox.height
+    texts = [*figure.texts]
+    for panel in figure.axes:
+        for axis in (panel.xaxis, panel.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            texts += [axis.label, *(text for text in ticks if text.get_visible())]
+    texts += [text for legend in figure.legends for text in legend.get_texts()]
+    found = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
+    found += [(f"marker of {handle.get_label()}", handle.get_window_extent())
+              for legend in figure.legends for handle in legend.legend_handles]  # fmt: skip
+    found += [("panel", panel.get_window_extent()) for panel in figure.axes]
+    return found, width, height
+
+
+def misplaced(figure):
+    """What lies outside the figure, and every pair that overlaps (half a pixel of rounding is let pass)."""
+    found, width, height = boxes(figure)
+    outside = [name for name, box in found
+               if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height]  # fmt: skip
+    overlapping = [
+        (one, other)
+        for i, (one, a) in enumerate(found)
+        for other, b in found[:i]
+        if min(a.x1, b.x1) - max(a.x0, b.x0) > 0.5 and min(a.y1, b.y1) - max(a.y0, b.y0) > 0.5
+    ]
+    return outside, overlapping
+
+
+LONG_CAPTION = "Question: fitting the released labels. Protocol: cold (new tasks), 961 test tasks. Profile: laptop."
+
+
+@pytest.mark.parametrize("caption", [LONG_CAPTION, "Short."])
+@pytest.mark.parametrize("n", [1, 2, 26, 40, 45])
+def test_everything_beside_the_points_has_a_place_of_its_own(n, caption):
+    costs = costs_of(n)
+    figure = plots.cost_quality(costs, caption)
+    assert misplaced(figure) == ([], [])
+    (legend,) = figure.legends
+    ranked = costs.sort_values("quality", ascending=False)
+    assert [text.get_text() for text in legend.get_texts()] == ranked["title"].tolist()
+    lowest = min(box.y0 for name, box in boxes(figure)[0] if name in set(costs["title"]))
+    caption_box = next(box for name, box in boxes(figure)[0] if name == figure.get_supxlabel())
+    assert lowest > caption_box.y1
+    for panel in figure.axes:
+        low, high = panel.get_xlim()
+        assert sum(low <= place <= high for place in panel.get_xticks()) >= 2
+
+
+def test_long_names_take_fewer_columns():
+    costs = costs_of(9).assign(title=[f"{i} " + "a system with a rather long name, " * 2 for i in range(9)])
+    assert misplaced(plots.cost_quality(costs, LONG_CAPTION)) == ([], [])
+
+
+def test_the_check_of_places_can_fail():
+    figure = plots.cost_quality(costs_of(40), LONG_CAPTION)
+    (legend,) = figure.legends
+    legend.set_bbox_to_anchor((0.01, 0.0), figure.transFigure)
+    assert misplaced(figure)[1]
+    legend.set_bbox_to_anchor((0.6, 0.1), figure.transFigure)
+    assert misplaced(figure)[0]
+
+
+def test_close_times_still_have_numbers_on_their_axis():
+    costs = costs_of(2).assign(seconds_fit=[0.365, 0.398], milliseconds_per_task=[2.1, 2.1])
+    figure = plots.cost_quality(costs, "caption")
+    assert misplaced(figure) == ([], [])
+    for panel in figure.axes:
+        low, high = panel.get_xlim()
+        assert sum(low <= place <= high for place in panel.get_xticks()) >= 2
+
+
+@pytest.mark.parametrize("family", ["collaborative", None])
+def test_no_two_systems_look_alike(family):
+    figure = plots.cost_quality(costs_of(45, family), "caption")
+    for panel in figure.axes:
+        drawn = [(line.get_marker(), line.get_fillstyle(), line.get_color()) for line in panel.get_lines()]
+        assert len(set(drawn)) == len(drawn) == 45
+
+
+def test_the_caption_says_where_seconds_come_from():
+    said = " ".join(plots.cost_quality(costs_of(2), "caption").get_supxlabel().split())
+    assert "from the runs' records, and not all runs were made on a quiet machine (docs/reproducibility.md)" in said
+
+
 def test_captions_are_wrapped_and_kept_whole():
     caption = "Question: fitting the released labels. " * 6
     figure, _ = plots.canvas(3, caption=caption, title="T")

@@ -2,6 +2,7 @@
 
 import time
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from study import paths
+from study.analysis.plots import STYLE
 from study.analysis.useful import calibration as c
 from study.analysis.useful import confidence, curves, diversity, figures, latency, pareto, steps
 from study.data.splits import Split
@@ -382,3 +384,23 @@ def test_figures_draw_the_tables():
                        for part in ("valid", "test")])  # fmt: skip
     figure = figures.steps(chain, {"a": "System A"}, "ndcg@10", "Question: being useful.")
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["System A", "b"]
+
+
+def test_no_caption_runs_into_a_legend():
+    n = 26
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"system": [f"s{i}" for i in range(n)], "title": [f"Intent-based rank {i}" for i in range(n)],
+                          "family": ["dense", "floor"] * (n // 2), "useful": rng.random(n), "similarity": rng.random(n),
+                          "servers": range(100, 100 + n)})  # fmt: skip
+    caption = "Question: being useful. Data: Task2MCP, test topics; systems whose answers are judged."
+    figure = figures.diversity(table, caption)
+    with mpl.rc_context(STYLE):
+        figure.canvas.draw()
+    (legend,) = figure.legends
+    (written,) = [text for text in figure.texts if text.get_text() == figure.get_supxlabel()]
+    entries = [text.get_window_extent() for text in legend.get_texts()]
+    assert len(entries) == n
+    assert min(box.y0 for box in entries) > written.get_window_extent().y1
+    assert max(box.x1 for box in entries) < figure.bbox.width
+    beneath = min(panel.xaxis.label.get_window_extent().y0 for panel in figure.axes)
+    assert max(box.y1 for box in entries) < beneath

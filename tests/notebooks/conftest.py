@@ -11,7 +11,7 @@ from study import paths
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SIZE = ["dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]
-# (system, protocol); `warm` has no T2MRec, so the notebooks must do without a comparison there.
+# (system, protocol); `warm` has no T2MRec and `loo` one system: the notebooks must do without a comparison there.
 RUNS = [
     ("random", "cold"),
     ("popularity", "cold"),
@@ -19,6 +19,7 @@ RUNS = [
     ("t2mrec", "cold"),
     ("random", "warm"),
     ("tfidf", "warm"),
+    ("item_knn", "loo"),
 ]
 
 
@@ -41,6 +42,8 @@ def build(root):
         shutil.copytree(REPOSITORY / folder, root / folder)
     smoke = root / "conf" / "profile" / "smoke.yaml"
     smoke.write_text(smoke.read_text().replace("method_seeds: [1, 2]", "method_seeds: [1]"))
+    synthetic = root / "conf" / "dataset" / "synthetic.yaml"
+    synthetic.write_text(synthetic.read_text().replace("protocols: [cold, warm]", "protocols: [cold, warm, loo]"))
     for folder in ("src", "baselines"):  # runs are keyed by the code that makes them
         (root / folder).symlink_to(REPOSITORY / folder)
     for stage in (fetch, prepare, split):

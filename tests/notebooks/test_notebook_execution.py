@@ -100,10 +100,19 @@ def test_dataset_notebook_shows_the_planted_mixture(in_study):
 
 def test_overall_notebook_says_what_is_missing(executed):
     text = shown(read(executed, "02_rq1_overall"))
-    assert "Protocols with runs: cold, warm. Without runs: none." in text
+    assert "Protocols with runs: cold, warm, loo. Without runs: none." in text
     assert "Protocol warm: T2MRec or the systems to compare it with have no runs." in text
     assert "The paper reports task2mcp only" in text
     assert "Question: fitting the released labels" in text
+
+
+def test_one_system_alone_is_not_compared(executed):
+    text = shown(read(executed, "02_rq1_overall"))
+    assert "Protocol loo: one system has runs, so no figure compares it with others." in text
+    assert "Protocol warm: one system" not in text
+    names = {name.rpartition(".")[0] for name in executed.figures[0]}
+    assert not names & {"overall_loo", "cost_loo"}
+    assert {"overall_warm", "cost_warm"} <= names
 
 
 def test_values_of_the_tiny_study(in_study):

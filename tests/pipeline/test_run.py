@@ -1,6 +1,7 @@
 """Stage `run`: what it leaves behind, that it repeats exactly, and that a stop or a failure costs only what failed."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,43 @@ def test_longer_run_is_kept_on_request(root: Path) -> None:
     assert top["rank"].max() == 10
     kept = long[long["rank"] <= 10]
     assert list(kept["server_id"]) == list(top["server_id"])
+
+
+def test_more_places_than_servers_are_refused_before_any_seed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_run_missing", lambda *_: pytest.fail("a seed was started"))
+    with pytest.raises(StudyError, match="61 places of the run are to be kept, and only 60 servers") as caught:
+        run(config("system=random", "keep=61", "system.name=random_x"))
+    assert (caught.value.file, caught.value.column) == (root / "conf" / "config.yaml", "keep")
+    assert caught.value.fix == "keep=60 or less"
+    assert not Outputs.of("synthetic", "cold", "random_x").record.exists()
+
+
+def test_as_many_places_as_servers_are_kept(root: Path) -> None:
+    run(config("system=random", "keep=60", "system.name=random_x"))
+    kept = pd.read_parquet(paths.results("synthetic") / "runs" / "cold" / "random_x.parquet")
+    assert kept.groupby(["task_id", "seed"]).size().eq(60).all()
+
+
+def test_sampled_candidates_bound_the_places_too(root: Path) -> None:
+    wanted = config("system=random", "keep=60")
+    data, split = running.load_inputs(wanted)
+    sampled = replace(split, candidates=np.zeros((len(split.tasks("test")), 30), dtype=np.int64))
+    running.require_places(wanted, data, split)
+    with pytest.raises(StudyError, match="only 30 servers of synthetic are ranked under cold"):
+        running.require_places(wanted, data, sampled)
+
+
+def test_pool_larger_than_the_catalogue_is_refused_once(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(running, "_run_missing", lambda *_: pytest.fail("a seed was started"))
+    with pytest.raises(StudyError, match="pool K2 = 61 is larger than the catalogue of 60 servers") as caught:
+        run(config("system=t2mrec", "system.model.scoring.pool=61", "system.name=t2mrec_x"))
+    assert caught.value.column == "system.model.scoring.pool"
+    assert caught.value.fix == "system.model.scoring.pool=60 or less"
+    assert not caplog.records
+    wanted = config("system=t2mrec", "system.model.scoring.pool=60", "system.name=t2mrec_x")
+    running.require_places(wanted, *running.load_inputs(wanted))
 
 
 def test_same_seed_gives_identical_files(root: Path) -> None:
@@ -149,11 +187,6 @@ def test_missing_input_names_the_stage_that_makes_it(root: Path, missing: str, h
 def test_untuned_system_says_how_to_tune(root: Path) -> None:
     with pytest.raises(StudyError, match="study tune system=task_knn"):
         run(config("system=task_knn"))
-
-
-def test_pool_larger_than_the_catalogue(root: Path) -> None:
-    with pytest.raises(StudyError, match="larger than the catalogue of 60 servers"):
-        run(config("system=t2mrec", "system.name=deep", "system.model.scoring.pool=61"))
 
 
 def test_report_needs_a_record_beside_every_run(root: Path) -> None:

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.legend import Legend
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from PIL import Image
 
 from study import paths
@@ -31,6 +35,8 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
 FAMILY_COLOURS = {"t2mrec": RED, "lexical": BLUE, "neighbour": GREEN, "dense": SKY, "floor": "#000000", "ceiling": GREY}
 OTHER = PURPLE
 MARKERS = "osD^vPX<>*hpd8"
+# Shapes that a small marker still tells apart, and how they are filled once every shape of a colour is taken.
+SHAPES, FILLS = "osD^vPX<>dp", ("full", "left", "bottom", "right", "top")
 STYLE: Any = {
     "font.family": "DejaVu Sans", "font.size": 9.0, "text.parse_math": False, "axes.titlesize": 10.0,
     "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
@@ -90,16 +96,55 @@ def save_figure(figure: Figure, name: str, dataset: str) -> Path:
     return folder / f"{name}.png"
 
 
-def logarithmic(axis: Any) -> None:
+def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> Legend:
+    """A legend between the axes and the caption of `canvas`, in as many columns as fit; the figure grows by its height.
+
+    Call it last: the layout keeps the legend's place free, and knows nothing else of it.
+    """
+    for columns in (3, 2, 1):
+        legend = figure.legend(handles, labels, loc="lower left", ncols=columns, fontsize=7.5, borderaxespad=0)
+        if columns == 1 or legend.get_window_extent().width < 0.97 * figure.bbox.width:
+            break
+        legend.remove()
+    caption = [text for text in figure.texts if text.get_text() == figure.get_supxlabel() != ""]
+    gap = 0.08  # inches
+    below = sum(text.get_window_extent().height for text in caption) / figure.dpi + gap
+    own = legend.get_window_extent().height / figure.dpi + gap
+    height = figure.get_figheight() + own
+    figure.set_figheight(height)
+    legend.set_in_layout(False)
+    legend.set_bbox_to_anchor((0.01, below / height), figure.transFigure)
+    engine = figure.get_layout_engine()
+    assert isinstance(engine, ConstrainedLayoutEngine)
+    engine.set(rect=(0, own / height, 1, 1 - own / height))
+    return legend
+
+
+def looks(inks: Iterable[str]) -> list[tuple[str, str]]:
+    """A marker and its fill style for every colour of `inks`, different among those of one colour (55 of each)."""
+    seen: Counter[str] = Counter()
+    found = []
+    for ink in inks:
+        fill, shape = divmod(seen[ink], len(SHAPES))
+        found.append((SHAPES[shape], FILLS[fill % len(FILLS)]))
+        seen[ink] += 1
+    return found
+
+
+def logarithmic(axis: Any, most: int = 8) -> None:
     """Make an axis that already holds its data logarithmic, with plain numbers (mathematical text is off in STYLE).
 
     Args:
         axis: `Axes.xaxis` or `Axes.yaxis`.
+        most: powers of ten with a number.
     """
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     low, high = axis.get_view_interval()
-    # Over less than two powers of ten the powers alone would leave the axis almost without numbers.
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100 * low else (1.0,), numticks=8))
+    if high < 6 * low:  # may hold one of 1, 2 and 5, or none
+        axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
+    else:
+        # Over less than two powers of ten the powers alone would leave the axis almost without numbers.
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100 * low else (1.0,), numticks=most))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -244,25 +289,27 @@ def cost_quality(costs: pd.DataFrame, caption: str, *, resolution: float = 1e-3)
     """
     caption += (
         " Times are means over seeds, on logarithmic axes; a fit or a whole ranking of under "
-        f"{1000 * resolution:.0f} ms is drawn as that. Open marker: reads the answers."
+        f"{1000 * resolution:.0f} ms is drawn as that. They come from the runs' records, and not all runs were made on "
+        "a quiet machine (docs/reproducibility.md). Open marker: reads the answers."
     )
-    figure, axes = canvas(3.9, 2, caption=caption, share_y=True, title="Cost and quality")
+    figure, axes = canvas(7.0, rows=2, caption=caption, title="Cost and quality")
     floor = {"seconds_fit": resolution, "milliseconds_per_task": 1e3 * resolution / costs["tasks"].max()}
     panels = (
         ("seconds_fit", "time to fit (s)"),
         ("milliseconds_per_task", "time to rank (ms per task)"),
     )
-    for panel, (column, label) in zip(axes[0], panels, strict=True):
-        for number, row in enumerate(costs.sort_values("quality", ascending=False).to_dict("records")):
-            ink, time = colour(row["family"]), max(row[column], floor[column])
-            inside, marker = "white" if row["family"] == "ceiling" else ink, MARKERS[number % len(MARKERS)]
-            panel.plot(time, row["quality"], linestyle="none", marker=marker, markersize=7, color=ink,
-                       markerfacecolor=inside, label=row["title"])  # fmt: skip
-        logarithmic(panel.xaxis)
-        panel.set(xlabel=label, ylim=(0, None))
-        panel.margins(x=0.1)
+    rows = costs.sort_values("quality", ascending=False).to_dict("records")
+    inks = [colour(row["family"]) for row in rows]
+    for panel, (column, label) in zip(axes[:, 0], panels, strict=True):
+        for row, ink, (marker, fill) in zip(rows, inks, looks(inks), strict=True):
+            reads, own = row["family"] == "ceiling", row["family"] == "t2mrec"
+            # Markers that overlap are parted by a white edge and show through; the study's subject lies on top.
+            panel.plot(max(row[column], floor[column]), row["quality"], linestyle="none", marker=marker, markersize=6.5,
+                       color=ink, fillstyle=fill, markerfacecolor="white" if reads else ink, alpha=0.8, clip_on=False,
+                       markeredgecolor="white" if fill == "full" and not reads else ink, markeredgewidth=0.6,
+                       label=row["title"], zorder=3 if own else 2)  # fmt: skip
+        logarithmic(panel.xaxis, most=7)
+        panel.set(xlabel=label, ylabel="NDCG@10 (0 to 1)", ylim=(0, None))
         panel.grid(True)
-    axes[0, 0].set_ylabel("NDCG@10 (0 to 1)")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", fontsize=7.5, borderaxespad=0)
+    legend_below(figure, *axes[0, 0].get_legend_handles_labels())
     return figure

@@ -37,6 +37,7 @@ LOG = logging.getLogger(__name__)
 # Protocols that test every task of the data set: of the top tens of their runs only the relevant servers are kept, with
 # their places, a tenth of the size. Every metric of relevance follows from them.
 HITS_ALONE = ("warm", "loo", "loo99")
+POOL = "system.model.scoring.pool"  # K2 of T2MRec and its variants
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,31 @@ def load_inputs(config: DictConfig) -> tuple[datasets.Dataset, Split]:
     if not path.exists():
         raise StudyError("the split is missing", file=path, fix=f"run: study split dataset={config.dataset.name}")
     return data, split_files.load(path, data)
+
+
+def require_places(config: DictConfig, data: datasets.Dataset, split: Split) -> None:
+    """Raise unless there are as many servers to rank as the run is to keep, and as T2MRec's pool is to hold (K2).
+
+    The message stands here and not in a seed, since every worker would repeat it.
+    """
+    ranked = data.n_servers if split.candidates is None else split.candidates.shape[1]
+    # A catalogue that is too small for the metrics themselves is refused by the evaluation.
+    if config.keep > max(ranked, KEPT):
+        raise StudyError(
+            f"{config.keep} places of the run are to be kept, and only {ranked} servers of {config.dataset.name} are "
+            f"ranked under {config.protocol.name}",
+            file=paths.conf() / "config.yaml",
+            column="keep",
+            fix=f"keep={ranked} or less",
+        )
+    pool = OmegaConf.select(config, POOL)
+    if pool is not None and pool > data.n_servers:
+        raise StudyError(
+            f"the pool K2 = {pool} is larger than the catalogue of {data.n_servers} servers",
+            file=paths.conf() / "system" / f"{config.system.name}.yaml",
+            column=POOL,
+            fix=f"{POOL}={data.n_servers} or less",
+        )
 
 
 def limit_threads(threads: int) -> None:
@@ -188,7 +214,8 @@ def run(config: DictConfig, *, replace: bool = False) -> Outputs:
 
     Raises:
         StudyError: the protocol does not apply to the system, its settings are not those that its name stands for,
-            results of another profile are there, an input is missing or damaged, or a seed failed.
+            results of another profile are there, more places are asked for than there are servers, an input is missing
+            or damaged, or a seed failed.
     """
     dataset, protocol, system = config.dataset.name, config.protocol.name, config.system.name
     if protocol not in config.system.protocols:
@@ -203,6 +230,7 @@ def run(config: DictConfig, *, replace: bool = False) -> Outputs:
     config = with_tuned_values(config)
     data, split = load_inputs(config)  # fails here, once, and not in every worker
     build_system(config.system)
+    require_places(config, data, split)
     seeds = list(config.system.seeds)
     folder = paths.cache() / "runs" / dataset / protocol / system / fingerprint(config)
     missing = [seed for seed in seeds if not (folder / f"facts-{seed}.json").exists()]

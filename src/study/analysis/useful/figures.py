@@ -11,7 +11,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from study.analysis.plots import BLUE, GREEN, GREY, MARKERS, ORANGE, STYLE, canvas, colour, logarithmic, metric_name
+from study.analysis.plots import (
+    BLUE,
+    GREEN,
+    GREY,
+    MARKERS,
+    ORANGE,
+    STYLE,
+    canvas,
+    colour,
+    legend_below,
+    logarithmic,
+    metric_name,
+)
 from study.analysis.useful.pareto import COSTS, QUALITIES
 
 PARTS = {"valid": ("validation topics", GREY, "s"), "test": ("test topics", BLUE, "o")}
@@ -71,7 +83,7 @@ def diversity(table: pd.DataFrame, caption: str) -> Figure:
     Args:
         table: rows of diversity.csv with columns title and family.
     """
-    figure, axes = canvas(4.2, 2, caption=caption, share_y=True, title="Likeness and reach of the ten answers")
+    figure, axes = canvas(3.9, 2, caption=caption, share_y=True, title="Likeness and reach of the ten answers")
     known = table.dropna(subset=["useful"]).sort_values("useful", ascending=False, kind="stable")
     marks = markers(known)
     for panel, (column, label) in zip(
@@ -83,8 +95,7 @@ def diversity(table: pd.DataFrame, caption: str) -> Figure:
         panel.set(xlabel=label, ylim=(0, None))
         panel.grid()
     axes[0, 0].set_ylabel("share of useful answers")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", fontsize=7)
+    legend_below(figure, *axes[0, 0].get_legend_handles_labels())
     return figure
 
 
@@ -116,11 +127,11 @@ def pareto(table: pd.DataFrame, caption: str, *, resolution: float = 1e-3) -> Fi
                     max(row[cost], resolution), row[quality], markerfacecolor=ink if best else "white", **look
                 )
                 handles.setdefault(row["title"], handle)
-            logarithmic(panel.xaxis)
+            logarithmic(panel.xaxis, most=5)
             panel.set(xlabel=COSTS[cost], ylim=(0, None))
             panel.grid()
         axes[line, 0].set_ylabel(f"NDCG@10: {QUALITIES[quality]}")
-    legend = figure.legend(list(handles.values()), list(handles), loc="outside right upper", fontsize=7)
+    legend = legend_below(figure, list(handles.values()), list(handles))
     for found in legend.legend_handles:
         assert isinstance(found, Line2D)
         found.set_markerfacecolor(found.get_color())
