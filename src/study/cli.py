@@ -217,8 +217,8 @@ def recommend(
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
     found, warnings = model.recommend(task, **attributes, k=k), model.warnings(task, **attributes)
     if system is None and chosen != saved.PREFERRED[0]:
-        typer.echo(f"note: {chosen} answers, since {saved.PREFERRED[0]} was not exported (study export "
-                   f"dataset={chosen_dataset} system={saved.PREFERRED[0]})", err=True)  # fmt: skip
+        typer.echo(f"note: {chosen} answers, since {saved.PREFERRED[0]} was not exported "
+                   f"({saved.how_to_save(chosen_dataset, saved.PREFERRED[0])})", err=True)  # fmt: skip
     for warning in warnings:
         typer.echo(f"warning: {printable(warning)}", err=True)
     if as_json:

@@ -11,7 +11,7 @@ class StudyError(Exception):
     Args:
         reason: what is wrong, one sentence.
         file: the file at fault.
-        row: its row (record number from 0, or line), where there is one.
+        row: its row, where there is one: the record's number from 0, or words such as ``line 3``.
         column: its column or key, where there is one.
         fix: what the user can do about it.
     """
@@ -33,7 +33,9 @@ class StudyError(Exception):
         return (_rebuild, (self.reason, self.file, self.row, self.column, self.fix))
 
     def __str__(self) -> str:
-        where = [f"{name} {value}" for name, value in (("row", self.row), ("column", self.column)) if value is not None]
+        names_itself = isinstance(self.row, str) and self.row.startswith(("line ", "cell ", "entry "))
+        where = [] if self.row is None else [str(self.row) if names_itself else f"row {self.row}"]
+        where += [] if self.column is None else [f"column {self.column}"]
         place = f"{self.file}" if self.file is not None else ""
         if where:
             place = f"{place} ({', '.join(where)})" if place else ", ".join(where)

@@ -206,7 +206,15 @@ def planted(tmp_path, monkeypatch):
 
 
 def test_the_whole_command_on_planted_runs(planted):
-    text = verdicts.verify_paper(load(["dataset=task2mcp"]))
+    config = load(["dataset=task2mcp"])
+    before = sorted(planted.rglob("*"))
+    text = verdicts.verify_paper(config)
+    assert sorted(planted.rglob("*")) == before  # it prints alone
+    written = verdicts.compute(config)
+    assert [path.name for path in written] == ["verdicts.csv", "verdict_summary.csv"]
+    files = {path: path.read_bytes() for path in paper_cells.folder("task2mcp").iterdir()}
+    assert verdicts.verify_paper(config) == text
+    assert {path: path.read_bytes() for path in paper_cells.folder("task2mcp").iterdir()} == files
     tables = paper_cells.AuditTables("task2mcp")
     table = tables["verdicts"]
     protocols = load(["dataset=task2mcp"]).dataset.protocols
@@ -274,6 +282,7 @@ def test_the_command_line_prints_the_cells(planted):
     done = CliRunner().invoke(cli.app, ["verify"])
     assert done.exit_code == 0, done.output
     assert "Tables 3 and 4 under cold, 136 cells: 24 reproduced" in done.output
+    assert not paper_cells.folder("task2mcp").exists()
     done = CliRunner().invoke(cli.app, ["run", "--part", "verdicts", "dataset=task2mcp"])
     assert done.exit_code == 0, done.output
     assert "verdict_summary.csv" in done.output

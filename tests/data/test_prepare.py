@@ -76,7 +76,7 @@ def test_task_without_labels_ends_the_command_with_code_2(release, tmp_path, mon
         cli.main()
     said = capsys.readouterr().err
     assert stopped.value.code == 2
-    assert f"{paths.raw('synthetic') / 'mcp_task.csv'} (row line 3, column mcp_ids): {reason}" in said
+    assert f"{paths.raw('synthetic') / 'mcp_task.csv'} (line 3, column mcp_ids): {reason}" in said
     assert "fix:" in said
     assert not paths.prepared("synthetic").exists()
 
@@ -202,16 +202,56 @@ def test_missing_truncated_and_badly_encoded_files(run, release, tmp_path, name)
         return error.value
 
     path.write_bytes(good[:-4] + b"\xff\xfe")
-    assert "line" in str(refused("not UTF-8").row)
+    refused(rf"not UTF-8 \(line \d+, byte {len(good) - 4} of the file\)")
     if path.suffix == ".json":
         path.write_bytes(good[: len(good) // 2])
-        refused("not valid JSON")
+        refused(r"not valid JSON \(line \d+, column \d+: ")
+        path.write_bytes(b'[{"id": 1},\n  {"id": 2')
+        refused(r"not valid JSON \(line 2, column 11: Expecting ',' delimiter\)")
         path.write_bytes(b'[{"id": 1, "id": 2}]')
         refused("a key is given twice")
         path.write_bytes(b"[" * 200_000)
         refused("JSON that cannot be accepted")
     path.unlink()
     refused("the file is missing")
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (servers(id=5), "mcp_raw.json (row 2, column id): 5 occurs in row 4 too (2 wrong in all)"),
+        (tasks(id=1), "task_raw.json (row 0, column id): 1 occurs in row 1 too (2 wrong in all)"),
+        (labels(GOOD + '3,"[2,\n4]"\n2,"[2]"\n'),
+         "mcp_task.csv (line 3, column task_id): 2 occurs at line 6 too (2 wrong in all)"),
+    ],
+)  # fmt: skip
+def test_a_repeated_id_names_both_rows(run, release, fault, said):
+    fault(release)
+    with pytest.raises(StudyError) as caught:
+        run(release)
+    assert f"{said}\n" in str(caught.value)
+
+
+def test_repeated_ids_that_are_no_numbers_are_refused_too(run, release):
+    for server in release.servers:
+        server["id"] = float("nan")
+    with pytest.raises(StudyError, match="row 0, column id"):
+        run(release)
+
+
+def test_a_fix_names_the_data_set_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    for file in (paths.raw("task2mcp") / "mcp_raw.json", paths.raw("task2mcp") / "deep" / "mcp_raw.json",
+                 paths.prepared("task2mcp") / "tasks.parquet"):  # fmt: skip
+        assert schemas.again(file) == "fetch the file again (study fetch dataset=task2mcp)"
+    assert "study fetch" not in schemas.again(tmp_path / "mine.json")
+    table = pd.DataFrame({"task_id": [0], "mcp_ids": ["x"]}, dtype=object)
+    for refused in (
+        lambda: raw_files.read_text(paths.raw("task2mcp") / "mcp_raw.json"),
+        lambda: schemas.validate(schemas.RAW_LABELS, table, paths.raw("task2mcp") / "mcp_task.csv"),
+    ):
+        with pytest.raises(StudyError, match=r"\(study fetch dataset=task2mcp\)$"):
+            refused()
 
 
 def test_json_literal_nan_is_refused(run, release, tmp_path):

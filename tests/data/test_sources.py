@@ -127,7 +127,7 @@ def test_checksum_list_file(upstream, tmp_path, monkeypatch):
     assert len(found(sources.fetch("x", {"source": [entry]}))) == 3
     assert (tmp_path / "data/raw/x/data/a.json").exists()
     (tmp_path / "conf/dataset/x.sha256").write_text("abc\n", encoding="utf-8")
-    with pytest.raises(StudyError, match=r"row line 1\): not a line of sha256sum"):
+    with pytest.raises(StudyError, match=r"line 1\): not a line of sha256sum"):
         sources.fetch("x", {"source": [entry]})
 
 

@@ -178,18 +178,32 @@ def test_tiny_catalogue_still_fills_every_list(tmp_path):
 @pytest.mark.parametrize(
     ("choices", "reason"),
     [
-        ({"mixture": {"topic_match": 1.0}}, "column mixture"),
+        ({"mixture": {"topic_match": 1.0}}, r"column mixture\).*add up to 1"),
+        ({"mixture": "even"}, r"column mixture\)"),
         (
             {"mixture": {"topic_match": 0.5, "language_match": 0.5, "alphabetical": 0.5, "random": -0.5}},
-            "column random",
+            r"column mixture.random\).*\n  fix: write for example dataset.generator.mixture.random=0.25$",
         ),
-        ({"ascending_share": 1.5}, "column ascending_share"),
-        ({"popularity_sd": -1.0}, "column popularity_sd"),
-        ({"n_servers": 20}, "too small"),
-        ({"n_server": 20}, "unknown parameters: n_server"),
+        ({"ascending_share": 1.5}, r"column ascending_share\)"),
+        ({"null_share": "few"}, r"column null_share\): 'few' is no number"),
+        ({"popularity_sd": -1.0}, r"column popularity_sd\)"),
+        ({"popularity_sd": float("inf")}, r"column popularity_sd\)"),
+        ({"n_servers": 20}, r"column n_servers\): 20 is too small.*\n  fix: .* dataset.generator.n_servers=36$"),
+        ({"n_servers": 40.5}, r"column n_servers\): 40.5 is no whole number"),
+        ({"n_tasks": 0}, r"column n_tasks\): 0 is too small: at least 5\n  fix: .* dataset.generator.n_tasks=5$"),
+        ({"list_length": 0}, r"column list_length\)"),
+        ({"extra_labels": -1}, r"column extra_labels\)"),
+        ({"seed": -1}, r"column seed\)"),
+        ({"n_serverss": 20}, r"column n_serverss\): unknown parameter.*\n  fix: did you mean n_servers\? one of: "),
     ],
 )
 def test_impossible_parameters(choices, reason, tmp_path):
-    with pytest.raises(StudyError, match=reason):
+    with pytest.raises(StudyError, match=reason) as caught:
         synthetic.generate(tmp_path, **choices)
+    assert caught.value.fix
     assert not list(tmp_path.iterdir())
+
+
+def test_the_smallest_numbers_named_in_a_fix_are_accepted(tmp_path):
+    least = synthetic.LEAST | {"n_servers": 2}
+    assert len(pd.read_csv(synthetic.generate(tmp_path, **least) / "mcp_task.csv")) == 5

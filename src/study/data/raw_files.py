@@ -13,9 +13,9 @@ import pandas as pd
 import pandera.pandas as pa
 
 from study.data import schemas
+from study.data.schemas import again
 from study.errors import StudyError
 
-AGAIN = "fetch the file again (study fetch)"
 # 100,000 ids of ten digits and their separators; the longest list of Task2MCP has 108 characters.
 MAX_CELL = 1_200_000
 
@@ -23,14 +23,16 @@ MAX_CELL = 1_200_000
 def read_text(path: Path) -> str:
     """A whole UTF-8 file, or a `StudyError` that says at which line it is not UTF-8."""
     if not path.is_file():
-        raise StudyError("the file is missing", file=path, fix=AGAIN)
+        raise StudyError("the file is missing", file=path, fix=again(path))
     content = path.read_bytes()
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise StudyError(
-            f"not UTF-8 (byte {error.start})", file=path, row=f"line {line}", fix="save it as UTF-8, or " + AGAIN
+            f"not UTF-8 (line {line}, byte {error.start} of the file)",
+            file=path,
+            fix=f"save it as UTF-8, or {again(path)}",
         ) from error
 
 
@@ -46,16 +48,17 @@ def read_records(path: Path, wrapper: str | None = None) -> list[dict[str, Any]]
     try:
         records = json.loads(read_text(path), object_pairs_hook=_no_repeats)
     except json.JSONDecodeError as error:
-        raise StudyError(f"not valid JSON ({error.msg})", file=path, row=f"line {error.lineno}", fix=AGAIN) from error
+        place = f"line {error.lineno}, column {error.colno}"
+        raise StudyError(f"not valid JSON ({place}: {error.msg})", file=path, fix=again(path)) from error
     except (ValueError, RecursionError) as error:
-        raise StudyError(f"JSON that cannot be accepted ({error})", file=path, fix=AGAIN) from error
+        raise StudyError(f"JSON that cannot be accepted ({error})", file=path, fix=again(path)) from error
     if not isinstance(records, list) or not records:
-        raise StudyError("must be a list of at least one object", file=path, fix=AGAIN)
+        raise StudyError("must be a list of at least one object", file=path, fix=again(path))
     rows = []
     for row, record in enumerate(records):
         inner = record.get(wrapper) if wrapper and isinstance(record, dict) else record
         if not isinstance(inner, dict):
-            raise StudyError("must be an object", file=path, row=row, column=wrapper, fix=AGAIN)
+            raise StudyError("must be an object", file=path, row=row, column=wrapper, fix=again(path))
         rows.append(inner)
     return rows
 
@@ -70,9 +73,11 @@ def read_table(path: Path, schema: pa.DataFrameSchema, wrapper: str | None = Non
     for row, record in enumerate(records):
         for column in columns:
             if column not in record:
-                raise StudyError("the key is missing", file=path, row=row, column=column, fix="add it, or " + AGAIN)
+                raise StudyError(
+                    "the key is missing", file=path, row=row, column=column, fix=f"add it, or {again(path)}"
+                )
             if isinstance(record[column], str) and not _encodable(record[column]):
-                raise StudyError("text that UTF-8 cannot hold", file=path, row=row, column=column, fix=AGAIN)
+                raise StudyError("text that UTF-8 cannot hold", file=path, row=row, column=column, fix=again(path))
     unknown = sorted({key for record in records for key in record} - set(columns))
     table = pd.DataFrame({column: pd.Series([r[column] for r in records], dtype=object) for column in columns})
     schemas.validate(schema, table, path)
@@ -112,13 +117,15 @@ def read_lists(path: Path) -> tuple[dict[int, list[int]], dict[int, str]]:
             place, begins = f"line {begins}", reader.line_num + 1
             if len(values) != len(header):
                 raise StudyError(
-                    f"has {len(values)} cells, the header has {len(header)}", file=path, row=place, fix=AGAIN
+                    f"has {len(values)} cells, the header has {len(header)}", file=path, row=place, fix=again(path)
                 )
             named = dict(zip(header, values, strict=True))
             cells.append([_number(named["task_id"]), _list(named["mcp_ids"], path, place)])
             places.append(place)
     except csv.Error as error:
-        raise StudyError(f"not valid CSV ({error})", file=path, row=f"line {reader.line_num}", fix=AGAIN) from error
+        raise StudyError(
+            f"not valid CSV ({error})", file=path, row=f"line {reader.line_num}", fix=again(path)
+        ) from error
     table = pd.DataFrame({name: pd.Series([row[i] for row in cells], dtype=object) for i, name in enumerate(columns)})
     schemas.validate(schemas.RAW_LABELS, table, path, places)
     tasks = table["task_id"].tolist()

@@ -9,6 +9,7 @@ import pandas as pd
 import pandera.errors
 import pandera.pandas as pa
 
+from study import paths
 from study.errors import StudyError
 
 # The longest text of Task2MCP has 2,645 characters; a text longer than this is a damaged or hostile file.
@@ -101,12 +102,20 @@ LABELS = pa.DataFrameSchema(
 )
 
 
+def again(file: str | Path) -> str:
+    """How to get a data file anew, as the end of a fix: with the command where the file is one of a data set's."""
+    for folder in (paths.raw(""), paths.prepared("")):
+        if Path(file).is_relative_to(folder) and (parts := Path(file).relative_to(folder).parts[:-1]):
+            return f"fetch the file again (study fetch dataset={parts[0]})"
+    return "get the file again from where it came"
+
+
 def validate(schema: pa.DataFrameSchema, table: pd.DataFrame, file: str | Path, rows: Sequence[str] = ()) -> None:
     """Check `table` against `schema`.
 
     Args:
         file: named in the error.
-        rows: how to name each row in the error; record numbers from 0 where not given.
+        rows: where each row is, such as "line 2"; record numbers from 0 where not given.
 
     Raises:
         StudyError: naming the first violation by row, and how many cells are wrong in all.
@@ -127,11 +136,15 @@ def validate(schema: pa.DataFrameSchema, table: pd.DataFrame, file: str | Path, 
         row = int(first["index"])
         value = repr(first["failure_case"])
         shown = value if len(value) <= 60 else f"{value[:57]}..."
-        reason = "occurs in an earlier or later row too" if first["check"] == "field_uniqueness" else first["check"]
+        reason = first["check"]
+        if reason == "field_uniqueness":
+            codes = pd.factorize(table[first["column"]])[0]
+            same = next(other for other, code in enumerate(codes) if code == codes[row] and other != row)
+            reason = f"occurs {f'at {rows[same]}' if rows else f'in row {same}'} too"
         raise StudyError(
             f"{shown} {reason} ({len(cases)} wrong in all)",
             file=file,
             row=rows[row] if rows else row,
             column=str(first["column"]),
-            fix="correct the value, or fetch the file again (study fetch)",
+            fix=f"correct the value, or {again(file)}",
         ) from None

@@ -20,9 +20,13 @@ from study.data import annotation, words
 from study.data.annotation import SOURCES
 from study.data.dataset import IntArray
 from study.errors import StudyError
+from study.schema import suggestion
 
 FACETS = [facet for topic in words.TOPICS.values() for facet in topic]
 PER_TOPIC = 3
+FILE = "conf/dataset/synthetic.yaml"
+# Every whole number of the model, and how small it may be; n_servers depends on the longest list, too.
+LEAST = {"n_servers": 2, "n_tasks": 5, "list_length": 1, "extra_labels": 0, "seed": 0}
 TRUTH_FILES = ("truth.json", "truth_labels.csv", "truth_servers.csv", "truth_tasks.csv")
 
 
@@ -70,24 +74,42 @@ class Parameters:
 
     def __post_init__(self) -> None:
         """Refuse numbers that describe no data set."""
-        where = "conf/dataset/synthetic.yaml"
-        if sorted(self.mixture) != sorted(SOURCES) or not np.isclose(sum(self.mixture.values()), 1):
+        given = self.mixture if isinstance(self.mixture, Mapping) else {}
+        numbers = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "mixture"}
+        for name, value in (numbers | {f"mixture.{name}": share for name, share in given.items()}).items():
+            kind = "whole number" if name in LEAST else "number"
+            if isinstance(value, bool) or not isinstance(value, int if name in LEAST else int | float):
+                raise _refused(name, f"{value!r} is no {kind}")
+        if sorted(given) != sorted(SOURCES) or not np.isclose(sum(given.values()), 1):
             raise StudyError(
-                f"the mixture must name {', '.join(SOURCES)} and add up to 1", file=where, column="mixture"
-            )
-        shares = {entry.name: getattr(self, entry.name) for entry in fields(self) if isinstance(entry.default, float)}
-        shares = {name: share for name, share in shares.items() if name != "popularity_sd"} | dict(self.mixture)
+                f"the mixture must name {', '.join(SOURCES)} and add up to 1", file=FILE, column="mixture",
+                fix="give each of these names a share, so that they add up to 1",
+            )  # fmt: skip
+        shares = {name: value for name, value in numbers.items() if name not in (*LEAST, "popularity_sd")}
+        shares |= {f"mixture.{name}": share for name, share in given.items()}
         for name, share in shares.items():
             if not 0 <= share <= 1:
-                raise StudyError("a share must lie between 0 and 1", file=where, column=name)
-        if self.popularity_sd < 0:
-            raise StudyError("a standard deviation is not negative", file=where, column="popularity_sd")
-        if self.n_tasks < 5 or self.list_length < 1 or self.n_servers < 2 * (self.list_length + self.extra_labels):
-            raise StudyError(
-                "too small: at least 5 tasks, 1 label per task, and twice as many servers as the longest list",
-                file=where,
-                column="n_servers",
+                raise _refused(name, f"{share!r} is no share, a number from 0 to 1")
+        if not 0 <= self.popularity_sd < np.inf:
+            raise _refused("popularity_sd", f"{self.popularity_sd!r} is no standard deviation, a number of at least 0")
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                raise _refused(name, f"{getattr(self, name)!r} is too small: at least {least}", least)
+        longest = self.list_length + self.extra_labels
+        if self.n_servers < 2 * longest:
+            raise _refused(
+                "n_servers",
+                f"{self.n_servers} is too small: twice as many servers as the longest list has labels "
+                f"(list_length + extra_labels = {longest})",
+                2 * longest,
             )
+
+
+def _refused(name: str, reason: str, example: float | None = None) -> StudyError:
+    if example is None:
+        # A quarter for each of the four reasons of the mixture; else the default.
+        example = getattr(Parameters, name, 1 / len(SOURCES))
+    return StudyError(reason, file=FILE, column=name, fix=f"write for example dataset.generator.{name}={example}")
 
 
 def generate(folder: Path, **choices: Any) -> Path:
@@ -105,9 +127,9 @@ def generate(folder: Path, **choices: Any) -> Path:
     Raises:
         StudyError: unknown or impossible parameters.
     """
-    unknown = choices.keys() - {entry.name for entry in fields(Parameters)}
-    if unknown:
-        raise StudyError(f"unknown parameters: {', '.join(sorted(unknown))}", file="conf/dataset/synthetic.yaml")
+    known = [entry.name for entry in fields(Parameters)]
+    for name in choices.keys() - known:
+        raise StudyError("unknown parameter of the generator", file=FILE, column=name, fix=suggestion(name, known))
     p = Parameters(**choices)
     # One stream per part, so that a change in one part leaves the others as they were.
     streams = np.random.default_rng(p.seed).spawn(4)

@@ -62,11 +62,14 @@ class SavedFieldDense:
         system: with the catalogue's vectors, prior and product names.
         servers: the catalogue, columns `CARD`.
         seed: of the tie order.
+        reader: a saved system of the same data set that reads what this one does not of a request, if there is one.
     """
 
     caption = "score: the sum of the parts, in standard deviations over the catalogue"
 
-    def __init__(self, name: str, system: FieldDense, servers: pd.DataFrame, *, seed: int) -> None:
+    def __init__(self, name: str, system: FieldDense, servers: pd.DataFrame, *, seed: int,
+                 reader: str = "") -> None:  # fmt: skip
+        self.reader = reader
         self.name = self.title = name
         self.system, self.servers, self.seed = system, servers, seed
         self.cards = servers.to_dict("records")
@@ -86,8 +89,11 @@ class SavedFieldDense:
                                            "settings": settings, "weights": model_version(system.encoder)})  # fmt: skip
 
     @classmethod
-    def load(cls, folder: Path) -> SavedFieldDense:
+    def load(cls, folder: Path, *, reader: str = "") -> SavedFieldDense:
         """Read what `save` wrote.
+
+        Args:
+            reader: as in the class.
 
         Raises:
             StudyError: a damaged model, or one whose vectors another version of the encoder made.
@@ -108,7 +114,7 @@ class SavedFieldDense:
             system.prior = arrays["prior"]
             system.products = None if products is None else _product_names(products, len(servers))
             _require_whole(system, len(servers))
-            model = cls(about["name"], system, servers, seed=about["seed"])
+            model = cls(about["name"], system, servers, seed=about["seed"], reader=reader)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
             raise StudyError(f"the saved model does not load: {error}", file=folder, fix=fix) from error
         if (installed := model_version(system.encoder)) != about["weights"]:
@@ -157,6 +163,9 @@ class SavedFieldDense:
         for name, value in given.items():
             if value and self._read(text, given) == self._read(text, given | {name: ""}):
                 found.append(f"the {name} {value!r} has no effect: {self.name} ranks by the words of the request")
+                # T2MRec, too, reads no subcategory without its category.
+                if self.reader and (category or name != "subcategory"):
+                    found[-1] += f"; --system {self.reader} uses it, and shows a semantic and a structural part"
         return found
 
     def _read(self, text: str, attributes: Mapping[str, str]) -> list[str]:

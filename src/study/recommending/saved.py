@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from study import paths
 from study.errors import StudyError
 from study.recommending.contract import SavedModel
-from study.schema import NAME, require_choice
+from study.schema import NAME, choices, require_choice, suggestion
 
 PREFERRED = ("best", "t2mrec")  # systems, the one that answers unless another is asked for first
 DATASETS = ("task2mcp", "synthetic")  # in the same way
+READER = "t2mrec"  # the system that reads every attribute of a request
+FIELD_DENSE = "baselines.useful.field_dense.FieldDense"  # the class of `best` and its variants
 
 
 def folder_of(dataset: str, system: str) -> Path:
@@ -31,15 +35,64 @@ def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
         system: of ``conf/system``, or the name that a variant was saved under.
 
     Raises:
-        StudyError: there is no data set of that name, or none of its systems can have that name.
+        StudyError: no such model was saved, and none can be: there is no data set or system of that name, the data set
+            has no labels, or a system of that kind cannot be saved.
     """
     if dataset is not None:
         require_choice("dataset", dataset)
-    if system is not None and not NAME.fullmatch(system):
-        raise StudyError(f"{system!r} is no name of a system", fix=f"one of: {', '.join(PREFERRED)}")
     datasets, systems = (dataset,) if dataset else DATASETS, (system,) if system else PREFERRED
-    saved = ((one, other) for one in datasets for other in systems if exists(one, other))
-    return next(saved, (datasets[-1], systems[0]))
+    if system is None or NAME.fullmatch(system):
+        for one in datasets:
+            for other in systems:
+                if exists(one, other):
+                    return one, other
+    if dataset is not None and dataset not in (labelled := labelled_datasets()):
+        raise StudyError(f"no system can be saved for {dataset}, which has no label file",
+                         file=paths.conf() / "dataset" / f"{dataset}.yaml", column="labels",
+                         fix=f"one of: {', '.join(labelled)}")  # fmt: skip
+    if system is not None and system not in (names := savable()):
+        reason = f"{system} cannot be saved" if system in choices("system") else f"unknown system {system!r}"
+        there = {name for one in datasets for name in _saved_names(one)}
+        raise StudyError(reason, file=paths.conf() / "system", fix=suggestion(system, {*names, *there}))
+    return next((one for one in datasets if _saved_names(one)),
+                next((one for one in datasets if _is_prepared(one)), datasets[-1])), systems[0]  # fmt: skip
+
+
+def savable() -> list[str]:
+    """The systems that `study export` saves: T2MRec with towers over TF-IDF, `best` and its variants."""
+    from study.config import load as compose
+
+    return [name for name in choices("system") if _is_savable(compose([f"system={name}"]).system.model)]
+
+
+def labelled_datasets() -> list[str]:
+    """The data sets of ``conf/dataset`` that can be prepared; the others serve `study tools` alone."""
+    from study.config import load as compose
+
+    return [name for name in choices("dataset") if compose([f"dataset={name}"]).dataset.get("labels")]
+
+
+def how_to_save(dataset: str, system: str) -> str:
+    """The command that saves a system, after those that make what it reads and what is not there yet."""
+    prepared, split = _is_prepared(dataset), any(paths.splits(dataset).glob("*.parquet"))
+    stages = ["fetch", "prepare", "split"] if not prepared else [] if split else ["split"]
+    commands = (f"study {stage} dataset={dataset}" for stage in stages)
+    return " && ".join([*commands, f"study export dataset={dataset} system={system}"])
+
+
+def _is_savable(model: Mapping[str, Any]) -> bool:
+    towers, lexical = (model.get(part) or {} for part in ("towers", "lexical"))
+    return model.get("_target_") == FIELD_DENSE or (bool(towers.get("enabled")) and lexical.get("kind") == "tfidf")
+
+
+def _is_prepared(dataset: str) -> bool:
+    from study.data.dataset import PREPARED
+
+    return all((paths.prepared(dataset) / f"{part}.parquet").exists() for part in PREPARED)
+
+
+def _saved_names(dataset: str) -> list[str]:
+    return sorted(path.parent.name for path in paths.models(dataset).glob("*/model.json"))
 
 
 def load(dataset: str, system: str) -> SavedModel:
@@ -49,7 +102,7 @@ def load(dataset: str, system: str) -> SavedModel:
         StudyError: no model there, or a damaged one.
     """
     folder = folder_of(dataset, system)
-    fix = f"run: study export dataset={dataset} system={system}"
+    fix = f"run: {how_to_save(dataset, system)}"
     if not exists(dataset, system):
         raise StudyError("no saved model here", file=folder, fix=fix)
     try:
@@ -63,4 +116,4 @@ def load(dataset: str, system: str) -> SavedModel:
         return Recommender.load(folder)
     from study.recommending.field_dense import SavedFieldDense
 
-    return SavedFieldDense.load(folder)
+    return SavedFieldDense.load(folder, reader=READER if exists(dataset, READER) else "")

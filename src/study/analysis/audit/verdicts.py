@@ -304,22 +304,23 @@ def printed(table: pd.DataFrame) -> str:
 
 
 def verify_paper(config: DictConfig) -> str:
-    """Write verdicts.csv and verdict_summary.csv of the configured data set, with a record; returns them as text, with
-    counts."""
-    dataset, chosen = config.dataset.name, settings("verdicts", KEYS)
-    table = compute_table(dataset, list(config.dataset.protocols))
-    write_csv(folder(dataset) / "verdicts.csv", table)
-    write_csv(folder(dataset) / "verdict_summary.csv", summary(table))
-    write_json(folder(dataset) / "verdicts.json", record(dataset=dataset, settings=chosen))
-    stated = chosen["stated_protocol"]
+    """The verdicts of the configured data set as text, with counts. Writes nothing; `compute` does."""
+    table = compute_table(config.dataset.name, list(config.dataset.protocols))
+    stated = settings("verdicts", KEYS)["stated_protocol"]
     home = table[table["protocol"] == stated]["verdict"].value_counts()
     counts = ", ".join(f"{home.get(name, 0)} {name}" for name in VERDICTS)
     return f"{printed(table)}\nTables 3 and 4 under {stated}, {home.sum()} cells: {counts}\n"
 
 
 def compute(config: DictConfig) -> list[Path]:
-    """Write verdicts.csv and verdict_summary.csv; nothing for a data set that the paper does not describe."""
-    if not described(config.dataset.name):
+    """Write verdicts.csv and verdict_summary.csv with a record; nothing for a data set that the paper does not
+    describe."""
+    dataset = config.dataset.name
+    if not described(dataset):
         return []
-    verify_paper(config)
-    return [folder(config.dataset.name) / f"{name}.csv" for name in ("verdicts", "verdict_summary")]
+    table = compute_table(dataset, list(config.dataset.protocols))
+    tables = {"verdicts": table, "verdict_summary": summary(table)}
+    for name, part in tables.items():
+        write_csv(folder(dataset) / f"{name}.csv", part)
+    write_json(folder(dataset) / "verdicts.json", record(dataset=dataset, settings=settings("verdicts", KEYS)))
+    return [folder(dataset) / f"{name}.csv" for name in tables]

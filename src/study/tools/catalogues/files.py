@@ -14,7 +14,7 @@ from study.errors import StudyError
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.queries import QuerySet
 
-AGAIN = "fetch the data set again (study fetch)"
+AGAIN = "fetch the data set again (study fetch dataset=..., study fetch --help)"
 
 
 class Loaded(NamedTuple):
