@@ -138,7 +138,7 @@ def test_figures_are_made_by_notebooks() -> None:
 def test_commands_that_documents_name_exist() -> None:
     commands = get_command(app)
     assert isinstance(commands, Group)
-    named = re.findall(r"(?m)(?:^|`)study ([a-z]+)(?: ([a-z]+)\b)?", "\n".join(CODE.findall(NOTE.sub("", TEXT))))
+    named = re.findall(r"(?m)(?:^|`)study ([a-z]+)(?: ([a-z][a-z-]*)\b)?", "\n".join(CODE.findall(NOTE.sub("", TEXT))))
     assert len(named) >= 20
     for name, second in named:
         assert name in commands.commands, name
