@@ -358,6 +358,28 @@ def test_waiting_is_elapsed_but_not_processor_time():
     assert np.median(processor) < 0.015
 
 
+def test_a_saved_model_is_asked_as_people_ask_it(monkeypatch):
+    asked = []
+
+    class Model:
+        def recommend(self, text, **rest):
+            asked.append((text, rest))
+
+    class Data:
+        name = "toy"
+        tasks = pd.DataFrame({"language": ["Go"], "category": ["a"], "theme": ["b"], "subcategory": ["c"]})
+
+        def task_texts(self, parts):
+            return [" / ".join(parts)]
+
+    monkeypatch.setattr(latency.saved, "load", lambda dataset, system: asked.append((dataset, system)) or Model())
+    latency.answering_saved("best", Data())(0)
+    assert asked[0] == ("toy", "best")
+    text, rest = asked[1]
+    assert text == "name / description"
+    assert rest == {"language": "Go", "category": "a", "theme": "b", "subcategory": "c", "k": 10}
+
+
 def test_an_unknown_reading_is_refused():
     with pytest.raises(StudyError, match="bm25 reads lips"):
         latency.answering(None, "bm25", ["lips"], None, None, None)

@@ -153,11 +153,13 @@ def test_costs_join_records_judgements_and_latencies(root, monkeypatch):
     timed = pd.DataFrame(
         {"system": ["bm25", "labels"], "milliseconds": 2.0, "p5": 1.0, "p95": 3.0, "cpu": 1.5, "seconds_fit": 0.5}
     )
+    timed = pd.concat([timed, timed.head(1).assign(cpu=9.0)])  # the saved model of the same system, further down
     write_csv(place("latency"), timed)
     table = pareto.table(DATASET)
     # TF-IDF has neither a record nor a latency, and the released lists are no system.
     assert table["system"].tolist() == ["bm25"]
     row = table.iloc[0]
+    assert row["cpu"] == 1.5
     assert [row["seconds_fit"], row["milliseconds"], row["cpu"]] == [0.5, 2.0, 1.5]
     scores = pd.read_csv(store.folder(DATASET) / "tables" / "scores.csv").set_index(["system", "part", "metric"])[
         "mean"

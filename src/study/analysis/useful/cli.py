@@ -60,7 +60,7 @@ def latency() -> None:
     from study.analysis.useful import latency as timing
     from study.judging.topics import load_split
 
-    chosen = settings("latency", {"requests", "warm_up", "systems"})
+    chosen = settings("latency", {"requests", "warm_up", "systems", "saved"})
     save("latency", timing.table(*load_split(DATASET), chosen), settings=chosen, threads=1)
 
 

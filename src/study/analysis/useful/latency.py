@@ -1,8 +1,8 @@
 """How long one request takes, from its text to ten servers: one system and one request at a time, on one thread.
 
 Systems make the vectors of every task when they are fitted, so for a new request the texts would have to be read first.
-`best` and the saved T2MRec do that in one call; for the others the reading is done here (`READERS`) and timed with the
-ranking. The vectors of the catalogue are there in every case, as they are in a running service.
+`best` and the models of `study export` do that in one call; for the others the reading is done here (`READERS`) and
+timed with the ranking. The vectors of the catalogue are there in every case, as they are in a running service.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.runs import KEPT, rank_tasks
 from study.pipeline.run import limit_threads, with_tuned_values
-from study.recommend import Recommender
-from study.recommending.saved import folder_of
+from study.recommending import saved
 from study.t2mrec.lexical import fit_vectorizer
 
 # How a text is read before a system can rank: TF-IDF words and pairs, or a sentence vector.
 WORDS, SENTENCE = "words", "sentence"
-# Systems that take the text themselves: a `FieldDense`, or the saved T2MRec.
+# What takes the text itself: a `FieldDense`, or a model of `study export`, as `study recommend` asks it.
 REQUEST, SAVED = "request", "saved"
 Answer = Callable[[int], object]
 Seconds = NDArray[np.float64]
@@ -87,15 +86,9 @@ def answering(system: Any, name: str, reading: Sequence[str], data: Dataset, spl
     if list(reading) == [REQUEST]:
         order = tie_order(data.n_servers, 0)
         return lambda task: top_k(system.score_requests(data.tasks.iloc[[task]], store=False), KEPT, order)
-    if list(reading) == [SAVED]:
-        saved = Recommender.load(folder_of(data.name, "t2mrec"))
-        names = ("language", "category", "theme", "subcategory")
-        fields = [{name: str(row[name]) for name in names} for row in data.tasks.to_dict("records")]
-        words = data.task_texts(("name", "description"))
-        return lambda task: saved.recommend(words[task], **fields[task], k=KEPT)
     if unknown := set(reading) - {WORDS, SENTENCE}:
         raise StudyError(f"{name} reads {', '.join(sorted(unknown))}", column=f"systems.{name}",
-                         fix=f"one of {REQUEST}, {SAVED} alone, or any of {WORDS}, {SENTENCE}")  # fmt: skip
+                         fix=f"{REQUEST} alone, or any of {WORDS}, {SENTENCE}")  # fmt: skip
 
     def answer(task: int) -> object:
         for kind in reading:
@@ -105,8 +98,17 @@ def answering(system: Any, name: str, reading: Sequence[str], data: Dataset, spl
     return answer
 
 
+def answering_saved(name: str, data: Dataset) -> Answer:
+    """What answers one request of a saved model, from text to ten servers."""
+    model = saved.load(data.name, name)
+    names = ("language", "category", "theme", "subcategory")
+    fields = [{name: str(row[name]) for name in names} for row in data.tasks.to_dict("records")]
+    words = data.task_texts(("name", "description"))
+    return lambda task: model.recommend(words[task], **fields[task], k=KEPT)
+
+
 def table(data: Dataset, split: Split, settings: Mapping[str, Any]) -> pd.DataFrame:
-    """The latency of every configured system; requests are tasks of the validation part.
+    """The latency of every configured system, then of the saved models; requests are tasks of the validation part.
 
     Returns: columns system, reading, requests, milliseconds (median), p5, p95, cpu (median), seconds_fit (in this
         process, on one thread, vectors of the catalogue from the cache; empty where a saved model answers).
@@ -118,14 +120,15 @@ def table(data: Dataset, split: Split, settings: Mapping[str, Any]) -> pd.DataFr
     tasks = [int(task) for task in split.tasks("valid")]
     requests = [tasks[number % len(tasks)] for number in range(settings["requests"])]
     for name, reading in tqdm(settings["systems"].items(), desc="latency", disable=not sys.stderr.isatty()):
-        system, seconds = None, float("nan")
-        if reading != [SAVED]:
-            system = build_system(with_tuned_values(load([f"dataset={data.name}", f"system={name}"])).system)
-            with tempfile.TemporaryDirectory() as folder:
-                started = time.perf_counter()
-                system.fit(data, split, seed=0, workdir=Path(folder))
-                seconds = time.perf_counter() - started
+        system = build_system(with_tuned_values(load([f"dataset={data.name}", f"system={name}"])).system)
+        with tempfile.TemporaryDirectory() as folder:
+            started = time.perf_counter()
+            system.fit(data, split, seed=0, workdir=Path(folder))
+            seconds = time.perf_counter() - started
         spent = timed(answering(system, name, reading, data, split, readers), requests, settings["warm_up"])
         rows.append({"system": name, "reading": " ".join(reading), "requests": len(spent), **quantiles(spent),
                      "seconds_fit": seconds})  # fmt: skip
+    for name in settings["saved"]:
+        spent = timed(answering_saved(name, data), requests, settings["warm_up"])
+        rows.append({"system": name, "reading": SAVED, "requests": len(spent), **quantiles(spent)})
     return pd.DataFrame(rows)

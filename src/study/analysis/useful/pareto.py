@@ -76,7 +76,8 @@ def table(dataset: str) -> pd.DataFrame:
     file = paths.results(dataset) / "best" / "latency.csv"
     if not file.exists():
         raise StudyError("the latencies are missing", file=file, fix="run: study useful latency")
-    asked = pd.read_csv(file).set_index("system")
+    # A system that is timed itself and as a saved model stands for itself.
+    asked = pd.read_csv(file).drop_duplicates("system").set_index("system")
     found = pd.DataFrame({"by_labels": quality_by_labels(dataset, protocol),
                           "by_judgements": quality_by_judgements(dataset)})  # fmt: skip
     found = found.join(training(dataset, protocol))
