@@ -11,7 +11,7 @@ import yaml
 from scipy.special import expit
 
 from study import paths
-from study.analysis.useful import calibration, confidence, curves, diversity, pareto, steps
+from study.analysis.useful import calibration, confidence, curves, diversity, label_steps, pareto, steps
 from study.errors import StudyError
 from study.files import write_csv
 from study.judging import evaluate, store, verify
@@ -90,12 +90,23 @@ def planted_tables():
     tables |= {"confidence": asked} | confidence.tables(asked, settings("calibration", resamples=200))
     rows = [{"system": "bm25", "share": share, "draw": 1, "task_id": task, "ndcg@10": share / 2, "recall@10": 0.1}
             for share in (0.5, 1.0) for task in range(3)]  # fmt: skip
+    chain = {title: pd.DataFrame({"task_id": [1, 2, 3], "ndcg@10": value, "recall@10": value})
+             for title, value in (("words", 0.2), ("words and habits", 0.5))}  # fmt: skip
+    tables |= {"label_steps": label_steps.one_at_a_time(chain, seed=0)}
+    moved = {"setting": "elsewhere", "system": ["best", "minilm", "bm25"], "queries": 9, "ndcg@10": [0.3, 0.4, 0.2],
+             "best_minus_it": [0.0, -0.1, 0.1], "low": [0.0, -0.2, 0.0], "high": [0.0, -0.05, 0.2]}  # fmt: skip
+    asked_by_name = {"system": "best", "form": ["as written", "lower case"], "kind": "all", "requests": 8,
+                     "first_bears_word": [0.75, 0.5]}  # fmt: skip
+    tables |= {"transfer": pd.DataFrame(moved), "probes": pd.DataFrame(asked_by_name)}
     return tables | {"curves": curves.curves(pd.DataFrame(rows), 192, seed=0)}
 
 
 def test_the_notebook_on_use_shows_the_planted_tables(planted, tmp_path):
     text = run("09_useful", tmp_path)
-    assert "these tables are absent and their sections empty: judged_test, choice, transfer, probes." in text
+    assert "these tables are absent and their sections empty: judged_test, choice." in text
+    assert "On elsewhere the goal is missed: ahead of `best` are MiniLM cosine (interval below 0)." in text
+    assert "| best (useful) | lower case | 8 | 50.0% |" in text
+    assert "| words and habits | 3 | 0.500 (0.500 to 0.500) | 0.300 (0.300 to 0.300) |" in text
     assert "Without judged answers: T2MRec taught by best." in text
     mean = (
         pd.read_csv(place("steps")).query("part == 'test' and metric == 'ndcg@10' and system == 'bm25'")["mean"].item()
