@@ -28,6 +28,7 @@ from study.recommending import saved
 from study.recommending.field_dense import Recommendation, SavedFieldDense
 from study.recommending.parts import request_of
 from study.recommending.table import show_recommendations
+from study.reranking.system import RerankedT2MRec
 from study.t2mrec.system import T2MRec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -422,13 +423,17 @@ def test_the_systems_listed_are_those_that_export_accepts() -> None:
         # Composing is slow, and a file that begins with no other says the same.
         config = load([f"system={name}"]).system if "defaults" in own else own
         cls = get_object(config.model._target_)
-        dense, two_tower = (isinstance(cls, type) and issubclass(cls, base) for base in (FieldDense, T2MRec))
+        dense, two_tower, reranked = (
+            isinstance(cls, type) and issubclass(cls, base) for base in (FieldDense, T2MRec, RerankedT2MRec)
+        )
+        two_tower = two_tower and not reranked
         assert (name in listed) == (
             dense or (two_tower and config.model.towers.enabled and config.model.lexical.kind == "tfidf")
         ), name
         assert name not in listed or "cold" in config.protocols  # the protocol of `study export`
     assert {"best", "best_core", "t2mrec", "t2mrec_tuned"} <= listed
     assert not {"tfidf", "t2mrec_wo_lexical", "t2mrec_wo_two_tower", "_template"} & listed
+    assert not {"t2mrec_listwise", "t2mrec_llm"} & listed  # the re-ranker would be missing
 
 
 def test_table_shows_the_parts_and_fits_eighty_columns(ask) -> None:
@@ -499,6 +504,8 @@ def test_hostile_names_stay_text(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_only_what_can_be_saved_is_exported(project: Path) -> None:
     with pytest.raises(StudyError, match="can be saved, not popularity"):
         export(load([*TINY, "system=popularity"]))
+    with pytest.raises(StudyError, match="re-orders what T2MRec finds"):
+        export(load([*TINY, "system=t2mrec_listwise"]))
     with pytest.raises(StudyError, match="not applicable under 'warm'"):
         export(load([*TINY, "system=best", "protocol=warm"]))
 

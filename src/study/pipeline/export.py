@@ -18,6 +18,7 @@ from study.pipeline.run import fingerprint, limit_threads, load_inputs
 from study.recommend import Recommender
 from study.recommending.field_dense import SavedFieldDense
 from study.recommending.saved import folder_of
+from study.reranking.system import RerankedT2MRec
 from study.t2mrec.system import T2MRec
 
 
@@ -39,6 +40,8 @@ def export(config: DictConfig) -> Path:
     limit_threads(config.profile.workers * config.profile.threads)
     if isinstance(system, FieldDense):
         _save_field_dense(config, system, folder)
+    elif isinstance(system, RerankedT2MRec):  # what is saved would answer in another order than the system does
+        raise StudyError(f"{config.system.name} re-orders what T2MRec finds, which is not saved", fix="system=t2mrec")
     elif isinstance(system, T2MRec) and system.towers.enabled and system.lexical.kind == "tfidf":
         _save_t2mrec(config, system, folder)
     else:

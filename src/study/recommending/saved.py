@@ -16,6 +16,7 @@ PREFERRED = ("best", "t2mrec")  # systems, the one that answers unless another i
 DATASETS = ("task2mcp", "synthetic")  # in the same way
 READER = "t2mrec"  # the system that reads every attribute of a request
 FIELD_DENSE = "baselines.useful.field_dense.FieldDense"  # the class of `best` and its variants
+RERANKED = "study.reranking."  # of the classes that re-order what T2MRec finds; a saved model could not
 
 
 def folder_of(dataset: str, system: str) -> Path:
@@ -81,8 +82,9 @@ def how_to_save(dataset: str, system: str) -> str:
 
 
 def _is_savable(model: Mapping[str, Any]) -> bool:
-    towers, lexical = (model.get(part) or {} for part in ("towers", "lexical"))
-    return model.get("_target_") == FIELD_DENSE or (bool(towers.get("enabled")) and lexical.get("kind") == "tfidf")
+    towers, lexical, kind = model.get("towers") or {}, model.get("lexical") or {}, str(model.get("_target_"))
+    two_tower = bool(towers.get("enabled")) and lexical.get("kind") == "tfidf"
+    return kind == FIELD_DENSE or (two_tower and not kind.startswith(RERANKED))
 
 
 def _is_prepared(dataset: str) -> bool:
