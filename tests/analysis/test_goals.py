@@ -4,6 +4,8 @@ import pandas as pd
 import pytest
 
 from study import paths
+from study.evaluation import per_task
+from study.evaluation.significance import compare
 
 FOLDER = paths.results("task2mcp")
 
@@ -44,3 +46,14 @@ def test_label_fit_beats_t2mrec_beyond_doubt(protocol):
     assert len(own) == 2
     assert (own["difference"] > 0).all()
     assert own[["wilcoxon_p_holm", "randomisation_p_holm"]].to_numpy().max() < 0.001
+
+
+@pytest.mark.parametrize(
+    ("metric", "numbers"), [("ndcg@10", (0.002, -0.002, 0.007)), ("recall@10", (0.008, 0.002, 0.013))]
+)
+def test_label_fit_beside_item_knn_is_as_the_document_says(metric, numbers):
+    ours, other = (per_task.read(FOLDER / "per_task" / "warm" / f"{name}.csv.gz") for name in ("label_fit", "item_knn"))
+    found = compare(ours, other, metric, seed=0)
+    assert tuple(round(found[name], 3) for name in ("difference", "ci_low", "ci_high")) == numbers
+    text = (paths.root() / "docs" / "best.md").read_text(encoding="utf-8")
+    assert "{} [{}, {}]".format(*numbers) in text

@@ -1,13 +1,16 @@
 """A tiny study in a folder of its own: the real configuration, 60 servers, 80 tasks."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from pipeline_root import TINY
 
+from study import cli
 from study.config import load
 from study.pipeline import data as stages
+from study.pipeline.export import export
 from study.pipeline.run import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,3 +41,29 @@ def root(prepared_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     shutil.copytree(prepared_root, copy, symlinks=True)
     monkeypatch.setenv("T2M_ROOT", str(copy))
     return copy
+
+
+@pytest.fixture(scope="module")
+def project(prepared_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tiny study with `best` saved, in force for the tests of a file."""
+    root = tmp_path_factory.mktemp("best") / "study"
+    shutil.copytree(prepared_root, root, symlinks=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("T2M_ROOT", str(root))
+        export(load([*TINY, "system=best"]))
+        yield root
+
+
+@pytest.fixture
+def ask(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """Run `study recommend` with the words given; returns exit code, what it printed and what it said beside that."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*words: str) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["study", "recommend", *words])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        printed = capsys.readouterr()
+        return stopped.value.code or 0, printed.out, printed.err
+
+    return run

@@ -12,13 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from hydra.utils import get_object
-from omegaconf import OmegaConf
 from pipeline_root import TINY
 
 from baselines.useful.field_dense import FieldDense
-from study import cli
-from study.config import build_system, choices, load
+from study.config import build_system, load
 from study.data import dataset as datasets
 from study.errors import StudyError
 from study.evaluation.ranking import top_k
@@ -28,8 +25,6 @@ from study.recommending import saved
 from study.recommending.field_dense import Recommendation, SavedFieldDense
 from study.recommending.parts import request_of
 from study.recommending.table import show_recommendations
-from study.reranking.system import RerankedT2MRec
-from study.t2mrec.system import T2MRec
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = [
@@ -41,17 +36,6 @@ HOSTILE = [
     "x" * 500,
     "__import__('os').system('true')",
 ]
-
-
-@pytest.fixture(scope="module")
-def project(prepared_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tiny study with `best` saved, in force for the tests of this file."""
-    root = tmp_path_factory.mktemp("best") / "study"
-    shutil.copytree(prepared_root, root, symlinks=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("T2M_ROOT", str(root))
-        export(load([*TINY, "system=best"]))
-        yield root
 
 
 @pytest.fixture(scope="module")
@@ -276,21 +260,6 @@ def test_a_system_that_reads_every_field_warns_of_less(tmp_path: Path) -> None:
     assert model.recommend("draw a map", **asked, k=3)[0].score != model.recommend("draw a map", k=3)[0].score
 
 
-@pytest.fixture
-def ask(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    """Run `study recommend` with the words given; returns exit code, what it printed and what it said beside that."""
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*words: str) -> tuple[object, str, str]:
-        monkeypatch.setattr(sys, "argv", ["study", "recommend", *words])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        printed = capsys.readouterr()
-        return stopped.value.code or 0, printed.out, printed.err
-
-    return run
-
-
 def test_best_answers_unless_another_is_asked_for(ask) -> None:
     code, out, err = ask("read a table", "--json", "-k", "3")
     answer = json.loads(out)
@@ -330,110 +299,6 @@ def test_warnings_are_said_on_stderr_and_in_json(ask) -> None:
     _, out, err = ask("read a table", "--language", "Go", "--json")
     assert "warning: the language 'Go' has no effect" in err
     assert len(json.loads(out)["warnings"]) == 1
-
-
-def test_a_warning_names_the_saved_system_that_reads_the_attribute(
-    ask, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hint = "; --system t2mrec uses it, and shows a semantic and a structural part"
-    words = ("read a table", "--language", "Go", "--category", "a", "--json")
-    assert "--system" not in ask(*words)[2]  # t2mrec was not saved
-    shutil.copytree(project / "models", tmp_path / "models")
-    (tmp_path / "conf").symlink_to(project / "conf")
-    (tmp_path / "models" / "synthetic" / "t2mrec").mkdir()
-    (tmp_path / "models" / "synthetic" / "t2mrec" / "model.json").write_text("{}")
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    code, out, err = ask(*words)
-    assert code == 0
-    assert [line.endswith(hint) for line in json.loads(out)["warnings"]] == [True, True]
-    assert err.count(hint) == 2
-    # T2MRec reads no subcategory without its category.
-    assert hint not in ask("read a table", "--subcategory", "b", "--json")[2]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--system", "foo"), "unknown system 'foo'\n  fix: one of: best, best_core, "),
-        (("--system", "tfidf"), "tfidf cannot be saved\n  fix: one of: best, "),
-        (("--system", "t2mrek"), "unknown system 't2mrek'\n  fix: did you mean t2mrec"),
-        (("--system", "../../etc"), "unknown system '../../etc'\n  fix: one of: best, "),
-        (("--dataset", "livemcpbench"), "no label file\n  fix: one of: synthetic, task2mcp\n"),
-        (("--dataset", "livemcpbench", "--system", "foo"), "no label file\n  fix: one of: synthetic, task2mcp\n"),
-        (("--system", "best_core"), "fix: run: study export dataset=synthetic system=best_core\n"),
-        (("--dataset", "task2mcp"), "fix: run: study fetch dataset=task2mcp && study prepare dataset=task2mcp && "
-         "study split dataset=task2mcp && study export dataset=task2mcp system=best\n"),
-    ],
-)  # fmt: skip
-def test_what_was_not_saved_is_refused_with_what_can_be_done(ask, words: tuple[str, ...], said: str) -> None:
-    code, out, err = ask("read a table", *words)
-    assert (code, out) == (2, "")
-    assert said in err
-
-
-def test_a_variant_saved_under_a_name_of_its_own_is_found_and_listed(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "conf").symlink_to(project / "conf")
-    shutil.copytree(project / "models" / "synthetic" / "best", tmp_path / "models" / "synthetic" / "my_variant")
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    assert saved.choose(None, "my_variant") == ("synthetic", "my_variant")
-    with pytest.raises(StudyError, match="did you mean my_variant"):
-        saved.choose(None, "my_varian")
-
-
-@pytest.mark.parametrize(
-    ("there", "expected"),
-    [
-        ([], "synthetic"),
-        (["data/prepared/task2mcp", "data/prepared/synthetic"], "task2mcp"),
-        (["data/prepared/task2mcp", "models/synthetic/best"], "synthetic"),
-    ],
-)
-def test_the_hint_is_for_the_data_set_that_is_in_use(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: list[str], expected: str
-) -> None:
-    (tmp_path / "conf").symlink_to(project / "conf")
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    for folder in there:
-        (tmp_path / folder).mkdir(parents=True)
-        for name in ("model.json", "servers.parquet", "tasks.parquet", "labels.parquet"):
-            (tmp_path / folder / name).touch()
-    assert saved.choose(None, "t2mrec") == (expected, "t2mrec")
-
-
-def test_the_stages_before_an_export_are_named_where_their_files_are_missing(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    last = "study export dataset=synthetic system=best"
-    assert saved.how_to_save("synthetic", "best") == last
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    shutil.copytree(project / "data" / "prepared", tmp_path / "data" / "prepared")
-    assert saved.how_to_save("synthetic", "best") == f"study split dataset=synthetic && {last}"
-    (tmp_path / "data" / "prepared" / "synthetic" / "tasks.parquet").unlink()
-    chain = " && ".join(f"study {stage} dataset=synthetic" for stage in ("fetch", "prepare", "split"))
-    assert saved.how_to_save("synthetic", "best") == f"{chain} && {last}"
-
-
-def test_the_systems_listed_are_those_that_export_accepts() -> None:
-    """What the files say agrees with the classes, for every system whose class is one of the two that can be saved."""
-    listed = set(saved.savable())
-    for name in choices("system"):
-        own = OmegaConf.load(ROOT / "conf" / "system" / f"{name}.yaml")
-        # Composing is slow, and a file that begins with no other says the same.
-        config = load([f"system={name}"]).system if "defaults" in own else own
-        cls = get_object(config.model._target_)
-        dense, two_tower, reranked = (
-            isinstance(cls, type) and issubclass(cls, base) for base in (FieldDense, T2MRec, RerankedT2MRec)
-        )
-        two_tower = two_tower and not reranked
-        assert (name in listed) == (
-            dense or (two_tower and config.model.towers.enabled and config.model.lexical.kind == "tfidf")
-        ), name
-        assert name not in listed or "cold" in config.protocols  # the protocol of `study export`
-    assert {"best", "best_core", "t2mrec", "t2mrec_tuned"} <= listed
-    assert not {"tfidf", "t2mrec_wo_lexical", "t2mrec_wo_two_tower", "_template"} & listed
-    assert not {"t2mrec_listwise", "t2mrec_llm"} & listed  # the re-ranker would be missing
 
 
 def test_table_shows_the_parts_and_fits_eighty_columns(ask) -> None:
@@ -499,15 +364,6 @@ def test_hostile_names_stay_text(tmp_path: Path, capsys: pytest.CaptureFixture[s
     targets = set(re.findall(r"\x1b\]8;[^;]*;([^\x1b]*)\x1b", out)) - {""}
     assert targets
     assert all(target.startswith("https://example.org/") for target in targets)
-
-
-def test_only_what_can_be_saved_is_exported(project: Path) -> None:
-    with pytest.raises(StudyError, match="can be saved, not popularity"):
-        export(load([*TINY, "system=popularity"]))
-    with pytest.raises(StudyError, match="re-orders what T2MRec finds"):
-        export(load([*TINY, "system=t2mrec_listwise"]))
-    with pytest.raises(StudyError, match="not applicable under 'warm'"):
-        export(load([*TINY, "system=best", "protocol=warm"]))
 
 
 def test_the_stage_depends_on_what_it_reads() -> None:

@@ -17,8 +17,7 @@ from study.files import write_json
 from study.pipeline.run import fingerprint, limit_threads, load_inputs
 from study.recommend import Recommender
 from study.recommending.field_dense import SavedFieldDense
-from study.recommending.saved import folder_of
-from study.reranking.system import RerankedT2MRec
+from study.recommending.saved import folder_of, is_savable
 from study.t2mrec.system import T2MRec
 
 
@@ -38,15 +37,13 @@ def export(config: DictConfig) -> Path:
     system = build_system(config.system)
     folder = folder_of(config.dataset.name, config.system.name)
     limit_threads(config.profile.workers * config.profile.threads)
+    if not is_savable(config.system.model):
+        raise StudyError("only T2MRec with towers over TF-IDF and no re-ranker, best and its variants can be saved, "
+                         f"not {config.system.name}", fix="system=t2mrec or system=best")  # fmt: skip
     if isinstance(system, FieldDense):
         _save_field_dense(config, system, folder)
-    elif isinstance(system, RerankedT2MRec):  # what is saved would answer in another order than the system does
-        raise StudyError(f"{config.system.name} re-orders what T2MRec finds, which is not saved", fix="system=t2mrec")
-    elif isinstance(system, T2MRec) and system.towers.enabled and system.lexical.kind == "tfidf":
-        _save_t2mrec(config, system, folder)
     else:
-        raise StudyError(f"only T2MRec with towers over TF-IDF, best and its variants can be saved, not "
-                         f"{config.system.name}", fix="system=t2mrec or system=best")  # fmt: skip
+        _save_t2mrec(config, system, folder)
     return folder
 
 
