@@ -6,17 +6,15 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from study import paths
+from study.analysis.useful import steps
 from study.analysis.useful.curves import METRICS, fitted
 from study.config import load
 from study.errors import StudyError
-from study.evaluation.multiplicity import holm
-from study.evaluation.significance import bootstrap_interval, compare
 from study.files import write_csv
 from study.pipeline.run import fingerprint, load_inputs
 
@@ -40,8 +38,8 @@ def fits(dataset: str, settings: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
     """Per step (its title), one row per validation task; steps done before are taken from the cache."""
     whole = load([f"dataset={dataset}", f"system={settings['system']}", f"protocol={settings['protocol']}"])
     folder, frames = paths.cache() / "useful" / "label_steps" / dataset, {}
-    steps = tqdm(settings["steps"].items(), desc="label_fit", unit="step", disable=not sys.stderr.isatty())
-    for title, changes in steps:
+    bar = tqdm(settings["steps"].items(), desc="label_fit", unit="step", disable=not sys.stderr.isatty())
+    for title, changes in bar:
         config = laid_over(whole, changes)
         path = folder / f"{settings['seed']}-{fingerprint(config)}.csv"
         if not path.exists():
@@ -60,22 +58,8 @@ def one_at_a_time(values: Mapping[str, pd.DataFrame], *, seed: int) -> pd.DataFr
     Returns: columns metric, step (from 0), title, tasks, mean, low, high (95 % bootstrap interval over tasks),
         difference, difference_low, difference_high, p (randomisation test), p_holm (over the steps of all metrics).
     """
-    rows = []
-    for metric in METRICS:
-        before: pd.DataFrame | None = None
-        for step, (title, frame) in enumerate(values.items()):
-            score = frame[metric].dropna().to_numpy(np.float64)
-            low, high = bootstrap_interval(score, seed=seed)
-            row = {"metric": metric, "step": step, "title": title, "tasks": len(score), "mean": score.mean(),
-                   "low": low, "high": high}  # fmt: skip
-            own = frame[["task_id", metric]].assign(seed=seed)
-            if before is not None:
-                found = compare(own, before, metric, seed)
-                row |= {"difference": found["difference"], "difference_low": found["ci_low"],
-                        "difference_high": found["ci_high"], "p": found["randomisation_p"]}  # fmt: skip
-            rows.append(row)
-            before = own
-    table = pd.DataFrame(rows)
-    tested = table["step"] > 0
-    table.loc[tested, "p_holm"] = holm(table.loc[tested, "p"].to_numpy(np.float64))
-    return table
+    own = {title: frame.assign(seed=seed) for title, frame in values.items()}
+    table = steps.one_at_a_time(own, list(own), METRICS, seed=seed)
+    return table.drop(columns=["before", "wins", "ties", "losses"]).rename(
+        columns={"system": "title", "topics": "tasks"}
+    )
