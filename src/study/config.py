@@ -32,7 +32,13 @@ def _scaled(count: int, *, _root_: DictConfig) -> int:
     return max(1, round(int(count) * math.prod(scales)))
 
 
+def _under_cold(there: Any, elsewhere: Any, *, _root_: DictConfig) -> Any:
+    """``${under_cold:A,B}``: A under the paper's protocol, B under every other."""
+    return there if OmegaConf.select(_root_, "protocol.name") == "cold" else elsewhere
+
+
 OmegaConf.register_new_resolver("scaled", _scaled, replace=True)
+OmegaConf.register_new_resolver("under_cold", _under_cold, replace=True)
 
 
 def load(overrides: list[str] | None = None) -> DictConfig:

@@ -159,6 +159,12 @@ def test_class_that_does_not_exist_is_named(target: str) -> None:
         build_system(load(["system=tfidf", f"system.model._target_={target}"]).system)
 
 
+@pytest.mark.parametrize(("protocol", "seeds"), [("cold", 5), ("cold_grouped", 3), ("warm", 3)])
+def test_ablations_have_the_methods_seeds_under_cold_and_fewer_elsewhere(protocol: str, seeds: int) -> None:
+    config = load(["dataset=task2mcp", "system=t2mrec_wo_cl", f"protocol={protocol}"])
+    assert list(config.system.seeds) == list(range(1, seeds + 1))
+
+
 def test_epochs_scale_with_the_profile() -> None:
     assert load(["profile=laptop", "dataset=task2mcp"]).system.model.training.epochs == 200
     assert load(["profile=smoke", "dataset=task2mcp"]).system.model.training.epochs == 4
