@@ -203,7 +203,8 @@ def train(job: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     train_pairs, valid = sp.load_npz("train.npz").tocsr(), None
     if job["patience"] is not None:
         valid = sp.load_npz("valid.npz").tocsr()
-    progress: dict[str, Any] = {"epoch": 0, "best": -1.0, "best_epoch": 0, "stale": 0, "best_model": None}
+    progress: dict[str, Any] = {"epoch": 0, "best": -1.0, "best_epoch": 0, "stale": 0, "best_model": None,
+                                "seconds": 0.0}  # fmt: skip
     if checkpoint.exists():
         # Numbers and tensors only, so nothing in the file is executed.
         saved = torch.load(checkpoint, weights_only=True)
@@ -219,6 +220,7 @@ def train(job: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
         started = time.monotonic()
         loss = trainer._train_epoch(training.loader, progress["epoch"])
         progress["epoch"] += 1
+        progress["seconds"] += time.monotonic() - started
         if os.getppid() != parent:
             sys.exit("the program that started this training has ended")
         if progress["epoch"] % job["evaluate_every"] and progress["epoch"] < trainer.epochs:
@@ -243,6 +245,7 @@ def train(job: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
         "epochs": progress["epoch"],
         "best_epoch": progress["best_epoch"] if valid is not None else progress["epoch"],
         "validation_ndcg": progress["best"] if valid is not None else None,
+        "seconds_trained": round(progress["seconds"], 3),
         "parameters": sum(weights.numel() for weights in training.model.parameters()),
     }
     return training.learned(), facts

@@ -20,7 +20,7 @@ GROUPS = ("dataset", "protocol", "system", "profile")
 # `search` and `model` have names of their own, which their readers check.
 KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     "": (frozenset((*GROUPS, "keep", "tuning")), frozenset()),
-    "tuning": (frozenset(("trials", "seed")), frozenset()),
+    "tuning": (frozenset(("trials", "scale", "seed")), frozenset()),
     "dataset": (
         frozenset(("name", "title", "licence", "labels", "source", "generator")),
         frozenset(("protocols", "scale", "leave_out")),
@@ -106,9 +106,10 @@ def check(config: Mapping[str, Any]) -> None:
                              column=key, fix=f"write for example {key}={least}")  # fmt: skip
     for key in SEEDS:
         _check_seeds(key, values[key], _file_of(config, key))
-    if not isinstance(values["profile.scale"], int | float) or values["profile.scale"] <= 0:
-        raise StudyError(f"{values['profile.scale']!r} is not a number above 0", file=_file_of(config, "profile.scale"),
-                         column="profile.scale", fix="1.0 is the paper's number of epochs")  # fmt: skip
+    for key in ("profile.scale", "tuning.scale"):
+        if not isinstance(values[key], int | float) or values[key] <= 0:
+            raise StudyError(f"{values[key]!r} is not a number above 0", file=_file_of(config, key), column=key,
+                             fix="1.0 is the stated number of epochs")  # fmt: skip
     for key in ("system.protocols", "dataset.protocols"):
         for name in values.get(key) or ():
             require_choice("protocol", name)

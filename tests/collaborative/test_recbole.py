@@ -242,9 +242,29 @@ def test_a_killed_training_is_reported_and_resumes_to_the_same_scores(fitted, bl
     resumed.fit(data, split, seed=1, workdir=tmp_path / "killed")
     assert "goes on after epoch" in (tmp_path / "killed/recbole" / LOG_FILE).read_text()
     np.testing.assert_array_equal(said(resumed, split), said(undisturbed, split))
-    assert resumed.facts == undisturbed.facts
+    assert without_seconds(resumed) == without_seconds(undisturbed)
     resumed.fit(data, split, seed=1, workdir=tmp_path / "killed")
     assert len(started) == 2  # complete: nothing is trained again
+
+
+def without_seconds(system):
+    return {name: value for name, value in system.facts.items() if name != "seconds_trained"}
+
+
+def test_leave_one_out_with_and_without_sampled_negatives_is_one_training(tmp_path, monkeypatch):
+    data = block_dataset()
+    loo, sampled = make(data, "loo"), make(data, "loo99", negatives=5)
+    system, again, other = (replace(build("lightgcn", epochs=2), patience=None) for _ in range(3))
+    monkeypatch.setattr(bridge.paths, "cache", lambda: tmp_path)
+    system.fit(data, loo, seed=1, workdir=tmp_path / "loo")
+    assert system.report()["epochs"] == 2
+    assert system.report()["seconds_trained"] > 0
+    monkeypatch.setattr(bridge.subprocess, "run", None)
+    again.fit(data, sampled, seed=1, workdir=tmp_path / "loo99")
+    np.testing.assert_array_equal(said(again, sampled), said(system, loo))
+    assert again.report() == system.report()
+    with pytest.raises(TypeError, match="NoneType"):  # another seed is another training
+        other.fit(data, sampled, seed=2, workdir=tmp_path / "other")
 
 
 def test_an_error_in_recbole_names_the_model_and_the_log(blocks, tmp_path):

@@ -85,6 +85,7 @@ def test_added_and_removed_groups_and_keys_are_errors(override: str) -> None:
         ("profile.workers=0", "at least 1"),
         ("profile.threads=-1", "at least 1"),
         ("profile.scale=0", "above 0"),
+        ("tuning.scale=0", "above 0"),
         ("system.seeds=[]", "at least one seed"),
         ("system.seeds=3", "at least one seed"),
         ("system.seeds=[1,2,1]", "named twice"),

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -78,6 +79,20 @@ def test_test_labels_cannot_reach_a_choice(root: Path, monkeypatch: pytest.Monke
     pd.testing.assert_frame_equal(trials(tune(load(WANTED))), straight)
 
 
+def test_a_trial_is_measured_after_its_share_of_the_epochs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def measured(system: Any, *args: object, **settings: object) -> None:
+        epochs.append(system.epochs)
+        raise KeyboardInterrupt
+
+    epochs: list[int] = []
+    monkeypatch.setattr(tuning, "run_seed", measured)
+    config = load(["system=bpr", "tuning.scale=0.25", "dataset.scale=1.0"])
+    with pytest.raises(KeyboardInterrupt):
+        tuning.validation_score(config, {"settings.learning_rate": 0.1}, None, None, tmp_path)
+    assert epochs == [250]
+    assert config.system.model.epochs == 1000  # a run has them all
+
+
 def test_system_without_a_space_says_so(root: Path) -> None:
     with pytest.raises(StudyError, match="no search space"):
         tune(load([*TINY, "system=tfidf"]))
@@ -108,9 +123,15 @@ def test_values_of_another_profile_are_replaced_on_request_alone(root: Path) -> 
 def test_other_spaces_and_seeds_have_journals_of_their_own(root: Path) -> None:
     keys = {
         tuning.search_key(load([*WANTED, extra]))
-        for extra in ("keep=10", "tuning.seed=2", "system.search.power.choices=[1.0]", "system.seeds=[2]")
+        for extra in (
+            "keep=10",
+            "tuning.seed=2",
+            "tuning.scale=0.5",
+            "system.search.power.choices=[1.0]",
+            "system.seeds=[2]",
+        )
     }
-    assert len(keys) == 4
+    assert len(keys) == 5
     assert tuning.search_key(load([*WANTED, "tuning.trials=9"])) in keys
 
 

@@ -106,6 +106,8 @@ def run_seed(
     }
     if isinstance(system, Reporting):
         facts["report"] = system.report()
+        # A training that was taken up, or was finished before, took longer than this fit.
+        facts["seconds_fit"] = max(facts["seconds_fit"], facts["report"].get("seconds_trained", 0.0))
     return SeedRun(values, run_table(data, task_ids, rows[:, :keep], scores[:, :keep], seed), facts)
 
 

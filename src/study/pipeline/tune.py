@@ -122,7 +122,8 @@ def tune(config: DictConfig, *, replace: bool = False) -> Path:
 
 def search_key(config: DictConfig) -> str:
     """A short hash of all that decides a search: what decides a run, the space, the seeds of sampler and fit."""
-    parts = [fingerprint(config), plain(config.system.search), config.tuning.seed, config.system.seeds[0]]
+    tuning = config.tuning
+    parts = [fingerprint(config), plain(config.system.search), tuning.scale, tuning.seed, config.system.seeds[0]]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -132,8 +133,9 @@ def sweep_folder(config: DictConfig) -> Path:
 
 
 def validation_score(config: DictConfig, values: dict[str, Any], data: Any, split: Any, workdir: Path) -> float:
-    """Mean NDCG@10 on the validation part with the first seed."""
+    """Mean NDCG@10 on the validation part with the first seed, after ``tuning.scale`` times the epochs of a run."""
     chosen = config.copy()
+    OmegaConf.update(chosen, "profile.scale", float(config.profile.scale) * float(config.tuning.scale))
     for name, value in values.items():
         OmegaConf.update(chosen, f"system.model.{name}", value)
     workdir.mkdir(parents=True, exist_ok=True)
