@@ -3,6 +3,7 @@
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline_root import TINY
 
 from study import paths
-from study.config import load
+from study.config import load, plain
 from study.data import dataset as datasets
 from study.errors import StudyError
 from study.pipeline import stale
@@ -221,3 +222,12 @@ def test_group_with_a_name_of_its_own_is_taken_over() -> None:
     mine = load(["profile.name=mine", "profile.scale=0.1", "dataset=task2mcp"])
     assert as_configured(mine).system.model.training.epochs == 20
     require_own_row(mine)
+
+
+def test_settings_that_depend_on_the_protocol_are_compared_under_the_records_own(root: Path) -> None:
+    known: dict[str, Any] = {}
+    for protocol in ("cold", "warm", "cold"):
+        made = load(["dataset=synthetic", "system=t2mrec_wo_cl", f"protocol={protocol}"])
+        assert stale.changed_settings({"config": plain(made)}, known) == []
+    wrong = {"config": plain(made) | {"protocol": plain(load(["protocol=warm"]).protocol)}}
+    assert "seeds" in stale.changed_settings(wrong, known)[0]

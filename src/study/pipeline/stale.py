@@ -29,8 +29,9 @@ def changed_settings(record: Mapping[str, Any], known: dict[str, Any]) -> list[s
         return []
     key = " ".join(names[group] for group in ("dataset", "system", "profile"))
     if key not in known:
-        known[key] = plain(with_tuned_values(load([f"{group}={name}" for group, name in names.items()])).system)
-    return differences(record["config"]["system"], known[key], "system.")
+        known[key] = with_tuned_values(load([f"{group}={name}" for group, name in names.items()]))
+    known[key].protocol.name = names["protocol"]  # some settings, such as the seeds of ablations, depend on it
+    return differences(record["config"]["system"], plain(known[key].system), "system.")
 
 
 def state(record: Mapping[str, Any], known: dict[str, Any]) -> tuple[str, str]:
