@@ -133,6 +133,16 @@ def test_shares_of_interactions(protocol, length, counts):
     assert tuple(int(split.part(name)[0].sum()) for name in splits.PARTS) == counts
 
 
+def test_leave_one_out_lies_within_warm():
+    data = dataset([list(range(length)) for length in (2, 3, 4, 5, 7, 10, 13)] * 20)
+    warm, loo, other = splits.make(data, "warm"), splits.make(data, "loo"), splits.make(data, "loo", seed=1)
+    for part in ("valid", "test"):
+        assert loo.part(part).multiply(warm.part(part)).nnz == loo.part(part).nnz
+    # So what was tuned on warm's validation part has seen no test label; with another seed it would have.
+    assert loo.test.multiply(warm.valid).nnz == 0
+    assert other.test.multiply(warm.valid).nnz > 0
+
+
 def test_warm_holds_out_every_position_equally():
     data = dataset([list(range(10))] * 3000)
     held = np.asarray(splits.make(data, "warm").test.sum(axis=0)).ravel()[:10]
@@ -219,7 +229,13 @@ def test_summary_by_hand():
     data = dataset([[0, 1], [1, 2], [3], [0]])
     keep = [relevance_from_lists(tuple(np.array(row, dtype=np.int64) for row in rows), 40) for rows in (
         [[0, 1], [1], [], []], [[], [2], [], []], [[], [], [3], [0]])]  # fmt: skip
-    summary = split_files.summary(data, splits.Split("warm", *keep, False)).set_index("part")
+    made = splits.Split("warm", *keep, False)
+    # Another split, whose validation part holds one pair of this one's training part and two of its test part.
+    other = splits.Split("cold", keep[0], keep[2] + keep[0].multiply([[1], [0], [0], [0]]).multiply(np.arange(40) == 0),
+                         keep[1], True)  # fmt: skip
+    summary = split_files.summary(data, made, {"cold": other, "warm": made}).set_index("part")
+    assert summary["in_cold_valid"].tolist() == [1, 0, 2]
+    assert summary["in_warm_valid"].tolist() == [0, 1, 0]
     assert summary.loc["train", ["tasks", "servers", "interactions"]].tolist() == [2, 2, 3]
     assert summary.loc["valid", ["warm_tasks", "cold_tasks", "warm_servers", "cold_servers"]].tolist() == [1, 0, 0, 1]
     assert summary.loc["test", ["warm_tasks", "cold_tasks", "warm_servers", "cold_servers"]].tolist() == [0, 2, 1, 1]

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -142,6 +143,44 @@ def test_a_held_trial_is_left_to_its_worker(tmp_path):
         assert trials.study.trials[trial.number].state == TrialState.RUNNING
     trials._requeue_orphans()
     assert trials.study.trials[trial.number].state == TrialState.FAIL
+
+
+def test_a_trial_that_ends_during_the_look_is_left_alone(tmp_path, monkeypatch):
+    trials, _ = w.start(str(tmp_path), "parabola", {"seeds": [1]})
+    trial = trials.study.ask()
+
+    @contextmanager
+    def ending(path):
+        """Its worker tells the result and lets go of the lock between the look at the trials and at the lock."""
+        trials.study.tell(trial, 0.5)
+        with claimed(path) as free:
+            yield free
+
+    monkeypatch.setattr("study.sweeps.trials.claimed", ending)
+    trials._requeue_orphans()
+    assert trials.study.trials[trial.number].state == TrialState.COMPLETE
+    assert not any("retry_of" in other.user_attrs for other in trials.study.trials)
+
+
+def test_workers_of_two_folders_do_not_share_a_database(tmp_path):
+    storage = f"sqlite:///{tmp_path}/trials.db"
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    trials, _ = w.start(str(tmp_path / "a"), "parabola", {"seeds": [1]}, storage)
+    trial = trials.study.ask()
+    for _ in range(2):  # the refused folder leaves nothing behind
+        with pytest.raises(StudyError, match=rf"locks in .*{tmp_path}/a"):
+            w.start(str(tmp_path / "b"), "parabola", {"seeds": [1]}, storage)
+    again, _ = w.start(str(tmp_path / "a"), "parabola", {"seeds": [1]}, storage)
+    assert again.study.trials[trial.number].state == TrialState.RUNNING
+
+
+def test_two_workers_share_a_database(tmp_path):
+    storage = f"sqlite:///{tmp_path}/trials.db"
+    trials = run(partial(w.start, str(tmp_path), "killer", {}, storage), jobs=2)
+    assert (tmp_path / "killed").exists()
+    assert Counter(finished(trials)) == Counter(GRID)
+    assert sum(entry["seed"] > 0 for entry in noted(tmp_path)) == len(GRID)
 
 
 def test_a_database_serves_as_well(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -83,11 +84,15 @@ def _candidates(server: IntArray, n_test: int, path: Path) -> IntArray:
     return server.reshape(n_test, -1)
 
 
-def summary(data: Dataset, split: Split) -> pd.DataFrame:
+def summary(data: Dataset, split: Split, tuning: Mapping[str, Split]) -> pd.DataFrame:
     """What each part holds; cold means: without any interaction in training.
 
+    Args:
+        tuning: the splits on whose validation parts systems are tuned, by protocol.
+
     Returns: one row per part: protocol, part, tasks, warm_tasks, cold_tasks, servers, warm_servers, cold_servers,
-        interactions, candidates (servers ranked per task).
+        interactions, candidates (servers ranked per task), and in_<protocol>_valid for every split of `tuning`: how
+        many of the interactions tuning has seen there, which for a test part should be few.
     """
     trained_tasks = np.diff(split.train.indptr) > 0
     trained_servers = np.bincount(split.train.indices, minlength=data.n_servers) > 0
@@ -109,5 +114,6 @@ def summary(data: Dataset, split: Split) -> pd.DataFrame:
                 "interactions": int(part.nnz),
                 "candidates": split.candidates.shape[1] if sampled and split.candidates is not None else data.n_servers,
             }
+            | {f"in_{tuned}_valid": int(part.multiply(other.valid).nnz) for tuned, other in tuning.items()}
         )
     return pd.DataFrame(rows)

@@ -16,6 +16,7 @@ from study.data.dataset import Dataset, IntArray, relevance_from_lists
 from study.errors import StudyError
 
 TRAIN, VALID, TEST = 0, 1, 2
+WARM = 0.2  # share of a known task's servers in validation under `warm`, and as many in test
 PARTS = {"train": TRAIN, "valid": VALID, "test": TEST}
 WORD = r"(?u)\b\w+\b"
 # Tasks compared with all others at a time.
@@ -132,18 +133,21 @@ def by_tasks(data: Dataset, part: IntArray) -> list[np.ndarray]:
     return [np.full(len(row), kind) for row, kind in zip(data.lists, part, strict=True)]
 
 
-def by_interactions(data: Dataset, *, valid: float, test: float, seed: int) -> list[np.ndarray]:
-    """Each task's servers are dealt at random; shares are rounded, and training always keeps one.
+def by_interactions(data: Dataset, *, share: float, within: float, seed: int) -> list[np.ndarray]:
+    """Each task's servers are dealt at random: `share` of them to validation, as many to test, the others to training.
 
-    A list of n servers gives round(n * test) to test (at least one where n >= 3), the same for validation.
+    Both parts lie within those that a `share` of `within` gives with the same seed. So a choice that is made on the
+    validation part of the larger share has seen no test label of the smaller one.
+
+    A list of n servers gives round(n * share) to each (at least one where n >= 3); training always keeps one.
     """
     rng = np.random.default_rng(seed)
     assignment = []
     for row in data.lists:
         n = len(row)
-        held = [max(1, round(n * share)) if n >= 3 else 0 for share in (valid, test)]
+        held, reserved = (max(1, round(n * part)) if n >= 3 else 0 for part in (share, within))
         kind = np.full(n, TRAIN)
-        kind[: held[0]], kind[held[0] : sum(held)] = VALID, TEST
+        kind[:held], kind[reserved : reserved + held] = VALID, TEST
         assignment.append(rng.permutation(kind))
     return assignment
 
@@ -179,8 +183,8 @@ def make(data: Dataset, protocol: str, *, seed: int = 42, similarity: float = 0.
     makers: dict[str, Callable[[], list[np.ndarray]]] = {
         "cold": lambda: by_tasks(data, split_tasks(data, seed=seed)),
         "cold_grouped": lambda: by_tasks(data, split_groups(task_groups(data, similarity=similarity), seed=seed)),
-        "warm": lambda: by_interactions(data, valid=0.2, test=0.2, seed=seed),
-        "loo": lambda: by_interactions(data, valid=0.1, test=0.1, seed=seed),
+        "warm": lambda: by_interactions(data, share=WARM, within=WARM, seed=seed),
+        "loo": lambda: by_interactions(data, share=0.1, within=WARM, seed=seed),
     }
     makers["loo99"] = makers["loo"]
     if protocol not in makers:

@@ -14,6 +14,8 @@ from study.data import describe, sources, split_files, splits, synthetic
 from study.data import prepare as preparing
 from study.files import write_csv
 
+TUNED_ON = ("cold", "warm")  # protocols on whose validation parts systems are tuned
+
 
 def fetch(config: DictConfig) -> Path:
     """Fetch the pinned files of the configured data set, or generate them."""
@@ -35,12 +37,13 @@ def split(config: DictConfig) -> Path:
     """Split for every protocol of the data set, and count what each part holds (splits.csv)."""
     name = config.dataset.name
     data = datasets.load(name)
-    summaries = []
+    made = {}
     for protocol in config.dataset.protocols:
         settings = load([f"dataset={name}", f"protocol={protocol}"]).protocol
         options = {key: settings[key] for key in ("seed", "similarity", "negatives") if key in settings}
-        made = splits.make(data, protocol, **options)
-        split_files.save(made, data, paths.splits(name) / f"{protocol}.parquet")
-        summaries.append(split_files.summary(data, made))
+        made[protocol] = splits.make(data, protocol, **options)
+        split_files.save(made[protocol], data, paths.splits(name) / f"{protocol}.parquet")
+    tuning = {protocol: made[protocol] for protocol in TUNED_ON if protocol in made}
+    summaries = [split_files.summary(data, each, tuning) for each in made.values()]
     write_csv(paths.tables(name) / "splits.csv", pd.concat(summaries))
     return paths.splits(name)

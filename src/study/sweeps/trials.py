@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,6 +25,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, TrialState
 
 from study.errors import StudyError
+from study.files import write_text
 from study.pipeline.tune import suggest
 from study.sweeps.locks import claimed, exclusive
 from study.sweeps.settings import Sweep
@@ -30,6 +33,7 @@ from study.sweeps.settings import Sweep
 # (settings below system.model, seed) -> measures such as "valid/ndcg@10".
 Objective = Callable[[dict[str, Any], int], dict[str, float]]
 LOG = logging.getLogger(__name__)
+PLACE = "locks-"  # begins the names of a study's attributes that say where its workers' locks are
 PAUSE = 0.5  # seconds between two looks at trials that others still run
 
 
@@ -58,6 +62,8 @@ class Trials:
                 storage=self._open(), study_name=f"{self.sweep.name}-{self.key}", direction="maximize",
                 load_if_exists=True,
             )  # fmt: skip
+            if self.storage is not None:
+                self._require_one_folder(self.storage)
             self._enqueue_missing()
 
     def _open(self) -> BaseStorage:
@@ -71,6 +77,34 @@ class Trials:
         finally:
             lock.release()
         return JournalStorage(JournalFileBackend(str(journal), lock))
+
+    def _require_one_folder(self, storage: str) -> None:
+        """Raise unless all workers of a database's study have their locks in this one folder.
+
+        Workers that cannot see each other's locks would take each other for dead.
+        """
+        mark = self.folder / "folder.id"
+        if not mark.exists():
+            write_text(mark, uuid.uuid4().hex)
+        own = PLACE + mark.read_text()
+        users = self._folders()
+        if not users:
+            self.study.set_user_attr(own, f"{socket.gethostname()}:{self.folder}")
+            users = self._folders()
+        others = sorted(place for name, place in users.items() if name != own)
+        if others:
+            if own in users:  # both began at once: both give way
+                self.study.set_user_attr(own, None)
+            raise StudyError(
+                f"the trials of {self.sweep.name} in {storage} belong to workers with locks in {', '.join(others)}",
+                file=self.folder,
+                fix="start all workers in one project folder that they share, or name another database",
+            )  # fmt: skip
+
+    def _folders(self) -> dict[str, str]:
+        """Folders of locks that the study knows: attribute -> host and path."""
+        attributes = self.study.user_attrs.items()
+        return {name: place for name, place in attributes if name.startswith(PLACE) and place is not None}
 
     def _enqueue_missing(self) -> None:
         """Queue what a stop or a longer list of values left out."""
@@ -102,7 +136,8 @@ class Trials:
         for trial in trials:
             if trial.state == TrialState.RUNNING:
                 with claimed(self._held(trial.number)) as free:
-                    if free:
+                    # Its worker may have finished it, and let go of the lock, after the look above.
+                    if free and self.study.get_trials(deepcopy=False)[trial.number].state == TrialState.RUNNING:
                         self.study.tell(trial.number, state=TrialState.FAIL)
         again = {trial.user_attrs.get("retry_of") for trial in trials}
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.FAIL,)):
@@ -113,7 +148,8 @@ class Trials:
             if errors >= self.sweep.attempts:
                 raise StudyError(
                     f"trial {trial.number} of {self.sweep.name} failed {errors} times: {trial.user_attrs['error']}",
-                    file=self.folder, fix="mend the setting in conf/sweep; finished trials are kept",
+                    file=self.folder,
+                    fix="mend what the error names; finished trials are kept unless that changes what a trial is",
                 )  # fmt: skip
             kept = {name: value for name, value in trial.user_attrs.items() if name == "point"}
             # A worker may have died before it read the values that were queued.
