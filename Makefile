@@ -32,7 +32,7 @@ $(STAMP): requirements.txt pyproject.toml
 
 repro: setup  ## run the study on DATASET (synthetic | task2mcp); FORCE=1 retrains everything
 	$(RUN) study plan
-	$(RUN) dvc repro $(if $(FORCE),--force) $(DVC_TARGETS)
+	$(RUN) dvc repro --keep-going $(if $(FORCE),--force) $(DVC_TARGETS)
 	$(RUN) study show dataset=$(DATASET)
 	@echo "tables: results/$(DATASET)/tables   figures: figures/$(DATASET)   notebooks: results/$(DATASET)/notebooks"
 

@@ -11,13 +11,17 @@ from statsmodels.stats.multitest import multipletests
 from study.analysis import embedding_figures
 from study.analysis.embedding import (
     cosine_distance,
+    difference_table,
     group_tests,
+    mean_separation,
     mismatched,
+    part_separation,
     per_task,
     separation,
     summary,
 )
 from study.analysis.embedding_points import Points, listed, project, released
+from study.data.splits import Split
 from study.errors import StudyError
 
 RELEVANT = sp.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 1, 0], [1, 0, 0, 0]], np.float32))
@@ -76,6 +80,9 @@ def test_all_pairs_coming_closer_is_told_from_matched_pairs_coming_closer():
     assert (without["p_holm"] < 1e-3).all()
     assert (with_effect["beyond_p_holm"] < 1e-3).all()
     assert (without["beyond_p_holm"] > 0.01).all()
+    assert (with_effect[["randomisation_p_holm", "beyond_randomisation_p_holm"]] < 1e-3).all(axis=None)
+    assert (without["randomisation_p_holm"] < 1e-3).all()
+    assert (without["beyond_randomisation_p_holm"] > 0.01).all()
     whole = with_effect.iloc[0]
     assert whole["reduction"] == pytest.approx(0.5, abs=0.02)
     assert whole["reduction_other"] == pytest.approx(0.3, abs=0.02)
@@ -109,6 +116,43 @@ def test_separation_by_hand():
     assert means["n"] == 2
     assert means["recall"] == pytest.approx(0.75)
     assert means["recall_low"] <= means["recall"] <= means["recall_high"]
+
+
+def test_one_function_measures_every_model_alike():
+    # Servers 0, 1 and 2 are listed by a test task; server 3 is nearest to both and no candidate.
+    none, test = sp.csr_matrix((3, 4)), sp.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0]], np.float32))
+    split = Split("cold", none, none, test, cold=True)
+    tasks = np.array([[1, 0], [0, 1], [1, 0]], np.float32)
+    servers = np.array([[0.8, 0.6], [0.6, 0.8], [0.6, -0.8], [0.7071, 0.7071]], np.float32)
+    # Task 0 lists 0 and 2 (distances .2 and .4), another: 1 (.4); task 1 lists 1 (.2) and 2 (1.8), another: 0 (.4).
+    means = mean_separation(tasks, servers, split, "test", depth=1)
+    assert means["recall"] == pytest.approx(0.5)
+    assert means["auc"] == pytest.approx((0.75 + 0.5) / 2)
+    assert means["matched"] == pytest.approx((0.3 + 1.0) / 2)
+    assert mean_separation(sp.csr_matrix(tasks), sp.csr_matrix(servers), split, depth=1) == pytest.approx(means)
+    assert len(part_separation(tasks, servers, split, "test", depth=1)) == 2
+
+
+def test_differences_are_paired_and_one_sided():
+    rng = np.random.default_rng(0)
+    theirs = pd.DataFrame({"recall": rng.uniform(0.4, 0.6, 80), "auc": rng.uniform(0.4, 0.6, 80)})
+    near = theirs - np.array([0.05, 0.0]) + rng.normal(0, 0.02, (80, 2))
+    near.loc[:9, "recall"] = theirs.loc[:9, "recall"]  # ties
+    far = theirs + np.array([0.05, 0.0])
+    table = difference_table(theirs, {True: near, False: far}, seed=0).set_index(["plane", "measure"])
+    up, down, level = table.loc[(True, "recall")], table.loc[(False, "recall")], table.loc[(False, "auc")]
+    exact = theirs["recall"] - near["recall"]
+    assert up["difference"] == pytest.approx(exact.mean())
+    assert up["equal"] == pytest.approx(10 / 80)
+    assert up["higher"] == pytest.approx((exact > 1e-5).mean())
+    assert up["ci_low"] < up["difference"] < up["ci_high"]
+    assert up["wilcoxon_p"] == pytest.approx(
+        stats.wilcoxon(exact.round(5), alternative="greater", method="asymptotic").pvalue
+    )
+    assert up["randomisation_p_holm"] == pytest.approx(4 / 10_001)
+    assert down["lower"] == 1
+    assert min(down["wilcoxon_p"], down["randomisation_p"]) > 0.99  # lower is no evidence for higher
+    assert level[["difference", "equal", "wilcoxon_p", "randomisation_p"]].tolist() == [0, 1, 1, 1]
 
 
 def test_separation_is_free_of_scale_and_even_for_noise():
@@ -189,11 +233,18 @@ def test_a_projection_keeps_groups_together_and_repeats_itself(kind):
     assert np.linalg.norm(middle[0] - middle[1]) > 2 * inside
 
 
+def test_a_caption_says_why_violins_are_flat():
+    pairs = pd.DataFrame({"input": [0.95, 1.0, 1.0, 1.0], "shared": [3, 0, 1, 2]})
+    text = embedding_figures.flatness(pairs)
+    assert "violins are flat: 25% of the pairs have no term in common and the median pair has 2." in text
+    assert "violins are wide" in embedding_figures.flatness(pairs.assign(input=[0.1, 0.4, 0.7, 1.0]))
+
+
 def test_figures_draw_every_group_panel_and_row():
     rng = np.random.default_rng(0)
     tasks, groups = planted(rng, 0.1)
     tests = group_tests(tasks, groups, seed=0)
-    pairs = tasks.merge(groups, on="task_id")
+    pairs = tasks.merge(groups, on="task_id").assign(shared=0)
     figure = embedding_figures.violins(pairs, tests[tests["level"] == "category"], "category", "caption")
     assert isinstance(figure, Figure)
     top = figure.axes[0]

@@ -9,6 +9,7 @@ import yaml
 from study.config import GROUPS, build_system, choices, load
 from study.errors import StudyError
 from study.pipeline.plan import plan
+from study.pipeline.run import code_of
 from study.system import System
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_every_system_composes_and_instantiates(system: str) -> None:
     config = load([f"system={system}"])
     assert config.system.name == system
-    assert (ROOT / config.system.code).exists()
+    assert all((ROOT / place).exists() for place in code_of(config.system))
     assert config.system.title
     assert set(config.system.protocols) <= set(choices("protocol"))
     built = build_system(config.system)

@@ -26,6 +26,22 @@ class ByName:
         return np.tile(self.scores, (len(tasks), 1))
 '''
 
+# Runs the notebook of the overall comparison in one process and prints its tables.
+NOTEBOOK = """
+import IPython.display
+import nbformat
+
+def show(thing):
+    if isinstance(thing, IPython.display.Markdown):
+        print(thing.data)
+
+IPython.display.display = show
+names = {}
+for cell in nbformat.read("notebooks/02_rq1_overall.ipynb", as_version=4).cells:
+    if cell.cell_type == "code":
+        exec(cell.source, names)
+"""
+
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -89,6 +105,38 @@ def test_new_system_runs_alone_and_appears_in_the_tables(project: Path) -> None:
     tables = project / "results" / "synthetic" / "tables"
     assert "by_name" in set(pd.read_csv(tables / "metrics.csv")["system"])
     assert "By name" in (tables / "overall.md").read_text()
+    for name in ("overall.csv", "overall.tex", "runs.csv"):
+        assert re.search("by_name|By name", (tables / name).read_text()), name
+
+    shutil.copy(ROOT / "notebooks" / "02_rq1_overall.ipynb", project / "notebooks")
+    (project / "show_overall.py").write_text(NOTEBOOK)
+    shown = study(project, "show_overall")
+    lists = [block for block in re.split(r"\n\n+", shown) if block.startswith("|") and "| Popularity" in block]
+    assert len(lists) >= 2  # quality, costs
+    assert all("| By name" in block for block in lists)
+    drawn = {path.stem: path.read_text() for path in (project / "figures" / "synthetic").glob("*.svg")}
+    assert {"overall_cold", "per_task_cold", "cost_cold"} <= set(drawn)
+    assert [name for name, figure in drawn.items() if "By name" not in figure] == []
+
+
+def test_further_code_and_a_changed_parent_run_their_own_system_alone(project: Path) -> None:
+    systems = project / "conf" / "system"
+    child = (systems / "tfidf.yaml").read_text().split("model:")[0]
+    (systems / "tfidf_child.yaml").write_text("defaults: [tfidf, _self_]\nname: tfidf_child\ntitle: Child\n"
+                                              "code: [baselines/tfidf.py, baselines/popularity.py]\n")  # fmt: skip
+    assert "defaults" not in child
+    stages = ("run@synthetic-cold-tfidf_child", "report@synthetic")
+
+    def again() -> list[str]:
+        study(project, "study", "plan")
+        return ran(study(project, "dvc", "repro", *stages))
+
+    assert again() == list(stages)
+    assert again() == []
+    edit(systems / "tfidf.yaml", "title: TF-IDF cosine", "title: TF-IDF, cosine")
+    assert again()[0] == stages[0]
+    edit(project / "baselines" / "popularity.py", "import", "import ")
+    assert stages[0] in again()
 
 
 def test_changed_evaluator_retrains_nothing(project: Path) -> None:

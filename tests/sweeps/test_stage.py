@@ -1,7 +1,9 @@
 """Sweeps end to end on a tiny study, and what is refused before the first training."""
 
 import json
+import logging
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,14 +14,16 @@ from sweep_workers import TINY
 from typer.testing import CliRunner
 
 from study import paths
+from study.analysis.embedding import mean_separation
 from study.analysis.tables import PAPER_METRICS
 from study.config import build_system, load
 from study.errors import StudyError
+from study.evaluation import per_task
 from study.evaluation.runs import run_seed
 from study.pipeline.run import load_inputs, with_tuned_values
-from study.sweeps import stage
+from study.sweeps import details, rows, stage
 from study.sweeps.cli import sweep as command
-from study.sweeps.fits import fit_key, fitted, with_values
+from study.sweeps.fits import fit_key, fitted, kept, training_seconds, with_values
 from study.sweeps.settings import Sweep
 from study.sweeps.settings import load as load_sweep
 
@@ -64,6 +68,142 @@ def test_a_grid_runs_every_value_and_seed_and_resumes_without_training(config, m
     assert (folder / "trials.csv").read_bytes() == first
 
 
+def test_scores_are_computed_once_per_part_and_seed_however_many_weights_there_are(config, monkeypatch):
+    from study.t2mrec.system import T2MRec
+
+    stage.sweep("fusion_weight", config)  # now the trainings are kept
+    asked, semantic = [], T2MRec.semantic
+    monkeypatch.setattr(T2MRec, "semantic", lambda self, tasks: asked.append(tasks) or semantic(self, tasks))
+    monkeypatch.setattr(details, "write", lambda *_: None)
+    folder = stage.sweep("fusion_weight", config)
+    _, split = load_inputs(config)
+    once = np.concatenate([split.tasks("valid"), split.tasks("test")])
+    np.testing.assert_array_equal(np.concatenate(asked), np.concatenate([once, once]))  # two seeds, three weights
+    record = json.loads((folder / "record.json").read_text())
+    assert record["tasks"] == len(once)
+    assert record["processor_seconds"] > 0
+    assert 0 < record["seconds"] < 60
+
+
+def test_single_tasks_are_kept_for_the_chosen_and_the_papers_value(config, tmp_path):
+    data, split = load_inputs(config)
+    for name, paper in (("fusion_weight", 0.9), ("temperature", 0.07)):
+        folder = stage.sweep(name, config)
+        trials, found = pd.read_csv(folder / "trials.csv"), pd.read_csv(folder / "per_task.csv.gz")
+        column = next(iter(load_sweep(name).space))
+        best = yaml.safe_load((folder / "best.yaml").read_text())["values"][column]
+        assert set(found[column]) == {best, paper}
+        assert list(found) == [column, "task_id", "seed", *PAPER_METRICS]
+        for value, part in found.groupby(column):
+            frame = per_task.check(part.drop(columns=column).reset_index(drop=True))
+            assert len(frame) == 2 * len(split.tasks("test"))
+            own = trials[trials[column] == value].set_index("seed")
+            for metric in PAPER_METRICS:
+                means = frame.groupby("seed")[metric].mean()
+                np.testing.assert_allclose(means, own[f"test/{metric}"], atol=1e-5)
+    system = build_system(config.system)
+    run = run_seed(system, data, split, seed=2, workdir=tmp_path).per_task
+    own = found[(found[column] == paper) & (found["seed"] == 2)]
+    np.testing.assert_array_equal(own["task_id"], run["task_id"])
+    np.testing.assert_allclose(own["ndcg@10"], run["ndcg@10"], atol=1e-6)
+
+
+def test_separation_is_measured_of_every_training(config):
+    data, split = load_inputs(config)
+    found = pd.read_csv(stage.sweep("temperature", config) / "separation.csv")
+    assert list(found) == ["training.temperature", "seed", "part", "auc", "recall"]
+    assert len(found) == 4
+    system = fitted(with_values(config, {"training.temperature": 0.5}), data, split, seed=2, keep=True)
+    expected = mean_separation(system.task_embeddings, system.server_embeddings, split, "test", depth=10)
+    row = found[(found["training.temperature"] == 0.5) & (found["seed"] == 2)].iloc[0]
+    assert (row["auc"], row["recall"]) == pytest.approx((expected["auc"], expected["recall"]), abs=1e-5)
+    weights = pd.read_csv(stage.sweep("fusion_weight", config) / "separation.csv")
+    assert weights["scoring.semantic_weight"].tolist() == [0.9, 0.9]  # the configured one: it decides no embedding
+    assert weights["seed"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["temperature", "fusion_weight"])
+def test_a_finished_sweep_writes_its_tables_again_without_training(config, monkeypatch, name):
+    from study.t2mrec.system import T2MRec
+
+    folder = stage.sweep(name, config)
+    tables = ("per_task.csv.gz", "separation.csv")
+    before = {table: (folder / table).read_bytes() for table in tables}
+    for table in tables:
+        (folder / table).unlink()
+    monkeypatch.setattr(T2MRec, "fit", lambda *_, **__: pytest.fail("trained again"))
+    stage.sweep(name, config)
+    assert {table: (folder / table).read_bytes() for table in tables} == before
+
+
+def test_without_test_tasks_or_kept_trainings_there_are_no_such_tables(config):
+    sweeps = paths.conf() / "sweep"
+    content = yaml.safe_load((sweeps / "temperature.yaml").read_text()) | {"name": "blind", "parts": ["valid"]}
+    (sweeps / "blind.yaml").write_text(yaml.safe_dump(content))
+    folder = stage.sweep("blind", config)
+    (sweeps / "blind.yaml").unlink()
+    assert sorted(path.name for path in folder.iterdir()) == ["best.yaml", "record.json", "trials.csv"]
+
+
+def test_rows_of_a_grid_do_not_depend_on_who_finished_first():
+    sweep = load_sweep("temperature")
+    points = pd.DataFrame(sweep.points())
+    # A killed worker's trial is begun anew under a later number.
+    finished = points.assign(trial=range(100, 100 + len(points)), x=range(len(points))).sample(frac=1, random_state=3)
+    table = rows.in_order(sweep, finished)
+    assert table["trial"].tolist() == list(range(len(points)))
+    pd.testing.assert_frame_equal(table[list(points)], points)
+    assert table["x"].tolist() == list(range(len(points)))
+
+
+def test_trainings_are_timed_when_they_are_made_and_counted_once(config, monkeypatch):
+    data, split = load_inputs(config)
+    chosen = with_values(config, {"training.temperature": 0.3})
+    assert training_seconds(chosen, 1) is None
+    fitted(chosen, data, split, seed=1, keep=True)
+    noted = training_seconds(chosen, 1)
+    assert noted > 0
+    fitted(chosen, data, split, seed=1, keep=True)  # from the cache, which takes no training
+    assert training_seconds(chosen, 1) == noted
+    folder = stage.sweep("temperature", config)
+    table, record = pd.read_csv(folder / "trials.csv"), json.loads((folder / "record.json").read_text())
+    settings = [with_values(config, {"training.temperature": value}) for value in table["training.temperature"]]
+    expected = [training_seconds(own, seed) for own, seed in zip(settings, table["seed"], strict=True)]
+    np.testing.assert_allclose(table["seconds"], expected, rtol=1e-5)
+    assert (record["untimed"], record["seconds"]) == (0, round(sum(expected), 1))
+    # Embeddings kept before trainings were timed.
+    from safetensors.numpy import load_file, save_file
+
+    path = kept(settings[0], 1)
+    content = path.read_bytes()
+    save_file(load_file(path), path)
+    record = json.loads((stage.sweep("temperature", config) / "record.json").read_text())
+    path.write_bytes(content)
+    assert (record["untimed"], record["seconds"]) == (1, round(sum(expected[1:]), 1))
+
+
+@pytest.mark.parametrize("name", ["temperature", "joint"])
+def test_the_key_is_that_of_what_decides_a_trial(config, name):
+    sweep = load_sweep(name)
+    key = stage.sweep_key(sweep, config)
+    for same in ({"attempts": 9}, {"paper_best": 0.5}, {"keep_fits": not sweep.keep_fits}, {"title": "x"},
+                 {"place": "y"}, {"trials": 99}):  # fmt: skip
+        assert stage.sweep_key(replace(sweep, **same), config) == key, same
+    for other in ({"seeds": [7]}, {"objective": "recall@5"}, {"sampler_seed": 2}, {"name": "z"},
+                  {"enqueue": [], "space": {"training.temperature": {"choices": [0.5]}}, "simplex": []}):  # fmt: skip
+        assert stage.sweep_key(replace(sweep, **other), config) != key, other
+    assert stage.sweep_key(sweep, with_values(config, {"towers.hidden": 8})) != key
+
+
+def test_workers_and_a_database_mean_nothing_to_the_fusion_weight_and_it_says_so(config, caplog):
+    with caplog.at_level(logging.WARNING):
+        stage.sweep("fusion_weight", config, jobs=4, storage="sqlite:///nothing.db")
+    assert "without --jobs and --storage" in caplog.text
+    caplog.clear()
+    stage.sweep("fusion_weight", config)
+    assert not caplog.text
+
+
 def test_a_fit_is_kept_for_every_sweep_that_wants_it(config, monkeypatch):
     from study.t2mrec.system import T2MRec
 
@@ -88,12 +228,12 @@ def test_scoring_alone_shares_a_fit_and_everything_else_does_not(config):
 
 def test_the_joint_search_tunes_a_system_without_the_test_tasks(config):
     folder = stage.sweep("joint", config)
-    assert folder.name == "t2mrec_tuned"
+    assert folder.name == "t2mrec_joint"
     table = pd.read_csv(folder / "trials.csv")
     assert len(table) == 3
     assert not [name for name in table if name.startswith("test/")]
     assert table.loc[0, "training.temperature"] == 0.07  # the paper's settings come first
-    tuned = with_tuned_values(load([*TINY, "system=t2mrec_tuned"]))
+    tuned = with_tuned_values(load([*TINY, "system=t2mrec_joint"]))
     system = build_system(tuned.system)
     assert sum(system.scoring.structure_weights) == pytest.approx(1)
     best = table.loc[table["valid/ndcg@10"].idxmax()]
@@ -192,4 +332,4 @@ def test_choice_is_by_the_mean_over_seeds_on_validation():
         "training.temperature": [0.07, 0.07, 0.14, 0.14], "seed": [1, 2, 1, 2],
         "valid/ndcg@10": [0.2, 0.2, 0.3, 0.0], "test/ndcg@10": [0.0, 0.0, 1.0, 1.0],
     })  # fmt: skip
-    assert stage.chosen(sweep, table) == {"value": 0.2, "values": {"training.temperature": 0.07}}
+    assert rows.chosen(sweep, table) == {"value": 0.2, "values": {"training.temperature": 0.07}}

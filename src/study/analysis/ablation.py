@@ -21,25 +21,46 @@ from study.data import dataset as datasets
 from study.data.dataset import Dataset
 from study.evaluation import metrics, per_task
 from study.evaluation.multiplicity import holm
-from study.evaluation.significance import bootstrap_interval, compare, compare_all
+from study.evaluation.significance import RESAMPLES, bootstrap_interval, compare, compare_all
 from study.files import write_csv
 from study.pipeline.report import COMPARED, REFERENCE
 from study.t2mrec.structure import FEATURES, StructuralFeatures
 
 # The paper's rows with and without the LLM re-ranker, and the system that has one.
 FULL, BASE, RERANKED = "T2MRec", "w/o Re-ranking", "t2mrec_llm"
+PAPER_PROTOCOL = "cold"  # the paper's partition; its values describe no other
+FAMILY = "ablation"  # of the variants that a table shows even where they have no run
 GROUPED = "ndcg@10"  # what the breakdown by category compares
+PER_CELL = 100  # draws of its randomisation test for every cell: the smallest corrected p-value is 1 / PER_CELL
 CHUNK = 500  # tasks whose features are held at a time
+
+
+def _settings() -> dict[str, dict[str, Any]]:
+    """The top level of the settings of T2MRec and its untuned variants, the reference first."""
+    folder = paths.conf() / "system"
+    base = yaml.safe_load((folder / f"{REFERENCE}.yaml").read_text(encoding="utf-8"))
+    found = {}
+    for path in sorted(folder.glob(f"{REFERENCE}*.yaml"), key=lambda path: path.stem):
+        settings = base | yaml.safe_load(path.read_text(encoding="utf-8"))
+        if settings["tuned"] is None:
+            found[path.stem] = settings
+    return found
 
 
 def variants() -> dict[str, str]:
     """T2MRec and its untuned variants: name -> title, the reference first."""
-    found = {}
-    for path in sorted((paths.conf() / "system").glob(f"{REFERENCE}*.yaml"), key=lambda path: path.stem):
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if settings.get("tuned") is None:
-            found[path.stem] = str(settings["title"])
-    return found
+    return {name: str(settings["title"]) for name, settings in _settings().items()}
+
+
+def wanted(protocol: str) -> list[str]:
+    """The variants that the table of a protocol shows whether they ran or not: the ablations, and the re-ranked method.
+
+    A variant says in its own file under which protocols it is meant to run.
+    """
+    return [
+        name for name, settings in _settings().items()
+        if protocol in settings["protocols"] and (settings["family"] == FAMILY or name == RERANKED)
+    ]  # fmt: skip
 
 
 def runs(dataset: str) -> dict[str, dict[str, pd.DataFrame]]:
@@ -99,26 +120,28 @@ def table4(dataset: str) -> pd.DataFrame:
     Returns: one row per protocol, system and metric: title, `measured`, paper, off = ours - paper, paper_effect;
         difference = system - reference over tasks with ci_low, ci_high, rank_biserial, and for `COMPARED`, the declared
         family, the Holm-corrected p-values of Wilcoxon's and the randomisation test (wilcoxon_p_holm,
-        randomisation_p_holm), corrected over all variants and both metrics of a protocol. Paper columns are empty where
-        the paper has no such row or describes another data set.
+        randomisation_p_holm), corrected over all variants and both metrics of a protocol. A variant of `wanted` without
+        a run has 0 seeds, 0 tasks and no value of ours. Paper columns are empty where the paper has no such row, for
+        another data set, and under protocols other than `PAPER_PROTOCOL`, since it has no other.
     """
     titles = variants()
     cells: Any = printed()
-    described = paper.load().attrs["dataset"] == dataset
     rows = []
     for protocol, frames in runs(dataset).items():
+        described = paper.load().attrs["dataset"] == dataset and protocol == PAPER_PROTOCOL
+        shown = {*frames, *wanted(protocol)}
         tests: Any = pd.DataFrame()
         if len(frames) > 1:
             tests = compare_all(frames, REFERENCE, COMPARED, seed=0, per_comparison=1000)
             tests = tests.set_index(["system", "metric"])
-        for name in (name for name in titles if name in frames):
+        for name in (name for name in titles if name in shown):
             for metric in PAPER_METRICS:
                 row: dict[str, Any] = {"protocol": protocol, "system": name, "title": titles[name], "metric": metric}
-                row |= measured(frames[name], metric)
+                row |= measured(frames[name], metric) if name in frames else {"seeds": 0, "n": 0, "ours": float("nan")}
                 if described and (name, metric) in cells.index:
                     row |= cells.loc[(name, metric)].to_dict()
                     row["off"] = row["ours"] - row["paper"]
-                if name != REFERENCE:
+                if name in frames and name != REFERENCE:
                     row |= _difference(frames[name], frames[REFERENCE], metric)
                 if (name, metric) in tests.index:
                     row |= tests.loc[(name, metric), ["wilcoxon_p_holm", "randomisation_p_holm", "family"]].to_dict()
@@ -142,22 +165,25 @@ def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
         tasks: columns id, category_clean, subcategory_clean.
 
     Returns: protocol, system, level, group, n, mean_system, mean_reference, difference, ci_low, ci_high, wilcoxon_p,
-        wilcoxon_p_holm (over all variants and groups of a protocol and level).
+        randomisation_p, and both corrected over all variants and groups of a protocol and level (wilcoxon_p_holm,
+        randomisation_p_holm).
     """
     tables = []
-    kept = ["n", "mean_system", "mean_reference", "difference", "ci_low", "ci_high", "rank_biserial", "wilcoxon_p"]
+    tests = ["wilcoxon_p", "randomisation_p"]
+    kept = ["n", "mean_system", "mean_reference", "difference", "ci_low", "ci_high", "rank_biserial", *tests]
     for protocol, frames in runs(dataset).items():
         for level in ("category", "subcategory"):
             rows = []
+            draws = max(RESAMPLES, PER_CELL * (len(frames) - 1) * tasks[f"{level}_clean"].nunique())
             for group, members in tasks.groupby(f"{level}_clean")["id"]:
                 inside = {name: frame[frame["task_id"].isin(set(members))] for name, frame in frames.items()}
                 for name in (name for name in inside if name != REFERENCE and len(inside[name])):
-                    found = compare(inside[name], inside[REFERENCE], GROUPED, seed=0, resamples=1)
+                    found = compare(inside[name], inside[REFERENCE], GROUPED, seed=0, resamples=draws)
                     where: dict[str, Any] = {"protocol": protocol, "system": name, "level": level, "group": str(group)}
                     rows.append(where | {key: found[key] for key in kept})
             if rows:
                 table = pd.DataFrame(rows)
-                tables.append(table.assign(wilcoxon_p_holm=holm(table["wilcoxon_p"].to_numpy())))
+                tables.append(table.assign(**{f"{test}_holm": holm(table[test].to_numpy()) for test in tests}))
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["protocol", "system", "level"])
 
 

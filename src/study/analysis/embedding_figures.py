@@ -16,6 +16,7 @@ from study.analysis.plots import BLUE, GREY, ORANGE, RED, STYLE, canvas
 
 PARTS = {"train": "training tasks (their labels were learned)", "test": "test tasks (never seen)"}
 SPACES = {"input": ("before (input space)", BLUE), "embedded": ("after (embedding space)", ORANGE)}
+FLAT = 0.2  # of the distance axis: where nine in ten values lie in less, a violin is a sliver
 LINES = 400  # matched pairs that are joined by a line in a panel of points; all of them would hide the points
 
 
@@ -29,7 +30,7 @@ def violins(pairs: pd.DataFrame, tests: pd.DataFrame, level: str, caption: str) 
     """Distances of matched pairs before and after training, one violin pair per group, one panel per part.
 
     Args:
-        pairs: columns part, the level's name, input, embedded.
+        pairs: columns part, the level's name, input, embedded, shared (terms of both texts).
         tests: rows of groups.csv of this level.
         level: ``category`` or ``subcategory``.
     """
@@ -38,6 +39,7 @@ def violins(pairs: pd.DataFrame, tests: pd.DataFrame, level: str, caption: str) 
         " Violins: all matched pairs. Line: median. p: paired one-sided Wilcoxon test over tasks that distances fell,"
         " Holm-corrected over the groups and both panels. n: tasks."
     )
+    caption += f" {flatness(pairs)}"
     figure, axes = canvas(
         5.6 if len(groups) < 8 else 7.6, rows=2, caption=caption, sharex=True, share_y=True,
         title=f"Distance of tasks to their listed servers, by {level}",
@@ -63,6 +65,16 @@ def violins(pairs: pd.DataFrame, tests: pd.DataFrame, level: str, caption: str) 
     axes[1, 0].set_xticks(range(len(groups)), names, **turn)
     axes[0, 0].legend(*_one_each(axes[0, 0]), loc="lower right", bbox_to_anchor=(1, 1.12), ncols=2, fontsize=7)
     return figure
+
+
+def flatness(pairs: pd.DataFrame) -> str:
+    """Why the violins before training lie where they do, in one sentence."""
+    low, high = pairs["input"].quantile([0.05, 0.95])
+    return (
+        f"Before training nine in ten pairs lie from {low:.2f} to {high:.2f}, so that their violins are "
+        f"{'flat' if high - low < FLAT else 'wide'}: {(pairs['shared'] == 0).mean():.0%} of the pairs have no term in "
+        f"common and the median pair has {pairs['shared'].median():.0f}."
+    )
 
 
 def _one_each(panel: Axes) -> tuple[list[object], list[str]]:

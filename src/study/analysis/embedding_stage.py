@@ -14,7 +14,17 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from study import paths
-from study.analysis.embedding import LEVELS, cosine_distance, group_tests, mismatched, per_task, separation, summary
+from study.analysis.embedding import (
+    LEVELS,
+    all_distances,
+    cosine_distance,
+    difference_table,
+    group_tests,
+    mismatched,
+    per_task,
+    separation,
+    summary,
+)
 from study.analysis.embedding_points import Points, listed, project, released
 from study.config import plain
 from study.data.dataset import Dataset, FloatArray, IntArray
@@ -27,6 +37,8 @@ from study.recommending.saved import folder_of
 from study.t2mrec.inference import embed
 
 RELEASED = "T2MRec/task_mcp_embedding.csv"
+DIFFERENCE = ["plane", "measure", "n", "authors", "ours", "difference", "ci_low", "ci_high", "higher", "equal", "lower",
+              "rank_biserial", "wilcoxon_p", "randomisation_p", "wilcoxon_p_holm", "randomisation_p_holm"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,7 +58,8 @@ def spaces(model: Recommender, data: Dataset) -> Spaces:
 def pair_table(found: Spaces, data: Dataset, split: Split, part: str, *, seed: int) -> pd.DataFrame:
     """Every matched pair of a part beside a mismatched one.
 
-    Returns: columns part, task_id, server_id, input, embedded, input_other, embedded_other.
+    Returns: columns part, task_id, server_id, shared (terms that task and server have in common), input, embedded,
+        input_other, embedded_other.
     """
     relevant, tasks = split.part(part), split.tasks(part)
     places, columns = relevant[tasks].nonzero()
@@ -56,6 +69,7 @@ def pair_table(found: Spaces, data: Dataset, split: Split, part: str, *, seed: i
         "part": part,
         "task_id": data.tasks["id"].to_numpy()[rows],
         "server_id": data.servers["id"].to_numpy()[columns],
+        "shared": found.input[0][rows].multiply(found.input[1][columns]).getnnz(axis=1),
     }
     for suffix, chosen in (("", columns), ("_other", others)):
         for name, (left, right) in (("input", found.input), ("embedded", found.embedded)):
@@ -71,19 +85,24 @@ def shown_tasks(split: Split, *, seed: int) -> dict[str, IntArray]:
 
 def separations(
     found: Spaces, data: Dataset, split: Split, settings: dict[str, Any], cache: Path
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """How far listed servers stand out: the authors' points, ours in the plane, and ours in all dimensions.
 
-    Returns: columns source, space, plane (whether in two dimensions), part, agreement, then `summary`; and our points:
-        part, space, kind, id, x, y.
+    Returns: columns source, space, plane (whether in two dimensions), part, agreement, then `summary`; our points:
+        part, space, kind, id, x, y; and `difference_table` after training, without rows where the authors' points are
+        missing.
     """
     seed, parts = settings["seed"], shown_tasks(split, seed=settings["seed"])
     rows, drawn = [], []
+    after: dict[tuple[str, bool], pd.DataFrame] = {}  # of the test tasks, in the embedding space
 
     def add(source: str, space: str, plane: bool, part: str, distance: FloatArray, agreement: float = 1.0) -> None:
         _, related = listed(split.part(part), parts[part])
-        measured = summary(separation(distance, related, depth=settings["depth"]), seed=seed)
-        rows.append({"source": source, "space": space, "plane": plane, "part": part, "agreement": agreement} | measured)
+        tasks = separation(distance, related, depth=settings["depth"])
+        where = {"source": source, "space": space, "plane": plane, "part": part, "agreement": agreement}
+        rows.append(where | summary(tasks, seed=seed))
+        if (space, part) == ("embedded", "test"):
+            after[source, plane] = tasks
 
     path = paths.raw(data.name) / RELEASED
     if path.exists():
@@ -95,8 +114,7 @@ def separations(
         left, right = found.input if space == "input" else found.embedded
         servers, _ = listed(split.part(part), parts[part])
         tasks, partners = left[parts[part]], right[servers]
-        product: Any = tasks @ partners.T
-        add("ours", space, False, part, 1 - np.asarray(product.toarray() if sp.issparse(product) else product))
+        add("ours", space, False, part, all_distances(tasks, partners))
         points = _panel(cache / f"{part}-{space}.parquet", tasks, partners, settings)
         add("ours", space, True, part, points.distance())
         for kind, ids, at in (
@@ -105,7 +123,10 @@ def separations(
         ):
             table = pd.DataFrame(at, columns=["x", "y"]).assign(part=part, space=space, kind=kind, id=ids)
             drawn.append(table[["part", "space", "kind", "id", "x", "y"]])
-    return pd.DataFrame(rows), pd.concat(drawn, ignore_index=True)
+    ours = {plane: after["ours", plane] for plane in (True, False)}
+    theirs = after.get(("authors", True))
+    compared = pd.DataFrame() if theirs is None else difference_table(theirs, ours, seed=seed)
+    return pd.DataFrame(rows), pd.concat(drawn, ignore_index=True), compared.reindex(columns=DIFFERENCE)
 
 
 def _panel(path: Path, tasks: Any, servers: Any, settings: dict[str, Any]) -> Points:
@@ -119,7 +140,7 @@ def _panel(path: Path, tasks: Any, servers: Any, settings: dict[str, Any]) -> Po
 
 
 def compute(config: DictConfig) -> list[Path]:
-    """Write pairs.csv.gz, groups.csv, separation.csv, points.csv.gz and record.json into results/<dataset>/embedding.
+    """Write pairs, groups, separation, points, difference and record.json into results/<dataset>/embedding.
 
     Raises:
         StudyError: no saved model (`study export` makes it), or it was trained on another split.
@@ -136,8 +157,9 @@ def compute(config: DictConfig) -> list[Path]:
     groups = pd.DataFrame({"task_id": data.tasks["id"]} | {level: data.tasks[f"{level}_clean"] for level in LEVELS})
     tests = group_tests(per_task(pairs), groups, seed=settings["seed"])
     cache = paths.cache() / "embedding" / dataset / sha256(model_file)[:16]
-    compared, points = separations(found, data, split, settings, cache)
-    files = {"pairs.csv.gz": pairs, "groups.csv": tests, "separation.csv": compared, "points.csv.gz": points}
+    compared, points, beyond = separations(found, data, split, settings, cache)
+    files = {"pairs.csv.gz": pairs, "groups.csv": tests, "separation.csv": compared, "points.csv.gz": points,
+             "difference.csv": beyond}  # fmt: skip
     for name, table in files.items():
         write_csv(folder / name, table, decimals=4 if name.endswith(".gz") else 6)
     write_json(folder / "record.json", record(dataset=dataset, protocol=split.protocol, settings=settings,

@@ -11,6 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from study.analysis.tables import PAPER_METRICS, read
 from study.errors import StudyError
+from study.sweeps.rows import chosen
 from study.sweeps.settings import Sweep, load
 from study.sweeps.stage import folder_of
 
@@ -52,28 +53,53 @@ def curve(sweep: Sweep, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def optimum(sweep: Sweep, table: pd.DataFrame) -> dict[str, Any]:
-    """The value that validation chooses, and how it does on the test tasks beside the paper's.
+    """The value that validation chooses, and how it does beside the paper's, seed by seed; no test (see
+    `study.analysis.sensitivity_claims.against_paper`).
 
     Returns: best (by the mean of the objective on validation), paper (the paper's value), gain_valid and gain_test
         (mean over seeds of best minus paper, the same seed on both sides) with their smallest and largest values over
-        seeds (``_low``, ``_high``), and flat: the values whose mean on validation lies within one standard deviation
-        over seeds of the best.
+        seeds (``_low``, ``_high``; no interval), and flat: the values whose mean on validation lies within one standard
+        deviation over seeds of the best.
     """
     name, objective = parameter(sweep), f"valid/{sweep.objective}"
     grouped = table.groupby(name)[objective]
     means, deviations = grouped.mean(), grouped.std().fillna(0.0)
-    place = int(np.argmax(means.to_numpy()))
-    values = [float(value) for value in means.index.to_numpy()]
-    margin = float(means.iloc[place] - deviations.iloc[place])
-    flat = [value for value, mean in zip(values, means, strict=True) if mean >= margin]
-    found: dict[str, Any] = {"best": values[place], "paper": sweep.paper_best, "flat": flat}
-    if sweep.paper_best in values:
-        best, theirs = (table[table[name] == value].set_index("seed") for value in (values[place], sweep.paper_best))
+    best = float(chosen(sweep, table)["values"][name])
+    margin = float(means[best] - deviations[best])
+    flat = [float(value) for value in means.index.to_numpy()[means.to_numpy() >= margin]]
+    found: dict[str, Any] = {"best": best, "paper": sweep.paper_best, "flat": flat}
+    if sweep.paper_best in means.index:
+        ours, theirs = (table[table[name] == value].set_index("seed") for value in (best, sweep.paper_best))
         for part in sweep.parts:
-            gains = best[f"{part}/{sweep.objective}"] - theirs[f"{part}/{sweep.objective}"]
+            gains = ours[f"{part}/{sweep.objective}"] - theirs[f"{part}/{sweep.objective}"]
             found |= {f"gain_{part}": float(gains.mean()), f"gain_{part}_low": float(gains.min()),
                       f"gain_{part}_high": float(gains.max())}  # fmt: skip
     return found
+
+
+def paper_trial(sweep: Sweep, table: pd.DataFrame) -> pd.Series | None:
+    """The trial of a search that has the paper's settings, the first of `enqueue`; None where there is none.
+
+    It need not have the first number: a trial whose worker died is begun anew under another one.
+    """
+    if not sweep.enqueue:
+        return None
+    wanted = sweep.enqueue[0]
+    same = np.all([np.isclose(table[name], wanted[name], rtol=1e-5, atol=0) for name in sweep.space], axis=0)
+    return table[same].iloc[0] if same.any() else None
+
+
+def shown_pairs(shares: pd.DataFrame) -> list[tuple[str, str]]:
+    """The pairs of settings that are drawn: the two most important ones, then temperature and learning rate.
+
+    Where those are the same, the most important setting with the third.
+
+    Args:
+        shares: from `importance`.
+    """
+    first, second, third = shares["parameter"][:3]
+    other = ("training.temperature", "training.learning_rate")
+    return [(first, second), (first, third) if {first, second} == set(other) else other]
 
 
 def distribution(domain: dict[str, Any]) -> BaseDistribution:

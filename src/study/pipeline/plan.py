@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import yaml
 
 from study import paths
 from study.config import choices, load
-from study.files import write_text
+from study.files import sha256, write_text
+from study.pipeline.run import code_of, python_files
 from study.reranking.language_model.endpoint import systems_not_run
 
 HEADER = "# Made by `study plan` from conf/. dvc.yaml loops over it; edit conf/, not this file.\n"
@@ -29,8 +31,25 @@ def left_out(name: str, family: str, patterns: list[str]) -> bool:
     return any(family == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 
+def parents(name: str) -> list[str]:
+    """The systems whose files ``conf/system/<name>.yaml`` builds on, by its `defaults`, nearest first."""
+    settings = yaml.safe_load((paths.conf() / "system" / f"{name}.yaml").read_text(encoding="utf-8"))
+    direct = [other for other in settings.get("defaults", []) if other != "_self_"]
+    return [found for other in direct for found in (other, *parents(other))]
+
+
+def digest(files: list[Path]) -> str:
+    """A short hash of the contents of files; "none" for no file."""
+    whole = hashlib.sha256("".join(sha256(path) for path in files).encode())
+    return whole.hexdigest()[:16] if files else "none"
+
+
 def plan() -> dict[str, Any]:
-    """One entry per DVC stage: `run` and `run_tuned` (data set, protocol, system), `tune` (data set, system)."""
+    """One entry per DVC stage: `run` and `run_tuned` (data set, protocol, system), `tune` (data set, system).
+
+    DVC takes no list of dependencies from a file. So an entry names the system's first code file or folder and its own
+    yaml, and `inputs` is a hash of the rest: further code, and the yaml files that its own builds on.
+    """
     stages: dict[str, Any] = {"datasets": datasets(), "tune": {}, "run": {}, "run_tuned": {}}
     for dataset in stages["datasets"]:
         unanswered = systems_not_run(dataset)
@@ -39,7 +58,10 @@ def plan() -> dict[str, Any]:
             system = config.system
             if system.name != name:
                 raise ValueError(f"conf/system/{name}.yaml names itself {system.name!r}")
-            item = {"dataset": dataset, "system": name, "code": system.code, "config": f"conf/system/{name}.yaml"}
+            code, *more = code_of(system)
+            item = {"dataset": dataset, "system": name, "code": code, "config": f"conf/system/{name}.yaml"}
+            item["inputs"] = digest([*(paths.conf() / "system" / f"{other}.yaml" for other in parents(name)),
+                                     *(file for place in more for file in python_files(paths.root() / place))])  # fmt: skip
             if left_out(name, system.family, list(config.dataset.leave_out)) or name in unanswered:
                 continue
             if system.tuned is not None and system.search:  # without a search space, a sweep of its own tunes it

@@ -174,6 +174,17 @@ def _run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any
     return done.facts
 
 
+def code_of(system: DictConfig) -> list[str]:
+    """The files and folders whose change makes a system's runs out of date: its key `code`, one or a list."""
+    code = system.code
+    return [code] if isinstance(code, str) else list(code)
+
+
+def python_files(place: Path) -> list[Path]:
+    """The Python files of a folder and all below it, in order, or the file itself."""
+    return sorted(place.rglob("*.py")) if place.is_dir() else [place]
+
+
 def fingerprint(config: DictConfig) -> str:
     """A short hash of all that decides a run's numbers: the model and its settings, how many places are kept, threads,
     the system's own code, the prepared data, the split.
@@ -190,9 +201,8 @@ def fingerprint(config: DictConfig) -> str:
         "keep": config.keep, "model": plain(config.system)["model"],
     }  # fmt: skip
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    code = paths.root() / config.system.code
     decides = [
-        *(sorted(code.rglob("*.py")) if code.is_dir() else [code]),
+        *(file for place in code_of(config.system) for file in python_files(paths.root() / place)),
         *(paths.prepared(dataset) / f"{part}.parquet" for part in datasets.PREPARED),
         paths.splits(dataset) / f"{protocol}.parquet",
     ]

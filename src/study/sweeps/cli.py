@@ -25,7 +25,8 @@ def sweep(
     """Vary settings of T2MRec and measure every value: `study sweep temperature dataset=task2mcp --jobs 2`.
 
     Trials are shared by all workers of the same sweep, on this machine or on others with the same folder. The same
-    command goes on after a stop.
+    command goes on after a stop; once all trials are finished, it writes the tables again without training. The fusion
+    weight needs no workers: one process measures all its values.
     """
     from study.config import load
     from study.sweeps.settings import load as load_sweep

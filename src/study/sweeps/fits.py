@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from study import paths
@@ -39,6 +42,21 @@ def fit_key(config: DictConfig) -> str:
     return fingerprint(with_values(config, {f"scoring.{name}": value for name, value in vars(Scoring()).items()}))
 
 
+def kept(config: DictConfig, seed: int) -> Path:
+    """Where the embeddings of the configured training are kept."""
+    return paths.cache() / "sweeps" / str(config.dataset.name) / "fits" / f"{fit_key(config)}-{seed}.safetensors"
+
+
+def training_seconds(config: DictConfig, seed: int) -> float | None:
+    """Wall-clock seconds that the kept training took in the process that finished it; None where nobody noted them."""
+    path = kept(config, seed)
+    if not path.exists():
+        return None
+    with safe_open(path, framework="numpy") as file:
+        noted = (file.metadata() or {}).get("seconds")
+    return None if noted is None else float(noted)
+
+
 def fitted(config: DictConfig, data: Dataset, split: Split, *, seed: int, keep: bool) -> T2MRec:
     """The configured T2MRec, trained, or put together again from embeddings that an equal training left.
 
@@ -49,23 +67,24 @@ def fitted(config: DictConfig, data: Dataset, split: Split, *, seed: int, keep: 
     """
     system = build_system(config.system)
     assert isinstance(system, T2MRec)
-    key = f"{fit_key(config)}-{seed}"
-    folder = paths.cache() / "sweeps" / data.name / "fits"
-    with exclusive(folder / f"{key}.lock"):
-        saved = folder / f"{key}.safetensors"
+    saved = kept(config, seed)
+    with exclusive(saved.with_suffix(".lock")):
         if saved.exists():
             arrays = load_file(saved)
             system.data, system.order = data, tie_order(data.n_servers, seed)
             system.structure = StructuralFeatures(data.servers)
             system.task_embeddings, system.server_embeddings = arrays["tasks"], arrays["servers"]
             return system
-        workdir = folder / f"work-{key}"
+        workdir = saved.with_name(f"work-{saved.stem}")
         workdir.mkdir(parents=True, exist_ok=True)
+        started = time.perf_counter()
         system.fit(data, split, seed=seed, workdir=workdir)
+        seconds = round(time.perf_counter() - started, 3)
         if keep:
             names = {"tasks": system.task_embeddings, "servers": system.server_embeddings}
             with replacing(saved) as temporary:
-                save_file({name: np.ascontiguousarray(value) for name, value in names.items()}, temporary)
+                arrays = {name: np.ascontiguousarray(value) for name, value in names.items()}
+                save_file(arrays, temporary, metadata={"seconds": str(seconds)})
         shutil.rmtree(workdir)
     return system
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,13 @@ PARAMETER = "scoring.semantic_weight"
 
 
 def fusion_sweep(
-    system: T2MRec, data: Dataset, split: Split, weights: list[float], parts: list[str]
-) -> tuple[list[dict[str, Any]], float]:
+    system: T2MRec, data: Dataset, split: Split, weights: list[float], parts: list[str], *,
+    done: Callable[[int], object] = lambda tasks: None,
+) -> tuple[list[dict[str, Any]], float]:  # fmt: skip
     """Measure a trained system with every fusion weight.
+
+    Args:
+        done: called with the number of tasks that were just ranked with every weight.
 
     Returns: one row per weight with `PARAMETER` and the measures of every part (``valid/ndcg@10``), and the seconds
         that scoring and ranking took in all.
@@ -43,6 +48,7 @@ def fusion_sweep(
                                   anchors=scoring.anchors if scoring.expansion else pool, pool=pool,
                                   order=system.order)  # fmt: skip
                 ranked[number, piece] = found[:, :KEPT]
+            done(len(asked))
         for number, row in enumerate(rows):
             means = per_task(ranked[number], split.part(part)[tasks], ks=CUTOFFS).mean()
             row |= {f"{part}/{name}": float(means[name]) for name in PAPER_METRICS}

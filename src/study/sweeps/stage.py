@@ -1,9 +1,16 @@
-"""A sweep from its name to its tables: results/<dataset>/sweeps/<name>/{trials.csv, best.yaml, record.json}."""
+"""A sweep from its name to its tables in results/<dataset>/sweeps/<name>.
+
+Always trials.csv, best.yaml and record.json; per_task.csv.gz and separation.csv (`study.sweeps.details`) where the
+trainings are kept and test tasks are measured.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import sys
+import time
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
@@ -12,6 +19,7 @@ from typing import Any
 import pandas as pd
 import yaml
 from omegaconf import DictConfig, OmegaConf
+from tqdm import tqdm
 
 from study import paths
 from study.analysis.tables import PAPER_METRICS
@@ -21,14 +29,21 @@ from study.evaluation.records import record
 from study.files import write_csv, write_json, write_text
 from study.pipeline.guard import require_same_profile
 from study.pipeline.run import limit_threads, load_inputs
-from study.sweeps.fits import fit_key, fitted, measures, with_values
+from study.sweeps import details
+from study.sweeps.fits import fit_key, fitted, measures, training_seconds, with_values
 from study.sweeps.fusion import PARAMETER, fusion_sweep
+from study.sweeps.rows import chosen, in_order, row_of, timing
 from study.sweeps.settings import Sweep, load
 from study.sweeps.trials import Objective, Trials
 from study.sweeps.workers import run
 
 # Where the joint search leaves its choice: the tuned values of this system (`tuned:` in its yaml).
-TUNED = {"joint": "t2mrec_tuned"}
+TUNED = {"joint": "t2mrec_joint"}
+# What changes no trial, so that trials outlive a change of it. Three keys enter the hash as constants instead of being
+# left out, so that the trials of earlier searches, which had these values, are still found.
+UNHASHED = ("title", "place", "trials")
+CONSTANT = {"paper_best": None, "attempts": 3, "keep_fits": False}
+LOG = logging.getLogger(__name__)
 
 
 def folder_of(dataset: str, name: str) -> Path:
@@ -65,8 +80,8 @@ def start(name: str, settings: str, storage: str | None) -> tuple[Trials, Object
 
 
 def sweep_key(sweep: Sweep, config: DictConfig) -> str:
-    """A hash of what decides the trials: the sweep, and code, data and settings of its system."""
-    described = {name: value for name, value in asdict(sweep).items() if name not in ("title", "place", "trials")}
+    """A hash of what decides the trials: what is varied and measured, and code, data and settings of the system."""
+    described = {name: value for name, value in asdict(sweep).items() if name not in UNHASHED} | CONSTANT
     return hashlib.sha256((json.dumps(described, sort_keys=True) + fit_key(config)).encode()).hexdigest()[:16]
 
 
@@ -99,68 +114,58 @@ def sweep(name: str, config: DictConfig, *, jobs: int = 1, storage: str | None =
             raise StudyError(f"{found.system} has no setting {parameter!r}", file=Sweep.file(name), column="space",
                              fix=f"see conf/system/{found.system}.yaml")  # fmt: skip
     if found.kind == "scores":
-        rows, seconds = _scores(found, config)
+        if jobs > 1 or storage is not None:
+            LOG.warning("%s has one training per seed and no trials to share: one process measures all of it, without "
+                        "--jobs and --storage", name)  # fmt: skip
+        table, facts = _scores(found, config)
     else:
         trials = run(partial(start, name, json.dumps(plain(config)), storage), jobs=jobs)
-        rows = [_row(found, trial) for trial in trials.finished()]
-        seconds = float(sum(row["seconds"] for row in rows))
-    return _write(found, config, folder, pd.DataFrame(rows), seconds)
+        table = pd.DataFrame([row_of(found, trial) for trial in trials.finished()])
+        if found.kind == "grid":
+            table = in_order(found, table)
+        if found.kind == "grid" and found.keep_fits:
+            table["seconds"] = [
+                training_seconds(with_values(config, {key: row[key] for key in found.space}), row["seed"])
+                for row in table.to_dict("records")
+            ]  # fmt: skip
+        facts = timing(found, table)
+    _write(found, config, folder, table, facts)
+    if found.keep_fits and found.kind != "search" and "test" in found.parts:
+        details.write(found, config, folder, chosen(found, table)["values"])
+    return folder
 
 
-def _scores(sweep: Sweep, config: DictConfig) -> tuple[list[dict[str, Any]], float]:
-    """The rows of a sweep over the fusion weight, and the seconds without the trainings."""
+def _scores(sweep: Sweep, config: DictConfig) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """The trials of a sweep over the fusion weight, and the seconds of scoring and ranking, by the clock and of
+    the processor (which other work on the machine does not lengthen), without the trainings."""
     if list(sweep.space) != [PARAMETER]:
         raise StudyError(f"only {PARAMETER} can be varied without training", file=Sweep.file(sweep.name),
                          column="space", fix="kind: grid")  # fmt: skip
     limit_threads(config.profile.workers * config.profile.threads)
     data, split = load_inputs(config)
-    rows: list[dict[str, Any]] = []
-    total = 0.0
-    for seed in sweep.seeds:
-        system = fitted(config, data, split, seed=seed, keep=sweep.keep_fits)
-        found, seconds = fusion_sweep(system, data, split, sweep.space[PARAMETER]["choices"], sweep.parts)
-        rows += [{"trial": len(rows) + i, "seed": seed, "seconds": round(seconds / len(found), 3)} | row
-                 for i, row in enumerate(found)]  # fmt: skip
-        total += seconds
-    return rows, total
+    weights, rows, seconds, processor = sweep.space[PARAMETER]["choices"], [], 0.0, 0.0
+    tasks = sum(len(split.tasks(part)) for part in sweep.parts)
+    with tqdm(total=tasks * len(sweep.seeds), desc=f"sweep {sweep.name}", unit="task",
+              disable=not sys.stderr.isatty()) as bar:  # fmt: skip
+        for seed in sweep.seeds:
+            system = fitted(config, data, split, seed=seed, keep=sweep.keep_fits)
+            before = time.process_time()
+            found, took = fusion_sweep(system, data, split, weights, sweep.parts, done=bar.update)
+            rows += [{"seed": seed, "seconds": round(took / len(found), 3)} | row for row in found]
+            seconds, processor = seconds + took, processor + time.process_time() - before
+    facts = {"seconds": round(seconds, 3), "processor_seconds": round(processor, 3), "tasks": tasks}
+    return in_order(sweep, pd.DataFrame(rows)), facts
 
 
-def _row(sweep: Sweep, trial: Any) -> dict[str, Any]:
-    """One line of trials.csv."""
-    known = {"trial": trial.number, "seed": trial.params["seed"], "seconds": trial.user_attrs["seconds"]}
-    values = {name: trial.params[name] for name in sweep.space}
-    return {**known, **values, **trial.user_attrs["measures"]}
-
-
-def chosen(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
-    """The settings with the best mean over seeds of the objective on validation; the earlier one of equals.
-
-    Args:
-        trials: trials.csv.
-    """
-    means = trials.groupby(list(sweep.space), sort=False)[f"valid/{sweep.objective}"].mean()
-    best = means.idxmax()
-    values = best if isinstance(best, tuple) else (best,)
-    raw = {name: _plain_number(value) for name, value in zip(sweep.space, values, strict=True)}
-    return {"value": round(float(means.max()), 6), "values": sweep.settle(raw)}
-
-
-def _plain_number(value: Any) -> Any:
-    """A number as yaml writes it, numpy's types included."""
-    return value.item() if hasattr(value, "item") else value
-
-
-def _write(sweep: Sweep, config: DictConfig, folder: Path, trials: pd.DataFrame, seconds: float) -> Path:
+def _write(sweep: Sweep, config: DictConfig, folder: Path, trials: pd.DataFrame, facts: dict[str, Any]) -> None:
     order = ["trial", "seed", *sweep.space, *(f"{part}/{name}" for part in sweep.parts for name in PAPER_METRICS)]
     table = trials.sort_values("trial")[[*order, "seconds"]]
     summary = {
         "system": TUNED.get(sweep.name, sweep.system), "sweep": sweep.name, "protocol": config.protocol.name,
-        "objective": f"valid/{sweep.objective}", "trials": len(table), "seconds": round(seconds, 1),
-        **chosen(sweep, table),
+        "objective": f"valid/{sweep.objective}", "trials": len(table), **facts, **chosen(sweep, table),
     }  # fmt: skip
     write_csv(folder / "trials.csv", table)
     made = record(config=plain(config), dataset=config.dataset.name, profile=config.profile.name, **summary)
     write_json(folder / "record.json", made)
     head = f"# Chosen by `study sweep {sweep.name}` on valid/{sweep.objective}.\n"
     write_text(folder / "best.yaml", head + yaml.safe_dump(summary, sort_keys=False))
-    return folder

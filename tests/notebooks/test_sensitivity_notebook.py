@@ -1,0 +1,169 @@
+"""The notebook of RQ3 on a tiny study with sweeps: every branch that has results runs, and its values are right."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from study import paths
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TINY = ["dataset=synthetic", "profile=smoke", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]
+NAME = "04_rq3_sensitivity"
+# Two values and two seeds per grid, three trials: every branch, in seconds.
+SMALL = {
+    "fusion_weight": {"seeds": [1, 2], "space": {"scoring.semantic_weight": {"choices": [0.0, 0.5, 0.9]}}},
+    "temperature": {"seeds": [1, 2], "space": {"training.temperature": {"choices": [0.07, 0.5]}}},
+    "joint": {"trials": 3, "seeds": [2]},
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the notebook shows: its source, text and numbers of figures, and where its study lies."""
+
+    root: Path
+    text: str
+    figures: int
+
+
+def build(root):
+    """Runs and sweeps of a tiny study; the learning rate is left out, which the notebook must do without."""
+    from study.config import load
+    from study.pipeline.data import fetch, prepare, split
+    from study.pipeline.run import run
+    from study.sweeps.stage import sweep
+
+    for folder in ("conf", "notebooks"):
+        shutil.copytree(REPOSITORY / folder, root / folder)
+    for folder in ("src", "baselines"):  # runs are keyed by the code that makes them
+        (root / folder).symlink_to(REPOSITORY / folder)
+    for name, changes in SMALL.items():
+        path = root / "conf" / "sweep" / f"{name}.yaml"
+        content = yaml.safe_load(path.read_text()) | changes
+        # After a few epochs the second seed is far better with this temperature: the search has something to find.
+        content["enqueue"] += [point | {"training.temperature": 0.5} for point in content["enqueue"]]
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+    for stage in (fetch, prepare, split):
+        stage(load(TINY))
+    for name in SMALL:
+        sweep(name, load([*TINY, "system=t2mrec"]))
+    for system in ("t2mrec", "t2mrec_joint"):
+        run(load([*TINY, f"system={system}"]))
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    from study.pipeline.notebooks import execute_all
+
+    root = tmp_path_factory.mktemp("study")
+    before = dict(os.environ)
+    os.environ["T2M_ROOT"] = str(root)
+    try:
+        build(root)
+        [path] = execute_all("synthetic", [NAME])
+        notebook = nbformat.read(path, as_version=4)
+        outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+        assert not [output for output in outputs if output.output_type in ("stream", "error")]
+        data = [output["data"] for output in outputs]
+        text = "\n".join(item.get("text/markdown", "") for item in data)
+        yield Shown(root, text, sum("image/png" in item for item in data))
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def rows(text: str, first: str) -> dict[str, dict[str, str]]:
+    """The rows of the Markdown table whose heading begins with the given cells: first cell -> the others."""
+    lines = text[text.index(f"| {first} |") :].splitlines()
+    lines = list(takewhile(lambda line: line.startswith("|"), lines))
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0]: dict(zip(table[0], row, strict=True)) for row in table[2:]}
+
+
+def test_every_figure_is_drawn_and_what_has_not_run_is_named(shown):
+    assert "Sweeps without runs: `study sweep learning_rate`." in shown.text
+    assert shown.figures == 2 + 4
+    drawn = {path.name for path in paths.figures("synthetic").glob("*.png")}
+    assert drawn == {"sweep_fusion_weight.png", "sweep_temperature.png", "joint_history.png", "joint_importance.png",
+                     "joint_slices.png", "joint_contour.png"}  # fmt: skip
+    assert str(shown.root) not in shown.text
+
+
+def test_the_paper_is_compared_on_single_test_tasks(shown):
+    compared = rows(shown.text, "setting | paper | chosen | n | seeds")
+    verdicts = rows(shown.text, "setting | verdict | reason")
+    assert len(compared) == len(verdicts) == 2
+    for name, title in (("fusion_weight", "Fusion weight alpha_sem"), ("temperature", "Temperature tau")):
+        folder = paths.results("synthetic") / "sweeps" / name
+        trials, column = pd.read_csv(folder / "trials.csv"), next(iter(SMALL[name]["space"]))
+        best = trials.groupby(column)["valid/ndcg@10"].mean().idxmax()
+        paper = {"fusion_weight": 0.9, "temperature": 0.07}[name]
+        row = compared[title]
+        assert (float(row["paper"]), float(row["chosen"])) == (paper, best)
+        assert (row["n"], row["seeds"]) == ("16", "2")
+        means = trials.groupby(column)["test/ndcg@10"].mean()
+        assert float(row["difference"]) == pytest.approx(means[best] - means[paper], abs=2e-4)
+        assert float(row["ci_low"]) <= float(row["difference"]) <= float(row["ci_high"])
+        expected = {"holds"} if best == paper else {"holds", "does not hold", "not contradicted"}
+        assert verdicts[title]["verdict"] in expected
+
+
+def test_the_time_of_scoring_comes_from_the_record(shown):
+    assert "fused 3 times" in shown.text
+    assert "of processor time, per trained model (mean of 2)" in shown.text
+
+
+def test_the_search_is_shown_with_raw_weights_and_the_tuned_row_with_its_tests(shown):
+    shares = rows(shown.text, "parameter | mean")
+    assert len(shares) == 12
+    assert "theme (raw weight)" in shares
+    assert sum(float(row["mean"]) for row in shares.values()) == pytest.approx(1, abs=0.01)
+    tuned = rows(shown.text, "metric | n | tuned")
+    assert list(tuned)[-1] == "ndcg@10"
+    base = paths.results("synthetic") / "per_task" / "cold"
+    own, plain = (pd.read_csv(base / f"{name}.csv.gz")["ndcg@10"].mean() for name in ("t2mrec_joint", "t2mrec"))
+    assert tuned["ndcg@10"]["tuned"].startswith(f"{own:.4f}")
+    assert tuned["ndcg@10"]["untuned"].startswith(f"{plain:.4f}")
+    assert np.isclose(float(tuned["ndcg@10"]["difference"]), own - plain, atol=2e-4)
+    assert own != plain
+    assert 0 < float(tuned["recall@10"]["wilcoxon_p_holm"]) < 1
+    assert tuned["recall@5"]["wilcoxon_p_holm"] == ""
+
+
+def checks() -> None:
+    """Run the notebook's cells that draw nothing, the checks among them, in this process."""
+    notebook = nbformat.read(REPOSITORY / "notebooks" / f"{NAME}.ipynb", as_version=4)
+    space: dict[str, object] = {}
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and "save_figure" not in cell.source:
+            exec(cell.source, space)
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("t2mrec_joint/best.yaml", lambda text: text.replace("towers.layers: ", "towers.layers: 1")),
+        ("fusion_weight/best.yaml", lambda text: text.replace("semantic_weight: 0.", "semantic_weight: 1.")),
+        ("t2mrec_joint/trials.csv", lambda text: text.replace(",0.07,", ",0.08,")),
+    ],
+)
+def test_its_checks_can_fail(shown, capsys, file, change):
+    """Chosen values that are not the best trial's, and a search without the paper's settings, stop the notebook."""
+    checks()
+    path = paths.results("synthetic") / "sweeps" / file
+    before = path.read_text()
+    assert change(before) != before
+    path.write_text(change(before))
+    try:
+        with pytest.raises(AssertionError):
+            checks()
+    finally:
+        path.write_text(before)
