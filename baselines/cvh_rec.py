@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from sklearn.decomposition import PCA
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss, softplus
 
@@ -20,7 +19,7 @@ from baselines.published.hypergraphs import global_hypergraph, similarity, tags
 from baselines.published.sampling import Pairs, shuffled
 from baselines.published.training import Schedule, train, validation_quality
 from baselines.published.vectors import VectorModel
-from baselines.published.views import Network, decaying, encoder, squared
+from baselines.published.views import Network, decaying, encoder, reduction, squared
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders import encode
@@ -53,8 +52,9 @@ class CVHRec(VectorModel):
     error) and then stands in for e_t. New tasks are no nodes of any hypergraph.
 
     Deviations: tags are attributes of Task2MCP; text vectors are MiniLM's, reduced by PCA where `width` is smaller;
-    weights are chosen on validation where validation tasks have training interactions, instead of by training loss; the
-    contrast may be taken among sampled nodes and the tags predicted in some of the steps, for the time it takes.
+    weights of both stages are chosen on validation, instead of by training loss; while stage 1 is trained there is no
+    encoder yet, and new validation tasks are asked with the mean e of their nearest training tasks; the contrast may be
+    taken among sampled nodes and the tags predicted in some of the steps, for the time it takes.
 
     Args:
         width: d.
@@ -70,11 +70,11 @@ class CVHRec(VectorModel):
         learning_rate: of Adam.
         batch_size: tasks per step.
         encoder_hidden: width inside the encoder.
-        encoder_epochs: of stage 2.
+        encoder_epochs: of stage 2, at most.
         dropout: of the encoder.
         cold_tasks: what stands for e_t of a new task: ``encoder``, ``neighbours`` (mean e of the five nearest training
             tasks, an ablation of the authors) or ``text`` (its text vector).
-        schedule: epochs and selection of stage 1.
+        schedule: epochs and selection of stage 1; the selection of stage 2.
     """
 
     width: int = 64
@@ -115,17 +115,23 @@ class CVHRec(VectorModel):
 
         def score(tasks: IntArray) -> FloatArray:
             self.finish(model)
-            return self.score_representations(self.representations[tasks])
+            self.stand_in()
+            return self.score(tasks)
 
-        train(
+        self.progress = train(
             model, optimiser, lambda epoch: self.steps(np.random.default_rng([seed, epoch])), self.loss, self.schedule,
-            quality=validation_quality(score, split, self.schedule, seed=seed), seed=seed, workdir=workdir,
-            name="cvh_rec", identity=identity, rate=decaying(RATE_STEP, RATE_EVERY),
+            quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=True), seed=seed,
+            workdir=workdir, name="cvh_rec", identity=identity, rate=decaying(RATE_STEP, RATE_EVERY),
         )  # fmt: skip
         self.finish(model)
+        torch.manual_seed(seed)  # stage 2 starts the same, whether stage 1 has just ended or was taken up
         self.encoder = encoder(self.texts.shape[1], self.encoder_hidden, self.representations.shape[1], self.dropout)
-        if len(self.new):
-            self.represent_new(seed, workdir, identity)
+        if not len(self.new):
+            return
+        if self.cold_tasks == "encoder":
+            self.fit_encoder(split, seed, workdir, identity)
+        else:
+            self.stand_in()
 
     def prepare(self, data: Dataset, split: Split) -> None:
         """Text vectors, tags and hypergraphs; the nodes are training tasks, all servers and tags."""
@@ -139,6 +145,8 @@ class CVHRec(VectorModel):
         named = encode(names) if names else np.zeros((0, servers.shape[1]), np.float32)
         reduce = reduction(np.concatenate([servers, self.texts[self.known]]), self.width)
         self.reduced = reduce(self.texts)
+        order = np.argsort(-(self.texts[self.new] @ self.texts[self.known].T), axis=1, kind="stable")
+        self.near = self.known[order[:, : self.NEIGHBOURS]]
         self.starts = (
             torch.from_numpy(self.reduced[self.known]),
             torch.from_numpy(reduce(servers)),
@@ -196,22 +204,26 @@ class CVHRec(VectorModel):
         tasks[torch.from_numpy(self.known)] = views["task"].final
         self.keep(tasks, views["server"].final)
 
-    def represent_new(self, seed: int, workdir: Path, identity: str) -> None:
-        """Give the new tasks their vectors."""
+    def stand_in(self) -> None:
+        """Give the new tasks the vectors that need no encoder."""
         e = np.asarray(self.representations)
-        if self.cold_tasks == "text":
-            e[self.new] = self.reduced[self.new]
-        elif self.cold_tasks == "neighbours":
-            near = np.argsort(-(self.texts[self.new] @ self.texts[self.known].T), axis=1, kind="stable")
-            e[self.new] = e[self.known[near[:, : self.NEIGHBOURS]]].mean(axis=1)
-        else:
-            wanted = torch.from_numpy(e[self.known])
-            fit_encoder(
-                self.encoder, torch.from_numpy(self.texts[self.known]), wanted, learning_rate=self.learning_rate,
-                batch_size=self.batch_size, epochs=self.encoder_epochs, seed=seed, workdir=workdir, identity=identity,
-            )  # fmt: skip
-            with torch.no_grad():
-                e[self.new] = self.encoder(torch.from_numpy(self.texts[self.new])).numpy()
+        e[self.new] = self.reduced[self.new] if self.cold_tasks == "text" else e[self.near].mean(axis=1)
+
+    def fit_encoder(self, split: Split, seed: int, workdir: Path, identity: str) -> None:
+        """Stage 2, and the new tasks' vectors."""
+        e, texts = np.asarray(self.representations), torch.from_numpy(self.texts)
+        wanted, schedule = torch.from_numpy(e[self.known]), replace(self.schedule, epochs=self.encoder_epochs)
+
+        def score(tasks: IntArray) -> FloatArray:
+            e[self.new] = self.encoder(texts[self.new]).detach().numpy()
+            return self.score(tasks)
+
+        fit_encoder(
+            self.encoder, texts[self.known], wanted, schedule, learning_rate=self.learning_rate,
+            batch_size=self.batch_size, seed=seed, workdir=workdir, identity=identity,
+            quality=validation_quality(score, split, schedule, seed=seed, ranks_new=True),
+        )  # fmt: skip
+        score(self.new)
 
     def score(self, tasks: IntArray) -> FloatArray:
         """e_t . e_m, shape (len(tasks), n_servers)."""
@@ -219,8 +231,8 @@ class CVHRec(VectorModel):
 
 
 def fit_encoder(
-    model: nn.Module, texts: Tensor, wanted: Tensor, *, learning_rate: float, batch_size: int, epochs: int, seed: int,
-    workdir: Path, identity: str,
+    model: nn.Module, texts: Tensor, wanted: Tensor, schedule: Schedule, *, learning_rate: float, batch_size: int,
+    seed: int, workdir: Path, identity: str, quality: Callable[[], float] | None = None,
 ) -> None:  # fmt: skip
     """Stage 2: train `model` so that model(texts) is near `wanted`, shapes (n, q) and (n, d)."""
 
@@ -230,18 +242,6 @@ def fit_encoder(
 
     train(
         model, torch.optim.Adam(model.parameters(), lr=learning_rate), batches,
-        lambda rows: mse_loss(model(texts[rows]), wanted[rows]), Schedule(epochs=epochs, patience=None), quality=None,
-        seed=seed, workdir=workdir, name="cvh_rec_encoder", identity=identity, rate=decaying(RATE_STEP, RATE_EVERY),
+        lambda rows: mse_loss(model(texts[rows]), wanted[rows]), schedule, quality=quality, seed=seed, workdir=workdir,
+        name="cvh_rec_encoder", identity=identity, rate=decaying(RATE_STEP, RATE_EVERY),
     )  # fmt: skip
-
-
-def reduction(fitted: FloatArray, width: int) -> Callable[[FloatArray], FloatArray]:
-    """Principal components of text vectors; the vectors themselves where `width` is not below theirs.
-
-    Args:
-        fitted: vectors that the components come from, shape (n, q).
-    """
-    if width >= fitted.shape[1]:
-        return lambda vectors: vectors
-    components = PCA(min(width, len(fitted)), svd_solver="full").fit(fitted)
-    return lambda vectors: components.transform(vectors).astype(np.float32) if len(vectors) else vectors[:, :width]

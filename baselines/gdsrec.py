@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -45,6 +45,8 @@ class Groups(NamedTuple):
     tasks: IntArray  # (b,)
     servers: IntArray  # (b, 1 + n)
     ratings: FloatArray  # (b,)
+    others: IntArray | None = None  # (b, n): a task that lists each drawn server
+    other_ratings: FloatArray | None = None  # (b, n): its rating, 0 where there is none
 
 
 @dataclass
@@ -61,11 +63,14 @@ class GDSRec:
 
     Deviation from the reference programs: they keep the target among the inputs, so that a model can read the answer.
     Here the pair is taken out of both lists, both averages and the friends' weights, for the drawn servers of the same
-    group as well (`mask_target_edge`); deviation 0 has a vector of its own (`zero_deviation_is_padding`).
+    group as well, and a drawn server's own list and average lose a random task in its stead: were listed servers alone
+    one short, that would tell them (`mask_target_edge`). Deviation 0 has a vector of its own
+    (`zero_deviation_is_padding`).
 
     Args:
         rating: ``rank`` or ``binary``.
         width: d.
+        spread: standard deviation of the starting tables.
         list_length: c, longest list; longer ones are sampled in each epoch.
         friends: of a task.
         tolerance: sigma, largest difference of ratings that are alike.
@@ -79,6 +84,7 @@ class GDSRec:
 
     rating: str = "rank"
     width: int = 32
+    spread: float = 0.1
     list_length: int = 6
     friends: int = 5
     tolerance: float = 0.0
@@ -106,18 +112,17 @@ class GDSRec:
         """Train; goes on from the checkpoint in `workdir`."""
         torch.manual_seed(seed)
         self.prepare(data, split, seed)
-        model = self.network = Network(data.n_tasks, data.n_servers, self.width)
+        model = self.network = Network(data.n_tasks, data.n_servers, self.width, self.spread)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
 
         def score(tasks: IntArray) -> FloatArray:
             self.finish()
             return self.score(tasks)
 
-        train(
+        self.progress = train(
             model, optimiser, lambda epoch: self.batches(np.random.default_rng([seed, epoch])), self.loss,
-            self.schedule, quality=validation_quality(score, split, self.schedule, seed=seed), seed=seed,
-            workdir=workdir,
-            name="gdsrec",
+            self.schedule, quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=True),
+            seed=seed, workdir=workdir, name="gdsrec",
             identity=fingerprint(self, seed, split.train.indptr, split.train.indices, self.ratings.data, self.near),
         )  # fmt: skip
         self.finish()
@@ -127,7 +132,7 @@ class GDSRec:
         self.ratings = stars(data, split, self.rating)
         transposed = sp.csr_matrix(self.ratings.T)
         transposed.sort_indices()
-        self.pairs = Pairs(split.train)
+        self.pairs, self.listers = Pairs(split.train), Pairs(sp.csr_matrix(split.train.T))
         self.task_averages, self.server_averages = averages(self.ratings), averages(transposed)
         self.all_task_lists = deviation_lists(self.ratings, self.server_averages)
         self.all_server_lists = deviation_lists(transposed, self.task_averages)
@@ -147,7 +152,10 @@ class GDSRec:
         for part in shuffled(len(tasks), self.batch_size, rng):
             drawn = self.pairs.draw_outside(np.repeat(tasks[part], self.negatives), rng).reshape(len(part), -1)
             servers = np.concatenate([self.pairs.indices[part][:, None], drawn], axis=1)
-            yield Groups(tasks[part], servers, self.ratings.data[part].astype(np.float32))
+            others = self.listers.draw(drawn.ravel(), rng)
+            theirs = np.asarray(self.ratings[others, drawn.ravel()], dtype=np.float32)
+            yield Groups(tasks[part], servers, self.ratings.data[part].astype(np.float32),
+                         others.reshape(drawn.shape), theirs.reshape(drawn.shape))  # fmt: skip
 
     def loss(self, batch: Groups) -> Tensor:
         """Binary cross-entropy of a batch."""
@@ -161,14 +169,16 @@ class GDSRec:
         tasks, servers = batch.tasks, batch.servers
         target = servers[:, 0] if self.mask_target_edge else np.full(len(tasks), PADDING - 1)
         left_out = batch.ratings if self.mask_target_edge else np.zeros_like(batch.ratings)
-        first = np.zeros(servers.shape, dtype=np.float32)
-        first[:, 0] = left_out  # a drawn server does not have the task in its list
+        gone, gone_ratings = np.zeros_like(servers), np.zeros(servers.shape, dtype=np.float32)
+        gone[:, 0], gone_ratings[:, 0] = tasks, left_out
+        if self.mask_target_edge and batch.others is not None:
+            gone[:, 1:], gone_ratings[:, 1:] = batch.others, batch.other_ratings
         averages_ = (
             self.task_averages.of(tasks, left_out)[:, None]
-            + self.server_averages.of(servers.ravel(), first.ravel()).reshape(servers.shape)
+            + self.server_averages.of(servers.ravel(), gone_ratings.ravel()).reshape(servers.shape)
         ) / 2
-        owner = np.where(first > 0, tasks[:, None], PADDING - 1).ravel()
-        z = self._aggregate("server", servers.ravel(), *self.server_lists.without(servers.ravel(), owner))
+        gone = np.where(gone_ratings > 0, gone, PADDING - 1).ravel()
+        z = self._aggregate("server", servers.ravel(), *self.server_lists.without(servers.ravel(), gone))
         z = z.view(*servers.shape, -1)
         total = torch.from_numpy(averages_) - MIDPOINT
         if self.branches == "both":
@@ -228,6 +238,10 @@ class GDSRec:
         for part in chunks(rows, BLOCK):
             found[part] = self.network.predict_all(left[torch.from_numpy(rows[part])], self.z).numpy()
         return found
+
+    def report(self) -> dict[str, Any]:
+        """Epochs, the best of them on validation, and seconds of training."""
+        return self.progress.report()
 
     def parameters(self) -> int:
         """Entries of all trained tensors."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -96,7 +96,7 @@ class LCRec:
         vectors = standardised(encode(data.server_texts()))
         identity = fingerprint(self, seed, split.train.indptr, split.train.indices, vectors)
         self.codes = fit_codes(vectors, self.quantiser, seed=seed, workdir=workdir, identity=identity)
-        self.n_servers, self.invalid = data.n_servers, 0
+        self.n_servers, self.written, self.invalid = data.n_servers, 0, 0
         self.lists = training_lists(data, split)
         self._read_texts(data, split)
         self.indices, starts = as_tokens(made_unique(*spread_last(self.codes, vectors)), self.vocabulary.size)
@@ -115,7 +115,7 @@ class LCRec:
         if self.size.pretrained is not None:
             self.vocabulary: Vocabulary = Published(self.size.pretrained)
         else:
-            learned = [*(tasks[row] for row in self.known), *servers, *map(" ".join, wordings().values())]
+            learned = [*(tasks[row] for row in self.known), *servers, *map(" ".join, prompts.instructions().values())]
             self.vocabulary = BytePairs(learned, self.text_vocabulary)
         self.task_texts = [self.vocabulary.encode(text, self.text_tokens) for text in tasks]
         self.names = [self.vocabulary.encode(name, self.name_tokens) for name in data.servers["name"]]
@@ -228,19 +228,14 @@ class LCRec:
                 self.question(int(task), self.lists[task], self.wording, asks=self.asks) for task in tasks[places]
             ]
             items, values = beam_search(CausalBeams(self.writer, questions), self.tree, min(self.beam, self.n_servers))
-            self.invalid += int((items == INVALID).sum())
+            self.written, self.invalid = self.written + items.size, self.invalid + int((items == INVALID).sum())
             scores[places] = score_matrix(items, values, self.n_servers)
         return scores
+
+    def report(self) -> dict[str, Any]:
+        """How many answers the searches wrote, and how many of these name no server."""
+        return {"answers": self.written, "answers_of_no_server": self.invalid}
 
     def parameters(self) -> int:
         """Weights of the RQ-VAE and of the language model."""
         return sum(weight.numel() for model in (self.codes, self.writer) for weight in model.parameters())
-
-
-def wordings() -> dict[str, tuple[str, ...]]:
-    """All wordings of the instructions."""
-    return {
-        name: getattr(prompts, name)
-        for name in ("NEXT_ITEM", "INDEX_OF_TEXT", "TEXT_OF_INDEX", "NAMES_TO_INDEX", "INDICES_TO_NAME", "SEARCH",
-                     "SEARCH_WITH_HISTORY", "PREFERENCE")
-    }  # fmt: skip

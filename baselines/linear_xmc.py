@@ -13,7 +13,7 @@ from scipy.linalg import cho_factor, cho_solve
 from baselines.task_knn import one_hot
 from study.data.dataset import TASK_FIELDS, Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.t2mrec.lexical import fit_vectorizer
+from study.t2mrec.lexical import fit_vectorizer, vectorize
 
 
 @dataclass
@@ -24,6 +24,10 @@ class LinearXMC:
     K = X X' and k_t = x_t X', the same scores (Saunders et al. 1998), since tasks are far fewer than features. Rows of
     X hold the TF-IDF vector of the text and the indicators of the attributes.
 
+    Labels say nothing about a server that no training task lists. Its score is text_prior times the TF-IDF cosine of
+    task and server, so that it passes listed servers by the words that it shares with the task. Without a common word
+    it is no higher than the lowest listed server: a score of 0 would put it above all those with a negative one.
+
     Args:
         regularisation: lambda, against the squared length 1 + attribute_weight of a task's features.
         attribute_weight: squared length of the attributes' part; the text's is 1.
@@ -31,6 +35,7 @@ class LinearXMC:
         fields: task columns of the text.
         max_features: the most frequent n-grams kept; None keeps all.
         max_ngram: the longest word n-gram.
+        text_prior: mu, weight of the cosine for servers that no training task lists; 0 leaves them last.
     """
 
     regularisation: float = 1.0
@@ -39,6 +44,7 @@ class LinearXMC:
     fields: Sequence[str] = (*TASK_FIELDS, "subcategory")
     max_features: int | None = 50_000
     max_ngram: int = 2
+    text_prior: float = 1.0
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Factorise K + regularisation I over the training tasks; nothing is random."""
@@ -54,12 +60,19 @@ class LinearXMC:
         kernel = (self.features[known] @ self.known).toarray().astype(np.float32)
         kernel[np.diag_indices_from(kernel)] += np.float32(self.regularisation)
         self.factor = cho_factor(kernel, lower=True, overwrite_a=True, check_finite=False)
+        self.unlisted = np.flatnonzero(self.labels.getnnz(axis=0) == 0)
+        _, self.texts, servers = vectorize(
+            data, known, max_features=self.max_features, ngram_range=(1, self.max_ngram)
+        )  # (n_tasks, d')
+        self.unlisted_texts = sp.csr_matrix(servers[self.unlisted].T)  # (d', n_unlisted)
 
     def score(self, tasks: IntArray) -> FloatArray:
-        """x_t . W, shape (len(tasks), n_servers); 0 for servers that no training task lists."""
+        """x_t . W, and the text prior of servers that no training task lists, shape (len(tasks), n_servers)."""
         similarity = (self.features[tasks] @ self.known).toarray()  # (b, n_known)
         weights = cho_solve(self.factor, similarity.T, check_finite=False).T
         scores: FloatArray = (weights @ self.labels).astype(np.float32)
+        prior = self.text_prior * (self.texts[tasks] @ self.unlisted_texts).toarray()  # (b, n_unlisted)
+        scores[:, self.unlisted] = np.where(prior > 0, prior, scores.min(axis=1, keepdims=True))
         return scores
 
     def parameters(self) -> int:

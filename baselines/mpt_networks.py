@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from baselines.pair_features import PairFeatures, sizes
+from study.data.dataset import FloatArray, IntArray
 
 # The temperature of the attention over environment vectors, as the reference program has it.
 ATTENTION_TEMPERATURE = 150.0
@@ -127,3 +131,69 @@ class Prompt(nn.Module):
         fused = weight[:, :1] * mixed * self.environment + weight[:, 1:] * general
         logit: Tensor = self.tower(fused).squeeze(1)
         return logit
+
+
+class Reader(nn.Module):
+    """Embeddings of all fields, and the parts of the feature vector: task, server and cross features."""
+
+    def __init__(self, features: PairFeatures, width: int) -> None:
+        super().__init__()
+        self.features = features
+        self.task_tables = nn.ModuleList(nn.Embedding(n, width) for n in sizes(features.task_fields))
+        self.server_tables = nn.ModuleList(nn.Embedding(n, width) for n in sizes(features.server_fields))
+        for table in [*self.task_tables, *self.server_tables]:
+            nn.init.normal_(table.weight, std=0.01)
+        self.widths = (
+            width * len(self.task_tables) + features.task_dense.shape[1],
+            width * len(self.server_tables) + features.server_dense.shape[1],
+            PairFeatures.N_CROSS,
+        )
+
+    def _part(self, tables: nn.ModuleList, fields: IntArray, dense: FloatArray) -> Tensor:
+        rows = torch.from_numpy(fields)
+        parts = [table(rows[:, place]) for place, table in enumerate(tables)]
+        return torch.cat([*parts, torch.from_numpy(dense)], dim=1)
+
+    def task(self, rows: IntArray) -> Tensor:
+        """Shape (n, widths[0])."""
+        return self._part(self.task_tables, self.features.task_fields[rows], self.features.task_dense[rows])
+
+    def server(self, rows: IntArray) -> Tensor:
+        """Shape (n, widths[1])."""
+        return self._part(self.server_tables, self.features.server_fields[rows], self.features.server_dense[rows])
+
+    def forward(self, tasks: IntArray, servers: IntArray) -> Tensor:
+        """The feature vectors x of pairs, shape (n, F)."""
+        cross = torch.from_numpy(self.features.crosses(tasks, servers))
+        return torch.cat([self.task(tasks), self.server(servers), cross], dim=1)
+
+
+class Stage1(nn.Module):
+    """What is trained first: embeddings and experts."""
+
+    def __init__(self, reader: Reader, experts: Experts) -> None:
+        super().__init__()
+        self.reader, self.experts = reader, experts
+
+
+class Additive:
+    """The outputs of linear layers for every pair of a task with all servers, without building the pairs.
+
+    W x = W_task x_task + W_server x_server + W_cross x_cross, and the first two are computed once.
+    """
+
+    def __init__(self, reader: Reader, layers: Sequence[nn.Linear], tasks: IntArray, n_servers: int) -> None:
+        self.features, self.tasks = reader.features, tasks
+        weight = torch.cat([layer.weight for layer in layers])
+        bias = torch.cat([torch.zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer in layers])
+        own, others, cross = torch.split(weight, list(reader.widths), dim=1)
+        self.task_part = reader.task(tasks) @ own.T + bias
+        self.server_part = reader.server(np.arange(n_servers)) @ others.T
+        self.cross_weight, self.sizes = cross.T, [len(layer.weight) for layer in layers]
+
+    def __iter__(self) -> Iterator[list[Tensor]]:
+        """The outputs of the layers, each of shape (n_servers, ...), task by task."""
+        for task, own in zip(self.tasks, self.task_part, strict=True):
+            cross = torch.from_numpy(self.features.cross(int(task)).astype(np.float32))
+            outputs = torch.addmm(self.server_part + own, cross, self.cross_weight)
+            yield list(torch.split(outputs, self.sizes, dim=1))

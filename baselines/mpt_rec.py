@@ -8,70 +8,27 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from baselines.choices import require_choice
 from baselines.generative.training import Optimisation, fingerprint, train
-from baselines.mpt_networks import Experts, Prompt, reverse_gradient
-from baselines.pair_features import PairFeatures, codes, sizes
+from baselines.mpt_networks import Additive, Experts, Prompt, Reader, Stage1, reverse_gradient
+from baselines.pair_features import PairFeatures, codes
+from baselines.published.sampling import Pairs
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.normalise import spelling_key
 from study.data.splits import Split
 
 
-class Pairs(NamedTuple):
+class Batch(NamedTuple):
     """A batch: rows of tasks and servers, labels, each of shape (n,); the share of the training that is done."""
 
     tasks: IntArray
     servers: IntArray
     labels: FloatArray
     progress: float
-
-
-class Reader(nn.Module):
-    """Embeddings of all fields, and the parts of the feature vector: task, server and cross features."""
-
-    def __init__(self, features: PairFeatures, width: int) -> None:
-        super().__init__()
-        self.features = features
-        self.task_tables = nn.ModuleList(nn.Embedding(n, width) for n in sizes(features.task_fields))
-        self.server_tables = nn.ModuleList(nn.Embedding(n, width) for n in sizes(features.server_fields))
-        for table in [*self.task_tables, *self.server_tables]:
-            nn.init.normal_(table.weight, std=0.01)
-        self.widths = (
-            width * len(self.task_tables) + features.task_dense.shape[1],
-            width * len(self.server_tables) + features.server_dense.shape[1],
-            PairFeatures.N_CROSS,
-        )
-
-    def _part(self, tables: nn.ModuleList, fields: IntArray, dense: FloatArray) -> Tensor:
-        rows = torch.from_numpy(fields)
-        parts = [table(rows[:, place]) for place, table in enumerate(tables)]
-        return torch.cat([*parts, torch.from_numpy(dense)], dim=1)
-
-    def task(self, rows: IntArray) -> Tensor:
-        """Shape (n, widths[0])."""
-        return self._part(self.task_tables, self.features.task_fields[rows], self.features.task_dense[rows])
-
-    def server(self, rows: IntArray) -> Tensor:
-        """Shape (n, widths[1])."""
-        return self._part(self.server_tables, self.features.server_fields[rows], self.features.server_dense[rows])
-
-    def forward(self, tasks: IntArray, servers: IntArray) -> Tensor:
-        """The feature vectors x of pairs, shape (n, F)."""
-        cross = torch.from_numpy(self.features.crosses(tasks, servers))
-        return torch.cat([self.task(tasks), self.server(servers), cross], dim=1)
-
-
-class Stage1(nn.Module):
-    """What is trained first: embeddings and experts."""
-
-    def __init__(self, reader: Reader, experts: Experts) -> None:
-        super().__init__()
-        self.reader, self.experts = reader, experts
 
 
 @dataclass
@@ -131,8 +88,7 @@ class MPTRec:
         # A category or subcategory without training tasks counts as unknown, number 0.
         self.scenario = np.maximum(codes(data.tasks["category"], spelling_key, known) - 1, 0)
         self.prompt = codes(data.tasks["subcategory"], spelling_key, known) - 1
-        self.n_servers, self.train = data.n_servers, sp.csr_matrix(split.train)
-        self.train.sort_indices()
+        self.n_servers, self.listed = data.n_servers, Pairs(split.train)
         reader = Reader(features, self.embedding)
         shape = {"towers": self.towers, "dropout": self.dropout}
         experts = Experts(sum(reader.widths), int(self.scenario.max()) + 1, experts=self.experts, **shape)  # type: ignore[arg-type]
@@ -151,25 +107,25 @@ class MPTRec:
             train(self.prompts, lambda epoch: self.batches(epoch, seed, self.second), self.loss2, self.second,
                   seed=seed, workdir=workdir, name="mpt_rec_prompts", identity=identity)  # fmt: skip
 
-    def batches(self, epoch: int, seed: int, settings: Optimisation) -> list[Pairs]:
+    def batches(self, epoch: int, seed: int, settings: Optimisation) -> list[Batch]:
         """Every training interaction once with its negatives, in random order."""
         rng = np.random.default_rng([seed, epoch, 1])
-        positives = self.train.tocoo()
-        tasks = np.repeat(positives.row.astype(np.int64), 1 + self.negatives)
-        servers = np.repeat(positives.col.astype(np.int64), 1 + self.negatives)
-        labels = np.tile(np.eye(1, 1 + self.negatives, dtype=np.float32)[0], positives.nnz)
+        listed, each = self.listed, 1 + self.negatives
+        tasks = np.repeat(np.arange(len(listed.counts)), listed.counts * each)
+        servers = np.repeat(listed.indices, each)
+        labels = np.tile(np.eye(1, each, dtype=np.float32)[0], len(listed.indices))
         drawn = labels == 0
-        servers[drawn] = draw_negatives(tasks[drawn], self.train, rng)
+        servers[drawn] = self.listed.draw_outside(tasks[drawn], rng)
         order = rng.permutation(len(tasks))
         starts = range(0, len(tasks), settings.batch_size)
         parts = [order[start : start + settings.batch_size] for start in starts]
         done = (epoch + np.arange(len(parts)) / len(parts)) / settings.epochs
         return [
-            Pairs(tasks[part], servers[part], labels[part], float(share))
+            Batch(tasks[part], servers[part], labels[part], float(share))
             for part, share in zip(parts, done, strict=True)
         ]
 
-    def loss1(self, batch: Pairs) -> Tensor:
+    def loss1(self, batch: Batch) -> Tensor:
         """L1 of a batch."""
         reader, experts = self.stage1.reader, self.stage1.experts
         x = reader(batch.tasks, batch.servers)
@@ -188,7 +144,7 @@ class MPTRec:
         loss: Tensor = total / len(x) + penalty
         return loss
 
-    def loss2(self, batch: Pairs) -> Tensor:
+    def loss2(self, batch: Batch) -> Tensor:
         """L2 of a batch; samples of tasks without a prompt do not count."""
         with torch.no_grad():
             x = self.stage1.reader(batch.tasks, batch.servers)
@@ -224,41 +180,6 @@ class MPTRec:
     def parameters(self) -> int:
         """Weights of both stages."""
         return sum(weight.numel() for model in (self.stage1, self.prompts) for weight in model.parameters())
-
-
-class Additive:
-    """The outputs of linear layers for every pair of a task with all servers, without building the pairs.
-
-    W x = W_task x_task + W_server x_server + W_cross x_cross, and the first two are computed once.
-    """
-
-    def __init__(self, reader: Reader, layers: Sequence[nn.Linear], tasks: IntArray, n_servers: int) -> None:
-        self.features, self.tasks = reader.features, tasks
-        weight = torch.cat([layer.weight for layer in layers])
-        bias = torch.cat([torch.zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer in layers])
-        own, others, cross = torch.split(weight, list(reader.widths), dim=1)
-        self.task_part = reader.task(tasks) @ own.T + bias
-        self.server_part = reader.server(np.arange(n_servers)) @ others.T
-        self.cross_weight, self.sizes = cross.T, [len(layer.weight) for layer in layers]
-
-    def __iter__(self) -> Iterator[list[Tensor]]:
-        """The outputs of the layers, each of shape (n_servers, ...), task by task."""
-        for task, own in zip(self.tasks, self.task_part, strict=True):
-            cross = torch.from_numpy(self.features.cross(int(task)).astype(np.float32))
-            outputs = torch.addmm(self.server_part + own, cross, self.cross_weight)
-            yield list(torch.split(outputs, self.sizes, dim=1))
-
-
-def draw_negatives(tasks: IntArray, train: sp.csr_matrix, rng: np.random.Generator) -> IntArray:
-    """One server for each entry of `tasks`, uniform over those that its task does not list in training."""
-    n = train.shape[1]
-    listed = np.repeat(np.arange(train.shape[0]), np.diff(train.indptr)) * n + train.indices  # ascending
-    drawn = rng.integers(n, size=len(tasks))
-    # A task that lists all servers has no negative; it keeps what was drawn.
-    open_ = np.diff(train.indptr)[tasks] < n
-    while len(again := np.flatnonzero(open_ & np.isin(tasks * n + drawn, listed))):
-        drawn[again] = rng.integers(n, size=len(again))
-    return drawn
 
 
 def groups(numbers: IntArray) -> Iterator[tuple[int, Tensor]]:

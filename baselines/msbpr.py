@@ -123,7 +123,7 @@ class MSBPR(VectorModel):
             self.keep(model.tasks, model.servers, model.bias)
             return self.score(tasks)
 
-        train(
+        self.progress = train(
             model, optimiser, lambda epoch: self.draws(np.random.default_rng([seed, epoch])), self.loss, self.schedule,
             quality=validation_quality(score, split, self.schedule, seed=seed), seed=seed, workdir=workdir,
             name="msbpr", identity=fingerprint(self, seed, self.histories.indptr, self.histories.indices),

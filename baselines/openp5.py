@@ -17,7 +17,7 @@ from baselines.generative.histories import batched, prefixes, training_lists
 from baselines.generative.indexing import Identifier, identifiers
 from baselines.generative.prefix_tree import PAD, PrefixTree
 from baselines.generative.seq2seq import IGNORED, Batch, ItemWriter, T5Size, padded, written
-from baselines.generative.text import BytePairs, Published, Vocabulary
+from baselines.generative.text import BytePairs, Published, Vocabulary, numbers
 from baselines.generative.training import Optimisation, fingerprint, train
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
@@ -145,9 +145,9 @@ class OpenP5:
             self.speller.size, self.size, pad=self.speller.vocabulary.pad, whole_words=self.whole_words
         )
         if self.size.pretrained is not None:
-            # What the model knows of these numbers as words has no meaning here.
+            # What the model knows of numbers has no meaning here.
             with torch.no_grad():
-                spelled = sorted({token for item in self.items for token in item})
+                spelled = numbers(self.speller.vocabulary)
                 nn.init.normal_(rows := torch.empty(len(spelled), self.writer.t5.config.d_model))
                 self.writer.t5.get_input_embeddings().weight[spelled] = rows.to(self.writer.t5.device)
         identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.answers, self.texts)

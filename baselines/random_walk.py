@@ -21,21 +21,26 @@ class RandomWalk(ItemItem):
     its interactions weigh the same, and is left out.
 
     Args:
-        alpha: exponent of the transition probabilities.
+        alpha: exponent >= 0 of the transition probabilities.
         beta: exponent of the popularity that the end is divided by; 0 is P3alpha.
         k: sources kept per end server; None keeps all.
+        normalise: divide each server's weights by their sum before any is dropped, so that every server of a history
+            has one vote in all (Ferrari Dacrema et al. 2021).
     """
 
     alpha: float = 1.0
     beta: float = 0.0
     k: int | None = None
+    normalise: bool = False
 
     def item_weights(self, train: sp.csr_matrix, order: IntArray) -> sp.csr_matrix:
-        """Probabilities server -> task -> server without return, shape (n_servers, n_servers)."""
-        to_task = transitions(sp.csr_matrix(train.T)).power(self.alpha)
-        to_server = transitions(train).power(self.alpha)
+        """Weights of walks server -> task -> server without return, shape (n_servers, n_servers)."""
+        to_task = raised(transitions(sp.csr_matrix(train.T)), self.alpha)
+        to_server = raised(transitions(train), self.alpha)
         popularity = np.maximum(np.bincount(train.indices, minlength=train.shape[1]), 1)
         walk = without_diagonal(to_task @ to_server) @ sp.diags_array((popularity**-self.beta).astype(np.float32))
+        if self.normalise:
+            walk = transitions(sp.csr_matrix(walk))
         return sp.csr_matrix(keep_largest(sp.csr_matrix(walk.T), self.k, order).T)
 
 
@@ -43,3 +48,10 @@ def transitions(matrix: sp.csr_matrix) -> sp.csr_matrix:
     """The matrix with each row divided by its sum; empty rows stay empty."""
     sums = np.asarray(matrix.sum(axis=1)).ravel()
     return sp.csr_matrix(sp.diags_array((1 / np.maximum(sums, 1e-12)).astype(np.float32)) @ matrix)
+
+
+def raised(matrix: sp.csr_matrix, exponent: float) -> sp.csr_matrix:
+    """Every stored entry to the power `exponent`; to the power 0 a stored entry is 1, and an empty one stays empty."""
+    result = matrix.copy()
+    result.data **= exponent
+    return result

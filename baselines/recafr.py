@@ -126,12 +126,11 @@ class ReCAFR(VectorModel):
             self.finish(model)
             return self.score(tasks)
 
-        train(
+        self.progress = train(
             model, optimiser, lambda epoch: self.batches(np.random.default_rng([seed, epoch])), self.loss,
-            self.schedule, quality=validation_quality(score, split, self.schedule, seed=seed), seed=seed,
-            workdir=workdir,
-            name="recafr", identity=fingerprint(self, seed, self.histories.indptr, self.histories.indices,
-                                                self.texts.numpy()),
+            self.schedule, seed=seed, workdir=workdir, name="recafr",
+            quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=self.cold_tasks == "profile"),
+            identity=fingerprint(self, seed, self.histories.indptr, self.histories.indices, self.texts.numpy()),
         )  # fmt: skip
         self.finish(model)
 
@@ -163,9 +162,9 @@ class ReCAFR(VectorModel):
             sizes = [len(own), len(positives), len(negatives), len(other)]
             texts = torch.cat([own, self.texts[positives], self.texts[negatives], other])
             g_tasks, g_positives, g_negatives, g_others = model.project(texts).split(sizes)
-            sampled = len(batch.others) < len(self.known)
+            drawn = torch.from_numpy(np.isin(batch.tasks, batch.others))
             aligned = (
-                contrast(z_tasks, g_tasks, g_others, self.temperature, own_among_others=not sampled)
+                contrast(z_tasks, g_tasks, g_others, self.temperature, own_among_others=drawn)
                 + contrast(z_positives, g_positives, g_positives, self.temperature)
                 + contrast(z_negatives, g_negatives, g_negatives, self.temperature)
             )
@@ -195,7 +194,7 @@ class ReCAFR(VectorModel):
 
 
 def contrast(
-    anchors: Tensor, partners: Tensor, others: Tensor, temperature: float, *, own_among_others: bool = True
+    anchors: Tensor, partners: Tensor, others: Tensor, temperature: float, *, own_among_others: Tensor | None = None
 ) -> Tensor:
     """NCE: mean over i of -cos(a_i, b_i) / tau + log sum over s of exp(cos(a_i, b_s) / tau).
 
@@ -203,13 +202,13 @@ def contrast(
         anchors: a, shape (n, d).
         partners: b, shape (n, d).
         others: the b_s of the denominator, shape (m, d).
-        own_among_others: whether b_i is one of them; where it is not, it is added.
+        own_among_others: whether b_i is one of them, shape (n,); where it is not, it is added. None means all are.
     """
     a = normalize(anchors, dim=1) / temperature
     own = (a * normalize(partners, dim=1)).sum(dim=1)
     # No cosine is above 1, so taking off 1 / tau keeps exp in range; torch.logsumexp takes twice as long.
     highest = 1 / temperature
     total = torch.exp(torch.addmm(torch.tensor(-highest), a, normalize(others, dim=1).T)).sum(dim=1)
-    if not own_among_others:
-        total = total + torch.exp(own - highest)
+    if own_among_others is not None:
+        total = total + torch.exp(own - highest) * ~own_among_others
     return (torch.log(total) + highest - own).mean()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -83,7 +83,7 @@ class Tiger:
         vocabulary = starts[-1] + self.user_tokens
         tree = PrefixTree.of(self.identifiers)
         self.tree: Tree = tree if self.constrained else LevelTree(tree, [torch.arange(vocabulary)] * tree.depth)
-        self.n_servers, self.invalid = data.n_servers, 0
+        self.n_servers, self.written, self.invalid = data.n_servers, 0, 0
         self.lists = training_lists(data, split)
         self.first_user = starts[-1]
         self.texts: list[list[int]] | None = None
@@ -140,8 +140,13 @@ class Tiger:
             self.writer, self.tree, [(reading, [0] * len(reading)) for reading in readings], n_items=self.n_servers,
             beam=self.beam, batch=self.score_batch, label="tiger",
         )  # fmt: skip
+        self.written += len(asked) * min(self.beam, self.n_servers)
         self.invalid += invalid
         return scores
+
+    def report(self) -> dict[str, Any]:
+        """How many answers the searches wrote, and how many of these name no server."""
+        return {"answers": self.written, "answers_of_no_server": self.invalid}
 
     def parameters(self) -> int:
         """Weights of the RQ-VAE and of the T5."""

@@ -1,4 +1,4 @@
-"""One configuration, three sizes: what a model is at the sizes of the profiles."""
+"""One configuration, three sizes: what a model is at the sizes of the profiles; and values that hang on another one."""
 
 from __future__ import annotations
 
@@ -19,3 +19,14 @@ def of_profile(profile: str, smoke: Size, laptop: Size, full: Size) -> Size:
     if profile not in sizes:
         raise StudyError(f"no size is stated for the profile {profile!r}", fix=f"one of: {', '.join(sizes)}")
     return sizes[profile]
+
+
+def of_choice(choice: str, **values: Size) -> Size:
+    """The value for a choice that another setting makes, so that a search can have a range for each choice.
+
+    Raises:
+        StudyError: no value is stated for it.
+    """
+    if choice not in values:
+        raise StudyError(f"no value is stated for {choice!r}", fix=f"one of: {', '.join(values)}")
+    return values[choice]

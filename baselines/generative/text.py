@@ -91,6 +91,12 @@ class Published:
         return str(self.model.decode(known, skip_special_tokens=True)).strip()
 
 
+def numbers(vocabulary: Vocabulary) -> list[int]:
+    """The tokens that spell nothing but digits."""
+    spelled = {token: vocabulary.decode([token]) for token in range(vocabulary.size)}
+    return [token for token, text in spelled.items() if text.isascii() and text.isdecimal()]
+
+
 def clean(text: str) -> str:
     """Lone surrogates (possible in JSON) are no Unicode text, and no tokenizer accepts them."""
     return text.encode("utf-8", "replace").decode()
@@ -107,7 +113,7 @@ def from_disk(loader: Any, name: str, **options: Any) -> Any:
     except (OSError, ValueError) as error:
         raise StudyError(
             f"the published model {name!r} cannot be read: {str(error).splitlines()[0]}",
-            column="system.sizes.*.pretrained",
+            column="system.model.size.*.pretrained",
             fix=f"run once: hf download {name} (its safetensors weights), or name a folder that holds it",
         ) from error
 

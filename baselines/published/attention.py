@@ -39,13 +39,18 @@ class Aggregation(nn.Module):
 
 
 class Network(nn.Module):
-    """Tables of tasks, servers and deviations, shared by three aggregations; one predictor."""
+    """Tables of tasks, servers and deviations, shared by three aggregations; one predictor.
 
-    def __init__(self, n_tasks: int, n_servers: int, width: int) -> None:
+    Args:
+        spread: standard deviation of the starting tables.
+    """
+
+    def __init__(self, n_tasks: int, n_servers: int, width: int, spread: float = 0.1) -> None:
         super().__init__()
-        self.tasks = nn.Parameter(torch.randn(n_tasks, width))
-        self.servers = nn.Parameter(torch.randn(n_servers, width))
-        self.deviations = nn.Parameter(torch.randn(LEVELS, width))
+        # From large tables on, the predictor learns pairs by heart before the tables have moved.
+        self.tasks = nn.Parameter(torch.randn(n_tasks, width) * spread)
+        self.servers = nn.Parameter(torch.randn(n_servers, width) * spread)
+        self.deviations = nn.Parameter(torch.randn(LEVELS, width) * spread)
         self.task_side, self.server_side, self.friend_side = (Aggregation(width) for _ in range(3))
         self.predictor = nn.Sequential(nn.Linear(2 * width, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(),
                                        nn.Linear(width, 1))  # fmt: skip

@@ -153,7 +153,8 @@ def tags(data: Dataset, split: Split, *, keywords: int = 0) -> tuple[list[str], 
     task_names = _names(data.tasks, TASK_TAGS)
     server_names = _names(data.servers, SERVER_TAGS)
     if keywords:
-        texts = [data.task_texts()[row] for row in known], data.server_texts()
+        of_tasks = data.task_texts()
+        texts = [of_tasks[row] for row in known], data.server_texts()
         vectorizer = fit_vectorizer([*texts[0], *texts[1]], max_features=None, ngram_range=(1, 1))
         counted = vectorizer.transform([*texts[0], *texts[1]])
         frequent = np.flatnonzero(counted.getnnz(axis=0) >= LEAST_DOCUMENTS)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -48,22 +48,32 @@ class Schedule:
 
 @dataclass
 class Progress:
-    """Where a training stands: epochs done, the best look and when it was, looks without a better one since."""
+    """Where a training stands: epochs, the best look and when it was, looks without a better one since, seconds."""
 
     epoch: int = 0
     best: float = -1.0
     best_epoch: int = 0
     stale: int = 0
+    seconds: float = 0.0
+
+    def report(self) -> dict[str, Any]:
+        """What a run's record says of it; without selection there is no best epoch."""
+        chosen = {"best_epoch": self.best_epoch, "validation_ndcg": round(self.best, 6)} if self.best_epoch else {}
+        return {"epochs": self.epoch, **chosen, "seconds_trained": round(self.seconds, 3)}
 
 
 def validation_quality(
-    score: Callable[[IntArray], FloatArray], split: Split, schedule: Schedule, *, seed: int
+    score: Callable[[IntArray], FloatArray], split: Split, schedule: Schedule, *, seed: int, ranks_new: bool = False
 ) -> Callable[[], float] | None:
     """A function that measures NDCG@10 of `score` on validation; None where nothing is to be chosen.
 
-    Asked are validation tasks with training interactions. Under the cold protocols there is none, so all epochs run.
+    Args:
+        ranks_new: whether `score` ranks for tasks without training interactions, too. Where it does not, only tasks
+            that have some are asked; under the cold protocols there is none, so all epochs run.
     """
-    tasks = np.intersect1d(split.tasks("valid"), split.tasks("train"))
+    tasks = split.tasks("valid")
+    if not ranks_new:
+        tasks = np.intersect1d(tasks, split.tasks("train"))
     if schedule.patience is None or not len(tasks):
         return None
     if len(tasks) > schedule.validation_tasks:
@@ -104,6 +114,7 @@ def train(
     bar = tqdm(total=schedule.epochs, initial=progress.epoch, desc=name, unit="epoch", leave=False,
                disable=not sys.stderr.isatty())  # fmt: skip
     while progress.epoch < schedule.epochs and not _stops(progress, schedule, quality):
+        started = time.monotonic()
         _one_epoch(model, optimiser, batches, loss, progress.epoch, seed, [lr * rate(progress.epoch) for lr in base])
         progress.epoch += 1
         bar.update()
@@ -117,6 +128,7 @@ def train(
             if value > progress.best:
                 progress.best, progress.best_epoch, progress.stale = value, progress.epoch, 0
                 best = {key: weight.detach().clone() for key, weight in model.named_parameters()}
+        progress.seconds += time.monotonic() - started
         ends = last or _stops(progress, schedule, quality)
         if ends or time.monotonic() - saved > schedule.checkpoint_seconds:
             _save(path, model, optimiser, progress, best, identity)

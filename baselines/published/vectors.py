@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
 from baselines.collaborative import Representations, unranked_without_history
-from baselines.published.training import Schedule
+from baselines.published.training import Progress, Schedule
 from study.data.dataset import FloatArray, IntArray
 
 
@@ -21,7 +23,8 @@ class VectorModel:
         bias: b, shape (n_servers,).
         histories: training interactions, shape (n_tasks, n_servers).
         network: what was trained.
-        schedule: how it was trained.
+        schedule: how it was to be trained.
+        progress: how it was.
     """
 
     representations: Representations
@@ -30,6 +33,7 @@ class VectorModel:
     histories: sp.csr_matrix
     network: nn.Module
     schedule: Schedule
+    progress: Progress
 
     @property
     def uses_validation(self) -> bool:
@@ -51,6 +55,10 @@ class VectorModel:
         """Scores of the task vectors `rows`, shape (b, n_servers)."""
         scores: FloatArray = np.asarray(rows, dtype=np.float32) @ self.servers.T + self.bias
         return scores
+
+    def report(self) -> dict[str, Any]:
+        """Epochs, the best of them on validation, and seconds of training."""
+        return self.progress.report()
 
     def parameters(self) -> int:
         """Entries of all trained tensors."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
 from baselines.published.hypergraphs import mixed
+from study.data.dataset import FloatArray
 
 CONTRAST_TEMPERATURE = 0.5
 
@@ -101,3 +104,15 @@ def decaying(step: float, every: float) -> Callable[[int], float]:
 def squared(rows: Sequence[Tensor]) -> Tensor:
     """Sum of the squares of all entries."""
     return torch.stack([row.square().sum() for row in rows]).sum()
+
+
+def reduction(fitted: FloatArray, width: int) -> Callable[[FloatArray], FloatArray]:
+    """Principal components of text vectors; the vectors themselves where `width` is not below theirs.
+
+    Args:
+        fitted: vectors that the components come from, shape (n, q).
+    """
+    if width >= fitted.shape[1]:
+        return lambda vectors: vectors
+    components = PCA(min(width, len(fitted)), svd_solver="full").fit(fitted)
+    return lambda vectors: components.transform(vectors).astype(np.float32) if len(vectors) else vectors[:, :width]

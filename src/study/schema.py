@@ -20,7 +20,7 @@ GROUPS = ("dataset", "protocol", "system", "profile")
 # `search` and `model` have names of their own, which their readers check.
 KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     "": (frozenset((*GROUPS, "keep", "tuning")), frozenset()),
-    "tuning": (frozenset(("trials", "scale", "seed")), frozenset()),
+    "tuning": (frozenset(("trials", "scale", "startup", "seed")), frozenset()),
     "dataset": (
         frozenset(("name", "title", "licence", "labels", "source", "generator")),
         frozenset(("protocols", "scale", "leave_out")),
@@ -35,7 +35,7 @@ KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
 }  # fmt: skip
 # Names become names of files.
 NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
-LEAST = {"keep": 10, "tuning.trials": 1, "profile.workers": 1, "profile.threads": 1}
+LEAST = {"keep": 10, "tuning.trials": 1, "tuning.startup": 1, "profile.workers": 1, "profile.threads": 1}
 SEEDS = ("system.seeds", "profile.seeds", "profile.method_seeds")
 LARGEST_SEED = 2**15 - 1  # kept runs store seeds in 16 bits
 

@@ -95,20 +95,62 @@ def test_systems_named_by_the_paper_belong_to_rows_that_exist(cells):
     assert "t2mrec" in choices("system")
 
 
-def test_beside_puts_both_in_one_order(cells):
-    overall = pd.DataFrame(
-        [("t2mrec", "cold", name.split("@")[0], int(name.split("@")[1]), 0.6, 0.01) for name in paper.COMPARED]
-        + [("tfidf", "warm", name.split("@")[0], int(name.split("@")[1]), 0.9, 0.0) for name in paper.COMPARED],
+APPLIES = {"neumf": ["warm", "loo99"], "neumf_tuned": ["warm", "loo99"], "t2mrec": ["cold", "warm"],
+           "t2mrec_tuned": ["cold", "warm"], "gdsrec": ["cold", "warm"]}  # fmt: skip
+
+
+def ran(*runs):
+    """Rows of overall.csv: the same mean for every metric of (system, protocol, mean)."""
+    return pd.DataFrame(
+        [(*run[:2], *name.split("@"), run[2], 0.01) for run in runs for name in paper.COMPARED],
         columns=["system", "protocol", "metric", "k", "mean", "sd"],
     )
-    table = paper.beside(cells, overall, "cold", {"t2mrec": "Ours"})
-    assert len(table) == 12 + 4 + 1  # the row T2MRec of Table 4 repeats Table 3
-    place = table.index[table["system"] == "Ours"][0]
-    assert table.loc[place, "ndcg@10"] == "0.6000 ± 0.0100"
-    above = [float(text.split()[0]) for text in table["ndcg@10"][:place]]
-    assert above == sorted(above, reverse=True)
-    assert min(above) > 0.6
+
+
+def test_counterparts_follow_table_3_and_bring_the_row_without_the_re_ranker(cells):
+    rows = paper.counterparts(cells)
+    assert len(rows) == 12 + 1
+    assert rows["system"].iloc[:2].tolist() == ["neumf", "msbpr"]
+    last = rows.iloc[-2:]
+    assert last["printed"].tolist() == ["T2MRec", "w/o Re-ranking"]
+    assert last["system"].tolist() == ["t2mrec", "t2mrec"]
+
+
+def test_ours_stand_under_the_papers_row_of_the_same_system(cells):
+    overall = ran(
+        ("t2mrec", "cold", 0.6), ("t2mrec_tuned", "cold", 0.7), ("tfidf", "cold", 0.9), ("neumf", "warm", 0.8)
+    )
+    costs = pd.DataFrame(
+        [("cold", "t2mrec", 80.0, 0.5)], columns=["protocol", "system", "seconds_fit", "seconds_score"]
+    )
+    marks = {("t2mrec_tuned", "ndcg@10"): "↑"}
+    table = paper.beside(cells, overall, "cold", {"t2mrec": "Ours"}, APPLIES, marks=marks, costs=costs)
+    rows = table[["system", "source", "recall@5", "ndcg@10", "training (s)"]].to_numpy().tolist()
+    assert rows[:2] == [
+        ["NeuMF", "paper, Table 3", "0.5375", "0.4568", ""],
+        ["neumf", "ours, cold", "not applicable", "", ""],
+    ]
+    assert ["gdsrec", "ours, cold", "not run", "", ""] in rows
+    assert rows[-4:] == [
+        ["T2MRec", "paper, Table 3", "**0.5971**", "**0.6633**", ""],
+        ["w/o Re-ranking", "paper, Table 4", "0.5932", "0.6574", ""],
+        ["Ours, no LLM re-ranker", "ours, cold", "*0.6000 ± 0.0100*", "*0.6000 ± 0.0100*", "80"],
+        ["t2mrec_tuned, no LLM re-ranker", "ours, cold", "**0.7000 ± 0.0100**", "**0.7000 ± 0.0100** ↑", ""],
+    ]
+    assert table["source"].str.startswith("paper").sum() == 13
+    assert table.loc[table["system"] == "MPT-Rec", "recall@5"].tolist() == ["*0.5838*"]
     assert table.loc[table["system"] == "NeuMF", "f1_of_means@5"].tolist() == ["0.1902"]
+
+
+def test_rows_of_systems_that_a_protocol_is_not_for_can_be_left_out(cells):
+    table = paper.beside(cells, ran(("neumf", "loo99", 0.5)), "loo99", {}, APPLIES, applicable_alone=True)
+    assert table["system"].tolist() == ["NeuMF", "neumf", "neumf_tuned"]
+    assert table["recall@5"].tolist() == ["0.5375", "**0.5000 ± 0.0100**", "not run"]
+
+
+def test_no_run_at_all_still_gives_the_papers_rows(cells):
+    table = paper.beside(cells, ran(), "warm", {}, APPLIES)
+    assert set(table.loc[table["source"] == "ours, warm", "recall@5"]) == {"not run"}
 
 
 @pytest.mark.parametrize("values", [[0.1] * 7, [0.1] * 7 + [1.2]])

@@ -54,7 +54,15 @@ def results(tmp_path, monkeypatch):
     write_csv(folder / "metrics.csv", pd.DataFrame(metrics, columns=[*shared, "seed", "metric", "k", "value"]))
     write_csv(folder / "overall.csv", pd.DataFrame(overall, columns=[*shared, "metric", "k", "mean", "sd", "n_seeds"]))
     write_csv(folder / "runs.csv", pd.DataFrame(costs, columns=columns))
-    write_csv(folder / "significance.csv", pd.DataFrame(columns=["system", "protocol"]))
+    tested = pd.DataFrame(
+        [
+            ("tfidf", "ndcg@10", -0.4, 0.01, 0.02),
+            ("rrf", "ndcg@10", 0.1, 0.04, 0.06),
+            ("ease", "ndcg@10", 0.1, 0.04, 0.04),
+        ],
+        columns=["system", "metric", "difference", "wilcoxon_p_holm", "randomisation_p_holm"],
+    )
+    write_csv(folder / "significance.csv", tested.assign(protocol="cold", family=6))
     return Results.load("synthetic")
 
 
@@ -64,6 +72,41 @@ def test_systems_come_best_first_with_their_titles(results):
     assert results.systems("warm") == []
     assert results.titles["tfidf"] == "TF-IDF cosine"
     assert [results.is_ceiling(name) for name in results.systems("cold")] == [True, False, False]
+
+
+def test_marks_need_both_tests_and_point_where_the_mean_differs(results):
+    assert results.marks("cold") == {("tfidf", "ndcg@10"): "↓", ("ease", "ndcg@10"): "↑"}
+    assert results.marks("warm") == {}
+    assert "over 6 comparisons" in results.about_marks("cold")
+
+
+def test_why_there_can_be_no_mark_is_said(results):
+    assert results.about_marks("loo") == (
+        "No marks against T2MRec: its protocols are cold, cold_grouped, warm (conf/system/t2mrec.yaml), so under loo "
+        "it has no run to compare with."
+    )
+    assert results.about_marks("warm") == "No marks: T2MRec or a system to compare it with has no run under warm yet."
+
+
+def test_absent_systems_have_not_run_or_are_not_for_the_protocol(results):
+    not_run, not_applicable = results.absent("cold")
+    assert {"bm25", "random"} <= set(not_run)
+    assert {"item_knn", "ease"} <= set(not_applicable)
+    assert not {"t2mrec", "tfidf", "oracle_neighbour"} & {*not_run, *not_applicable}
+    assert "t2mrec" in results.absent("loo")[1]
+    # Left out of the data set's plan: neither, but named.
+    assert "neumf" not in {*not_run, *not_applicable}
+    assert {"neumf", "neumf_tuned"} <= set(results.left_out())
+    assert "oracle_neighbour" in results.ceilings()
+
+
+def test_settings_come_through_every_base(results):
+    assert results.applies["rp3beta_tuned"] == results.applies["p3alpha"]
+    assert results.families["rp3beta_tuned"] == results.families["p3alpha"]
+
+
+def test_a_protocol_without_runs_has_a_caption(results):
+    assert results.caption("warm").endswith("Protocol: warm (known tasks). No system has a run yet.")
 
 
 def test_caption_says_question_data_protocol_tasks_and_profile(results):

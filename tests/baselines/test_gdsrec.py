@@ -114,6 +114,25 @@ def test_a_masked_prediction_does_not_depend_on_whether_the_pair_is_stored(maske
     assert torch.allclose(*said) == masked
 
 
+def test_a_drawn_server_loses_a_task_as_a_listed_one_does():
+    """Otherwise a list that is one short, or an average without a rating, would tell that the pair is listed."""
+    data = block_dataset()
+    split = make(data, "warm")
+    system = prepared(split, data)
+    train, ratings = split.train.toarray(), system.ratings.toarray()
+    seen = []
+    system._aggregate = lambda side, rows, entries, deviations: (
+        seen.append((side, rows, entries)) or torch.zeros(len(rows), system.width)
+    )
+    for batch in system.batches(np.random.default_rng(0)):
+        np.testing.assert_array_equal(batch.other_ratings, ratings[batch.others, batch.servers[:, 1:]])
+        assert train[batch.others, batch.servers[:, 1:]].all()  # every server of the toy is listed
+        system.logits(batch)
+    for side, rows, entries in seen:
+        if side == "server":
+            np.testing.assert_array_equal((entries != PADDING).sum(axis=1), train.sum(axis=0)[rows] - 1)
+
+
 @pytest.mark.parametrize("rating", ["rank", "binary"])
 def test_scores_equal_the_logits_of_training_where_nothing_is_masked(rating):
     data = block_dataset()
@@ -129,6 +148,27 @@ def test_without_friends_their_opinion_is_zero():
     vectors = np.eye(3, dtype=np.float32)
     found = nearest(vectors, np.array([1]), 2, seed=0)
     np.testing.assert_array_equal(found, [[1, PADDING], [PADDING, PADDING], [1, PADDING]][: len(found)])
+
+
+def test_a_network_without_friends_hears_of_no_opinion():
+    data = block_dataset()
+    system = prepared(make(data, "warm"), data)
+    system.near[:], system.weights[:] = PADDING, 0
+    tasks, servers = np.array([0, 7, 31]), np.tile(np.arange(5), (3, 1))
+    ratings = np.array([5, 4, 0], dtype=np.float32)
+    said = [system.logits(Groups(tasks, servers, ratings))]
+    for weight in system.network.friend_side.parameters():
+        weight.data.normal_()
+    said.append(system.logits(Groups(tasks, servers, ratings)))
+    assert torch.isfinite(said[0]).all()
+    torch.testing.assert_close(said[1], said[0])
+    system.finish()
+    alone = system.score(tasks)
+    system.branches = "friends"
+    averages_ = (system.task_averages.of(tasks)[:, None] + system.server_averages.of(np.arange(30))[None]) / 2 - 3
+    np.testing.assert_allclose(system.score(tasks), averages_, atol=1e-5)
+    assert np.isfinite(alone).all()
+    assert not np.allclose(alone, averages_)
 
 
 def test_nearest_friends_are_training_tasks_and_never_the_task_itself():

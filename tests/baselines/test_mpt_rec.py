@@ -11,9 +11,10 @@ from baseline_toys import block_dataset, copy_dataset, make_dataset, recall10, r
 from sklearn.metrics import roc_auc_score
 
 from baselines.generative.training import Optimisation
-from baselines.mpt_networks import ATTENTION_TEMPERATURE, Experts, Prompt, reverse_gradient
-from baselines.mpt_rec import Additive, MPTRec, Pairs, draw_negatives, groups
+from baselines.mpt_networks import ATTENTION_TEMPERATURE, Additive, Experts, Prompt, reverse_gradient
+from baselines.mpt_rec import Batch, MPTRec, groups
 from baselines.pair_features import UNKNOWN, PairFeatures, bins, codes
+from baselines.published.sampling import Pairs
 from study.data.normalise import spelling_key
 from study.data.splits import Split, make
 from study.errors import StudyError
@@ -112,7 +113,7 @@ def test_the_loss_of_a_scenario_does_not_know_the_labels_of_another(fitted):
     def gradient_of(labels, scenario):
         system.stage1.requires_grad_(True)
         system.stage1.zero_grad()
-        system.loss1(Pairs(tasks, servers, labels, 0.5)).backward()
+        system.loss1(Batch(tasks, servers, labels, 0.5)).backward()
         found = system.stage1.experts.towers[scenario][0].weight.grad.clone()
         system.stage1.requires_grad_(False)
         return found
@@ -152,7 +153,7 @@ def test_256_pairs_are_learned_by_heart(stage, tmp_path):
     rng = np.random.default_rng(0)
     chosen = rng.permutation(data.n_tasks * data.n_servers)[:256]
     labels = (rng.random(256) < 0.3).astype(np.float32)
-    batch = Pairs(chosen // data.n_servers, chosen % data.n_servers, labels, 0.0)
+    batch = Batch(chosen // data.n_servers, chosen % data.n_servers, labels, 0.0)
     model, loss = (system.stage1, system.loss1) if stage == 1 else (system.prompts, system.loss2)
     # Without stage 1 the experts are random features, of which a prompt has to make do with few.
     model.requires_grad_(True)
@@ -208,12 +209,12 @@ def test_an_epoch_holds_every_interaction_once_with_its_negatives(fitted):
 
 
 def test_negatives_are_uniform_over_what_a_task_does_not_list():
-    train = sp.csr_matrix(np.array([[1, 0, 0, 1, 0], [1, 1, 1, 1, 1]], dtype=np.float32))
-    drawn = draw_negatives(np.zeros(6000, dtype=np.int64), train, np.random.default_rng(0))
+    pairs = Pairs(sp.csr_matrix(np.array([[1, 0, 0, 1, 0], [1, 1, 1, 1, 1]], dtype=np.float32)))
+    drawn = pairs.draw_outside(np.zeros(6000, dtype=np.int64), np.random.default_rng(0))
     counts = np.bincount(drawn, minlength=5)
     assert counts[[0, 3]].tolist() == [0, 0]
     assert abs(counts[[1, 2, 4]] - 2000).max() < 5 * np.sqrt(6000 * 2 / 9)
-    assert len(draw_negatives(np.ones(4, dtype=np.int64), train, np.random.default_rng(0))) == 4
+    assert len(pairs.draw_outside(np.ones(4, dtype=np.int64), np.random.default_rng(0))) == 4
 
 
 # Features

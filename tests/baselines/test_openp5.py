@@ -242,11 +242,16 @@ def test_a_published_model_is_taken_up_and_tuned(indexing, published, tmp_path):
     after = system.writer.t5.encoder.block[0].layer[0].SelfAttention.q.weight
     start = before.encoder.block[0].layer[0].SelfAttention.q.weight
     assert 0 < (after - start).abs().max() < 0.5
+    # Numbers start anew, N(0, 1), and no other word does.
+    rows = {word: system.speller.vocabulary.encode(word)[0] for word in ("7", "i", "t", "_")}
+    tables = [each.get_input_embeddings().weight.detach() for each in (system.writer.t5, before)]
+    moved = {word: (tables[0][row] - tables[1][row]).abs().max() for word, row in rows.items()}
+    assert moved["7"] > 0.5 > max(moved[word] for word in "it_")
     assert system.answers.max() < system.speller.size
     assert (system.answers[:, -1] == 1).any()
 
 
 def test_a_published_model_that_is_not_here_says_what_to_do(tmp_path):
     data = block_dataset()
-    with pytest.raises(StudyError, match="hf download google-t5/no-such"):
+    with pytest.raises(StudyError, match=r"(?s)system\.model\.size.*hf download google-t5/no-such"):
         small(size=T5Size(pretrained="google-t5/no-such")).fit(data, make(data, "warm"), seed=1, workdir=tmp_path)

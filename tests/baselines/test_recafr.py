@@ -80,6 +80,7 @@ def test_the_alignment_of_equal_orthogonal_vectors_is_its_lower_bound(temperatur
 
 @pytest.mark.parametrize("own", [True, False])
 def test_the_alignment_by_its_formula(own):
+    """Where the denominator lacks a partner, it is added."""
     torch.manual_seed(0)
     a, b, others = torch.randn(4, 3), torch.randn(4, 3), torch.randn(5, 3)
     denominator = torch.cat([others, b]) if own else others
@@ -88,7 +89,20 @@ def test_the_alignment_by_its_formula(own):
         close = cosine_similarity(a[i][None], b[i][None]) / 0.3
         all_ = cosine_similarity(a[i][None], denominator) / 0.3
         terms.append(torch.logsumexp(all_ if own else torch.cat([all_, close]), 0) - close)
-    said = contrast(a, b, denominator, 0.3, own_among_others=own)
+    said = contrast(a, b, denominator, 0.3, own_among_others=None if own else torch.zeros(4, dtype=torch.bool))
+    assert said.item() == pytest.approx(torch.stack(terms).mean().item(), rel=1e-5)
+
+
+def test_a_text_that_is_sampled_counts_once_in_the_denominator():
+    """Partner 1 is among the others and partner 0 is not: the denominators hold partner 0 and the others alone."""
+    torch.manual_seed(0)
+    a, b, others = torch.randn(2, 3), torch.randn(2, 3), torch.randn(4, 3)
+    others = torch.cat([others, b[1:]])
+    terms = []
+    for i, texts in enumerate((torch.cat([others, b[:1]]), others)):
+        all_ = cosine_similarity(a[i][None], texts) / 0.3
+        terms.append(torch.logsumexp(all_, 0) - cosine_similarity(a[i][None], b[i][None]) / 0.3)
+    said = contrast(a, b, others, 0.3, own_among_others=torch.tensor([False, True]))
     assert said.item() == pytest.approx(torch.stack(terms).mean().item(), rel=1e-5)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from baseline_toys import N_SERVERS, block_dataset, build, recall10, scores, top10
+from collaborative_toys import fit_and_recall, relabelled
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -17,7 +18,6 @@ from baselines.ials import ImplicitALS
 from baselines.neighbours import ItemKNN, UserKNN, similarity, squared_norms
 from baselines.random_walk import RandomWalk, transitions
 from baselines.slim import Slim
-from study.data.dataset import relevance_from_lists
 from study.data.splits import Split, make
 from study.errors import StudyError
 
@@ -200,6 +200,18 @@ def test_alpha_is_the_exponent_of_each_transition():
     assert walk[0, 1] == pytest.approx((1 / 4) * (1 / 4) + (1 / 4) * (1 / 9))
 
 
+def test_alpha_0_counts_walks():
+    walk = RandomWalk(alpha=0.0).item_weights(TOY, ORDER).toarray()
+    assert walk.tolist() == [[0, 2, 1, 0, 0], [2, 0, 2, 0, 0], [1, 2, 0, 0, 0], [0] * 5, [0] * 5]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.3])
+def test_normalised_walks_give_every_server_of_a_history_one_vote(alpha):
+    plain, equal = (RandomWalk(alpha, 0.4, normalise=flag).item_weights(TOY, ORDER).toarray() for flag in (False, True))
+    np.testing.assert_allclose(equal[:3], plain[:3] / plain[:3].sum(axis=1, keepdims=True), rtol=1e-5)
+    assert not equal[3:].any()
+
+
 @given(binary)
 def test_transitions_are_probabilities(dense):
     sums = np.asarray(transitions(sp.csr_matrix(dense.astype(np.float32))).sum(axis=1)).ravel()
@@ -269,17 +281,26 @@ def test_new_tasks_are_not_ranked(name, tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in CLOSED_FORMS if name != "ials"])
 def test_relabelled_servers_get_the_same_scores(name, tmp_path):
-    from dataclasses import replace
-
     data = block_dataset()
     split = make(data, "warm")
-    new_row = np.random.default_rng(5).permutation(data.n_servers)
-    old_row = np.argsort(new_row)
-    lists = tuple(new_row[row] for row in data.lists)
-    relabelled = replace(data, lists=lists, relevance=relevance_from_lists(lists, data.n_servers))
-    moved = {part: sp.csr_matrix(split.part(part)[:, old_row]) for part in ("train", "valid", "test")}
-    before = scores(build(name), data, split, "test", tmp_path)
-    after = scores(build(name), relabelled, replace(split, **moved), "test", tmp_path)
-    np.testing.assert_allclose(
-        after[:, new_row], before, rtol=1e-3, atol=1e-4
-    )  # SLIM's coordinates are visited in another order
+    *other, new_row = relabelled(data, split)
+    before, after = (scores(build(name), *each, "test", tmp_path) for each in ((data, split), other))
+    # SLIM's coordinates are visited in another order.
+    np.testing.assert_allclose(after[:, new_row], before, rtol=1e-3, atol=1e-4)
+
+
+def test_relabelled_servers_leave_the_quality_of_ials(tmp_path):
+    data = block_dataset()
+    split = make(data, "warm")
+    *other, _ = relabelled(data, split)  # other servers get other starting vectors
+    before, after = (fit_and_recall("ials", *each, tmp_path) for each in ((data, split), other))
+    assert after == pytest.approx(before, abs=0.05)
+
+
+# Smoke ranges
+
+
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+def test_known_tasks_are_served_five_times_better_than_by_popularity(name, planted, floor, tmp_path):
+    small = {"width": 64} if name == "ials" else {}
+    assert fit_and_recall(name, planted, make(planted, "warm"), tmp_path, **small) > floor["warm"]

@@ -9,33 +9,75 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from baseline_toys import N_SERVERS, block_dataset, build, copy_dataset, recall10, top10, with_other_answers
+import torch
+from baseline_toys import (
+    N_SERVERS,
+    N_TASKS,
+    block_dataset,
+    build,
+    copy_dataset,
+    recall10,
+    settings,
+    top10,
+    with_other_answers,
+)
+from collaborative_toys import group_copies, quality, relabelled, without_training
 
 from baselines.ease import Ease
-from baselines.knn_transfer import KnnTransfer
 from baselines.neighbours import ItemKNN
 from baselines.recbole_bridge import RecBole, bridge
 from baselines.recbole_bridge.bridge import LOG_FILE, count_known
+from baselines.recbole_bridge.scores import neumf
 from study import config
-from study.data.splits import make
+from study.data.splits import Split, make
 from study.errors import StudyError
 
 MODELS = ("neumf", "ngcf", "lightgcn", "bpr", "multivae", "simplex")
+TRANSFERS = ("neumf_transfer", "ngcf_transfer", "lightgcn_transfer")
+N_GAPS = 3
 BATCH = Path(__file__).with_name("recbole_batch.py")
 # A toy of 240 pairs makes one step per epoch, so the steps are large. With more of them the layered models learn by
 # heart which servers of the block were not in training.
 EPOCHS = {"bpr": 60}
+# 800 servers: passes, batch size, learning rate.
+PLANTED = {
+    "neumf": (12, 1024, 0.005), "ngcf": (15, 512, 0.02), "lightgcn": (30, 512, 0.02), "bpr": (30, 512, 0.02),
+    "multivae": (15, 64, 0.002), "simplex": (4, 12800, 0.02),
+}  # fmt: skip
 
 
-def toy(name, epochs=None, patience=None):
-    epochs = epochs or EPOCHS.get(name, 20)
-    settings = {"settings.learning_rate": 0.02, "epochs": epochs, "evaluate_every": 4}
-    return build(name, **settings, patience="null" if patience is None else patience)
+@cache
+def configured(name):
+    return build(name)
+
+
+def toy(name, epochs=None, patience=None, **settings):
+    """The configured system with large steps, by default for all epochs; composing it takes longer than training."""
+    system = configured(name)
+    base = system.base if name in TRANSFERS else system
+    own = {**base.settings, "learning_rate": 0.02, **settings}
+    base = replace(base, epochs=epochs or EPOCHS.get(name, 20), evaluate_every=4, patience=patience, settings=own)
+    return replace(system, base=base, content=replace(system.content)) if name in TRANSFERS else base
+
+
+def toy_planted(name):
+    epochs, batch, rate = PLANTED[name.removesuffix("_transfer")]
+    return toy(name, epochs=epochs, train_batch_size=batch, learning_rate=rate)
+
+
+def bare(train):
+    """Training interactions with nothing else: what `fit` takes as data set and split."""
+    matrix = sp.csr_matrix(np.asarray(train, dtype=np.float32))
+    data = SimpleNamespace(n_tasks=matrix.shape[0], n_servers=matrix.shape[1])
+    nothing = sp.csr_matrix(matrix.shape, dtype=np.float32)
+    return data, Split("warm", matrix, nothing, nothing, cold=False)
 
 
 def interruptible():
@@ -45,7 +87,7 @@ def interruptible():
 
 def folder_of(system, data, split, workdir, seed=1):
     folder = workdir / "recbole"
-    system._write_job(folder, data, split, seed)
+    getattr(system, "base", system)._write_job(folder, data, split, seed)
     return folder
 
 
@@ -63,24 +105,47 @@ def blocks():
     return data, make(data, "warm")
 
 
+# Small graphs for the untrained models: the model, its settings, the training interactions. No task lists the last
+# server, since RecBole takes no task that lists all.
+GRAPHS = {
+    "pairs": ("NGCF", {"embedding_size": 2, "hidden_size_list": [2]}, [[1, 1, 0], [0, 1, 0]]),
+    "square": ("LightGCN", {"n_layers": 1}, [[1] * 3 + [0]] * 3),
+    "wide": ("LightGCN", {"n_layers": 1}, [[1] * 8 + [0]] * 2),
+    "no_layer": ("LightGCN", {"n_layers": 0, "reg_weight": 0.0}, np.ones((3, 8)) - np.eye(3, 8)),
+}
+FIFTY = np.random.default_rng(0).permuted(np.tile(np.arange(12) < 5, (10, 1)), axis=1)
+
+
 @pytest.fixture(scope="module")
-def fitted(blocks, tmp_path_factory):
+def fitted(blocks, planted, tmp_path_factory):
     """Every model, fitted in several ways by one process: (model, way) -> system."""
     data, split = blocks
     root = tmp_path_factory.mktemp("recbole")
-    cold_copies, copies = copy_dataset()
+    cold = make(data, "cold")
+    # Some servers without training interactions, as in the real split.
+    gaps = without_training(split, np.arange(N_GAPS))
     other_test = with_other_answers(data, split, ("test",))
     other_both = with_other_answers(data, split, ("valid", "test"))
     wanted = {}
     for name in MODELS:
         wanted[name, "plain"] = (toy(name), data, split, 1)
-        wanted[name, "again"] = (toy(name), data, split, 1)
         wanted[name, "other valid and test"] = (toy(name), *other_both, 1)
         wanted[name, "stops early"] = (toy(name, epochs=8, patience=1), data, split, 1)
         wanted[name, "stops early, other test"] = (toy(name, epochs=8, patience=1), *other_test, 1)
         wanted[name, "other seed"] = (toy(name, epochs=2), data, split, 2)
-    for name in ("neumf", "ngcf", "lightgcn"):
-        wanted[name, "cold"] = (toy(name, epochs=10), cold_copies, copies, 1)
+        wanted[name, "relabelled"] = (toy(name), *relabelled(data, split)[:2], 1)
+        wanted[name, "planted"] = (toy_planted(name), planted, make(planted, "warm"), 1)
+    for name in TRANSFERS:
+        wanted[name, "plain"] = (toy(name), data, cold, 1)
+        wanted[name, "other test"] = (toy(name), *with_other_answers(data, cold, ("test",)), 1)
+        wanted[name, "relabelled"] = (toy(name), *relabelled(data, cold)[:2], 1)
+        wanted[name, "copies"] = (toy(name), *group_copies(), 1)
+        wanted[name, "one neighbour"] = (replace(toy(name, epochs=10), k=[1], power=[1.0]), *copy_dataset(), 1)
+        wanted[name, "planted"] = (toy_planted(name), planted, make(planted, "cold"), 1)
+    wanted["lightgcn", "gaps"] = (toy("lightgcn"), data, gaps, 1)
+    wanted["ngcf", "one layer"] = (toy("ngcf", epochs=1, hidden_size_list="[64]"), data, split, 1)
+    overfit = {"dropout_prob": 0.0, "learning_rate": 0.02, "train_neg_sample_args": {"sample_num": 4}}
+    wanted["neumf", "fifty pairs"] = (RecBole("NeuMF", overfit, epochs=150, evaluate_every=150), *bare(FIFTY), 1)
     wanted["lightgcn", "undisturbed"] = (interruptible(), data, split, 1)
     wanted["ItemKNN", "theirs"] = (RecBole("ItemKNN", {"k": 1000, "shrink": 0.7}), data, split, 1)
     wanted["EASE", "theirs"] = (RecBole("EASE", {"reg_weight": 10.0}), data, split, 1)
@@ -88,13 +153,15 @@ def fitted(blocks, tmp_path_factory):
     for number, (key, (system, *inputs, seed)) in enumerate(wanted.items()):
         folders[key] = root / str(number)
         folder_of(system, *inputs, folders[key], seed)
-    # Some servers without training interactions, as in the real split.
-    gaps = replace(split, train=sp.csr_matrix(split.train.multiply(np.arange(N_SERVERS) > 2)))
     checked = [folder_of(toy(name), data, gaps, root / name) for name in ("lightgcn", "ngcf", "neumf", "bpr")]
-    differences = start(*(folder / "recbole" for folder in folders.values()), "--check", *checked)
+    graphs = [
+        folder_of(RecBole(model, settings), *bare(train), root / name)
+        for name, (model, settings, train) in GRAPHS.items()
+    ]
+    told = start(*(folder / "recbole" for folder in folders.values()), "--check", *checked, "--inspect", *graphs)
     for key, (system, *inputs, seed) in wanted.items():
         system.fit(*inputs, seed=seed, workdir=folders[key])  # finds its training complete
-    return {key: system for key, (system, *_) in wanted.items()} | {"differences": differences}
+    return {key: system for key, (system, *_) in wanted.items()} | told
 
 
 def said(system, split, part="test"):
@@ -117,13 +184,13 @@ def test_scores_cover_the_catalogue_and_seeds_decide(name, fitted, blocks):
     assert scores.shape == (len(split.tasks("test")), data.n_servers)
     assert scores.dtype == np.float32
     assert np.isfinite(scores).all()
-    np.testing.assert_array_equal(said(fitted[name, "again"], split), scores)
     assert (said(fitted[name, "other seed"], split) != scores).any()
     assert fitted[name, "plain"].parameters() > data.n_servers
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_held_out_labels_change_no_score(name, fitted, blocks):
+    """Also that the same seed gives the same scores: what is trained on is the same."""
     _, split = blocks
     assert not fitted[name, "plain"].uses_validation
     np.testing.assert_array_equal(said(fitted[name, "other valid and test"], split), said(fitted[name, "plain"], split))
@@ -134,21 +201,141 @@ def test_held_out_labels_change_no_score(name, fitted, blocks):
     assert fitted[name, "stops early"].facts["validation_ndcg"] > 0
 
 
-@pytest.mark.parametrize("name", ["neumf", "ngcf", "lightgcn"])
+@pytest.mark.parametrize("name", MODELS)
+def test_relabelled_servers_leave_the_quality(name, fitted, blocks):
+    data, split = blocks
+    other_data, other, _ = relabelled(data, split)
+    assert quality(fitted[name, "relabelled"], other_data, other) == pytest.approx(
+        quality(fitted[name, "plain"], data, split), abs=0.05
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_known_tasks_are_served_five_times_better_than_by_popularity(name, fitted, planted, floor):
+    assert quality(fitted[name, "planted"], planted, make(planted, "warm")) > floor["warm"]
+
+
+# Transfer to new tasks
+
+
+@pytest.mark.parametrize("name", TRANSFERS)
 def test_new_tasks_are_not_ranked_by_untrained_embeddings(name, fitted):
     _, copies = copy_dataset()
-    assert np.isneginf(said(fitted[name, "cold"], copies)).all()
-    assert np.isfinite(said(fitted[name, "cold"], copies, "train")).all()
+    base = fitted[name, "one neighbour"].base
+    assert np.isneginf(said(base, copies)).all()
+    assert np.isfinite(said(base, copies, "train")).all()
 
 
-@pytest.mark.parametrize("name", ["neumf", "ngcf", "lightgcn"])
-def test_a_copy_gets_the_scores_of_its_training_task(name, fitted, tmp_path):
-    data, copies = copy_dataset()
-    base = fitted[name, "cold"]
-    system = KnnTransfer(base, k=[1], power=[1.0])
-    system.content.fit(data, copies, seed=1, workdir=tmp_path)
-    system.known, system.order, system.chosen = copies.tasks("train"), np.arange(20), (1, 1.0)
-    np.testing.assert_allclose(said(system, copies), said(base, copies, "train"), rtol=1e-4, atol=1e-6)
+@pytest.mark.parametrize("name", TRANSFERS)
+def test_a_copy_gets_the_scores_of_its_training_task(name, fitted):
+    _, copies = copy_dataset()
+    system = fitted[name, "one neighbour"]
+    np.testing.assert_allclose(said(system, copies), said(system, copies, "train"), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", TRANSFERS)
+def test_transfer_finds_the_lists_of_copies(name, fitted):
+    assert quality(fitted[name, "copies"], *group_copies()) == 1
+
+
+@pytest.mark.parametrize("name", TRANSFERS)
+def test_transfer_tells_blocks_apart(name, fitted, blocks):
+    data, _ = blocks
+    split = make(data, "cold")
+    system = fitted[name, "plain"]
+    own = (top10(system, data, split) >= N_SERVERS // 2) == (split.tasks("test") >= data.n_tasks // 2)[:, None]
+    assert own.mean() >= 0.95
+
+
+@pytest.mark.parametrize("name", TRANSFERS)
+def test_test_labels_change_no_transferred_score(name, fitted, blocks):
+    split = make(blocks[0], "cold")
+    assert fitted[name, "plain"].uses_validation
+    np.testing.assert_array_equal(said(fitted[name, "other test"], split), said(fitted[name, "plain"], split))
+
+
+@pytest.mark.parametrize("name", TRANSFERS)
+def test_relabelled_servers_leave_the_quality_of_transfer(name, fitted, blocks):
+    data, split = blocks[0], make(blocks[0], "cold")
+    other_data, other, _ = relabelled(data, split)
+    assert quality(fitted[name, "relabelled"], other_data, other) == pytest.approx(
+        quality(fitted[name, "plain"], data, split), abs=0.1
+    )
+
+
+@pytest.mark.parametrize("name", TRANSFERS)
+def test_new_tasks_are_served_five_times_better_than_by_chance(name, fitted, planted, floor):
+    assert quality(fitted[name, "planted"], planted, make(planted, "cold")) > floor["cold"]
+
+
+# The models themselves
+
+
+def test_neumf_without_layers_is_the_product_of_its_vectors():
+    rng = torch.Generator().manual_seed(0)
+    tasks, servers = torch.randn(4, 3, generator=rng), torch.randn(5, 3, generator=rng)
+    learned = {
+        "gmf_servers": servers, "mlp_servers": torch.randn(5, 2, generator=rng),
+        "mlp.0.weight": torch.randn(6, 4, generator=rng), "mlp.0.bias": torch.randn(6, generator=rng),
+        "output.weight": torch.tensor([[1.0] * 3 + [0.0] * 6]), "output.bias": torch.zeros(1),
+    }  # fmt: skip
+    rows = torch.cat([tasks, torch.randn(4, 2, generator=rng)], dim=1)
+    torch.testing.assert_close(neumf(learned, rows), tasks @ servers.T)
+
+
+def test_neumf_learns_fifty_pairs_by_heart(fitted):
+    assert FIFTY.sum() == 50
+    chance = 1 / (1 + np.exp(-fitted["neumf", "fifty pairs"].score(np.arange(10)).astype(float)))
+    assert -np.log(np.where(FIFTY, chance, 1 - chance)).mean() < 0.02
+
+
+def test_ngcf_by_hand(fitted):
+    # Task 0 lists servers 0 and 1, task 1 server 1: the edges weigh 1/sqrt(2), 1/2 and 1/sqrt(2).
+    told, r = fitted["inspected"]["pairs"], np.sqrt(0.5)
+    embeddings = np.array([[1, 0], [0, 1], [1, 1], [2, 0]])
+    passed = np.array([[r + 1, r], [2 * r, 0], [r, 0], [1 / 2, r]])
+    np.testing.assert_array_equal(told["embeddings"][:4], embeddings)
+    np.testing.assert_allclose(told["linear"][:4], passed + embeddings, rtol=1e-6)
+    # W_1 = I and W_2 = -2 I; the first entry is negative, and LeakyReLU leaves a fifth of it.
+    before = [[r + 2 - 2 * (r + 1), r], [2 * r, 1], [r + 1 - 2 * r, 1], [1 / 2 + 2 - 2, r]]
+    after = np.array([[-r / 5, r], *before[1:]])
+    after /= np.linalg.norm(after, axis=1, keepdims=True)
+    np.testing.assert_allclose(told["learned"][:4], np.hstack([embeddings, after]), atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "n_tasks", "factor"), [("square", 3, 1.0), ("wide", 2, 2.0)])
+def test_lightgcn_on_a_complete_graph_takes_means(name, n_tasks, factor, fitted):
+    told = {key: np.array(fitted["inspected"][name][key]) for key in ("embeddings", "learned")}
+    passed = 2 * told["learned"] - told["embeddings"]  # one layer, averaged with the embeddings
+    tasks, servers = told["embeddings"][:n_tasks], told["embeddings"][n_tasks:-1]
+    np.testing.assert_allclose(passed[:n_tasks], np.tile(factor * servers.mean(axis=0), (n_tasks, 1)), atol=1e-6)
+    np.testing.assert_allclose(passed[n_tasks:-1], np.tile(tasks.mean(axis=0) / factor, (len(servers), 1)), atol=1e-6)
+
+
+def test_lightgcn_without_layers_is_bpr_mf(fitted):
+    told = fitted["inspected"]["no_layer"]
+    assert told["learned"] == told["embeddings"]
+    ours, bpr = told["losses"]
+    assert ours == pytest.approx(bpr, rel=1e-6)
+
+
+def test_servers_without_training_interactions_sink(fitted, blocks):
+    _, split = blocks
+    scores = said(fitted["lightgcn", "gaps"], split)
+    second = split.tasks("test") >= N_TASKS // 2
+    own = np.where(second[:, None], scores[:, N_SERVERS // 2 :], scores[:, : N_SERVERS // 2])
+    listed = np.where(second, own.min(axis=1), own[:, N_GAPS:].min(axis=1))
+    assert (scores[:, :N_GAPS].max(axis=1) < listed).mean() >= 0.95
+
+
+def test_depth_may_be_written_as_text(fitted):
+    per_layer = 2 * (64 * 64 + 64)
+    assert fitted["ngcf", "one layer"].parameters() == fitted["ngcf", "plain"].parameters() - 2 * per_layer
+
+
+def test_every_model_with_a_process_of_its_own_is_tested_here():
+    own = {name for name in config.choices("system") if settings(name).get("own_process", False)}
+    assert own == {*MODELS, *(f"{name}_tuned" for name in MODELS), *TRANSFERS}
 
 
 def test_models_without_vectors_say_that_they_cannot_transfer(fitted):
@@ -278,12 +465,15 @@ def test_an_error_in_recbole_names_the_model_and_the_log(blocks, tmp_path):
 def test_search_spaces_name_settings_that_exist(name):
     system = config.plain(config.load([f"system={name}"]))["system"]
     for key in system["search"]:
-        part, _, setting = key.partition(".")
-        assert part == "settings"
-        assert setting in system["model"]["settings"]
+        first, *parts, last = key.split(".")
+        assert first == "settings"
+        place = system["model"]["settings"]
+        for part in parts:
+            place = place[part]
+        assert last in place
 
 
-@pytest.mark.parametrize("name", ["item_knn", "ease", "neumf", "ngcf", "lightgcn"])
+@pytest.mark.parametrize("name", ["item_knn", "ease", "ials", "neumf", "ngcf", "lightgcn"])
 def test_a_transferred_system_is_the_system_itself_but_for_its_stopping_rule(name):
     own, base = (
         config.plain(config.load([f"system={each}"]))["system"]["model"] for each in (f"{name}_transfer", name)

@@ -10,7 +10,7 @@ import yaml
 from pipeline_root import TINY
 
 from study import paths
-from study.config import load
+from study.config import choices, load
 from study.data.dataset import relevance_from_lists
 from study.errors import StudyError
 from study.pipeline import tune as tuning
@@ -43,24 +43,127 @@ def test_best_values_are_those_of_the_best_trial_and_run_uses_them(root: Path) -
     assert {name: record["config"]["system"]["model"][name] for name in best["values"]} == best["values"]
 
 
-def test_stopped_search_goes_on_to_the_same_trials(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stopped", [0, 3])
+def test_stopped_search_goes_on_to_the_same_trials(root: Path, monkeypatch: pytest.MonkeyPatch, stopped: int) -> None:
     straight = trials(tune(load(WANTED)))
     for journal in (paths.cache() / "tune").rglob("*.journal"):
         journal.unlink()
     measure, calls = tuning.validation_score, []
 
-    def stopping(*args: object) -> float:
+    def stopping(*args: Any) -> float:
+        (args[-1] / "checkpoint").parent.mkdir(parents=True, exist_ok=True)
+        (args[-1] / "checkpoint").touch()
         calls.append(1)
-        if len(calls) == 4:
+        if len(calls) == stopped + 1:
             raise KeyboardInterrupt
-        return measure(*args)  # type: ignore[arg-type]
+        return measure(*args)
 
     monkeypatch.setattr(tuning, "validation_score", stopping)
     with pytest.raises(KeyboardInterrupt):
         tune(load(WANTED))
+    # What the stopped trial left is there for it to go on from, and nothing of those before it.
+    assert [path.parent.name for path in (paths.cache() / "tune").rglob("checkpoint")] == [str(stopped)]
     resumed = trials(tune(load(WANTED)))
-    assert len(calls) == 3 + 1 + 3
+    assert len(calls) == 6 + 1
     pd.testing.assert_frame_equal(resumed, straight)
+    assert not list((paths.cache() / "tune").rglob("checkpoint"))
+
+
+def stop(*args: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_stop_before_the_first_trial_is_asked_queues_the_present_values_once(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = trials(tune(load(WANTED)))
+    for journal in (paths.cache() / "tune").rglob("*.journal"):
+        journal.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning.optuna.Study, "ask", stop)
+        with pytest.raises(KeyboardInterrupt):
+            tune(load(WANTED))
+    pd.testing.assert_frame_equal(trials(tune(load(WANTED))), straight)
+
+
+def test_the_first_trial_has_the_values_of_the_yaml(root: Path) -> None:
+    config = load(WANTED)
+    found = trials(tune(config))
+    model = config.system.model
+    assert {name: found[name][0] for name in config.system.search} == {
+        name: model[name] for name in config.system.search
+    }
+    assert found["valid/ndcg@10"].max() >= found["valid/ndcg@10"][0]
+
+
+def test_sizes_by_profile_are_read_as_the_value_of_the_profile() -> None:
+    values = tuning.present_values(load(["system=gdsrec_tuned", "profile=laptop"]))
+    assert (values["friends"], values["negatives"]) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "domain"),
+    [
+        ("k", {"choices": [1, 5]}),
+        ("power", {"low": 5.0, "high": 6.0, "type": "float"}),
+        ("k", {"low": 1, "high": 99, "type": "int"}),
+        ("power", {"low": 1, "high": 9, "type": "int"}),  # 4.0 is no whole number's yaml
+    ],
+)
+def test_present_values_outside_the_space_are_named(name: str, domain: dict[str, Any]) -> None:
+    config = load(["system=task_knn"])
+    config.system.search = {name: domain}
+    with pytest.raises(StudyError, match=f"present value of '{name}'.*outside") as caught:
+        tuning.present_values(config)
+    assert caught.value.column == f"search.{name}"
+    assert Path(str(caught.value.file)).name == "task_knn.yaml"
+
+
+def test_every_search_space_holds_the_present_values() -> None:
+    searched = 0
+    for system in choices("system"):
+        config = load([f"system={system}"])
+        searched += bool(tuning.present_values(config))
+    assert searched > 20
+
+
+def test_lists_are_choices_too(root: Path) -> None:
+    path = root / "conf" / "system" / "task_knn.yaml"
+    text = path.read_text().replace(
+        "  k: {choices: [1,", "  fields: {choices: [[name], [name, description]]}\n  k: {choices: [1,"
+    )
+    path.write_text(
+        text.replace("  fields: [name, description, language, category, theme, subcategory]", "  fields: [name]")
+    )
+    config = load([*TINY, "system=task_knn", "tuning.trials=4"])
+    assert config.system.model.fields == ["name"]
+    folder = tune(config)
+    best = yaml.safe_load((folder / "best.yaml").read_text())
+    assert set(trials(folder)["fields"]) == {'["name"]', '["name", "description"]'}
+    assert best["values"]["fields"] in (["name"], ["name", "description"])
+    run(load([*TINY, "system=task_knn"]))
+
+
+def test_a_space_over_no_setting_is_named(root: Path) -> None:
+    path = root / "conf" / "system" / "task_knn.yaml"
+    path.write_text(path.read_text().replace("  power: {choices", "  powre: {choices"))
+    with pytest.raises(StudyError, match="'powre' is searched and is no setting of task_knn"):
+        tune(load([*TINY, "system=task_knn"]))
+
+
+def test_the_sampler_learns_after_the_startup_trials(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, sampler = [], tuning.optuna.samplers.TPESampler
+
+    def watched(**settings: Any) -> object:
+        seen.append(settings)
+        return sampler(**settings)
+
+    monkeypatch.setattr(tuning.optuna.samplers, "TPESampler", watched)
+    tune(load([*WANTED, "tuning.startup=3", "tuning.trials=2"]))
+    assert [settings for settings in seen if settings] == [
+        {"seed": 1, "n_startup_trials": 3},
+        {"seed": 2, "n_startup_trials": 3},
+    ]
 
 
 def test_test_labels_cannot_reach_a_choice(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,12 +229,14 @@ def test_other_spaces_and_seeds_have_journals_of_their_own(root: Path) -> None:
         for extra in (
             "keep=10",
             "tuning.seed=2",
+            "tuning.startup=4",
+            "system.model.k=20",
             "tuning.scale=0.5",
             "system.search.power.choices=[1.0]",
             "system.seeds=[2]",
         )
     }
-    assert len(keys) == 5
+    assert len(keys) == 7
     assert tuning.search_key(load([*WANTED, "tuning.trials=9"])) in keys
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pandas as pd
 import yaml
 
 from study import paths
-from study.analysis.tables import PAPER_METRICS, cell
+from study.analysis.tables import NOT_APPLICABLE, NOT_RUN, PAPER_METRICS, cell, in_place, marked, seconds
 from study.errors import StudyError
 
 # What is set beside the paper: its T2MRec rows hold the F1 of the mean precision and recall (see `arithmetic`).
@@ -127,31 +128,107 @@ def arithmetic(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def beside(cells: pd.DataFrame, overall: pd.DataFrame, protocol: str, titles: dict[str, str]) -> pd.DataFrame:
-    """The paper's rows and the study's rows of one protocol in one table, best NDCG@10 first.
+def counterparts(cells: pd.DataFrame) -> pd.DataFrame:
+    """The rows of Table 3, and those of other tables that describe one of the same systems, by the study's systems.
+
+    Args:
+        cells: from `load`.
+
+    Returns: columns system (the study's name of the same or of the nearest configuration), table, place, printed,
+        differs; Table 3 in its order, the others behind the row of the same system.
+    """
+    rows = cells.drop_duplicates(["table", "printed"]).copy()
+    known = rows["system"] != ""
+    in_table3 = rows["table"] == "table3"
+    rows["system"] = rows["system"].where(known, rows["stand_in"])
+    order = list(rows.loc[in_table3, "system"])
+    kept = rows[in_table3 | (known & rows["system"].isin(order))]
+    place = kept["system"].map(order.index)
+    columns = ["system", "table", "place", "printed", "differs"]
+    return kept.loc[place.sort_values(kind="stable").index, columns].reset_index(drop=True)
+
+
+def beside(
+    cells: pd.DataFrame,
+    overall: pd.DataFrame,
+    protocol: str,
+    titles: Mapping[str, str],
+    applies: Mapping[str, Sequence[str]],
+    *,
+    marks: Mapping[tuple[str, str], str] | None = None,
+    costs: pd.DataFrame | None = None,
+    applicable_alone: bool = False,
+) -> pd.DataFrame:
+    """Table 3 row by row as the paper prints it, and under each row the study's runs of that system under a protocol.
+
+    The best value of a column is ``**bold**`` and the second best ``*italic*``, in Table 3 and among the study's rows
+    apart.
 
     Args:
         cells: from `load`.
         overall: of the report stage: system, protocol, metric, k, mean, sd.
         titles: system -> how it is printed.
+        applies: system -> the protocols that it is for; a tuned variant, ``<system>_tuned``, gets a row of its own.
+        marks: (system, metric) -> mark that follows the cell.
+        costs: runs.csv of the report stage; given, seconds stand in columns of their own.
+        applicable_alone: leave out the systems that the protocol is not for.
 
-    Returns: columns source, system and `COMPARED`; cells as text, "mean ± sd" for the study's. The paper's printed F1
-        stands in the columns f1_of_means.
+    Returns: columns system, source and `COMPARED`; cells as text, "mean ± sd" for the study's, "not run" or "not
+        applicable" where there is none. The paper's printed F1 stands in the columns f1_of_means.
     """
-    rows = []
-    for table in dict.fromkeys(cells["table"]):
-        place = cells.loc[cells["table"] == table, "place"].iloc[0]
-        for name, values in wide(cells, table).iterrows():
-            if table == "table4" and name in set(cells.loc[cells["table"] == "table3", "printed"]):
-                continue
-            texts = {target: cell(values[source], None) for source, target in zip(PAPER_METRICS, COMPARED, strict=True)}
-            rows.append({"source": f"paper, {place}", "system": str(name)} | texts)
-    ours = overall[overall["protocol"] == protocol]
-    for system, part in ours.groupby("system", sort=False):
-        named = part.set_index(part["metric"] + "@" + part["k"].astype(str))
-        means, deviations = named["mean"], named["sd"]
-        texts = {name: cell(means[name], deviations[name]) for name in COMPARED}
-        rows.append({"source": f"ours, {protocol}", "system": titles.get(str(system), str(system))} | texts)
-    table = pd.DataFrame(rows)
-    order = table[COMPARED[-1]].str.split().str[0].astype(float).sort_values(ascending=False, kind="stable").index
-    return table.loc[order].reset_index(drop=True)
+    groups = counterparts(cells)
+    if applicable_alone:
+        groups = groups[[protocol in applies.get(name, ()) for name in groups["system"]]]
+    ours = _ours(groups, overall, protocol, applies, marks)
+    differs = groups.groupby("system")["differs"].agg(lambda parts: ", ".join(filter(None, parts)))
+    printed = {table: _printed(cells, table) for table in dict.fromkeys(groups["table"])}
+    rows: list[dict[str, str]] = []
+    for system, part in groups.groupby("system", sort=False):
+        for row in part.to_dict("records"):
+            texts = printed[row["table"]].loc[row["printed"]].to_dict()
+            rows.append({"name": "", "system": row["printed"], "source": f"paper, {row['place']}"} | texts)
+        for name in ours.index[ours.index.isin(_variants(str(system), applies))]:
+            title = titles.get(name, name) + (f", {differs[system]}" if differs[system] else "")
+            rows.append({"name": name, "system": title, "source": f"ours, {protocol}"} | ours.loc[name].to_dict())
+    table = pd.DataFrame(rows, columns=["name", "system", "source", *COMPARED])
+    if costs is not None:
+        table = table.assign(**seconds(costs, protocol, list(table["name"])))
+    return table.drop(columns="name")
+
+
+def _variants(system: str, applies: Mapping[str, Sequence[str]]) -> list[str]:
+    """A system and its tuned variant, where they are configured."""
+    return [name for name in (system, f"{system}_tuned") if name in applies]
+
+
+def _printed(cells: pd.DataFrame, table: str) -> pd.DataFrame:
+    """A table of the paper as text with its best and second best; index printed, columns `COMPARED`."""
+    values = wide(cells, table)
+    texts = {}
+    for source, target in zip(PAPER_METRICS, COMPARED, strict=True):
+        column = values[source].map(lambda value: cell(value, None))
+        texts[target] = marked(column, values[source], target, list(values.index) if table == "table3" else None)
+    return pd.DataFrame(texts)
+
+
+def _ours(
+    groups: pd.DataFrame,
+    overall: pd.DataFrame,
+    protocol: str,
+    applies: Mapping[str, Sequence[str]],
+    marks: Mapping[tuple[str, str], str] | None,
+) -> pd.DataFrame:
+    """The study's rows of `beside` as text; index system, columns `COMPARED`."""
+    variants = [name for system in dict.fromkeys(groups["system"]) for name in _variants(system, applies)]
+    # Of a system that the protocol is not for, one row says so.
+    names = [name for name in variants if protocol in applies[name] or name in set(groups["system"])]
+    rows = overall[(overall["protocol"] == protocol) & overall["system"].isin(names)]
+    rows = rows.assign(name=rows["metric"] + "@" + rows["k"].astype(str))
+    ran = [name for name in names if name in set(rows["system"])]
+    words = {name: in_place(NOT_RUN if protocol in applies[name] else NOT_APPLICABLE, COMPARED) for name in names}
+    table = pd.DataFrame.from_dict(words, orient="index", columns=list(COMPARED), dtype=object)
+    for metric in COMPARED if ran else ():
+        one = rows[rows["name"] == metric].set_index("system").loc[ran]
+        texts = pd.Series([cell(mean, sd) for mean, sd in zip(one["mean"], one["sd"], strict=True)], index=ran)
+        table.loc[ran, metric] = marked(texts, one["mean"], metric, ran, marks)
+    return table

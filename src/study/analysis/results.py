@@ -13,7 +13,8 @@ from study import paths
 from study.analysis import tables
 from study.evaluation import per_task
 from study.evaluation.significance import bootstrap_interval
-from study.pipeline.report import CEILINGS, system_settings
+from study.pipeline.plan import left_out
+from study.pipeline.report import CEILINGS, REFERENCE, system_settings
 
 QUESTION = "Question: fitting the released labels"
 # Protocols in the order of the study's argument; others follow by name.
@@ -37,8 +38,10 @@ class Results:
     Attributes:
         dataset: its name; `title` is how it is printed.
         protocols: protocols with runs, in the study's order.
-        titles: system -> how it is printed.
-        families: system -> kind of system.
+        titles: system -> how it is printed, of every system that is configured or has a run.
+        families: system -> kind of system, of the same.
+        applies: system -> the protocols that it is for, of every configured system.
+        planned: the configured systems that the data set does not leave out.
         metrics, overall, significance, costs: the tables metrics.csv, overall.csv, significance.csv and runs.csv.
     """
 
@@ -47,6 +50,8 @@ class Results:
     protocols: list[str]
     titles: dict[str, str]
     families: dict[str, str]
+    applies: dict[str, list[str]]
+    planned: list[str]
     metrics: pd.DataFrame
     overall: pd.DataFrame
     significance: pd.DataFrame
@@ -64,7 +69,10 @@ class Results:
             for name in ("metrics", "overall", "significance", "runs")
         )
         settings = system_settings()
-        names = list(overall["system"].unique())
+        names = [*settings, *(name for name in overall["system"].unique() if name not in settings)]
+        patterns = yaml.safe_load((paths.conf() / "dataset" / f"{dataset}.yaml").read_text("utf-8")).get(
+            "leave_out", []
+        )
         present = set(overall["protocol"])
         known = [name for name in ORDER if name in present]
         return cls(
@@ -73,6 +81,8 @@ class Results:
             protocols=[*known, *sorted(present - set(known))],
             titles={name: str(settings[name].title) if name in settings else name for name in names},
             families={name: str(settings[name].family) if name in settings else "other" for name in names},
+            applies={name: list(system.protocols) for name, system in settings.items()},
+            planned=[name for name, system in settings.items() if not left_out(name, system.family, patterns)],
             metrics=metrics,
             overall=overall,
             significance=significance,
@@ -82,11 +92,11 @@ class Results:
     def caption(self, protocol: str) -> str:
         """Question, data set, protocol, number of test tasks and profile, for tables and figures."""
         runs = self.costs[self.costs["protocol"] == protocol]
+        shown = f"{QUESTION}. Data: {self.title}. Protocol: {protocol} ({_title('protocol', protocol).lower()})"
+        if runs.empty:
+            return f"{shown}. No system has a run yet."
         profiles = ", ".join(sorted(runs["profile"].unique()))
-        return (
-            f"{QUESTION}. Data: {self.title}. Protocol: {protocol} ({_title('protocol', protocol).lower()}), "
-            f"{int(runs['tasks'].max()):,} test tasks. Profile: {profiles}."
-        )
+        return f"{shown}, {int(runs['tasks'].max()):,} test tasks. Profile: {profiles}."
 
     def systems(self, protocol: str, metric: str = "ndcg@10") -> list[str]:
         """The systems that ran under a protocol, best mean first."""
@@ -99,6 +109,53 @@ class Results:
     def is_ceiling(self, system: str) -> bool:
         """Whether a system reads the answers."""
         return self.families[system] in CEILINGS
+
+    def ceilings(self) -> list[str]:
+        """The systems that read the answers: shown, never best."""
+        return [name for name in self.families if self.is_ceiling(name)]
+
+    def absent(self, protocol: str) -> tuple[list[str], list[str]]:
+        """The systems of the data set's plan without a run under a protocol.
+
+        Returns: those that it is for and that have not run, and those that it is not for.
+        """
+        ran = set(self.systems(protocol))
+        missing = [name for name in self.planned if name not in ran]
+        return (
+            [name for name in missing if protocol in self.applies[name]],
+            [name for name in missing if protocol not in self.applies[name]],
+        )
+
+    def left_out(self) -> list[str]:
+        """The configured systems that the data set leaves out and that have no run under any protocol."""
+        ran = set(self.overall["system"])
+        return [name for name in self.applies if name not in ran and name not in self.planned]
+
+    def marks(self, protocol: str) -> dict[tuple[str, str], str]:
+        """(system, metric) -> arrow up or down where a system is significantly above or below T2MRec.
+
+        Both declared tests have to say so after Holm's correction over the protocol's family: Wilcoxon's, which the
+        paper uses, and the randomisation test of the mean, which gives the direction.
+        """
+        return tables.marks(self.significance[self.significance["protocol"] == protocol])
+
+    def about_marks(self, protocol: str) -> str:
+        """What the marks of a table mean, or why it can have none."""
+        rows, reference = self.significance[self.significance["protocol"] == protocol], self.titles[REFERENCE]
+        if not rows.empty:
+            metrics = " and ".join(sorted(rows["metric"].unique()))
+            return (
+                f"{tables.ABOVE} above, {tables.BELOW} below {reference} at {metrics}, the metrics that are compared: "
+                f"Wilcoxon and randomisation test both under {tables.ALPHA} after Holm's correction over "
+                f"{rows['family'].max():.0f} comparisons."
+            )
+        applies = self.applies[REFERENCE]
+        if protocol not in applies:
+            return (
+                f"No marks against {reference}: its protocols are {', '.join(applies)} (conf/system/{REFERENCE}.yaml), "
+                f"so under {protocol} it has no run to compare with."
+            )
+        return f"No marks: {reference} or a system to compare it with has no run under {protocol} yet."
 
     def per_task(self, protocol: str, system: str) -> pd.DataFrame:
         """One row per task, metrics averaged over seeds; index task_id."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -13,6 +14,13 @@ from study.files import write_text
 # The columns of the paper's Table 3, in its order.
 PAPER_METRICS = ("recall@5", "recall@10", "precision@5", "precision@10", "f1@5", "f1@10", "ndcg@5", "ndcg@10")
 DIGITS = 4
+SECONDS = {"seconds_fit": "training (s)", "seconds_score": "scoring (s)"}  # column of runs.csv -> as printed
+NOT_RUN, NOT_APPLICABLE = "not run", "not applicable"
+# Marks of a paired comparison with the reference, and what LaTeX prints for them and for Markdown's emphasis.
+ABOVE, BELOW = "↑", "↓"
+ALPHA = 0.05  # a comparison is marked where both p-values, corrected by Holm, are below this
+LATEX = ((r"\*\*(\d[^*]*)\*\*", r"\\textbf{\1}"), (r"\*(\d[^*]*)\*", r"\\underline{\1}"), ("±", r"$\\pm$"),
+         (ABOVE, r"$\\uparrow$"), (BELOW, r"$\\downarrow$"))  # fmt: skip
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -25,17 +33,26 @@ def read(path: Path) -> pd.DataFrame:
 def comparison(
     overall: pd.DataFrame,
     protocol: str,
-    titles: dict[str, str],
+    titles: Mapping[str, str],
     metrics: tuple[str, ...] = PAPER_METRICS,
     *,
     not_run: Sequence[str] = (),
+    not_applicable: Sequence[str] = (),
+    unranked: Collection[str] | None = None,
+    marks: Mapping[tuple[str, str], str] | None = None,
+    costs: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """One row per system, one column per metric, cells "mean ± sd" over seeds; best system first by the last metric.
 
     Args:
         overall: columns system, protocol, metric, k, mean, sd, n_seeds.
         titles: system -> how it is printed.
-        not_run: systems that could not be run here; their rows say so, below all others, in place of numbers.
+        not_run: systems that have no run here; their rows say so once, below all others, in place of numbers.
+        not_applicable: systems that the protocol is not for; their rows come last.
+        unranked: systems that cannot be best, such as ceilings; given, the best of each column is ``**bold**`` and the
+            second best ``*italic*``, as Markdown has it.
+        marks: (system, metric) -> mark that follows the cell.
+        costs: columns protocol, system and those of `SECONDS`; given, seconds stand in columns of their own.
     """
     rows = overall[overall["protocol"] == protocol].assign(
         name=lambda part: part["metric"] + "@" + part["k"].astype(str)
@@ -43,15 +60,90 @@ def comparison(
     means = rows.pivot_table(index="system", columns="name", values="mean")
     deviations = rows.pivot_table(index="system", columns="name", values="sd")
     order = means.sort_values(metrics[-1], ascending=False).index
-    cells = {
-        name: [
-            cell(means[name][system], deviations[name].get(system) if name in deviations else None) for system in order
-        ]
-        for name in metrics
+    table = pd.DataFrame({"system": list(order)})
+    for name in metrics:
+        cells = pd.Series(
+            {at: cell(means[name][at], deviations[name].get(at) if name in deviations else None) for at in order}
+        )
+        ranked = None if unranked is None else [at for at in order if at not in unranked]
+        table[name] = marked(cells, means[name], name, ranked, marks).to_numpy()
+    words = [(name, NOT_RUN) for name in not_run] + [(name, NOT_APPLICABLE) for name in not_applicable]
+    absent = pd.DataFrame([{"system": name} | in_place(word, metrics) for name, word in words])
+    table = pd.concat([table, absent], ignore_index=True) if words else table
+    if costs is not None:
+        table = table.assign(**seconds(costs, protocol, list(table["system"])))
+    return table.assign(system=[titles.get(name, name) for name in table["system"]])
+
+
+def marks(tested: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """(system, metric) -> arrow up or down where a system is significantly above or below the reference.
+
+    Both declared tests have to say so after Holm's correction over the family: Wilcoxon's, which the paper uses, and
+    the randomisation test of the mean, which gives the direction.
+
+    Args:
+        tested: rows of significance.csv, of one protocol.
+    """
+    if tested.empty:
+        return {}
+    sure = tested[(tested["wilcoxon_p_holm"] < ALPHA) & (tested["randomisation_p_holm"] < ALPHA)]
+    return {
+        (row["system"], row["metric"]): ABOVE if row["difference"] > 0 else BELOW for row in sure.to_dict("records")
     }
-    table = pd.DataFrame({"system": [titles.get(system, system) for system in order]} | cells)
-    absent = pd.DataFrame({"system": [titles.get(name, name) for name in not_run]} | dict.fromkeys(metrics, "not run"))
-    return pd.concat([table, absent], ignore_index=True) if not_run else table
+
+
+def in_place(word: str, metrics: Sequence[str]) -> dict[str, str]:
+    """The cells of a row without numbers: a word in the first, nothing in the others."""
+    return dict.fromkeys(metrics, "") | {metrics[0]: word}
+
+
+def marked(
+    cells: pd.Series,
+    means: pd.Series,
+    metric: str,
+    ranked: Sequence[str] | None,
+    marks: Mapping[tuple[str, str], str] | None = None,
+) -> pd.Series:
+    """The cells of a column with the best and second best of `ranked` emphasised, and the marks behind them.
+
+    Values that are printed alike are equally good, so there may be several best and several second best.
+
+    Args:
+        cells, means: text and value by system.
+        ranked: the systems that take part; None emphasises nothing.
+    """
+    printed = {str(name): round(float(value), DIGITS) for name, value in means.items() if pd.notna(value)}
+    values = [printed[name] for name in ranked or () if name in printed]
+    places = sorted(set(values), reverse=True)[:2]
+    found = {}
+    for name, text in cells.items():
+        at = str(name)
+        place = places.index(printed[at]) if at in (ranked or ()) and printed.get(at) in places else None
+        star = "" if place is None else "*" * (2 - place)
+        mark = (marks or {}).get((at, metric), "")
+        found[name] = f"{star}{text}{star}" + (f" {mark}" if mark else "")
+    return pd.Series(found, index=cells.index, dtype=object)
+
+
+def seconds(costs: pd.DataFrame, protocol: str, systems: Sequence[str]) -> dict[str, list[str]]:
+    """What training and scoring took (s, mean over seeds), as printed; empty where a system has no run.
+
+    Args:
+        costs: runs.csv of the report stage.
+
+    Returns: one list per column of `SECONDS`, in the order of `systems`.
+    """
+    rows = costs[costs["protocol"] == protocol].to_dict("records")
+    known = {row["system"]: row for row in rows}
+    return {
+        title: [duration(float(known[name][column])) if name in known else "" for name in systems]
+        for column, title in SECONDS.items()
+    }
+
+
+def duration(value: float) -> str:
+    """Seconds with three digits: 0.289, 73.8, 1,234."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def cell(mean: float, deviation: float | None) -> str:
@@ -74,7 +166,9 @@ def latex(table: pd.DataFrame, caption: str) -> str:
     """A LaTeX table (booktabs)."""
     styled = table.style.hide(axis="index").format(escape="latex").format_index(escape="latex", axis=1)
     text: str = styled.to_latex(hrules=True, caption=caption, column_format="l" + "r" * (table.shape[1] - 1))
-    return text.replace("±", r"$\pm$")
+    for pattern, replacement in LATEX:
+        text = re.sub(pattern, replacement, text)
+    return text
 
 
 def write_all(folder: Path, name: str, parts: dict[str, pd.DataFrame], captions: dict[str, str]) -> None:

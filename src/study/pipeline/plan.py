@@ -60,8 +60,8 @@ def plan() -> dict[str, Any]:
                 raise ValueError(f"conf/system/{name}.yaml names itself {system.name!r}")
             code, *more = code_of(system)
             item = {"dataset": dataset, "system": name, "code": code, "config": f"conf/system/{name}.yaml"}
-            item["inputs"] = digest([*(paths.conf() / "system" / f"{other}.yaml" for other in parents(name)),
-                                     *(file for place in more for file in python_files(paths.root() / place))])  # fmt: skip
+            above = [paths.conf() / "system" / f"{other}.yaml" for other in parents(name)]
+            item["inputs"] = digest(above + [file for place in more for file in python_files(paths.root() / place)])
             if left_out(name, system.family, list(config.dataset.leave_out)) or name in unanswered:
                 continue
             if system.tuned is not None and system.search:  # without a search space, a sweep of its own tunes it

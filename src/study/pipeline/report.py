@@ -33,19 +33,19 @@ CEILINGS = ("ceiling",)
 FACTS = ("tasks", "seconds_fit", "seconds_score", "peak_memory_mib", "parameters", "tie_rate", "unfilled")
 
 
-def system_settings() -> dict[str, Any]:
-    """``conf/system`` as far as printing needs it: title and family of every system."""
-    settings = {}
-    for name in choices("system"):
-        own = OmegaConf.load(paths.conf() / "system" / f"{name}.yaml")
-        assert isinstance(own, DictConfig)
-        parents = [
-            OmegaConf.load(paths.conf() / "system" / f"{base}.yaml")
-            for base in own.get("defaults", [])
-            if base != "_self_"
-        ]
-        settings[name] = OmegaConf.merge(*parents, own)
-    return settings
+def system_settings() -> dict[str, DictConfig]:
+    """``conf/system`` as far as printing needs it: title, family, protocols, tuned and search of every system."""
+    return {name: _settings(paths.conf() / "system" / f"{name}.yaml") for name in choices("system")}
+
+
+def _settings(path: Path) -> DictConfig:
+    """A file of ``conf/system`` merged with those it builds on; interpolations stay as they stand."""
+    own = OmegaConf.load(path)
+    assert isinstance(own, DictConfig)
+    bases = [_settings(path.with_name(f"{base}.yaml")) for base in own.get("defaults", []) if base != "_self_"]
+    merged = OmegaConf.merge(*bases, own)
+    assert isinstance(merged, DictConfig)
+    return merged
 
 
 def collect(dataset: str) -> Runs:
@@ -104,15 +104,19 @@ def report(config: DictConfig) -> Path:
     ]  # fmt: skip
     write_csv(folder / "metrics.csv", metrics)
     write_csv(folder / "overall.csv", overall)
-    write_csv(
-        folder / "significance.csv",
-        pd.concat(comparisons) if comparisons else pd.DataFrame(columns=["system", "protocol"]),
-    )
+    tested = pd.concat(comparisons) if comparisons else pd.DataFrame(columns=["system", "protocol"])
+    write_csv(folder / "significance.csv", tested)
     write_csv(folder / "runs.csv", table)
     absent = systems_not_run(dataset)
     parts = {
         protocol: tables.comparison(
-            overall, protocol, titles, not_run=[name for name in absent if protocol in settings[name].protocols]
+            overall,
+            protocol,
+            titles,
+            not_run=[name for name in absent if protocol in settings[name].protocols],
+            unranked=[name for name in settings if _ceiling(settings, name)],
+            costs=table,
+            marks=tables.marks(tested[tested["protocol"] == protocol]),
         )
         for protocol in protocols
     }
@@ -121,7 +125,7 @@ def report(config: DictConfig) -> Path:
     return folder
 
 
-def _ceiling(settings: dict[str, Any], name: str) -> bool:
+def _ceiling(settings: dict[str, DictConfig], name: str) -> bool:
     """Whether a system reads the answers."""
     return name in settings and settings[name].family in CEILINGS
 
@@ -137,7 +141,9 @@ def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str
     tasks = chosen[0][0]["task_id"].nunique()
     return (
         f"Fitting the released labels: {dataset}, protocol {protocol}, {tasks} test tasks, "
-        f"profile {', '.join(profiles)}; mean ± standard deviation over seeds" + doubts(table, protocol)
+        f"profile {', '.join(profiles)}; mean ± standard deviation over seeds; bold: best, italic: second best, "
+        f"ceilings left out; {tables.ABOVE} above, {tables.BELOW} below {REFERENCE} by both tests (significance.csv), "
+        f"Holm-corrected p < {tables.ALPHA}" + doubts(table, protocol)
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -16,9 +17,11 @@ from typing import Any
 import optuna
 import pandas as pd
 import yaml
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
 from tqdm import tqdm
 
 from study import paths
@@ -43,7 +46,8 @@ def suggest(trial: optuna.Trial, space: dict[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, domain in space.items():
         if "choices" in domain:
-            values[name] = trial.suggest_categorical(name, list(domain["choices"]))
+            named = {label(value): value for value in domain["choices"]}
+            values[name] = named[trial.suggest_categorical(name, list(named))]
         elif domain.get("type") == "int":
             values[name] = trial.suggest_int(name, domain["low"], domain["high"], log=domain.get("log", False))
         elif "low" in domain and "high" in domain:
@@ -57,18 +61,68 @@ def suggest(trial: optuna.Trial, space: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
+def present_values(config: DictConfig) -> dict[str, Any]:
+    """What the system's yaml says for every parameter of its search space: the values of an untuned run.
+
+    Raises:
+        StudyError: a parameter is no setting of the system, or the yaml's value lies outside the space.
+    """
+    file = paths.conf() / "system" / f"{config.system.name}.yaml"
+    found: dict[str, Any] = {}
+    for name, domain in plain(config.system.search).items():
+        key = f"system.model.{name}"
+        if OmegaConf.select(config, key, default=_ABSENT) is _ABSENT:
+            raise StudyError(f"{name!r} is searched and is no setting of {config.system.name}", file=file,
+                             column=f"search.{name}", fix="name a key below `model`")  # fmt: skip
+        value = OmegaConf.select(config, key)
+        if OmegaConf.is_config(value):  # a list, or a size by profile, which is written as a call
+            value = instantiate(value, _convert_="all")
+        if not _inside(value, domain):
+            raise StudyError(
+                f"the present value of {name!r}, {value!r}, lies outside its search space, so the search could end "
+                "below the system as it is", file=file, column=f"search.{name}",
+                fix="add the value to the space; the first trial measures it",
+            )  # fmt: skip
+        found[name] = value
+    return found
+
+
+_ABSENT = object()
+
+
+def _inside(value: Any, domain: dict[str, Any]) -> bool:
+    """Whether a value is one that a domain offers; a malformed domain is left to `suggest`."""
+    if "choices" in domain:
+        return label(value) in map(label, domain["choices"])
+    if not {"low", "high"} <= domain.keys():
+        return True
+    whole = domain.get("type") != "int" or isinstance(value, int)
+    return isinstance(value, int | float) and whole and domain["low"] <= value <= domain["high"]
+
+
+def label(value: Any) -> Any:
+    """What stands for a choice in a journal and in trials.csv: lists, which Optuna does not store, as JSON."""
+    return json.dumps(value) if isinstance(value, list) else value
+
+
 def tune(config: DictConfig, *, replace: bool = False) -> Path:
     """Search ``system.search`` on the validation part of the configured protocol; returns the sweep's folder.
 
-    Sequential, seeded TPE. A stopped search goes on where it stood: trials are kept in a journal file whose name holds
-    a hash of configuration, space, code and data, so that trials of another state of the study are never mixed in.
+    Trial 0 measures the system as its yaml says, so the choice is never worse on validation; ``tuning.startup`` trials,
+    the first included, come before the seeded TPE (Bergstra et al. 2011) draws on what it has seen. One process, one
+    trial after another; searches of different systems share no file and may run side by side.
+
+    A stopped search goes on where it stood: trials are kept in a journal file whose name holds a hash of configuration,
+    space, code and data, so that trials of another state of the study are never mixed in. A trial's own files are
+    removed once its result is kept.
 
     Args:
         replace: also replace values that were chosen under another profile.
 
     Raises:
-        StudyError: no search space or a malformed one, a protocol that does not apply, settings that are not those
-            that the system's name stands for, values chosen under another profile, an input missing or damaged.
+        StudyError: no search space or a malformed one, one without the present values, a protocol that does not apply,
+            settings that are not those that the system's name stands for, values chosen under another profile, an input
+            missing or damaged.
     """
     system, protocol, dataset = config.system.name, config.protocol.name, config.dataset.name
     space = plain(config.system.search)
@@ -84,6 +138,7 @@ def tune(config: DictConfig, *, replace: bool = False) -> Path:
             f"{system} is not applicable under {protocol!r}", fix=f"one of: {', '.join(config.system.protocols)}"
         )
     require_own_row(config)
+    first = present_values(config)
     if not replace:
         require_same_profile(sweep_folder(config) / "record.json", config)
     limit_threads(config.profile.workers * config.profile.threads)
@@ -106,24 +161,34 @@ def tune(config: DictConfig, *, replace: bool = False) -> Path:
         unit="trial",
         disable=not sys.stderr.isatty(),
     )
+    workdirs = journal.with_suffix("")
+    for number in range(len(finished)):  # a stop between keeping a result and removing its files leaves them behind
+        shutil.rmtree(workdirs / str(number), ignore_errors=True)
+    # A first trial that was cut short counts as asked, and a stop before asking leaves it in the queue.
+    if not finished and not any(trial.state is TrialState.WAITING for trial in study.trials):
+        study.enqueue_trial({name: label(value) for name, value in first.items()})
     for number in range(len(finished), budget):
         # The sampler's state is not stored; seeding it by trial makes a resumed search equal an undisturbed one.
-        study.sampler = optuna.samplers.TPESampler(seed=seed + number)
+        study.sampler = optuna.samplers.TPESampler(seed=seed + number, n_startup_trials=int(config.tuning.startup))
         trial = study.ask()
         values = suggest(trial, space)
         started = time.perf_counter()
-        score = validation_score(config, values, data, split, journal.with_suffix("") / str(number))
+        score = validation_score(config, values, data, split, workdirs / str(number))
         trial.set_user_attr("seconds", round(time.perf_counter() - started, 3))
         study.tell(trial, score)
+        shutil.rmtree(workdirs / str(number), ignore_errors=True)
         bar.update()
     bar.close()
+    shutil.rmtree(workdirs, ignore_errors=True)
     return _write(config, study, budget)
 
 
 def search_key(config: DictConfig) -> str:
-    """A short hash of all that decides a search: what decides a run, the space, the seeds of sampler and fit."""
+    """A short hash of all that decides a search: what decides a run (the values of trial 0 among it), the space, the
+    trials before the sampler learns, the seeds of sampler and fit."""
     tuning = config.tuning
-    parts = [fingerprint(config), plain(config.system.search), tuning.scale, tuning.seed, config.system.seeds[0]]
+    parts = [fingerprint(config), plain(config.system.search), tuning.scale, tuning.startup, tuning.seed,
+             config.system.seeds[0]]  # fmt: skip
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -154,6 +219,11 @@ def _write(config: DictConfig, study: optuna.Study, budget: int) -> Path:
         for i, trial in enumerate(done)
     ]
     best = max(done, key=lambda trial: (trial.value, -trial.number))
+    domains = plain(config.system.search)
+    values = {
+        name: next((choice for choice in domains[name].get("choices", ()) if label(choice) == value), value)
+        for name, value in best.params.items()
+    }
     write_csv(folder / "trials.csv", pd.DataFrame(rows))
     summary = {
         "system": config.system.name,
@@ -162,7 +232,7 @@ def _write(config: DictConfig, study: optuna.Study, budget: int) -> Path:
         "value": round(float(best.value or 0), 6),
         "trials": len(done),
         "seconds": round(sum(row["seconds"] for row in rows), 1),
-        "values": best.params,
+        "values": values,
     }
     write_json(folder / "record.json", record(profile=config.profile.name, config=plain(config), **summary))
     write_text(

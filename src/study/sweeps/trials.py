@@ -8,6 +8,7 @@ a running trial that nobody holds.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -202,6 +203,7 @@ class Trials:
         settings = self.sweep.settle({name: values[name] for name in self.sweep.space})
         try:
             measures = objective(settings, int(values["seed"]))
+            gc.collect()  # trainer and module hold each other, and with them hundreds of MB per trial
         except Exception as error:
             LOG.exception("%s: trial %d failed", self.sweep.name, trial.number)
             trial.set_user_attr("error", f"{type(error).__name__}: {error}")

@@ -29,6 +29,7 @@ PARTS = {
     "rules": "rules",
     "task_quality": "task_quality",
     "robustness": "robustness",
+    "faults": "faults",
 }
 # Parts that train or run systems for longer than a few minutes.
 LONG = ("protocols", "robustness")

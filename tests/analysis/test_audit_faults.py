@@ -1,0 +1,101 @@
+"""The table of faults: means and differences by hand, rows that have not run, answers that name no server."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from study import paths
+from study.analysis.audit import faults
+from study.config import load
+from study.errors import StudyError
+from study.evaluation.records import record
+from study.files import write_csv, write_json
+from study.pipeline.report import system_settings
+from study.pipeline.run import Outputs
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    return tmp_path
+
+
+def wrote(system, values, reports):
+    """A run under `warm`: values of shape (seeds, tasks)."""
+    outputs = Outputs.of("synthetic", "warm", system)
+    rows = [
+        {"task_id": task, "seed": seed, "ndcg@10": value}
+        for seed, line in enumerate(values) for task, value in enumerate(line)
+    ]  # fmt: skip
+    write_csv(outputs.per_task, pd.DataFrame(rows))
+    write_json(outputs.record, record(seeds=[{"seed": seed, **report} for seed, report in enumerate(reports)]))
+
+
+def test_differences_by_hand(root):
+    sound, faulty = [[0.5, 0.25, 0.0], [0.5, 0.75, 0.0]], [[0.25, 0.25, 0.25]] * 2
+    wrote("tiger", sound, [{"report": {"answers": 90, "answers_of_no_server": 0}}] * 2)
+    wrote("tiger_unconstrained", faulty, [{"report": {"answers": 90, "answers_of_no_server": n}} for n in (30, 15)])
+    (path,) = faults.compute(load(["dataset=synthetic"]))
+    table = pd.read_csv(path).set_index("row")
+    assert list(table.index) == list(faults.read().rows)
+    found = table.loc["tiger_unconstrained"]
+    assert found[["system", "protocol", "state", "metric", "n"]].tolist() == ["tiger", "warm", "run", "ndcg@10", 3]
+    # Tasks, after the mean over seeds: 0.5, 0.5, 0 without and 0.25 each with the fault.
+    assert found["without"] == pytest.approx(1 / 3, abs=1e-5)
+    assert found["with_fault"] == pytest.approx(0.25)
+    assert found["difference"] == pytest.approx(0.25 - 1 / 3, abs=1e-5)
+    assert found["low"] <= found["difference"] <= found["high"]
+    assert found["no_server"] == pytest.approx(45 / 180)
+    others = table.drop(index="tiger_unconstrained")
+    assert (others["state"] == "not run").all()
+    assert others[["n", "without", "with_fault", "difference", "low", "high", "no_server"]].isna().all(axis=None)
+    assert path.with_suffix(".json").exists()
+
+
+def test_one_of_two_runs_gives_no_number(root):
+    wrote("gdsrec", [[0.5, 0.25]], [{}])
+    table = faults.faults("synthetic", faults.read()).set_index("row")
+    assert table.loc["gdsrec_with_target", "state"] == "not run"
+    wrote("gdsrec_with_target", [[0.75, 0.25]], [{}])
+    table = faults.faults("synthetic", faults.read()).set_index("row")
+    assert table.loc["gdsrec_with_target", "difference"] == pytest.approx(0.125)
+    assert np.isnan(table.loc["gdsrec_with_target", "no_server"])
+    wrote("gdsrec", [[0.5, 0.25, 0.0]], [{}])
+    with pytest.raises(StudyError, match="same tasks"):
+        faults.faults("synthetic", faults.read())
+
+
+def test_every_fault_of_the_configuration_is_in_the_table_and_differs_from_its_method_in_one_setting():
+    settings, systems = faults.read(), system_settings()
+    assert {name for name, system in systems.items() if system.family == "fault"} <= set(settings.rows)
+    for row, about in settings.rows.items():
+        own = load([f"system={row}", f"protocol={about['protocol']}"]).system
+        method = load([f"system={about['system']}", f"protocol={about['protocol']}"]).system
+        assert about["protocol"] in own.protocols
+        assert own.reference is None
+        assert "fault" in own.title
+        assert len([key for key in method.model if own.model[key] != method.model[key]]) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rows": {"tiger_unconstrained": {"system": "tigre", "protocol": "warm", "fault": "x"}}}, "tigre"),
+        ({"rows": {"tiger_unconstrained": {"system": "tiger", "fault": "x"}}}, "states fault, system"),
+        ({"draws": 3}, "unknown key 'draws'"),
+    ],
+)
+def test_wrong_settings_are_refused(change, said, root):
+    path = paths.conf() / "audit" / "faults.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
+    with pytest.raises(StudyError, match=said):
+        faults.read()
