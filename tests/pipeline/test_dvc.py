@@ -150,3 +150,10 @@ def test_plan_names_files_that_exist() -> None:
         for item in plan[kind].values():
             assert (ROOT / item["code"]).exists()
             assert (ROOT / item["config"]).exists()
+
+
+def test_every_tuned_row_of_the_plan_has_something_that_tunes_it() -> None:
+    plan = yaml.safe_load((ROOT / "plan.yaml").read_text())
+    for item in plan["run_tuned"].values():
+        chosen = ROOT / "results" / item["dataset"] / "sweeps" / item["system"] / "best.yaml"
+        assert f"{item['dataset']}-{item['system']}" in plan["tune"] or chosen.exists(), item
