@@ -34,3 +34,14 @@ def floor(planted, tmp_path_factory):
 
     popularity = fit_and_recall("popularity", planted, make(planted, "warm"), tmp_path_factory.mktemp("floor"))
     return {"warm": 5 * popularity, "cold": 5 * 10 / planted.n_servers}
+
+
+@pytest.fixture(scope="session")
+def blocks():
+    """Two blocks of tasks and servers, and their `warm` split."""
+    from baseline_toys import block_dataset
+
+    from study.data.splits import make
+
+    data = block_dataset()
+    return data, make(data, "warm")

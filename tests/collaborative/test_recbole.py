@@ -1,94 +1,33 @@
-"""RecBole behind the bridge: what goes in, what comes out, what cannot leak, and what happens when it is killed."""
+"""RecBole's models behind the bridge, all fitted by one process: what they learn, what cannot leak, how they resume."""
 
 from __future__ import annotations
 
 import json
-import logging
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-import torch
-from baseline_toys import (
-    N_SERVERS,
-    N_TASKS,
-    block_dataset,
-    build,
-    copy_dataset,
-    recall10,
-    settings,
-    top10,
-    with_other_answers,
-)
+from baseline_toys import N_SERVERS, N_TASKS, copy_dataset, recall10, settings, top10, with_other_answers
 from collaborative_toys import group_copies, quality, relabelled, without_training
+from recbole_toys import MODELS, TRANSFERS, bare, folder_of, interruptible, said, toy, toy_planted
 
 from baselines.ease import Ease
 from baselines.neighbours import ItemKNN
 from baselines.recbole_bridge import RecBole, bridge
-from baselines.recbole_bridge.bridge import LOG_FILE, count_known
-from baselines.recbole_bridge.scores import neumf
+from baselines.recbole_bridge.bridge import LOG_FILE
 from study import config
-from study.data.splits import Split, make
+from study.data.splits import make
 from study.errors import StudyError
 
-MODELS = ("neumf", "ngcf", "lightgcn", "bpr", "multivae", "simplex")
-TRANSFERS = ("neumf_transfer", "ngcf_transfer", "lightgcn_transfer")
 N_GAPS = 3
 BATCH = Path(__file__).with_name("recbole_batch.py")
-# A toy of 240 pairs makes one step per epoch, so the steps are large. With more of them the layered models learn by
-# heart which servers of the block were not in training.
-EPOCHS = {"bpr": 60}
-# 800 servers: passes, batch size, learning rate.
-PLANTED = {
-    "neumf": (12, 1024, 0.005), "ngcf": (15, 512, 0.02), "lightgcn": (30, 512, 0.02), "bpr": (30, 512, 0.02),
-    "multivae": (15, 64, 0.002), "simplex": (4, 12800, 0.02),
-}  # fmt: skip
-
-
-@cache
-def configured(name):
-    return build(name)
-
-
-def toy(name, epochs=None, patience=None, **settings):
-    """The configured system with large steps, by default for all epochs; composing it takes longer than training."""
-    system = configured(name)
-    base = system.base if name in TRANSFERS else system
-    own = {**base.settings, "learning_rate": 0.02, **settings}
-    base = replace(base, epochs=epochs or EPOCHS.get(name, 20), evaluate_every=4, patience=patience, settings=own)
-    return replace(system, base=base, content=replace(system.content)) if name in TRANSFERS else base
-
-
-def toy_planted(name):
-    epochs, batch, rate = PLANTED[name.removesuffix("_transfer")]
-    return toy(name, epochs=epochs, train_batch_size=batch, learning_rate=rate)
-
-
-def bare(train):
-    """Training interactions with nothing else: what `fit` takes as data set and split."""
-    matrix = sp.csr_matrix(np.asarray(train, dtype=np.float32))
-    data = SimpleNamespace(n_tasks=matrix.shape[0], n_servers=matrix.shape[1])
-    nothing = sp.csr_matrix(matrix.shape, dtype=np.float32)
-    return data, Split("warm", matrix, nothing, nothing, cold=False)
-
-
-def interruptible():
-    """A training with a checkpoint after every epoch."""
-    return replace(build("lightgcn", epochs=40, evaluate_every=1, patience=40), checkpoint_seconds=0)
-
-
-def folder_of(system, data, split, workdir, seed=1):
-    folder = workdir / "recbole"
-    getattr(system, "base", system)._write_job(folder, data, split, seed)
-    return folder
+# Name, protocol, how far the quality may move when servers are relabelled.
+ASKED = [*((name, "warm", 0.05) for name in MODELS), *((name, "cold", 0.1) for name in TRANSFERS)]
 
 
 def start(*arguments):
@@ -97,12 +36,6 @@ def start(*arguments):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
-
-
-@pytest.fixture(scope="module")
-def blocks():
-    data = block_dataset()
-    return data, make(data, "warm")
 
 
 # Small graphs for the untrained models: the model, its settings, the training interactions. No task lists the last
@@ -164,10 +97,6 @@ def fitted(blocks, planted, tmp_path_factory):
     return {key: system for key, (system, *_) in wanted.items()} | told
 
 
-def said(system, split, part="test"):
-    return system.score(split.tasks(part))
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_blocks_are_told_apart(name, fitted, blocks):
     data, split = blocks
@@ -199,20 +128,6 @@ def test_held_out_labels_change_no_score(name, fitted, blocks):
         said(fitted[name, "stops early, other test"], split), said(fitted[name, "stops early"], split)
     )
     assert fitted[name, "stops early"].facts["validation_ndcg"] > 0
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_relabelled_servers_leave_the_quality(name, fitted, blocks):
-    data, split = blocks
-    other_data, other, _ = relabelled(data, split)
-    assert quality(fitted[name, "relabelled"], other_data, other) == pytest.approx(
-        quality(fitted[name, "plain"], data, split), abs=0.05
-    )
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_known_tasks_are_served_five_times_better_than_by_popularity(name, fitted, planted, floor):
-    assert quality(fitted[name, "planted"], planted, make(planted, "warm")) > floor["warm"]
 
 
 # Transfer to new tasks
@@ -254,33 +169,24 @@ def test_test_labels_change_no_transferred_score(name, fitted, blocks):
     np.testing.assert_array_equal(said(fitted[name, "other test"], split), said(fitted[name, "plain"], split))
 
 
-@pytest.mark.parametrize("name", TRANSFERS)
-def test_relabelled_servers_leave_the_quality_of_transfer(name, fitted, blocks):
-    data, split = blocks[0], make(blocks[0], "cold")
+# Models and transfers alike
+
+
+@pytest.mark.parametrize(("name", "protocol", "tolerance"), ASKED)
+def test_relabelled_servers_leave_the_quality(name, protocol, tolerance, fitted, blocks):
+    data, split = blocks[0], make(blocks[0], protocol)
     other_data, other, _ = relabelled(data, split)
     assert quality(fitted[name, "relabelled"], other_data, other) == pytest.approx(
-        quality(fitted[name, "plain"], data, split), abs=0.1
+        quality(fitted[name, "plain"], data, split), abs=tolerance
     )
 
 
-@pytest.mark.parametrize("name", TRANSFERS)
-def test_new_tasks_are_served_five_times_better_than_by_chance(name, fitted, planted, floor):
-    assert quality(fitted[name, "planted"], planted, make(planted, "cold")) > floor["cold"]
+@pytest.mark.parametrize(("name", "protocol"), [(name, protocol) for name, protocol, _ in ASKED])
+def test_tasks_are_served_five_times_better_than_by_the_floor(name, protocol, fitted, planted, floor):
+    assert quality(fitted[name, "planted"], planted, make(planted, protocol)) > floor[protocol]
 
 
 # The models themselves
-
-
-def test_neumf_without_layers_is_the_product_of_its_vectors():
-    rng = torch.Generator().manual_seed(0)
-    tasks, servers = torch.randn(4, 3, generator=rng), torch.randn(5, 3, generator=rng)
-    learned = {
-        "gmf_servers": servers, "mlp_servers": torch.randn(5, 2, generator=rng),
-        "mlp.0.weight": torch.randn(6, 4, generator=rng), "mlp.0.bias": torch.randn(6, generator=rng),
-        "output.weight": torch.tensor([[1.0] * 3 + [0.0] * 6]), "output.bias": torch.zeros(1),
-    }  # fmt: skip
-    rows = torch.cat([tasks, torch.randn(4, 2, generator=rng)], dim=1)
-    torch.testing.assert_close(neumf(learned, rows), tasks @ servers.T)
 
 
 def test_neumf_learns_fifty_pairs_by_heart(fitted):
@@ -359,38 +265,6 @@ def test_our_short_cuts_equal_recboles_own_code(fitted):
     assert told["ngcf"]["adjacency"] < 1e-6
 
 
-def test_files_name_all_tasks_and_servers_but_only_training_pairs(blocks, tmp_path):
-    data, split = blocks
-    folder = folder_of(toy("bpr"), data, split, tmp_path)
-    pairs = [line.split("\t") for line in (folder / "data" / "data.train.inter").read_text().splitlines()[1:]]
-    assert sorted((int(task), int(server)) for task, server in pairs) == sorted(
-        zip(*split.train.nonzero(), strict=True)
-    )
-    assert (folder / "data" / "data.user").read_text().splitlines()[1:] == [str(row) for row in range(data.n_tasks)]
-    assert (folder / "data" / "data.item").read_text().splitlines()[1:] == [str(row) for row in range(data.n_servers)]
-    assert not (folder / "valid.npz").exists()
-    assert (folder_of(toy("bpr", patience=1), data, split, tmp_path / "early") / "valid.npz").exists()
-
-
-def test_warm_and_cold_are_counted_and_said(caplog, monkeypatch, blocks, tmp_path):
-    data, split = blocks
-    train = split.train.tolil()
-    train[3], train[:, 7] = 0, 0
-    train = sp.csr_matrix(train)
-    train.eliminate_zeros()
-    assert count_known(train) == {"warm_tasks": 39, "cold_tasks": 1, "warm_servers": 29, "cold_servers": 1}
-    monkeypatch.setattr(RecBole, "_train", lambda *_: pytest.skip("reached training"))
-    with caplog.at_level(logging.INFO), pytest.raises(pytest.skip.Exception):
-        RecBole("BPR").fit(data, replace(split, train=train), seed=1, workdir=tmp_path)
-    assert "39 warm tasks, 1 cold tasks, 29 warm servers, 1 cold servers" in caplog.text
-
-
-def test_stopping_on_validation_needs_trained_validation_tasks(tmp_path):
-    data = block_dataset()
-    with pytest.raises(StudyError, match="no validation task has training interactions"):
-        RecBole("BPR", patience=3).fit(data, make(data, "cold"), seed=1, workdir=tmp_path)
-
-
 def test_a_killed_training_is_reported_and_resumes_to_the_same_scores(fitted, blocks, tmp_path, monkeypatch):
     data, split = blocks
     started = []
@@ -436,49 +310,3 @@ def test_a_killed_training_is_reported_and_resumes_to_the_same_scores(fitted, bl
 
 def without_seconds(system):
     return {name: value for name, value in system.facts.items() if name != "seconds_trained"}
-
-
-def test_leave_one_out_with_and_without_sampled_negatives_is_one_training(tmp_path, monkeypatch):
-    data = block_dataset()
-    loo, sampled = make(data, "loo"), make(data, "loo99", negatives=5)
-    system, again, other = (replace(build("lightgcn", epochs=2), patience=None) for _ in range(3))
-    monkeypatch.setattr(bridge.paths, "cache", lambda: tmp_path)
-    system.fit(data, loo, seed=1, workdir=tmp_path / "loo")
-    assert system.report()["epochs"] == 2
-    assert system.report()["seconds_trained"] > 0
-    monkeypatch.setattr(bridge.subprocess, "run", None)
-    again.fit(data, sampled, seed=1, workdir=tmp_path / "loo99")
-    np.testing.assert_array_equal(said(again, sampled), said(system, loo))
-    assert again.report() == system.report()
-    with pytest.raises(TypeError, match="NoneType"):  # another seed is another training
-        other.fit(data, sampled, seed=2, workdir=tmp_path / "other")
-
-
-def test_an_error_in_recbole_names_the_model_and_the_log(blocks, tmp_path):
-    data, split = blocks
-    with pytest.raises(StudyError, match=r"NoSuchModel.*No module named 'recbole.*nosuchmodel") as caught:
-        RecBole("NoSuchModel", epochs=1).fit(data, split, seed=1, workdir=tmp_path)
-    assert caught.value.file == tmp_path / "recbole" / LOG_FILE
-
-
-@pytest.mark.parametrize("name", [*MODELS, *(f"{name}_tuned" for name in MODELS)])
-def test_search_spaces_name_settings_that_exist(name):
-    system = config.plain(config.load([f"system={name}"]))["system"]
-    for key in system["search"]:
-        first, *parts, last = key.split(".")
-        assert first == "settings"
-        place = system["model"]["settings"]
-        for part in parts:
-            place = place[part]
-        assert last in place
-
-
-@pytest.mark.parametrize("name", ["item_knn", "ease", "ials", "neumf", "ngcf", "lightgcn"])
-def test_a_transferred_system_is_the_system_itself_but_for_its_stopping_rule(name):
-    own, base = (
-        config.plain(config.load([f"system={each}"]))["system"]["model"] for each in (f"{name}_transfer", name)
-    )
-    for model in (own["base"], base):
-        model.pop("epochs", None)
-        model.pop("patience", None)
-    assert own["base"] == base

@@ -1,16 +1,14 @@
 """A tiny study in a folder of its own: 60 servers, 80 tasks, four systems, reported and ready for the notebooks."""
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tiny_study import SIZE, lay_out, rooted
 
 from study import paths
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-SIZE = ["dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]
 # (system, protocol); `warm` has no T2MRec and `loo` one system: the notebooks must do without a comparison there.
 RUNS = [
     ("random", "cold"),
@@ -38,18 +36,15 @@ def build(root):
     from study.pipeline.report import report
     from study.pipeline.run import run
 
-    for folder in ("conf", "notebooks"):
-        shutil.copytree(REPOSITORY / folder, root / folder)
+    lay_out(root)
     smoke = root / "conf" / "profile" / "smoke.yaml"
     smoke.write_text(smoke.read_text().replace("method_seeds: [1, 2]", "method_seeds: [1]"))
     synthetic = root / "conf" / "dataset" / "synthetic.yaml"
     synthetic.write_text(synthetic.read_text().replace("protocols: [cold, warm]", "protocols: [cold, warm, loo]"))
-    for folder in ("src", "baselines"):  # runs are keyed by the code that makes them
-        (root / folder).symlink_to(REPOSITORY / folder)
     for stage in (fetch, prepare, split):
-        stage(load(["dataset=synthetic", *SIZE]))
+        stage(load(SIZE))
     for system, protocol in RUNS:
-        run(load(["dataset=synthetic", *SIZE, f"system={system}", f"protocol={protocol}", "profile=smoke"]))
+        run(load([*SIZE, f"system={system}", f"protocol={protocol}", "profile=smoke"]))
     report(load(["dataset=synthetic"]))
 
 
@@ -62,9 +57,7 @@ def executed(tmp_path_factory):
     from study.pipeline.notebooks import execute_all
 
     root = tmp_path_factory.mktemp("study")
-    before = dict(os.environ)
-    os.environ["T2M_ROOT"] = str(root)
-    try:
+    with rooted(root):
         build(root)
         notebooks, figures = [], []
         for _ in range(2):
@@ -72,9 +65,6 @@ def executed(tmp_path_factory):
             execute_all("synthetic")
             notebooks.append(content(paths.results("synthetic") / "notebooks", "*.ipynb"))
             figures.append(content(paths.figures("synthetic"), "*"))
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
     return Executed(root, tuple(notebooks), tuple(figures))
 
 

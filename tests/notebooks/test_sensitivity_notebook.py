@@ -1,7 +1,5 @@
 """The notebook of RQ3 on a tiny study with sweeps: every branch that has results runs, and its values are right."""
 
-import os
-import shutil
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -11,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from tiny_study import REPOSITORY, SIZE, lay_out, rooted
 
 from study import paths
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-TINY = ["dataset=synthetic", "profile=smoke", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]
+TINY = [*SIZE, "profile=smoke"]
 NAME = "04_rq3_sensitivity"
 # Two values and two seeds per grid, three trials: every branch, in seconds.
 SMALL = {
@@ -41,10 +39,7 @@ def build(root):
     from study.pipeline.run import run
     from study.sweeps.stage import sweep
 
-    for folder in ("conf", "notebooks"):
-        shutil.copytree(REPOSITORY / folder, root / folder)
-    for folder in ("src", "baselines"):  # runs are keyed by the code that makes them
-        (root / folder).symlink_to(REPOSITORY / folder)
+    lay_out(root)
     for name, changes in SMALL.items():
         path = root / "conf" / "sweep" / f"{name}.yaml"
         content = yaml.safe_load(path.read_text()) | changes
@@ -64,9 +59,7 @@ def shown(tmp_path_factory):
     from study.pipeline.notebooks import execute_all
 
     root = tmp_path_factory.mktemp("study")
-    before = dict(os.environ)
-    os.environ["T2M_ROOT"] = str(root)
-    try:
+    with rooted(root):
         build(root)
         [path] = execute_all("synthetic", [NAME])
         notebook = nbformat.read(path, as_version=4)
@@ -75,9 +68,6 @@ def shown(tmp_path_factory):
         data = [output["data"] for output in outputs]
         text = "\n".join(item.get("text/markdown", "") for item in data)
         yield Shown(root, text, sum("image/png" in item for item in data))
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def rows(text: str, first: str) -> dict[str, dict[str, str]]:

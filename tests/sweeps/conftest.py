@@ -1,14 +1,9 @@
 """A tiny study in a folder of its own, with small sweeps in its conf/."""
 
-import os
-import shutil
-from pathlib import Path
-
 import pytest
 import yaml
 from sweep_workers import TINY
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tiny_study import lay_out, rooted
 
 
 def shrink(folder, name, **changes):
@@ -23,19 +18,12 @@ def tiny(tmp_path_factory):
     from study.pipeline.data import fetch, prepare, split
 
     root = tmp_path_factory.mktemp("study")
-    shutil.copytree(REPOSITORY / "conf", root / "conf")
-    for folder in ("src", "baselines"):
-        (root / folder).symlink_to(REPOSITORY / folder)
+    lay_out(root)
     sweeps = root / "conf" / "sweep"
     shrink(sweeps, "fusion_weight", seeds=[1, 2], space={"scoring.semantic_weight": {"choices": [0.0, 0.9, 1.0]}})
     shrink(sweeps, "temperature", seeds=[1, 2], space={"training.temperature": {"choices": [0.07, 0.5]}})
     shrink(sweeps, "joint", trials=3)
-    before = dict(os.environ)
-    os.environ["T2M_ROOT"] = str(root)
-    try:
+    with rooted(root):
         for stage in (fetch, prepare, split):
             stage(load(TINY))
         yield root
-    finally:
-        os.environ.clear()
-        os.environ.update(before)

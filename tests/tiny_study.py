@@ -1,0 +1,30 @@
+"""A study's folder that tests may fill: its settings are copies, its code is this repository's."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SIZE = ["dataset=synthetic", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]
+
+
+def lay_out(root: Path) -> None:
+    """Copy settings and notebooks; link the code, since runs are keyed by the code that makes them."""
+    for folder in ("conf", "notebooks"):
+        shutil.copytree(REPOSITORY / folder, root / folder)
+    for folder in ("src", "baselines"):
+        (root / folder).symlink_to(REPOSITORY / folder)
+
+
+@contextmanager
+def rooted(root: Path) -> Iterator[None]:
+    """T2M_ROOT at the folder, and the environment as it was afterwards."""
+    before = dict(os.environ)
+    os.environ["T2M_ROOT"] = str(root)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
