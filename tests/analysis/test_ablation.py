@@ -29,10 +29,10 @@ def results(tmp_path, monkeypatch):
             frames.append(frame)
         folder = tmp_path / "task2mcp" / "per_task" / "cold"
         folder.mkdir(parents=True, exist_ok=True)
-        pd.concat(frames).to_csv(folder / f"{name}.csv.gz", index=False)
+        pd.concat(frames).to_csv(folder / f"{name}.csv.xz", index=False)
     lonely = tmp_path / "task2mcp" / "per_task" / "warm"
     lonely.mkdir()
-    pd.concat(frames).to_csv(lonely / "t2mrec_wo_cl.csv.gz", index=False)
+    pd.concat(frames).to_csv(lonely / "t2mrec_wo_cl.csv.xz", index=False)
     return tmp_path
 
 
@@ -99,7 +99,7 @@ def test_a_variant_belongs_where_its_file_says():
 def test_the_papers_values_stand_under_its_own_protocol_alone(results):
     runs = results / "task2mcp" / "per_task"
     for name in ("t2mrec", "t2mrec_wo_cl", "t2mrec_wo_two_tower"):
-        (runs / "warm" / f"{name}.csv.gz").write_bytes((runs / "cold" / f"{name}.csv.gz").read_bytes())
+        (runs / "warm" / f"{name}.csv.xz").write_bytes((runs / "cold" / f"{name}.csv.xz").read_bytes())
     table = ablation.table4("task2mcp")
     columns = ["paper", "off", "paper_effect"]
     assert table.loc[table["protocol"] == "cold", "paper"].notna().any()

@@ -197,8 +197,8 @@ def planted(tmp_path, monkeypatch):
     printed = paper.wide(paper.load(), "table4").loc["w/o Re-ranking"].to_dict()
     base = paths.results("task2mcp") / "per_task"
     exact = pd.DataFrame(printed, index=range(50))
-    write_csv(base / "cold" / "t2mrec.csv.gz", per_task.table(range(50), 1, exact))
-    write_csv(base / "warm" / "t2mrec.csv.gz", per_task.table(range(50), 1, exact / 2))
+    write_csv(base / "cold" / "t2mrec.csv.xz", per_task.table(range(50), 1, exact))
+    write_csv(base / "warm" / "t2mrec.csv.xz", per_task.table(range(50), 1, exact / 2))
     counts = paper.table2().rename(columns={"value": "released"})[["set", "attribute", "released"]]
     counts.loc[0, "released"] += 5
     write_csv(paths.tables("task2mcp") / "table2.csv", counts.assign(case_folded=-1, normalised=-1))

@@ -213,7 +213,7 @@ def test_a_protocol_without_whole_lists_is_refused(root):
 
 def test_one_system_has_no_order(root, tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
-    write_csv(tmp_path / "per_task" / "cold" / "tfidf.csv.gz",
+    write_csv(tmp_path / "per_task" / "cold" / "tfidf.csv.xz",
               pd.DataFrame({"task_id": [1], "seed": [1], "ndcg@10": [0.5]}))  # fmt: skip
     with pytest.raises(StudyError, match="an order needs two"):
         robustness.tables(config.load(TINY), [])

@@ -59,7 +59,7 @@ def read(name):
 
 def test_pairs_are_all_labels_with_the_distances_of_the_saved_model(inputs):
     data, split, found = inputs
-    pairs = read("pairs.csv.gz")
+    pairs = read("pairs.csv.xz")
     rows = pd.Index(data.tasks["id"]).get_indexer(pairs["task_id"])
     columns = pd.Index(data.servers["id"]).get_indexer(pairs["server_id"])
     for part in ("train", "test"):
@@ -84,7 +84,7 @@ def test_training_brought_matched_pairs_closer_than_others(study):
     assert whole["n"].to_dict() == {"test": 16, "train": 48}
     assert whole.loc["train", "embedded"] < whole.loc["train", "input"] - 0.1
     assert whole.loc["train", ["beyond_p_holm", "beyond_randomisation_p_holm"]].max() < 0.01
-    pairs = read("pairs.csv.gz")
+    pairs = read("pairs.csv.xz")
     by_hand = pairs.groupby(["part", "task_id"])[["embedded", "embedded_other"]].mean().groupby("part").mean()
     np.testing.assert_allclose(whole.loc[["test", "train"], "embedded"], by_hand["embedded"], atol=1e-4)
 
@@ -130,13 +130,13 @@ def write_points(path, split, data, *, noise):
 def test_the_authors_points_are_set_against_ours_task_by_task(study, inputs):
     data, split, found = inputs
     path = paths.raw("synthetic") / embedding_stage.RELEASED
-    first = (paths.results("synthetic") / "embedding" / "points.csv.gz").read_bytes()
+    first = (paths.results("synthetic") / "embedding" / "points.csv.xz").read_bytes()
     write_points(path, split, data, noise=0.1)
     try:
         embedding_stage.compute(study)
     finally:
         path.unlink()
-    assert (paths.results("synthetic") / "embedding" / "points.csv.gz").read_bytes() == first  # kept projections
+    assert (paths.results("synthetic") / "embedding" / "points.csv.xz").read_bytes() == first  # kept projections
     tasks = split.tasks("test")
     write_points(path, split, data, noise=0.1)
     points = released(path, split.test, tasks, data.servers["id"].to_numpy())["embedded"]

@@ -52,7 +52,7 @@ def test_label_fit_beats_t2mrec_beyond_doubt(protocol):
     ("metric", "numbers"), [("ndcg@10", (0.002, -0.002, 0.007)), ("recall@10", (0.008, 0.002, 0.013))]
 )
 def test_label_fit_beside_item_knn_is_as_the_document_says(metric, numbers):
-    ours, other = (per_task.read(FOLDER / "per_task" / "warm" / f"{name}.csv.gz") for name in ("label_fit", "item_knn"))
+    ours, other = (per_task.read(FOLDER / "per_task" / "warm" / f"{name}.csv.xz") for name in ("label_fit", "item_knn"))
     found = compare(ours, other, metric, seed=0)
     assert tuple(round(found[name], 3) for name in ("difference", "ci_low", "ci_high")) == numbers
     text = (paths.root() / "docs" / "best.md").read_text(encoding="utf-8")

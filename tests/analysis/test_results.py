@@ -30,7 +30,7 @@ def results(tmp_path, monkeypatch):
         frame = pd.concat(
             [pd.DataFrame({"task_id": range(6), "seed": seed, "ndcg@10": row}) for seed, row in enumerate(seeds)]
         )
-        write_csv(paths.results("synthetic") / "per_task" / "cold" / f"{system}.csv.gz", frame)
+        write_csv(paths.results("synthetic") / "per_task" / "cold" / f"{system}.csv.xz", frame)
         hardware = {"processor": "P", "cores": 2, "accelerator": None}
         write_json(paths.results("synthetic") / "records" / "cold" / f"{system}.json", {"hardware": hardware})
         metrics += [("synthetic", "cold", system, "smoke", seed, "ndcg", 10, mean) for seed, mean in enumerate(means)]

@@ -262,11 +262,11 @@ def test_without_tables_of_single_tasks_nothing_is_tested(tmp_path, monkeypatch)
     folder = tmp_path / "synthetic" / "sweeps" / "temperature"
     frames = {0.07: tasks({1: 0.0, 2: 0.1}, n=5), 0.14: tasks({1: 0.2, 2: 0.0}, n=5)}
     kept = pd.concat([frame.assign(**{"training.temperature": value}) for value, frame in frames.items()])
-    write_csv(folder / "per_task.csv.gz", kept)
+    write_csv(folder / "per_task.csv.xz", kept)
     found = sensitivity_claims.by_value("synthetic", sweep)
     for value, frame in frames.items():
         pd.testing.assert_frame_equal(found[value], frame, check_exact=False, atol=1e-5)
-    write_csv(folder / "per_task.csv.gz", frames[0.07])
+    write_csv(folder / "per_task.csv.xz", frames[0.07])
     with pytest.raises(StudyError, match="lacks the setting"):
         sensitivity_claims.by_value("synthetic", sweep)
 
@@ -291,9 +291,9 @@ def test_the_tuned_row_is_tested_on_the_primary_measures_alone(tmp_path, monkeyp
         return keys.assign(**{name: np.clip(rng.normal(0.3 + shift, 0.05, len(keys)), 0, 1) for name in columns})
 
     base = tmp_path / "synthetic" / "per_task" / "cold"
-    write_csv(base / "t2mrec_joint.csv.gz", frame([1, 2, 3], 0.05))
+    write_csv(base / "t2mrec_joint.csv.xz", frame([1, 2, 3], 0.05))
     assert sensitivity_claims.tuned_table("synthetic", "t2mrec_joint", "t2mrec").empty
-    write_csv(base / "t2mrec.csv.gz", frame([1, 2, 3, 4, 5], 0.0))
+    write_csv(base / "t2mrec.csv.xz", frame([1, 2, 3, 4, 5], 0.0))
     table = sensitivity_claims.tuned_table("synthetic", "t2mrec_joint", "t2mrec").set_index("metric")
     assert list(table.index) == list(PAPER_METRICS)
     assert (table["seeds"] == 3).all()

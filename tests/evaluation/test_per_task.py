@@ -1,6 +1,6 @@
 """The per-task table: what it accepts, and how it becomes means over tasks and over seeds."""
 
-import gzip
+import lzma
 import math
 
 import numpy as np
@@ -43,7 +43,7 @@ def test_table_refuses_another_number_of_ids():
         per_task.table([1, 2, 3], 0, pd.DataFrame({"recall@5": [0.1, 0.2]}))
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.xz"])
 def test_a_written_file_reads_back(tmp_path, name):
     table = frame(**{"ndcg@10": [0.25, np.nan, 1.0, np.nan]})
     write_csv(tmp_path / name, table)
@@ -73,9 +73,9 @@ def test_a_broken_table_is_refused_with_its_place(tmp_path, broken, reason, row,
 
 
 def test_missing_empty_and_truncated_files_are_user_errors(tmp_path):
-    whole = gzip.compress(b"task_id,seed,ndcg@10\n" + b"1,0,0.123456\n" * 50)
+    whole = lzma.compress(b"task_id,seed,ndcg@10\n" + b"1,0,0.123456\n" * 50)
     for content in (None, b"", whole[:-12], whole[:20], b"\xff\xfe\x00"):
-        path = tmp_path / "system.csv.gz"
+        path = tmp_path / "system.csv.xz"
         if content is not None:
             path.write_bytes(content)
         with pytest.raises(StudyError) as caught:

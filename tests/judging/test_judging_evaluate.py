@@ -180,7 +180,7 @@ def test_every_number_is_computed_from_committed_files_alone(root):
     verify.write(DATASET, found)
     assert set(found["tables/scores.csv"]["system"]) == {"labels", "bm25", "random", "tfidf"}
     assert set(found["tables/rank_correlation.csv"]["part"]) == {"valid", "test"}
-    per_task = pd.read_csv(store.folder(DATASET) / "per_task" / "tfidf.csv.gz")
+    per_task = pd.read_csv(store.folder(DATASET) / "per_task" / "tfidf.csv.xz")
     table = pd.read_csv(store.folder(DATASET) / "tables" / "scores.csv")
     mean = table.query("system == 'tfidf' and part == 'test' and metric == 'ndcg@10'")["mean"].iloc[0]
     test = per_task.merge(store.read(DATASET, "topics").query("part == 'test'"), on="task_id")

@@ -160,7 +160,7 @@ def test_costs_join_records_judgements_and_latencies(root, monkeypatch):
     with pytest.raises(StudyError, match="latencies are missing"):
         pareto.table(DATASET)
     values = pd.DataFrame({"task_id": [1, 2], "seed": 1, "ndcg@10": [0.2, 0.4]})
-    write_csv(paths.results(DATASET) / "per_task" / "cold" / "tfidf.csv.gz", values)
+    write_csv(paths.results(DATASET) / "per_task" / "cold" / "tfidf.csv.xz", values)
     timed = pd.DataFrame(
         {"system": ["bm25", "labels"], "milliseconds": 2.0, "p5": 1.0, "p95": 3.0, "cpu": 1.5, "seconds_fit": 0.5}
     )

@@ -119,7 +119,7 @@ def test_the_search_is_shown_with_raw_weights_and_the_tuned_row_with_its_tests(s
     tuned = rows(shown.text, "metric | n | tuned")
     assert list(tuned)[-1] == "ndcg@10"
     base = paths.results("synthetic") / "per_task" / "cold"
-    own, plain = (pd.read_csv(base / f"{name}.csv.gz")["ndcg@10"].mean() for name in ("t2mrec_joint", "t2mrec"))
+    own, plain = (pd.read_csv(base / f"{name}.csv.xz")["ndcg@10"].mean() for name in ("t2mrec_joint", "t2mrec"))
     assert tuned["ndcg@10"]["tuned"].startswith(f"{own:.4f}")
     assert tuned["ndcg@10"]["untuned"].startswith(f"{plain:.4f}")
     assert np.isclose(float(tuned["ndcg@10"]["difference"]), own - plain, atol=2e-4)

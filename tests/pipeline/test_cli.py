@@ -130,7 +130,7 @@ DAMAGED = {
     "labels": ("data/prepared/synthetic/labels.parquet", ["split", *TINY]),
     "split": ("data/splits/synthetic/cold.parquet", ["run", *TINY, "system=tfidf"]),
     "run": (f"{KEPT}/top10/cold/tfidf.parquet", ["evaluate", *TINY]),
-    "per-task values": (f"{KEPT}/per_task/cold/tfidf.csv.gz", ["report", *TINY]),
+    "per-task values": (f"{KEPT}/per_task/cold/tfidf.csv.xz", ["report", *TINY]),
     "record in report": (f"{KEPT}/records/cold/tfidf.json", ["report", *TINY]),
     "record in run": (f"{KEPT}/records/cold/tfidf.json", ["run", *TINY, "system=tfidf"]),
 }

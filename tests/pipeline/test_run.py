@@ -203,7 +203,7 @@ def test_report_writes_one_row_per_seed_metric_and_cutoff(root: Path) -> None:
 
 
 def test_evaluating_the_kept_runs_again_gives_the_same_files(root: Path) -> None:
-    before = {path: path.read_bytes() for path in (root / "results").rglob("per_task/**/*.csv.gz")}
+    before = {path: path.read_bytes() for path in (root / "results").rglob("per_task/**/*.csv.xz")}
     assert len(before) == 3
     for path in before:
         path.unlink()

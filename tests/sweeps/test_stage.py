@@ -89,7 +89,7 @@ def test_single_tasks_are_kept_for_the_chosen_and_the_papers_value(config, tmp_p
     data, split = load_inputs(config)
     for name, paper in (("fusion_weight", 0.9), ("temperature", 0.07)):
         folder = stage.sweep(name, config)
-        trials, found = pd.read_csv(folder / "trials.csv"), pd.read_csv(folder / "per_task.csv.gz")
+        trials, found = pd.read_csv(folder / "trials.csv"), pd.read_csv(folder / "per_task.csv.xz")
         column = next(iter(load_sweep(name).space))
         best = yaml.safe_load((folder / "best.yaml").read_text())["values"][column]
         assert set(found[column]) == {best, paper}
@@ -127,7 +127,7 @@ def test_a_finished_sweep_writes_its_tables_again_without_training(config, monke
     from study.t2mrec.system import T2MRec
 
     folder = stage.sweep(name, config)
-    tables = ("per_task.csv.gz", "separation.csv")
+    tables = ("per_task.csv.xz", "separation.csv")
     before = {table: (folder / table).read_bytes() for table in tables}
     for table in tables:
         (folder / table).unlink()

@@ -122,7 +122,7 @@ def test_measures_by_hand(project, tmp_path, monkeypatch, catalog):
     assert by["tokens_of_these_servers"].tolist() == [30, 30, 80, 80]
     assert by["tool_recall"].tolist() == [0.5, 0.5, 0.5, 1]
     assert by["tokens"].tolist() == [30, 30, 30, 80]
-    assert (tmp_path / "results/livemcpbench/per_task/router_budget/router_good.csv.gz").is_file()
+    assert (tmp_path / "results/livemcpbench/per_task/router_budget/router_good.csv.xz").is_file()
     assert (tmp_path / "results/livemcpbench/records/router_servers/router_good.json").is_file()
 
 

@@ -67,8 +67,8 @@ def runs(dataset: str) -> dict[str, dict[str, pd.DataFrame]]:
     """Protocol -> variant -> per-task table, for protocols under which the reference ran."""
     found: dict[str, dict[str, pd.DataFrame]] = {}
     known = variants()
-    for path in sorted((paths.results(dataset) / "per_task").glob("*/*.csv.gz")):
-        name = path.name.removesuffix(".csv.gz")
+    for path in sorted((paths.results(dataset) / "per_task").glob("*/*.csv.xz")):
+        name = path.name.removesuffix(".csv.xz")
         if name in known:
             found.setdefault(path.parent.name, {})[name] = per_task.read(path)
     return {protocol: frames for protocol, frames in found.items() if REFERENCE in frames}

@@ -158,10 +158,10 @@ def compute(config: DictConfig) -> list[Path]:
     tests = group_tests(per_task(pairs), groups, seed=settings["seed"])
     cache = paths.cache() / "embedding" / dataset / sha256(model_file)[:16]
     compared, points, beyond = separations(found, data, split, settings, cache)
-    files = {"pairs.csv.gz": pairs, "groups.csv": tests, "separation.csv": compared, "points.csv.gz": points,
+    files = {"pairs.csv.xz": pairs, "groups.csv": tests, "separation.csv": compared, "points.csv.xz": points,
              "difference.csv": beyond}  # fmt: skip
     for name, table in files.items():
-        write_csv(folder / name, table, decimals=4 if name.endswith(".gz") else 6)
+        write_csv(folder / name, table, decimals=4 if name.endswith(".xz") else 6)
     write_json(folder / "record.json", record(dataset=dataset, protocol=split.protocol, settings=settings,
                                               model=sha256(model_file), seed=model.seed))  # fmt: skip
     return [folder / name for name in files]

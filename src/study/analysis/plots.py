@@ -41,7 +41,7 @@ STYLE: Any = {
     "font.family": "DejaVu Sans", "font.size": 9.0, "text.parse_math": False, "axes.titlesize": 10.0,
     "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
     "axes.axisbelow": True, "axes.grid": False, "grid.color": "#DDDDDD", "grid.linewidth": 0.6,
-    "legend.frameon": False, "legend.fontsize": 8.0, "figure.dpi": 130.0, "savefig.dpi": 130.0,
+    "legend.frameon": False, "legend.fontsize": 8.0, "figure.dpi": 130.0, "savefig.dpi": 110.0,
     "figure.facecolor": "white", "savefig.facecolor": "white", "svg.hashsalt": "t2mrec-study",
     "svg.fonttype": "none", "path.simplify": True, "axes.unicode_minus": True,
 }  # fmt: skip

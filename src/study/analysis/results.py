@@ -159,7 +159,7 @@ class Results:
 
     def per_task(self, protocol: str, system: str) -> pd.DataFrame:
         """One row per task, metrics averaged over seeds; index task_id."""
-        path = paths.results(self.dataset) / "per_task" / protocol / f"{system}.csv.gz"
+        path = paths.results(self.dataset) / "per_task" / protocol / f"{system}.csv.xz"
         return per_task.read(path).drop(columns="seed").groupby("task_id").mean()
 
     def value(self, protocol: str, system: str, metric: str) -> float:

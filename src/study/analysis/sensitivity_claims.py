@@ -32,7 +32,7 @@ TESTS = {
 
 def by_value(dataset: str, sweep: Sweep) -> dict[float, pd.DataFrame]:
     """Value of the setting -> per-task table of the test tasks; empty where the sweep kept none."""
-    path = folder_of(dataset, sweep.name) / "per_task.csv.gz"
+    path = folder_of(dataset, sweep.name) / "per_task.csv.xz"
     if not path.exists():
         return {}
     name, rows = parameter(sweep), pd.read_csv(path)
@@ -123,7 +123,7 @@ def tuned_table(dataset: str, tuned: str, reference: str) -> pd.DataFrame:
         Holm's correction.
     """
     base = paths.results(dataset) / "per_task" / "cold"
-    files = {name: base / f"{name}.csv.gz" for name in (tuned, reference)}
+    files = {name: base / f"{name}.csv.xz" for name in (tuned, reference)}
     if not all(path.exists() for path in files.values()):
         return pd.DataFrame()
     frames = {name: per_task.read(path) for name, path in files.items()}

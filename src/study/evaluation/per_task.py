@@ -5,7 +5,7 @@ Columns: task_id, seed, then ``<metric>@<k>`` (``ndcg@10``), values in [0, 1], N
 
 from __future__ import annotations
 
-import zlib
+import lzma
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def read(path: Path) -> pd.DataFrame:
         raise StudyError("the per-task file is missing", file=path, fix="run the system first")
     try:
         frame = pd.read_csv(path)
-    except (ValueError, OSError, EOFError, zlib.error) as error:
+    except (ValueError, OSError, EOFError, lzma.LZMAError) as error:
         raise StudyError(f"not a readable CSV file: {error}", file=path, fix="run the system again") from error
     return check(frame, file=path)
 

@@ -155,8 +155,8 @@ def all_runs(dataset: str) -> dict[str, pd.DataFrame]:
 
 
 def tables(dataset: str) -> dict[str, pd.DataFrame]:
-    """Every run scored: ``per_task/<system>.csv.gz`` of each system and ``tables/scores.csv``, by file name."""
+    """Every run scored: ``per_task/<system>.csv.xz`` of each system and ``tables/scores.csv``, by file name."""
     collection, runs = Collection.load(dataset), all_runs(dataset)
     values = {name: per_task(collection, run) for name, run in runs.items()}
-    found = {f"per_task/{name}.csv.gz": frame for name, frame in values.items()}
+    found = {f"per_task/{name}.csv.xz": frame for name, frame in values.items()}
     return found | {"tables/scores.csv": scores(collection, values, runs)}

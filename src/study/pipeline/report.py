@@ -51,8 +51,8 @@ def _settings(path: Path) -> DictConfig:
 def collect(dataset: str) -> Runs:
     """The per-task table and the record of every (protocol, system) that has both."""
     found = {}
-    for path in sorted((paths.results(dataset) / "per_task").glob("*/*.csv.gz")):
-        protocol, system = path.parent.name, path.name.removesuffix(".csv.gz")
+    for path in sorted((paths.results(dataset) / "per_task").glob("*/*.csv.xz")):
+        protocol, system = path.parent.name, path.name.removesuffix(".csv.xz")
         record = paths.results(dataset) / "records" / protocol / f"{system}.json"
         if not record.exists():
             raise StudyError("a per-task file has no record beside it", file=record,

@@ -53,7 +53,7 @@ class Outputs:
         """The files of (dataset, protocol, system)."""
         base = paths.results(dataset)
         return cls(
-            base / "per_task" / protocol / f"{system}.csv.gz",
+            base / "per_task" / protocol / f"{system}.csv.xz",
             base / "top10" / protocol / f"{system}.parquet",
             base / "records" / protocol / f"{system}.json",
         )

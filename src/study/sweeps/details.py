@@ -1,6 +1,6 @@
 """What a finished sweep says beyond its means, from the embeddings that its trainings left: nothing is trained again.
 
-per_task.csv.gz: the test tasks one by one, for the value that validation chose and for the paper's, which is what the
+per_task.csv.xz: the test tasks one by one, for the value that validation chose and for the paper's, which is what the
 tests of RQ3 compare. separation.csv: how far the servers that a test task lists stand out from the others.
 """
 
@@ -53,7 +53,7 @@ def task_rows(
 
 
 def write(sweep: Sweep, config: DictConfig, folder: Path, best: dict[str, Any]) -> None:
-    """Write per_task.csv.gz and separation.csv. A training whose embeddings are gone is made again.
+    """Write per_task.csv.xz and separation.csv. A training whose embeddings are gone is made again.
 
     Args:
         sweep: a grid, or one over scores.
@@ -63,7 +63,7 @@ def write(sweep: Sweep, config: DictConfig, folder: Path, best: dict[str, Any]) 
     data, split = load_inputs(config)
     paper = paper_values(sweep)
     settings = [best, *([paper] if paper and paper != best else [])]
-    write_csv(folder / "per_task.csv.gz", pd.concat([
+    write_csv(folder / "per_task.csv.xz", pd.concat([
         task_rows(config, data, split, values, seed, keep=sweep.keep_fits)
         for values in settings for seed in sweep.seeds
     ]))  # fmt: skip

@@ -1,6 +1,6 @@
 """A sweep from its name to its tables in results/<dataset>/sweeps/<name>.
 
-Always trials.csv, best.yaml and record.json; per_task.csv.gz and separation.csv (`study.sweeps.details`) where the
+Always trials.csv, best.yaml and record.json; per_task.csv.xz and separation.csv (`study.sweeps.details`) where the
 trainings are kept and test tasks are measured.
 """
 

@@ -1,6 +1,6 @@
 """What tool-level experiments leave behind, in the layout of the rest of the study, and the tables made from it.
 
-``results/<catalogue>/per_task/<protocol>/<system>.csv.gz`` (one row per query), ``records/<protocol>/<system>.json``,
+``results/<catalogue>/per_task/<protocol>/<system>.csv.xz`` (one row per query), ``records/<protocol>/<system>.json``,
 and from them ``tables/metrics.csv``, ``significance.csv`` and ``overall.md``. Only ids, scores and statistics.
 """
 
@@ -87,7 +87,7 @@ def save(
     facts = sources(*inputs) | facts
     if origins:
         keep_groups(catalogue, protocol, table, inputs[1])
-    write_csv(base / "per_task" / protocol / f"{system}.csv.gz", table)
+    write_csv(base / "per_task" / protocol / f"{system}.csv.xz", table)
     whole = record(
         dataset=catalogue, protocol=protocol, system=system, profile=PROFILE, seeds=[{"seed": SEED}], **facts
     )
@@ -126,8 +126,8 @@ def compared(
 def collect(catalogue: str) -> dict[str, dict[str, pd.DataFrame]]:
     """The per-task tables of every protocol and system that have a record."""
     found: dict[str, dict[str, pd.DataFrame]] = {}
-    for path in sorted((paths.results(catalogue) / "per_task").glob("*/*.csv.gz")):
-        system = path.name.removesuffix(".csv.gz")
+    for path in sorted((paths.results(catalogue) / "per_task").glob("*/*.csv.xz")):
+        system = path.name.removesuffix(".csv.xz")
         if not (paths.results(catalogue) / "records" / path.parent.name / f"{system}.json").exists():
             raise StudyError("a per-task file has no record beside it", file=path, fix="run it again: study tools run")
         found.setdefault(path.parent.name, {})[system] = per_task.read(path)

@@ -83,9 +83,9 @@ def values(dataset: str, protocol: str) -> dict[str, pd.DataFrame]:
     folder = paths.results(dataset) / "per_task" / protocol
     known = set(choices("system"))
     return {
-        path.name.removesuffix(".csv.gz"): per_task.read(path).drop(columns="seed").groupby("task_id").mean()
-        for path in sorted(folder.glob("*.csv.gz"))
-        if path.name.removesuffix(".csv.gz") in known
+        path.name.removesuffix(".csv.xz"): per_task.read(path).drop(columns="seed").groupby("task_id").mean()
+        for path in sorted(folder.glob("*.csv.xz"))
+        if path.name.removesuffix(".csv.xz") in known
     }
 
 

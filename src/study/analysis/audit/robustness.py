@@ -303,7 +303,7 @@ def judged_table(dataset: str, settings: Robustness) -> list[dict[str, object]]:
 def system_frames(dataset: str, protocol: str) -> dict[str, pd.DataFrame]:
     """Per-task files of every ranked system that ran under a protocol, system -> frame."""
     folder = paths.results(dataset) / "per_task" / protocol
-    found = {name: folder / f"{name}.csv.gz" for name in ranked_systems()}
+    found = {name: folder / f"{name}.csv.xz" for name in ranked_systems()}
     return {name: per_task.read(path) for name, path in found.items() if path.exists()}
 
 

@@ -98,7 +98,7 @@ def runs(dataset: str, systems: set[str], protocols: list[str], chosen: dict[str
     found = {}
     for protocol in protocols:
         for system in sorted(systems):
-            path = paths.results(dataset) / "per_task" / protocol / f"{system}.csv.gz"
+            path = paths.results(dataset) / "per_task" / protocol / f"{system}.csv.xz"
             if path.exists():
                 found[protocol, system] = measured(per_task.read(path), chosen)
     return found

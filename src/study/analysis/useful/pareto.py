@@ -37,7 +37,7 @@ def non_dominated(quality: NDArray[np.float64], cost: NDArray[np.float64]) -> ND
 def quality_by_labels(dataset: str, protocol: str) -> pd.Series:
     """NDCG@10 by the released labels: mean over seeds and test tasks, by system."""
     folder = paths.results(dataset) / "per_task" / protocol
-    found = {path.name.removesuffix(".csv.gz"): per_task.read(path) for path in sorted(folder.glob("*.csv.gz"))}
+    found = {path.name.removesuffix(".csv.xz"): per_task.read(path) for path in sorted(folder.glob("*.csv.xz"))}
     return pd.Series({name: float(frame.groupby("seed")[METRIC].mean().mean()) for name, frame in found.items()},
                      dtype=float)  # fmt: skip
 

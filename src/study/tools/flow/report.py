@@ -1,6 +1,6 @@
 """Result files of MCP-Flow and the tables made from them.
 
-``per_task/<split>_<pool>/<system>.csv.gz`` holds the ranking measures of the right tool, ``calls/...`` of the same name
+``per_task/<split>_<pool>/<system>.csv.xz`` holds the ranking measures of the right tool, ``calls/...`` of the same name
 Tool, Param and AST. Bright Data has four of five instructions, so that means over instructions are mostly means over
 one server: every table also gives the mean over tools, and intervals and tests take tools as their units.
 """
@@ -40,7 +40,7 @@ def save(
     rank = answers["rank"]
     ranking = pd.DataFrame({"hit_rate@1": rank == 1, "hit_rate@5": rank <= 5, f"mrr@{size}": 1 / rank}).astype(float)
     whole = per_task.check(pd.concat([answers[per_task.KEYS], ranking], axis=1))
-    write_csv(folder("calls") / protocol / f"{system}.csv.gz", answers.drop(columns="rank"))
+    write_csv(folder("calls") / protocol / f"{system}.csv.xz", answers.drop(columns="rank"))
     results.save(CATALOGUE, protocol, system, whole, inputs, origins=False, candidates=size, **record)
     seeds = sorted(set(answers["seed"].tolist()))
     path = folder("records") / protocol / f"{system}.json"
@@ -55,8 +55,8 @@ def folder(kind: str) -> Path:
 def collect() -> dict[str, dict[str, pd.DataFrame]]:
     """The calls of every protocol and system."""
     found: dict[str, dict[str, pd.DataFrame]] = {}
-    for path in sorted(folder("calls").glob("*/*.csv.gz")):
-        system = path.name.removesuffix(".csv.gz")
+    for path in sorted(folder("calls").glob("*/*.csv.xz")):
+        system = path.name.removesuffix(".csv.xz")
         if not (folder("records") / path.parent.name / f"{system}.json").exists():
             raise StudyError(
                 "a file of calls has no record beside it", file=path, fix="study tools run --catalogue mcpflow"
