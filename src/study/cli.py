@@ -80,10 +80,16 @@ def split(overrides: Overrides = None) -> None:
 
 @app.command()
 def tune(overrides: Overrides = None, replace: Replace = False) -> None:
-    """Choose a system's hyper-parameters on validation: `study tune system=task_knn tuning.trials=12`."""
+    """Choose a system's hyper-parameters on validation: `study tune system=task_knn tuning.trials=12`.
+
+    The validation part is that of the protocol which the system's `tuned` names, unless `protocol=...` says otherwise.
+    """
     from study.pipeline.tune import tune as stage
 
-    typer.echo(f"sweep in {stage(_load(overrides), replace=replace)}")
+    config, words = _load(overrides), overrides or []
+    if config.system.tuned and not any(word.startswith("protocol=") for word in words):
+        config = _load([*words, f"protocol={config.system.tuned}"])
+    typer.echo(f"sweep in {stage(config, replace=replace)}")
 
 
 @app.command()

@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 import yaml
 from pipeline_root import TINY
+from typer.testing import CliRunner
 
 from study import paths
+from study.cli import app
 from study.config import choices, load
 from study.data.dataset import relevance_from_lists
 from study.errors import StudyError
@@ -252,3 +254,12 @@ def test_damaged_choice_is_named(root: Path, damage: str) -> None:
     with pytest.raises(StudyError, match=r"best\.yaml") as caught:
         run(load([*TINY, "system=task_knn"]))
     assert "fix:" in str(caught.value)
+
+
+def test_the_command_tunes_where_the_system_says_unless_told_otherwise(root: Path) -> None:
+    words = ["tune", *WANTED, "tuning.trials=2", "tuning.startup=1"]
+    for more, protocol in (([], "warm"), (["protocol=cold"], "cold")):
+        done = CliRunner().invoke(app, [*words, "system.tuned=warm", "system.name=task_knn_warm", *more])
+        assert done.exit_code == 0, done.output
+        folder = paths.results("synthetic") / "sweeps" / "task_knn_warm"
+        assert json.loads((folder / "record.json").read_text())["protocol"] == protocol
