@@ -51,10 +51,24 @@ def write_csv(path: Path, frame: pd.DataFrame, *, decimals: int = 6) -> None:
         temporary.write_bytes(lzma.compress(text.encode(), preset=9))
 
 
-def write_parquet(path: Path, frame: pd.DataFrame) -> None:
-    """Write a table as zstd parquet."""
+def write_parquet(path: Path, frame: pd.DataFrame, *, packed: bool = False) -> None:
+    """Write a table as zstd parquet.
+
+    Args:
+        packed: whole numbers as differences where they rise, byte by byte elsewhere; lists of servers take about
+            half the space (any Parquet reader reads them).
+    """
+    settings: dict[str, Any] = {"compression_level": 12}
+    if packed:
+        wide = [name for name, kind in frame.dtypes.items() if kind in ("int32", "int64")]  # the encodings' types
+        rising = {name: frame[name].is_monotonic_increasing for name in wide}
+        settings = {
+            "compression_level": 19,
+            "use_dictionary": [name for name in frame.columns if name not in wide],
+            "column_encoding": {k: "DELTA_BINARY_PACKED" if v else "BYTE_STREAM_SPLIT" for k, v in rising.items()},
+        }
     with replacing(path) as temporary:
-        frame.to_parquet(temporary, index=False, compression="zstd", compression_level=12)
+        frame.to_parquet(temporary, index=False, compression="zstd", **settings)
 
 
 def sha256(path: Path) -> str:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
-from study.files import write_csv
+from study.files import write_csv, write_parquet
 
 
 def frame(**columns):
@@ -48,6 +48,25 @@ def test_a_written_file_reads_back(tmp_path, name):
     table = frame(**{"ndcg@10": [0.25, np.nan, 1.0, np.nan]})
     write_csv(tmp_path / name, table)
     pd.testing.assert_frame_equal(per_task.read(tmp_path / name), table)
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 500])
+def test_packed_lists_read_back_and_take_less(tmp_path, tasks):
+    size = 30 * tasks
+    lists = pd.DataFrame(
+        {
+            "task_id": np.repeat(np.arange(tasks, dtype="int32") * 7 - 5, 30),
+            "seed": np.resize(np.repeat([1, 2, 3], 10), size).astype("int16"),
+            "rank": np.resize(np.arange(1, 11), size).astype("int8"),
+            "server_id": np.random.default_rng(0).integers(-9, 6000, size).astype("int32"),
+            "name": np.resize(["a", None], size),
+        }
+    )
+    for packed in (False, True):
+        write_parquet(tmp_path / f"{packed}.parquet", lists, packed=packed)
+        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / f"{packed}.parquet"), lists)
+    if tasks > 1:
+        assert (tmp_path / "True.parquet").stat().st_size < 0.8 * (tmp_path / "False.parquet").stat().st_size
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,8 @@ def run(config: DictConfig, *, replace: bool = False) -> Outputs:
     write_csv(outputs.per_task, pd.concat([pd.read_parquet(folder / f"per_task-{seed}.parquet") for seed in seeds]))
     top = pd.concat([pd.read_parquet(folder / f"top-{seed}.parquet") for seed in seeds], ignore_index=True)
     best = compact(top[top["rank"] <= KEPT])
-    write_parquet(outputs.top10, relevant(best, data, split) if protocol in HITS_ALONE else best)
+    kept = relevant(best, data, split) if protocol in HITS_ALONE else best
+    write_parquet(outputs.top10, kept, packed=True)
     if config.keep > KEPT:
         write_parquet(paths.results(dataset) / "runs" / protocol / f"{system}.parquet", top)
     write_json(

@@ -256,7 +256,7 @@ def compute(config: DictConfig) -> list[Path]:
     frame = labels_frame(data, evidence)
     labels = paths.results(dataset) / "audit" / "provenance.parquet"
     small = frame[["task_id", "server_id", "position", "class"]]
-    write_parquet(labels, small.astype({"task_id": "int32", "server_id": "int32", "position": "int8"}))
+    write_parquet(labels, small.astype({"task_id": "int32", "server_id": "int32", "position": "int8"}), packed=True)
     tables = {
         "provenance": class_table(frame, data, settings.order),
         "class_orders": order_table(frame, {"as stated": settings.order, **settings.other_orders}),
