@@ -48,7 +48,7 @@ def write_csv(path: Path, frame: pd.DataFrame, *, decimals: int = 6) -> None:
     if path.suffix != ".xz":
         return write_text(path, text)
     with replacing(path) as temporary:  # seeds repeat each other at distances that gzip cannot see
-        temporary.write_bytes(lzma.compress(text.encode(), preset=9))
+        temporary.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
 
 
 def write_parquet(path: Path, frame: pd.DataFrame, *, packed: bool = False) -> None:
