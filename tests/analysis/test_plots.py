@@ -64,6 +64,13 @@ def test_saved_twice_gives_equal_bytes_without_a_date(summary, root):
         assert len(np.unique(np.asarray(image.convert("L")))) > 20
 
 
+def test_places_in_a_drawing_are_cut_to_hundredths_and_nothing_else_is():
+    drawn = '<g>\n   <path d="M 1.23456 -7.0 \nL 1e-05 2.999"/>\n <text x="0.125" dx="0.125">0.12345 of 2</text>\n</g>'
+    assert plots.shorter(drawn) == (
+        '<g>\n<path d="M 1.23 -7.0 \nL 1e-05 2.99"/>\n<text x="0.12" dx="0.125">0.12345 of 2</text>\n</g>'
+    )
+
+
 def test_style_does_not_leak(summary):
     before = dict(mpl.rcParams)
     plots.save_figure(plots.overall({"ndcg@10": summary}, "caption"), "figure", "toy")
