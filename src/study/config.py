@@ -54,6 +54,11 @@ def load(overrides: list[str] | None = None) -> DictConfig:
     try:
         parsed = OverridesParser.create().parse_overrides(overrides)
         for override in parsed:
+            if override.is_sweep_override():
+                raise StudyError(
+                    f"{override.key_or_group} has several values: {override.input_line!r}",
+                    fix="give one per command, or quote a text with commas; `study sweep` tries several values",
+                )
             if override.key_or_group in GROUPS and not override.is_delete():
                 schema.require_choice(override.key_or_group, override.value())
         if parsed:

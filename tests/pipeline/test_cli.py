@@ -84,6 +84,7 @@ def test_bad_raw_file_stops_prepare_and_earlier_outputs_stay(
     ("words", "message"),
     [
         (["run", "system=nonsense"], "unknown system 'nonsense'"),
+        (["run", "protocol=cold,warm"], "protocol has several values: 'protocol=cold,warm'"),
         (["run", "system.model.nonsense=1"], "does not compose"),
         (
             ["run", *TINY, "system=t2mrec", "system.name=deep", "system.model.scoring.pool=61"],
