@@ -30,11 +30,17 @@ $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
+# DVC makes no table while a run has failed, so the tables are then made of the runs that there are.
 repro: setup  ## run the study on DATASET (synthetic | task2mcp); FORCE=1 retrains everything
 	$(RUN) study plan
-	$(RUN) dvc repro --keep-going $(if $(FORCE),--force) $(DVC_TARGETS)
-	$(RUN) study show dataset=$(DATASET)
-	@echo "tables: results/$(DATASET)/tables   figures: figures/$(DATASET)   notebooks: results/$(DATASET)/notebooks"
+	status=0; $(RUN) dvc repro --keep-going $(if $(FORCE),--force) $(DVC_TARGETS) || status=$$?; \
+	if [ $$status -ne 0 ]; then \
+	  echo "error: the stages named above failed; tables, figures and notebooks follow without them"; \
+	  $(RUN) study report dataset=$(DATASET); $(RUN) study notebooks dataset=$(DATASET); \
+	fi; \
+	$(RUN) study show dataset=$(DATASET); \
+	echo "tables: results/$(DATASET)/tables   figures: figures/$(DATASET)   notebooks: results/$(DATASET)/notebooks"; \
+	exit $$status
 
 test: setup  ## run all tests (T2M_MIRROR=folder adds those on the public data)
 	$(RUN) OMP_NUM_THREADS=1 pytest --numprocesses auto --maxprocesses 4 --dist loadfile

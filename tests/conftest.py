@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:  # most tests need none of it, and importing takes a second
     import pandas as pd
@@ -17,6 +18,9 @@ if TYPE_CHECKING:  # most tests need none of it, and importing takes a second
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# No test times anything: a slow or busy machine fails none.
+settings.register_profile("study", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("study")
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,8 @@ from study.schema import choices as choices
 
 # Keys of a model's yaml that Hydra reads itself.
 HYDRA_KEYS = ("_target_", "_args_", "_recursive_", "_convert_", "_partial_")
+# Classes that hand keys on to a program which takes any: what says whether it knows them.
+CHECKS = {"baselines.recbole_bridge.RecBole": "baselines.recbole_settings.require_known"}
 
 
 def _scaled(count: int, *, _root_: DictConfig) -> int:
@@ -153,6 +155,8 @@ def _require_known_arguments(value: Any, key: str) -> None:
     for name in value.keys() - parameters.keys() - set(HYDRA_KEYS):
         raise StudyError(f"{value['_target_']} has no argument {name!r}", column=f"{key}.{name}",
                          fix=schema.suggestion(str(name), parameters))  # fmt: skip
+    if value["_target_"] in CHECKS:
+        get_object(CHECKS[value["_target_"]])(value, key)
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

@@ -292,7 +292,7 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(STEPS)
 def test_undo_takes_every_step_back(agent, steps):
     talk, states = Conversation(agent), []

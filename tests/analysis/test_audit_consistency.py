@@ -41,7 +41,7 @@ def random_tasks(counts, seed, *, skill=0.0):
     return sp.csr_matrix(relevant), ranked
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     counts=st.lists(st.integers(1, 14), min_size=1, max_size=12), seed=st.integers(0, 10_000), skill=st.floats(0, 1.5)
 )
@@ -127,7 +127,7 @@ def test_points_refuses_tasks_without_relevant_servers():
         rules.points([0, 1])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(counts=st.lists(st.integers(1, 14), min_size=1, max_size=10), seed=st.integers(0, 10_000))
 @pytest.mark.parametrize("ndcg", rules.NDCGS)
 @pytest.mark.parametrize("recall", rules.RECALLS)

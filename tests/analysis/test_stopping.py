@@ -9,14 +9,25 @@ from study.analysis.stopping import stopping, verdicts
 from study.evaluation.records import record
 from study.files import write_json
 
-RECALL = {"item_knn": 0.6, "ngcf": 0.5, "bpr": 0.56, "neumf": 0.4, "ease": 0.3}
-# System -> (epochs, best epoch, validation NDCG@10) of each seed.
+RECALL = {"item_knn": 0.6, "ngcf": 0.5, "ngcf_tuned": 0.45, "bpr": 0.56, "neumf": 0.4, "simplex": 0.5,
+          "simplex_tuned": 0.58, "ease": 0.3}  # fmt: skip
+# System -> (epochs, best epoch, validation NDCG@10) of each seed; CAP epochs are allowed.
+CAP = 200
 REPORTS = {
-    "ngcf": [(200, 200, 0.4), (200, 180, 0.6)],  # one best look in the last tenth; 180 is not after 90 % of 200
-    "bpr": [(1000, 1000, 0.5)],
-    "neumf": [(100, 50, 0.5), (80, 40, 0.7)],
+    "ngcf": [(200, 180, 0.4), (200, 150, 0.6), (160, 110, 0.5)],  # the cap ended two of three
+    "ngcf_tuned": [(120, 70, 0.5)],
+    "bpr": [(200, 200, 0.5)],
+    "neumf": [(100, 50, 0.5), (200, 140, 0.7)],  # the cap ended half of them, not most
+    "simplex": [(200, 200, 0.3)],
+    "simplex_tuned": [(200, 200, 0.5)],
     "ease": [(1, 1, None)],  # looks at nothing
 }
+
+
+def made(name, seeds):
+    """A record whose settings state the cap in one of the two places where systems have it."""
+    model = {"training": {"epochs": CAP}} if name == "simplex" else {"epochs": CAP}
+    return record(seeds=seeds or [{}], config={"system": {"model": model}})
 
 
 @pytest.fixture
@@ -28,7 +39,7 @@ def results(tmp_path, monkeypatch):
                                       "seconds_trained": 10.0 * seed}}
             for seed, (epochs, best, ndcg) in enumerate(REPORTS.get(name, []), start=1)
         ]  # fmt: skip
-        write_json(paths.results("synthetic") / "records" / "warm" / f"{name}.json", record(seeds=seeds or [{}]))
+        write_json(paths.results("synthetic") / "records" / "warm" / f"{name}.json", made(name, seeds))
     rows = [("warm", name, metric, 10, mean) for name, mean in RECALL.items() for metric in ("recall", "ndcg")]
     overall = pd.DataFrame(rows, columns=["protocol", "system", "metric", "k", "mean"])
     nothing = pd.DataFrame()
@@ -38,24 +49,33 @@ def results(tmp_path, monkeypatch):
 
 def test_best_looks_by_hand(results):
     table = stopping(results, "warm").set_index("system")
-    assert list(table.index) == ["bpr", "ngcf", "neumf"]  # best first; the others have no best epoch
-    assert table.loc["ngcf", ["epochs", "best_epoch", "seconds_trained"]].tolist() == [200, 190, 15]
-    assert table["late"].to_dict() == {"bpr": 1, "ngcf": 1, "neumf": 0}
-    assert table["seeds"].to_dict() == {"bpr": 1, "ngcf": 2, "neumf": 2}
-    assert table["validation_ndcg"].to_dict() == pytest.approx({"bpr": 0.5, "ngcf": 0.5, "neumf": 0.6})
-    assert table["gap"].to_dict() == pytest.approx({"bpr": -0.04, "ngcf": -0.1, "neumf": -0.2})
+    # Best first; the others have no best epoch.
+    assert list(table.index) == ["simplex_tuned", "bpr", "ngcf", "simplex", "ngcf_tuned", "neumf"]
+    assert table.loc["ngcf", ["epochs", "best_epoch", "seconds_trained"]].tolist() == pytest.approx(
+        [560 / 3, 440 / 3, 20]
+    )
+    capped = {"simplex_tuned": 1, "bpr": 1, "ngcf": 2, "simplex": 1, "ngcf_tuned": 0, "neumf": 1}
+    assert table["capped"].to_dict() == capped
+    assert table.loc[["ngcf", "neumf", "bpr"], "seeds"].tolist() == [3, 2, 1]
+    assert table.loc["neumf", "validation_ndcg"] == pytest.approx(0.6)
+    assert table.loc[["bpr", "ngcf"], "gap"].tolist() == pytest.approx([-0.04, -0.1])
 
 
 def test_who_stays_far_under_item_neighbours_is_named_with_the_reason(results):
-    ngcf, neumf = verdicts(stopping(results, "warm"))
-    assert ngcf.startswith("NGCF stays 0.100 under recall@10 of item neighbours and is under-trained: in 1 of 2 seeds")
-    assert neumf.startswith("NEUMF stays 0.200 under")
-    assert "not for lack of epochs" in neumf
+    said = {sentence.split(" stays ")[0]: sentence for sentence in verdicts(stopping(results, "warm"))}
+    assert list(said) == ["NGCF", "SIMPLEX", "NGCF_TUNED", "NEUMF"]
+    assert said["NGCF"] == (
+        "NGCF stays 0.100 under recall@10 of item neighbours: under-trained: the cap of epochs ended training in 2 of "
+        "3 seeds."
+    )
+    assert "wrong by its settings (tuned, it reaches recall@10 0.080 higher); under-trained" in said["SIMPLEX"]
+    assert said["NGCF_TUNED"].endswith("wrong by the chosen values (its own settings reach recall@10 0.050 higher).")
+    assert "not for lack of epochs (the cap of epochs ended training in 1 of 2 seeds)" in said["NEUMF"]
 
 
 def test_without_item_neighbours_nobody_is_judged(results):
     metrics = results.metrics[results.metrics["system"] != "item_knn"]
     alone = Results(**{**vars(results), "metrics": metrics})
-    assert len(stopping(alone, "warm")) == 3
+    assert len(stopping(alone, "warm")) == 6
     assert verdicts(stopping(alone, "warm")) == []
     assert stopping(alone, "cold").empty

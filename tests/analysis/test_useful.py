@@ -110,7 +110,7 @@ def test_risk_coverage_by_hand():
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=30), st.integers(0, 5))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_area_lies_between_the_best_order_and_its_reverse(outcomes, seed):
     useful = np.array(outcomes)
     chance = np.random.default_rng(seed).random(len(useful))
@@ -244,7 +244,7 @@ def test_dominance_by_hand():
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_dominance_agrees_with_its_definition(points):
     quality, cost = (np.array(side, dtype=float) for side in zip(*points, strict=True))
     expected = [

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from baseline_toys import block_dataset, copy_dataset, recall10, top10
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -41,7 +41,6 @@ def test_a_similarity_hypergraph_of_four_nodes_by_hand():
     np.testing.assert_allclose(alone[:3, :3], [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]], atol=1e-6)
 
 
-@settings(deadline=None)  # a busy machine is no error
 @given(arrays(np.int8, (9, 5), elements=st.integers(0, 1)), st.sampled_from([0.2, 0.5, 1.0]))
 def test_signatures_give_the_same_as_all_nodes(matrix, alpha):
     common = matrix.astype(int) @ matrix.T

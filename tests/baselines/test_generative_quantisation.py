@@ -131,7 +131,7 @@ def test_a_collapse_is_reported(tmp_path, caplog):
 
 
 @given(st.integers(2, 60), st.integers(2, 12), st.integers(0, 1000))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_sinkhorn_is_even_over_rows_and_columns(n, k, seed):
     distances = torch.from_numpy(np.random.default_rng(seed).random((n, k)))
     assigned = sinkhorn(distances, 0.2, 2000)

@@ -52,7 +52,7 @@ def without_padding(row: np.ndarray) -> list[int]:
 
 
 @given(st.integers(0, 10_000), st.integers(1, 30), st.integers(2, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_leaf_is_its_item_and_nothing_else_is(seed, n, length):
     identifiers = unique_rows(seed, n, length)
     tree = PrefixTree.of(identifiers)
@@ -77,7 +77,7 @@ def test_repeated_identifiers_and_beginnings_of_others_are_refused():
 
 
 @given(st.integers(0, 10_000), st.integers(1, 50))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_wide_beam_is_exhaustive_enumeration(seed, n):
     identifiers = unique_rows(seed, n, 3)
     table = Table(4, seed)

@@ -121,7 +121,7 @@ TEXTS = ["Query a PostgreSQL database", "Render an image of a database", "naïve
 
 
 @given(st.text(max_size=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_text_is_spelled_and_read_back_in_lower_case(text):
     words = BytePairs(TEXTS * 3, 300)
     tokens = words.encode(text)

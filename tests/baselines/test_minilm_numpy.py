@@ -34,7 +34,7 @@ def test_vectors_are_those_of_sentence_transformers(text):
 
 
 @given(st.lists(st.text(max_size=80), min_size=1, max_size=3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_vectors_of_any_texts_are_those_of_sentence_transformers(texts):
     theirs, ours = both(texts)
     np.testing.assert_allclose(ours, theirs, atol=1e-6)

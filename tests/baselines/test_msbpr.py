@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from baseline_toys import block_dataset, recall10, top10, with_other_answers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -74,7 +74,6 @@ def test_corated_norms_are_taken_over_common_tasks_alone():
     assert preferences.column_cosine(weights, "full").toarray()[0, 1] == pytest.approx(5 / (30**0.5 * 10**0.5))
 
 
-@settings(deadline=None)  # a busy machine is no error
 @given(matrices)
 def test_corated_similarity_of_binary_counts_is_one_wherever_it_is_stored(matrix):
     said = preferences.column_cosine(sp.csr_matrix(matrix.astype(float)), "corated")
@@ -82,7 +81,6 @@ def test_corated_similarity_of_binary_counts_is_one_wherever_it_is_stored(matrix
     np.testing.assert_array_equal(said.toarray() > 0, matrix.T.astype(int) @ matrix > 0)
 
 
-@settings(deadline=None)  # a busy machine is no error
 @given(matrices, st.sampled_from(["item", "user", "hybrid"]), st.integers(0, 2))
 def test_the_four_sets_are_a_partition_and_draws_stay_in_them(matrix, variant, popularity):
     matrix[0, 0] = 1

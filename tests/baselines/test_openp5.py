@@ -95,7 +95,7 @@ def test_a_cluster_that_cannot_be_cut_is_halved():
 
 
 @given(st.lists(st.lists(st.integers(0, 24), min_size=1, max_size=6, unique=True), min_size=1, max_size=12))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_every_indexing_names_every_item_once(lists):
     rows, train = interactions(lists, 25)
     for indexing in INDEXINGS:

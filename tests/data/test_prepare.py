@@ -285,7 +285,7 @@ def test_longest_allowed_text_is_accepted(run, release, tmp_path):
     assert dataset.load("x", tmp_path / "out").servers["description"].str.len().max() == schemas.MAX_TEXT
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.one_of(
         st.binary(max_size=80),

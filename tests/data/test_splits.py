@@ -41,7 +41,7 @@ def parts_of(split):
     return [split.part(name).toarray() for name in splits.PARTS]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(datasets(), st.sampled_from(["cold", "cold_grouped", "warm", "loo"]), st.integers(0, 1000))
 def test_parts_are_disjoint_cover_and_repeat_with_their_seed(data, protocol, seed):
     try:
@@ -62,7 +62,7 @@ def test_parts_are_disjoint_cover_and_repeat_with_their_seed(data, protocol, see
         assert (np.stack([part.any(axis=1) for part in (train, valid, test)]).sum(axis=0) == 1).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(5, 300), st.integers(0, 1000))
 def test_cold_is_the_authors_split(n, seed):
     data = dataset([[0]] * n)
@@ -77,7 +77,7 @@ def test_cold_is_the_authors_split(n, seed):
     assert abs(len(test) - 0.2 * n) <= 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(datasets(), st.floats(0.5, 1.0))
 def test_grouped_keeps_near_copies_together(data, similarity):
     groups = splits.task_groups(data, similarity=similarity)
@@ -107,7 +107,7 @@ def test_groups_do_not_depend_on_the_chunk(monkeypatch):
     assert 1 < len(np.unique(whole)) < 50
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 8), min_size=20, max_size=80), st.integers(0, 100))
 def test_group_shares(sizes, seed):
     groups = np.repeat(np.arange(len(sizes)), sizes).astype(np.int64)

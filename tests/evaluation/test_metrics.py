@@ -177,7 +177,6 @@ def test_per_task_names_and_orders_its_columns():
     assert {*metrics.PER_TASK, "f1_of_means"} == set(metrics.NAMES)
 
 
-@settings(deadline=None)
 @given(problems())
 def test_values_lie_between_0_and_1_and_are_nan_exactly_without_relevant_servers(problem):
     ranked, relevant, k = problem
@@ -189,7 +188,6 @@ def test_values_lie_between_0_and_1_and_are_nan_exactly_without_relevant_servers
             assert ((values[~undefined] >= 0) & (values[~undefined] <= 1 + 1e-12)).all(), column
 
 
-@settings(deadline=None)
 @given(problems(min_relevant=1))
 def test_growing_k_never_lowers_recall_hit_rate_or_mrr(problem):
     ranked, relevant, k = problem
@@ -197,7 +195,6 @@ def test_growing_k_never_lowers_recall_hit_rate_or_mrr(problem):
         assert (measure(ranked, relevant, k + 1) >= measure(ranked, relevant, k) - 1e-12).all()
 
 
-@settings(deadline=None)
 @given(problems(min_relevant=1), st.data())
 def test_moving_a_more_useful_server_up_never_lowers_anything(problem, data):
     ranked, relevant, k = problem
@@ -215,7 +212,6 @@ def test_moving_a_more_useful_server_up_never_lowers_anything(problem, data):
         assert (after[f"ndcg@{k}"][better] > before[f"ndcg@{k}"][better]).all()
 
 
-@settings(deadline=None)
 @given(problems(min_relevant=1))
 def test_the_ideal_ranking_is_perfect(problem):
     _, relevant, k = problem
@@ -228,7 +224,6 @@ def test_the_ideal_ranking_is_perfect(problem):
     assert metrics.recall(ideal, relevant, k) == pytest.approx(np.minimum(k, size) / size)
 
 
-@settings(deadline=None)
 @given(problems(), st.randoms(use_true_random=False))
 def test_names_of_servers_do_not_matter(problem, random):
     ranked, relevant, k = problem
@@ -242,7 +237,7 @@ def test_names_of_servers_do_not_matter(problem, random):
     np.testing.assert_allclose(after, before, rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1))
 def test_with_ten_relevant_servers_precision_recall_and_f1_at_10_are_one_number(seed):
     # The cold protocol of Task2MCP: ten servers are listed for nearly every task.

@@ -48,7 +48,7 @@ def reference(ranked, relevant, measures):
     return values
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(collections(), st.sampled_from([1, 3, 5, 10, 20]))
 def test_all_measures_agree_with_ir_measures(collection, k):
     ranked, relevant = collection

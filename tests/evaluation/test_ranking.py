@@ -75,7 +75,7 @@ def test_scores_are_left_as_they_were():
 LEVELS = st.sampled_from([-INF, np.nan, -1.0, -0.0, 0.0, 0.5, 1.0, INF])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     scores=hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2, max_side=9), elements=LEVELS),
     k=st.integers(1, 12),

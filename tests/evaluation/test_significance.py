@@ -39,7 +39,6 @@ def test_holm_by_hand():
     assert holm([]).tolist() == []
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1) | st.sampled_from([0.0, 0.01, 0.05, 1.0]), min_size=1, max_size=30))
 def test_holm_agrees_with_statsmodels(p_values):
     np.testing.assert_allclose(holm(p_values), multipletests(p_values, method="holm")[1], rtol=1e-12)
@@ -83,7 +82,7 @@ def test_randomisation_by_hand():
     assert significance.randomisation(np.array([1.0, 2, -4]), "less", seed=0) == 4 / 8
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from([-0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3]), min_size=2, max_size=10),
     st.sampled_from(["two-sided", "greater", "less"]),

@@ -65,7 +65,7 @@ def collections(draw):
     return topics, frame, pd.DataFrame(run, columns=["task_id", "seed", "rank", "server_id"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(collections())
 def test_scores_equal_those_of_trec_eval(case):
     topics, judgements, run = case

@@ -119,6 +119,36 @@ def test_new_system_runs_alone_and_appears_in_the_tables(project: Path) -> None:
     assert [name for name, figure in drawn.items() if "By name" not in figure] == []
 
 
+def test_one_failing_system_is_named_and_the_others_stand_in_the_tables(project: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "project"
+    shutil.copytree(project, copy)
+    for name in ("Makefile", "requirements.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, copy)
+    shutil.copy(ROOT / "notebooks" / "02_rq1_overall.ipynb", copy / "notebooks")
+    (copy / ".venv").mkdir()
+    (copy / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
+    (copy / ".venv" / ".installed").touch()
+    (copy / "baselines" / "fails.py").write_text(TOY.replace("ByName", "Fails").replace("self.scores =", "raise"))
+    own = (copy / "conf" / "system" / "tfidf.yaml").read_text().split("model:")[0]
+    own = own.replace("name: tfidf", "name: fails").replace("baselines/tfidf.py", "baselines/fails.py")
+    (copy / "conf" / "system" / "fails.yaml").write_text(own + "model:\n  _target_: baselines.fails.Fails\n")
+    tables = copy / "results" / "synthetic" / "tables"
+    shutil.rmtree(tables)
+    shutil.rmtree(copy / "figures", ignore_errors=True)
+
+    environment = os.environ | {"PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}"}
+    environment.pop("T2M_ROOT", None)
+    words = ["make", "repro", "DVC_TARGETS=report@synthetic"]
+    done = subprocess.run(words, cwd=copy, env=environment, capture_output=True, text=True)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "run@synthetic-cold-fails" in said
+    assert "the stages named above failed" in said
+    assert set(pd.read_csv(tables / "metrics.csv")["system"]) >= set(KEPT)
+    assert "fails" not in set(pd.read_csv(tables / "metrics.csv")["system"])
+    assert (copy / "figures" / "synthetic" / "overall_cold.png").exists()
+
+
 def test_further_code_and_a_changed_parent_run_their_own_system_alone(project: Path) -> None:
     systems = project / "conf" / "system"
     child = (systems / "tfidf.yaml").read_text().split("model:")[0]

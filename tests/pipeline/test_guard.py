@@ -231,3 +231,10 @@ def test_settings_that_depend_on_the_protocol_are_compared_under_the_records_own
         assert stale.changed_settings({"config": plain(made)}, known) == []
     wrong = {"config": plain(made) | {"protocol": plain(load(["protocol=warm"]).protocol)}}
     assert "seeds" in stale.changed_settings(wrong, known)[0]
+
+
+def test_what_a_system_is_called_makes_no_run_stale_but_its_settings_do(root: Path) -> None:
+    made = plain(load(["dataset=synthetic", "system=tfidf"]))
+    before = made["system"] | {"title": "an earlier title", "protocols": ["cold"], "family": "other", "reference": None}
+    assert stale.changed_settings({"config": made | {"system": before}}, {}) == []
+    assert stale.changed_settings({"config": made | {"system": before | {"seeds": [9]}}}, {}) != []

@@ -28,7 +28,6 @@ LONG = Tuning(0.1, 20_000)
 VECTORS = hnp.arrays(np.float64, st.integers(1, 6), elements=st.floats(-5, 5))
 
 
-@settings(deadline=None)
 @given(VECTORS)
 def test_projection_is_the_nearest_point(vector):
     found = tuning.project(vector)
@@ -109,7 +108,7 @@ def test_assignment_is_fixed_even_and_new_for_each_experiment():
         assign("x", [], "one")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(hnp.arrays(np.float64, st.integers(0, 60), elements=st.floats(0, 1)))
 def test_bounds_are_ordered_and_only_narrow(values):
     low, high = confidence_sequence(values, 0.05, 0.5)

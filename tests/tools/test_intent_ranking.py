@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from study.errors import StudyError
@@ -49,7 +49,6 @@ def test_defects_of_the_analysis():
     assert read("verify it", rules=Rules(bare_verbs=True)).verbs == ("verify",)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_analysis_is_total_and_without_repeats(query):
     for rules in (CORRECTED, as_designed()):
@@ -127,7 +126,6 @@ def test_the_designs_worked_example():
 counts = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=6)
 
 
-@settings(deadline=None)
 @given(counts, st.floats(-1, 1), st.floats(0, 1e9), st.integers(0, 5000))
 def test_factors_stay_between_0_and_1(pairs, relevance, now, latency):
     calls = np.array([a + b for a, b in pairs], float)

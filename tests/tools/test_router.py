@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from typer.testing import CliRunner
@@ -49,7 +49,6 @@ def test_a_budget_takes_what_still_fits():
     assert router.within(np.array([[0, 1, 2, 3]]), sizes, 125) == [[0, 1, 2, 3]]
 
 
-@settings(deadline=None)
 @given(hnp.arrays(np.int64, st.integers(1, 8), elements=st.integers(1, 100)), st.integers(1, 300), st.integers(0, 200))
 def test_a_budget_is_kept_and_never_loses_the_first_that_fits(sizes, budget, more):
     ranked = np.arange(len(sizes))[None]

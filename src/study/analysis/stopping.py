@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -11,29 +12,35 @@ from study.analysis.results import Results
 from study.evaluation.records import read_record
 
 YARDSTICK, METRIC = "item_knn", "recall@10"  # a closed form without training, and what it is compared by
-LATE = 0.9  # a best look after this share of the epochs: quality may still have been rising
 FAR = 0.05  # of METRIC below the yardstick
-COLUMNS = ["system", "title", "epochs", "best_epoch", "late", "seeds", "validation_ndcg", "seconds_trained", "gap"]
+SUFFIX = "_tuned"
+COLUMNS = ["system", "title", "epochs", "best_epoch", "capped", "seeds", "validation_ndcg", "seconds_trained", "gap"]
+
+
+def most_epochs(model: Mapping[str, Any]) -> float:
+    """The cap on epochs in a system's settings, its own or that of its `training`; infinite where it states none."""
+    training = model.get("training") or {}
+    return float(model.get("epochs") or training.get("epochs") or "inf")
 
 
 def stopping(results: Results, protocol: str) -> pd.DataFrame:
     """The systems whose records tell a best epoch, best on the test tasks first.
 
     Returns: system, title, epochs (that ran), best_epoch (whose weights were kept), validation_ndcg and seconds_trained
-        as means over seeds, late (the seeds whose best epoch came after `LATE` of the epochs), seeds, gap (`METRIC`
-        minus the yardstick's; NaN where that has no run).
+        as means over seeds, capped (the seeds whose training the cap on epochs ended, not validation: quality may still
+        have been rising), seeds, gap (`METRIC` minus the yardstick's; NaN where that has no run).
     """
     ran = results.systems(protocol)
     yardstick = results.value(protocol, YARDSTICK, METRIC) if YARDSTICK in ran else float("nan")
     rows = []
     for name in ran:
-        path = paths.results(results.dataset) / "records" / protocol / f"{name}.json"
-        reports = pd.DataFrame([seed.get("report", {}) for seed in read_record(path).get("seeds", [])])
+        record = read_record(paths.results(results.dataset) / "records" / protocol / f"{name}.json")
+        reports = pd.DataFrame([seed.get("report", {}) for seed in record.get("seeds", [])])
         if "best_epoch" not in reports or "validation_ndcg" not in reports or reports["validation_ndcg"].isna().any():
             continue
         rows.append({
             "system": name, "title": results.titles[name], "seeds": len(reports),
-            "late": int((reports["best_epoch"] > LATE * reports["epochs"]).sum()),
+            "capped": int((reports["epochs"] >= most_epochs(record["config"]["system"]["model"])).sum()),
             "gap": results.value(protocol, name, METRIC) - yardstick,
             **reports[["epochs", "best_epoch", "validation_ndcg", "seconds_trained"]].mean(),
         })  # fmt: skip
@@ -41,13 +48,23 @@ def stopping(results: Results, protocol: str) -> pd.DataFrame:
 
 
 def verdicts(table: pd.DataFrame) -> Sequence[str]:
-    """One sentence for every system that stays far under the yardstick: under-trained, or wrong for another reason."""
+    """One sentence for every system that stays far under the yardstick, with what its own runs say of the reason.
+
+    Two reasons can be read off: the same method does better at other values (its own settings against the tuned ones),
+    and the cap on epochs ended most trainings while validation was still open.
+    """
+    gaps = dict(zip(table["system"], table["gap"], strict=True))
     found = []
     for row in table[table["gap"] < -FAR].to_dict("records"):
-        why = (
-            f"under-trained: in {row['late']} of {row['seeds']} seeds the best look came after {LATE:.0%} of the epochs"
-            if row["late"]
-            else "not for lack of epochs: validation had stopped rising in every seed"
-        )
-        found.append(f"{row['title']} stays {-row['gap']:.3f} under {METRIC} of item neighbours and is {why}.")
+        tuned = row["system"].endswith(SUFFIX)
+        other = row["system"].removesuffix(SUFFIX) if tuned else row["system"] + SUFFIX
+        capped = f"the cap of epochs ended training in {row['capped']} of {row['seeds']} seeds"
+        why = []
+        if gaps.get(other, row["gap"]) > row["gap"]:
+            values = "the chosen values (its own settings reach" if tuned else "its settings (tuned, it reaches"
+            why.append(f"wrong by {values} {METRIC} {gaps[other] - row['gap']:.3f} higher)")
+        if 2 * row["capped"] > row["seeds"]:
+            why.append(f"under-trained: {capped}")
+        reason = "; ".join(why) or f"not for lack of epochs ({capped}), and no better values are known"
+        found.append(f"{row['title']} stays {-row['gap']:.3f} under {METRIC} of item neighbours: {reason}.")
     return found

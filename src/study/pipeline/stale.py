@@ -12,6 +12,8 @@ from study.errors import StudyError
 from study.pipeline.guard import differences, summary
 from study.pipeline.run import fingerprint, with_tuned_values
 
+# What a system is called and where it is also run: a record is none the older when these change.
+LABELS = ("title", "reference", "family", "protocols")
 CURRENT, UNCHECKED, SETTINGS, INPUTS = "no", "unchecked", "settings", "code or data"
 
 
@@ -31,7 +33,11 @@ def changed_settings(record: Mapping[str, Any], known: dict[str, Any]) -> list[s
     if key not in known:
         known[key] = with_tuned_values(load([f"{group}={name}" for group, name in names.items()]))
     known[key].protocol.name = names["protocol"]  # some settings, such as the seeds of ablations, depend on it
-    return differences(record["config"]["system"], plain(known[key].system), "system.")
+    then, now = (
+        {name: value for name, value in system.items() if name not in LABELS}
+        for system in (record["config"]["system"], plain(known[key].system))
+    )
+    return differences(then, now, "system.")
 
 
 def state(record: Mapping[str, Any], known: dict[str, Any]) -> tuple[str, str]:
