@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss, softplus
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from baselines.choices import require_choice
 from baselines.generative.training import fingerprint
 from baselines.published.hypergraphs import global_hypergraph, similarity, tags
-from baselines.published.sampling import Pairs, shuffled
-from baselines.published.training import Schedule, train, validation_quality
+from baselines.published.sampling import Pairs
+from baselines.published.text_encoder import encoder, fit_encoder
+from baselines.published.training import Progress, Schedule, train, validation_quality
 from baselines.published.vectors import VectorModel
-from baselines.published.views import Network, decaying, encoder, reduction, squared
+from baselines.published.views import Network, decaying, reduction, squared
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders import encode
-
-# The reference program multiplies the learning rate by 0.95 every 14 epochs, smoothly.
-RATE_STEP, RATE_EVERY = 0.95, 14.0
 
 
 class Step(NamedTuple):
@@ -108,6 +106,7 @@ class CVHRec(VectorModel):
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train stage 1, and stage 2 where there are new tasks; goes on from the checkpoints in `workdir`."""
         torch.manual_seed(seed)
+        self.stage_2: Progress | None = None
         self.prepare(data, split)
         model = self.network = Network(self.starts, self.layers, self.hidden)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
@@ -121,7 +120,7 @@ class CVHRec(VectorModel):
         self.progress = train(
             model, optimiser, lambda epoch: self.steps(np.random.default_rng([seed, epoch])), self.loss, self.schedule,
             quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=True), seed=seed,
-            workdir=workdir, name="cvh_rec", identity=identity, rate=decaying(RATE_STEP, RATE_EVERY),
+            workdir=workdir, name="cvh_rec", identity=identity, rate=decaying(),
         )  # fmt: skip
         self.finish(model)
         torch.manual_seed(seed)  # stage 2 starts the same, whether stage 1 has just ended or was taken up
@@ -218,30 +217,22 @@ class CVHRec(VectorModel):
             e[self.new] = self.encoder(texts[self.new]).detach().numpy()
             return self.score(tasks)
 
-        fit_encoder(
+        self.stage_2 = fit_encoder(
             self.encoder, texts[self.known], wanted, schedule, learning_rate=self.learning_rate,
             batch_size=self.batch_size, seed=seed, workdir=workdir, identity=identity,
             quality=validation_quality(score, split, schedule, seed=seed, ranks_new=True),
         )  # fmt: skip
         score(self.new)
 
+    def report(self) -> dict[str, Any]:
+        """Of stage 1 as for other systems; of stage 2, where it was trained, the same below `encoder`."""
+        return super().report() | ({"encoder": self.stage_2.report()} if self.stage_2 else {})
+
+    def parameters(self) -> int:
+        """Entries of all trained tensors, those of the encoder included where it was trained."""
+        own = sum(weight.numel() for weight in self.encoder.parameters()) if self.stage_2 else 0
+        return super().parameters() + own
+
     def score(self, tasks: IntArray) -> FloatArray:
         """e_t . e_m, shape (len(tasks), n_servers)."""
         return self.score_representations(self.representations[tasks])
-
-
-def fit_encoder(
-    model: nn.Module, texts: Tensor, wanted: Tensor, schedule: Schedule, *, learning_rate: float, batch_size: int,
-    seed: int, workdir: Path, identity: str, quality: Callable[[], float] | None = None,
-) -> None:  # fmt: skip
-    """Stage 2: train `model` so that model(texts) is near `wanted`, shapes (n, q) and (n, d)."""
-
-    def batches(epoch: int) -> Iterator[Tensor]:
-        for part in shuffled(len(texts), batch_size, np.random.default_rng([seed, epoch])):
-            yield torch.from_numpy(part)
-
-    train(
-        model, torch.optim.Adam(model.parameters(), lr=learning_rate), batches,
-        lambda rows: mse_loss(model(texts[rows]), wanted[rows]), schedule, quality=quality, seed=seed, workdir=workdir,
-        name="cvh_rec_encoder", identity=identity, rate=decaying(RATE_STEP, RATE_EVERY),
-    )  # fmt: skip

@@ -94,7 +94,7 @@ class MPTRec:
         experts = Experts(sum(reader.widths), int(self.scenario.max()) + 1, experts=self.experts, **shape)  # type: ignore[arg-type]
         self.stage1 = Stage1(reader, experts)
         identity = fingerprint(self, seed, split.train.indptr, split.train.indices, features.task_dense)
-        train(self.stage1, lambda epoch: self.batches(epoch, seed, self.first), self.loss1, self.first, seed=seed,
+        train(self.stage1, lambda epoch: self.batches(epoch, seed, 1), self.loss1, self.first, seed=seed,
               workdir=workdir, name="mpt_rec_experts", identity=identity)  # fmt: skip
         self.stage1.requires_grad_(requires_grad=False)
         torch.manual_seed(seed)
@@ -104,12 +104,13 @@ class MPTRec:
             for _ in range(n_prompts)
         )
         if n_prompts:
-            train(self.prompts, lambda epoch: self.batches(epoch, seed, self.second), self.loss2, self.second,
+            train(self.prompts, lambda epoch: self.batches(epoch, seed, 2), self.loss2, self.second,
                   seed=seed, workdir=workdir, name="mpt_rec_prompts", identity=identity)  # fmt: skip
 
-    def batches(self, epoch: int, seed: int, settings: Optimisation) -> list[Batch]:
-        """Every training interaction once with its negatives, in random order."""
-        rng = np.random.default_rng([seed, epoch, 1])
+    def batches(self, epoch: int, seed: int, stage: int) -> list[Batch]:
+        """Every training interaction once with its negatives, in random order, both of them others in each stage."""
+        rng = np.random.default_rng([seed, epoch, stage])
+        settings = self.first if stage == 1 else self.second
         listed, each = self.listed, 1 + self.negatives
         tasks = np.repeat(np.arange(len(listed.counts)), listed.counts * each)
         servers = np.repeat(listed.indices, each)

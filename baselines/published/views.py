@@ -14,6 +14,8 @@ from baselines.published.hypergraphs import mixed
 from study.data.dataset import FloatArray
 
 CONTRAST_TEMPERATURE = 0.5
+# The reference program multiplies the learning rate by 0.95 every 14 epochs, smoothly.
+RATE_STEP, RATE_EVERY = 0.95, 14.0
 
 
 class Views(NamedTuple):
@@ -91,12 +93,7 @@ def contrast(first: Tensor, second: Tensor) -> Tensor:
     return (torch.logsumexp(similarity, dim=1) - similarity.diagonal()).mean()
 
 
-def encoder(inputs: int, hidden: int, width: int, dropout: float) -> nn.Sequential:
-    """From the text vector of a new task to the vector that it would have."""
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Dropout(dropout), nn.Linear(hidden, width))
-
-
-def decaying(step: float, every: float) -> Callable[[int], float]:
+def decaying(step: float = RATE_STEP, every: float = RATE_EVERY) -> Callable[[int], float]:
     """step^(epoch / every)."""
     return lambda epoch: step ** (epoch / every)
 

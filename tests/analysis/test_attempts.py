@@ -16,8 +16,8 @@ VALUES = {
     ("warm", "msbpr_leaky"): 0.60,
     ("warm", "t2mrec"): 0.33,
 }
-ABOVE = {"lightgcn_tuned": ["lightgcn"], "lightgcn_transfer": ["lightgcn"], "msbpr_leaky": ["msbpr"]}
-FAMILIES = {"lightgcn_transfer": "extension", "msbpr_leaky": "ceiling"}
+ABOVE = {"lightgcn_tuned": ["lightgcn"], "msbpr_leaky": ["msbpr"]}
+FAMILIES = {"lightgcn_transfer": "hybrid", "msbpr_leaky": "ceiling"}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from study import paths
-from study.analysis import data_plots, plots
+from study.analysis import colours, data_plots, plots
 from study.data.dataset import Dataset, relevance_from_lists
 
 
@@ -45,6 +45,22 @@ def test_overall_draws_means_intervals_and_deviations(summary):
     assert left.get_xlabel() == "NDCG@10 (0 to 1)"
     # The second metric keeps the order of the first.
     assert {float(np.atleast_1d(y)[0]) for x, y in lines(right) if np.allclose(x, 0.5)} == {3.0}
+
+
+def test_kinds_of_systems_are_named_under_what_shows_them_in_colour(summary):
+    legend = ["T2MRec", "reads the answers", "other"]
+    figure = plots.overall({"ndcg@10": summary}, LONG_CAPTION)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == legend
+    assert misplaced(figure) == ([], [])
+    drawn = {line.get_marker() for line in figure.axes[0].get_lines()} - {"None", None}
+    assert drawn == {handle.get_marker() for handle in figure.legends[0].legend_handles}
+    values = {title: pd.Series([0.1, 0.9]) for title in summary["title"]}
+    families = dict(zip(summary["title"], summary["family"], strict=True))
+    figure = plots.per_task_distribution(values, families | {"Not drawn": "dense"}, "ndcg@10", LONG_CAPTION)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == legend
+    assert misplaced(figure) == ([], [])
+    faces = [box.get_facecolor() for box in figure.axes[0].patches][::-1]
+    assert faces == [handle.get_facecolor() for handle in figure.legends[0].legend_handles]
 
 
 def test_saved_twice_gives_equal_bytes_without_a_date(summary, root):
@@ -188,13 +204,55 @@ def test_everything_beside_the_points_has_a_place_of_its_own(n, caption):
     assert misplaced(figure) == ([], [])
     (legend,) = figure.legends
     ranked = costs.sort_values("quality", ascending=False)
-    assert [text.get_text() for text in legend.get_texts()] == ranked["title"].tolist()
+    entries = []
+    for family, kind in colours.FAMILIES.items():
+        own = ranked.loc[ranked["family"] == family, "title"].tolist()
+        entries += [(kind.words, "bold"), *((title, "normal") for title in own)] if own and family != "ablation" else []
+    assert [(t.get_text(), t.get_fontweight()) for t in legend.get_texts() if t.get_text()] == entries
     lowest = min(box.y0 for name, box in boxes(figure)[0] if name in set(costs["title"]))
     caption_box = next(box for name, box in boxes(figure)[0] if name == figure.get_supxlabel())
     assert lowest > caption_box.y1
     for panel in figure.axes:
         low, high = panel.get_xlim()
         assert sum(low <= place <= high for place in panel.get_xticks()) >= 2
+
+
+def test_ablations_are_left_out_in_so_many_words():
+    costs = costs_of(8)
+    for left_out in (("ablation",), ()):
+        figure = plots.cost_quality(costs, "caption", leave_out=left_out)
+        drawn = {line.get_label() for line in figure.axes[0].get_lines()}
+        assert drawn == set(costs.loc[~costs["family"].isin(left_out), "title"])
+        assert ("Left out: ablation of T2MRec." in " ".join(figure.get_supxlabel().split())) == bool(left_out)
+
+
+def test_a_tuned_system_has_the_shape_of_the_untuned_one_which_is_open():
+    titles = ["A", "B (tuned)", "B", "A (tuned)", "C"]
+    figure = plots.cost_quality(costs_of(5, "graph").assign(title=titles), "caption")
+    look = {line.get_label(): (line.get_marker(), line.get_markerfacecolor()) for line in figure.axes[0].get_lines()}
+    ink = colours.colour("graph")
+    assert look["A"] == (look["A (tuned)"][0], "none")
+    assert look["B"] == (look["B (tuned)"][0], "none")
+    assert {look[title][1] for title in ("A (tuned)", "B (tuned)", "C")} == {ink}
+    assert len({marker for marker, _ in look.values()}) == 3
+    assert "Open marker: a system at its own settings" in " ".join(figure.get_supxlabel().split())
+    assert "Open" not in plots.cost_quality(costs_of(5), "caption").get_supxlabel()
+
+
+def test_systems_too_close_together_are_drawn_once_more_enlarged():
+    near = costs_of(45).assign(quality=[0.9, *np.linspace(0.6, 0.5, 30), *np.linspace(0.3, 0, 14)])
+    near.loc[0, "family"] = "ceiling"
+    figure = plots.cost_quality(near, LONG_CAPTION, leave_out=())
+    assert misplaced(figure) == ([], [])
+    everything, enlarged = ({line.get_label() for line in panel.get_lines()} for panel in figure.axes[:2])
+    assert everything == set(near["title"])
+    systems = near[near["family"] != "ceiling"].nlargest(len(near), "quality")["title"]
+    assert enlarged == set(systems.iloc[: (len(systems) + 1) // 2])
+    assert figure.axes[1].get_ylim()[0] > 0.4
+    assert "Right: the better half" in figure.get_supxlabel()
+    apart = near.assign(quality=np.linspace(0.9, 0, 45))
+    assert len(plots.cost_quality(apart, LONG_CAPTION).axes) == 2
+    assert len(plots.cost_quality(near.iloc[:20], LONG_CAPTION, leave_out=()).axes) == 2
 
 
 def test_long_names_take_fewer_columns():
@@ -222,9 +280,12 @@ def test_close_times_still_have_numbers_on_their_axis():
 
 @pytest.mark.parametrize("family", ["collaborative", None])
 def test_no_two_systems_look_alike(family):
-    figure = plots.cost_quality(costs_of(45, family), "caption")
+    costs = costs_of(45, family)
+    costs.loc[3, "title"] = costs.loc[11, "title"] + " (tuned)"
+    figure = plots.cost_quality(costs, "caption", leave_out=())
     for panel in figure.axes:
-        drawn = [(line.get_marker(), line.get_fillstyle(), line.get_color()) for line in panel.get_lines()]
+        drawn = [(line.get_marker(), line.get_fillstyle(), line.get_color(), line.get_markerfacecolor() == "none")
+                 for line in panel.get_lines()]  # fmt: skip
         assert len(set(drawn)) == len(drawn) == 45
 
 
@@ -238,6 +299,8 @@ def test_captions_are_wrapped_and_kept_whole():
     figure, _ = plots.canvas(3, caption=caption, title="T")
     assert " ".join(figure.get_supxlabel().split()) == caption.strip()
     assert max(map(len, figure.get_supxlabel().splitlines())) <= 128
+    wide, _ = plots.canvas(3, caption="WWW MMM " * 40, title="T")
+    assert misplaced(wide)[0] == []
 
 
 @pytest.fixture

@@ -34,3 +34,7 @@ def test_bars_reach_half_the_difference_to_each_side():
     assert [float(low + high) / 2 for low, high in bars] == pytest.approx([1.5, 1.5])
     assert [float(high - low) for low, high in bars] == pytest.approx([table.attrs["difference"]] * 2)
     assert [label.get_text() for label in panel.get_yticklabels()] == ["A", "B"]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["T2MRec", "floor (rules, popularity, chance)"]
+    drawn = [(line.get_marker(), line.get_color()) for line in panel.get_lines() if len(line.get_xdata()) == 1]
+    assert [(handle.get_marker(), handle.get_color()) for handle in legend.legend_handles] == drawn

@@ -55,6 +55,12 @@ def test_the_figure_shows_both_values_of_every_row(results):
     assert loo.get_title(loc="left") == "loo"
 
 
+def test_the_caption_says_what_markers_and_colours_mean(results):
+    said = " ".join(tuning_effect.dumbbells(tuning_effect.effects(results), "Data.").get_supxlabel().split())
+    assert said.startswith("Data. Open: the system at its own settings. Filled: tuned")
+    assert all(word in said for word in ("Green: better", "red: worse", "95 % bootstrap interval", "grey"))
+
+
 def test_without_tuned_rows_there_is_nothing_to_show(results, monkeypatch):
     monkeypatch.setattr(Results, "systems", lambda self, protocol: ["ngcf", "lonely_tuned"])
     table = tuning_effect.effects(results)

@@ -61,7 +61,9 @@ def test_a_tuned_baseline_has_its_space_budget_and_what_it_gained():
     found = row("neumf_tuned")
     assert found["space"] == "rate 0.0005 to 0.02 (log); layers [64], [64, 64]; all 5, null; fast false, true"
     assert found["chosen"] == "rate 0.01235; layers [64]; all 5; fast true"
-    assert found[["title", "protocol", "trials", "seconds"]].tolist() == ["NeuMF (tuned)", "warm", 2, 1234]
+    assert found[["kind", "title", "protocol", "trials", "settings", "seconds"]].tolist() == [
+        "equal budget", "NeuMF (tuned)", "warm", 2, 2, 1234,
+    ]  # fmt: skip
     assert found[["epoch_share", "best", "untuned"]].tolist() == [0.25, 0.5, 0.4]
     text = tuning.printed(tuning.tuned("toy")).set_index("system").loc["NeuMF (tuned)"]
     assert text[["trials", "epochs per trial", "seconds", "best NDCG@10", "untuned NDCG@10"]].tolist() == [
@@ -101,7 +103,7 @@ def test_the_joint_search_of_t2mrec_counts_weights_by_their_shares():
     sweep("t2mrec_joint", best, trials, {"system": {"search": {}, "model": model}, "tuning": {"scale": 0.33}})
     found = row("t2mrec_joint")
     assert found["title"] == "T2MRec (joint search): Joint search"
-    assert found[["trials", "epoch_share", "untuned"]].tolist() == [40, 1.0, 0.15]
+    assert found[["kind", "trials", "settings", "epoch_share", "untuned"]].tolist() == ["sweep", 40, 2, 1.0, 0.15]
     assert found["space"].startswith("scoring.semantic_weight 0.5 to 1; ")
 
 
@@ -113,6 +115,26 @@ def test_a_grid_over_seeds_compares_means():
     model = {"training": {"temperature": 0.07, "epochs": 200}}
     sweep("temperature", best, trials, {"system": {"search": {}, "model": model}, "tuning": {}})
     assert row("temperature")["untuned"] == pytest.approx(0.15)
+    assert row("temperature")["settings"] == 2  # each with two seeds
+
+
+def test_settings_tried_twice_count_once():
+    trials = pd.DataFrame({"k": [None, 5, None, 5, 10], "layers": ["[64]", "[64]", "[64]", "[32]", "[64]"]})
+    assert len(tuning.settled(trials, ["k", "layers"], []).drop_duplicates()) == 4
+    weights = pd.DataFrame({"a": [0.5, 1.0, 0.5], "b": [0.5, 1.0, 0.25]})
+    assert len(tuning.settled(weights, ["a", "b"], ["a", "b"]).drop_duplicates()) == 2
+
+
+def test_equal_budgets_stand_before_sweeps_by_title():
+    baseline()
+    test_a_grid_over_seeds_compares_means()
+    table = tuning.tuned("toy")
+    assert table["kind"].unique().tolist() == list(tuning.KINDS)
+    for _, titles in table.groupby("kind")["title"]:
+        assert titles.tolist() == sorted(titles, key=str.casefold)
+    sweeps = table[table["kind"] == tuning.SWEEP]
+    assert sweeps["title"].tolist() == ["T2MRec (joint search)", "T2MRec: Temperature tau"]
+    assert tuning.printed(sweeps)["distinct settings"].tolist() == ["", "2"]
 
 
 def test_systems_with_a_space_and_no_run_are_there():

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from baseline_toys import block_dataset, copy_dataset, recall10, top10
+from baseline_toys import block_dataset, build, copy_dataset, recall10, top10
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from baselines.cvh_rec import CVHRec, fit_encoder
+from baselines.cvh_rec import CVHRec
 from baselines.published.hypergraphs import global_hypergraph, mixed, similarity, tags
+from baselines.published.text_encoder import encoder, fit_encoder
 from baselines.published.training import Schedule
-from baselines.published.views import Network, contrast, encoder, reduction
+from baselines.published.views import Network, contrast, reduction
 from study.data.splits import make
 from study.errors import StudyError
 
@@ -161,14 +162,30 @@ def test_the_encoder_learns_a_hundred_tasks_by_heart_and_then_ranks_as_their_vec
     wanted = torch.from_numpy(rng.normal(size=(100, 8)).astype(np.float32))
     torch.manual_seed(0)
     model = encoder(32, 512, 8, 0.0)
-    fit_encoder(model, texts, wanted, all_epochs(400), learning_rate=0.002, batch_size=512, seed=1, workdir=tmp_path,
-                identity="a")  # fmt: skip
+    progress = fit_encoder(model, texts, wanted, all_epochs(400), learning_rate=0.002, batch_size=512, seed=1,
+                           workdir=tmp_path, identity="a")  # fmt: skip
+    assert progress.report()["epochs"] == 400
     with torch.no_grad():
         said = model(texts)
     assert (said - wanted).square().mean() < 1e-3
     servers = torch.from_numpy(rng.normal(size=(50, 8)).astype(np.float32))
     best = [(vectors @ servers.T).argmax(dim=1) for vectors in (said, wanted)]
     assert (best[0] == best[1]).float().mean() > 0.95
+
+
+@pytest.mark.parametrize("protocol", ["cold", "warm"])
+def test_the_record_tells_of_stage_2_where_there_are_new_tasks(protocol, tmp_path):
+    data = block_dataset()
+    system = build("cvh_rec", encoder_epochs=3)
+    system.fit(data, make(data, protocol), seed=1, workdir=tmp_path)
+    first = sum(weight.numel() for weight in system.network.parameters())
+    width, hidden = system.texts.shape[1], system.encoder_hidden
+    encoder = (width + 1) * hidden + (hidden + 1) * system.representations.shape[1]
+    new_tasks = protocol == "cold"
+    assert system.parameters() == first + (encoder if new_tasks else 0)
+    assert ("encoder" in system.report()) == new_tasks
+    assert not new_tasks or system.report()["encoder"]["epochs"] == 3
+    assert system.report()["epochs"] == 2
 
 
 @pytest.mark.parametrize("cold_tasks", ["encoder", "neighbours"])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 from baseline_toys import N_SERVERS, ask, block_dataset, build, ranked_systems, scores, settings, with_other_answers
+from omegaconf import OmegaConf
 
 from study import paths
 from study.data.dataset import Dataset, relevance_from_lists
@@ -30,8 +31,8 @@ class Case:
     def __str__(self) -> str:
         return f"{self.system}-{self.protocol}{'-as_tuned' if tuned_values(self.system) else ''}"
 
-    def build(self) -> object:
-        return build(self.system, **tuned_values(self.system), **TOY_SIZES.get(self.system, {}))
+    def build(self, **changes: object) -> object:
+        return build(self.system, **tuned_values(self.system), **TOY_SIZES.get(self.system, {}), **changes)
 
 
 @cache
@@ -53,6 +54,7 @@ def toy(protocol: str) -> tuple[Dataset, Split]:
 
 PROTOCOLS = {name: list(settings(name).protocols) for name in ranked_systems()}
 CASES = [Case(name, protocol) for name, protocols in PROTOCOLS.items() for protocol in protocols]
+STOPS_EARLY = [case for case in CASES if OmegaConf.select(settings(case.system), "model.schedule.patience") is not None]
 FIRST = [Case(name, protocols[0]) for name, protocols in PROTOCOLS.items()]
 
 
@@ -95,6 +97,22 @@ def test_held_out_labels_change_no_score(fitted, tmp_path):
     system.fit(other_data, other_split, seed=1, workdir=tmp_path)
     # What a ranking leaves out is told by the evaluator, so the question is asked as before.
     np.testing.assert_array_equal(ask(system, split, "test"), said)
+
+
+@pytest.mark.parametrize("case", STOPS_EARLY, ids=str)
+def test_a_system_that_stops_early_reads_validation_labels_for_that_alone(case, tmp_path):
+    """With a fixed number of epochs, no held-out label changes a score."""
+    data, split = toy(case.protocol)
+    other_data, other_split = with_other_answers(data, split, ("valid", "test"))
+    said = []
+    for number, (each, part) in enumerate(((data, split), (other_data, other_split))):
+        system = case.build(**{"schedule.patience": "null"})
+        assert not system.uses_validation
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        system.fit(each, part, seed=1, workdir=folder)
+        said.append(ask(system, split, "test"))
+    np.testing.assert_array_equal(*said)
 
 
 class Leaky:

@@ -194,7 +194,7 @@ def test_a_subcategory_without_training_tasks_is_scored_by_its_category(tmp_path
 
 def test_an_epoch_holds_every_interaction_once_with_its_negatives(fitted):
     system, _, split = fitted
-    parts = system.batches(3, 1, system.first)
+    parts = system.batches(3, 1, 1)
     tasks = np.concatenate([part.tasks for part in parts])
     servers = np.concatenate([part.servers for part in parts])
     labels = np.concatenate([part.labels for part in parts])
@@ -202,7 +202,10 @@ def test_an_epoch_holds_every_interaction_once_with_its_negatives(fitted):
     assert sorted(zip(tasks[labels == 1], servers[labels == 1], strict=True)) == sorted(listed)
     assert not listed & set(zip(tasks[labels == 0], servers[labels == 0], strict=True))
     assert len(labels) == 3 * len(listed)
-    shares = [part.progress for part in system.batches(1, 1, system.first)]
+    # Stage 2 has negatives and an order of its own.
+    again = np.concatenate([part.servers for part in system.batches(3, 1, 2)])
+    assert (np.sort(again) != np.sort(servers)).any()
+    shares = [part.progress for part in system.batches(1, 1, 1)]
     assert shares[0] == 0.5
     assert shares == sorted(shares)
     assert shares[-1] < 1

@@ -20,6 +20,7 @@ METRIC = "ndcg@10"
 # Farther than this from the printed NDCG@10 a row is called far, and the text says what was tried.
 FAR = 0.05
 OWN, TUNED, FAULT, EXTENSION, VARIANT = "own settings", "tuned", "fault", "extension", "variant"
+TRANSFER = "_transfer"  # a system that ranks for new tasks through a base, whose settings its file repeats
 KINDS = (OWN, TUNED, VARIANT, FAULT, EXTENSION)
 COLUMNS = ["printed", "system", "title", "kind", "protocol", "paper", "ours", "gap"]
 INKS = {"cold": BLUE, "cold_grouped": SKY, "warm": GREEN, "loo": ORANGE, "loo99": PURPLE}
@@ -34,13 +35,15 @@ def kind_of(name: str, system: str, family: str) -> str:
         return OWN
     if name == f"{system}_tuned":
         return TUNED
+    if name == f"{system}{TRANSFER}":
+        return EXTENSION
     return {"fault": FAULT, "ceiling": FAULT, "extension": EXTENSION}.get(family, VARIANT)
 
 
 def attempts(
     results: Results, cells: pd.DataFrame, *, builds_on: Callable[[str], Sequence[str]] = parents
 ) -> pd.DataFrame:
-    """Every run of the system behind a baseline's row of Table 3, and of the systems that build on it.
+    """Every run of the system behind a baseline's row of Table 3, and of the systems that build on it or carry it.
 
     Args:
         cells: from `study.analysis.paper.load`.
@@ -56,7 +59,7 @@ def attempts(
     )
     ran = {protocol: results.systems(protocol) for protocol in results.protocols}
     names = [name for name in results.applies if any(name in systems for systems in ran.values())]
-    above = {name: (name, *builds_on(name)) for name in names}
+    above = {name: (name, name.removesuffix(TRANSFER), *builds_on(name)) for name in names}
     parts = []
     for row in cells[wanted].to_dict("records"):
         found: list[tuple[str, str, str, str]] = []

@@ -1,7 +1,7 @@
 """Figures of results. Each function draws one figure from tables; `save_figure` alone writes files.
 
 Figures are made without pyplot, so they need no display, leave no state behind, and look alike in notebooks, scripts
-and tests. Colours are those of Okabe and Ito (2008), told apart by colour-blind readers; markers differ as well.
+and tests. Colours are those of `study.analysis.colours`; markers differ as well.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +20,28 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from PIL import Image
 
 from study import paths
+from study.analysis import colours, legends
+from study.analysis.colours import BLUE as BLUE
+from study.analysis.colours import GREEN as GREEN
+from study.analysis.colours import GREY as GREY
+from study.analysis.colours import ORANGE as ORANGE
+from study.analysis.colours import PURPLE as PURPLE
+from study.analysis.colours import RED as RED
+from study.analysis.colours import SKY as SKY
+from study.analysis.colours import YELLOW as YELLOW
+from study.analysis.colours import colour as colour
+from study.analysis.legends import legend_below as legend_below
 from study.files import replacing, write_text
 
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
-    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#7F7F7F",
-)  # fmt: skip
-# Kind of system -> colour; the study's subject stands out, ceilings are grey.
-FAMILY_COLOURS = {"t2mrec": RED, "lexical": BLUE, "neighbour": GREEN, "dense": SKY, "floor": "#000000", "ceiling": GREY}
-OTHER = PURPLE
 MARKERS = "osD^vPX<>*hpd8"
 # Shapes that a small marker still tells apart, and how they are filled once every shape of a colour is taken.
 SHAPES, FILLS = "osD^vPX<>dp", ("full", "left", "bottom", "right", "top")
+TUNED = " (tuned)"  # how the title of a tuned system ends; the rest is the title of the system at its own settings
 STYLE: Any = {
     "font.family": "DejaVu Sans", "font.size": 9.0, "text.parse_math": False, "axes.titlesize": 10.0,
     "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
@@ -75,7 +79,11 @@ def canvas(height: float, columns: int = 1, *, rows: int = 1, caption: str = "",
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     if caption:
-        figure.supxlabel("\n".join(textwrap.wrap(caption, 128)), x=0.01, ha="left", fontsize=7.5, color="#444444")
+        for letters in range(128, 64, -4):  # as many in a line as the page has room for, which depends on the letters
+            lines = "\n".join(textwrap.wrap(caption, letters))
+            text = figure.supxlabel(lines, x=0.01, ha="left", fontsize=7.5, color="#444444")
+            if text.get_window_extent().width < 0.98 * figure.bbox.width:
+                break
     return figure, axes
 
 
@@ -104,38 +112,20 @@ def shorter(svg: str) -> str:
     return re.sub(r"\n +", "\n", cut)
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> Legend:
-    """A legend between the axes and the caption of `canvas`, in as many columns as fit; the figure grows by its height.
+def looks(inks: Iterable[str], titles: Iterable[str]) -> list[tuple[str, str]]:
+    """A marker and its fill style for every system, different among those of one colour (55 of each).
 
-    Call it last: the layout keeps the legend's place free, and knows nothing else of it.
+    A tuned system has those of the same system at its own settings. What reads the answers is a star.
     """
-    for columns in (3, 2, 1):
-        legend = figure.legend(handles, labels, loc="lower left", ncols=columns, fontsize=7.5, borderaxespad=0)
-        if columns == 1 or legend.get_window_extent().width < 0.97 * figure.bbox.width:
-            break
-        legend.remove()
-    caption = [text for text in figure.texts if text.get_text() == figure.get_supxlabel() != ""]
-    gap = 0.08  # inches
-    below = sum(text.get_window_extent().height for text in caption) / figure.dpi + gap
-    own = legend.get_window_extent().height / figure.dpi + gap
-    height = figure.get_figheight() + own
-    figure.set_figheight(height)
-    legend.set_in_layout(False)
-    legend.set_bbox_to_anchor((0.01, below / height), figure.transFigure)
-    engine = figure.get_layout_engine()
-    assert isinstance(engine, ConstrainedLayoutEngine)
-    engine.set(rect=(0, own / height, 1, 1 - own / height))
-    return legend
-
-
-def looks(inks: Iterable[str]) -> list[tuple[str, str]]:
-    """A marker and its fill style for every colour of `inks`, different among those of one colour (55 of each)."""
-    seen: Counter[str] = Counter()
+    bases: dict[str, list[str]] = {}
     found = []
-    for ink in inks:
-        fill, shape = divmod(seen[ink], len(SHAPES))
-        found.append((SHAPES[shape], FILLS[fill % len(FILLS)]))
-        seen[ink] += 1
+    for ink, title in zip(inks, titles, strict=True):
+        known, base = bases.setdefault(ink, []), title.removesuffix(TUNED)
+        if base not in known:
+            known.append(base)
+        shapes = "*" if ink == GREY else SHAPES
+        fill, shape = divmod(known.index(base), len(shapes))
+        found.append((shapes[shape], FILLS[fill % len(FILLS)]))
     return found
 
 
@@ -157,11 +147,6 @@ def logarithmic(axis: Any, most: int = 8) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def colour(family: str) -> str:
-    """The colour of a kind of system."""
-    return FAMILY_COLOURS.get(family, OTHER)
-
-
 @mpl.rc_context(STYLE)
 def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
     """Every system's mean with both uncertainties, one panel per metric.
@@ -173,25 +158,27 @@ def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
     place = {system: len(order) - i for i, system in enumerate(order)}
     caption += (
         " Thin line: 95 % bootstrap interval over tasks. Thick line: ± one standard deviation over seeds. "
-        "Open marker: reads the answers."
+        "Colours and markers: kind of system."
     )
     figure, axes = canvas(
         1.5 + 0.27 * len(order), len(summaries), caption=caption, share_y=True, title="Overall quality by system"
     )
     for panel, (metric, table) in zip(axes[0], summaries.items(), strict=True):
         for row in table.to_dict("records"):
-            y, ink, mean, sd = place[row["system"]], colour(row["family"]), row["mean"], row["sd"]
+            kind, y, mean, sd = colours.look(row["family"]), place[row["system"]], row["mean"], row["sd"]
+            ink = kind.ink
             panel.plot([row["low"], row["high"]], [y, y], color=ink, linewidth=1.0, solid_capstyle="butt")
             if not pd.isna(sd):
                 ends = [mean - sd, mean + sd]
                 panel.plot(ends, [y, y], color=ink, linewidth=6.0, alpha=0.45, solid_capstyle="butt")
-            inside = "white" if row["family"] == "ceiling" else ink
-            panel.plot(mean, y, marker="o", color=ink, markersize=4, markerfacecolor=inside)
+            # Small, so that an interval can be seen beside it.
+            panel.plot(mean, y, marker=kind.marker, color=ink, markersize=3.6)
         panel.set_xlabel(f"{metric_name(metric)} (0 to 1)")
         panel.set(xlim=(0, None), ylim=(0.4, len(order) + 0.6))
         panel.grid(axis="x")
     titles = next(iter(summaries.values())).set_index("system")["title"]
     axes[0, 0].set_yticks([place[system] for system in order], [titles[system] for system in order])
+    legend_below(figure, *legends.points(next(iter(summaries.values()))["family"]))
     return figure
 
 
@@ -206,7 +193,8 @@ def per_task_distribution(
         families: printed name -> kind of system.
     """
     caption += (
-        " Box: quartiles. Whiskers: 5th and 95th percentile. Diamond: mean. Right: share of the tasks whose value is 0."
+        " Box: quartiles. Whiskers: 5th and 95th percentile. Diamond: mean. Right: share of the tasks whose value is "
+        "0. Colours: kind of system."
     )
     figure, axes = canvas(1.4 + 0.3 * len(values), caption=caption, title=f"{metric_name(metric)} of single tasks")
     panel: Axes = axes[0, 0]
@@ -215,7 +203,7 @@ def per_task_distribution(
         box = panel.boxplot(known, positions=[y], orientation="horizontal", widths=0.6, whis=(5, 95), showfliers=False,
                             patch_artist=True, medianprops={"color": "black"}, whiskerprops={"color": ink},
                             capprops={"color": ink})  # fmt: skip
-        box["boxes"][0].set(facecolor=ink, alpha=0.35, edgecolor=ink)
+        box["boxes"][0].set(facecolor=colours.filling(ink), edgecolor=ink)
         panel.plot(known.mean(), y, marker="D", color="white", markersize=4.5, markeredgecolor="black")
         panel.text(
             1.03, y, f"{(known == 0).mean():.0%}", va="center", transform=panel.get_yaxis_transform(), fontsize=8
@@ -226,6 +214,7 @@ def per_task_distribution(
     panel.set_yticks(range(1, len(values) + 1), list(values)[::-1])
     panel.set(xlabel=f"{metric_name(metric)} of a task (0 to 1)", xlim=(-0.02, 1.02), ylim=(0.4, len(values) + 0.7))
     panel.grid(axis="x")
+    legend_below(figure, *legends.areas(families[title] for title in values))
     return figure
 
 
@@ -238,7 +227,7 @@ def win_tie_loss(comparisons: pd.DataFrame, titles: Mapping[str, str], caption: 
     """
     rows = comparisons.sort_values("difference")
     reference, metric = titles.get(rows["reference"].iloc[0], "the reference"), metric_name(rows["metric"].iloc[0])
-    caption += " Values are averaged over seeds before tasks are compared."
+    caption += " Values are averaged over seeds before tasks are compared. In the order of the mean difference."
     title = f"Task by task against {reference}: {metric}"
     figure, axes = canvas(1.5 + 0.3 * len(rows), caption=caption, title=title)
     panel: Axes = axes[0, 0]
@@ -256,7 +245,7 @@ def win_tie_loss(comparisons: pd.DataFrame, titles: Mapping[str, str], caption: 
                 panel.text(left + width / 2, y, f"{count:,}", ha="center", va="center", color=letters, fontsize=8)
         start += share
     panel.set_yticks(range(len(rows)), [titles.get(name, name) for name in rows["system"]])
-    panel.set(xlabel="share of the test tasks (%); numbers count tasks", xlim=(0, 100))
+    panel.set(xlabel="share of the test tasks (%); numbers count tasks", xlim=(0, 100), ylim=(-0.6, len(rows) - 0.4))
     panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
     return figure
 
@@ -288,36 +277,90 @@ def paper_dots(paper: Mapping[str, pd.Series], ours: Mapping[str, pd.Series], ca
 
 
 @mpl.rc_context(STYLE)
-def cost_quality(costs: pd.DataFrame, caption: str, *, resolution: float = 1e-3) -> Figure:
+def cost_quality(
+    costs: pd.DataFrame, caption: str, *, resolution: float = 1e-3, leave_out: Collection[str] = ("ablation",)
+) -> Figure:
     """What quality costs: NDCG@10 against time to fit and time per task.
 
     Args:
         costs: columns title, family, quality, tasks, seconds_fit, milliseconds_per_task.
         resolution: seconds; shorter times cannot be told from 0 and are drawn here.
+        leave_out: families that are not drawn; those with a row are named in the caption.
     """
+    absent = [kind.words for kind in colours.present(set(costs["family"]) & set(leave_out))]
+    costs = _drawn(costs[~costs["family"].isin(leave_out)])
+    better = crowded(costs)
+    if costs["open"].any():
+        caption += " Open marker: a system at its own settings; filled, the same shape: tuned."
+    if absent:
+        caption += f" Left out: {', '.join(absent)}."
+    if not better.empty:
+        caption += " Right: the better half of the systems alone, enlarged."
     caption += (
         " Times are means over seeds, on logarithmic axes; a fit or a whole ranking of under "
         f"{1000 * resolution:.0f} ms is drawn as that. They come from the runs' records, and not all runs were made on "
-        "a quiet machine (docs/reproducibility.md). Open marker: reads the answers."
+        "a quiet machine (docs/reproducibility.md)."
     )
-    figure, axes = canvas(7.0, rows=2, caption=caption, title="Cost and quality")
+    parts = [costs] if better.empty else [costs, better]
+    figure, axes = canvas(8.0, len(parts), rows=2, caption=caption, title="Cost and quality")
     floor = {"seconds_fit": resolution, "milliseconds_per_task": 1e3 * resolution / costs["tasks"].max()}
-    panels = (
-        ("seconds_fit", "time to fit (s)"),
-        ("milliseconds_per_task", "time to rank (ms per task)"),
-    )
-    rows = costs.sort_values("quality", ascending=False).to_dict("records")
-    inks = [colour(row["family"]) for row in rows]
-    for panel, (column, label) in zip(axes[:, 0], panels, strict=True):
-        for row, ink, (marker, fill) in zip(rows, inks, looks(inks), strict=True):
-            reads, own = row["family"] == "ceiling", row["family"] == "t2mrec"
-            # Markers that overlap are parted by a white edge and show through; the study's subject lies on top.
-            panel.plot(max(row[column], floor[column]), row["quality"], linestyle="none", marker=marker, markersize=6.5,
-                       color=ink, fillstyle=fill, markerfacecolor="white" if reads else ink, alpha=0.8, clip_on=False,
-                       markeredgecolor="white" if fill == "full" and not reads else ink, markeredgewidth=0.6,
-                       label=row["title"], zorder=3 if own else 2)  # fmt: skip
-        logarithmic(panel.xaxis, most=7)
-        panel.set(xlabel=label, ylabel="NDCG@10 (0 to 1)", ylim=(0, None))
-        panel.grid(True)
-    legend_below(figure, *axes[0, 0].get_legend_handles_labels())
+    labels = {"seconds_fit": "time to fit (s)", "milliseconds_per_task": "time to rank (ms per task)"}
+    for line, (column, label) in zip(axes, labels.items(), strict=True):
+        drawn = [_points(panel, part, part[column].clip(lower=floor[column]))
+                 for panel, part in zip(line, parts, strict=True)]  # fmt: skip
+        for panel in line:
+            logarithmic(panel.xaxis, most=7 if len(parts) == 1 else 4)
+            panel.set(xlabel=label)
+            panel.grid(True)
+        line[0].set(ylabel="NDCG@10 (0 to 1)", ylim=(0, None))
+    handles: list[Artist] = []
+    heads: dict[int, str] = {}
+    for ink, kind in colours.worded(costs["family"]).items():
+        heads[len(handles)] = kind
+        handles += [legends.area(ink), *drawn[0][ink]]
+    words = [heads.get(place, str(handle.get_label())) for place, handle in enumerate(handles)]
+    legend_below(figure, handles, words, heads)
     return figure
+
+
+def _drawn(costs: pd.DataFrame) -> pd.DataFrame:
+    """The table of costs, best quality first, with the look of every system: columns ink, marker, fill and open."""
+    costs = costs.sort_values("quality", ascending=False, kind="stable")
+    inks, titles = costs["family"].map(colour), costs["title"]
+    marks = pd.DataFrame(looks(inks, titles), columns=["marker", "fill"], index=costs.index)
+    # A system with a tuned twin is open, as in the figure of what tuning brought.
+    twins = {title.removesuffix(TUNED) for title in titles if title.endswith(TUNED)}
+    return costs.assign(ink=inks, open=titles.isin(twins)).join(marks)
+
+
+def crowded(costs: pd.DataFrame, *, least: int = 10, near: float = 0.75) -> pd.DataFrame:
+    """The better half of the systems that do not read the answers, if they lie too close together to be told apart.
+
+    Args:
+        costs: best quality first.
+        least: so many can always be told apart.
+        near: what share of the best quality the worst of them has to have to be close.
+
+    Returns: rows of `costs`, none where there is room.
+    """
+    systems = costs[costs["family"] != colours.CEILING]
+    better = systems.head((len(systems) + 1) // 2)
+    close = len(better) > least and better["quality"].iloc[-1] > near * better["quality"].iloc[0]
+    return better if close else better.head(0)
+
+
+def _points(panel: Axes, costs: pd.DataFrame, times: pd.Series) -> dict[str, list[Line2D]]:
+    """One marker per system of `_drawn`; returns them by colour, in its order."""
+    drawn: dict[str, list[Line2D]] = {}
+    for row, time in zip(costs.to_dict("records"), times, strict=True):
+        # Filled markers that overlap are parted by a white edge, open ones show what lies below them; the study's
+        # subject lies on top.
+        ink, parted = row["ink"], row["fill"] == "full" and not row["open"]
+        drawn.setdefault(ink, []).extend(
+            panel.plot(time, row["quality"], linestyle="none", marker=row["marker"], fillstyle=row["fill"], color=ink,
+                       markersize=9 if row["marker"] == "*" else 6.5, alpha=0.85, clip_on=False,
+                       markerfacecolor="none" if row["open"] else ink, markeredgecolor="white" if parted else ink,
+                       markeredgewidth=0.6 if parted else 1.1, label=row["title"],
+                       zorder=3 if row["family"] == "t2mrec" else 2)
+        )  # fmt: skip
+    return drawn

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.stats import studentized_range
 
-from study.analysis import plots
+from study.analysis import colours, legends, plots
 
 ALPHA = 0.05
 
@@ -45,17 +45,18 @@ def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric
     caption += (
         f" Over {ranks.attrs['tasks']:,} tasks, 1 is best, values averaged over seeds first. Two systems whose bars do "
         f"not overlap differ at the level {ALPHA} (Nemenyi's test; critical difference {2 * half:.2f}). Systems that "
-        "read the answers are left out."
+        "read the answers are left out. Colours and markers: kind of system."
     )
     title = f"Mean rank by {plots.metric_name(metric)}"
     figure, axes = plots.canvas(1.5 + 0.25 * len(ranks), caption=caption, title=title)
     panel, places = axes[0, 0], range(len(ranks), 0, -1)
     for y, row in zip(places, ranks.to_dict("records"), strict=True):
-        ink = plots.colour(families[row["title"]])
-        panel.plot([row["rank"] - half, row["rank"] + half], [y, y], color=ink, linewidth=5, alpha=0.45,
+        kind = colours.look(families[row["title"]])
+        panel.plot([row["rank"] - half, row["rank"] + half], [y, y], color=kind.ink, linewidth=5, alpha=0.45,
                    solid_capstyle="butt")  # fmt: skip
-        panel.plot(row["rank"], y, marker="o", markersize=4, color=ink)
+        panel.plot(row["rank"], y, marker=kind.marker, markersize=4.5, color=kind.ink)
     panel.set_yticks(list(places), ranks["title"])
     panel.set(xlabel=f"mean rank among {len(ranks)} systems", ylim=(0.4, len(ranks) + 0.6))
     panel.grid(axis="x")
+    legends.legend_below(figure, *legends.points(families[title] for title in ranks["title"]))
     return figure

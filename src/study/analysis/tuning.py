@@ -22,21 +22,26 @@ from study.pipeline.report import system_settings
 from study.sweeps import settings as sweeps
 from study.sweeps.stage import TUNED
 
-COLUMNS = ["sweep", "system", "title", "protocol", "space", "trials", "epoch_share", "seconds", "best", "untuned",
-           "chosen"]  # fmt: skip
+# What a search is for: `study tune` gives every system the same number of trials, `study sweep` varies the settings of
+# T2MRec with as many trials as its question needs. In the order of the table.
+EQUAL, SWEEP = KINDS = ("equal budget", "sweep")
+COLUMNS = ["kind", "sweep", "system", "title", "protocol", "space", "trials", "settings", "epoch_share", "seconds",
+           "best", "untuned", "chosen"]  # fmt: skip
 TITLES = {"title": "system", "protocol": "protocol", "space": "search space", "trials": "trials",
-          "epoch_share": "epochs per trial", "seconds": "seconds", "best": "best NDCG@10", "untuned": "untuned NDCG@10",
-          "chosen": "chosen"}  # fmt: skip
+          "settings": "distinct settings", "epoch_share": "epochs per trial", "seconds": "seconds",
+          "best": "best NDCG@10", "untuned": "untuned NDCG@10", "chosen": "chosen"}  # fmt: skip
 
 
 def tuned(dataset: str) -> pd.DataFrame:
     """Every search of a data set, `study tune` and `study sweep` alike, and the tuned systems without one.
 
-    Returns: one row per folder of ``results/<dataset>/sweeps`` in the order of their names, then one per configured
-        system that has a search space and no run: sweep (folder), system, title, protocol (whose validation part was
-        measured), space (as text), trials, epoch_share (of a run's epochs that a trial trained, NaN for a system
-        without epochs), seconds (all trials), best (NDCG@10 on validation, the mean over seeds if there are several),
-        untuned (the same of the trials with the system's own settings, NaN where none has them), chosen (as text).
+    Returns: one row per folder of ``results/<dataset>/sweeps`` and one per configured system that has a search space
+        and no run, in the order of `KINDS` and then of titles: kind, sweep (folder), system, title, protocol (whose
+        validation part was measured), space (as text), trials, settings (different ones among the trials: a search may
+        repeat a choice, a sweep tries each with several seeds), epoch_share (of a run's epochs that a trial trained,
+        NaN for a system without epochs), seconds (all trials), best (NDCG@10 on validation, the mean over seeds if
+        there are several), untuned (the same of the trials with the system's own settings, NaN where none has them),
+        chosen (as text).
 
     Raises:
         StudyError: a folder lacks one of best.yaml, record.json and trials.csv, or one of them cannot be read.
@@ -50,8 +55,10 @@ def tuned(dataset: str) -> pd.DataFrame:
             continue
         space = plain(system.search) or (searches[name].space if name in searches else {})
         if space:
-            rows.append({"sweep": name, "system": name, "title": system.title, "protocol": system.tuned,
-                         "space": described(space), "trials": 0})  # fmt: skip
+            rows.append({"kind": SWEEP if name in searches else EQUAL, "sweep": name, "system": name,
+                         "title": system.title, "protocol": system.tuned, "space": described(space), "trials": 0,
+                         "settings": 0})  # fmt: skip
+    rows.sort(key=lambda row: (KINDS.index(row["kind"]), row["title"].casefold()))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -60,13 +67,14 @@ def printed(table: pd.DataFrame) -> pd.DataFrame:
     ran = table["trials"] > 0
     text = {
         "trials": table["trials"].astype(str).where(ran, NOT_RUN),
+        "settings": table["settings"].astype(str),
         "epoch_share": table["epoch_share"].map("{:.0%}".format, na_action="ignore"),
         "seconds": table["seconds"].map(duration, na_action="ignore"),
         "best": table["best"].map(_digits, na_action="ignore"),
         "untuned": table["untuned"].map(_digits, na_action="ignore"),
     }
     missing = {"epoch_share": "no epochs", "untuned": "not measured"}
-    for name in ("epoch_share", "seconds", "best", "untuned", "chosen"):
+    for name in ("settings", "epoch_share", "seconds", "best", "untuned", "chosen"):
         column = text.get(name, table[name]).astype(object)
         text[name] = column.where(column.notna(), missing.get(name, "")).where(ran, "")
     return table.assign(**text)[list(TITLES)].rename(columns=TITLES)
@@ -114,9 +122,10 @@ def _ran(folder: Path) -> dict[str, Any]:
         share = config["tuning"].get("scale", 1.0) if sweep is None else 1.0
         simplex = [] if sweep is None else sweep.simplex
         return {
-            "sweep": folder.name, "system": best["system"],
+            "kind": EQUAL if sweep is None else SWEEP, "sweep": folder.name, "system": best["system"],
             "title": f"{title}: {sweep.title}" if sweep else title,
             "protocol": best["protocol"], "space": described(space), "trials": best["trials"],
+            "settings": len(settled(trials, list(space), simplex).drop_duplicates()),
             "epoch_share": share if trained else math.nan, "seconds": best["seconds"], "best": best["value"],
             "untuned": untuned(trials, model, list(space), simplex, best["objective"]),
             "chosen": "; ".join(f"{name.removeprefix('settings.')} {_shown(best['values'][name])}"
@@ -145,13 +154,20 @@ def untuned(
         name: instantiate(value, _convert_="all") if OmegaConf.is_config(value) else value
         for name, value in own.items()
     }
+    if simplex:
+        total = sum(own[name] for name in simplex)
+        own |= {name: own[name] / total for name in simplex}
+    rows = settled(trials, names, simplex).to_dict("records")
+    same = [all(_same(own[name], row[name]) for name in names) for row in rows]
+    return float(trials.loc[same, objective].mean()) if any(same) else math.nan
+
+
+def settled(trials: pd.DataFrame, names: list[str], simplex: list[str]) -> pd.DataFrame:
+    """The settings that each trial stood for: its searched values, those of the simplex divided by their sum."""
     table = trials[names].astype(object)
     if simplex:
         table[simplex] = trials[simplex].div(trials[simplex].sum(axis=1), axis=0)
-        total = sum(own[name] for name in simplex)
-        own |= {name: own[name] / total for name in simplex}
-    same = [all(_same(own[name], row[name]) for name in names) for row in table.to_dict("records")]
-    return float(trials.loc[same, objective].mean()) if any(same) else math.nan
+    return table
 
 
 def _same(value: Any, written: Any) -> bool:

@@ -58,6 +58,11 @@ def losses(table: pd.DataFrame) -> Sequence[str]:
 @mpl.rc_context(STYLE)
 def dumbbells(table: pd.DataFrame, caption: str) -> Figure:
     """One line per system and protocol, from its own settings (open) to the tuned ones (filled)."""
+    caption += (
+        " Open: the system at its own settings. Filled: tuned; it hides an open marker of the same value. "
+        "Green: better after tuning, red: worse, where the 95 % bootstrap interval of the difference over tasks leaves "
+        "out 0; grey: where it does not. One panel per protocol, the largest gain first."
+    )
     sizes = table.groupby("protocol", sort=False).size()
     figure, axes = canvas(
         1.1 + 0.24 * (len(table) + 2 * len(sizes)), rows=len(sizes), caption=caption,

@@ -72,8 +72,11 @@ def present_values(config: DictConfig) -> dict[str, Any]:
     for name, domain in plain(config.system.search).items():
         key = f"system.model.{name}"
         if OmegaConf.select(config, key, default=_ABSENT) is _ABSENT:
-            raise StudyError(f"{name!r} is searched and is no setting of {config.system.name}", file=file,
-                             column=f"search.{name}", fix="name a key below `model`")  # fmt: skip
+            raise StudyError(
+                f"{name!r} is searched and is no setting of {config.system.name}", file=file, column=f"search.{name}",
+                fix=f"write it below `model` in {_states_model(file)}, also if the class has a default, or search a "
+                "key that stands there",
+            )  # fmt: skip
         value = OmegaConf.select(config, key)
         if OmegaConf.is_config(value):  # a list, or a size by profile, which is written as a call
             value = instantiate(value, _convert_="all")
@@ -88,6 +91,17 @@ def present_values(config: DictConfig) -> dict[str, Any]:
 
 
 _ABSENT = object()
+
+
+def _states_model(file: Path) -> str:
+    """The yaml that states the settings below `model` of a system: its own, or one that it builds on."""
+    if not file.exists():  # a variant named on the command line
+        return "the yaml of the system"
+    own = yaml.safe_load(file.read_text(encoding="utf-8"))
+    bases = [base for base in own.get("defaults", []) if base != "_self_"]
+    if bases and "model" not in own:
+        return _states_model(file.with_stem(bases[0]))
+    return str(file.relative_to(paths.root()))
 
 
 def _inside(value: Any, domain: dict[str, Any]) -> bool:
