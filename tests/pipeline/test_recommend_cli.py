@@ -53,8 +53,8 @@ def test_export_takes_the_protocol_from_the_configuration(exported: Path) -> Non
 
 
 def test_export_under_a_protocol_that_does_not_apply(root: Path) -> None:
-    with pytest.raises(StudyError, match="not applicable under 'loo'"):
-        export(load([*TINY, "protocol=loo"]))
+    with pytest.raises(StudyError, match="not applicable under 'loo99'"):
+        export(load([*TINY, "protocol=loo99"]))
 
 
 def test_answer_without_anything_unknown_warns_of_nothing(ask, exported: Path) -> None:

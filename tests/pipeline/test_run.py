@@ -170,8 +170,8 @@ def test_wrong_shape_of_scores_is_an_error(root: Path, monkeypatch: pytest.Monke
 
 
 def test_protocol_that_does_not_apply(root: Path) -> None:
-    with pytest.raises(StudyError, match="not applicable under 'loo'"):
-        run(config("system=t2mrec", "protocol=loo"))
+    with pytest.raises(StudyError, match="not applicable under 'loo99'"):
+        run(config("system=t2mrec", "protocol=loo99"))
 
 
 @pytest.mark.parametrize(
