@@ -33,7 +33,7 @@ $(STAMP): requirements.txt pyproject.toml
 # DVC makes no table while a run has failed, so the tables are then made of the runs that there are.
 repro: setup  ## run the study on DATASET (synthetic | task2mcp); FORCE=1 retrains everything
 	$(RUN) study plan
-	status=0; $(RUN) dvc repro --keep-going $(if $(FORCE),--force) $(DVC_TARGETS) || status=$$?; \
+	@status=0; $(RUN) dvc repro --keep-going $(if $(FORCE),--force) $(DVC_TARGETS) || status=$$?; \
 	if [ $$status -ne 0 ]; then \
 	  echo "error: the stages named above failed; tables, figures and notebooks follow without them"; \
 	  $(RUN) study report dataset=$(DATASET); $(RUN) study notebooks dataset=$(DATASET); \

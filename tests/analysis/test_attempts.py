@@ -77,3 +77,11 @@ def test_the_figure_has_the_papers_bar_and_every_attempt(table):
     assert bars[4].tolist() == pytest.approx([0.3358, 6 - 0.42])  # LightGCN, the fifth of eleven
     drawn = sorted(float(line.get_xdata()[0]) for line in panel.lines)
     assert drawn == sorted(value for (_, name), value in VALUES.items() if name != "t2mrec")
+
+
+def test_a_protocol_without_a_colour_of_its_own_is_told_and_drawn_after_the_others(table):
+    other = table.assign(protocol=table["protocol"].replace("cold", "by_month"))
+    labels = [text.get_text() for text in attempts.attempts_figure(other, "caption").legends[0].get_texts()]
+    assert labels[:3] == ["warm", "loo", "by_month"]
+    (said,) = (line for line in attempts.said(other.assign(gap=1.0)) if line.startswith("LightGCN"))
+    assert "extension (by_month)" in said

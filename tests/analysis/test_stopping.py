@@ -5,7 +5,7 @@ import pytest
 
 from study import paths
 from study.analysis.results import Results
-from study.analysis.stopping import stopping, verdicts
+from study.analysis.stopping import most_epochs, stopping, verdicts
 from study.evaluation.records import record
 from study.files import write_json
 
@@ -22,12 +22,13 @@ REPORTS = {
     "simplex_tuned": [(200, 200, 0.5)],
     "ease": [(1, 1, None)],  # looks at nothing
 }
+SIZES = {"_target_": "baselines.generative.sizes.of_profile", "profile": "laptop", "smoke": 2, "laptop": CAP, "full": 9}
+PLACES = {"simplex": {"training": {"epochs": CAP}}, "ngcf": {"schedule": {"epochs": SIZES, "patience": 5}}}
 
 
 def made(name, seeds):
-    """A record whose settings state the cap in one of the two places where systems have it."""
-    model = {"training": {"epochs": CAP}} if name == "simplex" else {"epochs": CAP}
-    return record(seeds=seeds or [{}], config={"system": {"model": model}})
+    """A record whose settings state the cap in one of the places where systems have it."""
+    return record(seeds=seeds or [{}], config={"system": {"model": PLACES.get(name, {"epochs": CAP})}})
 
 
 @pytest.fixture
@@ -45,6 +46,20 @@ def results(tmp_path, monkeypatch):
     nothing = pd.DataFrame()
     return Results("synthetic", "Synthetic", ["warm"], {name: name.upper() for name in RECALL}, {}, {}, [],
                    overall.rename(columns={"mean": "value"}), overall, nothing, nothing)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "cap"),
+    [
+        ({"epochs": 7}, 7),
+        ({"training": {"epochs": SIZES}}, CAP),
+        ({"schedule": {"epochs": {**SIZES, "profile": "full"}}}, 9),
+        ({"k": [5], "base": {"schedule": {"epochs": SIZES}}}, CAP),  # a transfer
+        ({"k": 5, "training": None}, float("inf")),
+    ],
+)
+def test_the_cap_is_found_where_settings_state_it(model, cap):
+    assert most_epochs(model) == cap
 
 
 def test_best_looks_by_hand(results):

@@ -112,7 +112,7 @@ def test_blocks_are_told_apart(name, fitted, blocks):
     data, split = blocks
     system = fitted[name, "plain"]
     own = (top10(system, data, split)[:, :5] >= N_SERVERS // 2) == (split.tasks("test") >= data.n_tasks // 2)[:, None]
-    assert own.mean() >= 0.9  # chance leaves about a third: most servers of the own half are known and left out
+    assert own.mean() >= 0.95  # chance leaves about a third: most servers of the own half are known and left out
     assert recall10(top10(system, data, split), split).mean() >= 0.9
 
 

@@ -69,6 +69,19 @@ def test_grouped_split_of_the_release(task2mcp):
     assert not keys[1] & keys[2]
 
 
+def test_where_validation_tasks_of_cold_are_test_tasks_of_other_splits(task2mcp):
+    """The counts that docs/deviations.md states for the rows whose values are chosen on `cold`."""
+    data = task2mcp.data
+    valid = splits.make(data, "cold").tasks("valid")
+    held_out = {name: splits.make(data, name, similarity=0.9).test for name in ("cold_grouped", "warm", "loo")}
+    shared = {name: (int(part[valid].sum()), int(part.sum())) for name, part in held_out.items()}
+    assert {name: shared[name] for name in ("warm", "loo")} == {"warm": (1920, 9596), "loo": (960, 4800)}
+    grouped = splits.make(data, "cold_grouped", similarity=0.9).tasks("test")
+    assert (len(np.intersect1d(valid, grouped)), len(grouped)) == (180, 960)
+    # What the other rows are tuned on is no test label of `loo`.
+    assert splits.make(data, "warm").valid.multiply(held_out["loo"]).nnz == 0
+
+
 def test_table2(task2mcp):
     table = describe.table2("task2mcp", task2mcp.data).set_index(["set", "attribute"])
     assert table["released"].to_dict() == {

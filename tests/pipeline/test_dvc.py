@@ -143,7 +143,7 @@ def test_one_failing_system_is_named_and_the_others_stand_in_the_tables(project:
     said = done.stdout + done.stderr
     assert done.returncode != 0
     assert "run@synthetic-cold-fails" in said
-    assert "the stages named above failed" in said
+    assert said.count("the stages named above failed") == 1  # told, not only written in the recipe that make prints
     assert set(pd.read_csv(tables / "metrics.csv")["system"]) >= set(KEPT)
     assert "fails" not in set(pd.read_csv(tables / "metrics.csv")["system"])
     assert (copy / "figures" / "synthetic" / "overall_cold.png").exists()

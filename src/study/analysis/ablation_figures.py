@@ -8,7 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from study.analysis.ablation_claims import ALPHA
-from study.analysis.plots import BLUE, GREY, STYLE, canvas, metric_name
+from study.analysis.colours import BLUE, GREY
+from study.analysis.plots import STYLE, canvas, metric_name
 
 
 @mpl.rc_context(STYLE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -12,8 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from study.analysis.plots import BLUE, GREEN, MARKERS, ORANGE, PURPLE, SKY, STYLE, canvas, legend_below, metric_name
-from study.analysis.results import Results
+from study.analysis.colours import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY
+from study.analysis.legends import legend_below
+from study.analysis.plots import MARKERS, STYLE, canvas, metric_name
+from study.analysis.results import TUNED_SUFFIX, Results
 from study.pipeline.plan import parents
 
 METRIC = "ndcg@10"
@@ -33,7 +35,7 @@ def kind_of(name: str, system: str, family: str) -> str:
     """
     if name == system:
         return OWN
-    if name == f"{system}_tuned":
+    if name == system + TUNED_SUFFIX:
         return TUNED
     if name == f"{system}{TRANSFER}":
         return EXTENSION
@@ -77,6 +79,12 @@ def attempts(
     return pd.concat(parts, ignore_index=True)[COLUMNS] if parts else pd.DataFrame(columns=COLUMNS)
 
 
+def in_order(protocols: Iterable[str]) -> list[str]:
+    """Each protocol once, those with a colour of their own first."""
+    found = set(protocols)
+    return [*(name for name in INKS if name in found), *sorted(found - INKS.keys())]
+
+
 def said(table: pd.DataFrame) -> list[str]:
     """A sentence per row of the paper that the nearest attempt is far from: what was tried, and what came nearest."""
     sentences = []
@@ -86,9 +94,7 @@ def said(table: pd.DataFrame) -> list[str]:
             sentences.append(f"{printed}: the paper prints {paper:.3f}; ours has not run.")
         elif abs(ran["gap"].iloc[0]) > FAR:
             nearest = ran.iloc[0]
-            tried = {
-                kind: [name for name in INKS if name in set(same["protocol"])] for kind, same in ran.groupby("kind")
-            }
+            tried = {kind: in_order(same["protocol"]) for kind, same in ran.groupby("kind")}
             listed = "; ".join(f"{kind} ({', '.join(tried[kind])})" for kind in KINDS if kind in tried)
             sentences.append(
                 f"{printed}: the paper prints {paper:.3f}; tried: {listed}; nearest: {nearest['title']} under "
@@ -108,13 +114,14 @@ def attempts_figure(table: pd.DataFrame, caption: str) -> Figure:
     figure, axes = canvas(1.4 + 0.42 * len(printed), caption=caption, title="The paper's baselines and every attempt")
     panel = axes[0, 0]
     places = {name: len(printed) - 1 - number for number, name in enumerate(printed)}
-    protocols = [name for name in INKS if name in set(table["protocol"])]
+    protocols = in_order(table.dropna(subset=["ours"])["protocol"])
     kinds = [name for name in KINDS if name in set(table.dropna(subset=["ours"])["kind"])]
     for name, rows in table.groupby("printed", sort=False):
         panel.vlines(rows["paper"].iloc[0], places[name] - 0.42, places[name] + 0.42, color="black", linewidth=2.2)
     for row in table.dropna(subset=["ours"]).to_dict("records"):
+        ink = INKS.get(row["protocol"], BLACK)
         shift = 0.15 * ((len(protocols) - 1) / 2 - protocols.index(row["protocol"]))
-        panel.plot(row["ours"], places[row["printed"]] + shift, linestyle="none", color=INKS[row["protocol"]],
+        panel.plot(row["ours"], places[row["printed"]] + shift, linestyle="none", color=ink,
                    marker=MARKERS[KINDS.index(row["kind"])], markersize=5, markeredgecolor="white")  # fmt: skip
     panel.set_yticks(list(places.values()), list(places), parse_math=False)
     panel.hlines(
@@ -122,7 +129,7 @@ def attempts_figure(table: pd.DataFrame, caption: str) -> Figure:
     )
     panel.set(xlabel=f"{metric_name(METRIC)} (0 to 1)", xlim=(0, None), ylim=(-0.6, len(printed) - 0.4))
     panel.grid(axis="x")
-    handles: list[Artist] = [Patch(color=INKS[name]) for name in protocols]
+    handles: list[Artist] = [Patch(color=INKS.get(name, BLACK)) for name in protocols]
     handles += [Line2D([], [], linestyle="none", marker=MARKERS[KINDS.index(name)], color="#555555") for name in kinds]
     legend_below(figure, handles, protocols + kinds)
     return figure

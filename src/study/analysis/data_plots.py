@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from study.analysis.plots import BLUE, GREEN, ORANGE, STYLE, canvas, logarithmic
+from study.analysis.colours import BLUE, GREEN, ORANGE
+from study.analysis.plots import STYLE, canvas, logarithmic
 from study.data.dataset import Dataset
 from study.data.normalise import tokens
 

@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
+from study.analysis.colours import BLUE, GREY, ORANGE, RED
 from study.analysis.embedding_points import Points
-from study.analysis.plots import BLUE, GREY, ORANGE, RED, STYLE, canvas
+from study.analysis.plots import STYLE, canvas
 
 PARTS = {"train": "training tasks (their labels were learned)", "test": "test tasks (never seen)"}
 SPACES = {"input": ("before (input space)", BLUE), "embedded": ("after (embedding space)", ORANGE)}

@@ -10,6 +10,7 @@ import pandas as pd
 import yaml
 
 from study import paths
+from study.analysis.results import TUNED_SUFFIX
 from study.analysis.tables import NOT_APPLICABLE, NOT_RUN, PAPER_METRICS, cell, in_place, marked, seconds
 from study.errors import StudyError
 
@@ -198,7 +199,7 @@ def beside(
 
 def _variants(system: str, applies: Mapping[str, Sequence[str]]) -> list[str]:
     """A system and its tuned variant, where they are configured."""
-    return [name for name in (system, f"{system}_tuned") if name in applies]
+    return [name for name in (system, system + TUNED_SUFFIX) if name in applies]
 
 
 def _printed(cells: pd.DataFrame, table: str) -> pd.DataFrame:

@@ -26,16 +26,8 @@ from PIL import Image
 
 from study import paths
 from study.analysis import colours, legends
-from study.analysis.colours import BLUE as BLUE
-from study.analysis.colours import GREEN as GREEN
-from study.analysis.colours import GREY as GREY
-from study.analysis.colours import ORANGE as ORANGE
-from study.analysis.colours import PURPLE as PURPLE
-from study.analysis.colours import RED as RED
-from study.analysis.colours import SKY as SKY
-from study.analysis.colours import YELLOW as YELLOW
-from study.analysis.colours import colour as colour
-from study.analysis.legends import legend_below as legend_below
+from study.analysis.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, colour
+from study.analysis.legends import legend_below
 from study.files import replacing, write_text
 
 MARKERS = "osD^vPX<>*hpd8"

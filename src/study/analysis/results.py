@@ -19,6 +19,8 @@ from study.pipeline.report import CEILINGS, REFERENCE, system_settings
 QUESTION = "Question: fitting the released labels"
 # Protocols in the order of the study's argument; others follow by name.
 ORDER = ("cold", "cold_grouped", "warm", "loo")
+# The name of a system with the values that a search chose is its own name and this.
+TUNED_SUFFIX = "_tuned"
 
 
 def _title(group: str, name: str) -> str:

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from matplotlib.tri import LinearTriInterpolator, Triangulation
 
-from study.analysis.plots import BLUE, GREY, ORANGE, RED, STYLE, canvas, logarithmic, metric_name
+from study.analysis.colours import BLUE, GREY, ORANGE, RED
+from study.analysis.plots import STYLE, canvas, logarithmic, metric_name
 from study.analysis.sensitivity import curve, paper_trial, parameter
 from study.analysis.tables import PAPER_METRICS
 from study.sweeps.settings import Sweep

@@ -8,19 +8,25 @@ from typing import Any
 import pandas as pd
 
 from study import paths
-from study.analysis.results import Results
+from study.analysis.results import TUNED_SUFFIX, Results
 from study.evaluation.records import read_record
 
 YARDSTICK, METRIC = "item_knn", "recall@10"  # a closed form without training, and what it is compared by
 FAR = 0.05  # of METRIC below the yardstick
-SUFFIX = "_tuned"
 COLUMNS = ["system", "title", "epochs", "best_epoch", "capped", "seeds", "validation_ndcg", "seconds_trained", "gap"]
 
 
 def most_epochs(model: Mapping[str, Any]) -> float:
-    """The cap on epochs in a system's settings, its own or that of its `training`; infinite where it states none."""
-    training = model.get("training") or {}
-    return float(model.get("epochs") or training.get("epochs") or "inf")
+    """The cap on epochs in a system's settings, as records hold them; infinite where they state none.
+
+    It stands in the model itself, in its `training` or `schedule`, or in the `base` that a transfer ranks through; as a
+    number, or as one for each profile (`baselines.generative.sizes.of_profile`).
+    """
+    places = [model, *(model.get(part) or {} for part in ("training", "schedule"))]
+    found = next((place["epochs"] for place in places if place.get("epochs")), None)
+    if found is None:
+        return most_epochs(model["base"]) if model.get("base") else float("inf")
+    return float(found[found["profile"]] if isinstance(found, Mapping) else found)
 
 
 def stopping(results: Results, protocol: str) -> pd.DataFrame:
@@ -56,8 +62,8 @@ def verdicts(table: pd.DataFrame) -> Sequence[str]:
     gaps = dict(zip(table["system"], table["gap"], strict=True))
     found = []
     for row in table[table["gap"] < -FAR].to_dict("records"):
-        tuned = row["system"].endswith(SUFFIX)
-        other = row["system"].removesuffix(SUFFIX) if tuned else row["system"] + SUFFIX
+        tuned = row["system"].endswith(TUNED_SUFFIX)
+        other = row["system"].removesuffix(TUNED_SUFFIX) if tuned else row["system"] + TUNED_SUFFIX
         capped = f"the cap of epochs ended training in {row['capped']} of {row['seeds']} seeds"
         why = []
         if gaps.get(other, row["gap"]) > row["gap"]:

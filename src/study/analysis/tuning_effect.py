@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from study.analysis.plots import GREEN, GREY, RED, STYLE, canvas, metric_name
-from study.analysis.results import Results
+from study.analysis.colours import GREEN, GREY, RED
+from study.analysis.plots import STYLE, canvas, metric_name
+from study.analysis.results import TUNED_SUFFIX, Results
 from study.evaluation.significance import bootstrap_interval
 
-SUFFIX, METRIC = "_tuned", "ndcg@10"
+METRIC = "ndcg@10"
 COLUMNS = ["protocol", "system", "title", "own", "tuned", "difference", "ci_low", "ci_high"]
 
 
@@ -31,7 +32,7 @@ def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
     for protocol in results.protocols:
         ran = results.systems(protocol)
         for name in ran:
-            base = name.removesuffix(SUFFIX)
+            base = name.removesuffix(TUNED_SUFFIX)
             if base == name or base not in ran:
                 continue
             own, tuned = (results.per_task(protocol, system)[METRIC] for system in (base, name))

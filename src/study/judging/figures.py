@@ -8,7 +8,8 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from study.analysis.plots import BLUE, GREY, MARKERS, ORANGE, STYLE, canvas, colour
+from study.analysis.colours import BLUE, GREY, ORANGE, colour
+from study.analysis.plots import MARKERS, STYLE, canvas
 
 
 @mpl.rc_context(STYLE)

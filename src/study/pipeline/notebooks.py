@@ -96,8 +96,9 @@ def execute(source: Path, target: Path, **parameters: str) -> Path:
 def own_kernel(folder: Path) -> Iterator[str]:
     """A kernel that is this very interpreter, whatever kernels the user has installed; yields its name."""
     # Optuna's import warns that there are no widgets, with a path of this machine; a bar of text serves as well.
+    # A kernel that is told to end before it is idle logs an interrupt as an error; a failing cell is told by papermill.
     launch = [sys.executable, "-W", "ignore:IProgress not found", "-m", "ipykernel_launcher", "-f", "{connection_file}",
-              "--IPKernelApp.log_level=ERROR"]  # fmt: skip
+              "--IPKernelApp.log_level=CRITICAL"]  # fmt: skip
     specification = {"argv": launch, "display_name": "study", "language": "python"}
     write_json(folder / "kernels" / "study" / "kernel.json", specification)
     before = os.environ.get("JUPYTER_PATH")

@@ -8,7 +8,8 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from study.analysis.plots import BLUE, GREY, RED, STYLE, canvas
+from study.analysis.colours import BLUE, GREY, RED
+from study.analysis.plots import STYLE, canvas
 
 LOOKS = {"broad": (BLUE, "o", 0.22), "aimed": (RED, "s", 0.0), "control": (GREY, "D", -0.22)}
 

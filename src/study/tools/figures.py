@@ -10,13 +10,13 @@ import pandas as pd
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from study.analysis import plots
-from study.analysis.plots import BLUE, GREY, MARKERS, ORANGE, SKY, STYLE, canvas, logarithmic
+from study.analysis.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
+from study.analysis.plots import MARKERS, STYLE, canvas, logarithmic
 from study.evaluation.significance import bootstrap_interval
 from study.tools import results
 from study.tools.mcp_zero import grid as needle
 
-INKS = (BLUE, ORANGE, plots.GREEN, plots.RED, plots.PURPLE, SKY, plots.YELLOW, GREY)
+INKS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
 
 
 def intervals(frames: Mapping[str, pd.DataFrame], metric: str) -> pd.DataFrame:

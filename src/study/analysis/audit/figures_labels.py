@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from study.analysis.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, STYLE, YELLOW, canvas
+from study.analysis.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
+from study.analysis.plots import STYLE, canvas
 
 # Class of provenance -> colour and how it is printed, in the order in which classes are given.
 CLASSES = {

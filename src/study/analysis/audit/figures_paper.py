@@ -15,7 +15,8 @@ from matplotlib.patches import Patch, Rectangle
 from study.analysis.audit.consistency_tables import READINGS
 from study.analysis.audit.verdicts import ORDER
 from study.analysis.audit.verdicts_figures import CANNOT, NOT, NOT_RUN, REPRODUCED
-from study.analysis.plots import BLUE, GREEN, GREY, MARKERS, ORANGE, RED, STYLE, canvas, logarithmic, metric_name
+from study.analysis.colours import BLUE, GREEN, GREY, ORANGE, RED
+from study.analysis.plots import MARKERS, STYLE, canvas, logarithmic, metric_name
 from study.analysis.tables import PAPER_METRICS
 
 Tables = Mapping[str, pd.DataFrame]

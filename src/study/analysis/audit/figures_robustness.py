@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from study.analysis.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, STYLE, canvas, metric_name
+from study.analysis.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
+from study.analysis.plots import STYLE, canvas, metric_name
 
 INKS = {
     "seeds": GREY, "metric": BLUE, "labels": ORANGE, "tie rule": SKY, "protocol": GREEN, "random splits": PURPLE,

@@ -11,19 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from study.analysis.plots import (
-    BLUE,
-    GREEN,
-    GREY,
-    MARKERS,
-    ORANGE,
-    STYLE,
-    canvas,
-    colour,
-    legend_below,
-    logarithmic,
-    metric_name,
-)
+from study.analysis.colours import BLUE, GREEN, GREY, ORANGE, colour
+from study.analysis.legends import legend_below
+from study.analysis.plots import MARKERS, STYLE, canvas, logarithmic, metric_name
 from study.analysis.useful.pareto import COSTS, QUALITIES
 
 PARTS = {"valid": ("validation topics", GREY, "s"), "test": ("test topics", BLUE, "o")}
