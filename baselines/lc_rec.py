@@ -20,7 +20,7 @@ from baselines.generative.histories import batched, prefixes, training_lists
 from baselines.generative.prefix_tree import INVALID, LevelTree, PrefixTree, Tree, beam_search, score_matrix
 from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, made_unique, spread_last, standardised
 from baselines.generative.text import BytePairs, Published, Vocabulary
-from baselines.generative.training import Optimisation, fingerprint, train
+from baselines.generative.training import Optimisation, fingerprint, staged_report, train
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders import encode
@@ -95,7 +95,7 @@ class LCRec:
         """Train the RQ-VAE, then the language model; goes on from the checkpoints in `workdir`."""
         vectors = standardised(encode(data.server_texts()))
         identity = fingerprint(self, seed, split.train.indptr, split.train.indices, vectors)
-        self.codes = fit_codes(vectors, self.quantiser, seed=seed, workdir=workdir, identity=identity)
+        self.codes, self.coded = fit_codes(vectors, self.quantiser, seed=seed, workdir=workdir, identity=identity)
         self.n_servers, self.written, self.invalid = data.n_servers, 0, 0
         self.lists = training_lists(data, split)
         self._read_texts(data, split)
@@ -105,8 +105,10 @@ class LCRec:
         self.tree: Tree = LevelTree(tree, levels) if self.constraint == "level" else tree
         torch.manual_seed(seed)
         self.writer = Continuer(starts[-1], self.size, pad=self.vocabulary.pad)
-        train(self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
-              workdir=workdir, name="lc_rec", identity=identity)  # fmt: skip
+        self.progress = train(
+            self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
+            workdir=workdir, name="lc_rec", identity=identity,
+        )  # fmt: skip
 
     def _read_texts(self, data: Dataset, split: Split) -> None:
         """The vocabulary, learned from training tasks, servers and wordings alone, and the tokens of all texts."""
@@ -233,8 +235,9 @@ class LCRec:
         return scores
 
     def report(self) -> dict[str, Any]:
-        """How many answers the searches wrote, and how many of these name no server."""
-        return {"answers": self.written, "answers_of_no_server": self.invalid}
+        """How many answers the searches wrote, how many of these name no server, and how the models were trained."""
+        answers = {"answers": self.written, "answers_of_no_server": self.invalid}
+        return answers | staged_report(self.progress, quantiser=self.coded)
 
     def parameters(self) -> int:
         """Weights of the RQ-VAE and of the language model."""

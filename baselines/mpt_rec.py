@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from baselines.choices import require_choice
-from baselines.generative.training import Optimisation, fingerprint, train
+from baselines.generative.training import Optimisation, fingerprint, staged_report, train
 from baselines.mpt_networks import Additive, Experts, Prompt, Reader, Stage1, reverse_gradient
 from baselines.pair_features import PairFeatures, codes
 from baselines.published.sampling import Pairs
@@ -94,8 +94,9 @@ class MPTRec:
         experts = Experts(sum(reader.widths), int(self.scenario.max()) + 1, experts=self.experts, **shape)  # type: ignore[arg-type]
         self.stage1 = Stage1(reader, experts)
         identity = fingerprint(self, seed, split.train.indptr, split.train.indices, features.task_dense)
-        train(self.stage1, lambda epoch: self.batches(epoch, seed, 1), self.loss1, self.first, seed=seed,
-              workdir=workdir, name="mpt_rec_experts", identity=identity)  # fmt: skip
+        trained = train(self.stage1, lambda epoch: self.batches(epoch, seed, 1), self.loss1, self.first, seed=seed,
+                        workdir=workdir, name="mpt_rec_experts", identity=identity)  # fmt: skip
+        self.trained = trained.report()
         self.stage1.requires_grad_(requires_grad=False)
         torch.manual_seed(seed)
         n_prompts = int(self.prompt.max()) + 1 if self.head == "prompt" else 0
@@ -104,8 +105,9 @@ class MPTRec:
             for _ in range(n_prompts)
         )
         if n_prompts:
-            train(self.prompts, lambda epoch: self.batches(epoch, seed, 2), self.loss2, self.second,
-                  seed=seed, workdir=workdir, name="mpt_rec_prompts", identity=identity)  # fmt: skip
+            prompted = train(self.prompts, lambda epoch: self.batches(epoch, seed, 2), self.loss2, self.second,
+                             seed=seed, workdir=workdir, name="mpt_rec_prompts", identity=identity)  # fmt: skip
+            self.trained = staged_report(prompted, experts=trained)
 
     def batches(self, epoch: int, seed: int, stage: int) -> list[Batch]:
         """Every training interaction once with its negatives, in random order, both of them others in each stage."""
@@ -177,6 +179,10 @@ class MPTRec:
             return chosen.linears(), chosen.finish  # type: ignore[operator, return-value]
         experts = self.stage1.experts
         return experts.linears(scenario), lambda first: experts.finish(scenario, first)[0]
+
+    def report(self) -> dict[str, Any]:
+        """How the prompts were trained, and the experts before them."""
+        return self.trained
 
     def parameters(self) -> int:
         """Weights of both stages."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -151,8 +151,10 @@ class OpenP5:
                 nn.init.normal_(rows := torch.empty(len(spelled), self.writer.t5.config.d_model))
                 self.writer.t5.get_input_embeddings().weight[spelled] = rows.to(self.writer.t5.device)
         identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.answers, self.texts)
-        train(self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
-              workdir=workdir, name="openp5", identity=identity)  # fmt: skip
+        self.progress = train(
+            self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
+            workdir=workdir, name="openp5", identity=identity,
+        )  # fmt: skip
 
     def _vocabulary(self, data: Dataset, split: Split) -> Vocabulary:
         """Of the published model, or learned from the templates (and, where texts are read, from training tasks)."""
@@ -231,6 +233,10 @@ class OpenP5:
             length_power=1.0, label="openp5",
         )  # fmt: skip
         return scores
+
+    def report(self) -> dict[str, Any]:
+        """How the model was trained."""
+        return self.progress.report()
 
     def parameters(self) -> int:
         """Weights of the T5 and of the whole-word embeddings."""

@@ -16,7 +16,7 @@ from baselines.generative.prefix_tree import LevelTree, PrefixTree, Tree
 from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, numbered, spread_last, standardised
 from baselines.generative.seq2seq import Batch, ItemWriter, T5Size, padded, written
 from baselines.generative.text import PAD, BytePairs
-from baselines.generative.training import Optimisation, fingerprint, train
+from baselines.generative.training import Optimisation, fingerprint, staged_report, train
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders import encode
@@ -77,7 +77,7 @@ class Tiger:
         torch.manual_seed(seed)
         vectors = standardised(encode(data.server_texts()))
         identity = fingerprint(self, seed, split.train.indptr, split.train.indices, vectors)
-        self.codes = fit_codes(vectors, self.quantiser, seed=seed, workdir=workdir, identity=identity)
+        self.codes, self.coded = fit_codes(vectors, self.quantiser, seed=seed, workdir=workdir, identity=identity)
         first = PAD + 1
         self.identifiers, starts = as_tokens(numbered(spread_last(self.codes, vectors)[0]), first)
         vocabulary = starts[-1] + self.user_tokens
@@ -91,8 +91,10 @@ class Tiger:
             vocabulary += self._read_texts(data, split, vocabulary)
         torch.manual_seed(seed)
         self.writer = ItemWriter(vocabulary, self.size, pad=PAD)
-        train(self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
-              workdir=workdir, name="tiger", identity=identity)  # fmt: skip
+        self.progress = train(
+            self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
+            workdir=workdir, name="tiger", identity=identity,
+        )  # fmt: skip
 
     def _read_texts(self, data: Dataset, split: Split, first: int) -> int:
         """Tokens of all tasks' texts, from `first` on; returns the size of their vocabulary."""
@@ -145,8 +147,9 @@ class Tiger:
         return scores
 
     def report(self) -> dict[str, Any]:
-        """How many answers the searches wrote, and how many of these name no server."""
-        return {"answers": self.written, "answers_of_no_server": self.invalid}
+        """How many answers the searches wrote, how many of these name no server, and how the models were trained."""
+        answers = {"answers": self.written, "answers_of_no_server": self.invalid}
+        return answers | staged_report(self.progress, quantiser=self.coded)
 
     def parameters(self) -> int:
         """Weights of the RQ-VAE and of the T5."""

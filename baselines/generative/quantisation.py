@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from baselines.generative.text import device
 from baselines.generative.training import Optimisation, train
+from baselines.published.training import Progress
 from study.data.dataset import FloatArray, IntArray
 
 LOG = logging.getLogger(__name__)
@@ -173,8 +174,13 @@ class RqVae(nn.Module):
         return self.quantise(self.encoder(vectors), balanced=False)[0]
 
 
-def fit_codes(vectors: FloatArray, settings: Quantiser, *, seed: int, workdir: Path, identity: str) -> RqVae:
-    """Train an RQ-VAE on `standardised` item vectors, shape (n_items, q); a stopped training goes on from `workdir`."""
+def fit_codes(
+    vectors: FloatArray, settings: Quantiser, *, seed: int, workdir: Path, identity: str
+) -> tuple[RqVae, Progress]:
+    """Train an RQ-VAE on `standardised` item vectors, shape (n_items, q); a stopped training goes on from `workdir`.
+
+    Returns: the model, and how it was trained.
+    """
     torch.manual_seed(seed)
     points = torch.from_numpy(vectors).to(device(settings.device))
     model = RqVae(points.shape[1], len(np.unique(vectors, axis=0)), settings).to(points.device)
@@ -187,14 +193,16 @@ def fit_codes(vectors: FloatArray, settings: Quantiser, *, seed: int, workdir: P
         order = rng.permutation(len(points))
         return [points[order[start : start + size]] for start in range(0, len(points), size)]
 
-    train(model, batches, model, settings.training, seed=seed, workdir=workdir, name="codes", identity=identity)
+    progress = train(
+        model, batches, model, settings.training, seed=seed, workdir=workdir, name="codes", identity=identity
+    )
     codes = model.cpu().codes(points.cpu()).numpy()
     usage = [len(np.unique(column)) / model.codebooks.shape[1] for column in codes.T]
     shared = 1 - len(np.unique(codes, axis=0)) / len(codes)
     report = LOG.warning if usage[0] < LEAST_USAGE or shared > MOST_COLLISIONS else LOG.info
     parts = ", ".join(f"{100 * share:.0f} %" for share in usage)
     report("codes in use per level: %s; items that share all codes: %.1f %%", parts, 100 * shared)
-    return model
+    return model, progress
 
 
 def colliding(codes: IntArray) -> list[IntArray]:

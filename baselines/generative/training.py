@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from baselines.checkpoints import load_checkpoint, save_checkpoint
+from baselines.published.training import Progress
 
 Batch = TypeVar("Batch")
 
@@ -65,7 +67,7 @@ def rate(progress: float, settings: Optimisation) -> float:
 def train(
     model: nn.Module, batches: Callable[[int], Sequence[Batch]], loss: Callable[[Batch], Tensor],
     settings: Optimisation, *, seed: int, workdir: Path, name: str, identity: str,
-) -> None:  # fmt: skip
+) -> Progress:  # fmt: skip
     """Minimise `loss` over the trainable parameters of `model`; ends in evaluation mode.
 
     Everything random depends on (seed, epoch) alone, so that a resumed training equals an undisturbed one.
@@ -74,6 +76,8 @@ def train(
         batches: the batches of an epoch, a function of the epoch's number alone.
         name: of the checkpoint ``<workdir>/<name>.safetensors``, which is kept when the training is complete.
         identity: from `fingerprint`.
+
+    Returns: the epochs done and their seconds, those before a stop included.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.AdamW(
@@ -85,27 +89,37 @@ def train(
     )
     path = workdir / f"{name}.safetensors"
     found = load_checkpoint(path, model, optimiser, identity)
-    start = int(found[0]["epoch"]) if found else 0
+    progress = Progress(**json.loads(found[0]["progress"])) if found else Progress()
     saved = time.monotonic()
-    bar = tqdm(total=settings.epochs, initial=start, desc=name, unit="epoch", leave=False,
+    bar = tqdm(total=settings.epochs, initial=progress.epoch, desc=name, unit="epoch", leave=False,
                disable=not sys.stderr.isatty())  # fmt: skip
     model.train()
-    for epoch in range(start, settings.epochs):
+    for epoch in range(progress.epoch, settings.epochs):
+        started = time.monotonic()
         torch.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0]))
         steps = batches(epoch)
         for number, batch in enumerate(steps):
             # Half a step ahead, so that neither the first nor the last step of a short training is lost.
-            progress = (epoch + (number + 0.5) / len(steps)) / settings.epochs
+            done = (epoch + (number + 0.5) / len(steps)) / settings.epochs
             for group in optimiser.param_groups:
-                group["lr"] = settings.learning_rate * rate(progress, settings)
+                group["lr"] = settings.learning_rate * rate(done, settings)
             optimiser.zero_grad()
             value = loss(batch)
             value.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(parameters, settings.clip)
             optimiser.step()
         bar.update()
-        if epoch + 1 == settings.epochs or time.monotonic() - saved > settings.checkpoint_seconds:
-            save_checkpoint(path, model, optimiser, identity, {"epoch": str(epoch + 1)})
+        progress.epoch = epoch + 1
+        progress.seconds += time.monotonic() - started
+        if progress.epoch == settings.epochs or time.monotonic() - saved > settings.checkpoint_seconds:
+            save_checkpoint(path, model, optimiser, identity, {"progress": json.dumps(asdict(progress))})
             saved = time.monotonic()
     bar.close()
     model.eval()
+    return progress
+
+
+def staged_report(last: Progress, **before: Progress) -> dict[str, Any]:
+    """What a run's record says of a training in stages: the last one with the seconds of all, and each one before."""
+    seconds = last.seconds + sum(stage.seconds for stage in before.values())
+    return replace(last, seconds=seconds).report() | {name: stage.report() for name, stage in before.items()}

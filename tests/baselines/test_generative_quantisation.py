@@ -41,7 +41,8 @@ def small(**changes: object) -> Quantiser:
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     vectors = clusters()
-    return vectors, fit_codes(vectors, small(), seed=1, workdir=tmp_path_factory.mktemp("codes"), identity="a")
+    model, _ = fit_codes(vectors, small(), seed=1, workdir=tmp_path_factory.mktemp("codes"), identity="a")
+    return vectors, model
 
 
 def test_each_level_brings_the_sum_nearer_to_the_code(fitted):

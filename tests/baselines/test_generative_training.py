@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -9,10 +11,12 @@ from baseline_toys import block_dataset, with_other_answers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baselines.generative import training
 from baselines.generative.histories import batched, prefixes, training_lists
 from baselines.generative.sizes import of_profile
 from baselines.generative.text import BytePairs, Published, device
-from baselines.generative.training import Optimisation, fingerprint, rate, train
+from baselines.generative.training import Optimisation, fingerprint, rate, staged_report, train
+from baselines.published.training import Progress
 from study.data.splits import make
 from study.errors import StudyError
 
@@ -68,6 +72,39 @@ def test_a_complete_training_is_not_repeated(tmp_path):
     assert calls == 0
     for a, b in zip(first, again, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_seconds_are_those_of_all_epochs_that_count_also_before_a_stop(tmp_path, monkeypatch):
+    """A clock that moves a second with every step: six epochs of three steps. Steps of a lost epoch do not count."""
+    clock = [0.0]
+
+    class Timed(Line):
+        def forward(self, batch):
+            clock[0] += 1
+            if clock[0] in (8, 17):  # in the third epoch, and again in the fifth
+                raise KeyboardInterrupt
+            return super().forward(batch)
+
+    monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    options = Optimisation(epochs=6, checkpoint_seconds=-1.0)
+
+    def trained() -> Progress:
+        model = Timed()
+        return train(model, line_batches, model, options, seed=1, workdir=tmp_path, name="line", identity="a")
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            trained()
+    assert trained() == Progress(epoch=6, seconds=18.0)
+    assert clock[0] > 18
+    assert trained().report() == {"epochs": 6, "seconds_trained": 18.0}  # nothing is left to be done
+
+
+def test_a_report_of_stages_has_the_seconds_of_all():
+    found = staged_report(Progress(epoch=7, seconds=3.0), first=Progress(epoch=2, seconds=1.5))
+    assert found == {
+        "epochs": 7, "seconds_trained": 4.5, "first": {"epochs": 2, "seconds_trained": 1.5},
+    }  # fmt: skip
 
 
 def test_a_checkpoint_of_another_training_is_not_taken_up(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from baseline_toys import block_dataset, build, scores
@@ -38,11 +40,12 @@ STAGES = {
 def test_a_training_that_is_stopped_in_every_stage_ends_as_an_undisturbed_one(name, tmp_path, monkeypatch):
     data = block_dataset()
     split = make(data, "cold" if name == "cvh_rec" else "warm")
-    saved, stop_at = [], []
+    saved, stop_at, seconds = [], [], {}
 
     def save(path, *rest):
         kept(path, *rest)
         saved.append(path.stem)
+        seconds[path.stem] = json.loads(rest[3]["progress"])["seconds"]
         if stop_at and path.stem == stop_at[0]:
             stop_at.pop(0)
             raise KeyboardInterrupt
@@ -59,6 +62,10 @@ def test_a_training_that_is_stopped_in_every_stage_ends_as_an_undisturbed_one(na
     while stop_at:
         with pytest.raises(KeyboardInterrupt):
             scores(build(name, **SETTINGS[name]), data, split, "test", tmp_path / "stopped")
-    resumed = scores(build(name, **SETTINGS[name]), data, split, "test", tmp_path / "stopped")
+    system = build(name, **SETTINGS[name])
+    resumed = scores(system, data, split, "test", tmp_path / "stopped")
     assert saved == [stage for stage in stages for _ in range(2)]  # no epoch twice
     np.testing.assert_array_equal(resumed, whole)
+    counted = [seconds[stage] for stage in stages if stage != "cvh_rec_encoder"]  # which has a report of its own
+    assert system.report()["seconds_trained"] == pytest.approx(sum(counted), abs=1e-3)
+    assert min(counted) > 0
