@@ -20,7 +20,7 @@ from baselines.generative.histories import batched, prefixes, training_lists
 from baselines.generative.prefix_tree import INVALID, LevelTree, PrefixTree, Tree, beam_search, score_matrix
 from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, made_unique, spread_last, standardised
 from baselines.generative.text import BytePairs, Published, Vocabulary
-from baselines.generative.training import Optimisation, fingerprint, staged_report, train
+from baselines.generative.training import Optimisation, fingerprint, quality_of, staged_report, train
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders import encode
@@ -50,8 +50,9 @@ class LCRec:
     Deviations: the wordings are our own, five for each kind. Indices that are still shared are made unique. The search
     follows the tree of true indices; the reference program allows any token of a level (``constraint: level``). Lists
     are sets here, so a history is a beginning of a random permutation and every other server of the task is a response,
-    all of which share one reading of the prompt. Training runs for a stated number of epochs. The small model is made
-    from scratch and keeps the mechanism, not the prior knowledge of language. A published model is tuned whole.
+    all of which share one reading of the prompt. All epochs run, and the best weights of a few looks at validation are
+    kept. The small model is made from scratch and keeps the mechanism, not the prior knowledge of language. A published
+    model is tuned whole.
 
     Args:
         quantiser: the RQ-VAE.
@@ -91,10 +92,15 @@ class LCRec:
         for key, value, allowed in chosen:
             require_choice(key, value, allowed)
 
+    @property
+    def uses_validation(self) -> bool:
+        """Whether the weights are chosen on validation labels."""
+        return self.training.looks > 0
+
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train the RQ-VAE, then the language model; goes on from the checkpoints in `workdir`."""
         vectors = standardised(encode(data.server_texts()))
-        identity = fingerprint(self, seed, split.train.indptr, split.train.indices, vectors)
+        identity = fingerprint(self, seed, split.train, split.valid, vectors)
         self.codes, self.coded = fit_codes(vectors, self.quantiser, seed=seed, workdir=workdir, identity=identity)
         self.n_servers, self.written, self.invalid = data.n_servers, 0, 0
         self.lists = training_lists(data, split)
@@ -108,7 +114,9 @@ class LCRec:
         self.progress = train(
             self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
             workdir=workdir, name="lc_rec", identity=identity,
+            quality=quality_of(self.score, split, self.training, seed=seed, ranks_new=self.asks == "search"),
         )  # fmt: skip
+        self.written, self.invalid = 0, 0  # the answers of the looks at validation are none of the run's
 
     def _read_texts(self, data: Dataset, split: Split) -> None:
         """The vocabulary, learned from training tasks, servers and wordings alone, and the tokens of all texts."""
@@ -137,10 +145,6 @@ class LCRec:
     def _index(self, server: int) -> list[int]:
         """A server's index as a response."""
         return [*map(int, self.indices[server]), self.vocabulary.end]
-
-    def _text(self, tokens: list[int]) -> list[int]:
-        """A text as a response."""
-        return [*tokens, self.vocabulary.end]
 
     def instruction(self, wording: str, **slots: list[int]) -> list[int]:
         """The tokens of a wording with its slots filled; a slot's tokens are never read as words of the wording."""
@@ -175,7 +179,7 @@ class LCRec:
     def _text_of_index(self, rng: np.random.Generator) -> Iterator[Example]:
         for server, (name, about) in enumerate(zip(self.names, self.about, strict=True)):
             asked = self.instruction(self._pick(rng, prompts.TEXT_OF_INDEX), item=self._index(server)[:-1])
-            yield Example(asked, [self._text([*name, *about][: self.text_tokens])])
+            yield Example(asked, [[*[*name, *about][: self.text_tokens], self.vocabulary.end]])
 
     def _fusion(self, rng: np.random.Generator) -> Iterator[Example]:
         for _, seen, targets in prefixes(self.lists, "random", rng):
@@ -184,7 +188,7 @@ class LCRec:
                 yield Example(asked, [self._index(server) for server in targets])
             else:
                 asked = self.instruction(self._pick(rng, prompts.INDICES_TO_NAME), items=self._indices(seen))
-                yield Example(asked, [self._text(self.names[server]) for server in targets])
+                yield Example(asked, [[*self.names[server], self.vocabulary.end] for server in targets])
 
     def _search(self, rng: np.random.Generator) -> Iterator[Example]:
         for task in self.known:
@@ -198,7 +202,7 @@ class LCRec:
         for task in self.known:
             items = self._indices(rng.permutation(self.lists[task]))
             asked = self.instruction(self._pick(rng, prompts.PREFERENCE), items=items)
-            yield Example(asked, [self._text(self.task_texts[task])])
+            yield Example(asked, [[*self.task_texts[task], self.vocabulary.end]])
 
     def examples(self, rng: np.random.Generator) -> Iterator[Example]:
         """The examples of an epoch, kind after kind, each present with the chance that `shares` gives its kind."""

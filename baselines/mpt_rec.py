@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from baselines.choices import require_choice
-from baselines.generative.training import Optimisation, fingerprint, staged_report, train
+from baselines.generative.training import Optimisation, fingerprint, quality_of, staged_report, train
 from baselines.mpt_networks import Additive, Experts, Prompt, Reader, Stage1, reverse_gradient
 from baselines.pair_features import PairFeatures, codes
 from baselines.published.sampling import Pairs
@@ -47,7 +47,8 @@ class MPTRec:
     with p the share of steps done. L2 = BCE + decay_layers / 2 |tower|^2.
 
     Deviations: one label per sample (the method expects one per objective), so environments are the scenarios and are
-    not re-assigned; negatives are drawn; epochs are stated; frozen experts are in evaluation mode in stage 2.
+    not re-assigned; negatives are drawn; all epochs of a stage run, and the best weights of a few looks at validation
+    are kept, those of stage 1 by the heads of the scenarios; frozen experts are in evaluation mode in stage 2.
 
     Args:
         embedding: width of the tables.
@@ -79,6 +80,11 @@ class MPTRec:
 
     HEADS: ClassVar[tuple[str, ...]] = ("prompt", "scenario")
 
+    @property
+    def uses_validation(self) -> bool:
+        """Whether the weights of a stage are chosen on validation labels."""
+        return self.first.looks > 0 or (self.head == "prompt" and self.second.looks > 0)
+
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train both stages; goes on from the checkpoints in `workdir`."""
         require_choice("head", self.head, self.HEADS)
@@ -93,9 +99,15 @@ class MPTRec:
         shape = {"towers": self.towers, "dropout": self.dropout}
         experts = Experts(sum(reader.widths), int(self.scenario.max()) + 1, experts=self.experts, **shape)  # type: ignore[arg-type]
         self.stage1 = Stage1(reader, experts)
-        identity = fingerprint(self, seed, split.train.indptr, split.train.indices, features.task_dense)
-        trained = train(self.stage1, lambda epoch: self.batches(epoch, seed, 1), self.loss1, self.first, seed=seed,
-                        workdir=workdir, name="mpt_rec_experts", identity=identity)  # fmt: skip
+        self.prompts = nn.ModuleList()  # while there are none, tasks are scored by the heads of their scenarios
+        identity = fingerprint(self, seed, split.train, split.valid, features.task_dense)
+        first, second = (
+            quality_of(self.score, split, stage, seed=seed, ranks_new=True) for stage in (self.first, self.second)
+        )
+        trained = train(
+            self.stage1, lambda epoch: self.batches(epoch, seed, 1), self.loss1, self.first, seed=seed,
+            workdir=workdir, name="mpt_rec_experts", identity=identity, quality=first,
+        )  # fmt: skip
         self.trained = trained.report()
         self.stage1.requires_grad_(requires_grad=False)
         torch.manual_seed(seed)
@@ -105,8 +117,10 @@ class MPTRec:
             for _ in range(n_prompts)
         )
         if n_prompts:
-            prompted = train(self.prompts, lambda epoch: self.batches(epoch, seed, 2), self.loss2, self.second,
-                             seed=seed, workdir=workdir, name="mpt_rec_prompts", identity=identity)  # fmt: skip
+            prompted = train(
+                self.prompts, lambda epoch: self.batches(epoch, seed, 2), self.loss2, self.second, seed=seed,
+                workdir=workdir, name="mpt_rec_prompts", identity=identity, quality=second,
+            )  # fmt: skip
             self.trained = staged_report(prompted, experts=trained)
 
     def batches(self, epoch: int, seed: int, stage: int) -> list[Batch]:

@@ -18,7 +18,7 @@ from baselines.generative.indexing import Identifier, identifiers
 from baselines.generative.prefix_tree import PAD, PrefixTree
 from baselines.generative.seq2seq import IGNORED, Batch, ItemWriter, T5Size, padded, written
 from baselines.generative.text import BytePairs, Published, Vocabulary, numbers
-from baselines.generative.training import Optimisation, fingerprint, train
+from baselines.generative.training import Optimisation, fingerprint, quality_of, train
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 
@@ -76,9 +76,9 @@ class OpenP5:
 
     Deviations: the wordings are our own. Lists are sets here, so a history is a beginning of a random permutation and
     every other server of the task is an answer (`order`). An answer ends with an end token, so that no identifier is
-    the beginning of another one. Whole-word embeddings start small next to tokens. Training runs for a stated number of
-    epochs. The small model is made from scratch with words of the templates, digits and cluster symbols as tokens; it
-    has no knowledge of language.
+    the beginning of another one. Whole-word embeddings start small next to tokens. All epochs run, and the best weights
+    of a few looks at validation are kept. The small model is made from scratch with words of the templates, digits and
+    cluster symbols as tokens; it has no knowledge of language.
 
     With ``source: text`` a task's text stands where its number did, and the model ranks for new tasks. That is an
     extension made for this study (OpenP5-text), never reported under the method's name.
@@ -127,6 +127,11 @@ class OpenP5:
         for key, value, allowed in chosen:
             require_choice(key, value, allowed)
 
+    @property
+    def uses_validation(self) -> bool:
+        """Whether the weights are chosen on validation labels."""
+        return self.training.looks > 0
+
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Index the servers and train the T5; goes on from the checkpoint in `workdir`."""
         self.lists, self.n_servers = training_lists(data, split), data.n_servers
@@ -150,10 +155,11 @@ class OpenP5:
                 spelled = numbers(self.speller.vocabulary)
                 nn.init.normal_(rows := torch.empty(len(spelled), self.writer.t5.config.d_model))
                 self.writer.t5.get_input_embeddings().weight[spelled] = rows.to(self.writer.t5.device)
-        identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.answers, self.texts)
+        identity = fingerprint(self, seed, split.train, split.valid, self.answers, self.texts)
         self.progress = train(
             self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
             workdir=workdir, name="openp5", identity=identity,
+            quality=quality_of(self.score, split, self.training, seed=seed, ranks_new=self.source == "text"),
         )  # fmt: skip
 
     def _vocabulary(self, data: Dataset, split: Split) -> Vocabulary:

@@ -16,7 +16,7 @@ from baselines.generative.prefix_tree import LevelTree, PrefixTree, Tree
 from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, numbered, spread_last, standardised
 from baselines.generative.seq2seq import Batch, ItemWriter, T5Size, padded, written
 from baselines.generative.text import PAD, BytePairs
-from baselines.generative.training import Optimisation, fingerprint, staged_report, train
+from baselines.generative.training import Optimisation, fingerprint, quality_of, staged_report, train
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders import encode
@@ -34,10 +34,11 @@ class Tiger:
     the servers that a beam search over the prefix tree of all identifiers reaches; the others are not ranked.
 
     Deviations: text vectors are those of MiniLM, not of Sentence-T5. Lists are sets here, so a history is a beginning
-    of a random permutation and every other server of the task is a target (`order`). Training runs for a stated number
-    of epochs, without early stopping. The history at inference is the training servers, for validation and test alike.
-    No user token unless `user_tokens` is set, as in the unofficial program that the T2MRec paper names. Codes that no
-    server has are moved at the start of each epoch, without which most of a codebook stays unused.
+    of a random permutation and every other server of the task is a target (`order`). All epochs run, without early
+    stopping, and the best weights of a few looks at validation are kept. The history at inference is the training
+    servers, for validation and test alike. No user token unless `user_tokens` is set, as in the unofficial program that
+    the T2MRec paper names. Codes that no server has are moved at the start of each epoch, without which most of a
+    codebook stays unused.
 
     With ``source: text`` the encoder reads the task's text in place of its servers, and so ranks for new tasks. That is
     an extension made for this study (TIGER-text), never reported under the method's name.
@@ -71,12 +72,17 @@ class Tiger:
 
     SOURCES: ClassVar[tuple[str, ...]] = ("history", "text")
 
+    @property
+    def uses_validation(self) -> bool:
+        """Whether the weights are chosen on validation labels."""
+        return self.training.looks > 0
+
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train the RQ-VAE, then the T5; goes on from the checkpoints in `workdir`."""
         require_choice("source", self.source, self.SOURCES)
         torch.manual_seed(seed)
         vectors = standardised(encode(data.server_texts()))
-        identity = fingerprint(self, seed, split.train.indptr, split.train.indices, vectors)
+        identity = fingerprint(self, seed, split.train, split.valid, vectors)
         self.codes, self.coded = fit_codes(vectors, self.quantiser, seed=seed, workdir=workdir, identity=identity)
         first = PAD + 1
         self.identifiers, starts = as_tokens(numbered(spread_last(self.codes, vectors)[0]), first)
@@ -94,7 +100,9 @@ class Tiger:
         self.progress = train(
             self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
             workdir=workdir, name="tiger", identity=identity,
+            quality=quality_of(self.score, split, self.training, seed=seed, ranks_new=self.source == "text"),
         )  # fmt: skip
+        self.written, self.invalid = 0, 0  # the answers of the looks at validation are none of the run's
 
     def _read_texts(self, data: Dataset, split: Split, first: int) -> int:
         """Tokens of all tasks' texts, from `first` on; returns the size of their vocabulary."""

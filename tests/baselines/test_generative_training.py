@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from baseline_toys import block_dataset, with_other_answers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 
 from baselines.generative import training
 from baselines.generative.histories import batched, prefixes, training_lists
 from baselines.generative.sizes import of_profile
 from baselines.generative.text import BytePairs, Published, device
-from baselines.generative.training import Optimisation, fingerprint, rate, staged_report, train
+from baselines.generative.training import Optimisation, fingerprint, quality_of, rate, staged_report, train
 from baselines.published.training import Progress
 from study.data.splits import make
 from study.errors import StudyError
@@ -100,6 +104,85 @@ def test_seconds_are_those_of_all_epochs_that_count_also_before_a_stop(tmp_path,
     assert trained().report() == {"epochs": 6, "seconds_trained": 18.0}  # nothing is left to be done
 
 
+LOOKS = (0.2, 0.5, 0.4, 0.5, 0.3)  # the second is the best, and an equal one is no better
+
+
+def looked_at(workdir, *, stop_at: int | None = None):
+    """Five epochs with a look after each; may be stopped after a look. Returns weights, progress, weights at looks."""
+    model, seen = Line(), []
+    options = Optimisation(epochs=5, learning_rate=0.05, checkpoint_seconds=-1.0)
+
+    def quality() -> float:
+        assert not model.training
+        assert not torch.is_grad_enabled()
+        if stop_at is not None and len(seen) == stop_at:
+            raise KeyboardInterrupt
+        seen.append([weight.detach().clone() for weight in model.parameters()])
+        return LOOKS[done + len(seen) - 1]
+
+    def loss(batch):
+        assert model.training
+        return model(batch)
+
+    path = workdir / "line.safetensors"
+    with safe_open(path, framework="pt") if path.exists() else nullcontext() as stored:
+        done = json.loads(stored.metadata()["progress"])["epoch"] if stored else 0
+    progress = train(model, line_batches, loss, options, seed=1, workdir=workdir, name="line", identity="a",
+                     quality=quality)  # fmt: skip
+    return list(model.parameters()), progress, seen
+
+
+def test_the_best_weights_are_kept_and_all_epochs_run(tmp_path):
+    weights, progress, seen = looked_at(tmp_path)
+    assert (progress.epoch, progress.best_epoch, progress.best) == (5, 2, 0.5)
+    assert progress.report().keys() == {"epochs", "best_epoch", "validation_ndcg", "seconds_trained"}
+    for kept, then, last in zip(weights, seen[1], seen[4], strict=True):
+        torch.testing.assert_close(kept, then, rtol=0, atol=0)
+        assert not torch.equal(kept, last)
+
+
+@pytest.mark.parametrize("stop_at", [0, 1, 3])
+def test_a_stopped_training_keeps_the_weights_that_an_undisturbed_one_does(stop_at, tmp_path):
+    whole, expected, _ = looked_at(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        looked_at(tmp_path / "parts", stop_at=stop_at)
+    resumed, progress, seen = looked_at(tmp_path / "parts")
+    assert len(seen) == 5 - stop_at
+    for _ in range(2):  # and once more, when nothing is left to be done
+        assert (progress.epoch, progress.best_epoch, progress.best) == (5, expected.best_epoch, expected.best)
+        for a, b in zip(whole, resumed, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+        resumed, progress, seen = looked_at(tmp_path / "parts")
+        assert not seen
+
+
+def test_looks_are_spread_evenly_and_the_last_is_at_the_end():
+    assert Optimisation(epochs=28, looks=5).look_epochs() == {6, 12, 17, 23, 28}
+    assert Optimisation(epochs=2, looks=5).look_epochs() == {1, 2}
+    assert Optimisation(epochs=9, looks=1).look_epochs() == {9}
+    assert Optimisation(looks=0).look_epochs() == set()
+
+
+def test_a_look_measures_validation_at_some_tasks_and_none_is_taken_where_none_is_wanted():
+    data = block_dataset()
+    split = make(data, "warm")
+    asked = []
+
+    def score(tasks):
+        asked.append(tasks)
+        return split.valid[tasks].toarray()  # the answers themselves
+
+    options = Optimisation(looks=3, validation_tasks=7)
+    quality = quality_of(score, split, options, seed=1, ranks_new=False)
+    assert quality() == pytest.approx(1)
+    assert len(np.concatenate(asked)) == 7
+    assert quality_of(score, split, Optimisation(looks=0), seed=1, ranks_new=True) is None
+    cold = make(data, "cold")
+    assert quality_of(score, cold, options, seed=1, ranks_new=False) is None
+    right = quality_of(lambda tasks: cold.valid[tasks].toarray(), cold, options, seed=1, ranks_new=True)
+    assert right() == pytest.approx(1)
+
+
 def test_a_report_of_stages_has_the_seconds_of_all():
     found = staged_report(Progress(epoch=7, seconds=3.0), first=Progress(epoch=2, seconds=1.5))
     assert found == {
@@ -149,6 +232,9 @@ def test_fingerprints_tell_arrays_and_settings_apart():
     assert same == fingerprint(Optimisation(), np.arange(3))
     assert same != fingerprint(Optimisation(epochs=3), np.arange(3))
     assert same != fingerprint(Optimisation(), np.arange(4))
+    matrices = [sp.csr_matrix(np.array(rows, np.float32)) for rows in ([[0, 1]], [[1, 0]], [[0, 2]], [[0], [1]])]
+    assert len({fingerprint(matrix) for matrix in matrices}) == 4
+    assert fingerprint(matrices[0]) == fingerprint(matrices[0].copy())
 
 
 # Vocabularies
