@@ -98,10 +98,10 @@ class LCRec:
         return self.training.looks > 0
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
-        """Train the RQ-VAE, then the language model; goes on from the checkpoints in `workdir`."""
+        """Train the RQ-VAE, or take up a kept one, then the language model; goes on from a checkpoint in `workdir`."""
         vectors = standardised(encode(data.server_texts()))
         identity = fingerprint(self, seed, split.train, split.valid, vectors)
-        self.codes, self.coded = fit_codes(vectors, self.quantiser, seed=seed, workdir=workdir, identity=identity)
+        self.codes, self.coded = fit_codes(vectors, self.quantiser, seed=seed)
         self.n_servers, self.written, self.invalid = data.n_servers, 0, 0
         self.lists = training_lists(data, split)
         self._read_texts(data, split)

@@ -78,12 +78,12 @@ class Tiger:
         return self.training.looks > 0
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
-        """Train the RQ-VAE, then the T5; goes on from the checkpoints in `workdir`."""
+        """Train the RQ-VAE, or take up a kept one, then the T5; goes on from the checkpoint in `workdir`."""
         require_choice("source", self.source, self.SOURCES)
         torch.manual_seed(seed)
         vectors = standardised(encode(data.server_texts()))
         identity = fingerprint(self, seed, split.train, split.valid, vectors)
-        self.codes, self.coded = fit_codes(vectors, self.quantiser, seed=seed, workdir=workdir, identity=identity)
+        self.codes, self.coded = fit_codes(vectors, self.quantiser, seed=seed)
         first = PAD + 1
         self.identifiers, starts = as_tokens(numbered(spread_last(self.codes, vectors)[0]), first)
         vocabulary = starts[-1] + self.user_tokens

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,8 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from baselines.generative.text import device
-from baselines.generative.training import Optimisation, train
+from baselines.generative.training import Optimisation, fingerprint, train
 from baselines.published.training import Progress
+from study import paths
 from study.data.dataset import FloatArray, IntArray
 
 LOG = logging.getLogger(__name__)
@@ -174,27 +174,31 @@ class RqVae(nn.Module):
         return self.quantise(self.encoder(vectors), balanced=False)[0]
 
 
-def fit_codes(
-    vectors: FloatArray, settings: Quantiser, *, seed: int, workdir: Path, identity: str
-) -> tuple[RqVae, Progress]:
-    """Train an RQ-VAE on `standardised` item vectors, shape (n_items, q); a stopped training goes on from `workdir`.
+def fit_codes(vectors: FloatArray, settings: Quantiser, *, seed: int) -> tuple[RqVae, Progress]:
+    """An RQ-VAE of `standardised` item vectors, shape (n_items, q); trained once for all protocols, trials and systems.
 
-    Returns: the model, and how it was trained.
+    It depends on nothing else, so its checkpoint stays in the cache, from where a stopped training goes on, too. A
+    damaged one is not taken up, and the model is trained again.
+
+    Returns: the model, and how it was trained, be it now or before.
     """
+    identity = fingerprint(settings, seed, vectors)
+    folder = paths.cache() / "quantisers" / identity[:32]
     torch.manual_seed(seed)
     points = torch.from_numpy(vectors).to(device(settings.device))
     model = RqVae(points.shape[1], len(np.unique(vectors, axis=0)), settings).to(points.device)
-    model.start_codebooks(points, seed)
     size = settings.training.batch_size
 
     def batches(epoch: int) -> list[Tensor]:
         rng = np.random.default_rng([seed, epoch])
+        if epoch == 0:
+            model.start_codebooks(points, seed)
         model.revive(points, rng)
         order = rng.permutation(len(points))
         return [points[order[start : start + size]] for start in range(0, len(points), size)]
 
     progress = train(
-        model, batches, model, settings.training, seed=seed, workdir=workdir, name="codes", identity=identity
+        model, batches, model, settings.training, seed=seed, workdir=folder, name="codes", identity=identity
     )
     codes = model.cpu().codes(points.cpu()).numpy()
     usage = [len(np.unique(column)) / model.codebooks.shape[1] for column in codes.T]

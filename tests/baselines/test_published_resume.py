@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from baseline_toys import block_dataset, build, scores
 
 from baselines.generative import training as generative
 from baselines.published import training as published
+from study import paths
 from study.data.splits import make
 
 CODES = {"quantiser.training.checkpoint_seconds": -1, "training.checkpoint_seconds": -1}
@@ -54,10 +56,13 @@ def test_a_training_that_is_stopped_in_every_stage_ends_as_an_undisturbed_one(na
     assert published.save_checkpoint is kept
     for module in (generative, published):
         monkeypatch.setattr(module, "save_checkpoint", save)
+    codes = paths.cache() / "quantisers"  # kept for all who come after
+    shutil.rmtree(codes, ignore_errors=True)
     whole = scores(build(name, **SETTINGS[name]), data, split, "test", tmp_path / "whole")
     stages = STAGES[name]
     assert saved == [stage for stage in stages for _ in range(2)]  # every epoch, and there are two
     saved.clear()
+    shutil.rmtree(codes, ignore_errors=True)
     stop_at += [stage for stage in stages for _ in range(2)]
     while stop_at:
         with pytest.raises(KeyboardInterrupt):
