@@ -14,55 +14,17 @@ from torch import nn
 from baselines.choices import require_choice
 from baselines.generative import prompts
 from baselines.generative.histories import batched, prefixes, training_lists
-from baselines.generative.indexing import Identifier, identifiers
+from baselines.generative.indexing import identifiers
 from baselines.generative.prefix_tree import PAD, PrefixTree
 from baselines.generative.seq2seq import IGNORED, Batch, ItemWriter, T5Size, padded, written
 from baselines.generative.text import BytePairs, Published, Vocabulary, numbers
 from baselines.generative.training import Optimisation, fingerprint, quality_of, train
+from baselines.generative.words import Reading, Speller, Word, flatten
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 
-Word = tuple[int, ...]  # the tokens of one word
-Reading = tuple[list[int], list[int]]  # tokens, and the number of the word that each belongs to
 TEMPLATES = {"sequential": prompts.SEQUENTIAL, "straightforward": prompts.STRAIGHTFORWARD}
 SEEN = 10  # wordings that are trained on; the one after them is not
-
-
-class Speller:
-    """Turns words, identifiers and users into tokens.
-
-    Args:
-        vocabulary: of ordinary words.
-        items: identifiers, whose symbols get tokens of their own after those of the vocabulary. A published vocabulary
-            spells digits itself, in whatever pieces it has, as the original does; one learned here takes them singly.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, items: Sequence[Identifier]) -> None:
-        self.vocabulary, self.digits_apart = vocabulary, isinstance(vocabulary, BytePairs)
-        symbols = sorted({symbol for item in items for symbol in item if len(symbol) > 1})
-        if self.digits_apart:
-            symbols += [*"0123456789"]
-        self.symbols = {symbol: vocabulary.size + number for number, symbol in enumerate(symbols)}
-        self.size = vocabulary.size + len(symbols)
-        self.known: dict[str, Word] = {}
-
-    def word(self, text: str) -> Word:
-        """An ordinary word."""
-        if text not in self.known:
-            self.known[text] = tuple(self.vocabulary.encode(text))
-        return self.known[text]
-
-    def named(self, kind: str, name: Identifier) -> Word:
-        """The word ``item_<identifier>`` or ``user_<number>``."""
-        if not self.digits_apart and all(len(symbol) == 1 for symbol in name):
-            return self.word(f"{kind}_{''.join(name)}")
-        return (*self.word(f"{kind}_"), *(self.symbols[symbol] for symbol in name))
-
-
-def flatten(words: Sequence[Word], limit: int) -> Reading:
-    """The first `limit` tokens of the words, and for each token the number of its word, from 1."""
-    pairs = [(token, number) for number, word in enumerate(words, start=1) for token in word][:limit]
-    return [token for token, _ in pairs], [number for _, number in pairs]
 
 
 @dataclass
@@ -94,7 +56,7 @@ class OpenP5:
         whole_words: rows of the table of whole-word embeddings; 0 has none.
         source: ``ids`` or ``text``.
         order: ``random`` or ``list``; see `baselines.generative.histories.prefixes`.
-        history: servers of a prompt at most, the last ones of the list.
+        history: servers of a prompt at most, the last ones of the list; at inference never more than in training.
         input_tokens: tokens of a prompt at most.
         text_words, text_vocabulary: of ``source: text``, words per task at most and tokens in all.
         beam: answers written per task; those known are left out later, so it must exceed 10 by their number.
@@ -135,6 +97,9 @@ class OpenP5:
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Index the servers and train the T5; goes on from the checkpoint in `workdir`."""
         self.lists, self.n_servers = training_lists(data, split), data.n_servers
+        # A server is left to be named, so no history trained on is longer, and the numbers of words beyond it have
+        # embeddings that were never trained.
+        self.longest = min(self.history, max(map(len, self.lists)) - 1)
         items = identifiers(
             self.indexing, self.lists, split.train, clusters=self.clusters, largest=self.largest, seed=seed
         )
@@ -181,7 +146,7 @@ class OpenP5:
             wording: 0 to 9 are trained on, 10 is not.
             seen: servers of the history, last one last.
         """
-        servers = [self.items[server] for server in seen[-self.history :]]
+        servers = [self.items[server] for server in seen[max(0, len(seen) - self.longest) :]]
         comma = self.speller.word(",")
         slots = {
             "{dataset}": [self.dataset],

@@ -20,7 +20,8 @@ from baselines.generative.prefix_tree import PAD
 from baselines.generative.seq2seq import T5Size, written
 from baselines.generative.text import BytePairs
 from baselines.generative.training import Optimisation
-from baselines.openp5 import SEEN, TEMPLATES, OpenP5, Speller, flatten
+from baselines.generative.words import Speller, flatten
+from baselines.openp5 import SEEN, TEMPLATES, OpenP5
 from study.data.splits import Split, make
 from study.errors import StudyError
 
@@ -120,6 +121,28 @@ def test_all_tokens_of_a_word_carry_its_number_and_padding_carries_none(tmp_path
     assert batch.words[1, 5:].tolist() == [0] * (len(tokens) - 5)
     assert system.writer.words is not None
     assert not system.writer.words.weight[0].any()
+
+
+def test_no_question_has_a_history_longer_than_any_trained_on_nor_a_word_number_that_none_had(tmp_path):
+    """Ten servers a task, six of them for training: one is to be named, so five stand in the longest history."""
+    data = block_dataset()
+    split = make(data, "warm")
+    system = small(wordings=10, kinds=("sequential",))
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    assert {len(row) for row in system.lists} == {6}
+    drawn = [
+        reading for epoch in range(3) for reading, _ in system.examples("sequential", np.random.default_rng(epoch))
+    ]
+    trained = {number for _, numbers in drawn for number in numbers}
+    for task in range(5):
+        tokens, numbers = system.prompt(system.asks, 0, task, system.lists[task])
+        assert set(numbers) <= trained
+        assert (tokens, numbers) == system.prompt(system.asks, 0, task, system.lists[task][-5:])
+        assert tokens != system.prompt(system.asks, 0, task, system.lists[task][-4:])[0]
+    # A shorter limit of the settings holds in training and at inference.
+    system.longest = 2
+    whole, cut = (system.prompt(system.asks, 0, 3, system.lists[3][start:]) for start in (0, 4))
+    assert whole == cut
 
 
 def test_flatten_cuts_and_numbers():
