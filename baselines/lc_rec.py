@@ -17,8 +17,9 @@ from baselines.choices import require_choice
 from baselines.generative import prompts
 from baselines.generative.causal import CausalBeams, Continuer, Example, LlamaSize, Packed, pack
 from baselines.generative.histories import batched, prefixes, training_lists
+from baselines.generative.identifiers import as_tokens, made_unique, spread_last
 from baselines.generative.prefix_tree import INVALID, LevelTree, PrefixTree, Tree, beam_search, score_matrix
-from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, made_unique, spread_last, standardised
+from baselines.generative.quantisation import Quantiser, fit_codes, standardised
 from baselines.generative.text import BytePairs, Published, Vocabulary
 from baselines.generative.training import Optimisation, fingerprint, quality_of, staged_report, train
 from study.data.dataset import Dataset, FloatArray, IntArray

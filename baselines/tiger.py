@@ -12,8 +12,9 @@ import torch
 
 from baselines.choices import require_choice
 from baselines.generative.histories import batched, prefixes, training_lists
+from baselines.generative.identifiers import as_tokens, numbered, spread_last
 from baselines.generative.prefix_tree import LevelTree, PrefixTree, Tree
-from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, numbered, spread_last, standardised
+from baselines.generative.quantisation import Quantiser, fit_codes, standardised
 from baselines.generative.seq2seq import Batch, ItemWriter, T5Size, padded, written
 from baselines.generative.text import PAD, BytePairs
 from baselines.generative.training import Optimisation, fingerprint, quality_of, staged_report, train
