@@ -52,8 +52,8 @@ class LCRec:
     follows the tree of true indices; the reference program allows any token of a level (``constraint: level``). Lists
     are sets here, so a history is a beginning of a random permutation and every other server of the task is a response,
     all of which share one reading of the prompt. All epochs run, and the best weights of a few looks at validation are
-    kept. The small model is made from scratch and keeps the mechanism, not the prior knowledge of language. A published
-    model is tuned whole.
+    kept. The history at inference is the training servers alone. The small model is made from scratch and keeps the
+    mechanism, not the prior knowledge of language. A published model is tuned whole.
 
     Args:
         quantiser: the RQ-VAE.

@@ -39,8 +39,8 @@ class OpenP5:
     Deviations: the wordings are our own. Lists are sets here, so a history is a beginning of a random permutation and
     every other server of the task is an answer (`order`). An answer ends with an end token, so that no identifier is
     the beginning of another one. Whole-word embeddings start small next to tokens. All epochs run, and the best weights
-    of a few looks at validation are kept. The small model is made from scratch with words of the templates, digits and
-    cluster symbols as tokens; it has no knowledge of language.
+    of a few looks at validation are kept. The history at inference is the training servers alone. The small model is
+    made from scratch with words of the templates, digits and cluster symbols as tokens, and knows no language.
 
     With ``source: text`` a task's text stands where its number did, and the model ranks for new tasks. That is an
     extension made for this study (OpenP5-text), never reported under the method's name.
