@@ -40,7 +40,7 @@ class OpenP5:
     every other server of the task is an answer (`order`). An answer ends with an end token, so that no identifier is
     the beginning of another one. Whole-word embeddings start small next to tokens. All epochs run, and the best weights
     of a few looks at validation are kept. The history at inference is the training servers alone. The small model is
-    made from scratch with words of the templates, digits and cluster symbols as tokens, and knows no language.
+    made from scratch with words of the templates, names, digits and cluster symbols as tokens, and knows no language.
 
     With ``source: text`` a task's text stands where its number did, and the model ranks for new tasks. That is an
     extension made for this study (OpenP5-text), never reported under the method's name.
@@ -104,8 +104,8 @@ class OpenP5:
             self.indexing, self.lists, split.train, clusters=self.clusters, largest=self.largest, seed=seed
         )
         self.texts = data.task_texts() if self.source == "text" else None
-        self.speller = Speller(self._vocabulary(data, split), items)
-        self.dataset = self.speller.word(data.name)
+        self.speller = Speller(self._vocabulary(data, split), items, ["item_", "user_", data.name])
+        self.dataset = self.speller.name(data.name)
         self.items = [self.speller.named("item", item) for item in items]
         ends = (self.speller.vocabulary.end,)
         self.answers = padded([[*self.dataset, *item, *ends] for item in self.items], PAD).numpy()
@@ -133,7 +133,7 @@ class OpenP5:
             return Published(self.size.pretrained)
         words = {word for wordings in TEMPLATES.values() for wording in wordings for word in wording.split()}
         # Twice, so that each becomes one token.
-        learned = [" ".join(sorted(words | {data.name, "item_", "user_"}))] * 2
+        learned = [" ".join(sorted(words))] * 2
         if self.texts is not None:
             learned += [self.texts[row] for row in split.tasks("train")]
         return BytePairs(learned, self.text_vocabulary)

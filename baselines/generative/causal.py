@@ -122,9 +122,8 @@ class Continuer(nn.Module):
     def forward(self, batch: Packed) -> Tensor:
         """Cross-entropy of the responses' tokens, averaged over tokens."""
         tokens, positions, parts, rows, places, labels = (part.to(self.lm.device) for part in batch)
-        mask = torch.zeros_like(visible(parts), dtype=self.lm.dtype).masked_fill(
-            ~visible(parts), torch.finfo(self.lm.dtype).min
-        )
+        hidden = ~visible(parts)
+        mask = hidden.to(self.lm.dtype).masked_fill(hidden, torch.finfo(self.lm.dtype).min)
         states = self.lm.model(
             input_ids=tokens, position_ids=positions, attention_mask=mask, use_cache=False
         ).last_hidden_state

@@ -16,15 +16,18 @@ class Speller:
 
     Args:
         vocabulary: of ordinary words.
-        items: identifiers, whose symbols get tokens of their own after those of the vocabulary. A published vocabulary
-            spells digits itself, in whatever pieces it has, as the original does; one learned here takes them singly.
+        items: identifiers, whose symbols get tokens of their own after those of the vocabulary.
+        names: words that stand in every prompt and answer, such as ``item_``.
+
+    A published vocabulary spells digits and names itself, in whatever pieces it has, as the original does. With one
+    learned here each digit and each name is a token, which no other text has.
     """
 
-    def __init__(self, vocabulary: Vocabulary, items: Sequence[Identifier]) -> None:
-        self.vocabulary, self.digits_apart = vocabulary, isinstance(vocabulary, BytePairs)
+    def __init__(self, vocabulary: Vocabulary, items: Sequence[Identifier], names: Sequence[str]) -> None:
+        self.vocabulary, self.small = vocabulary, isinstance(vocabulary, BytePairs)
         symbols = sorted({symbol for item in items for symbol in item if len(symbol) > 1})
-        if self.digits_apart:
-            symbols += [*"0123456789"]
+        if self.small:
+            symbols += [*"0123456789", *names]
         self.symbols = {symbol: vocabulary.size + number for number, symbol in enumerate(symbols)}
         self.size = vocabulary.size + len(symbols)
         self.known: dict[str, Word] = {}
@@ -35,11 +38,15 @@ class Speller:
             self.known[text] = tuple(self.vocabulary.encode(text))
         return self.known[text]
 
-    def named(self, kind: str, name: Identifier) -> Word:
+    def name(self, text: str) -> Word:
+        """One of the `names`."""
+        return (self.symbols[text],) if self.small else self.word(text)
+
+    def named(self, kind: str, identifier: Identifier) -> Word:
         """The word ``item_<identifier>`` or ``user_<number>``."""
-        if not self.digits_apart and all(len(symbol) == 1 for symbol in name):
-            return self.word(f"{kind}_{''.join(name)}")
-        return (*self.word(f"{kind}_"), *(self.symbols[symbol] for symbol in name))
+        if not self.small and all(len(symbol) == 1 for symbol in identifier):
+            return self.word(f"{kind}_{''.join(identifier)}")
+        return (*self.name(f"{kind}_"), *(self.symbols[symbol] for symbol in identifier))
 
 
 def flatten(words: Sequence[Word], limit: int) -> Reading:
