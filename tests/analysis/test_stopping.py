@@ -5,7 +5,7 @@ import pytest
 
 from study import paths
 from study.analysis.results import Results
-from study.analysis.stopping import most_epochs, stopping, verdicts
+from study.analysis.stopping import cut_short, most_epochs, stopping, verdicts
 from study.evaluation.records import record
 from study.files import write_json
 
@@ -60,6 +60,14 @@ def results(tmp_path, monkeypatch):
 )
 def test_the_cap_is_found_where_settings_state_it(model, cap):
     assert most_epochs(model) == cap
+
+
+def test_of_two_stages_the_last_ones_cap_counts_and_its_last_look():
+    model = {"first": {"epochs": 30, "looks": 5}, "second": {"epochs": {**SIZES, "laptop": 10}, "looks": 5}}
+    assert most_epochs(model) == 10
+    reports = pd.DataFrame({"epochs": [10, 10], "best_epoch": [8, 10]})
+    assert cut_short(model, reports).tolist() == [False, True]
+    assert cut_short({"epochs": 10}, reports).tolist() == [True, True]
 
 
 def test_best_looks_by_hand(results):

@@ -19,14 +19,33 @@ COLUMNS = ["system", "title", "epochs", "best_epoch", "capped", "seeds", "valida
 def most_epochs(model: Mapping[str, Any]) -> float:
     """The cap on epochs in a system's settings, as records hold them; infinite where they state none.
 
-    It stands in the model itself, in its `training` or `schedule`, or in the `base` that a transfer ranks through; as a
-    number, or as one for each profile (`baselines.generative.sizes.of_profile`).
+    It stands in the model itself, in its part for training, or in the `base` that a transfer ranks through; as a number,
+    or as one for each profile (`baselines.generative.sizes.of_profile`).
     """
-    places = [model, *(model.get(part) or {} for part in ("training", "schedule"))]
-    found = next((place["epochs"] for place in places if place.get("epochs")), None)
+    found = next((place["epochs"] for place in _places(model) if place.get("epochs")), None)
     if found is None:
         return most_epochs(model["base"]) if model.get("base") else float("inf")
     return float(found[found["profile"]] if isinstance(found, Mapping) else found)
+
+
+def _places(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Where settings speak of training; of two stages the last one."""
+    return [model, *(model.get(part) or {} for part in ("training", "schedule", "second"))]
+
+
+def cut_short(model: Mapping[str, Any], reports: pd.DataFrame) -> pd.Series:
+    """For each seed whether quality may still have been rising when the cap on epochs ended the training.
+
+    A training that always runs to its cap and has a few `looks` at validation was rising if the last one was the best.
+
+    Args:
+        model: settings of the system.
+        reports: a row for each seed, with epochs (that ran) and best_epoch.
+    """
+    ended = reports["epochs"] >= most_epochs(model)
+    if any("looks" in place for place in _places(model)):
+        ended &= reports["best_epoch"] == reports["epochs"]
+    return ended
 
 
 def stopping(results: Results, protocol: str) -> pd.DataFrame:
@@ -46,7 +65,7 @@ def stopping(results: Results, protocol: str) -> pd.DataFrame:
             continue
         rows.append({
             "system": name, "title": results.titles[name], "seeds": len(reports),
-            "capped": int((reports["epochs"] >= most_epochs(record["config"]["system"]["model"])).sum()),
+            "capped": int(cut_short(record["config"]["system"]["model"], reports).sum()),
             "gap": results.value(protocol, name, METRIC) - yardstick,
             **reports[["epochs", "best_epoch", "validation_ndcg", "seconds_trained"]].mean(),
         })  # fmt: skip
