@@ -34,8 +34,8 @@ from study.files import sha256, write_csv, write_json, write_parquet
 from study.pipeline.guard import require_own_row, require_same_profile
 
 LOG = logging.getLogger(__name__)
-# Of the top tens of runs under these protocols only the relevant servers are kept, with their places, a tenth of the size.
-# Every metric of relevance follows from them. The judged collection and the audit read the whole top tens, those of `cold`.
+# Of the top tens of runs under these protocols only the relevant servers are kept, with their places, a tenth of the
+# size. Every metric of relevance follows from them. The judged collection and the audit read those of `cold`.
 HITS_ALONE = ("cold_grouped", "warm", "loo", "loo99")
 POOL = "system.model.scoring.pool"  # K2 of T2MRec and its variants
 
