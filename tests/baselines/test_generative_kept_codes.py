@@ -89,7 +89,7 @@ def test_a_file_of_another_quantiser_in_its_place_is_not_taken_up(steps):
 def test_protocols_trials_and_systems_share_one_quantiser(steps, tmp_path):
     data = block_dataset()
     runs = [("tiger", "warm", {}), ("tiger", "loo", {}), ("tiger_text", "cold", {}), ("lc_rec", "cold", SAME),
-            ("tiger_tuned", "warm", {"training.learning_rate": 0.003})]  # fmt: skip
+            ("tiger_tuned", "warm", {"training.learning_rate.smoke": 0.003})]  # fmt: skip
     reports = []
     for number, (name, protocol, changes) in enumerate(runs):
         workdir = tmp_path / str(number)

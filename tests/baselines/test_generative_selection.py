@@ -13,7 +13,7 @@ CASES = [
     ("tiger_text", "cold"), ("openp5_text", "cold"), ("lc_rec", "cold"), ("mpt_rec", "cold"),
 ]  # fmt: skip
 # Enough that some epochs are worse than one before them.
-EPOCHS = {"training.epochs.smoke": 6, "training.learning_rate": 0.02}
+EPOCHS = {"training.epochs.smoke": 6, "training.learning_rate.smoke": 0.02}
 SETTINGS = {
     "lc_rec": {"training.epochs.smoke": 6},
     "mpt_rec": {"first.epochs.smoke": 6, "second.epochs.smoke": 6, "first.learning_rate": 0.02},

@@ -61,6 +61,13 @@ def fit_and_recall(name: str, data: Dataset, split: Split, tmp_path, **model: ob
     return quality(system, data, split)
 
 
+def told_apart(system: object, data: Dataset, split: Split) -> tuple[float, float]:
+    """Of a system fitted to two blocks: the share of its first five answers in the task's own block; Recall@10."""
+    top = top10(system, data, split)
+    own = (top[:, :5] >= N_SERVERS // 2) == (split.tasks("test") >= data.n_tasks // 2)[:, None]
+    return float(own.mean()), float(recall10(top, split).mean())
+
+
 def quality(system: object, data: Dataset, split: Split) -> float:
     """Mean Recall@10 of a fitted system on the test part."""
     return float(recall10(top10(system, data, split), split).mean())

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import yaml
 from baseline_toys import block_dataset
-from recbole_toys import own_process, toy_planted, untuned
+from collaborative_toys import quality, told_apart
+from recbole_toys import own_process, toy, toy_planted, untuned
 from test_conf_comments import documented
 from tiny_study import REPOSITORY, SIZE, lay_out, rooted
 from typer.testing import CliRunner
@@ -147,3 +148,16 @@ def test_a_recbole_model_needs_its_yaml_alone(extended):
     systems = own_process()
     assert "enmf" in untuned(systems)
     assert toy_planted("enmf").settings["train_neg_sample_args"] is None
+
+
+def test_the_guides_recbole_model_learns_the_toys_as_it_stands(extended, planted, floor, tmp_path):
+    """With the bars of `test_recbole`, which asks the models of this repository."""
+    data = block_dataset()
+    split, known = make(data, "warm"), make(planted, "warm")
+    small, large = toy("enmf"), toy_planted("enmf")
+    small.fit(data, split, seed=1, workdir=tmp_path / "small")
+    own, recall = told_apart(small, data, split)
+    assert own >= 0.95
+    assert recall >= 0.9
+    large.fit(planted, known, seed=1, workdir=tmp_path / "large")
+    assert quality(large, planted, known) > floor["warm"]
