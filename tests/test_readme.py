@@ -24,7 +24,7 @@ SPEED = re.compile(r"([0-9.]+)<!--(\w+) (training|evaluation|recommendation) (\w
 JUDGED = re.compile(r"(-?[0-9.]+)<!--(\w+) judged (\w+) (\w+)-->")
 # 46.6<!--task2mcp/audit/leakage.csv share in %; protocol=cold; kind=any_twin--> : of a file below results/, a column of
 # the one row that meets the conditions (=, !=, <, >), `rows` (how many do) or `different(column)` (of how many values).
-CELL = re.compile(r"(-?[0-9.,]*[0-9])<!--([\w/]+\.csv) ([^;>]+)((?:; [^;]+?)*)-->")
+CELL = re.compile(r"(-?[0-9.,]*[0-9])<!--([\w/]+\.csv(?:\.xz)?) ([^;>]+)((?:; [^;]+?)*)-->")
 CONDITION = re.compile(r"([\w ]+?)(!=|=|<|>)(.*)")
 NOTE = re.compile(r"<!--.*?-->")
 CODE = re.compile(r"```bash\n.*?```|`[^`\n]+`", re.DOTALL)

@@ -1,5 +1,7 @@
 """Figures: the numbers that are drawn, equal bytes, and texts that are not read as markup."""
 
+import base64
+import io
 import xml.etree.ElementTree as ET
 
 import matplotlib as mpl
@@ -85,6 +87,28 @@ def test_places_in_a_drawing_are_cut_to_hundredths_and_nothing_else_is():
     assert plots.shorter(drawn) == (
         '<g>\n<path d="M 1.23 -7.0 \nL 1e-05 2.99"/>\n<text x="0.12" dx="0.125">0.12345 of 2</text>\n</g>'
     )
+
+
+def test_a_large_picture_within_a_drawing_has_a_palette_and_still_shows_the_same():
+    rng = np.random.default_rng(1)
+
+    def drawing(size: int) -> str:
+        pixels = np.full((size, size, 4), (255, 255, 255, 0), dtype=np.uint8)
+        pixels[rng.random((size, size)) < 0.5] = (0, 114, 178, 255)
+        picture = io.BytesIO()
+        Image.fromarray(pixels).save(picture, format="PNG", compress_level=0)
+        return f'<image xlink:href="data:image/png;base64,\n{base64.b64encode(picture.getvalue()).decode()}"/>'
+
+    def shown(svg: str) -> Image.Image:
+        return Image.open(io.BytesIO(base64.b64decode(svg.split("base64,")[1].split('"')[0])))
+
+    small, large = drawing(20), drawing(200)
+    packed = plots.shorter(large)
+    assert plots.shorter(small) == small
+    assert len(packed) < len(large) / 5
+    assert shown(packed).mode == "P"
+    assert np.array_equal(np.asarray(shown(packed).convert("RGBA")), np.asarray(shown(large)))
+    assert plots.shorter(packed) == packed
 
 
 def test_style_does_not_leak(summary):

@@ -6,6 +6,7 @@ and tests. Colours are those of `study.analysis.colours`; markers differ as well
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 import textwrap
@@ -99,9 +100,22 @@ def save_figure(figure: Figure, name: str, dataset: str) -> Path:
 
 
 def shorter(svg: str) -> str:
-    """The same drawing in fewer bytes: places to a hundredth of a point (cut, not rounded), no indents."""
+    """The same drawing in fewer bytes: places to a hundredth of a point (cut, not rounded), no indents, and large
+    pictures within it, which hold what would be too many lines, with a palette of 256 colours."""
+    svg = re.sub(
+        r"(data:image/png;base64,)\s*([A-Za-z0-9+/=\s]{32768,})", lambda found: found[1] + palette(found[2]), svg
+    )
     cut = re.sub(r' (d|x|y)="[^"]*"', lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), svg)
     return re.sub(r"\n +", "\n", cut)
+
+
+def palette(picture: str) -> str:
+    """A PNG with transparent places, in base64, with a palette."""
+    small = io.BytesIO()
+    with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
+        packed = image.convert("RGBA").quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    packed.save(small, format="PNG", optimize=True)
+    return base64.b64encode(small.getvalue()).decode()
 
 
 def looks(inks: Iterable[str], titles: Iterable[str]) -> list[tuple[str, str]]:

@@ -28,8 +28,8 @@ class AuditTables(dict[str, pd.DataFrame]):
     """The tables of an audit by name; one that has not been made is a `StudyError` that says how to make it."""
 
     def __init__(self, dataset: str) -> None:
-        found = sorted(folder(dataset).glob("*.csv"))
-        super().__init__({path.stem: pd.read_csv(path, comment="#") for path in found})
+        found = [*folder(dataset).glob("*.csv"), *folder(dataset).glob("*.csv.xz")]
+        super().__init__({path.name.partition(".")[0]: pd.read_csv(path, comment="#") for path in sorted(found)})
         self.dataset = dataset
 
     def __missing__(self, name: str) -> pd.DataFrame:

@@ -206,8 +206,8 @@ def nearest(lines: list[dict[str, Any]], draws: Float64Array, question: str, gri
 
 
 def compute(config: DictConfig) -> list[Path]:
-    """Write protocol_cells.csv, and for the data set that the paper describes protocol_distances.csv and
-    protocol_inference.csv, with one record.
+    """Write protocol_cells.csv, and for the data set that the paper describes protocol_distances.csv.xz (packed, since
+    every row of the paper stands beside every cell) and protocol_inference.csv, with one record.
 
     Raises:
         StudyError: no cell of the grid has been run.
@@ -217,10 +217,12 @@ def compute(config: DictConfig) -> list[Path]:
     if not found:
         raise StudyError("no cell of the protocol grid has been run", file=folder(dataset) / "protocols",
                          fix=f"run: study audit protocols dataset={dataset}")  # fmt: skip
-    written = {"protocol_cells": measured_table(found, grid.level)}
+    written = {folder(dataset) / "protocol_cells.csv": measured_table(found, grid.level)}
     if described(dataset):
-        written["protocol_distances"], written["protocol_inference"] = infer(printed_rows(), found, grid)
-    for name, table in written.items():
-        write_csv(folder(dataset) / f"{name}.csv", table)
+        distances, inference = infer(printed_rows(), found, grid)
+        written[folder(dataset) / "protocol_distances.csv.xz"] = distances
+        written[folder(dataset) / "protocol_inference.csv"] = inference
+    for path, table in written.items():
+        write_csv(path, table)
     write_json(folder(dataset) / "protocol_cells.json", record(dataset=dataset, settings=asdict(grid)))
-    return [folder(dataset) / f"{name}.csv" for name in written]
+    return list(written)
