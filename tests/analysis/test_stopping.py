@@ -70,6 +70,18 @@ def test_of_two_stages_the_last_ones_cap_counts_and_its_last_look():
     assert cut_short({"epochs": 10}, reports).tolist() == [True, True]
 
 
+def test_a_stage_before_the_last_may_be_the_one_that_was_cut_short():
+    model = {"first": {"epochs": 30, "looks": 5}, "second": {"epochs": 10, "looks": 5}}
+    risen, best_before, blind = (
+        {"epochs": 30, "best_epoch": 30}, {"epochs": 30, "best_epoch": 24}, {"epochs": 300, "seconds_trained": 1.0},
+    )  # fmt: skip
+    reports = pd.DataFrame({
+        "epochs": 10, "best_epoch": [8, 8, 10, 8], "experts": [risen, best_before, best_before, None],
+        "quantiser": [blind, blind, blind, blind],
+    })  # fmt: skip
+    assert cut_short(model, reports).tolist() == [True, False, True, False]
+
+
 def test_best_looks_by_hand(results):
     table = stopping(results, "warm").set_index("system")
     # Best first; the others have no best epoch.

@@ -102,9 +102,8 @@ def save_figure(figure: Figure, name: str, dataset: str) -> Path:
 def shorter(svg: str) -> str:
     """The same drawing in fewer bytes: places to a hundredth of a point (cut, not rounded), no indents, and large
     pictures within it, which hold what would be too many lines, with a palette of 256 colours."""
-    svg = re.sub(
-        r"(data:image/png;base64,)\s*([A-Za-z0-9+/=\s]{32768,})", lambda found: found[1] + palette(found[2]), svg
-    )
+    pictures = r"(data:image/png;base64,)\s*([A-Za-z0-9+/=\s]{32768,})"
+    svg = re.sub(pictures, lambda found: found[1] + palette(found[2]), svg)
     cut = re.sub(r' (d|x|y)="[^"]*"', lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), svg)
     return re.sub(r"\n +", "\n", cut)
 

@@ -36,16 +36,24 @@ def _places(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def cut_short(model: Mapping[str, Any], reports: pd.DataFrame) -> pd.Series:
     """For each seed whether quality may still have been rising when the cap on epochs ended the training.
 
-    A training that always runs to its cap and has a few `looks` at validation was rising if the last one was the best.
+    A training that always runs to its cap and has a few `looks` at validation was rising if the last one was the best;
+    so was one of whose earlier stages that is true.
 
     Args:
         model: settings of the system.
-        reports: a row for each seed, with epochs (that ran) and best_epoch.
+        reports: a row for each seed, with epochs (that ran) and best_epoch, and a report of its own for each stage
+            before the last one.
     """
     ended = reports["epochs"] >= most_epochs(model)
     if any("looks" in place for place in _places(model)):
         ended &= reports["best_epoch"] == reports["epochs"]
-    return ended
+    return ended | pd.Series([_rose_before(row) for row in reports.to_dict("records")], index=reports.index, dtype=bool)
+
+
+def _rose_before(report: Mapping[Any, Any]) -> bool:
+    """Whether an earlier stage that looks at validation was best at its end; a quantiser does not look."""
+    stages = [stage for stage in report.values() if isinstance(stage, Mapping) and "best_epoch" in stage]
+    return any(stage["best_epoch"] == stage["epochs"] for stage in stages)
 
 
 def stopping(results: Results, protocol: str) -> pd.DataFrame:
