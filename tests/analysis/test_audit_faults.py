@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from study import paths
-from study.analysis.audit import faults
+from study.analysis.audit import faults, faults_figures
 from study.config import load
 from study.errors import StudyError
 from study.evaluation.records import record
@@ -29,15 +29,16 @@ def root(tmp_path, monkeypatch):
     return tmp_path
 
 
-def wrote(system, values, reports):
+def wrote(system, values, reports, first_seed=0):
     """A run under `warm`: values of shape (seeds, tasks)."""
     outputs = Outputs.of("synthetic", "warm", system)
     rows = [
         {"task_id": task, "seed": seed, "ndcg@10": value}
-        for seed, line in enumerate(values) for task, value in enumerate(line)
+        for seed, line in enumerate(values, first_seed) for task, value in enumerate(line)
     ]  # fmt: skip
     write_csv(outputs.per_task, pd.DataFrame(rows))
-    write_json(outputs.record, record(seeds=[{"seed": seed, **report} for seed, report in enumerate(reports)]))
+    seeds = [{"seed": seed, **report} for seed, report in enumerate(reports, first_seed)]
+    write_json(outputs.record, record(seeds=seeds))
 
 
 def test_differences_by_hand(root):
@@ -48,7 +49,8 @@ def test_differences_by_hand(root):
     table = pd.read_csv(path).set_index("row")
     assert list(table.index) == list(faults.read().rows)
     found = table.loc["tiger_unconstrained"]
-    assert found[["system", "protocol", "state", "metric", "n"]].tolist() == ["tiger", "warm", "run", "ndcg@10", 3]
+    about = found[["system", "protocol", "state", "metric", "seeds", "n"]].tolist()
+    assert about == ["tiger", "warm", "run", "ndcg@10", 2, 3]
     # Tasks, after the mean over seeds: 0.5, 0.5, 0 without and 0.25 each with the fault.
     assert found["without"] == pytest.approx(1 / 3, abs=1e-5)
     assert found["with_fault"] == pytest.approx(0.25)
@@ -57,7 +59,8 @@ def test_differences_by_hand(root):
     assert found["no_server"] == pytest.approx(45 / 180)
     others = table.drop(index="tiger_unconstrained")
     assert (others["state"] == "not run").all()
-    assert others[["n", "without", "with_fault", "difference", "low", "high", "no_server"]].isna().all(axis=None)
+    numbers = ["seeds", "n", "without", "with_fault", "difference", "low", "high", "no_server"]
+    assert others[numbers].isna().all(axis=None)
     assert path.with_suffix(".json").exists()
 
 
@@ -72,6 +75,40 @@ def test_one_of_two_runs_gives_no_number(root):
     wrote("gdsrec", [[0.5, 0.25, 0.0]], [{}])
     with pytest.raises(StudyError, match="same tasks"):
         faults.faults("synthetic", faults.read())
+
+
+def test_a_single_run_is_compared_with_the_same_seed(root):
+    wrote("gdsrec", [[0.0, 0.0], [0.5, 0.25], [1.0, 1.0]], [{}] * 3)
+    wrote("gdsrec_with_target", [[0.75, 0.25]], [{}], first_seed=1)
+    found = faults.faults("synthetic", faults.read()).set_index("row").loc["gdsrec_with_target"]
+    # Seed 1 alone: 0.375 without and 0.5 with the fault; the mean over the method's three seeds would be 0.4583.
+    assert found[["seeds", "without", "with_fault", "difference"]].tolist() == pytest.approx([1, 0.375, 0.5, 0.125])
+    wrote("gdsrec_with_target", [[0.75, 0.25]], [{}], first_seed=7)
+    with pytest.raises(StudyError, match="no seed of gdsrec_with_target is a seed of gdsrec"):
+        faults.faults("synthetic", faults.read())
+
+
+def test_the_figure_and_the_sentences_say_what_the_table_holds(root):
+    settings, tasks = faults.read(), 40
+    with pytest.raises(StudyError, match="no fault has run"):
+        faults_figures.plot_faults({"faults": faults.faults("synthetic", settings)})
+    runs = {"tiger": 0.25, "tiger_unconstrained": 0.125, "gdsrec": 0.5, "gdsrec_with_target": 0.75}
+    for system, value in runs.items():
+        answers = {"answers": 40, "answers_of_no_server": 10} if "tiger" in system else {}
+        wrote(system, [[value] * tasks], [{"report": answers}])
+    tables = {"faults": faults.faults("synthetic", settings)}
+    said = dict(zip(tables["faults"]["row"], faults_figures.about_faults(tables), strict=True))
+    assert "the fault lowers NDCG@10: 0.250 without it, 0.125 with it, -0.125" in said["tiger_unconstrained"]
+    assert "25.0% of its answers name no server" in said["tiger_unconstrained"]
+    assert "the fault raises NDCG@10: 0.500 without it, 0.750 with it, +0.250" in said["gdsrec_with_target"]
+    assert "name no server" not in said["gdsrec_with_target"]
+    assert said["lc_rec_level"].endswith("not run.")
+    panel = faults_figures.plot_faults(tables).axes[0]
+    assert len(panel.get_yticks()) == len(settings.rows)
+    texts = [text.get_text() for text in panel.texts]
+    assert sorted(texts) == ["+0.250", "-0.125", *["not run"] * (len(settings.rows) - 2)]
+    open_, filled = (collection.get_offsets()[:, 0].tolist() for collection in panel.collections[1:3])
+    assert (open_, filled) == ([0.5, 0.25], [0.75, 0.125])
 
 
 def test_every_fault_of_the_configuration_is_in_the_table_and_differs_from_its_method_in_one_setting():

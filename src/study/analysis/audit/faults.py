@@ -21,8 +21,8 @@ from study.schema import require_choice
 from study.settings import read_settings
 
 RAN, NOT_RUN = "run", "not run"
-COLUMNS = ("row", "system", "protocol", "fault", "state", "metric", "n", "without", "with_fault", "difference", "low",
-           "high", "no_server")  # fmt: skip
+COLUMNS = ("row", "system", "protocol", "fault", "state", "metric", "seeds", "n", "without", "with_fault", "difference",
+           "low", "high", "no_server")  # fmt: skip
 ABOUT = ("system", "protocol", "fault")
 
 
@@ -68,9 +68,15 @@ def answers_of_no_server(seeds: list[dict[str, Any]]) -> float:
 def faults(dataset: str, settings: Faults) -> pd.DataFrame:
     """One row per fault; a pair of which a run is missing says so and has no number.
 
-    Returns: columns row, system, protocol, fault, state, metric, n (tasks), without and with_fault (means over tasks of
-        the means over seeds), difference (with the fault - without) with its 95 % interval over tasks (low, high),
-        no_server (share of the faulty row's answers that name no server).
+    Both sides are compared at the seeds that both have, so that a fault of the search alone is read off the same
+    trained weights and no other seed's luck stands in the difference.
+
+    Returns: columns row, system, protocol, fault, state, metric, seeds (how many both have), n (tasks), without and
+        with_fault (means over tasks of the means over those seeds), difference (with the fault - without) with its 95 %
+        interval over tasks (low, high), no_server (share of the faulty row's answers that name no server).
+
+    Raises:
+        StudyError: the two runs of a pair share no seed, or were asked different tasks.
     """
     found = []
     for row, about in settings.rows.items():
@@ -78,16 +84,21 @@ def faults(dataset: str, settings: Faults) -> pd.DataFrame:
         outputs = [Outputs.of(dataset, about["protocol"], name) for name in (row, about["system"])]
         if all(each.record.exists() and each.per_task.exists() for each in outputs):
             faulty, sound = (per_task.read(each.per_task) for each in outputs)
+            shared = sorted(set(faulty["seed"]) & set(sound["seed"]))
+            if not shared:
+                raise StudyError(f"no seed of {row} is a seed of {about['system']}", file=outputs[0].per_task,
+                                 column="seed", fix="run both with a common seed")  # fmt: skip
+            faulty, sound = (frame[frame["seed"].isin(shared)] for frame in (faulty, sound))
             pairs = paired(faulty, sound, settings.metric)
             gap = (pairs["system"] - pairs["reference"]).to_numpy()
             low, high = bootstrap_interval(gap, seed=settings.seed, resamples=settings.resamples)
             entry |= {
-                "state": RAN, "n": len(pairs), "without": pairs["reference"].mean(), "low": low, "high": high,
-                "with_fault": pairs["system"].mean(), "difference": gap.mean(),
+                "state": RAN, "seeds": len(shared), "n": len(pairs), "without": pairs["reference"].mean(),
+                "with_fault": pairs["system"].mean(), "difference": gap.mean(), "low": low, "high": high,
                 "no_server": answers_of_no_server(read_record(outputs[0].record)["seeds"]),
             }  # fmt: skip
         found.append(entry)
-    return pd.DataFrame(found, columns=COLUMNS).astype({"n": "Int64"})
+    return pd.DataFrame(found, columns=COLUMNS).astype({"seeds": "Int64", "n": "Int64"})
 
 
 def compute(config: DictConfig) -> list[Path]:
