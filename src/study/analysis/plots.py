@@ -80,6 +80,25 @@ def canvas(height: float, columns: int = 1, *, rows: int = 1, caption: str = "",
     return figure, axes
 
 
+def dumbbells(panel: Axes, rows: pd.DataFrame, before: str, after: str, low: str, high: str) -> None:
+    """One line per row of a table, the first one on top, from an open marker to a filled one.
+
+    Green where the interval of the difference lies above 0, red where it lies below, grey where it holds 0. A row
+    without numbers keeps its place and stays empty.
+
+    Args:
+        before, after: columns of the open and the filled marker.
+        low, high: columns of the interval of after minus before.
+    """
+    places = np.arange(len(rows))[::-1]
+    inks = np.where(rows[low] > 0, GREEN, np.where(rows[high] < 0, RED, GREY))
+    panel.hlines(places, rows[before], rows[after], colors=list(inks), linewidth=1.6)
+    panel.scatter(rows[before], places, s=26, facecolors="white", edgecolors=list(inks), zorder=3)
+    panel.scatter(rows[after], places, s=26, color=list(inks), zorder=3)
+    panel.set_ylim(-0.7, len(rows) - 0.3)
+    panel.grid(axis="x")
+
+
 def save_figure(figure: Figure, name: str, dataset: str) -> Path:
     """Write ``<name>.svg`` and ``<name>.png`` to the figures of a data set; equal figures give equal bytes.
 

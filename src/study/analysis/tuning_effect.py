@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from study.analysis.colours import GREEN, GREY, RED
+from study.analysis import plots
 from study.analysis.plots import STYLE, canvas, metric_name
 from study.analysis.results import TUNED_SUFFIX, Results
 from study.evaluation.significance import bootstrap_interval
@@ -72,12 +72,8 @@ def dumbbells(table: pd.DataFrame, caption: str) -> Figure:
     )  # fmt: skip
     for panel, (protocol, rows) in zip(axes[:, 0], table.groupby("protocol", sort=False), strict=True):
         places = np.arange(len(rows))[::-1]
-        inks = np.where(rows["ci_low"] > 0, GREEN, np.where(rows["ci_high"] < 0, RED, GREY))
-        panel.hlines(places, rows["own"], rows["tuned"], colors=list(inks), linewidth=1.6)
-        panel.scatter(rows["own"], places, s=26, facecolors="white", edgecolors=inks, zorder=3)
-        panel.scatter(rows["tuned"], places, s=26, color=list(inks), zorder=3)
+        plots.dumbbells(panel, rows, "own", "tuned", "ci_low", "ci_high")
         panel.set_yticks(places, rows["title"].tolist(), parse_math=False)
-        panel.set(title=protocol, ylim=(-0.7, len(rows) - 0.3))
-        panel.grid(axis="x")
+        panel.set(title=protocol)
     axes[-1, 0].set_xlabel(f"{metric_name(METRIC)} (0 to 1)")
     return figure

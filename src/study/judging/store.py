@@ -19,6 +19,8 @@ COLUMNS = {
     "judgements": [*PAIR, "grade_1", "grade_2", "grade_3", "final", "round", "guideline_version", "judge"],
     "rejudged": [*PAIR, "grade", "round", "guideline_version", "judge"],
 }
+# Packed: half a megabyte as plain text, which only the programs read.
+PACKED = ("provenance",)
 KEYS = {"topics": ["task_id"], "rejudged": [*PAIR, "round"]}
 STEP = {
     "topics": "study judge topics",
@@ -40,8 +42,8 @@ def work(dataset: str) -> Path:
 
 
 def file(dataset: str, name: str) -> Path:
-    """The CSV file of a table in `COLUMNS`."""
-    return folder(dataset) / f"{name}.csv"
+    """The CSV file of a table in `COLUMNS`, those of `PACKED` with .xz."""
+    return folder(dataset) / f"{name}.csv{'.xz' if name in PACKED else ''}"
 
 
 def read(dataset: str, name: str) -> pd.DataFrame:

@@ -35,7 +35,7 @@ def released(dataset: str) -> list[tuple[str, str]]:
     again = [final_grade(*row) for row in grades.itertuples(index=False)]
     rules = {"judgements.csv": list(judged["final"]) == again}
     pairs = [set(map(tuple, table[store.PAIR].to_numpy().tolist())) for table in (judged, pool, provenance)]
-    rules |= {"pool.csv": pairs[1] >= pairs[0], "provenance.csv": pairs[1] >= pairs[2]}
+    rules |= {"pool.csv": pairs[1] >= pairs[0], "provenance.csv.xz": pairs[1] >= pairs[2]}
     rounds = judged.merge(pool, on=store.PAIR, suffixes=("", "_pool"))
     rules["pool.csv"] &= bool((rounds["round"] == rounds["round_pool"]).all())
     found = [(name, "OK" if holds else "FAIL") for name, holds in rules.items()]

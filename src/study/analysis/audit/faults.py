@@ -68,8 +68,8 @@ def answers_of_no_server(seeds: list[dict[str, Any]]) -> float:
 def faults(dataset: str, settings: Faults) -> pd.DataFrame:
     """One row per fault; a pair of which a run is missing says so and has no number.
 
-    Both sides are compared at the seeds that both have, so that a fault of the search alone is read off the same
-    trained weights and no other seed's luck stands in the difference.
+    Both sides are compared at the seeds that both have, so that no other seed's luck stands in the difference; where
+    the fault is one of the search alone, both trainings are the same computation.
 
     Returns: columns row, system, protocol, fault, state, metric, seeds (how many both have), n (tasks), without and
         with_fault (means over tasks of the means over those seeds), difference (with the fault - without) with its 95 %
