@@ -108,6 +108,56 @@ def test_who_stays_far_under_item_neighbours_is_named_with_the_reason(results):
     assert "not for lack of epochs (the cap of epochs ended training in 1 of 2 seeds)" in said["NEUMF"]
 
 
+ROW = {
+    "system": "a", "title": "A", "epochs": 9.0, "best_epoch": 9.0, "capped": 2, "annealed": True, "seeds": 3,
+    "earlier_better": 0, "validation_ndcg": 0.1, "seconds_trained": 1.0, "gap": -0.3,
+}  # fmt: skip
+
+
+def test_a_rate_that_falls_to_nothing_leaves_it_open_until_a_longer_training_has_run():
+    (said,) = verdicts(pd.DataFrame([ROW]))
+    assert said.endswith(
+        "perhaps under-trained (a last look was the best one in 2 of 3 seeds, as is usual where the rate falls to 0)."
+    )
+    longer = ROW | {"system": "a_long", "title": "A long", "gap": -0.1}
+    assert verdicts(pd.DataFrame([ROW, longer]))[0].endswith("with more epochs recall@10 is 0.200 higher.")
+    assert verdicts(pd.DataFrame([ROW, longer | {"gap": -0.4}]))[0].endswith(
+        "with more epochs recall@10 is 0.100 lower."
+    )
+
+
+def test_a_first_stage_that_was_better_is_told():
+    (said,) = verdicts(pd.DataFrame([ROW | {"capped": 0, "earlier_better": 2}]))
+    assert said.endswith("item neighbours: on validation its first stage was better than its last in 2 of 3 seeds.")
+    assert "first stage" not in verdicts(pd.DataFrame([ROW | {"earlier_better": 1}]))[0]
+
+
+def test_stages_are_counted_and_new_tasks_are_compared_with_the_transfer(results):
+    reports = [{"epochs": 9, "best_epoch": 9, "validation_ndcg": 0.2, "seconds_trained": 1.0,
+                "experts": {"epochs": 5, "best_epoch": best, "validation_ndcg": value}}
+               for best, value in ((4, 0.3), (5, 0.1))]  # fmt: skip
+    made_of = {"first": {"epochs": 5, "looks": 5}, "second": {"epochs": 9, "looks": 5}}
+    seeds = [{"seed": seed, "report": report} for seed, report in enumerate(reports)]
+    write_json(paths.results("synthetic") / "records" / "cold" / "two.json",
+               record(seeds=seeds, config={"system": {"model": made_of}}))  # fmt: skip
+    write_json(paths.results("synthetic") / "records" / "cold" / "item_knn_transfer.json", made("x", []))
+    rows = pd.DataFrame(
+        [
+            ("cold", name, metric, 10, value)
+            for name, value in (("two", 0.1), ("item_knn_transfer", 0.25))
+            for metric in ("recall", "ndcg")
+        ],
+        columns=["protocol", "system", "metric", "k", "value"],
+    )
+    titles = {"two": "Two", "item_knn_transfer": "Transfer"}
+    new = Results(**{**vars(results), "metrics": rows, "titles": titles, "protocols": ["cold"],
+                     "overall": rows.rename(columns={"value": "mean"})})  # fmt: skip
+    table = stopping(new, "cold").set_index("system")
+    assert table.index.tolist() == ["two"]
+    assert table.loc["two", ["capped", "earlier_better", "annealed"]].tolist() == [2, 1, True]
+    assert table.loc["two", "gap"] == pytest.approx(-0.15)
+
+
 def test_without_item_neighbours_nobody_is_judged(results):
     metrics = results.metrics[results.metrics["system"] != "item_knn"]
     alone = Results(**{**vars(results), "metrics": metrics})

@@ -11,9 +11,14 @@ from study import paths
 from study.analysis.results import TUNED_SUFFIX, Results
 from study.evaluation.records import read_record
 
-YARDSTICK, METRIC = "item_knn", "recall@10"  # a closed form without training, and what it is compared by
+# Closed forms without training, the first that has a run (a new task has no servers, so there it is the transfer), and
+# what they are compared by.
+YARDSTICKS, METRIC = ("item_knn", "item_knn_transfer"), "recall@10"
 FAR = 0.05  # of METRIC below the yardstick
-COLUMNS = ["system", "title", "epochs", "best_epoch", "capped", "seeds", "validation_ndcg", "seconds_trained", "gap"]
+LONG_SUFFIX = "_long"  # of the row of the same system with more epochs
+EARLIER = "experts"  # in reports: an earlier stage that ranks by itself (MPT-Rec)
+COLUMNS = ["system", "title", "epochs", "best_epoch", "capped", "annealed", "seeds", "earlier_better",
+           "validation_ndcg", "seconds_trained", "gap"]  # fmt: skip
 
 
 def most_epochs(model: Mapping[str, Any]) -> float:
@@ -45,9 +50,14 @@ def cut_short(model: Mapping[str, Any], reports: pd.DataFrame) -> pd.Series:
             before the last one.
     """
     ended = reports["epochs"] >= most_epochs(model)
-    if any("looks" in place for place in _places(model)):
+    if annealed(model):
         ended &= reports["best_epoch"] == reports["epochs"]
     return ended | pd.Series([_rose_before(row) for row in reports.to_dict("records")], index=reports.index, dtype=bool)
+
+
+def annealed(model: Mapping[str, Any]) -> bool:
+    """Whether all epochs run, with a rate that falls to 0 at their end: the last of few looks is mostly the best."""
+    return any("looks" in place for place in _places(model))
 
 
 def _rose_before(report: Mapping[Any, Any]) -> bool:
@@ -61,19 +71,24 @@ def stopping(results: Results, protocol: str) -> pd.DataFrame:
 
     Returns: system, title, epochs (that ran), best_epoch (whose weights were kept), validation_ndcg and seconds_trained
         as means over seeds, capped (the seeds whose training the cap on epochs ended, not validation: quality may still
-        have been rising), seeds, gap (`METRIC` minus the yardstick's; NaN where that has no run).
+        have been rising), annealed (see there), seeds, earlier_better (seeds in which an earlier stage that ranks by
+        itself was better on validation than the last one), gap (`METRIC` minus the yardstick's; NaN where that has
+        no run).
     """
     ran = results.systems(protocol)
-    yardstick = results.value(protocol, YARDSTICK, METRIC) if YARDSTICK in ran else float("nan")
+    yardstick = next((results.value(protocol, name, METRIC) for name in YARDSTICKS if name in ran), float("nan"))
     rows = []
     for name in ran:
         record = read_record(paths.results(results.dataset) / "records" / protocol / f"{name}.json")
         reports = pd.DataFrame([seed.get("report", {}) for seed in record.get("seeds", [])])
         if "best_epoch" not in reports or "validation_ndcg" not in reports or reports["validation_ndcg"].isna().any():
             continue
+        model = record["config"]["system"]["model"]
+        stages = [row[EARLIER]["validation_ndcg"] > row["validation_ndcg"] for row in reports.to_dict("records")
+                  if isinstance(row.get(EARLIER), Mapping)]  # fmt: skip
         rows.append({
             "system": name, "title": results.titles[name], "seeds": len(reports),
-            "capped": int(cut_short(record["config"]["system"]["model"], reports).sum()),
+            "capped": int(cut_short(model, reports).sum()), "annealed": annealed(model), "earlier_better": sum(stages),
             "gap": results.value(protocol, name, METRIC) - yardstick,
             **reports[["epochs", "best_epoch", "validation_ndcg", "seconds_trained"]].mean(),
         })  # fmt: skip
@@ -83,8 +98,9 @@ def stopping(results: Results, protocol: str) -> pd.DataFrame:
 def verdicts(table: pd.DataFrame) -> Sequence[str]:
     """One sentence for every system that stays far under the yardstick, with what its own runs say of the reason.
 
-    Two reasons can be read off: the same method does better at other values (its own settings against the tuned ones),
-    and the cap on epochs ended most trainings while validation was still open.
+    Four reasons can be read off: the same method does better at other values (its own settings against the tuned ones),
+    a longer training of it does better, the cap on epochs ended most trainings while validation was still open (which
+    cannot be told where the rate falls to 0 at the end), and an earlier stage was better than the last one.
     """
     gaps = dict(zip(table["system"], table["gap"], strict=True))
     found = []
@@ -96,8 +112,19 @@ def verdicts(table: pd.DataFrame) -> Sequence[str]:
         if gaps.get(other, row["gap"]) > row["gap"]:
             values = "the chosen values (its own settings reach" if tuned else "its settings (tuned, it reaches"
             why.append(f"wrong by {values} {METRIC} {gaps[other] - row['gap']:.3f} higher)")
-        if 2 * row["capped"] > row["seeds"]:
+        longer, seeds = row["system"] + LONG_SUFFIX, row["seeds"]
+        if longer in gaps:
+            by = gaps[longer] - row["gap"]
+            why.append(f"with more epochs {METRIC} is {abs(by):.3f} {'higher' if by > 0 else 'lower'}")
+        elif 2 * row["capped"] > seeds and row["annealed"]:
+            looks = f"a last look was the best one in {row['capped']} of {seeds} seeds"
+            why.append(f"perhaps under-trained ({looks}, as is usual where the rate falls to 0)")
+        elif 2 * row["capped"] > seeds:
             why.append(f"under-trained: {capped}")
+        if 2 * row["earlier_better"] > seeds:
+            why.append(
+                f"on validation its first stage was better than its last in {row['earlier_better']} of {seeds} seeds"
+            )
         reason = "; ".join(why) or f"not for lack of epochs ({capped}), and no better values are known"
         found.append(f"{row['title']} stays {-row['gap']:.3f} under {METRIC} of item neighbours: {reason}.")
     return found
