@@ -51,7 +51,7 @@ def results(tmp_path, monkeypatch):
         "tie_rate",
     ]
     folder = paths.tables("synthetic")
-    write_csv(folder / "metrics.csv", pd.DataFrame(metrics, columns=[*shared, "seed", "metric", "k", "value"]))
+    write_csv(folder / "metrics.csv.xz", pd.DataFrame(metrics, columns=[*shared, "seed", "metric", "k", "value"]))
     write_csv(folder / "overall.csv", pd.DataFrame(overall, columns=[*shared, "metric", "k", "mean", "sd", "n_seeds"]))
     write_csv(folder / "runs.csv", pd.DataFrame(costs, columns=columns))
     tested = pd.DataFrame(

@@ -103,7 +103,7 @@ def test_new_system_runs_alone_and_appears_in_the_tables(project: Path) -> None:
     study(project, "study", "plan")
     assert ran(study(project, "dvc", "repro", "report@synthetic")) == ["run@synthetic-cold-by_name", "report@synthetic"]
     tables = project / "results" / "synthetic" / "tables"
-    assert "by_name" in set(pd.read_csv(tables / "metrics.csv")["system"])
+    assert "by_name" in set(pd.read_csv(tables / "metrics.csv.xz")["system"])
     assert "By name" in (tables / "overall.md").read_text()
     for name in ("overall.csv", "overall.tex", "runs.csv"):
         assert re.search("by_name|By name", (tables / name).read_text()), name
@@ -144,8 +144,8 @@ def test_one_failing_system_is_named_and_the_others_stand_in_the_tables(project:
     assert done.returncode != 0
     assert "run@synthetic-cold-fails" in said
     assert said.count("the stages named above failed") == 1  # told, not only written in the recipe that make prints
-    assert set(pd.read_csv(tables / "metrics.csv")["system"]) >= set(KEPT)
-    assert "fails" not in set(pd.read_csv(tables / "metrics.csv")["system"])
+    assert set(pd.read_csv(tables / "metrics.csv.xz")["system"]) >= set(KEPT)
+    assert "fails" not in set(pd.read_csv(tables / "metrics.csv.xz")["system"])
     assert (copy / "figures" / "synthetic" / "overall_cold.png").exists()
 
 

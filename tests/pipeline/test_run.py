@@ -196,7 +196,7 @@ def test_report_needs_a_record_beside_every_run(root: Path) -> None:
 
 
 def test_report_writes_one_row_per_seed_metric_and_cutoff(root: Path) -> None:
-    metrics = pd.read_csv(report(config()) / "metrics.csv")
+    metrics = pd.read_csv(report(config()) / "metrics.csv.xz")
     assert list(metrics.columns) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
     assert len(metrics) == 3 * 8 * 2  # systems, metrics, cut-offs; one seed
     assert set(metrics["metric"]) == {"recall", "precision", "f1", "f1_of_means", "ndcg", "mrr", "hit_rate", "map"}
@@ -241,7 +241,7 @@ def test_a_seed_without_any_hit_keeps_its_zeros(root: Path) -> None:
 
 def test_verify_reads_the_runs_and_not_an_old_table(root: Path) -> None:
     report(config())
-    value = float(pd.read_csv(paths.tables("synthetic") / "metrics.csv").query("system == 'tfidf'")["value"].iloc[0])
+    value = float(pd.read_csv(paths.tables("synthetic") / "metrics.csv.xz").query("system == 'tfidf'")["value"].iloc[0])
     expected = root / "expected.yaml"
     entry = {"dataset": "synthetic", "protocol": "cold", "system": "tfidf", "metric": "recall", "k": 5}
     expected.write_text(json.dumps([entry | {"value": value, "tolerance": 0.0001, "source": "this run"}]))
@@ -254,7 +254,7 @@ def test_verify_reads_the_runs_and_not_an_old_table(root: Path) -> None:
     (tools / "tables").mkdir()
     line = {"dataset": "livemcpbench", "protocol": "query", "system": "x", "profile": "laptop", "seed": 0,
             "metric": "recall", "k": 5, "value": 0.5}  # fmt: skip
-    pd.DataFrame([line]).to_csv(tools / "tables" / "metrics.csv", index=False)
+    pd.DataFrame([line]).to_csv(tools / "tables" / "metrics.csv.xz", index=False)
     assert verify(expected)[0] == ["OK"]
     outputs = Outputs.of("synthetic", "cold", "tfidf")
     values = pd.read_csv(outputs.per_task)

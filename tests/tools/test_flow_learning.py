@@ -311,7 +311,7 @@ def test_runs_resume_and_their_tables_follow(project, bench, flow, monkeypatch):
     assert row["tool"] == pytest.approx(100 * answers["tool"].mean(), rel=1e-4)
     assert row["tool_by_server"] == pytest.approx(100 * answers.groupby("server")["tool"].mean().mean(), rel=1e-4)
     assert (row["instructions"], row["tools"], row["servers"], row["seeds"]) == (72, 6, 3, 2)
-    metrics = pd.read_csv(folder / "metrics.csv")
+    metrics = pd.read_csv(folder / "metrics.csv.xz")
     assert list(metrics) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
     cell = metrics.set_index(["protocol", "system", "metric", "k", "seed"])["value"].sort_index()
     at = ("seen_labelled3", "flow_dense")

@@ -44,7 +44,7 @@ def test_report_from_files(project, catalog):
     results.save("toy", "query", "good", good, (catalog, QUERIES), config={})
     results.save("toy", "query", "poor", poor, (catalog, QUERIES), config={})
     folder = results.report("toy", {"query": ("poor", "recall@2"), "absent": ("x", "recall@2")})
-    metrics = pd.read_csv(folder / "metrics.csv")
+    metrics = pd.read_csv(folder / "metrics.csv.xz")
     assert list(metrics) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
     cell = metrics.set_index(["system", "metric", "k"])["value"]
     assert cell["good", "recall", 2] == 1

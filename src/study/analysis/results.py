@@ -44,7 +44,7 @@ class Results:
         families: system -> kind of system, of the same.
         applies: system -> the protocols that it is for, of every configured system.
         planned: the configured systems that the data set does not leave out.
-        metrics, overall, significance, costs: the tables metrics.csv, overall.csv, significance.csv and runs.csv.
+        metrics, overall, significance, costs: the tables metrics.csv.xz, overall.csv, significance.csv and runs.csv.
     """
 
     dataset: str
@@ -67,8 +67,8 @@ class Results:
             StudyError: `study report` has not run.
         """
         metrics, overall, significance, costs = (
-            tables.read(paths.tables(dataset) / f"{name}.csv")
-            for name in ("metrics", "overall", "significance", "runs")
+            tables.read(paths.tables(dataset) / name)
+            for name in ("metrics.csv.xz", "overall.csv", "significance.csv", "runs.csv")
         )
         settings = system_settings()
         names = [*settings, *(name for name in overall["system"].unique() if name not in settings)]

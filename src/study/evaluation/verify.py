@@ -94,7 +94,7 @@ def verify(expected: Path, metrics: pd.DataFrame) -> pd.DataFrame:
     """Compare expected scores with the mean over seeds of the measured ones.
 
     Args:
-        metrics: rows of `per_task.aggregate`, as stored in ``metrics.csv``.
+        metrics: rows of `per_task.aggregate`, as stored in ``metrics.csv.xz``.
 
     Returns: one row per entry in file order with dataset, protocol, system, metric, k, profile, expected, tolerance,
     measured, n_seeds, difference (measured - expected), verdict and source. The verdict is MISSING, and

@@ -80,7 +80,7 @@ def _checked(path: Path) -> dict[str, Any]:
 
 
 def report(config: DictConfig) -> Path:
-    """Write metrics.csv, overall.*, significance.csv and runs.csv of the configured data set; returns their folder.
+    """Write metrics.csv.xz, overall.*, significance.csv and runs.csv of the configured data set; returns their folder.
 
     A run that today's settings, code or data would not give again is warned of and marked in runs.csv, column `stale`.
     """
@@ -102,7 +102,7 @@ def report(config: DictConfig) -> Path:
         for protocol in protocols if (protocol, REFERENCE) in runs
         and sum(at == protocol and not _ceiling(settings, name) for at, name in runs) > 1
     ]  # fmt: skip
-    write_csv(folder / "metrics.csv", metrics)
+    write_csv(folder / "metrics.csv.xz", metrics)
     write_csv(folder / "overall.csv", overall)
     tested = pd.concat(comparisons) if comparisons else pd.DataFrame(columns=["system", "protocol"])
     write_csv(folder / "significance.csv", tested)

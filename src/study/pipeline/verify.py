@@ -22,7 +22,7 @@ def measured(dataset: str) -> pd.DataFrame:
     A tool catalogue has its own measures and no report stage: its table is written together with its runs.
     """
     if dataset not in datasets():
-        return pd.read_csv(paths.tables(dataset) / "metrics.csv")
+        return pd.read_csv(paths.tables(dataset) / "metrics.csv.xz")
     return pd.concat(
         per_task.aggregate(frame, dataset, protocol, system, record["profile"])
         for (protocol, system), (frame, record) in collect(dataset).items()
@@ -35,7 +35,7 @@ def verify(expected: Path | None = None) -> tuple[list[str], str]:
     Returns: every verdict, and the printed form with a count per verdict.
     """
     expected = expected or paths.root() / "results" / "expected.yaml"
-    found = sorted((paths.root() / "results").glob("*/tables/metrics.csv"))
+    found = sorted((paths.root() / "results").glob("*/tables/metrics.csv.xz"))
     if not found:
         raise StudyError("there are no metrics to verify", file=paths.root() / "results", fix="run: make repro")
     table = check.verify(expected, pd.concat([measured(path.parent.parent.name) for path in found]))

@@ -251,7 +251,7 @@ def run(
 
 @app.command()
 def report(catalogue: Catalogue = "livemcpbench") -> None:
-    """Redo metrics.csv, significance.csv and overall.md of a catalogue from its runs."""
+    """Redo metrics.csv.xz, significance.csv and overall.md of a catalogue from its runs."""
     from study.tools import results
     from study.tools.discovery.experiments import pairs, references
     from study.tools.flow import report as flow_report

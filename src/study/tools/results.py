@@ -1,7 +1,7 @@
 """What tool-level experiments leave behind, in the layout of the rest of the study, and the tables made from it.
 
 ``results/<catalogue>/per_task/<protocol>/<system>.csv.xz`` (one row per query), ``records/<protocol>/<system>.json``,
-and from them ``tables/metrics.csv``, ``significance.csv`` and ``overall.md``. Only ids, scores and statistics.
+and from them ``tables/metrics.csv.xz``, ``significance.csv`` and ``overall.md``. Only ids, scores and statistics.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def report(
     """
     runs, folder = collect(catalogue), paths.tables(catalogue)
     rows = [aggregate(table, catalogue, at, name) for at, own in runs.items() for name, table in own.items()]
-    write_csv(folder / "metrics.csv", pd.concat(rows))
+    write_csv(folder / "metrics.csv.xz", pd.concat(rows))
     tested = [
         compared(catalogue, protocol, runs[protocol], reference, metric)
         for protocol, (reference, metric) in references.items()

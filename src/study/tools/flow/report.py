@@ -104,7 +104,7 @@ def compared(protocol: str, runs: dict[str, pd.DataFrame], reference: str) -> pd
 
 
 def report(flow: Flow) -> Path:
-    """Redo metrics.csv, significance.csv, flow_calls.csv and overall.md from the runs; runs nothing.
+    """Redo metrics.csv.xz, significance.csv, flow_calls.csv and overall.md from the runs; runs nothing.
 
     Returns: the folder of the tables.
     """
@@ -112,7 +112,7 @@ def report(flow: Flow) -> Path:
     runs = collect()
     lines = [summary(at, name, answers) for at, own in runs.items() for name, answers in own.items()]
     write_csv(target / "flow_calls.csv", pd.DataFrame(lines))
-    rows = pd.read_csv(target / "metrics.csv")
+    rows = pd.read_csv(target / "metrics.csv.xz")
     rows = rows[rows["metric"] != "completeness"]
     added = [rows]
     for at, own in runs.items():
@@ -121,7 +121,7 @@ def report(flow: Flow) -> Path:
             means = answers.groupby("seed", as_index=False)[list(MEASURES)].mean().melt("seed", var_name="metric")
             cell = {"dataset": CATALOGUE, "protocol": at, "system": name, "profile": results.PROFILE, "k": size}
             added.append(means.assign(**cell)[rows.columns])
-    write_csv(target / "metrics.csv", pd.concat(added))
+    write_csv(target / "metrics.csv.xz", pd.concat(added))
     pairs = [
         compared(at, runs[at], reference)
         for split, (reference, pool) in flow.references.items()
