@@ -114,6 +114,32 @@ def test_a_masked_prediction_does_not_depend_on_whether_the_pair_is_stored(maske
     assert torch.allclose(*said) == masked
 
 
+@pytest.mark.parametrize("masked", [True, False])
+def test_with_ratings_of_places_it_does_not_either_where_no_friend_lists_the_server(masked):
+    """A friend's deviation on the server would still know the server's average (docs/deviations.md)."""
+    data = block_dataset()
+    split = make(data, "warm")
+    train = split.train.toarray()
+    friends = prepared(split, data).near
+    task, server = next((task, server) for task, server in np.argwhere(train)
+                        if not train[friends[task], server].any())  # fmt: skip
+    drawn = np.flatnonzero(train[task] == 0)[:2]
+    without = split.train.tolil()
+    without[task, server] = 0
+    without = sp.csr_matrix(without)
+    without.eliminate_zeros()
+    other = type(split)("warm", without, sp.csr_matrix(split.valid + split.train - without), split.test, cold=False)
+    rating = prepared(split, data).ratings[task, server]
+    assert 1 <= rating <= 5
+    said = []
+    for each, value in ((split, rating), (other, 0.0)):
+        system = prepared(each, data, mask_target_edge=masked)
+        np.testing.assert_array_equal(system.near, friends)
+        pair = Groups(np.array([task]), np.array([[server, *drawn]]), np.array([value], dtype=np.float32))
+        said.append(system.logits(pair).detach())
+    assert torch.allclose(*said) == masked
+
+
 def test_a_drawn_server_loses_a_task_as_a_listed_one_does():
     """Otherwise a list that is one short, or an average without a rating, would tell that the pair is listed."""
     data = block_dataset()

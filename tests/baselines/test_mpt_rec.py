@@ -125,6 +125,61 @@ def test_the_loss_of_a_scenario_does_not_know_the_labels_of_another(fitted):
     assert not torch.equal(gradient_of(labels, 1 - left), gradient_of(flipped, 1 - left))
 
 
+def test_l1_by_hand_and_what_it_tells_the_shared_expert(fitted):
+    """All terms of L1; the environment's gradient reaches the shared expert times -a, its classifier as it is."""
+    system, _, _ = fitted
+    tasks, servers = np.array([0, 1, 30, 31, 5]), np.array([3, 4, 20, 21, 9])
+    labels, progress = np.array([1, 0, 1, 0, 1], np.float32), 0.3
+    strength = (1 - np.exp(-10 * progress)) / (1 + np.exp(-10 * progress))  # tanh(5 p)
+    experts = system.stage1.experts
+    system.stage1.requires_grad_(True)
+    watched = [experts.shared.first.weight, experts.shared.second.bias, experts.classifier.weight]
+
+    def parts():
+        """Sums over samples of the three cross-entropies, one sample at a time and without any reversal."""
+        fused_part = general_part = environment_part = torch.zeros(())
+        for task, server, label in zip(tasks, servers, labels, strict=True):
+            scenario = int(system.scenario[task])
+            x = system.stage1.reader(np.array([task]), np.array([server]))[0]
+            shared, own = experts.shared, experts.specific[scenario]
+            g = torch.relu(shared.second(torch.relu(shared.first(x))))
+            s = torch.relu(own.second(torch.relu(own.first(x)))) * experts.environments[scenario]
+            share = torch.softmax(experts.gates[scenario].weight @ x, dim=0)
+            judge, sign = experts.towers[scenario], 1 if label else -1
+            fused_part = fused_part - torch.log(torch.sigmoid(sign * judge(share[0] * s + share[1] * g)[0]))
+            general_part = general_part - torch.log(torch.sigmoid(sign * judge(g)[0]))
+            environment_part = environment_part - torch.log_softmax(experts.classifier(g), dim=0)[scenario]
+        return fused_part, general_part, environment_part
+
+    fused, general, environment = parts()
+    tables = [*system.stage1.reader.task_tables, *system.stage1.reader.server_tables]
+    matrices = [weight for part in (experts.shared, experts.specific, experts.towers)
+                for name, weight in part.named_parameters() if name.endswith("weight")]  # fmt: skip
+    decay = system.decay_tables / 2 * sum((table.weight**2).sum() for table in tables)
+    decay = decay + system.decay_layers / 2 * sum((weight**2).sum() for weight in matrices)
+    loss = system.loss1(Batch(tasks, servers, labels, progress))
+    torch.testing.assert_close(loss, (fused + 0.9 * general + 0.1 * environment) / 5 + decay)
+    found = torch.autograd.grad(loss, watched)
+    plain = torch.autograd.grad((fused + 0.9 * general) / 5 + decay, watched, retain_graph=True, allow_unused=True)
+    told = torch.autograd.grad(0.1 * environment / 5, watched)
+    system.stage1.requires_grad_(False)
+    for place in (0, 1):
+        assert told[place].abs().max() > 0
+        torch.testing.assert_close(found[place], plain[place] - strength * told[place])
+    assert plain[2] is None
+    torch.testing.assert_close(found[2], told[2])
+
+
+def test_experts_are_in_evaluation_mode_while_prompts_are_trained(tmp_path):
+    data = two_scenarios()
+    system, modes = small(dropout=0.5), []
+    plain = system.loss2
+    system.loss2 = lambda batch: modes.append([part.training for part in system.stage1.modules()]) or plain(batch)
+    system.fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
+    assert modes
+    assert not any(map(any, modes))
+
+
 def test_the_sum_of_parts_is_the_direct_product(fitted):
     system, data, split = fitted
     tasks = split.tasks("test")[:3]
