@@ -36,11 +36,12 @@ def cells_of(rows):
     ])  # fmt: skip
 
 
-def run_of(value, width=0.02, seed=0, tasks=range(100)):
+def run_of(value, width=0.02, seed=0, tasks=range(100), by_seed=None):
     """A run with the given mean; runs of one seed differ by the same amount in all draws."""
     table = pd.DataFrame({"ours": [value], "low": [value - width], "high": [value + width]}, index=["ndcg@10"])
     drawn = value + np.random.default_rng(seed).normal(0, width, 500)
-    return verdicts.Run(table, pd.DataFrame({"ndcg@10": drawn}), tuple(tasks), 3)
+    seeds = pd.DataFrame({"ndcg@10": by_seed or [value] * 3})
+    return verdicts.Run(table, seeds, pd.DataFrame({"ndcg@10": drawn}), tuple(tasks))
 
 
 def judged(rows, ours):
@@ -97,6 +98,20 @@ def test_an_order_counts_where_its_paired_interval_excludes_zero(second, in_orde
     assert set(table["verdict"]) == {verdicts.ORDER if in_order else verdicts.NOT}
 
 
+@pytest.mark.parametrize(
+    ("seeds", "near", "verdict"),
+    [
+        ([0.112, 0.043, 0.021], 1, verdicts.NOT),  # the mean is 0.0587, but two of three are far away on both sides
+        ([0.062, 0.058, 0.056], 2, verdicts.REPRODUCED),
+        ([0.05, 0.06, 0.03, 0.09], 2, verdicts.NOT),  # half is not most
+    ],
+)
+def test_a_mean_of_seeds_that_lie_about_the_printed_value_does_not_reproduce_it(seeds, near, verdict):
+    table = judged([("A", "bpr", "", 0.051)], {"bpr": run_of(float(np.mean(seeds)), by_seed=seeds)})
+    assert abs(table.loc["A", "difference"]) < 0.01
+    assert table.loc["A", ["verdict", "seeds", "seeds_within"]].tolist() == [verdict, len(seeds), near]
+
+
 def test_equal_printed_values_have_no_order():
     table = judged([("A", "bpr", "", 0.6), ("B", "ease", "", 0.6)], {"bpr": 0.3, "ease": 0.2})
     assert table["pairs"].tolist() == [0, 0]
@@ -109,7 +124,7 @@ def test_the_order_of_f1_is_that_of_the_reading_compared():
     for system, mean, of_means in (("bpr", 0.30, 0.50), ("ease", 0.40, 0.45)):
         table = pd.DataFrame({"ours": [mean, of_means], "low": 0.0, "high": 1.0}, index=["f1@10", "f1_of_means@10"])
         drawn = pd.DataFrame({"f1@10": np.full(50, mean), "f1_of_means@10": np.full(50, of_means)})
-        found["cold", system] = verdicts.Run(table, drawn, (1, 2), 1)
+        found["cold", system] = verdicts.Run(table, drawn[:1], drawn, (1, 2))
     lines = verdicts.with_order(verdicts.cell_lines(cells, found, ["cold"], CHOSEN), found, 0.95)
     assert set(lines["reading"]) == {"of the means"}
     assert set(lines["verdict"]) == {verdicts.ORDER}
@@ -174,8 +189,13 @@ def test_measured_averages_seeds_and_adds_the_other_f1():
     assert table.loc["recall@10", "ours"] == pytest.approx(frame["recall@10"].mean())
     assert (table["low"] < table["ours"]).all()
     assert (table["ours"] < table["high"]).all()
-    assert (len(run.tasks), run.seeds) == (60, 2)
-    assert list(run.drawn) == list(table.index)
+    assert len(run.tasks) == 60
+    assert list(run.drawn) == list(run.by_seed) == list(table.index)
+    assert run.by_seed.index.tolist() == [1, 2]
+    for seed, part in frame.groupby("seed"):
+        assert run.by_seed.loc[seed, "recall@10"] == pytest.approx(part["recall@10"].mean())
+        precision, recall = (part[f"{name}@5"].mean() for name in ("precision", "recall"))
+        assert run.by_seed.loc[seed, "f1_of_means@5"] == pytest.approx(2 * precision * recall / (precision + recall))
     low, high = np.quantile(run.drawn["f1_of_means@5"], [0.025, 0.975])
     assert table.loc["f1_of_means@5", ["low", "high"]].tolist() == pytest.approx([low, high])
 
@@ -183,7 +203,7 @@ def test_measured_averages_seeds_and_adds_the_other_f1():
 def test_f1_is_compared_in_the_reading_that_favours_the_paper():
     cells = cells_of([("A", "bpr", "", 0.3)]).assign(metric="f1")
     found = pd.DataFrame({"ours": [0.2, 0.31], "low": 0.0, "high": 1.0}, index=["f1@10", "f1_of_means@10"])
-    run = verdicts.Run(found, pd.DataFrame(), tuple(range(9)), 1)
+    run = verdicts.Run(found, found[["ours"]].T, pd.DataFrame(), tuple(range(9)))
     line = verdicts.cell_lines(cells, {("cold", "bpr"): run}, ["cold"], CHOSEN).iloc[0]
     assert (line["reading"], line["ours"], line["verdict"]) == ("of the means", 0.31, verdicts.REPRODUCED)
 

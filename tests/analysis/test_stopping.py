@@ -5,7 +5,7 @@ import pytest
 
 from study import paths
 from study.analysis.results import Results
-from study.analysis.stopping import cut_short, most_epochs, stopping, verdicts
+from study.analysis.stopping import cut_short, most_epochs, near_floor, stopping, verdicts
 from study.evaluation.records import record
 from study.files import write_json
 
@@ -164,3 +164,21 @@ def test_without_item_neighbours_nobody_is_judged(results):
     assert len(stopping(alone, "warm")) == 6
     assert verdicts(stopping(alone, "warm")) == []
     assert stopping(alone, "cold").empty
+
+
+@pytest.mark.parametrize(("new_tasks", "named"), [(False, ["Low"]), (True, ["Chance's twin", "Low"])])
+def test_who_comes_near_to_what_learns_nothing_is_named(results, new_tasks, named):
+    recall = {"good": 0.5, "low": 0.049, "twin": 0.05, "ruled": 0.01, "popularity": 0.01, "random": 0.0101}
+    values = [("p", name, metric, 10, value) for name, value in recall.items() for metric in ("recall", "ndcg")]
+    rows = pd.DataFrame(values, columns=["protocol", "system", "metric", "k", "value"])
+    families = dict.fromkeys(recall, "published") | dict.fromkeys(("ruled", "popularity", "random"), "floor")
+    titles = {**{name: name.title() for name in recall}, "twin": "Chance's twin"}
+    new = Results(**{**vars(results), "metrics": rows, "titles": titles, "families": families,
+                     "overall": rows.rename(columns={"value": "mean"})})  # fmt: skip
+    said = near_floor(new, "p", new_tasks=new_tasks)
+    assert [sentence.split(" has ")[0] for sentence in said] == named
+    if not new_tasks:
+        assert said == ["Low has 4.9 times the recall@10 of Popularity (0.0100), less than the 5 times that a method "
+                        "should reach."]  # fmt: skip
+    without = Results(**{**vars(new), "metrics": rows[rows["system"] != ("random" if new_tasks else "popularity")]})
+    assert near_floor(without, "p", new_tasks=new_tasks) == []

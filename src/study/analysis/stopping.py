@@ -1,4 +1,4 @@
-"""Trained long enough? When systems that watch validation were at their best, and who stays under item neighbours."""
+"""Trained long enough? When looks at validation were best, and who stays under item neighbours or near to chance."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from study.evaluation.records import read_record
 # what they are compared by.
 YARDSTICKS, METRIC = ("item_knn", "item_knn_transfer"), "recall@10"
 FAR = 0.05  # of METRIC below the yardstick
+# What learns nothing, for new tasks and for known ones; every method should reach TIMES its METRIC.
+FLOORS, TIMES = {True: "random", False: "popularity"}, 5
 LONG_SUFFIX = "_long"  # of the row of the same system with more epochs
 EARLIER = "experts"  # in reports: an earlier stage that ranks by itself (MPT-Rec)
 COLUMNS = ["system", "title", "epochs", "best_epoch", "capped", "annealed", "seeds", "earlier_better",
@@ -128,3 +130,22 @@ def verdicts(table: pd.DataFrame) -> Sequence[str]:
         reason = "; ".join(why) or f"not for lack of epochs ({capped}), and no better values are known"
         found.append(f"{row['title']} stays {-row['gap']:.3f} under {METRIC} of item neighbours: {reason}.")
     return found
+
+
+def near_floor(results: Results, protocol: str, *, new_tasks: bool) -> Sequence[str]:
+    """One sentence for every system, rules and ceilings aside, under `TIMES` the `METRIC` of what learns nothing.
+
+    Args:
+        new_tasks: whether the test tasks of the protocol have no training interaction (`study.data.splits.Split.cold`).
+    """
+    floor, ran = FLOORS[new_tasks], results.systems(protocol)
+    if floor not in ran:
+        return []
+    least = results.value(protocol, floor, METRIC)
+    reached = {name: results.value(protocol, name, METRIC) / least for name in ran
+               if results.families[name] not in ("floor", "ceiling")}  # fmt: skip
+    return [
+        f"{results.titles[name]} has {times:.1f} times the {METRIC} of {results.titles[floor]} ({least:.4f}), less "
+        f"than the {TIMES} times that a method should reach."
+        for name, times in reached.items() if times < TIMES
+    ]  # fmt: skip

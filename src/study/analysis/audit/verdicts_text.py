@@ -54,7 +54,7 @@ def about_verdicts(tables: Tables, protocol: str) -> str:
             f"{int(((computed['low'] <= computed['paper']) & (computed['paper'] <= computed['high'])).sum())} of the "
             f"{len(computed)} printed values lie in our interval over test tasks."
         )
-    text += f" Cells within the tolerance under another protocol: {len(elsewhere)} ({listed(names)})."
+    text += f" Cells reproduced under another protocol: {len(elsewhere)} ({listed(names)})."
     figures = table[table["protocol"].isna() & (table["metric"] != "count")]["verdict"].value_counts()
     return (
         f"{text} Of the {int(counted.sum())} counts of Table 2, {counted.get(REPRODUCED, 0)} are found again; of the "
