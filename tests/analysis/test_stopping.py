@@ -96,6 +96,12 @@ def test_best_looks_by_hand(results):
     assert table.loc[["bpr", "ngcf"], "gap"].tolist() == pytest.approx([-0.04, -0.1])
 
 
+def test_rows_with_a_fault_are_left_out(results):
+    families = {"ngcf": "fault", "bpr": "ceiling", "neumf": "graph"}
+    found = stopping(Results(**{**vars(results), "families": families}), "warm")
+    assert sorted(found["system"]) == ["neumf", "ngcf_tuned", "simplex", "simplex_tuned"]
+
+
 def test_who_stays_far_under_item_neighbours_is_named_with_the_reason(results):
     said = {sentence.split(" stays ")[0]: sentence for sentence in verdicts(stopping(results, "warm"))}
     assert list(said) == ["NGCF", "SIMPLEX", "NGCF_TUNED", "NEUMF"]

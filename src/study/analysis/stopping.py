@@ -18,6 +18,7 @@ FAR = 0.05  # of METRIC below the yardstick
 # What learns nothing, for new tasks and for known ones; every method should reach TIMES its METRIC.
 FLOORS, TIMES = {True: "random", False: "popularity"}, 5
 LONG_SUFFIX = "_long"  # of the row of the same system with more epochs
+FAULTY = ("fault", "ceiling")  # families whose rows say what a fault brings, not how well a method is trained
 EARLIER = "experts"  # in reports: an earlier stage that ranks by itself (MPT-Rec)
 COLUMNS = ["system", "title", "epochs", "best_epoch", "capped", "annealed", "seeds", "earlier_better",
            "validation_ndcg", "seconds_trained", "gap"]  # fmt: skip
@@ -69,7 +70,7 @@ def _rose_before(report: Mapping[Any, Any]) -> bool:
 
 
 def stopping(results: Results, protocol: str) -> pd.DataFrame:
-    """The systems whose records tell a best epoch, best on the test tasks first.
+    """The systems whose records tell a best epoch, best on the test tasks first; those of `FAULTY` are left out.
 
     Returns: system, title, epochs (that ran), best_epoch (whose weights were kept), validation_ndcg and seconds_trained
         as means over seeds, capped (the seeds whose training the cap on epochs ended, not validation: quality may still
@@ -80,7 +81,7 @@ def stopping(results: Results, protocol: str) -> pd.DataFrame:
     ran = results.systems(protocol)
     yardstick = next((results.value(protocol, name, METRIC) for name in YARDSTICKS if name in ran), float("nan"))
     rows = []
-    for name in ran:
+    for name in (name for name in ran if results.families.get(name) not in FAULTY):
         record = read_record(paths.results(results.dataset) / "records" / protocol / f"{name}.json")
         reports = pd.DataFrame([seed.get("report", {}) for seed in record.get("seeds", [])])
         if "best_epoch" not in reports or "validation_ndcg" not in reports or reports["validation_ndcg"].isna().any():
@@ -143,7 +144,7 @@ def near_floor(results: Results, protocol: str, *, new_tasks: bool) -> Sequence[
         return []
     least = results.value(protocol, floor, METRIC)
     reached = {name: results.value(protocol, name, METRIC) / least for name in ran
-               if results.families[name] not in ("floor", "ceiling")}  # fmt: skip
+               if results.families[name] not in ("floor", *FAULTY)}  # fmt: skip
     return [
         f"{results.titles[name]} has {times:.1f} times the {METRIC} of {results.titles[floor]} ({least:.4f}), less "
         f"than the {TIMES} times that a method should reach."
