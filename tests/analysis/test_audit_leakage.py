@@ -162,7 +162,7 @@ def test_the_stage_writes_ids_and_numbers(planted, tmp_path, monkeypatch):
         values = pd.DataFrame({"task_id": ids, "seed": 1, "ndcg@10": 0.5, "recall@10": 0.5, "mrr@10": 0.5})
         for system in ("tfidf", "removed_system"):
             write_csv(tmp_path / "results" / "per_task" / protocol / f"{system}.csv.xz", values)
-    tables = {path.stem: pd.read_csv(path) for path in leakage.compute(configuration)}
+    tables = {path.name.split(".")[0]: pd.read_csv(path) for path in leakage.compute(configuration)}
     assert set(tables) == {"leakage_tasks", "leakage", "copying", "grouped"}
     assert all(column != "name" and tables["leakage_tasks"][column].dtype != object
                for column in tables["leakage_tasks"].columns.drop("protocol"))  # fmt: skip

@@ -176,7 +176,7 @@ def test_exposed_training_holds_the_answers_and_hides_none(data):
     assert made.train.multiply(made.test).nnz == made.test.nnz
     assert apart.train.multiply(apart.test).nnz == 0
     assert made.known("test").nnz == 0
-    table = pd.read_csv(paths.results("synthetic") / "audit" / "protocol_cells.csv")
+    table = pd.read_csv(paths.results("synthetic") / "audit" / "protocol_cells.csv.xz")
     value = table.query("system == 'item_knn' and measure == 'recall' and k == 10").set_index("variant")["value"]
     assert value["exposed"] > value["interactions"] + 0.1
 
@@ -301,7 +301,7 @@ def test_the_committed_grid_is_readable_and_shares_fits():
 
 
 def test_intervals_hold_the_values_and_figures_are_drawn(in_grid):
-    table = pd.read_csv(paths.results("synthetic") / "audit" / "protocol_cells.csv")
+    table = pd.read_csv(paths.results("synthetic") / "audit" / "protocol_cells.csv.xz")
     assert ((table["low"] <= table["value"] + 1e-6) & (table["value"] <= table["high"] + 1e-6)).all()
     assert figures_paper.plot_grid({"protocol_cells": table}, "recall@10").axes
     text = verdicts_text.about_exposure({"protocol_cells": table}, "tfidf")

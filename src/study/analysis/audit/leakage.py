@@ -209,7 +209,7 @@ def protocol_table(
 
 
 def compute(config: DictConfig) -> list[Path]:
-    """Write leakage_tasks.csv, leakage.csv, copying.csv and (where both protocols ran) grouped.csv."""
+    """Write leakage_tasks.csv, leakage.csv, copying.csv.xz and (where both protocols ran) grouped.csv."""
     settings, dataset = labels_settings.read(Leakage), str(config.dataset.name)
     data = load(dataset)
     found, scores = {}, {}
@@ -244,7 +244,8 @@ def compute(config: DictConfig) -> list[Path]:
             tables["grouped"] = compared.assign(
                 first_protocol=settings.protocols[0], second_protocol=settings.protocols[1]
             )
-    for name, frame in tables.items():
-        write_csv(table(dataset, name), frame)
+    written = {name: table(dataset, name).with_suffix(".csv.xz" if name == "copying" else ".csv") for name in tables}
+    for name, path in written.items():
+        write_csv(path, tables[name])
     write_json(table(dataset, "leakage").with_suffix(".json"), record(dataset=dataset, settings=vars(settings)))
-    return [table(dataset, name) for name in tables]
+    return list(written.values())

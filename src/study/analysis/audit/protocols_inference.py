@@ -206,8 +206,8 @@ def nearest(lines: list[dict[str, Any]], draws: Float64Array, question: str, gri
 
 
 def compute(config: DictConfig) -> list[Path]:
-    """Write protocol_cells.csv, and for the data set that the paper describes protocol_distances.csv.xz (packed, since
-    every row of the paper stands beside every cell) and protocol_inference.csv, with one record.
+    """Write protocol_cells.csv.xz, and for the data set that the paper describes protocol_distances.csv.xz (every row
+    of the paper beside every cell; both are packed) and protocol_inference.csv, with one record.
 
     Raises:
         StudyError: no cell of the grid has been run.
@@ -217,7 +217,7 @@ def compute(config: DictConfig) -> list[Path]:
     if not found:
         raise StudyError("no cell of the protocol grid has been run", file=folder(dataset) / "protocols",
                          fix=f"run: study audit protocols dataset={dataset}")  # fmt: skip
-    written = {folder(dataset) / "protocol_cells.csv": measured_table(found, grid.level)}
+    written = {folder(dataset) / "protocol_cells.csv.xz": measured_table(found, grid.level)}
     if described(dataset):
         distances, inference = infer(printed_rows(), found, grid)
         written[folder(dataset) / "protocol_distances.csv.xz"] = distances
