@@ -1,4 +1,4 @@
-"""The committed tables of `best` and `label_fit` hold the study's goals for them, as docs/best.md says."""
+"""Committed tables: the goals of `best` and `label_fit`, as docs/best.md says, and floors under baselines."""
 
 import pandas as pd
 import pytest
@@ -72,3 +72,41 @@ def test_known_tasks_are_as_the_document_says(name, beside, metric, numbers):
     assert tuple(round(found[name], 3) for name in ("difference", "ci_low", "ci_high")) == numbers
     text = (paths.root() / "docs" / "best.md").read_text(encoding="utf-8")
     assert "{:.3f} [{:.3f}, {:.3f}]".format(*numbers) in text
+
+
+# The paper's baselines beside T2MRec; NeuMF, NGCF and LightGCN reach no new task.
+BASELINES = (
+    "neumf",
+    "ngcf",
+    "lightgcn",
+    "msbpr",
+    "recafr",
+    "gdsrec",
+    "cvh_rec",
+    "tiger",
+    "openp5",
+    "lc_rec",
+    "mpt_rec",
+)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "floor", "below"),
+    [
+        ("warm", "popularity", []),
+        ("loo", "popularity", []),
+        ("cold", "random", []),
+        ("cold_grouped", "random", ["gdsrec"]),  # docs/deviations.md says so
+    ],
+)
+def test_every_baseline_finds_five_times_as_much_as_what_learns_nothing(overall, protocol, floor, below):
+    found = overall[protocol, "recall"]
+    ran = [name for name in BASELINES if name in found.index]
+    assert len(ran) == (4 if protocol.startswith("cold") else len(BASELINES))
+    assert [name for name in ran if found[name] < 5 * found[floor]] == below
+
+
+def test_precision_keeps_the_bounds_that_the_number_of_test_servers_sets(overall):
+    assert overall["warm", "precision"].max() <= 0.2  # two of ten
+    assert overall["loo", "precision"].max() <= 0.1  # one of ten
+    assert overall["warm", "precision"].max() > 0.15  # near enough to be a bound
