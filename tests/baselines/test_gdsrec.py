@@ -70,6 +70,44 @@ def test_padded_entries_change_nothing(side):
     assert not torch.allclose(network.aggregate(side, rows, entries, deviations)[0], plain[0])
 
 
+@pytest.mark.parametrize("side", ["task", "server", "friend"])
+def test_deviation_0_has_a_vector_of_its_own_unless_it_is_padding(side):
+    """The reference programs look deviation 0 up in the row of padding, which stays zero."""
+    torch.manual_seed(0)
+    network = Network(4, 5, 6)
+    rows, entries, deviations = torch.tensor([0, 1]), torch.tensor([[3, 1], [2, 0]]), torch.tensor([[0, 2], [1, 3]])
+
+    def said(zero_is_padding):
+        return network.aggregate(side, rows, entries, deviations, zero_is_padding=zero_is_padding).detach()
+
+    plain, padded = said(False), said(True)
+    assert not torch.allclose(plain[0], padded[0])
+    torch.testing.assert_close(plain[1], padded[1])  # it has no deviation 0
+    network.deviations.data[0] += 1
+    assert not torch.allclose(said(False)[0], plain[0])
+    torch.testing.assert_close(said(False)[1], plain[1])
+    torch.testing.assert_close(said(True), padded)
+    network.deviations.data[0] = 0
+    torch.testing.assert_close(said(False), padded)  # a row of zeros; the entry itself still counts
+
+
+@pytest.mark.parametrize("padding", [False, True])
+def test_the_setting_for_deviation_0_reaches_training_and_ranking(padding):
+    data = block_dataset()
+    system = prepared(make(data, "warm"), data, zero_deviation_is_padding=padding)
+    batch, tasks = next(system.batches(np.random.default_rng(0))), np.array([0, 7, 31])
+    found = []
+    for _ in range(2):
+        system.finish()
+        found.append((system.logits(batch).detach().numpy(), system.score(tasks)))
+        system.network.deviations.data[0] += 1
+    for before, after in zip(*found, strict=True):
+        assert np.array_equal(before, after) == padding
+    system.network.zero_grad()
+    system.loss(batch).backward()
+    assert system.network.deviations.grad[0].any() != padding
+
+
 def test_owners_without_entries_get_the_same_finite_vector():
     network = Network(4, 5, 6)
     nothing = torch.full((4, 2), -1)

@@ -50,6 +50,15 @@ def alone(model: Continuer, prompt: list[int], response: list[int]) -> list[floa
     return [float(likely[len(prompt) - 1 + place, token]) for place, token in enumerate(response)]
 
 
+def greedy(model: Continuer, prompt: list[int], length: int) -> list[int]:
+    """The likeliest token of the whole vocabulary, again and again."""
+    tokens = list(prompt)
+    with torch.no_grad():
+        for _ in range(length):
+            tokens.append(int(model.lm(torch.tensor([tokens])).logits[0, -1].argmax()))
+    return tokens[len(prompt) :]
+
+
 EXAMPLES = [
     Example([5, 6, 7], [[11, 12, 1], [13, 1], [14, 15, 16, 1]]),
     Example([8], [[17, 1]]),
@@ -119,7 +128,10 @@ def test_indices_are_unique_and_no_text_spells_them(untrained):
 
 
 def test_an_index_is_learned_by_heart(tmp_path):
-    """One kind of instruction alone: name and description to index, for fifty servers."""
+    """One kind of instruction alone: name and description to index, for fifty servers.
+
+    The likeliest of all tokens is written each time, with no tree to say which indices there are.
+    """
     names = [f"server{number} word{number}" for number in range(50)]
     servers = [{"name": name, "description": name} for name in names]
     data = make_dataset(
@@ -130,21 +142,19 @@ def test_an_index_is_learned_by_heart(tmp_path):
     system = small(size=size, training=training, shares={"index_of_text": 1.0})
     system.fit(data, Split("warm", data.relevance, data.relevance * 0, data.relevance * 0, cold=False), seed=1,
                workdir=tmp_path)  # fmt: skip
-    questions = [
-        system.instruction(prompts.INDEX_OF_TEXT[0], name=name, about=about)
-        for name, about in zip(system.names, system.about, strict=True)
-    ]
-    items, _ = beam_search(CausalBeams(system.writer, questions), system.tree, 5)
-    assert items[:, 0].tolist() == list(range(50))
+    for server, index in enumerate(system.indices.tolist()):
+        wording = prompts.INDEX_OF_TEXT[server % len(prompts.INDEX_OF_TEXT)]
+        question = system.instruction(wording, name=system.names[server], about=system.about[server])
+        assert greedy(system.writer, question, 5) == [*index, system.vocabulary.end]
 
 
 def test_a_new_task_is_ranked_as_the_training_task_with_its_text(tmp_path):
     data, split = copy_dataset()
-    training = Optimisation(epochs=200, batch_size=20, learning_rate=3e-3)
+    training = Optimisation(epochs=200, batch_size=10, learning_rate=3e-3)
     size = LlamaSize(width=64, feed_forward=128, heads=2, layers=2)
     system = small(size=size, training=training, shares={"search": 1.0})
     system.fit(data, split, seed=1, workdir=tmp_path)
-    assert recall10(top10(system, data, split), split).mean() > 0.85
+    assert recall10(top10(system, data, split), split).mean() > 0.97
 
 
 def test_no_text_of_a_held_out_task_is_in_any_example(tmp_path):

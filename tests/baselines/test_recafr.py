@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from baseline_toys import block_dataset, copy_dataset, recall10, top10
-from torch.nn.functional import cosine_similarity
+from baseline_toys import WORDS, block_dataset, copy_dataset, make_dataset, recall10, top10
+from torch.nn.functional import cosine_similarity, normalize
 
 from baselines.published.propagation import bipartite, drop_entries, propagate
 from baselines.published.training import Schedule
@@ -38,26 +38,34 @@ def test_propagation_has_the_value_and_gradient_of_the_dense_product(interaction
         torch.testing.assert_close(dense.grad, torch.from_numpy(matrix.toarray()).T @ weight)
 
 
-def test_without_alignment_and_dropout_it_is_a_sum_aggregated_lightgcn(interactions):
-    """RecBole's LightGCN takes the mean of the layers, so its vectors times L + 1 are these."""
-    lightgcn = pytest.importorskip("recbole.model.general_recommender.lightgcn").LightGCN
+def normalised(interactions):
+    """D^-1/2 A D^-1/2 of the graph of tasks and servers, dense."""
     dense = interactions.toarray()
     adjacency = np.block([[np.zeros((7, 7)), dense], [dense.T, np.zeros((5, 5))]])
     degree = adjacency.sum(axis=1)
     scale = np.where(degree > 0, 1 / np.sqrt(np.maximum(degree, 1)), 0)
-    normalised = scale[:, None] * adjacency * scale
-    graph = bipartite(interactions)
-    np.testing.assert_allclose(graph.toarray(), normalised, atol=1e-6)
+    return scale[:, None] * adjacency * scale
+
+
+def test_the_vectors_are_the_sum_of_powers_of_the_normalised_graph(interactions):
+    graph, dense = bipartite(interactions), normalised(interactions)
+    np.testing.assert_allclose(graph.toarray(), dense, atol=1e-6)
     model = Network(7, 5, 4, 3, 6)
-    z = model(graph)
-    expected = sum(np.linalg.matrix_power(normalised, power) for power in range(4)) @ model.embedding.detach().numpy()
-    np.testing.assert_allclose(z.detach().numpy(), expected, atol=1e-5)
+    expected = sum(np.linalg.matrix_power(dense, power) for power in range(4)) @ model.embedding.detach().numpy()
+    np.testing.assert_allclose(model(graph).detach().numpy(), expected, atol=1e-5)
+
+
+def test_without_alignment_and_dropout_it_is_a_sum_aggregated_lightgcn(interactions):
+    """RecBole's LightGCN takes the mean of the layers, so its vectors times L + 1 are these."""
+    lightgcn = pytest.importorskip("recbole.model.general_recommender.lightgcn").LightGCN
+    model = Network(7, 5, 4, 3, 6)
+    z = model(bipartite(interactions))
     other = lightgcn.__new__(lightgcn)
     torch.nn.Module.__init__(other)
     other.n_users, other.n_items, other.n_layers = 7, 5, 3
     other.user_embedding = torch.nn.Embedding.from_pretrained(model.embedding.detach()[:7])
     other.item_embedding = torch.nn.Embedding.from_pretrained(model.embedding.detach()[7:])
-    other.norm_adj_matrix = torch.from_numpy(normalised.astype(np.float32)).to_sparse_coo()
+    other.norm_adj_matrix = torch.from_numpy(normalised(interactions).astype(np.float32)).to_sparse_coo()
     users, items = other.forward()
     torch.testing.assert_close(z.detach(), torch.cat([users, items]) * 4, atol=1e-5, rtol=1e-5)
 
@@ -137,6 +145,61 @@ def test_texts_and_vectors_draw_together_and_new_texts_fall_beside_their_like(tm
     own = cosine_similarity(projected, z[torch.from_numpy(known)]).mean()
     other = cosine_similarity(projected, z[torch.from_numpy(np.roll(known, 1))]).mean()
     assert own > other + 0.2
+
+
+def test_texts_of_new_tasks_fall_nearer_to_training_tasks_of_their_own_block(tmp_path):
+    """No text of a new task here is that of a training task, so nothing can be learned by heart."""
+    data = block_dataset()
+    split = make(data, "cold")
+    known, new = split.tasks("train"), split.tasks("test")
+    texts = np.array(data.task_texts())
+    assert not set(texts[new]) & set(texts[known])
+    same = (new[:, None] < data.n_tasks // 2) == (known < data.n_tasks // 2)
+    gaps = []
+    for alignment in (0.0, 1.0):
+        system = fitted(data, split, tmp_path / str(alignment), alignment=alignment, schedule=all_epochs(20))
+        with torch.no_grad():
+            z = system.network(system.graph)[torch.from_numpy(known)]
+            projected = system.network.project(system.texts[torch.from_numpy(new)])
+        close = cosine_similarity(projected[:, None], z[None], dim=2).numpy()
+        gaps.append(np.mean(close, axis=1, where=same) - np.mean(close, axis=1, where=~same))
+    assert gaps[1].min() > 0.1
+    assert gaps[1].mean() > gaps[0].mean() + 0.15  # without the alignment the two have nothing to do with each other
+
+
+def unlisted_dataset():
+    """Two blocks of 40 servers; the texts of all are of one kind, but the first ten of a block are in no list."""
+    rng = np.random.default_rng(0)
+    tasks, servers, lists = [], [], []
+    for block, words in enumerate(WORDS):
+        for rows, number in ((servers, 40), (tasks, 30)):
+            for _ in range(number):
+                chosen = rng.choice(words, 4, replace=False)
+                rows.append({"name": chosen[0], "description": " ".join(chosen)})
+        lists += [[int(row) for row in 40 * block + 10 + rng.choice(30, 10, replace=False)] for _ in range(30)]
+    return make_dataset(tasks, servers, lists)
+
+
+@pytest.mark.parametrize("alignment", [0.1, 1.0])
+def test_texts_do_not_put_servers_without_interactions_on_top(alignment, tmp_path):
+    """Their texts are all that they learn from; the weights are 10 and 100 times that of the program."""
+    data = unlisted_dataset()
+    split = make(data, "warm")
+    unlisted = np.flatnonzero(split.train.getnnz(axis=0) == 0)
+    share = len(unlisted) / data.n_servers  # by chance
+    assert share == 0.25
+    system = fitted(data, split, tmp_path, alignment=alignment, schedule=all_epochs(40))
+    ranked = top10(system, data, split)
+    assert np.isin(ranked, unlisted).mean() < 0.6 * share
+    assert np.isin(ranked[:, 0], unlisted).mean() < 0.1
+    # The texts did reach them: with their projections, as long as the vectors of others, they would be on top.
+    with torch.no_grad():
+        projected = normalize(system.network.project(system.texts[data.n_tasks + torch.from_numpy(unlisted)]))
+    length = np.linalg.norm(np.delete(system.servers, unlisted, axis=0), axis=1).mean()
+    z = torch.from_numpy(system.servers[unlisted])
+    assert cosine_similarity(z, projected).mean() > 0.5
+    system.servers[unlisted] = length * projected.numpy()
+    assert np.isin(top10(system, data, split), unlisted).mean() > 1.2 * share
 
 
 def test_the_profile_needs_the_right_text(tmp_path):

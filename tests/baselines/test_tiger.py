@@ -146,10 +146,12 @@ def test_a_task_without_a_history_is_not_ranked(tmp_path):
 
 def test_tiger_text_ranks_a_task_as_the_training_task_with_its_text(tmp_path):
     data, split = copy_dataset()
-    system = small(epochs=150, source="text")
+    training = Optimisation(epochs=200, batch_size=4, learning_rate=7e-3)
+    system = small(training=training, source="text")
     system.fit(data, split, seed=1, workdir=tmp_path)
     np.testing.assert_allclose(system.score(np.arange(20)), system.score(np.arange(20, 40)), rtol=1e-4, atol=1e-5)
-    assert recall10(top10(system, data, split), split).mean() > 0.8
+    # 0.91 to 0.99 over three seeds; it took 300 epochs, 17 s, until a model this small reached 1.
+    assert recall10(top10(system, data, split), split).mean() > 0.9
 
 
 def test_a_stopped_fit_goes_on_from_its_checkpoint(tmp_path, monkeypatch):

@@ -14,7 +14,10 @@ from sklearn.linear_model import Ridge
 from baselines.ials import ImplicitALS
 from baselines.knn_transfer import KnnTransfer, neighbour_weights
 from baselines.linear_xmc import LinearXMC
+from baselines.msbpr import MSBPR
 from baselines.neighbours import ItemKNN, UserKNN
+from baselines.published.training import Schedule
+from baselines.recafr import ReCAFR
 from baselines.rrf import ReciprocalRankFusion
 from baselines.tfidf import TfidfCosine
 from study.data.splits import make
@@ -22,7 +25,13 @@ from study.errors import StudyError
 from study.evaluation.ranking import tie_order
 
 TRANSFERS = ("item_knn_transfer", "ease_transfer", "ials_transfer")
-SMALL = {"ials_transfer": {"base.width": 32}}
+TRAINED = ("msbpr_transfer", "recafr_transfer")
+SMALL = {
+    "ials_transfer": {"base.width": 32},
+    "msbpr_transfer": {"base.popularity": 0, "base.learning_rate": 0.05, "base.steps": 50, "base.schedule.epochs": 8},
+    "recafr_transfer": {"base.width": 16, "base.learning_rate": 0.02, "base.batch_size": 64,
+                        "base.schedule.epochs": 20},
+}  # fmt: skip
 
 
 # Linear one-vs-rest
@@ -144,7 +153,17 @@ def test_members_have_folders_of_their_own_and_weights_must_name_them(tmp_path):
 # Transfer to new tasks
 
 
-@pytest.mark.parametrize("base", [ItemKNN(), UserKNN(), ImplicitALS(width=8)], ids=lambda base: type(base).__name__)
+def trained(epochs):
+    return Schedule(epochs=epochs, patience=None)
+
+
+BASES = [
+    ItemKNN(), UserKNN(), ImplicitALS(width=8), MSBPR(width=8, popularity=0, steps=20, schedule=trained(2)),
+    ReCAFR(width=8, layers=2, learning_rate=0.02, batch_size=64, schedule=trained(3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("base", BASES, ids=lambda base: type(base).__name__)
 def test_a_copy_gets_the_scores_of_its_training_task(base, tmp_path):
     data, split = copy_dataset()
     system = KnnTransfer(base, k=[1], power=[1.0])
@@ -152,15 +171,31 @@ def test_a_copy_gets_the_scores_of_its_training_task(base, tmp_path):
     copied = system.base.score_representations(system.base.representations[np.arange(20)])
     np.testing.assert_allclose(system.score(split.tasks("test")), copied, rtol=1e-5)
     np.testing.assert_array_equal(system.score(np.arange(20)), base.score(np.arange(20)))  # known tasks are the base's
+    if not isinstance(base, UserKNN):  # which does not count a task among its own neighbours
+        np.testing.assert_allclose(copied, base.score(np.arange(20)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", TRANSFERS)
+@pytest.mark.parametrize("k", [1, 5])
+def test_transferred_scores_of_msbpr_keep_the_bias_of_the_servers(k, tmp_path):
+    data, split = copy_dataset()
+    base = MSBPR(width=8, popularity=0, steps=20, schedule=trained(2))
+    system = KnnTransfer(base, k=[k], power=[1.0])
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    known, new = split.tasks("train"), split.tasks("test")
+    weights = neighbour_weights(system.content.similarity(new), k, 1.0, system.order)
+    tasks, servers, bias = (weight.detach().numpy() for weight in base.network.parameters())
+    product = weights @ tasks[known] @ servers.T
+    assert np.ptp(bias) > np.ptp(product, axis=1).mean()  # too much to go unnoticed
+    np.testing.assert_allclose(system.score(new), product + bias, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [*TRANSFERS, *TRAINED])
 def test_transfer_finds_the_lists_of_copies(name, tmp_path):
     data, split = group_copies()
     assert recall10(_ranked(name, data, split, tmp_path, **SMALL.get(name, {})), split).tolist() == [1.0] * 10
 
 
-@pytest.mark.parametrize("name", TRANSFERS)
+@pytest.mark.parametrize("name", [*TRANSFERS, *TRAINED])
 def test_transfer_tells_blocks_apart(name, tmp_path):
     data = block_dataset()
     split = make(data, "cold")
