@@ -22,6 +22,7 @@ from baselines.generative.prefix_tree import INVALID, LevelTree, PrefixTree, Tre
 from baselines.generative.quantisation import Quantiser, fit_codes, standardised
 from baselines.generative.text import BytePairs, Published, Vocabulary
 from baselines.generative.training import Optimisation, fingerprint, quality_of, staged_report, train
+from baselines.task_tokens import task_tokens
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders import encode
@@ -52,8 +53,8 @@ class LCRec:
     follows the tree of true indices; the reference program allows any token of a level (``constraint: level``). Lists
     are sets here, so a history is a beginning of a random permutation and every other server of the task is a response,
     all of which share one reading of the prompt. All epochs run, and the best weights of a few looks at validation are
-    kept. The history at inference is the training servers alone. The small model is made from scratch and keeps the
-    mechanism, not the prior knowledge of language. A published model is tuned whole.
+    kept. The history at inference is the training servers alone. The small model keeps the mechanism, not the prior
+    knowledge of language. A published model is tuned whole.
 
     Args:
         quantiser: the RQ-VAE.
@@ -64,7 +65,7 @@ class LCRec:
         wording: of the question at inference, 0 to 4.
         constraint: ``tree`` or ``level``.
         history: servers of an instruction at most, the last ones of the list.
-        text_tokens, name_tokens: of a task's or a server's text, and of a server's name, at most.
+        text_tokens, name_tokens: of a task's or a server's text (`task_tokens`), and of a server's name, at most.
         text_vocabulary: tokens of a vocabulary learned here.
         beam: indices written per task; those known are left out later, so it must exceed 10 by their number.
         score_batch: tasks decoded at a time.
@@ -121,14 +122,14 @@ class LCRec:
 
     def _read_texts(self, data: Dataset, split: Split) -> None:
         """The vocabulary, learned from training tasks, servers and wordings alone, and the tokens of all texts."""
-        tasks, servers = data.task_texts(), data.server_texts()
-        self.known = split.tasks("train")
+        tasks, self.known = data.task_texts(), split.tasks("train")
         if self.size.pretrained is not None:
             self.vocabulary: Vocabulary = Published(self.size.pretrained)
         else:
-            learned = [*(tasks[row] for row in self.known), *servers, *map(" ".join, prompts.instructions().values())]
+            wordings = map(" ".join, prompts.instructions().values())
+            learned = [*(tasks[row] for row in self.known), *data.server_texts(), *wordings]
             self.vocabulary = BytePairs(learned, self.text_vocabulary)
-        self.task_texts = [self.vocabulary.encode(text, self.text_tokens) for text in tasks]
+        self.task_texts = task_tokens(data, self.vocabulary, self.text_tokens)
         self.names = [self.vocabulary.encode(name, self.name_tokens) for name in data.servers["name"]]
         self.about = [self.vocabulary.encode(text, self.text_tokens) for text in data.servers["description"]]
 
@@ -231,9 +232,7 @@ class LCRec:
         for start in tqdm(range(0, len(asked), self.score_batch), desc="lc_rec", unit="batch", leave=False,
                           disable=not sys.stderr.isatty()):  # fmt: skip
             places = asked[start : start + self.score_batch]
-            questions = [
-                self.question(int(task), self.lists[task], self.wording, asks=self.asks) for task in tasks[places]
-            ]
+            questions = [self.question(int(t), self.lists[t], self.wording, asks=self.asks) for t in tasks[places]]
             items, values = beam_search(CausalBeams(self.writer, questions), self.tree, min(self.beam, self.n_servers))
             self.written, self.invalid = self.written + items.size, self.invalid + int((items == INVALID).sum())
             scores[places] = score_matrix(items, values, self.n_servers)
@@ -241,8 +240,8 @@ class LCRec:
 
     def report(self) -> dict[str, Any]:
         """How many answers the searches wrote, how many of these name no server, and how the models were trained."""
-        answers = {"answers": self.written, "answers_of_no_server": self.invalid}
-        return answers | staged_report(self.progress, quantiser=self.coded)
+        parts = staged_report(self.progress, quantiser=self.coded)
+        return {"answers": self.written, "answers_of_no_server": self.invalid} | parts
 
     def parameters(self) -> int:
         """Weights of the RQ-VAE and of the language model."""

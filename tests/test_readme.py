@@ -11,7 +11,7 @@ from typer.main import get_command
 from study.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = ("README.md", "docs/findings.md", "docs/claims.md", "docs/data-card.md", "docs/best.md")
+NAMES = ("README.md", "docs/findings.md", "docs/claims.md", "docs/data-card.md", "docs/best.md", "docs/deviations.md")
 DOCUMENTS = {name: (ROOT / name).read_text() for name in NAMES}
 README, FINDINGS, *_ = DOCUMENTS.values()
 TEXT = "".join(DOCUMENTS.values())

@@ -144,8 +144,11 @@ COPIES: dict[str, Callable[[], object]] = {
     "gdsrec": lambda: GDSRec(width=32, learning_rate=0.01, weight_decay=0.0, batch_size=64, friends=1, negatives=4,
                              list_length=20, branches="friends", rating="binary", schedule=epochs(120)),
     "mpt_rec": lambda: MPTRec(experts=(64, 32), towers=(32,), attention=32, dense=32, negatives=4, dropout=0.0,
-                              head="scenario", decay_tables=0.0, decay_layers=0.0,
-                              first=steps(150, batch_size=256, weight_decay=0.0)),
+                              decay_tables=0.0, decay_layers=0.0,
+                              first=steps(150, batch_size=256, weight_decay=0.0),
+                              second=steps(50, batch_size=256, weight_decay=0.0)),
+    "recafr": lambda: ReCAFR(width=64, layers=1, keep_edges=1.0, alignment=0.1, learning_rate=0.01, batch_size=1024,
+                             cold_tasks="profile", schedule=epochs(300)),
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from omegaconf import OmegaConf
 from pipeline_root import TINY
 from typer.testing import CliRunner
 
@@ -18,6 +19,8 @@ from study.errors import StudyError
 from study.pipeline import tune as tuning
 from study.pipeline.run import Outputs, run
 from study.pipeline.tune import tune
+
+ROOT = Path(__file__).resolve().parents[2]
 
 # Another search space than conf/ states, so another name.
 WANTED = [
@@ -127,6 +130,25 @@ def test_every_search_space_holds_the_present_values() -> None:
         config = load([f"system={system}"])
         searched += bool(tuning.present_values(config))
     assert searched > 20
+
+
+@pytest.mark.parametrize("name", ["tiger_tuned", "openp5_tuned", "lc_rec_tuned"])
+def test_a_search_over_a_setting_of_another_profile_is_refused(name: str) -> None:
+    """Such a search would compare a dozen equal systems, and call the best of them tuned."""
+    with pytest.raises(StudyError, match="profile laptop; under full all trials would be the same") as caught:
+        tuning.present_values(load([f"system={name}", "profile=full"]))
+    assert caught.value.column == "search.training.learning_rate.laptop"
+    assert "training.learning_rate.full" in str(caught.value)
+
+
+@pytest.mark.parametrize("tuned", ["tiger_tuned", "lc_rec_tuned", "mpt_rec_tuned"])
+def test_a_long_row_has_the_values_of_the_tuned_row(tuned: str) -> None:
+    """They are written by hand, rounded, so a search that is made again must not leave them behind."""
+    chosen = yaml.safe_load((ROOT / "results" / "task2mcp" / "sweeps" / tuned / "best.yaml").read_text())["values"]
+    model = load([f"system={tuned}_long"]).system.model
+    for name, value in chosen.items():
+        wanted = value if isinstance(value, str) else pytest.approx(value, rel=0.02)
+        assert OmegaConf.select(model, name) == wanted, name
 
 
 def test_lists_are_choices_too(root: Path) -> None:

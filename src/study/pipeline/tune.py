@@ -65,7 +65,8 @@ def present_values(config: DictConfig) -> dict[str, Any]:
     """What the system's yaml says for every parameter of its search space: the values of an untuned run.
 
     Raises:
-        StudyError: a parameter is no setting of the system, or the yaml's value lies outside the space.
+        StudyError: a parameter is no setting of the system or one of another profile, or the yaml's value lies outside
+            the space.
     """
     file = paths.conf() / "system" / f"{config.system.name}.yaml"
     found: dict[str, Any] = {}
@@ -76,6 +77,16 @@ def present_values(config: DictConfig) -> dict[str, Any]:
                 f"{name!r} is searched and is no setting of {config.system.name}", file=file, column=f"search.{name}",
                 fix=f"write it below `model` in {_states_model(file)}, also if the class has a default, or search a "
                 "key that stands there",
+            )  # fmt: skip
+        holder, _, size = key.rpartition(".")
+        sizes = OmegaConf.select(config, holder)
+        profile = sizes.get("profile", size) if OmegaConf.is_dict(sizes) else size
+        if profile != size:  # written as a call that takes one of several sizes
+            setting = name.rpartition(".")[0]
+            raise StudyError(
+                f"{name!r} is a setting of the profile {size}; under {profile} all trials would be the same",
+                file=file, column=f"search.{name}",
+                fix=f"search {setting}.{profile} in a yaml of its own, with a space made for that size",
             )  # fmt: skip
         value = OmegaConf.select(config, key)
         if OmegaConf.is_config(value):  # a list, or a size by profile, which is written as a call
