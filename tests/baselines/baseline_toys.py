@@ -59,7 +59,7 @@ def block_dataset(seed: int = 0) -> Dataset:
                     "name": f"{chosen[0]} {chosen[1]}",
                     "description": " ".join(chosen),
                     "language": "Python",
-                    "category": "work",
+                    "category": ("work", "play")[number % 2],
                     "subcategory": f"sub{block}",
                     "theme": f"theme{block}{number % 3}",
                 }
