@@ -30,9 +30,11 @@ PARTS = {
     "task_quality": "task_quality",
     "robustness": "robustness",
     "faults": "faults",
+    "codebooks": "codebooks",
+    "wordings": "wordings",
 }
 # Parts that train or run systems for longer than a few minutes.
-LONG = ("protocols", "robustness")
+LONG = ("protocols", "robustness", "codebooks", "wordings")
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
 ]

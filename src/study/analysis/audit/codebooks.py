@@ -1,0 +1,119 @@
+"""Codebooks of semantic identifiers: use and evenness of each level, and how many servers share all their codes.
+
+A quantiser depends on the servers' texts, its settings and the seed alone, so a run's is trained again, or taken up
+from the cache, without the run.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from omegaconf import DictConfig
+from tqdm import tqdm
+
+from baselines.generative.identifiers import spread_last
+from baselines.generative.quantisation import LEAST_USAGE, MOST_COLLISIONS, fit_codes, standardised
+from study import paths
+from study.config import build_system, load
+from study.data import dataset as datasets
+from study.data.dataset import IntArray
+from study.encoders import encode
+from study.evaluation.records import record
+from study.files import write_csv, write_json
+from study.pipeline.run import limit_threads, with_tuned_values
+from study.schema import require_choice
+from study.settings import read_settings
+
+COLUMNS = ["system", "seed", "level", "codes", "usage", "entropy", "uneven", "shared", "shared_after"]
+
+
+@dataclass(frozen=True)
+class Codebooks:
+    """``conf/audit/codebooks.yaml``, where every key is explained."""
+
+    systems: list[str]
+
+    def __post_init__(self) -> None:
+        for name in self.systems:
+            require_choice("system", name)
+
+
+def use(column: IntArray, codes: int) -> dict[str, float]:
+    """How a level's codes are used.
+
+    Args:
+        column: the code of each item, shape (n_items,), from 0 to `codes` - 1.
+
+    Returns: usage (share of the codes that an item has), entropy (of a random item's code, as a share of log2(codes):
+        1 where all are equally frequent), uneven (mean over codes of |items - n / codes|, as a share of n / codes).
+    """
+    counts = np.bincount(column, minlength=codes)
+    share = counts[counts > 0] / counts.sum()
+    even = counts.sum() / codes
+    entropy = float(-(share * np.log2(share)).sum() / np.log2(codes)) if codes > 1 else 1.0
+    return {"usage": len(share) / codes, "entropy": entropy, "uneven": float(np.abs(counts - even).mean() / even)}
+
+
+def shared(codes: IntArray) -> float:
+    """The share of items beyond the first of each group that has all codes in common; shape (n_items, levels)."""
+    return 1 - len(np.unique(codes, axis=0)) / len(codes)
+
+
+def codebooks(config: DictConfig, settings: Codebooks) -> pd.DataFrame:
+    """One row per system, seed and level.
+
+    Returns: columns system, seed, level (from 1), codes (entries), usage, entropy, uneven (`use`, of the codes that the
+        search writes: nearest ones, but the last level spread over servers that would share all), shared (before
+        spreading) and shared_after.
+    """
+    data = datasets.load(str(config.dataset.name))
+    limit_threads(config.profile.threads)
+    vectors = standardised(encode(data.server_texts()))
+    jobs = []
+    for name in settings.systems:
+        chosen = with_tuned_values(load([f"dataset={data.name}", f"profile={config.profile.name}", f"system={name}"]))
+        jobs += [(name, chosen, int(seed)) for seed in chosen.system.seeds]
+    rows: list[dict[str, Any]] = []
+    for name, chosen, seed in tqdm(jobs, desc="codebooks", unit="fit", disable=not sys.stderr.isatty()):
+        model, _ = fit_codes(vectors, build_system(chosen.system).quantiser, seed=seed)
+        nearest = model.codes(torch.from_numpy(vectors)).numpy()
+        spread = spread_last(model, vectors)[0]
+        for level in range(spread.shape[1]):
+            entries = model.codebooks.shape[1]
+            rows.append({
+                "system": name, "seed": seed, "level": level + 1, "codes": entries, **use(spread[:, level], entries),
+                "shared": shared(nearest), "shared_after": shared(spread),
+            })  # fmt: skip
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def about_codebooks(table: pd.DataFrame, titles: dict[str, str]) -> list[str]:
+    """One sentence per system: whether its codebooks have collapsed, by the bounds that the training warns at."""
+    said = []
+    for name, rows in table.groupby("system", sort=False):
+        first = rows[rows["level"] == 1]
+        collapsed = (first["usage"] < LEAST_USAGE) | (first["shared"] > MOST_COLLISIONS)
+        verdict = f"collapsed in {collapsed.sum()} of {len(first)} seeds" if collapsed.any() else "no collapse"
+        said.append(
+            f"{titles[str(name)]}: {verdict} (bounds: {LEAST_USAGE:.0%} of the first level in use, at most "
+            f"{MOST_COLLISIONS:.0%} of the servers with the codes of another). Least use of a level "
+            f"{rows['usage'].min():.0%}, least entropy {rows['entropy'].min():.2f} of its most; servers with the codes "
+            f"of another {first['shared'].min():.1%} to {first['shared'].max():.1%}, "
+            f"{first['shared_after'].max():.1%} at most once the last level is spread."
+        )
+    return said
+
+
+def compute(config: DictConfig) -> list[Path]:
+    """Write codebooks.csv."""
+    settings, dataset = read_settings(Codebooks, paths.conf() / "audit" / "codebooks.yaml"), str(config.dataset.name)
+    path = paths.results(dataset) / "audit" / "codebooks.csv"
+    write_csv(path, codebooks(config, settings).round(6))
+    write_json(path.with_suffix(".json"), record(dataset=dataset, settings=vars(settings)))
+    return [path]
