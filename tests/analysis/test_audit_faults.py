@@ -9,9 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from matplotlib.colors import to_rgba
 
 from study import paths
 from study.analysis.audit import faults, faults_figures
+from study.analysis.colours import GREEN, RED
 from study.config import load
 from study.errors import StudyError
 from study.evaluation.records import record
@@ -56,10 +58,13 @@ def test_differences_by_hand(root):
     assert found["with_fault"] == pytest.approx(0.25)
     assert found["difference"] == pytest.approx(0.25 - 1 / 3, abs=1e-5)
     assert found["low"] <= found["difference"] <= found["high"]
+    # Seed by seed: 1/4 - 1/4 and 1/4 - 5/12; of the six values one is the same.
+    assert found[["least", "most", "unmoved"]].tolist() == pytest.approx([-1 / 6, 0.0, 1 / 6], abs=1e-5)
     assert found["no_server"] == pytest.approx(45 / 180)
     others = table.drop(index="tiger_unconstrained")
     assert (others["state"] == "not run").all()
-    numbers = ["seeds", "n", "without", "with_fault", "difference", "low", "high", "no_server"]
+    numbers = ["seeds", "n", "without", "with_fault", "difference", "low", "high", "least", "most", "unmoved",
+               "no_server"]  # fmt: skip
     assert others[numbers].isna().all(axis=None)
     assert path.with_suffix(".json").exists()
 
@@ -110,6 +115,26 @@ def test_the_figure_and_the_sentences_say_what_the_table_holds(root):
     drawn = [np.ma.filled(collection.get_offsets(), np.nan)[:, 0] for collection in panel.collections[1:3]]
     open_, filled = (values[~np.isnan(values)].tolist() for values in drawn)
     assert (open_, filled) == ([0.5, 0.25], [0.75, 0.125])
+
+
+@pytest.mark.parametrize(
+    ("sound", "faulty", "said"),
+    [
+        ([[0.2] * 40, [0.4] * 40], [[0.4] * 40, [0.5] * 40], "the fault raises"),
+        ([[0.2] * 40, [0.4] * 40], [[0.6] * 40, [0.3] * 40], "the fault does not clearly move"),  # one seed each way
+        ([[0.2] * 40, [0.4] * 40], [[0.1] * 40, [0.3] * 40], "the fault lowers"),
+        ([[0.2] * 40, [0.4] * 40], [[0.2] * 40, [0.4] * 40], "the fault leaves every task's NDCG@10 as it is"),
+    ],
+)
+def test_a_fault_is_said_to_move_the_score_only_where_tasks_and_seeds_agree(root, sound, faulty, said):
+    wrote("gdsrec", sound, [{}] * 2)
+    wrote("gdsrec_with_target", faulty, [{}] * 2)
+    tables = {"faults": faults.faults("synthetic", faults.read())}
+    sentences = dict(zip(tables["faults"]["row"], faults_figures.about_faults(tables), strict=True))
+    assert said in sentences["gdsrec_with_target"]
+    inks = {tuple(ink) for ink in faults_figures.plot_faults(tables).axes[0].collections[2].get_facecolors()}
+    coloured = {to_rgba(GREEN), to_rgba(RED)}
+    assert bool(inks & coloured) == ("raises" in said or "lowers" in said)
 
 
 def test_every_fault_of_the_configuration_is_in_the_table_and_differs_from_its_method_in_one_setting():

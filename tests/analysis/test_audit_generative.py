@@ -6,11 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import torch
 
 from baselines.generative.quantisation import Quantiser, fit_codes, standardised
 from baselines.generative.training import Optimisation
 from study import paths
 from study.analysis.audit import codebooks, wordings
+from study.analysis.audit.generative_text import about_codebooks, about_wordings
 from study.config import load
 from study.data.splits import Split
 from study.errors import StudyError
@@ -34,15 +36,16 @@ def test_items_with_the_codes_of_another():
     assert codebooks.shared(np.arange(8).reshape(4, 2)) == 0.0
 
 
-def test_collapse_is_told_by_either_bound():
+def test_collapse_is_counted_over_seeds():
     rows = pd.DataFrame([
-        ("a", 1, 1, 0.9, 0.95, 0.02, 0.0), ("a", 1, 2, 0.6, 0.80, 0.02, 0.0),
-        ("b", 1, 1, 0.3, 0.40, 0.02, 0.0), ("b", 2, 1, 0.9, 0.90, 0.20, 0.1), ("b", 3, 1, 0.9, 0.90, 0.01, 0.0),
-    ], columns=["system", "seed", "level", "usage", "entropy", "shared", "shared_after"])  # fmt: skip
-    one, two = codebooks.about_codebooks(rows, {"a": "A", "b": "B"})
-    assert one.startswith("A: no collapse")
+        ("a", 1, 1, 0.9, 0.95, 0.02, 0.0, False), ("a", 1, 2, 0.6, 0.80, 0.02, 0.0, False),
+        ("b", 1, 1, 0.3, 0.40, 0.02, 0.0, True), ("b", 2, 1, 0.9, 0.90, 0.20, 0.1, True),
+        ("b", 3, 1, 0.9, 0.90, 0.01, 0.0, False),
+    ], columns=["system", "seed", "level", "usage", "entropy", "shared", "shared_after", "collapsed"])  # fmt: skip
+    one, two = about_codebooks(rows, {"a": "A", "b": "B"})
+    assert one.startswith("A: codebooks collapsed in 0 of 1 seeds")
     assert "Least use of a level 60%" in one
-    assert two.startswith("B: collapsed in 2 of 3 seeds")
+    assert two.startswith("B: codebooks collapsed in 2 of 3 seeds")
     assert "1.0% to 20.0%" in two
 
 
@@ -68,6 +71,9 @@ def test_the_table_describes_the_codes_that_the_search_writes(monkeypatch, tmp_p
     spread = codebooks.spread_last(model, standardised(vectors))[0]
     assert table["usage"].iloc[0] == len(set(spread[:, 0])) / 4
     assert (table["shared_after"] <= table["shared"]).all()
+    nearest = model.codes(torch.from_numpy(standardised(vectors))).numpy()
+    few = len(set(nearest[:, 0])) / 4 < codebooks.LEAST_USAGE
+    assert table["collapsed"].iloc[0] == (few or codebooks.shared(nearest) > codebooks.MOST_COLLISIONS)
 
 
 class _Texts:
@@ -138,7 +144,7 @@ def test_the_spread_of_wordings_stands_beside_that_of_trainings():
          ("warm", 1, 1, 0.2)],
         columns=["protocol", "seed", "wording", "ndcg@10"],
     )  # fmt: skip
-    cold, warm = wordings.about_wordings(rows, "ndcg@10")
+    cold, warm = about_wordings(rows, "ndcg@10")
     assert cold == (
         "cold: ndcg@10 of the first wording 0.200, mean over 2 wordings 0.203; within one training the wordings differ "
         "by 0.020 at most, while the trainings differ by 0.200 in the same wording."

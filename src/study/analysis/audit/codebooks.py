@@ -30,7 +30,8 @@ from study.pipeline.run import limit_threads, with_tuned_values
 from study.schema import require_choice
 from study.settings import read_settings
 
-COLUMNS = ["system", "seed", "level", "codes", "usage", "entropy", "uneven", "shared", "shared_after"]
+COLUMNS = ["system", "seed", "level", "codes", "usage", "entropy", "uneven", "shared", "shared_after",
+           "collapsed"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def codebooks(config: DictConfig, settings: Codebooks) -> pd.DataFrame:
 
     Returns: columns system, seed, level (from 1), codes (entries), usage, entropy, uneven (`use`, of the codes that the
         search writes: nearest ones, but the last level spread over servers that would share all), shared (before
-        spreading) and shared_after.
+        spreading) and shared_after; collapsed: whether the training warns of the seed's codebooks.
     """
     data = datasets.load(str(config.dataset.name))
     limit_threads(config.profile.threads)
@@ -84,30 +85,16 @@ def codebooks(config: DictConfig, settings: Codebooks) -> pd.DataFrame:
         model, _ = fit_codes(vectors, build_system(chosen.system).quantiser, seed=seed)
         nearest = model.codes(torch.from_numpy(vectors)).numpy()
         spread = spread_last(model, vectors)[0]
+        first = use(nearest[:, 0], model.codebooks.shape[1])["usage"]
+        collapsed = first < LEAST_USAGE or shared(nearest) > MOST_COLLISIONS
         for level in range(spread.shape[1]):
             entries = model.codebooks.shape[1]
             rows.append({
                 "system": name, "seed": seed, "level": level + 1, "codes": entries, **use(spread[:, level], entries),
                 "shared": shared(nearest), "shared_after": shared(spread),
+                "collapsed": collapsed,
             })  # fmt: skip
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def about_codebooks(table: pd.DataFrame, titles: dict[str, str]) -> list[str]:
-    """One sentence per system: whether its codebooks have collapsed, by the bounds that the training warns at."""
-    said = []
-    for name, rows in table.groupby("system", sort=False):
-        first = rows[rows["level"] == 1]
-        collapsed = (first["usage"] < LEAST_USAGE) | (first["shared"] > MOST_COLLISIONS)
-        verdict = f"collapsed in {collapsed.sum()} of {len(first)} seeds" if collapsed.any() else "no collapse"
-        said.append(
-            f"{titles[str(name)]}: {verdict} (bounds: {LEAST_USAGE:.0%} of the first level in use, at most "
-            f"{MOST_COLLISIONS:.0%} of the servers with the codes of another). Least use of a level "
-            f"{rows['usage'].min():.0%}, least entropy {rows['entropy'].min():.2f} of its most; servers with the codes "
-            f"of another {first['shared'].min():.1%} to {first['shared'].max():.1%}, "
-            f"{first['shared_after'].max():.1%} at most once the last level is spread."
-        )
-    return said
 
 
 def compute(config: DictConfig) -> list[Path]:

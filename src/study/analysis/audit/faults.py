@@ -22,7 +22,7 @@ from study.settings import read_settings
 
 RAN, NOT_RUN = "run", "not run"
 COLUMNS = ("row", "system", "protocol", "fault", "state", "metric", "seeds", "n", "without", "with_fault", "difference",
-           "low", "high", "no_server")  # fmt: skip
+           "low", "high", "least", "most", "unmoved", "no_server")  # fmt: skip
 ABOUT = ("system", "protocol", "fault")
 
 
@@ -73,7 +73,8 @@ def faults(dataset: str, settings: Faults) -> pd.DataFrame:
 
     Returns: columns row, system, protocol, fault, state, metric, seeds (how many both have), n (tasks), without and
         with_fault (means over tasks of the means over those seeds), difference (with the fault - without) with its 95 %
-        interval over tasks (low, high), no_server (share of the faulty row's answers that name no server).
+        interval over tasks (low, high), the least and the most of it in a single seed (least, most), unmoved (share of
+        the tasks and seeds whose value is the same), no_server (share of the faulty row's answers that name no server).
 
     Raises:
         StudyError: the two runs of a pair share no seed, or were asked different tasks.
@@ -92,9 +93,13 @@ def faults(dataset: str, settings: Faults) -> pd.DataFrame:
             pairs = paired(faulty, sound, settings.metric)
             gap = (pairs["system"] - pairs["reference"]).to_numpy()
             low, high = bootstrap_interval(gap, seed=settings.seed, resamples=settings.resamples)
+            by_seed = faulty.merge(sound, on=["task_id", "seed"], suffixes=("", "_sound"), validate="one_to_one")
+            moved = by_seed[settings.metric] - by_seed[f"{settings.metric}_sound"]
+            of_seed = moved.groupby(by_seed["seed"]).mean()
             entry |= {
                 "state": RAN, "seeds": len(shared), "n": len(pairs), "without": pairs["reference"].mean(),
                 "with_fault": pairs["system"].mean(), "difference": gap.mean(), "low": low, "high": high,
+                "least": of_seed.min(), "most": of_seed.max(), "unmoved": float((moved == 0).mean()),
                 "no_server": answers_of_no_server(read_record(outputs[0].record)["seeds"]),
             }  # fmt: skip
         found.append(entry)

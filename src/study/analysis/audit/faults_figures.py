@@ -19,8 +19,18 @@ Tables = Mapping[str, pd.DataFrame]
 
 
 def direction(row: Mapping[Hashable, Any]) -> str:
-    """ "raises", "lowers" or "does not measurably move" the score, by the interval of the difference over tasks."""
-    return "raises" if row["low"] > 0 else "lowers" if row["high"] < 0 else "does not measurably move"
+    """What a fault does to the score: it has to show over tasks (the interval) and in every seed that ran."""
+    if row["unmoved"] == 1:
+        return "leaves every task's"
+    return "raises" if _least(row) > 0 else "lowers" if _most(row) < 0 else "does not clearly move"
+
+
+def _least(row: Mapping[Hashable, Any]) -> float:
+    return float(min(row["low"], row["least"]))
+
+
+def _most(row: Mapping[Hashable, Any]) -> float:
+    return float(max(row["high"], row["most"]))
 
 
 def about_faults(tables: Tables) -> list[str]:
@@ -31,10 +41,11 @@ def about_faults(tables: Tables) -> list[str]:
         if row["state"] != RAN:
             said.append(f"{name}: {NOT_RUN}.")
             continue
-        seeds = f"{row['seeds']:.0f} seed{'s' if row['seeds'] > 1 else ''}"
+        seeds = f"{row['seeds']:.0f} seeds, {row['least']:+.3f} to {row['most']:+.3f}" if row["seeds"] > 1 else "1 seed"
+        change = " as it is" if row["unmoved"] == 1 else ""
         text = (
-            f"{name}: the fault {direction(row)} {metric_name(row['metric'])}: {row['without']:.3f} without it, "
-            f"{row['with_fault']:.3f} with it, {row['difference']:+.3f} (95 % interval over {row['n']:.0f} tasks "
+            f"{name}: the fault {direction(row)} {metric_name(row['metric'])}{change}: {row['without']:.3f} without "
+            f"it, {row['with_fault']:.3f} with it, {row['difference']:+.3f} (95 % interval over {row['n']:.0f} tasks "
             f"{row['low']:+.3f} to {row['high']:+.3f}; {seeds})."
         )
         if pd.notna(row["no_server"]):
@@ -60,13 +71,14 @@ def plot_faults(tables: Tables) -> Figure:
     caption = (
         "Open: the method as built here, without the fault of its reference program. Filled: with it, at the same "
         "seeds. Green: the fault raises the score, red: it lowers it, where the 95 % bootstrap interval of the "
-        "difference over tasks leaves out 0; grey: where it does not."
+        "difference over tasks leaves out 0 and every seed says the same; grey: where not."
     )
     figure, axes = canvas(
         1.6 + 0.42 * len(table), caption=caption, title="What faults of reference programs give on the test tasks"
     )
     panel, places = axes[0, 0], np.arange(len(table))[::-1]
-    plots.dumbbells(panel, table, "without", "with_fault", "low", "high")
+    clear = table.assign(low=table[["low", "least"]].min(axis=1), high=table[["high", "most"]].max(axis=1))
+    plots.dumbbells(panel, clear, "without", "with_fault", "low", "high")
     for row, place in zip(table.to_dict("records"), places, strict=True):
         if row["state"] == RAN:
             text, at, coordinates = f"{row['difference']:+.3f}", max(row["without"], row["with_fault"]), "data"

@@ -80,23 +80,6 @@ def as_run(values: pd.DataFrame, dataset: str, config: DictConfig, seed: int) ->
     return bool(np.allclose(ours.loc[kept.index].to_numpy(), kept.to_numpy(), atol=1e-6, equal_nan=True))
 
 
-def about_wordings(table: pd.DataFrame, metric: str) -> list[str]:
-    """One sentence per protocol: the spread over wordings within a training beside that over trainings."""
-    said = []
-    for protocol, rows in table.groupby("protocol", sort=False):
-        by_seed = rows.groupby("seed")[metric]
-        spread, own = by_seed.max() - by_seed.min(), rows[rows["wording"] == 0].set_index("seed")[metric]
-        mean = rows[metric].mean()
-        text = (
-            f"{protocol}: {metric} of the first wording {own.mean():.3f}, mean over {rows['wording'].nunique()} "
-            f"wordings {mean:.3f}; within one training the wordings differ by {spread.max():.3f} at most"
-        )
-        if len(own) > 1:
-            text += f", while the trainings differ by {own.max() - own.min():.3f} in the same wording"
-        said.append(f"{text}.")
-    return said
-
-
 def compute(config: DictConfig) -> list[Path]:
     """Write wordings.csv; a training that was stopped goes on, and a finished one is kept in the cache."""
     settings, dataset = read_settings(Wordings, paths.conf() / "audit" / "wordings.yaml"), str(config.dataset.name)
