@@ -1,5 +1,6 @@
 """The whole chain on planted truth: what was planted comes back, and what is unknown is said."""
 
+import lzma
 import shutil
 
 import numpy as np
@@ -209,7 +210,7 @@ def test_verify_finds_a_changed_grade_and_a_lost_table(root):
     ("file", "change"),
     [
         ("qrels/test.txt", lambda text: text.replace(" 0\n", " 2\n", 1)),
-        ("pool.csv", lambda text: "\n".join(text.splitlines()[:-3]) + "\n"),
+        ("pool.csv.xz", lambda text: "\n".join(text.splitlines()[:-3]) + "\n"),
         ("croissant.json", lambda text: text.replace('"sha256": "', '"sha256": "0')),
         ("judgements.csv", lambda text: text.replace(",0,0,,0,", ",0,0,,1,", 1)),
     ],
@@ -218,9 +219,13 @@ def test_what_is_released_is_checked_too(root, file, change):
     publish.write(DATASET)
     assert {verdict for _, verdict in verify.released(DATASET)} == {"OK"}
     path = store.folder(DATASET) / file
-    before = path.read_text()
-    path.write_text(change(before))
-    assert path.read_text() != before
+    opened = lzma.open if path.suffix == ".xz" else open
+    with opened(path, "rt") as there:
+        before = there.read()
+    changed = change(before)
+    assert changed != before
+    with opened(path, "wt") as there:
+        there.write(changed)
     assert dict(verify.released(DATASET))[file] == "FAIL"
 
 

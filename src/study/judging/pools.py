@@ -1,7 +1,7 @@
 """What is judged: per topic the union of the systems' best servers and a random control, in an order that hides both.
 
-``pool.csv`` is all that judging reads. Which system named a server, and which servers are the control, stands apart in
-``provenance.csv.xz``. Pairs that were judged before stay as they are; what is new forms the next round.
+``pool.csv.xz`` is all that judging reads. Which system named a server, and which servers are the control, stands apart
+in ``provenance.csv.xz``. Pairs that were judged before stay as they are; what is new forms the next round.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def arrange(pairs: pd.DataFrame, judged: pd.DataFrame, seed: int) -> pd.DataFram
 
 
 def make(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
-    """Run the systems of ``pool.yaml`` for the topics and write pool.csv, provenance.csv.xz and the pooled runs.
+    """Run the systems of ``pool.yaml`` for the topics and write pool.csv.xz, provenance.csv.xz and the pooled runs.
 
     A system whose pooled run is there is not run again, unless named in `again`. Systems that do not exist yet are
     left for a later round. A candidate is asked for the topics of its part and for no other; once it is listed as a

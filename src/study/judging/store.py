@@ -19,8 +19,8 @@ COLUMNS = {
     "judgements": [*PAIR, "grade_1", "grade_2", "grade_3", "final", "round", "guideline_version", "judge"],
     "rejudged": [*PAIR, "grade", "round", "guideline_version", "judge"],
 }
-# Packed: half a megabyte as plain text, which only the programs read.
-PACKED = ("provenance",)
+# Packed: large as plain text, which only the programs read.
+PACKED = ("pool", "provenance")
 KEYS = {"topics": ["task_id"], "rejudged": [*PAIR, "round"]}
 STEP = {
     "topics": "study judge topics",

@@ -35,9 +35,9 @@ def released(dataset: str) -> list[tuple[str, str]]:
     again = [final_grade(*row) for row in grades.itertuples(index=False)]
     rules = {"judgements.csv": list(judged["final"]) == again}
     pairs = [set(map(tuple, table[store.PAIR].to_numpy().tolist())) for table in (judged, pool, provenance)]
-    rules |= {"pool.csv": pairs[1] >= pairs[0], "provenance.csv.xz": pairs[1] >= pairs[2]}
+    rules |= {"pool.csv.xz": pairs[1] >= pairs[0], "provenance.csv.xz": pairs[1] >= pairs[2]}
     rounds = judged.merge(pool, on=store.PAIR, suffixes=("", "_pool"))
-    rules["pool.csv"] &= bool((rounds["round"] == rounds["round_pool"]).all())
+    rules["pool.csv.xz"] &= bool((rounds["round"] == rounds["round_pool"]).all())
     found = [(name, "OK" if holds else "FAIL") for name, holds in rules.items()]
     forms = publish.forms(dataset)
     for name, content in forms.items():
