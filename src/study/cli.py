@@ -42,7 +42,11 @@ for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name)
 for _command in (sweep, ablation, embedding):
     app.command()(_command)
-Replace = Annotated[bool, typer.Option("--replace", help="Replace results that were made under another profile.")]
+Replace = Annotated[
+    bool,
+    typer.Option("--replace", help="Replace results that were made under another profile, as in "
+                 "`study run system=tfidf profile=full --replace` after one under laptop."),
+]  # fmt: skip
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
 ]
@@ -80,9 +84,15 @@ def split(overrides: Overrides = None) -> None:
 
 @app.command()
 def tune(overrides: Overrides = None, replace: Replace = False) -> None:
-    """Choose a system's hyper-parameters on validation: `study tune system=task_knn tuning.trials=12`.
+    """Choose a system's hyper-parameters on validation: `study tune dataset=task2mcp system=bpr_tuned`.
 
-    The validation part is that of the protocol which the system's `tuned` names, unless `protocol=...` says otherwise.
+    A search has 12 trials (`tuning.trials`) with 0.33 of a run's epochs each (`tuning.scale`); the first has the values
+    of the system's yaml, the others draw from the space under its `search`. The validation part is that of the protocol
+    which the system's `tuned` names, unless `protocol=...` says otherwise.
+
+    It writes `trials.csv`, `best.yaml` (the values that `study run` then takes) and `record.json` to
+    `results/DATASET/sweeps/SYSTEM`. A stopped search goes on with the same command, a finished one with more trials:
+    `tuning.trials=24`.
     """
     from study.pipeline.tune import tune as stage
 
@@ -95,6 +105,14 @@ def tune(overrides: Overrides = None, replace: Replace = False) -> None:
 @app.command()
 def run(overrides: Overrides = None, replace: Replace = False) -> None:
     """Fit a system with every seed and measure it on the test part: `study run system=tfidf protocol=warm`.
+
+    `study run system=?` lists the systems and `protocol=?` the protocols; `protocols` in `conf/system/SYSTEM.yaml` says
+    where it applies.
+
+    A row has three files below `results/DATASET`: `per_task/PROTOCOL/SYSTEM.csv.xz` (metrics of each task and seed),
+    `top10/PROTOCOL/SYSTEM.parquet` (the servers named) and `records/PROTOCOL/SYSTEM.json` (settings, versions,
+    seconds). `study report` takes it into the tables. A stopped run keeps its finished seeds and goes on with the same
+    command.
 
     With other settings than those of `conf/system` it needs a name of its own, and so gets a row of its own:
     `study run system=t2mrec system.model.scoring.anchors=10 system.name=t2mrec_ten_anchors`.

@@ -87,7 +87,8 @@ SMALL: dict[str, Callable[[], object]] = {
     "cvh_rec": lambda: CVHRec(width=16, hidden=16, contrasted=None, batch_size=32, learning_rate=0.01, alpha=0.2,
                               schedule=epochs(10)),
     "tiger": lambda: Tiger(quantiser=codes(3), size=T5, training=steps(50), beam=20),
-    "openp5": lambda: OpenP5(size=T5, training=steps(70, learning_rate=5e-3), kinds=("sequential",), beam=20),
+    "openp5": lambda: OpenP5(size=T5, training=steps(80, learning_rate=5e-3), kinds=("sequential",), beam=20,
+                             indexing="collaborative", clusters=BLOCKS, largest=SERVERS),
     "lc_rec": lambda: LCRec(quantiser=codes(4), size=LLAMA, training=steps(40), beam=20,
                             shares={"search": 1.0, "next_item": 1.0}),
     "mpt_rec": lambda: MPTRec(experts=(16, 8), towers=(8,), attention=8, dense=8, negatives=2, dropout=0.0,
@@ -95,22 +96,29 @@ SMALL: dict[str, Callable[[], object]] = {
 }  # fmt: skip
 
 
-def quality(system: object, data: Dataset, split: Split, folder) -> float:
+def quality(system: object, data: Dataset, split: Split, folder, seed: int) -> float:
     """Mean NDCG@10."""
-    system.fit(data, split, seed=1, workdir=folder)
+    system.fit(data, split, seed=seed, workdir=folder)
     return float(ndcg(top10(system, data, split), split.test[split.tasks("test")], 10).mean())
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_blocks_are_found_whatever_numbers_the_servers_have(name, tmp_path):
-    """Five times popularity, the least that is asked on Task2MCP; what a server's number is changes nothing."""
+    """Five times popularity, the least that is asked on Task2MCP; what a server's number is changes nothing.
+
+    The difference of two means over three seeds has a standard deviation of 0.8 times that of seeds, which is 0.01 to
+    0.07 here. Four times that of seeds is allowed; but 0.05 always, since three seeds may lie together by luck, and
+    0.15 at most.
+    """
     data = blocks()
-    split = make(data, "warm")
-    floor = quality(Popularity(), data, split, tmp_path / "popularity")
-    first = quality(SMALL[name](), data, split, tmp_path / "first")
-    assert first > 5 * floor > 0
-    again = quality(SMALL[name](), *renumbered(data, split, 5), tmp_path / "again")
-    assert again == pytest.approx(first, abs=0.15)
+    toy = data, make(data, "warm")
+    floor = quality(Popularity(), *toy, tmp_path / "popularity", 1)
+    seeds = (1, 2, 3)
+    first = [quality(SMALL[name](), *toy, tmp_path / f"first{seed}", seed) for seed in seeds]
+    again = [quality(SMALL[name](), *renumbered(*toy, seed), tmp_path / f"again{seed}", seed) for seed in seeds]
+    assert min(*first, *again) > 5 * floor > 0
+    spread = np.sqrt(np.var([first, again], axis=1, ddof=1).mean())
+    assert abs(np.mean(again) - np.mean(first)) < np.clip(4 * spread, 0.05, 0.15)
 
 
 def test_other_numbers_keep_every_interaction():
@@ -139,10 +147,10 @@ def twins() -> tuple[Dataset, Split]:
 
 
 COPIES: dict[str, Callable[[], object]] = {
-    # A task's nearest friend is its twin, and of a new one the original. What a friend says is said by attention over
-    # all of its servers and by a small predictor, which do not give a list of ten back to the last server.
-    "gdsrec": lambda: GDSRec(width=32, learning_rate=0.01, weight_decay=0.0, batch_size=64, friends=1, negatives=4,
-                             list_length=20, branches="friends", rating="binary", schedule=epochs(120)),
+    # A task's nearest friend is its twin, and of a new one the original. A rate of 0.01 finds half of the servers,
+    # after 120 epochs as after 300.
+    "gdsrec": lambda: GDSRec(width=32, learning_rate=0.003, weight_decay=0.0, batch_size=32, friends=1, negatives=4,
+                             list_length=20, branches="friends", rating="binary", schedule=epochs(200)),
     "mpt_rec": lambda: MPTRec(experts=(64, 32), towers=(32,), attention=32, dense=32, negatives=4, dropout=0.0,
                               decay_tables=0.0, decay_layers=0.0,
                               first=steps(150, batch_size=256, weight_decay=0.0),
@@ -158,4 +166,4 @@ def test_copies_of_known_tasks_get_their_servers(name, tmp_path):
     system = COPIES[name]()
     system.fit(data, split, seed=1, workdir=tmp_path)
     # A third of the servers is right by chance.
-    assert recall10(top10(system, data, split), split).mean() > (0.5 if name == "gdsrec" else 0.99)
+    assert recall10(top10(system, data, split), split).min() == 1

@@ -3,15 +3,20 @@
 import json
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from pipeline_root import TINY
 
-from study import cli
+from study import cli, paths
+from study.analysis.audit import cli as audit
+from study.config import choices, load
 from study.data import dataset as datasets
 from study.errors import StudyError
+from study.pipeline.run import Outputs
+from study.pipeline.tune import sweep_folder
 
 
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
@@ -195,6 +200,52 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     assert code == 0
     for command in ("fetch", "prepare", "split", "run", "evaluate", "report", "verify", "recommend", "bench"):
         assert command in out
+
+
+def help_of(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *command: str) -> str:
+    """The help of a command on one line, without frames."""
+    code, out, _ = call(capsys, monkeypatch, *command, "--help")
+    assert code == 0
+    return " ".join(re.sub("[^ -~]", " ", out).split())
+
+
+def test_help_of_tune_tells_the_budget_and_the_results(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, tuning = help_of(capsys, monkeypatch, "tune"), load().tuning
+    assert f"{tuning.trials} trials (tuning.trials) with {tuning.scale} of a run's epochs" in said
+    folder = sweep_folder(load(["dataset=synthetic", "system=tfidf"])).relative_to(paths.root())
+    for words in (
+        str(folder).replace("synthetic", "DATASET").replace("tfidf", "SYSTEM"),
+        "best.yaml",
+        "stopped search goes on",
+        "profile=full --replace",
+    ):
+        assert words in said
+
+
+def test_help_of_run_names_its_files_and_how_to_list_systems(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = help_of(capsys, monkeypatch, "run")
+    files = Outputs.of("DATASET", "PROTOCOL", "SYSTEM")
+    for path in (files.per_task, files.top10, files.record):
+        assert str(path.relative_to(paths.results("DATASET"))) in said
+    assert "keeps its finished seeds" in said
+    for group in ("system", "protocol"):
+        assert f"{group}=?" in said
+        assert f"one of: {', '.join(choices(group))}" in call(capsys, monkeypatch, "run", f"{group}=?")[2]
+
+
+def test_help_of_audit_run_has_a_word_for_each_part(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = help_of(capsys, monkeypatch, "audit", "run")
+    assert set(audit.LONG) < set(audit.PARTS)
+    assert f"run systems for long ({', '.join(audit.LONG)})" in said
+    for part, (module, about) in audit.PARTS.items():
+        assert f"{part} ({about})" in said
+        assert find_spec(f"study.analysis.audit.{module}") is not None
 
 
 def test_names_cannot_drive_the_terminal() -> None:

@@ -14,24 +14,24 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Examine the paper's numbers and the released labels. Every part writes tables to results/DATASET/audit; "
-    "`study audit run` makes all of them except the two long ones, `protocols` and `robustness`, which resume where "
-    "they were stopped.",
+    "`study audit run` makes all of them except the long ones, of which `protocols` and `robustness` resume where they "
+    "were stopped.",
 )
-# Part -> the module whose `compute(config)` makes it, in an order in which each finds what it reads.
+# Part -> the module whose `compute(config)` makes it and what it shows, in an order in which each finds what it reads.
 PARTS = {
-    "consistency": "consistency_tables",
-    "protocols": "protocols",
-    "inference": "protocols_inference",
-    "verdicts": "verdicts",
-    "labels": "labels",
-    "provenance": "provenance",
-    "leakage": "leakage",
-    "rules": "rules",
-    "task_quality": "task_quality",
-    "robustness": "robustness",
-    "faults": "faults",
-    "codebooks": "codebooks",
-    "wordings": "wordings",
+    "consistency": ("consistency_tables", "can printed rows be means over the stated tasks"),
+    "protocols": ("protocols", "all systems under all protocols of the grid"),
+    "inference": ("protocols_inference", "which protocol gives the printed rows"),
+    "verdicts": ("verdicts", "each printed cell beside ours"),
+    "labels": ("labels", "order and repetition in the released lists"),
+    "provenance": ("provenance", "where each label comes from"),
+    "leakage": ("leakage", "test tasks that training has in other words"),
+    "rules": ("rules", "what the rule baseline's score rests on"),
+    "task_quality": ("task_quality", "do the parts of a task fit together"),
+    "robustness": ("robustness", "does the order of systems survive other choices"),
+    "faults": ("faults", "what faults of reference programs give"),
+    "codebooks": ("codebooks", "how evenly semantic identifiers use their codes"),
+    "wordings": ("wordings", "one model asked in all wordings"),
 }
 # Parts that train or run systems for longer than a few minutes.
 LONG = ("protocols", "robustness", "codebooks", "wordings")
@@ -46,7 +46,7 @@ def make(part: str, overrides: list[str] | None) -> list[Path]:
 
     if part not in PARTS:
         raise StudyError(f"unknown part {part!r}", fix=f"one of: {', '.join(PARTS)}")
-    written: list[Path] = import_module(f"study.analysis.audit.{PARTS[part]}").compute(load(overrides))
+    written: list[Path] = import_module(f"study.analysis.audit.{PARTS[part][0]}").compute(load(overrides))
     return written
 
 
@@ -54,10 +54,19 @@ def make(part: str, overrides: list[str] | None) -> list[Path]:
 def run(
     overrides: Overrides = None,
     part: Annotated[
-        list[str] | None, typer.Option("--part", help=f"Only this part, any number of times: {', '.join(PARTS)}.")
+        list[str] | None,
+        typer.Option(
+            "--part",
+            help="Only this part, any number of times: "
+            f"{'; '.join(f'{part} ({about})' for part, (_, about) in PARTS.items())}.",
+        ),
     ] = None,
 ) -> None:
-    """Make the tables of the audit: `study audit run --part consistency dataset=task2mcp`."""
+    """Make the tables of the audit: `study audit run --part consistency dataset=task2mcp`.
+
+    Without `--part`: all parts, but for those that run systems for long (protocols, robustness, codebooks, wordings)
+    and inference, which reads the first of them. Tables go to `results/DATASET/audit`.
+    """
     for name in part or [name for name in PARTS if name not in LONG and name != "inference"]:
         for path in make(name, overrides):
             typer.echo(path)
