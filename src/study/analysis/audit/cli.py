@@ -14,8 +14,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Examine the paper's numbers and the released labels. Every part writes tables to results/DATASET/audit; "
-    "`study audit run` makes all of them except the long ones, of which `protocols` and `robustness` resume where they "
-    "were stopped.",
+    "`study audit run` makes all of them except the long ones, which go on where they were stopped.",
 )
 # Part -> the module whose `compute(config)` makes it and what it shows, in an order in which each finds what it reads.
 PARTS = {
