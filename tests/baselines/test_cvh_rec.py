@@ -10,9 +10,10 @@ from baseline_toys import block_dataset, build, copy_dataset, recall10, top10
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.special import erf, log_expit, logsumexp, softmax
 from scipy.stats import spearmanr
 
-from baselines.cvh_rec import CVHRec
+from baselines.cvh_rec import CVHRec, Step
 from baselines.published.hypergraphs import global_hypergraph, mixed, similarity, tags
 from baselines.published.text_encoder import encoder, fit_encoder
 from baselines.published.training import Schedule
@@ -109,6 +110,108 @@ def test_the_contrast_by_hand():
     assert contrast(first, second).item() == pytest.approx(expected, rel=1e-5)
 
 
+SIZES = {"task": 4, "server": 5, "tag": 3}
+
+
+def toy_network():
+    """A network with random weights in all places, and for each table a graph of its own; vectors of width 2."""
+    torch.manual_seed(0)
+    network = Network(tuple(torch.zeros(size, 2) for size in SIZES.values()), layers=3, hidden=4).double()
+    for weight in network.parameters():
+        weight.data.normal_()
+    rng = np.random.default_rng(0)
+    graphs = {name: rng.random((len(table), len(table))) / len(table) for name, table in network.tables.items()}
+    return network, graphs
+
+
+def operators(graphs):
+    return {name: torch.from_numpy(graph).matmul for name, graph in graphs.items()}
+
+
+def arrays_of(module):
+    return [weight.detach().numpy() for weight in module.parameters()]
+
+
+def views_by_hand(network, graphs):
+    """Call, tag, local, global and final vectors of both kinds."""
+    spread = {}
+    for name, graph in graphs.items():
+        table, share = network.tables[name].detach().numpy(), softmax(network.depths[name].detach().numpy())
+        spread[name] = share[0] * table + share[1] * graph @ table + share[2] * graph @ graph @ table
+    views = {}
+    for kind, overall in (("task", spread["all"][:4]), ("server", spread["all"][4:9])):
+        near, far = (softmax(weights[kind].detach().numpy()) for weights in (network.local, network.final))
+        assert abs(near[0] - near[1]) > 0.1  # equal shares would not tell which view has which
+        assert abs(far[0] - far[1]) > 0.1
+        call, tag = spread[f"{kind}_call"], spread[f"{kind}_tag"]
+        local = near[0] * call + near[1] * tag
+        views[kind] = call, tag, local, overall, far[0] * local + far[1] * overall
+    return views
+
+
+def cross_view_by_hand(network, kind, views, nodes):
+    """C(call, tag) + C(local, global): the first three views through the local head, the last one through its own."""
+    near, far = (arrays_of(network.heads[f"{kind}_{scope}"]) for scope in ("local", "global"))
+
+    def headed(view, head):
+        weight, bias, scale, shift, last, last_bias = head
+        x = view[nodes] @ weight.T + bias
+        x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5) * scale + shift
+        return x * (1 + erf(x / 2**0.5)) / 2 @ last.T + last_bias
+
+    def c(first, second):
+        similarity = -np.linalg.norm(first[:, None] - second, axis=2) / 0.5
+        return np.mean(logsumexp(similarity, axis=1) - np.diag(similarity))
+
+    call, tag, local, overall, _ = views
+    return c(headed(call, near), headed(tag, near)) + c(headed(local, near), headed(overall, far))
+
+
+def test_the_views_by_hand():
+    """Five tables over five graphs, whose layers and views all have unequal shares."""
+    network, graphs = toy_network()
+    said = network(operators(graphs))
+    assert set(said) == {"task", "server"}
+    for kind, views in views_by_hand(network, graphs).items():
+        for one, other in zip(said[kind], views, strict=True):
+            np.testing.assert_allclose(one.detach().numpy(), other)
+
+
+@pytest.mark.parametrize("kind", ["task", "server"])
+def test_the_contrast_of_views_by_hand(kind):
+    network, graphs = toy_network()
+    nodes = torch.tensor([3, 0, 2])
+    said = network.cross_view(kind, network(operators(graphs))[kind], nodes).item()
+    expected = cross_view_by_hand(network, kind, views_by_hand(network, graphs)[kind], nodes.numpy())
+    assert said == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("predicts_tags", [True, False])
+def test_the_loss_by_hand(predicts_tags):
+    network, graphs = toy_network()
+    labels = {kind: np.random.default_rng(1).integers(0, 2, (SIZES[kind], 3)) for kind in ("task", "server")}
+    system = CVHRec(contrast=0.3, decay=0.2)
+    system.network, system.operators = network, operators(graphs)
+    system.tag_labels = {kind: torch.from_numpy(matrix).double() for kind, matrix in labels.items()}
+    nodes = {"task": np.array([0, 2, 3]), "server": np.array([1, 4])}
+    tasks, listed, drawn = np.array([2, 0]), np.array([3, 1]), np.array([0, 4])
+    step = Step(*map(torch.from_numpy, (tasks, listed, drawn)),
+                {kind: torch.from_numpy(rows) for kind, rows in nodes.items()}, predicts_tags)  # fmt: skip
+    views = views_by_hand(network, graphs)
+    e_tasks, e_servers = views["task"][-1], views["server"][-1]
+    expected = 0.0
+    for t, p, n in zip(tasks, listed, drawn, strict=True):
+        expected -= log_expit(e_tasks[t] @ e_servers[p] - e_tasks[t] @ e_servers[n]) / 2
+        expected += 0.2 / (2 * 2) * sum(e @ e for e in (e_tasks[t], e_servers[p], e_servers[n]))
+    for kind, own in views.items():
+        expected += 0.3 * cross_view_by_hand(network, kind, own, nodes[kind])
+        if predicts_tags:
+            weight, bias = arrays_of(network.tag_layers[kind])
+            logits, y = own[-1] @ weight.T + bias, labels[kind]
+            expected -= np.mean(y * log_expit(logits) + (1 - y) * log_expit(-logits))
+    assert system.loss(step).item() == pytest.approx(expected)
+
+
 def test_tags_join_spellings_and_leave_out_new_tasks_and_rare_names():
     data = block_dataset()
     split = make(data, "cold")
@@ -173,6 +276,18 @@ def test_the_encoder_learns_a_hundred_tasks_by_heart_and_then_ranks_as_their_vec
     assert min(rank_correlations(said.numpy() @ servers.T, wanted.numpy() @ servers.T)) > 0.99
 
 
+def test_the_encoder_drops_hidden_units_while_it_is_trained():
+    """GELU(1) = 0.8413 in each of 4000 hidden units, of which a quarter is dropped and the rest scaled up by 4 / 3."""
+    model = encoder(1, 4000, 4000, 0.25)
+    for layer, weight in ((model[0], torch.ones(4000, 1)), (model[-1], torch.eye(4000))):
+        layer.weight.data, layer.bias.data = weight, torch.zeros(4000)
+    torch.manual_seed(0)
+    said = model.train()(torch.ones(1, 1)).detach().numpy().ravel()
+    np.testing.assert_allclose(said[said != 0], 0.841345 * 4 / 3, rtol=1e-5)
+    assert (said == 0).mean() == pytest.approx(0.25, abs=0.03)
+    np.testing.assert_allclose(model.eval()(torch.ones(1, 1)).detach().numpy(), 0.841345, rtol=1e-5)
+
+
 def rank_correlations(first, second):
     """Spearman's rho of each pair of rows."""
     return [spearmanr(*rows).statistic for rows in zip(first, second, strict=True)]
@@ -199,7 +314,7 @@ def test_known_tasks_are_ranked_through_the_encoder_as_by_their_own_vectors(tmp_
 @pytest.mark.parametrize("protocol", ["cold", "warm"])
 def test_the_record_tells_of_stage_2_where_there_are_new_tasks(protocol, tmp_path):
     data = block_dataset()
-    system = build("cvh_rec", encoder_epochs=3)
+    system = build("cvh_rec", encoder_epochs=3, dropout=0.35)
     system.fit(data, make(data, protocol), seed=1, workdir=tmp_path)
     first = sum(weight.numel() for weight in system.network.parameters())
     width, hidden = system.texts.shape[1], system.encoder_hidden
@@ -209,6 +324,7 @@ def test_the_record_tells_of_stage_2_where_there_are_new_tasks(protocol, tmp_pat
     assert ("encoder" in system.report()) == new_tasks
     assert not new_tasks or system.report()["encoder"]["epochs"] == 3
     assert system.report()["epochs"] == 2
+    assert [layer.p for layer in system.encoder if isinstance(layer, torch.nn.Dropout)] == [0.35]
 
 
 @pytest.mark.parametrize("cold_tasks", ["encoder", "neighbours"])
@@ -248,9 +364,10 @@ def test_blocks_are_found(settings, tmp_path):
 def test_a_step_has_distinct_tasks_and_right_servers():
     data = block_dataset()
     split = make(data, "warm")
-    system = prepared(data, split, contrasted=7)
+    system = prepared(data, split, contrasted=7, tags_every=3)
     steps = list(system.steps(np.random.default_rng(0)))
     assert len(steps) == split.train.nnz // 32 + 1
+    assert [step.predicts_tags for step in steps[:7]] == [True, False, False, True, False, False, True]
     for step in steps:
         tasks = system.known[step.tasks.numpy()]
         assert len(set(tasks)) == 32

@@ -7,9 +7,10 @@ import pytest
 import scipy.sparse as sp
 import torch
 from baseline_toys import block_dataset, recall10, top10
+from scipy.special import softmax
 
 from baselines.gdsrec import GDSRec, Groups
-from baselines.published.attention import Network
+from baselines.published.attention import Aggregation, Network
 from baselines.published.deviations import PADDING, averages, deviation_lists, friend_weights, nearest, shares
 from baselines.published.ratings import stars, train_positions
 from baselines.published.training import Schedule
@@ -55,6 +56,26 @@ def test_stars_follow_the_place_of_training_servers_in_the_list():
             assert places[task, server] == place
             assert ratings[task, server] == {1: 5, 2: 5, 3: 4, 4: 4, 5: 3, 6: 3, 7: 2, 8: 2, 9: 1, 10: 1}[place]
     assert set(stars(data, split, "binary").data) == {5.0}
+
+
+def test_the_aggregation_by_hand():
+    """Two owners with the same two entries and a padding, which attend to them differently."""
+    torch.manual_seed(0)
+    block = Aggregation(2).double()
+    for weight in block.parameters():
+        weight.data.normal_()
+    owners, entries, deviations = torch.tensor([[1.0, 2.0], [-2.0, 1.0]]).double(), *torch.randn(2, 3, 2).double()
+    valid, both = torch.tensor([[True, True, False]] * 2), (2, 3, 2)
+    said = block(owners, entries.expand(both), deviations.expand(both), valid).detach().numpy()
+    arrays = [weight.detach().numpy() for weight in block.parameters()]
+    o1, o1_bias, o2, o2_bias, a1, a1_bias, a2, a2_bias, last, last_bias = arrays
+    x = [o2 @ np.tanh(o1 @ [*entries[row], *deviations[row]] + o1_bias) + o2_bias for row in range(2)]
+    weights = []
+    for owner, row in zip(owners, said, strict=True):
+        logits = [a2 @ np.maximum(a1 @ [*opinion, *owner] + a1_bias, 0) + a2_bias for opinion in x]
+        weights.append(softmax(np.concatenate(logits)))
+        np.testing.assert_allclose(row, np.tanh(last @ (weights[-1] @ x) + last_bias))
+    assert abs(weights[0][0] - weights[1][0]) > 0.1
 
 
 @pytest.mark.parametrize("side", ["task", "server", "friend"])
@@ -129,6 +150,19 @@ def prepared(split, data, **settings):
     system.prepare(data, split, seed=1)
     system.network = Network(data.n_tasks, data.n_servers, system.width)
     return system
+
+
+@pytest.mark.parametrize("side", ["task", "server", "friend"])
+def test_tasks_servers_and_friends_are_aggregated_by_weights_of_their_own(side):
+    data = block_dataset()
+    system = prepared(make(data, "warm"), data)
+    found = []
+    for _ in range(2):
+        system.finish()
+        found.append({"task": system.h, "server": system.z, "friend": system.y})
+        for weight in getattr(system.network, f"{side}_side").parameters():
+            weight.data.normal_()
+    assert [name for name in found[0] if not torch.equal(found[0][name], found[1][name])] == [side]
 
 
 @pytest.mark.parametrize("masked", [True, False])

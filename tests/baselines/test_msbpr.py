@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from baseline_toys import block_dataset, recall10, top10, with_other_answers
+from baseline_toys import block_dataset, make_dataset, recall10, top10, with_other_answers
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -16,7 +16,7 @@ from baselines.published import preferences
 from baselines.published.ratings import counts
 from baselines.published.sampling import Pairs
 from baselines.published.training import Schedule, train
-from study.data.splits import make
+from study.data.splits import Split, make
 from study.errors import StudyError
 
 # Server 0 is listed by all, 1 by two, 2 and 3 by one, 4 by nobody.
@@ -206,6 +206,18 @@ def test_counts_by_rank_fall_with_the_place_in_the_list():
     for server in split.train[[task]].indices:
         assert weights[task, server] == 10 - list(data.lists[task]).index(server)
     assert set(counts(data, split, "binary").data) == {1.0}
+
+
+@pytest.mark.parametrize(("kind", "sums"), [("binary", [3, 2, 1, 1, 0]), ("rank", [3 + 2 + 3, 2 + 3, 1, 2, 0])])
+def test_servers_start_with_their_popularity(kind, sums, tmp_path):
+    """b_i = (sum over u of r_ui) / n - mean r; by rank, r falls from 3, as the longest list has three."""
+    data = make_dataset([{"name": "a"}] * 3, [{"name": "b"}] * 5, [[0, 1], [1, 0, 2], [0, 3]])
+    nothing = sp.csr_matrix(TRAIN.shape, dtype=np.float32)
+    split = Split("warm", sp.csr_matrix(TRAIN, dtype=np.float32), nothing, nothing, cold=False)
+    system = MSBPR(counts=kind, spread=0.0, schedule=all_epochs(0))
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    expected = np.array(sums) / 3 - sum(sums) / 15
+    np.testing.assert_allclose(system.score(np.arange(3)), np.tile(expected, (3, 1)), atol=1e-6)
 
 
 @pytest.mark.parametrize("variant", ["item", "user", "hybrid"])

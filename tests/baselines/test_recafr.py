@@ -7,11 +7,13 @@ import pytest
 import scipy.sparse as sp
 import torch
 from baseline_toys import WORDS, block_dataset, copy_dataset, make_dataset, recall10, top10
+from scipy.special import logsumexp
 from torch.nn.functional import cosine_similarity, normalize
 
 from baselines.published.propagation import bipartite, drop_entries, propagate
+from baselines.published.sampling import Pairs
 from baselines.published.training import Schedule
-from baselines.recafr import Network, ReCAFR, contrast
+from baselines.recafr import Network, ReCAFR, Triples, contrast
 from study.data.splits import make
 from study.errors import StudyError
 
@@ -223,20 +225,79 @@ def test_blocks_are_found(settings, tmp_path):
     assert recall10(top10(system, data, split), split).mean() > 0.9
 
 
-def test_the_regulariser_covers_all_parameters():
-    data = block_dataset()
-    system = ReCAFR(alignment=0.0, keep_edges=1.0, decay=0.5)
-    split = make(data, "warm")
+def untrained(data, split, **settings):
     torch.manual_seed(0)
-    from baselines.published.sampling import Pairs
-
+    system = ReCAFR(**settings)
     system.histories, system.pairs, system.graph = split.train, Pairs(split.train), bipartite(split.train)
     system.known = split.tasks("train")
     system.network = Network(data.n_tasks, data.n_servers, 8, 2, 5)
+    return system
+
+
+def test_the_regulariser_covers_all_parameters():
+    data = block_dataset()
+    system = untrained(data, make(data, "warm"), alignment=0.0, keep_edges=1.0, decay=0.5)
     batch = next(system.batches(np.random.default_rng(0)))
     with_, squares = system.loss(batch).item(), sum(w.square().sum().item() for w in system.network.parameters())
     system.decay = 0.0
     assert with_ - system.loss(batch).item() == pytest.approx(0.5 * squares, rel=1e-4)
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.8, 1.0])
+def test_every_batch_has_a_graph_with_its_own_share_of_the_edges(keep):
+    data = block_dataset()
+    system = untrained(data, make(data, "warm"), keep_edges=keep, batch_size=64)
+    graphs = [batch.graph.toarray() for batch in system.batches(np.random.default_rng(0))]
+    whole = system.graph.toarray()
+    assert len(graphs) == 4
+    for graph in graphs:
+        np.testing.assert_array_equal(graph[graph != 0], whole[graph != 0])
+        assert np.count_nonzero(graph) / np.count_nonzero(whole) == pytest.approx(keep, abs=0.08 if keep < 1 else 0)
+    for one, other in zip(graphs[1:], graphs[:-1], strict=True):
+        assert np.array_equal(one, other) == (keep == 1)
+
+
+@pytest.mark.parametrize("others", [[0, 1, 2], [1, 0]])
+@pytest.mark.parametrize("view_weight", [0.7, 0.0])
+@pytest.mark.parametrize("alignment", [0.3, 0.0])
+def test_the_loss_by_hand(alignment, view_weight, others):
+    """Three tasks and four servers; with fewer others task 2 is not among them, and is added to its denominator."""
+    torch.manual_seed(0)
+    system = ReCAFR(alignment=alignment, temperature=0.25, view_weight=view_weight, view_temperature=0.4, decay=0.01)
+    network = system.network = Network(3, 4, 2, layers=2, q=6)
+    for weight in network.parameters():
+        weight.data.normal_()
+    system.texts, *system.views = torch.randn(3, 7, 6)
+    graph = np.random.default_rng(0).random((7, 7)).astype(np.float32) / 7
+    tasks, listed, drawn = np.array([0, 2, 0, 1]), np.array([3, 1, 2, 3]), np.array([0, 0, 1, 2])
+    said = system.loss(Triples(tasks, listed, drawn, sp.csr_matrix(graph), np.array(others))).item()
+
+    weights = [weight.detach().double().numpy() for weight in network.parameters()]
+    embedding, first, first_bias, last, last_bias = weights
+    z = embedding + graph @ embedding + graph @ graph @ embedding
+
+    def g(texts):
+        x = texts.numpy() @ first.T + first_bias
+        return np.where(x > 0, x, 0.01 * x) @ last.T + last_bias
+
+    def nce(anchors, partners, denominators, temperature):
+        """Mean over i, with one denominator for each i."""
+        values = []
+        for a, b, texts in zip(anchors, partners, denominators, strict=True):
+            close = [a @ text / np.linalg.norm(a) / np.linalg.norm(text) / temperature for text in (b, *texts)]
+            values.append(logsumexp(close[1:]) - close[0])
+        return np.mean(values)
+
+    gap = np.diag(z[tasks] @ (z[3 + drawn] - z[3 + listed]).T)
+    expected = np.log1p(np.exp(gap)).mean() + 0.01 * sum((weight**2).sum() for weight in weights)
+    texts = g(system.texts)
+    expected += alignment * nce(z[tasks], texts[tasks], [texts[sorted({*others, t})] for t in tasks], 0.25)
+    for servers in (3 + listed, 3 + drawn):  # in the batch, a server as often as it stands there
+        expected += alignment * nce(z[servers], texts[servers], [texts[servers]] * 4, 0.25)
+    for rows in (tasks, 3 + listed):
+        one, other = (z[rows] + g(view)[rows] for view in system.views)
+        expected += view_weight * nce(one, other, [other] * 4, 0.4)
+    assert said == pytest.approx(expected, rel=1e-5)
 
 
 def test_settings_are_checked(tmp_path):
