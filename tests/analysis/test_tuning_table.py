@@ -71,6 +71,20 @@ def test_a_tuned_baseline_has_its_space_budget_and_what_it_gained():
     ]  # fmt: skip
 
 
+def test_one_slow_trial_moves_the_sum_and_not_the_median():
+    folder = baseline()
+    trials = pd.read_csv(folder / "trials.csv")
+    slow = pd.concat([trials, trials.tail(1).assign(seconds=40_000.0)])
+    write_csv(folder / "trials.csv", slow)
+    assert row("neumf_tuned")["per_trial"] == 634.0
+    text = tuning.printed(tuning.tuned("toy")).set_index("system")
+    assert text.loc["NeuMF (tuned)", "median seconds of a trial"] == "634"
+    assert text.loc["EASE (tuned)", "median seconds of a trial"] == ""  # has not run
+    write_csv(folder / "trials.csv", slow.drop(columns="seconds"))
+    text = tuning.printed(tuning.tuned("toy")).set_index("system")
+    assert text.loc["NeuMF (tuned)", "median seconds of a trial"] == "not timed"
+
+
 def test_own_settings_that_no_trial_has_are_not_measured_and_closed_forms_have_no_epochs():
     settings = {"rate": 0.002, "layers": [64, 64], "all": None, "fast": False}
     baseline(model={"settings": settings})

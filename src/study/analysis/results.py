@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from study import paths
 from study.analysis import tables
 from study.evaluation import per_task
 from study.evaluation.significance import bootstrap_interval
-from study.pipeline.plan import left_out
+from study.pipeline.plan import left_out, parents
 from study.pipeline.report import CEILINGS, REFERENCE, system_settings
 
 QUESTION = "Question: fitting the released labels"
@@ -21,6 +22,18 @@ QUESTION = "Question: fitting the released labels"
 ORDER = ("cold", "cold_grouped", "warm", "loo")
 # The name of a system with the values that a search chose is its own name and this.
 TUNED_SUFFIX = "_tuned"
+TRANSFER = "_transfer"  # a system that ranks for new tasks through a base, whose settings its file repeats
+
+
+def lineage(name: str, builds_on: Callable[[str], Sequence[str]] = parents) -> list[str]:
+    """A system, then what it is made from: the base that a transfer ranks through, and whose settings it builds on.
+
+    Args:
+        builds_on: system -> the systems whose settings it builds on, nearest first.
+
+    Returns: each once, the nearest first; the last is the method that all its variants share.
+    """
+    return list(dict.fromkeys((name, name.removesuffix(TRANSFER), *builds_on(name))))
 
 
 def _title(group: str, name: str) -> str:
@@ -117,16 +130,29 @@ class Results:
         return [name for name in self.families if self.is_ceiling(name)]
 
     def absent(self, protocol: str) -> tuple[list[str], list[str]]:
-        """The systems of the data set's plan without a run under a protocol.
+        """The systems of the data set's plan without a run under a protocol, those of `not_asked` aside.
 
         Returns: those that it is for and that have not run, and those that it is not for.
         """
-        ran = set(self.systems(protocol))
+        ran, aside = set(self.systems(protocol)), set(self.not_asked(protocol))
         missing = [name for name in self.planned if name not in ran]
         return (
             [name for name in missing if protocol in self.applies[name]],
-            [name for name in missing if protocol not in self.applies[name]],
+            [name for name in missing if protocol not in self.applies[name] and name not in aside],
         )
+
+    def not_asked(self, protocol: str) -> list[str]:
+        """The systems of the plan that a protocol leaves out though the method that they build on is for it.
+
+        They answer a question that is asked under other protocols, or carry values chosen there; that they cannot rank
+        under this one would be wrong to say.
+        """
+        ran = set(self.systems(protocol))
+        return [
+            name for name in self.planned
+            if name not in ran and protocol not in self.applies[name]
+            and any(protocol in self.applies.get(other, ()) for other in lineage(name)[1:])
+        ]  # fmt: skip
 
     def left_out(self) -> list[str]:
         """The configured systems that the data set leaves out and that have no run under any protocol."""

@@ -26,10 +26,11 @@ from study.sweeps.stage import TUNED
 # T2MRec with as many trials as its question needs. In the order of the table.
 EQUAL, SWEEP = KINDS = ("equal budget", "sweep")
 COLUMNS = ["kind", "sweep", "system", "title", "protocol", "space", "trials", "settings", "epoch_share", "seconds",
-           "best", "untuned", "chosen"]  # fmt: skip
+           "per_trial", "best", "untuned", "chosen"]  # fmt: skip
 TITLES = {"title": "system", "protocol": "protocol", "space": "search space", "trials": "trials",
           "settings": "distinct settings", "epoch_share": "epochs per trial", "seconds": "seconds",
-          "best": "best NDCG@10", "untuned": "untuned NDCG@10", "chosen": "chosen"}  # fmt: skip
+          "per_trial": "median seconds of a trial", "best": "best NDCG@10", "untuned": "untuned NDCG@10",
+          "chosen": "chosen"}  # fmt: skip
 
 
 def tuned(dataset: str) -> pd.DataFrame:
@@ -39,9 +40,10 @@ def tuned(dataset: str) -> pd.DataFrame:
         and no run, in the order of `KINDS` and then of titles: kind, sweep (folder), system, title, protocol (whose
         validation part was measured), space (as text), trials, settings (different ones among the trials: a search may
         repeat a choice, a sweep tries each with several seeds), epoch_share (of a run's epochs that a trial trained,
-        NaN for a system without epochs), seconds (all trials), best (NDCG@10 on validation, the mean over seeds if
-        there are several), untuned (the same of the trials with the system's own settings, NaN where none has them),
-        chosen (as text).
+        NaN for a system without epochs), seconds (all trials), per_trial (the median of their seconds, which one slow
+        trial does not move; NaN where trials have no seconds of their own), best (NDCG@10 on validation, the mean over
+        seeds if there are several), untuned (the same of the trials with the system's own settings, NaN where none has
+        them), chosen (as text).
 
     Raises:
         StudyError: a folder lacks one of best.yaml, record.json and trials.csv, or one of them cannot be read.
@@ -70,11 +72,12 @@ def printed(table: pd.DataFrame) -> pd.DataFrame:
         "settings": table["settings"].astype(str),
         "epoch_share": table["epoch_share"].map("{:.0%}".format, na_action="ignore"),
         "seconds": table["seconds"].map(duration, na_action="ignore"),
+        "per_trial": table["per_trial"].map(duration, na_action="ignore"),
         "best": table["best"].map(_digits, na_action="ignore"),
         "untuned": table["untuned"].map(_digits, na_action="ignore"),
     }
-    missing = {"epoch_share": "no epochs", "untuned": "not measured"}
-    for name in ("settings", "epoch_share", "seconds", "best", "untuned", "chosen"):
+    missing = {"epoch_share": "no epochs", "per_trial": "not timed", "untuned": "not measured"}
+    for name in ("settings", "epoch_share", "seconds", "per_trial", "best", "untuned", "chosen"):
         column = text.get(name, table[name]).astype(object)
         text[name] = column.where(column.notna(), missing.get(name, "")).where(ran, "")
     return table.assign(**text)[list(TITLES)].rename(columns=TITLES)
@@ -126,7 +129,8 @@ def _ran(folder: Path) -> dict[str, Any]:
             "title": f"{title}: {sweep.title}" if sweep else title,
             "protocol": best["protocol"], "space": described(space), "trials": best["trials"],
             "settings": len(settled(trials, list(space), simplex).drop_duplicates()),
-            "epoch_share": share if trained else math.nan, "seconds": best["seconds"], "best": best["value"],
+            "epoch_share": share if trained else math.nan, "seconds": best["seconds"],
+            "per_trial": trials["seconds"].median() if "seconds" in trials else math.nan, "best": best["value"],
             "untuned": untuned(trials, model, list(space), simplex, best["objective"]),
             "chosen": "; ".join(f"{name.removeprefix('settings.')} {_shown(best['values'][name])}"
                                 for name in space if name in best["values"]),
