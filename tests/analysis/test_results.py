@@ -97,7 +97,8 @@ def test_absent_systems_have_not_run_or_are_not_for_the_protocol(results):
     # Left out of the data set's plan: neither, but named.
     assert "neumf" not in {*not_run, *not_applicable}
     assert {"neumf", "neumf_tuned"} <= set(results.left_out())
-    assert "oracle_neighbour" in results.ceilings()
+    assert {"oracle_neighbour", "msbpr_leaky", "tiger_unconstrained"} <= set(results.apart())
+    assert "tiger" not in results.apart()
 
 
 def test_settings_come_through_every_base(results):

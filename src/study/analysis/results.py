@@ -15,7 +15,7 @@ from study.analysis import tables
 from study.evaluation import per_task
 from study.evaluation.significance import bootstrap_interval
 from study.pipeline.plan import left_out, parents
-from study.pipeline.report import CEILINGS, REFERENCE, system_settings
+from study.pipeline.report import APART, CEILINGS, REFERENCE, system_settings
 
 QUESTION = "Question: fitting the released labels"
 # Protocols in the order of the study's argument; others follow by name.
@@ -125,9 +125,9 @@ class Results:
         """Whether a system reads the answers."""
         return self.families[system] in CEILINGS
 
-    def ceilings(self) -> list[str]:
-        """The systems that read the answers: shown, never best."""
-        return [name for name in self.families if self.is_ceiling(name)]
+    def apart(self) -> list[str]:
+        """The rows that stand for no system, ceilings and faults: shown, never best, tested or ranked."""
+        return [name for name, family in self.families.items() if family in APART]
 
     def absent(self, protocol: str) -> tuple[list[str], list[str]]:
         """The systems of the data set's plan without a run under a protocol, those of `not_asked` aside.
@@ -199,7 +199,7 @@ class Results:
         """What each system's runs took, best NDCG@10 first (means over seeds).
 
         Returns: columns system, title, family, quality (NDCG@10), seconds_fit, milliseconds_per_task, peak_memory_mib,
-            parameters, seeds, tasks, tie_rate (share of the tasks whose top ten a tie decides).
+            parameters (NA where not counted), seeds, tasks, tie_rate (share of the tasks whose top ten a tie decides).
         """
         order = self.systems(protocol)
         rows = self.costs[self.costs["protocol"] == protocol].set_index("system").loc[order].reset_index()
@@ -207,6 +207,7 @@ class Results:
             title=rows["system"].map(self.titles),
             family=rows["system"].map(self.families),
             quality=[self.value(protocol, system, "ndcg@10") for system in order],
+            parameters=rows["parameters"].astype("Int64"),
             milliseconds_per_task=1000 * rows["seconds_score"] / rows["tasks"],
         )
 

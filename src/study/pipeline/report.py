@@ -29,6 +29,8 @@ REFERENCE = "t2mrec"
 COMPARED = ("recall@10", "ndcg@10")
 # Families whose systems read the answers: shown, never compared.
 CEILINGS = ("ceiling",)
+# Families whose rows stand for no system, what a fault brings among them: shown, never best, tested or ranked.
+APART = (*CEILINGS, "fault")
 # What runs.csv takes from every seed's facts.
 FACTS = ("tasks", "seconds_fit", "seconds_score", "peak_memory_mib", "parameters", "tie_rate", "unfilled")
 
@@ -96,11 +98,11 @@ def report(config: DictConfig) -> Path:
     protocols = sorted({protocol for protocol, _ in runs})
     comparisons = [
         compare_all(
-            {name: frame for (at, name), (frame, _) in runs.items() if at == protocol and not _ceiling(settings, name)},
+            {name: frame for (at, name), (frame, _) in runs.items() if at == protocol and not _apart(settings, name)},
             REFERENCE, COMPARED, seed=0, per_comparison=1000,
         ).assign(protocol=protocol)
         for protocol in protocols if (protocol, REFERENCE) in runs
-        and sum(at == protocol and not _ceiling(settings, name) for at, name in runs) > 1
+        and sum(at == protocol and not _apart(settings, name) for at, name in runs) > 1
     ]  # fmt: skip
     write_csv(folder / "metrics.csv.xz", metrics)
     write_csv(folder / "overall.csv", overall)
@@ -114,7 +116,7 @@ def report(config: DictConfig) -> Path:
             protocol,
             titles,
             not_run=[name for name in absent if protocol in settings[name].protocols],
-            unranked=[name for name in settings if _ceiling(settings, name)],
+            unranked=[name for name in settings if _apart(settings, name)],
             costs=table,
             marks=tables.marks(tested[tested["protocol"] == protocol]),
         )
@@ -125,9 +127,9 @@ def report(config: DictConfig) -> Path:
     return folder
 
 
-def _ceiling(settings: dict[str, DictConfig], name: str) -> bool:
-    """Whether a system reads the answers."""
-    return name in settings and settings[name].family in CEILINGS
+def _apart(settings: dict[str, DictConfig], name: str) -> bool:
+    """Whether a row stands for no system (`APART`)."""
+    return name in settings and settings[name].family in APART
 
 
 def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str:
@@ -142,8 +144,8 @@ def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str
     return (
         f"Fitting the released labels: {dataset}, protocol {protocol}, {tasks} test tasks, "
         f"profile {', '.join(profiles)}; mean ± standard deviation over seeds; bold: best, italic: second best, "
-        f"ceilings left out; {tables.ABOVE} above, {tables.BELOW} below {REFERENCE} by both tests (significance.csv), "
-        f"Holm-corrected p < {tables.ALPHA}" + doubts(table, protocol)
+        f"ceilings and faults left out; {tables.ABOVE} above, {tables.BELOW} below {REFERENCE} by both tests "
+        f"(significance.csv), Holm-corrected p < {tables.ALPHA}" + doubts(table, protocol)
     )
 
 
@@ -164,7 +166,8 @@ def doubts(table: pd.DataFrame, protocol: str) -> str:
 
 
 def costs(runs: Runs) -> pd.DataFrame:
-    """Per run: seeds, seconds to fit and to score (mean over seeds), peak memory, parameters, ties, code, staleness.
+    """Per run: seeds, seconds to fit and to score (mean over seeds), peak memory, parameters (empty where
+    not counted), ties, code, staleness.
 
     Stale runs are warned of one by one, those that cannot be checked by their number.
     """
@@ -182,7 +185,7 @@ def costs(runs: Runs) -> pd.DataFrame:
             "protocol": protocol, "system": system, "profile": record["profile"], "seeds": len(seeds),
             "tasks": int(seeds["tasks"].max()), "seconds_fit": seeds["seconds_fit"].mean(),
             "seconds_score": seeds["seconds_score"].mean(), "peak_memory_mib": seeds["peak_memory_mib"].max(),
-            "parameters": int(seeds["parameters"].max()), "tie_rate": seeds["tie_rate"].mean(),
+            "parameters": parameters(record), "tie_rate": seeds["tie_rate"].mean(),
             "unfilled": int(seeds["unfilled"].max()), "commit": record["git"]["commit"],
             "dirty": record["git"]["dirty"], "stale": mark,
         })  # fmt: skip
@@ -191,4 +194,11 @@ def costs(runs: Runs) -> pd.DataFrame:
                     unchecked[0])  # fmt: skip
     if dirty := sum(row["dirty"] is True for row in rows):
         LOG.warning("%d of %d runs were made with uncommitted changes to code or configuration", dirty, len(runs))
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).astype({"parameters": "Int64"})
+
+
+def parameters(record: dict[str, Any]) -> int | None:
+    """The trained parameters of a run, the most of its seeds; None for a transfer, whose base is not counted."""
+    if "base" in record["config"]["system"]["model"]:
+        return None
+    return max(int(seed["parameters"]) for seed in record["seeds"])

@@ -33,7 +33,7 @@ from study.evaluation.ranking import chunks, top_k
 from study.evaluation.records import record
 from study.evaluation.runs import KEPT, run_seed
 from study.files import write_csv, write_json
-from study.pipeline.report import CEILINGS, system_settings
+from study.pipeline.report import APART, system_settings
 from study.pipeline.run import fingerprint, with_tuned_values
 from study.system import Ranker
 
@@ -47,9 +47,9 @@ FAMILIES = ("seeds", "metric", "labels", "tie rule", "protocol", "random splits"
 
 
 def ranked_systems() -> list[str]:
-    """The configured systems that are not ceilings."""
+    """The configured systems that do not stand apart, as ceilings and faults do."""
     settings = system_settings()
-    return [name for name in choices("system") if settings[name].family not in CEILINGS]
+    return [name for name in choices("system") if settings[name].family not in APART]
 
 
 def correlations(base: Scores, other: Scores, *, resamples: int, seed: int) -> dict[str, object]:

@@ -11,7 +11,7 @@ from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.records import read_record
 from study.judging import settings, store
-from study.pipeline.report import CEILINGS, system_settings
+from study.pipeline.report import APART, system_settings
 
 METRIC = "ndcg@10"
 QUALITIES = {"by_labels": "fitting the released labels", "by_judgements": "being useful"}
@@ -85,7 +85,7 @@ def table(dataset: str) -> pd.DataFrame:
     found = found.join(asked[["seconds_fit"]].add_suffix("_asked")).join(asked[["milliseconds", "p5", "p95", "cpu"]])
     found["seconds_fit"] = found["seconds_fit"].fillna(found.pop("seconds_fit_asked"))
     known = system_settings()
-    kept = [name for name in found.index if name in known and known[name].family not in CEILINGS]
+    kept = [name for name in found.index if name in known and known[name].family not in APART]
     found = found.loc[kept].dropna(subset=["seconds_fit"])
     for quality in QUALITIES:
         for cost in COSTS:
