@@ -1,0 +1,42 @@
+"""The committed execution of the overall notebook is not older than the tables that it prints."""
+
+from __future__ import annotations
+
+import re
+
+import nbformat
+import pandas as pd
+import pytest
+
+from study import paths
+from study.analysis.results import Results
+
+HEAD = ["title", "quality", "seconds_fit"]
+
+
+@pytest.fixture(scope="module")
+def printed() -> dict[str, dict[str, tuple[float, float]]]:
+    """Protocol -> title -> NDCG@10 and seconds of training, as section 9 prints them."""
+    path = paths.results("task2mcp") / "notebooks" / "02_rq1_overall.ipynb"
+    texts = [
+        output["data"].get("text/markdown", "")
+        for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"
+        for output in cell.outputs if "data" in output
+    ]  # fmt: skip
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    for text in texts:
+        lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+        protocol = re.search(r"Protocol: (\w+) ", text)
+        if protocol and lines and lines[0][:3] == HEAD:
+            found[protocol[1]] = {row[0]: (float(row[1]), float(row[2])) for row in lines[2:]}
+    return found
+
+
+def test_every_protocol_and_every_row_is_printed_as_the_tables_have_it(printed):
+    results = Results.load("task2mcp")
+    assert list(printed) == results.protocols
+    for protocol, rows in printed.items():
+        table = results.cost_table(protocol)
+        assert list(rows) == table["title"].tolist()
+        expected = pd.DataFrame({"quality": table["quality"], "seconds": table["seconds_fit"]}).round(4)
+        assert list(rows.values()) == list(expected.itertuples(index=False, name=None))
