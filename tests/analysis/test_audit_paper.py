@@ -312,7 +312,7 @@ def test_the_command_line_prints_the_cells(planted):
 def test_every_part_of_the_command_line_exists():
     from importlib import import_module
 
-    for module in cli.PARTS.values():
+    for module, _ in cli.PARTS.values():
         assert callable(import_module(f"study.analysis.audit.{module}").compute)
 
 
