@@ -37,9 +37,10 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write indented JSON; NaN is refused, because other programs cannot read it."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+def write_json(path: Path, value: Any, *, compact: bool = False) -> None:
+    """Write JSON, indented or (`compact`) on one line; NaN is refused, because other programs cannot read it."""
+    layout: dict[str, Any] = {"separators": (",", ":")} if compact else {"indent": 2}
+    write_text(path, json.dumps(value, ensure_ascii=False, allow_nan=False, **layout) + "\n")
 
 
 def write_csv(path: Path, frame: pd.DataFrame, *, decimals: int = 6) -> None:

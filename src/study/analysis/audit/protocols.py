@@ -178,7 +178,7 @@ def run_fit(data: Dataset, grid: Grid, variants: list[Variant], config: DictConf
             "mean": [round(float(value), 9) for value in table.mean()],
             "covariance": [[float(f"{value:.6g}") for value in row] for row in np.cov(table.to_numpy().T) / len(table)],
         }
-        write_json(written[-1], record(**about) | values)
+        write_json(written[-1], record(**about) | values, compact=True)  # long lists of values
     shutil.rmtree(workdir)
     return written
 
