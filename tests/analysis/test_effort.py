@@ -79,6 +79,12 @@ def test_the_published_rows_are_summed_apart(hours):
     assert effort.summed(hours.iloc[:0]).empty
 
 
+def test_hours_are_numbers_where_no_row_has_run(results):
+    none = effort.effort(results, effort.fits(results), SEARCHES, {"C": "c"}, builds_on=lambda name: [])
+    assert none.empty
+    assert (none[[*effort.KINDS, "total"]].dtypes == float).all()
+
+
 def test_the_sentence_names_the_sums(results, hours):
     said = effort.said(hours, effort.fits(results), SEARCHES)
     # 9 fits: 14,268 s of fitting and 9 times 36 s of scoring.

@@ -84,7 +84,8 @@ def effort(
         if any(hours.values()):
             family = results.families[system]
             rows.append({"printed": title, "system": system, "family": family, **hours, "total": sum(hours.values())})
-    return pd.DataFrame(rows, columns=COLUMNS)
+    # Without a row pandas would take the hours for objects.
+    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys([*KINDS, "total"], float))
 
 
 def summed(table: pd.DataFrame) -> pd.DataFrame:
