@@ -17,9 +17,13 @@ MODEL, OPTIMISER, IDENTITY = "model.", "optimiser.", "identity"
 
 
 def save_checkpoint(
-    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, identity: str, facts: Mapping[str, str],
+    path: Path,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    identity: str,
+    facts: Mapping[str, str],
     others: Mapping[str, Tensor] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Write where a training stands; shared tensors once.
 
     Args:

@@ -118,10 +118,18 @@ class CVHRec(VectorModel):
             return self.score(tasks)
 
         self.progress = train(
-            model, optimiser, lambda epoch: self.steps(np.random.default_rng([seed, epoch])), self.loss, self.schedule,
-            quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=True), seed=seed,
-            workdir=workdir, name="cvh_rec", identity=identity, rate=decaying(),
-        )  # fmt: skip
+            model,
+            optimiser,
+            lambda epoch: self.steps(np.random.default_rng([seed, epoch])),
+            self.loss,
+            self.schedule,
+            quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=True),
+            seed=seed,
+            workdir=workdir,
+            name="cvh_rec",
+            identity=identity,
+            rate=decaying(),
+        )
         self.finish(model)
         torch.manual_seed(seed)  # stage 2 starts the same, whether stage 1 has just ended or was taken up
         self.encoder = encoder(self.texts.shape[1], self.encoder_hidden, self.representations.shape[1], self.dropout)
@@ -218,10 +226,17 @@ class CVHRec(VectorModel):
             return self.score(tasks)
 
         self.stage_2 = fit_encoder(
-            self.encoder, texts[self.known], wanted, schedule, learning_rate=self.learning_rate,
-            batch_size=self.batch_size, seed=seed, workdir=workdir, identity=identity,
+            self.encoder,
+            texts[self.known],
+            wanted,
+            schedule,
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            seed=seed,
+            workdir=workdir,
+            identity=identity,
             quality=validation_quality(score, split, schedule, seed=seed, ranks_new=True),
-        )  # fmt: skip
+        )
         score(self.new)
 
     def report(self) -> dict[str, Any]:

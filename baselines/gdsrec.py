@@ -120,11 +120,17 @@ class GDSRec:
             return self.score(tasks)
 
         self.progress = train(
-            model, optimiser, lambda epoch: self.batches(np.random.default_rng([seed, epoch])), self.loss,
-            self.schedule, quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=True),
-            seed=seed, workdir=workdir, name="gdsrec",
+            model,
+            optimiser,
+            lambda epoch: self.batches(np.random.default_rng([seed, epoch])),
+            self.loss,
+            self.schedule,
+            quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=True),
+            seed=seed,
+            workdir=workdir,
+            name="gdsrec",
             identity=fingerprint(self, seed, split.train.indptr, split.train.indices, self.ratings.data, self.near),
-        )  # fmt: skip
+        )
         self.finish()
 
     def prepare(self, data: Dataset, split: Split, seed: int) -> None:
@@ -154,8 +160,13 @@ class GDSRec:
             servers = np.concatenate([self.pairs.indices[part][:, None], drawn], axis=1)
             others = self.listers.draw(drawn.ravel(), rng)
             theirs = np.asarray(self.ratings[others, drawn.ravel()], dtype=np.float32)
-            yield Groups(tasks[part], servers, self.ratings.data[part].astype(np.float32),
-                         others.reshape(drawn.shape), theirs.reshape(drawn.shape))  # fmt: skip
+            yield Groups(
+                tasks[part],
+                servers,
+                self.ratings.data[part].astype(np.float32),
+                others.reshape(drawn.shape),
+                theirs.reshape(drawn.shape),
+            )
 
     def loss(self, batch: Groups) -> Tensor:
         """Binary cross-entropy of a batch."""
@@ -222,8 +233,9 @@ class GDSRec:
         self.opinions[new] = self._predict(self.y, new)
         self.asked[new] = True
         row, place = np.nonzero(near != PADDING)
-        share = sp.csr_matrix((shares(self.weights[tasks])[row, place], (row, near[row, place])),
-                              shape=(len(tasks), len(self.near)))  # fmt: skip
+        share = sp.csr_matrix(
+            (shares(self.weights[tasks])[row, place], (row, near[row, place])), shape=(len(tasks), len(self.near))
+        )
         scores = share @ self.opinions
         if self.branches == "both":
             scores = (scores + self._predict(self.h, tasks)) / 2

@@ -114,10 +114,16 @@ class LCRec:
         torch.manual_seed(seed)
         self.writer = Continuer(starts[-1], self.size, pad=self.vocabulary.pad)
         self.progress = train(
-            self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
-            workdir=workdir, name="lc_rec", identity=identity,
+            self.writer,
+            lambda epoch: self.batches(epoch, seed),
+            self.writer,
+            self.training,
+            seed=seed,
+            workdir=workdir,
+            name="lc_rec",
+            identity=identity,
             quality=quality_of(self.score, split, self.training, seed=seed, ranks_new=self.asks == "search"),
-        )  # fmt: skip
+        )
         self.written, self.invalid = 0, 0  # the answers of the looks at validation are none of the run's
 
     def _read_texts(self, data: Dataset, split: Split) -> None:
@@ -209,9 +215,13 @@ class LCRec:
     def examples(self, rng: np.random.Generator) -> Iterator[Example]:
         """The examples of an epoch, kind after kind, each present with the chance that `shares` gives its kind."""
         kinds: dict[str, Callable[[np.random.Generator], Iterator[Example]]] = {
-            "next_item": self._next_item, "index_of_text": self._index_of_text, "text_of_index": self._text_of_index,
-            "fusion": self._fusion, "search": self._search, "preference": self._preference,
-        }  # fmt: skip
+            "next_item": self._next_item,
+            "index_of_text": self._index_of_text,
+            "text_of_index": self._text_of_index,
+            "fusion": self._fusion,
+            "search": self._search,
+            "preference": self._preference,
+        }
         for kind, share in self.shares.items():
             yield from (example for example in kinds[kind](rng) if rng.random() < share)
 
@@ -229,8 +239,13 @@ class LCRec:
         """
         scores = np.full((len(tasks), self.n_servers), -np.inf, dtype=np.float32)
         asked = [place for place, task in enumerate(tasks) if self.asks == "search" or len(self.lists[task])]
-        for start in tqdm(range(0, len(asked), self.score_batch), desc="lc_rec", unit="batch", leave=False,
-                          disable=not sys.stderr.isatty()):  # fmt: skip
+        for start in tqdm(
+            range(0, len(asked), self.score_batch),
+            desc="lc_rec",
+            unit="batch",
+            leave=False,
+            disable=not sys.stderr.isatty(),
+        ):
             places = asked[start : start + self.score_batch]
             questions = [self.question(int(t), self.lists[t], self.wording, asks=self.asks) for t in tasks[places]]
             items, values = beam_search(CausalBeams(self.writer, questions), self.tree, min(self.beam, self.n_servers))

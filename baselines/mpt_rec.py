@@ -105,9 +105,16 @@ class MPTRec:
             quality_of(self.score, split, stage, seed=seed, ranks_new=True) for stage in (self.first, self.second)
         )
         trained = train(
-            self.stage1, lambda epoch: self.batches(epoch, seed, 1), self.loss1, self.first, seed=seed,
-            workdir=workdir, name="mpt_rec_experts", identity=identity, quality=first,
-        )  # fmt: skip
+            self.stage1,
+            lambda epoch: self.batches(epoch, seed, 1),
+            self.loss1,
+            self.first,
+            seed=seed,
+            workdir=workdir,
+            name="mpt_rec_experts",
+            identity=identity,
+            quality=first,
+        )
         self.trained = trained.report()
         self.stage1.requires_grad_(requires_grad=False)
         torch.manual_seed(seed)
@@ -118,9 +125,16 @@ class MPTRec:
         )
         if n_prompts:
             prompted = train(
-                self.prompts, lambda epoch: self.batches(epoch, seed, 2), self.loss2, self.second, seed=seed,
-                workdir=workdir, name="mpt_rec_prompts", identity=identity, quality=second,
-            )  # fmt: skip
+                self.prompts,
+                lambda epoch: self.batches(epoch, seed, 2),
+                self.loss2,
+                self.second,
+                seed=seed,
+                workdir=workdir,
+                name="mpt_rec_prompts",
+                identity=identity,
+                quality=second,
+            )
             self.trained = staged_report(prompted, experts=trained)
 
     def batches(self, epoch: int, seed: int, stage: int) -> list[Batch]:

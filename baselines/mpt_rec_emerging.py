@@ -46,8 +46,9 @@ class MPTRecEmerging(MPTRec):
         self.category = codes(data.tasks["category"], spelling_key, known)
         numbers = [int(number) for number in np.unique(self.category[known]) if number != UNKNOWN]
         if len(numbers) < 2:
-            raise StudyError("the training tasks have one category, and another one is needed to learn from",
-                             fix="system=mpt_rec")  # fmt: skip
+            raise StudyError(
+                "the training tasks have one category, and another one is needed to learn from", fix="system=mpt_rec"
+            )
         settings = {setting.name: getattr(self, setting.name) for setting in fields(MPTRec)}
         self.models: dict[int, MPTRec] = {}
         for number in numbers:
@@ -100,8 +101,14 @@ def _tune(model: MPTRec, data: Dataset, split: Split, *, seed: int, workdir: Pat
         for _ in range(int(model.prompt.max()) + 1)
     )
     prompted = train(
-        model.prompts, lambda epoch: model.batches(epoch, seed, 2), model.loss2, model.second, seed=seed,
-        workdir=workdir, name="mpt_rec_prompts", identity=fingerprint(model, seed, split.train, split.valid),
+        model.prompts,
+        lambda epoch: model.batches(epoch, seed, 2),
+        model.loss2,
+        model.second,
+        seed=seed,
+        workdir=workdir,
+        name="mpt_rec_prompts",
+        identity=fingerprint(model, seed, split.train, split.valid),
         quality=quality_of(model.score, split, model.second, seed=seed, ranks_new=True),
-    )  # fmt: skip
+    )
     model.trained = prompted.report() | {"experts": model.trained}

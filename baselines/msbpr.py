@@ -124,10 +124,17 @@ class MSBPR(VectorModel):
             return self.score(tasks)
 
         self.progress = train(
-            model, optimiser, lambda epoch: self.draws(np.random.default_rng([seed, epoch])), self.loss, self.schedule,
-            quality=validation_quality(score, split, self.schedule, seed=seed), seed=seed, workdir=workdir,
-            name="msbpr", identity=fingerprint(self, seed, self.histories.indptr, self.histories.indices),
-        )  # fmt: skip
+            model,
+            optimiser,
+            lambda epoch: self.draws(np.random.default_rng([seed, epoch])),
+            self.loss,
+            self.schedule,
+            quality=validation_quality(score, split, self.schedule, seed=seed),
+            seed=seed,
+            workdir=workdir,
+            name="msbpr",
+            identity=fingerprint(self, seed, self.histories.indptr, self.histories.indices),
+        )
         self.keep(model.tasks, model.servers, model.bias)
 
     def mine(self, weights: sp.csr_matrix, known: sp.csr_matrix) -> None:
@@ -165,9 +172,11 @@ class MSBPR(VectorModel):
                 self.potential.draw(tasks, rng),
                 self.taken.draw_outside(tasks, rng, self.others),
                 self.observed.draw_outside(tasks, rng, self.unpopular),
-                *((number[tasks] > 0).astype(np.float32)
-                  for number in (self.potential.counts, self.n_uncertain, self.n_disliked)),
-            )  # fmt: skip
+                *(
+                    (number[tasks] > 0).astype(np.float32)
+                    for number in (self.potential.counts, self.n_uncertain, self.n_disliked)
+                ),
+            )
 
     def loss(self, step: Draws) -> Tensor:
         """The sum over the draws of a step."""

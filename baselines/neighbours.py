@@ -16,8 +16,9 @@ from study.errors import StudyError
 SIMILARITIES = ("cosine", "jaccard", "dice")
 
 
-def similarity(common: sp.csr_matrix, rows: FloatArray, columns: FloatArray, *, kind: str, shrink: float,
-               alpha: float = 0.5) -> sp.csr_matrix:  # fmt: skip
+def similarity(
+    common: sp.csr_matrix, rows: FloatArray, columns: FloatArray, *, kind: str, shrink: float, alpha: float = 0.5
+) -> sp.csr_matrix:
     """Similarities of sets from the sizes of their intersections; pairs without a common element stay 0.
 
     With c common elements and squared norms a and b: cosine c / (a^alpha b^(1 - alpha) + shrink), jaccard

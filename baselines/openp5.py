@@ -122,10 +122,16 @@ class OpenP5:
                 self.writer.t5.get_input_embeddings().weight[spelled] = rows.to(self.writer.t5.device)
         identity = fingerprint(self, seed, split.train, split.valid, self.answers, self.texts)
         self.progress = train(
-            self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
-            workdir=workdir, name="openp5", identity=identity,
+            self.writer,
+            lambda epoch: self.batches(epoch, seed),
+            self.writer,
+            self.training,
+            seed=seed,
+            workdir=workdir,
+            name="openp5",
+            identity=identity,
             quality=quality_of(self.score, split, self.training, seed=seed, ranks_new=self.source == "text"),
-        )  # fmt: skip
+        )
 
     def _vocabulary(self, data: Dataset, split: Split) -> Vocabulary:
         """Of the published model, or learned from the templates (and, where texts are read, from training tasks)."""
@@ -177,10 +183,12 @@ class OpenP5:
         """The batches of an epoch, each of one kind, in random order."""
         rng = np.random.default_rng([seed, epoch, 1])
         parts = [
-            part for kind in self.kinds
-            for part in batched(list(self.examples(kind, rng)), lambda example: len(example[0][0]),
-                                self.training.batch_size, rng)
-        ]  # fmt: skip
+            part
+            for kind in self.kinds
+            for part in batched(
+                list(self.examples(kind, rng)), lambda example: len(example[0][0]), self.training.batch_size, rng
+            )
+        ]
         return [self._collate(parts[place]) for place in rng.permutation(len(parts))]
 
     def _collate(self, examples: Sequence[tuple[Reading, list[int]]]) -> Batch:
@@ -200,9 +208,15 @@ class OpenP5:
         asked = [place for place, task in enumerate(tasks) if self.texts is not None or len(self.lists[task])]
         readings = [self.prompt(self.asks, 0, int(tasks[place]), self.lists[tasks[place]]) for place in asked]
         scores[asked], _ = written(
-            self.writer, self.tree, readings, n_items=self.n_servers, beam=self.beam, batch=self.score_batch,
-            length_power=1.0, label="openp5",
-        )  # fmt: skip
+            self.writer,
+            self.tree,
+            readings,
+            n_items=self.n_servers,
+            beam=self.beam,
+            batch=self.score_batch,
+            length_power=1.0,
+            label="openp5",
+        )
         return scores
 
     def report(self) -> dict[str, Any]:

@@ -40,9 +40,9 @@ class PairFeatures:
         if not split.cold:
             columns.append(np.where(np.isin(np.arange(data.n_tasks), known), np.arange(data.n_tasks) + 1, UNKNOWN))
         self.task_fields: IntArray = np.stack(columns, axis=1)
-        languages = data.servers["language"].str.casefold().str.split(",").map(
-            lambda names: [name.strip() for name in names]
-        )  # fmt: skip
+        languages = (
+            data.servers["language"].str.casefold().str.split(",").map(lambda names: [name.strip() for name in names])
+        )
         columns = [
             codes(data.servers[name], licence_key if name == "license" else spelling_key)
             for name in SERVER_COLUMNS

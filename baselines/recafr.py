@@ -127,11 +127,17 @@ class ReCAFR(VectorModel):
             return self.score(tasks)
 
         self.progress = train(
-            model, optimiser, lambda epoch: self.batches(np.random.default_rng([seed, epoch])), self.loss,
-            self.schedule, seed=seed, workdir=workdir, name="recafr",
+            model,
+            optimiser,
+            lambda epoch: self.batches(np.random.default_rng([seed, epoch])),
+            self.loss,
+            self.schedule,
+            seed=seed,
+            workdir=workdir,
+            name="recafr",
             quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=self.cold_tasks == "profile"),
             identity=fingerprint(self, seed, self.histories.indptr, self.histories.indices, self.texts.numpy()),
-        )  # fmt: skip
+        )
         self.finish(model)
 
     def batches(self, rng: np.random.Generator) -> Iterator[Triples]:

@@ -46,10 +46,16 @@ def require_known(arguments: Mapping[str, Any], key: str) -> None:
     names = known(model)
     for name, value in dict(arguments.get("settings") or {}).items():
         if name not in names:
-            raise StudyError(f"RecBole's {model} has no setting {name!r}", column=f"{key}.settings.{name}",
-                             fix=suggestion(str(name), names))  # fmt: skip
+            raise StudyError(
+                f"RecBole's {model} has no setting {name!r}",
+                column=f"{key}.settings.{name}",
+                fix=suggestion(str(name), names),
+            )
         inner = names[name]
         if isinstance(value, Mapping) and isinstance(inner, Mapping):
             for part in value.keys() - inner.keys():
-                raise StudyError(f"RecBole's {name} has no key {part!r}", column=f"{key}.settings.{name}.{part}",
-                                 fix=suggestion(str(part), inner))  # fmt: skip
+                raise StudyError(
+                    f"RecBole's {name} has no key {part!r}",
+                    column=f"{key}.settings.{name}.{part}",
+                    fix=suggestion(str(part), inner),
+                )

@@ -48,11 +48,17 @@ class Supervision:
         """Refuse what cannot be learned from."""
         for name in self.sources:
             if name not in SOURCES:
-                raise StudyError(f"there is no supervision {name!r}", column="model.supervision.sources",
-                                 fix=f"one or more of: {', '.join(SOURCES)}")  # fmt: skip
+                raise StudyError(
+                    f"there is no supervision {name!r}",
+                    column="model.supervision.sources",
+                    fix=f"one or more of: {', '.join(SOURCES)}",
+                )
         if not self.sources or not 0 < self.keep <= 1 or self.depth < 1:
-            raise StudyError("sources is empty, keep outside (0, 1], or depth below 1", column="model.supervision",
-                             fix="see conf/system/t2mrec_best.yaml")  # fmt: skip
+            raise StudyError(
+                "sources is empty, keep outside (0, 1], or depth below 1",
+                column="model.supervision",
+                fix="see conf/system/t2mrec_best.yaml",
+            )
 
 
 class T2MRecSupervised(T2MRec):
@@ -62,8 +68,15 @@ class T2MRecSupervised(T2MRec):
         supervision: what is learned from.
     """
 
-    def __init__(self, lexical: Lexical, towers: Towers, training: Training, scoring: Scoring, supervision: Supervision,
-                 reranker: Reranker | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        lexical: Lexical,
+        towers: Towers,
+        training: Training,
+        scoring: Scoring,
+        supervision: Supervision,
+        reranker: Reranker | None = None,
+    ) -> None:
         super().__init__(lexical, towers, training, scoring, reranker)
         self.supervision = supervision
 
@@ -93,8 +106,12 @@ def taught(data: Dataset, split: Split, supervision: Supervision) -> tuple[Datas
         lists = (*data.lists, *(np.array([row], dtype=np.int64) for row in rows))
         data = replace(data, tasks=whole, lists=lists, relevance=relevance_from_lists(lists, n))
     positives.data[:] = 1
-    LOG.info("supervision %s: %d tasks with %d servers", "+".join(supervision.sources),
-             int((np.diff(positives.indptr) > 0).sum()), positives.nnz)  # fmt: skip
+    LOG.info(
+        "supervision %s: %d tasks with %d servers",
+        "+".join(supervision.sources),
+        int((np.diff(positives.indptr) > 0).sum()),
+        positives.nnz,
+    )
     if not positives.nnz:
         raise StudyError("the supervision leaves no label", column="model.supervision.keep", fix="raise keep")
     empty = sp.csr_matrix(positives.shape, dtype=np.float32)

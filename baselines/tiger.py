@@ -99,10 +99,16 @@ class Tiger:
         torch.manual_seed(seed)
         self.writer = ItemWriter(vocabulary, self.size, pad=PAD)
         self.progress = train(
-            self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, seed=seed,
-            workdir=workdir, name="tiger", identity=identity,
+            self.writer,
+            lambda epoch: self.batches(epoch, seed),
+            self.writer,
+            self.training,
+            seed=seed,
+            workdir=workdir,
+            name="tiger",
+            identity=identity,
             quality=quality_of(self.score, split, self.training, seed=seed, ranks_new=self.source == "text"),
-        )  # fmt: skip
+        )
         self.written, self.invalid = 0, 0  # the answers of the looks at validation are none of the run's
 
     def _read_texts(self, data: Dataset, split: Split, first: int) -> int:
@@ -148,9 +154,14 @@ class Tiger:
         asked = [place for place, task in enumerate(tasks) if self.texts is not None or len(self.lists[task])]
         readings = [self.reading(int(tasks[place]), self.lists[tasks[place]]) for place in asked]
         scores[asked], invalid = written(
-            self.writer, self.tree, [(reading, [0] * len(reading)) for reading in readings], n_items=self.n_servers,
-            beam=self.beam, batch=self.score_batch, label="tiger",
-        )  # fmt: skip
+            self.writer,
+            self.tree,
+            [(reading, [0] * len(reading)) for reading in readings],
+            n_items=self.n_servers,
+            beam=self.beam,
+            batch=self.score_batch,
+            label="tiger",
+        )
         self.written += len(asked) * min(self.beam, self.n_servers)
         self.invalid += invalid
         return scores

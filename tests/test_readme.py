@@ -128,8 +128,10 @@ def test_every_file_that_a_document_names_exists(name: str) -> None:
 def test_figures_are_made_by_notebooks() -> None:
     """A picture of a document is one that a notebook saves; names may be put together there (f"audit_{name}")."""
     sources = "".join(path.read_text() for path in (ROOT / "notebooks").glob("*.ipynb"))
-    saved = [re.sub(r"\\\{[^}]*\\\}", r"\\w+", re.escape(name))
-             for name in re.findall(r'save_figure\(\w[^"]*\\"([^"\\]+)\\"', sources)]  # fmt: skip
+    saved = [
+        re.sub(r"\\\{[^}]*\\\}", r"\\w+", re.escape(name))
+        for name in re.findall(r'save_figure\(\w[^"]*\\"([^"\\]+)\\"', sources)
+    ]
     shown = re.findall(r"!\[[^]]*\]\(([\w./-]+)\)", TEXT)
     assert len(shown) >= 6
     assert [path for path in shown if not any(re.fullmatch(name, Path(path).stem) for name in saved)] == []

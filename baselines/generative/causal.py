@@ -108,11 +108,20 @@ class Continuer(nn.Module):
     def __init__(self, vocabulary: int, size: LlamaSize, *, pad: int) -> None:
         super().__init__()
         if size.pretrained is None:
-            lm: Any = LlamaForCausalLM(LlamaConfig(
-                vocab_size=vocabulary, hidden_size=size.width, intermediate_size=size.feed_forward,
-                num_hidden_layers=size.layers, num_attention_heads=size.heads, max_position_embeddings=size.context,
-                tie_word_embeddings=True, pad_token_id=pad, bos_token_id=None, eos_token_id=None,
-            ))  # fmt: skip
+            lm: Any = LlamaForCausalLM(
+                LlamaConfig(
+                    vocab_size=vocabulary,
+                    hidden_size=size.width,
+                    intermediate_size=size.feed_forward,
+                    num_hidden_layers=size.layers,
+                    num_attention_heads=size.heads,
+                    max_position_embeddings=size.context,
+                    tie_word_embeddings=True,
+                    pad_token_id=pad,
+                    bos_token_id=None,
+                    eos_token_id=None,
+                )
+            )
         else:
             options = {"use_safetensors": True, "dtype": torch.float32}
             lm = widened(from_disk(AutoModelForCausalLM, size.pretrained, **options), vocabulary)
@@ -162,7 +171,11 @@ class CausalBeams:
 
     def _read(self, tokens: Tensor, positions: Tensor) -> Tensor:
         out = self.model.lm(
-            input_ids=tokens, position_ids=positions, attention_mask=self.mask, past_key_values=self.cache,
-            use_cache=True, logits_to_keep=1,
-        )  # fmt: skip
+            input_ids=tokens,
+            position_ids=positions,
+            attention_mask=self.mask,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
         return log_softmax(out.logits[:, -1].float(), dim=-1)

@@ -93,7 +93,12 @@ PREFERENCE = (
 def instructions() -> dict[str, tuple[str, ...]]:
     """All wordings of LC-Rec's instructions."""
     return {
-        "NEXT_ITEM": NEXT_ITEM, "INDEX_OF_TEXT": INDEX_OF_TEXT, "TEXT_OF_INDEX": TEXT_OF_INDEX,
-        "NAMES_TO_INDEX": NAMES_TO_INDEX, "INDICES_TO_NAME": INDICES_TO_NAME, "SEARCH": SEARCH,
-        "SEARCH_WITH_HISTORY": SEARCH_WITH_HISTORY, "PREFERENCE": PREFERENCE,
-    }  # fmt: skip
+        "NEXT_ITEM": NEXT_ITEM,
+        "INDEX_OF_TEXT": INDEX_OF_TEXT,
+        "TEXT_OF_INDEX": TEXT_OF_INDEX,
+        "NAMES_TO_INDEX": NAMES_TO_INDEX,
+        "INDICES_TO_NAME": INDICES_TO_NAME,
+        "SEARCH": SEARCH,
+        "SEARCH_WITH_HISTORY": SEARCH_WITH_HISTORY,
+        "PREFERENCE": PREFERENCE,
+    }

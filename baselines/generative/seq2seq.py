@@ -87,11 +87,20 @@ class ItemWriter(nn.Module):
         super().__init__()
         if size.pretrained is None:
             options: dict[str, Any] = {
-                "vocab_size": vocabulary, "d_model": size.width, "d_kv": size.head_width, "d_ff": size.feed_forward,
-                "num_heads": size.heads, "num_layers": size.layers, "num_decoder_layers": size.layers,
-                "dropout_rate": size.dropout, "feed_forward_proj": "relu", "tie_word_embeddings": True,
-                "pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": None,
-            }  # fmt: skip
+                "vocab_size": vocabulary,
+                "d_model": size.width,
+                "d_kv": size.head_width,
+                "d_ff": size.feed_forward,
+                "num_heads": size.heads,
+                "num_layers": size.layers,
+                "num_decoder_layers": size.layers,
+                "dropout_rate": size.dropout,
+                "feed_forward_proj": "relu",
+                "tie_word_embeddings": True,
+                "pad_token_id": pad,
+                "decoder_start_token_id": pad,
+                "eos_token_id": None,
+            }
             t5: Any = T5ForConditionalGeneration(T5Config(**options))
         else:
             t5 = widened(from_disk(T5ForConditionalGeneration, size.pretrained, use_safetensors=True), vocabulary)
@@ -119,9 +128,11 @@ class ItemWriter(nn.Module):
         start = torch.full_like(targets[:, :1], self.t5.config.decoder_start_token_id)
         so_far = torch.cat([start, targets[:, :-1].masked_fill(targets[:, :-1] == IGNORED, self.pad)], dim=1)
         logits = self.t5(
-            encoder_outputs=BaseModelOutput(last_hidden_state=states[owner]), attention_mask=mask[owner],
-            decoder_input_ids=so_far, use_cache=False,
-        ).logits  # fmt: skip
+            encoder_outputs=BaseModelOutput(last_hidden_state=states[owner]),
+            attention_mask=mask[owner],
+            decoder_input_ids=so_far,
+            use_cache=False,
+        ).logits
         losses = cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
         return (losses.sum(dim=1) / (targets != IGNORED).sum(dim=1)).mean()
 
@@ -155,18 +166,28 @@ class T5Beams:
 
     def _write(self, tokens: Tensor) -> Tensor:
         out = self.model.t5(
-            encoder_outputs=BaseModelOutput(last_hidden_state=self.states), attention_mask=self.mask,
-            decoder_input_ids=tokens.to(self.states.device), past_key_values=self.cache, use_cache=True,
-        )  # fmt: skip
+            encoder_outputs=BaseModelOutput(last_hidden_state=self.states),
+            attention_mask=self.mask,
+            decoder_input_ids=tokens.to(self.states.device),
+            past_key_values=self.cache,
+            use_cache=True,
+        )
         self.cache = out.past_key_values
         return log_softmax(out.logits[:, -1].float(), dim=-1)
 
 
 @torch.no_grad()
 def written(
-    writer: ItemWriter, tree: Tree, readings: Sequence[tuple[list[int], list[int]]], *, n_items: int, beam: int,
-    batch: int, length_power: float = 0.0, label: str,
-) -> tuple[FloatArray, int]:  # fmt: skip
+    writer: ItemWriter,
+    tree: Tree,
+    readings: Sequence[tuple[list[int], list[int]]],
+    *,
+    n_items: int,
+    beam: int,
+    batch: int,
+    length_power: float = 0.0,
+    label: str,
+) -> tuple[FloatArray, int]:
     """What a beam search writes for each reading (tokens and word numbers).
 
     Args:
@@ -178,8 +199,9 @@ def written(
     """
     scores = np.full((len(readings), n_items), -np.inf, dtype=np.float32)
     invalid = 0
-    for start in tqdm(range(0, len(readings), batch), desc=label, unit="batch", leave=False,
-                      disable=not sys.stderr.isatty()):  # fmt: skip
+    for start in tqdm(
+        range(0, len(readings), batch), desc=label, unit="batch", leave=False, disable=not sys.stderr.isatty()
+    ):
         part = readings[start : start + batch]
         inputs, words = padded([tokens for tokens, _ in part], writer.pad), padded([word for _, word in part], 0)
         items, values = beam_search(T5Beams(writer, inputs, words), tree, min(beam, n_items), length_power=length_power)

@@ -90,10 +90,17 @@ def quality_of(
 
 
 def train(
-    model: nn.Module, batches: Callable[[int], Sequence[Batch]], loss: Callable[[Batch], Tensor],
-    settings: Optimisation, *, seed: int, workdir: Path, name: str, identity: str,
+    model: nn.Module,
+    batches: Callable[[int], Sequence[Batch]],
+    loss: Callable[[Batch], Tensor],
+    settings: Optimisation,
+    *,
+    seed: int,
+    workdir: Path,
+    name: str,
+    identity: str,
     quality: Callable[[], float] | None = None,
-) -> Progress:  # fmt: skip
+) -> Progress:
     """Minimise `loss` over the trainable parameters of `model`; ends in evaluation mode with the chosen weights.
 
     All epochs run, whatever validation says: the rate falls to 0 at their end, and weights of a training that is cut
@@ -120,8 +127,14 @@ def train(
     facts, best = load_checkpoint(path, model, optimiser, identity) or ({"progress": "{}"}, {})
     progress, looks = Progress(**json.loads(facts["progress"])), settings.look_epochs()
     saved = time.monotonic()
-    bar = tqdm(total=settings.epochs, initial=progress.epoch, desc=name, unit="epoch", leave=False,
-               disable=not sys.stderr.isatty())  # fmt: skip
+    bar = tqdm(
+        total=settings.epochs,
+        initial=progress.epoch,
+        desc=name,
+        unit="epoch",
+        leave=False,
+        disable=not sys.stderr.isatty(),
+    )
     for epoch in range(progress.epoch, settings.epochs):
         started = time.monotonic()
         torch.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0]))

@@ -30,8 +30,11 @@ def require_factors(kernels: Iterable[str], column: str) -> None:
             span = factor.removeprefix(NEAR)
             near = factor.startswith(NEAR) and span.isdecimal() and int(span) > 0
             if not near and factor not in (*ATTRIBUTES, *TEXTS, SENTENCE):
-                raise StudyError(f"there is no factor {factor!r}", column=f"{column}.{name}",
-                                 fix=f"one of: {', '.join((*TEXTS, SENTENCE, *ATTRIBUTES))}, near30")  # fmt: skip
+                raise StudyError(
+                    f"there is no factor {factor!r}",
+                    column=f"{column}.{name}",
+                    fix=f"one of: {', '.join((*TEXTS, SENTENCE, *ATTRIBUTES))}, near30",
+                )
 
 
 class Likeness:
@@ -47,8 +50,9 @@ class Likeness:
         max_features, max_ngram: of the TF-IDF vectors.
     """
 
-    def __init__(self, data: Dataset, known: IntArray, kernels: Iterable[str], *, max_features: int | None,
-                 max_ngram: int) -> None:  # fmt: skip
+    def __init__(
+        self, data: Dataset, known: IntArray, kernels: Iterable[str], *, max_features: int | None, max_ngram: int
+    ) -> None:
         self.known = known
         self.values: dict[str, FloatArray | IntArray | sp.csr_matrix] = {}
         for name in sorted({factor for kernel in kernels for factor in kernel.split("*")}):

@@ -66,8 +66,11 @@ class LabelFit:
             k.require_factors(weights, f"model.ridges.{number}")
         k.require_factors(self.shares, "model.shares")
         if not self.ridges or not all(map(k.used, self.ridges)) or not self.regularisation > 0:
-            raise StudyError("every ridge regression needs a kernel with a weight and a regularisation above 0",
-                             column="model.ridges", fix="see conf/system/label_fit.yaml")  # fmt: skip
+            raise StudyError(
+                "every ridge regression needs a kernel with a weight and a regularisation above 0",
+                column="model.ridges",
+                fix="see conf/system/label_fit.yaml",
+            )
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Solve the regressions, then grow the trees; the seed draws the trees' samples and the order of ties."""
@@ -101,14 +104,28 @@ class LabelFit:
             rows.append(self.features(tasks, chosen, first).reshape(-1, self.n_features))
             targets.append(np.take_along_axis(self.labels[self.place[tasks]].toarray(), chosen, axis=1).reshape(-1))
         per_task = min(self.candidates, self.data.n_servers)
-        train = lightgbm.Dataset(np.concatenate(rows), (np.concatenate(targets) > 0).astype(np.int32),
-                                 group=np.full(len(self.known), per_task))  # fmt: skip
+        train = lightgbm.Dataset(
+            np.concatenate(rows),
+            (np.concatenate(targets) > 0).astype(np.int32),
+            group=np.full(len(self.known), per_task),
+        )
         settings = {
-            "objective": "lambdarank", "num_leaves": self.leaves, "learning_rate": self.learning_rate,
-            "min_data_in_leaf": self.least_in_leaf, "lambda_l2": self.penalty, "label_gain": [0, 1],
-            "lambdarank_truncation_level": 20, "bagging_fraction": 0.8, "bagging_freq": 1, "feature_fraction": 0.7,
-            "seed": seed, "deterministic": True, "force_row_wise": True, "num_threads": 1, "verbose": -1,
-        }  # fmt: skip
+            "objective": "lambdarank",
+            "num_leaves": self.leaves,
+            "learning_rate": self.learning_rate,
+            "min_data_in_leaf": self.least_in_leaf,
+            "lambda_l2": self.penalty,
+            "label_gain": [0, 1],
+            "lambdarank_truncation_level": 20,
+            "bagging_fraction": 0.8,
+            "bagging_freq": 1,
+            "feature_fraction": 0.7,
+            "seed": seed,
+            "deterministic": True,
+            "force_row_wise": True,
+            "num_threads": 1,
+            "verbose": -1,
+        }
         self.booster = lightgbm.train(settings, train, num_boost_round=self.trees)
 
     def first_stage(self, tasks: IntArray) -> FloatArray:
@@ -200,5 +217,11 @@ def server_features(data: Dataset) -> ServerFeatures:
     held = [set(re.findall(r"[a-z]{3,}", f"{name} {text}".casefold())) for name, text in names]
     words = [re.findall(r"[a-z]{3,}", name) for name in themes]
     counts = np.array([[sum(word in own for word in wanted) for own in held] for wanted in words], dtype=np.float32)
-    return ServerFeatures(encode(data.task_texts()), encode(data.server_texts()), language.astype(np.int64), same,
-                          theme.astype(np.int64), counts)  # fmt: skip
+    return ServerFeatures(
+        encode(data.task_texts()),
+        encode(data.server_texts()),
+        language.astype(np.int64),
+        same,
+        theme.astype(np.int64),
+        counts,
+    )

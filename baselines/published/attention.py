@@ -52,8 +52,9 @@ class Network(nn.Module):
         self.servers = nn.Parameter(torch.randn(n_servers, width) * spread)
         self.deviations = nn.Parameter(torch.randn(LEVELS, width) * spread)
         self.task_side, self.server_side, self.friend_side = (Aggregation(width) for _ in range(3))
-        self.predictor = nn.Sequential(nn.Linear(2 * width, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(),
-                                       nn.Linear(width, 1))  # fmt: skip
+        self.predictor = nn.Sequential(
+            nn.Linear(2 * width, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)
+        )
         for module in self.modules():
             # torch's default shrinks the signal in every layer, until the product of task and server, which alone tells
             # pairs apart, is too small to learn from: on two blocks of tasks and servers the loss stays where it is.

@@ -21,9 +21,18 @@ def encoder(inputs: int, hidden: int, width: int, dropout: float) -> nn.Sequenti
 
 
 def fit_encoder(
-    model: nn.Module, texts: Tensor, wanted: Tensor, schedule: Schedule, *, learning_rate: float, batch_size: int,
-    seed: int, workdir: Path, identity: str, quality: Callable[[], float] | None = None,
-) -> Progress:  # fmt: skip
+    model: nn.Module,
+    texts: Tensor,
+    wanted: Tensor,
+    schedule: Schedule,
+    *,
+    learning_rate: float,
+    batch_size: int,
+    seed: int,
+    workdir: Path,
+    identity: str,
+    quality: Callable[[], float] | None = None,
+) -> Progress:
     """Train `model` so that model(texts) is near `wanted`, shapes (n, q) and (n, d); how that went."""
 
     def batches(epoch: int) -> Iterator[Tensor]:
@@ -31,7 +40,15 @@ def fit_encoder(
             yield torch.from_numpy(part)
 
     return train(
-        model, torch.optim.Adam(model.parameters(), lr=learning_rate), batches,
-        lambda rows: mse_loss(model(texts[rows]), wanted[rows]), schedule, quality=quality, seed=seed, workdir=workdir,
-        name="cvh_rec_encoder", identity=identity, rate=decaying(),
-    )  # fmt: skip
+        model,
+        torch.optim.Adam(model.parameters(), lr=learning_rate),
+        batches,
+        lambda rows: mse_loss(model(texts[rows]), wanted[rows]),
+        schedule,
+        quality=quality,
+        seed=seed,
+        workdir=workdir,
+        name="cvh_rec_encoder",
+        identity=identity,
+        rate=decaying(),
+    )

@@ -92,10 +92,19 @@ def validation_quality(
 
 
 def train(
-    model: nn.Module, optimiser: torch.optim.Optimizer, batches: Callable[[int], Iterable[Batch]],
-    loss: Callable[[Batch], Tensor], schedule: Schedule, *, quality: Callable[[], float] | None, seed: int,
-    workdir: Path, name: str, identity: str, rate: Callable[[int], float] = lambda epoch: 1.0,
-) -> Progress:  # fmt: skip
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    batches: Callable[[int], Iterable[Batch]],
+    loss: Callable[[Batch], Tensor],
+    schedule: Schedule,
+    *,
+    quality: Callable[[], float] | None,
+    seed: int,
+    workdir: Path,
+    name: str,
+    identity: str,
+    rate: Callable[[int], float] = lambda epoch: 1.0,
+) -> Progress:
     """Minimise `loss` over the parameters of `model`; ends in evaluation mode with the chosen weights.
 
     Everything random depends on (seed, epoch) alone, so that a resumed training equals an undisturbed one.
@@ -111,8 +120,14 @@ def train(
     progress, best = _load(path, model, optimiser, identity)
     base = [group["lr"] for group in optimiser.param_groups]
     saved = time.monotonic()
-    bar = tqdm(total=schedule.epochs, initial=progress.epoch, desc=name, unit="epoch", leave=False,
-               disable=not sys.stderr.isatty())  # fmt: skip
+    bar = tqdm(
+        total=schedule.epochs,
+        initial=progress.epoch,
+        desc=name,
+        unit="epoch",
+        leave=False,
+        disable=not sys.stderr.isatty(),
+    )
     while progress.epoch < schedule.epochs and not _stops(progress, schedule, quality):
         started = time.monotonic()
         _one_epoch(model, optimiser, batches, loss, progress.epoch, seed, [lr * rate(progress.epoch) for lr in base])
@@ -147,9 +162,14 @@ def _stops(progress: Progress, schedule: Schedule, quality: Callable[[], float] 
 
 
 def _one_epoch(
-    model: nn.Module, optimiser: torch.optim.Optimizer, batches: Callable[[int], Iterable[Batch]],
-    loss: Callable[[Batch], Tensor], epoch: int, seed: int, rates: list[float],
-) -> None:  # fmt: skip
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    batches: Callable[[int], Iterable[Batch]],
+    loss: Callable[[Batch], Tensor],
+    epoch: int,
+    seed: int,
+    rates: list[float],
+) -> None:
     torch.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0]))
     for group, lr in zip(optimiser.param_groups, rates, strict=True):
         group["lr"] = lr
@@ -161,9 +181,13 @@ def _one_epoch(
 
 
 def _save(
-    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress, best: dict[str, Tensor],
+    path: Path,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    progress: Progress,
+    best: dict[str, Tensor],
     identity: str,
-) -> None:  # fmt: skip
+) -> None:
     others = {f"{BEST}{key}": weight for key, weight in best.items()}
     save_checkpoint(path, model, optimiser, identity, {"progress": json.dumps(asdict(progress))}, others)
 

@@ -48,11 +48,15 @@ class Network(nn.Module):
         self.depths = nn.ParameterDict({name: torch.zeros(layers) for name in self.tables})
         kinds = ("task", "server")
         self.local, self.final = (nn.ParameterDict({kind: torch.zeros(2) for kind in kinds}) for _ in range(2))
-        self.heads = nn.ModuleDict({
-            f"{kind}_{scope}": nn.Sequential(nn.Linear(width, hidden), nn.LayerNorm(hidden), nn.GELU(),
-                                             nn.Linear(hidden, width))
-            for kind in kinds for scope in ("local", "global")
-        })  # fmt: skip
+        self.heads = nn.ModuleDict(
+            {
+                f"{kind}_{scope}": nn.Sequential(
+                    nn.Linear(width, hidden), nn.LayerNorm(hidden), nn.GELU(), nn.Linear(hidden, width)
+                )
+                for kind in kinds
+                for scope in ("local", "global")
+            }
+        )
         self.tag_layers = nn.ModuleDict({kind: nn.Linear(width, len(tags)) for kind in kinds})
 
     def forward(self, operators: Mapping[str, Callable[[Tensor], Tensor]]) -> dict[str, Views]:

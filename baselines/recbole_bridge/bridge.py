@@ -74,8 +74,9 @@ class RecBole:
         if self.uses_validation and not len(np.intersect1d(split.tasks("valid"), split.tasks("train"))):
             raise StudyError(
                 f"RecBole's {self.model} cannot stop on validation: no validation task has training interactions",
-                column="model.patience", fix="set it to null and state the number of epochs",
-            )  # fmt: skip
+                column="model.patience",
+                fix="set it to null and state the number of epochs",
+            )
         folder = workdir / "recbole"
         job = self._write_job(folder, data, split, seed)
         kept = paths.cache() / "recbole" / f"{job['key'][:16]}-{code_key()}"
@@ -127,9 +128,10 @@ class RecBole:
         if done.returncode:
             last = next((line for line in reversed(log.read_text(errors="replace").splitlines()) if line.strip()), "")
             raise StudyError(
-                f"RecBole's {self.model} stopped with exit code {done.returncode}: {last[:200]}", file=log,
+                f"RecBole's {self.model} stopped with exit code {done.returncode}: {last[:200]}",
+                file=log,
                 fix="read the log; the same command goes on from the last checkpoint",
-            )  # fmt: skip
+            )
 
     @property
     def representations(self) -> Representations:

@@ -36,11 +36,21 @@ def settings(job: dict[str, Any]) -> dict[str, Any]:
     """RecBole's configuration: the job's settings, and what the study decides for all."""
     chosen: dict[str, Any] = job["settings"]
     return chosen | {
-        "data_path": job["data"], "benchmark_filename": ["train"], "USER_ID_FIELD": USER, "ITEM_ID_FIELD": ITEM,
-        "load_col": {"inter": [USER, ITEM], "user": [USER], "item": [ITEM]}, "checkpoint_dir": "recbole",
-        "seed": job["seed"], "reproducibility": True, "epochs": job["epochs"], "gpu_id": "", "use_gpu": False,
-        "show_progress": False, "save_dataset": False, "save_dataloaders": False,
-    }  # fmt: skip
+        "data_path": job["data"],
+        "benchmark_filename": ["train"],
+        "USER_ID_FIELD": USER,
+        "ITEM_ID_FIELD": ITEM,
+        "load_col": {"inter": [USER, ITEM], "user": [USER], "item": [ITEM]},
+        "checkpoint_dir": "recbole",
+        "seed": job["seed"],
+        "reproducibility": True,
+        "epochs": job["epochs"],
+        "gpu_id": "",
+        "use_gpu": False,
+        "show_progress": False,
+        "save_dataset": False,
+        "save_dataloaders": False,
+    }
 
 
 def with_fast_adjacency(model: type) -> type:
@@ -203,8 +213,14 @@ def train(job: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     train_pairs, valid = sp.load_npz("train.npz").tocsr(), None
     if job["patience"] is not None:
         valid = sp.load_npz("valid.npz").tocsr()
-    progress: dict[str, Any] = {"epoch": 0, "best": -1.0, "best_epoch": 0, "stale": 0, "best_model": None,
-                                "seconds": 0.0}  # fmt: skip
+    progress: dict[str, Any] = {
+        "epoch": 0,
+        "best": -1.0,
+        "best_epoch": 0,
+        "stale": 0,
+        "best_model": None,
+        "seconds": 0.0,
+    }
     if checkpoint.exists():
         # Numbers and tensors only, so nothing in the file is executed.
         saved = torch.load(checkpoint, weights_only=True)

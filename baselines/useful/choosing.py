@@ -43,8 +43,9 @@ def answers(system: FieldDense, data: Dataset, known: Any, topics: pd.DataFrame,
     scores = mask_known(system.score_requests(data.tasks.iloc[rows]), rows, known)
     ranked, _ = top_k(scores, DEPTH, tie_order(data.n_servers, seed))
     frame = pd.DataFrame({"task_id": np.repeat(topics["task_id"].to_numpy(), DEPTH), "seed": seed})
-    return frame.assign(rank=np.tile(np.arange(1, DEPTH + 1), len(rows)),
-                        server_id=data.servers["id"].to_numpy()[ranked.ravel()])  # fmt: skip
+    return frame.assign(
+        rank=np.tile(np.arange(1, DEPTH + 1), len(rows)), server_id=data.servers["id"].to_numpy()[ranked.ravel()]
+    )
 
 
 def table(dataset: str, settings: Mapping[str, Any], *, seed: int = 0) -> pd.DataFrame:
@@ -66,9 +67,19 @@ def table(dataset: str, settings: Mapping[str, Any], *, seed: int = 0) -> pd.Dat
         difference = (score - reference).to_numpy(np.float64)
         low, high = bootstrap_interval(score.to_numpy(np.float64), seed=seed)
         less, more = bootstrap_interval(difference, seed=seed)
-        rows.append({"variant": name, "topics": len(score), "ndcg@10": score.mean(), "low": low, "high": high,
-                     "difference": difference.mean(), "difference_low": less, "difference_high": more,
-                     "unjudged@10": frame["unjudged@10"].mean()})  # fmt: skip
+        rows.append(
+            {
+                "variant": name,
+                "topics": len(score),
+                "ndcg@10": score.mean(),
+                "low": low,
+                "high": high,
+                "difference": difference.mean(),
+                "difference_low": less,
+                "difference_high": more,
+                "unjudged@10": frame["unjudged@10"].mean(),
+            }
+        )
     return pd.DataFrame(rows).sort_values("ndcg@10", ascending=False, kind="stable", ignore_index=True)
 
 

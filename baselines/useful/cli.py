@@ -79,6 +79,15 @@ def transfer() -> None:
             difference = reference - frame[metric].to_numpy(np.float64)
             low, high = bootstrap_interval(difference, seed=chosen["seed"])
             means = frame[["ndcg@5", "ndcg@10", "recall@10", "hit_rate@1"]].mean().to_dict()
-            rows.append({"setting": setting, "system": name, "queries": len(frame), **means,
-                         "best_minus_it": difference.mean(), "low": low, "high": high})  # fmt: skip
+            rows.append(
+                {
+                    "setting": setting,
+                    "system": name,
+                    "queries": len(frame),
+                    **means,
+                    "best_minus_it": difference.mean(),
+                    "low": low,
+                    "high": high,
+                }
+            )
     save("transfer", pd.DataFrame(rows), system=chosen["system"], metric=metric)

@@ -60,8 +60,9 @@ class FieldDense:
         self.terms = [_part(number, value) for number, value in enumerate(self.parts)]
         for name in self.priors:
             if name not in priors.PRIORS:
-                raise StudyError(f"there is no prior {name!r}", column="model.priors",
-                                 fix=f"one of: {', '.join(priors.PRIORS)}")  # fmt: skip
+                raise StudyError(
+                    f"there is no prior {name!r}", column="model.priors", fix=f"one of: {', '.join(priors.PRIORS)}"
+                )
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Encode every server (cached on disk); nothing is random."""

@@ -79,8 +79,9 @@ def check(settings: Mapping[str, Any]) -> None:
 
 def _keys(entry: object, expected: set[str], column: str) -> None:
     if not isinstance(entry, Mapping) or set(entry) != expected:
-        raise StudyError("its keys are not those that are read", column=column,
-                         fix=f"its keys: {', '.join(sorted(expected))}")  # fmt: skip
+        raise StudyError(
+            "its keys are not those that are read", column=column, fix=f"its keys: {', '.join(sorted(expected))}"
+        )
 
 
 def draw(settings: Mapping[str, Any], servers: pd.DataFrame) -> list[Probe]:

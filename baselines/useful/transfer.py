@@ -49,11 +49,13 @@ def as_dataset(benchmark: str, *, inside: Dataset | None = None) -> tuple[Datase
     tools: list[list[str]] = [[] for _ in catalog.servers]
     for tool in catalog.tools:
         tools[tool.server].append(tool.name)
-    servers = pd.DataFrame({
-        "name": [server.name for server in catalog.servers],
-        "description": [server.description for server in catalog.servers],
-        "tools": [", ".join(names) for names in tools],
-    })  # fmt: skip
+    servers = pd.DataFrame(
+        {
+            "name": [server.name for server in catalog.servers],
+            "description": [server.description for server in catalog.servers],
+            "tools": [", ".join(names) for names in tools],
+        }
+    )
     servers = _filled(servers)
     offset = 0
     if inside is not None:
@@ -99,8 +101,11 @@ def run(names: tuple[str, ...], *, seed: int = 0) -> Mapping[str, dict[str, pd.D
     """Every setting and system: setting -> system -> per-query table."""
     catalogue = datasets.load("task2mcp")
     found: dict[str, dict[str, pd.DataFrame]] = {}
-    for setting, benchmark, inside in (("livemcpbench", "livemcpbench", None), ("livemcpbench_inside", "livemcpbench",
-                                       catalogue), ("mcptools", "mcptools", None)):  # fmt: skip
+    for setting, benchmark, inside in (
+        ("livemcpbench", "livemcpbench", None),
+        ("livemcpbench_inside", "livemcpbench", catalogue),
+        ("mcptools", "mcptools", None),
+    ):
         data, relevant, queries = as_dataset(benchmark, inside=inside)
         found[setting] = {
             name: measure(data, relevant, queries.ids, system, seed=seed) for name, system in systems(names).items()

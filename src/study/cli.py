@@ -36,17 +36,26 @@ app = typer.Typer(
 )
 # Sub-apps: each module holds the command lines alone and imports what is heavy inside its commands.
 SUB_APPS = {
-    "agent": agent, "audit": audit, "best": best, "judge": judging, "rerank": rerank, "tools": tools, "useful": useful,
-}  # fmt: skip
+    "agent": agent,
+    "audit": audit,
+    "best": best,
+    "judge": judging,
+    "rerank": rerank,
+    "tools": tools,
+    "useful": useful,
+}
 for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name)
 for _command in (sweep, ablation, embedding):
     app.command()(_command)
 Replace = Annotated[
     bool,
-    typer.Option("--replace", help="Replace results that were made under another profile, as in "
-                 "`study run system=tfidf profile=full --replace` after one under laptop."),
-]  # fmt: skip
+    typer.Option(
+        "--replace",
+        help="Replace results that were made under another profile, as in "
+        "`study run system=tfidf profile=full --replace` after one under laptop.",
+    ),
+]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
 ]
@@ -241,8 +250,11 @@ def recommend(
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
     found, warnings = model.recommend(task, **attributes, k=k), model.warnings(task, **attributes)
     if system is None and chosen != saved.PREFERRED[0]:
-        typer.echo(f"note: {chosen} answers, since {saved.PREFERRED[0]} was not exported "
-                   f"({saved.how_to_save(chosen_dataset, saved.PREFERRED[0])})", err=True)  # fmt: skip
+        typer.echo(
+            f"note: {chosen} answers, since {saved.PREFERRED[0]} was not exported "
+            f"({saved.how_to_save(chosen_dataset, saved.PREFERRED[0])})",
+            err=True,
+        )
     for warning in warnings:
         typer.echo(f"warning: {printable(warning)}", err=True)
     if as_json:
@@ -261,8 +273,10 @@ def require_utf8(words: Sequence[str]) -> None:
             word.encode()
         except UnicodeEncodeError as error:
             readable = word.encode(errors="surrogateescape").decode(errors="replace")
-            raise StudyError(f"argument {place} is not UTF-8: {printable(readable)!r}",
-                             fix="set the terminal to UTF-8 and write it again") from error  # fmt: skip
+            raise StudyError(
+                f"argument {place} is not UTF-8: {printable(readable)!r}",
+                fix="set the terminal to UTF-8 and write it again",
+            ) from error
 
 
 def main() -> None:

@@ -148,13 +148,19 @@ def _require_known_arguments(value: Any, key: str) -> None:
     try:
         parameters = inspect.signature(get_object(value["_target_"])).parameters
     except (ImportError, ValueError, TypeError, AttributeError) as error:
-        raise StudyError(f"there is no class {value['_target_']!r}", column=f"{key}._target_",
-                         fix="write package.module.Class; is its file there?") from error  # fmt: skip
+        raise StudyError(
+            f"there is no class {value['_target_']!r}",
+            column=f"{key}._target_",
+            fix="write package.module.Class; is its file there?",
+        ) from error
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     for name in value.keys() - parameters.keys() - set(HYDRA_KEYS):
-        raise StudyError(f"{value['_target_']} has no argument {name!r}", column=f"{key}.{name}",
-                         fix=schema.suggestion(str(name), parameters))  # fmt: skip
+        raise StudyError(
+            f"{value['_target_']} has no argument {name!r}",
+            column=f"{key}.{name}",
+            fix=schema.suggestion(str(name), parameters),
+        )
     if value["_target_"] in CHECKS:
         get_object(CHECKS[value["_target_"]])(value, key)
 

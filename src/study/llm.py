@@ -50,8 +50,16 @@ class EndpointError(StudyError):
         said: its message, cleaned and cut, where it refused.
     """
 
-    def __init__(self, kind: str, reason: str, *, file: str | Path | None = None, fix: str | None = None,
-                 status: int | None = None, said: str = "") -> None:  # fmt: skip
+    def __init__(
+        self,
+        kind: str,
+        reason: str,
+        *,
+        file: str | Path | None = None,
+        fix: str | None = None,
+        status: int | None = None,
+        said: str = "",
+    ) -> None:
         self.kind, self.status, self.said = kind, status, said
         super().__init__(reason, file=file, fix=fix)
 
@@ -59,8 +67,9 @@ class EndpointError(StudyError):
         return (_rebuild, (self.kind, self.reason, self.file, self.fix, self.status, self.said))
 
 
-def _rebuild(kind: str, reason: str, file: str | Path | None, fix: str | None, status: int | None,
-             said: str) -> EndpointError:  # fmt: skip
+def _rebuild(
+    kind: str, reason: str, file: str | Path | None, fix: str | None, status: int | None, said: str
+) -> EndpointError:
     return EndpointError(kind, reason, file=file, fix=fix, status=status, said=said)
 
 
@@ -227,13 +236,17 @@ class Client:
         """Why a replay has no reply: none was recorded, or the fault that was."""
         if kept is None or kept.fault is None:
             return EndpointError(
-                "no_record", f"no recorded reply to this request (key {key(request)[:12]})", file=self.cassette,
+                "no_record",
+                f"no recorded reply to this request (key {key(request)[:12]})",
+                file=self.cassette,
                 fix="record it: use the mode `record` with an endpoint",
-            )  # fmt: skip
+            )
         return EndpointError(
-            kept.fault, f"the endpoint failed when this was recorded ({kept.fault})", file=self.cassette,
+            kept.fault,
+            f"the endpoint failed when this was recorded ({kept.fault})",
+            file=self.cassette,
             fix="ask again: use the mode `record` with an endpoint",
-        )  # fmt: skip
+        )
 
     def _ask_as_accepted(self, path: str, body: Mapping[str, Any]) -> tuple[Any, dict[str, str | None]]:
         """The reply, and what of `INSTEAD` had to be done for it; each parameter is changed once at most."""
@@ -259,9 +272,11 @@ class Client:
             except _PassingError as failure:
                 if attempt == self.retries:
                     raise EndpointError(
-                        failure.kind, f"no usable reply in {attempt + 1} attempts; the last: {failure}",
-                        file=self.base_url, fix="check the endpoint, or raise `timeout` or `retries`",
-                    ) from failure  # fmt: skip
+                        failure.kind,
+                        f"no usable reply in {attempt + 1} attempts; the last: {failure}",
+                        file=self.base_url,
+                        fix="check the endpoint, or raise `timeout` or `retries`",
+                    ) from failure
                 self.sleep(min(self.longest_pause, pause if failure.after is None else failure.after))
                 pause *= 2
         raise AssertionError("unreachable")
@@ -282,14 +297,22 @@ class Client:
                 kind = "busy" if status == 429 else "server_error" if status >= 500 else "timeout"
                 raise _PassingError(kind, stated, _seconds(error.response.headers)) from error
             raise EndpointError(
-                "refused", f"the endpoint refused the request: {stated}", file=f"{self.base_url}/{path}",
-                fix="check the key, the model's name and the address", status=status, said=said,
-            ) from error  # fmt: skip
+                "refused",
+                f"the endpoint refused the request: {stated}",
+                file=f"{self.base_url}/{path}",
+                fix="check the key, the model's name and the address",
+                status=status,
+                said=said,
+            ) from error
         except (openai.APIConnectionError, _TooLongError) as error:
             reason = error.__cause__ or error
             if isinstance(reason, _TooLongError) or isinstance(error, _TooLongError):
-                raise EndpointError("too_long", f"the reply is longer than {self.max_bytes} bytes", file=self.base_url,
-                                    fix="check the endpoint") from error  # fmt: skip
+                raise EndpointError(
+                    "too_long",
+                    f"the reply is longer than {self.max_bytes} bytes",
+                    file=self.base_url,
+                    fix="check the endpoint",
+                ) from error
             raise _PassingError("connection", f"{type(reason).__name__}: {reason}") from error
         except (ValueError, RecursionError) as error:
             raise _PassingError("not_json", f"a reply that is not JSON ({error})") from error
@@ -328,14 +351,19 @@ class Client:
             response.stream = Bounded(response.stream, self.max_bytes)
 
         http = httpx2.AsyncClient(
-            timeout=None, limits=httpx2.Limits(max_keepalive_connections=0), event_hooks={"response": [bound]},
+            timeout=None,
+            limits=httpx2.Limits(max_keepalive_connections=0),
+            event_hooks={"response": [bound]},
             follow_redirects=False,  # they would carry the key and the request to another host
-        )  # fmt: skip
+        )
         return openai.AsyncOpenAI(
-            base_url=self.base_url, api_key=os.environ.get(self.key_variable) or "none", max_retries=0, timeout=None,
+            base_url=self.base_url,
+            api_key=os.environ.get(self.key_variable) or "none",
+            max_retries=0,
+            timeout=None,
             default_headers={"Accept-Encoding": "identity"},  # compressed replies could unpack to more than `max_bytes`
             http_client=http,
-        )  # fmt: skip
+        )
 
 
 @cache

@@ -91,9 +91,17 @@ class Recommender:
     title = "T2MRec"
     caption = "score: fused score of an anchor, centroid similarity of an expansion"
 
-    def __init__(self, task_tower: TowerWeights, server_embeddings: np.ndarray, vectorizer: dict[str, Any],
-                 servers: pd.DataFrame, scoring: Scoring, *, seed: int,
-                 themes: tuple[str, ...] = ()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        task_tower: TowerWeights,
+        server_embeddings: np.ndarray,
+        vectorizer: dict[str, Any],
+        servers: pd.DataFrame,
+        scoring: Scoring,
+        *,
+        seed: int,
+        themes: tuple[str, ...] = (),
+    ) -> None:
         self.task_tower, self.server_embeddings, self.servers = task_tower, server_embeddings, servers
         self.saved_vectorizer, self.scoring, self.seed = vectorizer, scoring, seed
         self.themes = themes
@@ -106,8 +114,15 @@ class Recommender:
         """The part of a fitted T2MRec (towers over TF-IDF) that answers requests."""
         assert system.module is not None
         themes = sorted(set(system.data.tasks["theme"]) - {""})
-        return cls(system.module.task_tower.weights(), system.server_embeddings, lexical.to_json(system.vectorizer),
-                   system.data.servers[list(CARD)], system.scoring, seed=seed, themes=tuple(themes))  # fmt: skip
+        return cls(
+            system.module.task_tower.weights(),
+            system.server_embeddings,
+            lexical.to_json(system.vectorizer),
+            system.data.servers[list(CARD)],
+            system.scoring,
+            seed=seed,
+            themes=tuple(themes),
+        )
 
     @cached_property
     def vectorizer(self) -> Any:
@@ -145,9 +160,15 @@ class Recommender:
             servers = pd.DataFrame(catalogue)
             if len(servers) != len(arrays["servers"]):
                 raise ValueError(f"{len(servers)} servers in the catalogue, {len(arrays['servers'])} in the weights")
-            return cls(TowerWeights.from_arrays(arrays, "task"), arrays["servers"], vectorizer, servers,
-                       Scoring(**about["scoring"]), seed=about["seed"],
-                       themes=tuple(about.get("themes", ())))  # fmt: skip
+            return cls(
+                TowerWeights.from_arrays(arrays, "task"),
+                arrays["servers"],
+                vectorizer,
+                servers,
+                Scoring(**about["scoring"]),
+                seed=about["seed"],
+                themes=tuple(about.get("themes", ())),
+            )
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise StudyError(
                 f"the saved model does not load: {error}",
@@ -155,8 +176,9 @@ class Recommender:
                 fix=f"run: study export dataset={folder.parent.name}",
             ) from error
 
-    def recommend(self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "",
-                  k: int = 5) -> list[Recommendation]:  # fmt: skip
+    def recommend(
+        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
+    ) -> list[Recommendation]:
         """The `k` best servers for a task described in words (Algorithm 1 of the paper without its last step).
 
         Args:
@@ -199,8 +221,9 @@ class Recommender:
             for place, (row, server) in enumerate(zip(rows[0, :k], chosen, strict=True))
         ]
 
-    def warnings(self, text: str, *, language: str = "", category: str = "", subcategory: str = "",
-                 theme: str = "") -> list[str]:  # fmt: skip
+    def warnings(
+        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""
+    ) -> list[str]:
         """What of a request this model cannot use, one sentence each; empty where it uses everything.
 
         Args:

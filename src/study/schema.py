@@ -27,12 +27,13 @@ KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     ),
     "protocol": (frozenset(("name", "title", "seed")), frozenset(("similarity", "negatives"))),
     "system": (
-        frozenset(("name", "title", "family", "reference", "protocols", "seeds", "trains", "code", "tuned", "search",
-                   "model")),
+        frozenset(
+            ("name", "title", "family", "reference", "protocols", "seeds", "trains", "code", "tuned", "search", "model")
+        ),
         frozenset(("own_process",)),
     ),
     "profile": (frozenset(("name", "scale", "method_seeds", "seeds", "workers", "threads")), frozenset()),
-}  # fmt: skip
+}
 # Names become names of files.
 NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 LEAST = {"keep": 10, "tuning.trials": 1, "tuning.startup": 1, "profile.workers": 1, "profile.threads": 1}
@@ -62,8 +63,10 @@ def suggestion(word: str, known: Iterable[str], *, listed: Iterable[str] | None 
     leaf = word.rpartition(".")[2]
     leaves = {name.rpartition(".")[2] for name in names}
     close = get_close_matches(leaf, leaves, n=3, cutoff=0.6)
-    same_leaf = sorted((name for name in names if name.rpartition(".")[2] in close),
-                       key=lambda name: (close.index(name.rpartition(".")[2]), name))  # fmt: skip
+    same_leaf = sorted(
+        (name for name in names if name.rpartition(".")[2] in close),
+        key=lambda name: (close.index(name.rpartition(".")[2]), name),
+    )
     near = sorted(same_leaf, key=lambda name: -_shared_path(name, word))[:3]
     every = f"one of: {', '.join(sorted(names if listed is None else listed))}"
     return f"did you mean {' or '.join(near)}? {every}" if near else every
@@ -93,8 +96,9 @@ def check(config: Mapping[str, Any]) -> None:
         if not isinstance(part, Mapping):
             raise StudyError(f"{group} is {part!r} and not a group of keys", file=file, fix=f"see {file}")
         for key in part.keys() - required - optional:
-            raise StudyError("unknown key", file=file, column=_dotted(group, str(key)),
-                             fix=suggestion(str(key), required | optional))  # fmt: skip
+            raise StudyError(
+                "unknown key", file=file, column=_dotted(group, str(key)), fix=suggestion(str(key), required | optional)
+            )
         for key in required - part.keys():
             raise StudyError("a key is missing", file=file, column=_dotted(group, key), fix="put it back")
     for group in GROUPS:
@@ -102,14 +106,22 @@ def check(config: Mapping[str, Any]) -> None:
     values = flat(config)
     for key, least in LEAST.items():
         if not _is_int(values[key]) or values[key] < least:
-            raise StudyError(f"{values[key]!r} is not a whole number of at least {least}", file=_file_of(config, key),
-                             column=key, fix=f"write for example {key}={least}")  # fmt: skip
+            raise StudyError(
+                f"{values[key]!r} is not a whole number of at least {least}",
+                file=_file_of(config, key),
+                column=key,
+                fix=f"write for example {key}={least}",
+            )
     for key in SEEDS:
         _check_seeds(key, values[key], _file_of(config, key))
     for key in ("profile.scale", "tuning.scale"):
         if not isinstance(values[key], int | float) or values[key] <= 0:
-            raise StudyError(f"{values[key]!r} is not a number above 0", file=_file_of(config, key), column=key,
-                             fix="1.0 is the stated number of epochs")  # fmt: skip
+            raise StudyError(
+                f"{values[key]!r} is not a number above 0",
+                file=_file_of(config, key),
+                column=key,
+                fix="1.0 is the stated number of epochs",
+            )
     for key in ("system.protocols", "dataset.protocols"):
         for name in values.get(key) or ():
             require_choice("protocol", name)
@@ -117,8 +129,11 @@ def check(config: Mapping[str, Any]) -> None:
 
 def _check_name(group: str, part: Mapping[str, Any]) -> None:
     if not isinstance(part["name"], str) or not NAME.fullmatch(part["name"]):
-        raise StudyError(f"{part['name']!r} is not a name: lower-case letters, digits and underscores only",
-                         column=f"{group}.name", fix=f"write for example {group}.name=my_variant")  # fmt: skip
+        raise StudyError(
+            f"{part['name']!r} is not a name: lower-case letters, digits and underscores only",
+            column=f"{group}.name",
+            fix=f"write for example {group}.name=my_variant",
+        )
 
 
 def _check_seeds(key: str, seeds: object, file: Path) -> None:
@@ -127,8 +142,13 @@ def _check_seeds(key: str, seeds: object, file: Path) -> None:
         raise StudyError(f"{seeds!r} is not a list of at least one seed", file=file, column=key, fix=fix)
     for place, seed in enumerate(seeds):
         if not _is_int(seed) or not 0 <= seed <= LARGEST_SEED:
-            raise StudyError(f"{seed!r} is not a seed, a whole number from 0 to {LARGEST_SEED}", file=file, row=place,
-                             column=key, fix=fix)  # fmt: skip
+            raise StudyError(
+                f"{seed!r} is not a seed, a whole number from 0 to {LARGEST_SEED}",
+                file=file,
+                row=place,
+                column=key,
+                fix=fix,
+            )
     if len(set(seeds)) < len(seeds):
         raise StudyError(f"a seed is named twice: {seeds}", file=file, column=key, fix=fix)
 

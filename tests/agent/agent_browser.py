@@ -11,10 +11,22 @@ import subprocess
 import time
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ("--headless=new", "--no-sandbox", "--remote-debugging-pipe", "--disable-gpu", "--no-first-run",
-         "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update",
-         "--disable-sync", "--disable-default-apps", "--no-default-browser-check", "--mute-audio",
-         "--disable-features=Translate,OptimizationHints,MediaRouter", "--metrics-recording-only")  # fmt: skip
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--remote-debugging-pipe",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-default-apps",
+    "--no-default-browser-check",
+    "--mute-audio",
+    "--disable-features=Translate,OptimizationHints,MediaRouter",
+    "--metrics-recording-only",
+)
 
 
 def high(descriptor):
@@ -34,8 +46,11 @@ class Browser:
         line = f'exec "$0" "$@" 3<&{commands} 4>&{replies}'
         self.process = subprocess.Popen(
             ["bash", "-c", line, CHROMIUM, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
-            pass_fds=(commands, replies), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            pass_fds=(commands, replies),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         os.close(commands)
         os.close(replies)
         self.number, self.buffer, self.session = 0, b"", None

@@ -77,8 +77,15 @@ SHELL = [
     ("`id`", "captions `touch pwned` | tee", "https://github.com/a/b;touch pwned"),
     ("../../etc/passwd", "captions ../../../../etc/shadow", "https://github.com/../../x"),
 ]
-KINDS = {"instructions": INSTRUCTIONS, "markup": MARKUP, "identifiers": IDENTIFIERS, "markdown": MARKDOWN,
-         "unicode": UNICODE, "stuffing": STUFFING, "shell": SHELL}  # fmt: skip
+KINDS = {
+    "instructions": INSTRUCTIONS,
+    "markup": MARKUP,
+    "identifiers": IDENTIFIERS,
+    "markdown": MARKDOWN,
+    "unicode": UNICODE,
+    "stuffing": STUFFING,
+    "shell": SHELL,
+}
 FIRST_ID = 901
 
 

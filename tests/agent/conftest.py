@@ -17,20 +17,47 @@ from study.agent.retrieval import Lexical
 from study.agent.settings import Service, read
 from study.data.dataset import Dataset, relevance_from_lists
 
-COLUMNS = ("id", "name", "description", "language_tokens", "license_clean", "system_tokens", "stars_count", "official",
-           "tools")  # fmt: skip
+COLUMNS = (
+    "id",
+    "name",
+    "description",
+    "language_tokens",
+    "license_clean",
+    "system_tokens",
+    "stars_count",
+    "official",
+    "tools",
+)
 PLAIN = "non-official"
 ROWS = [
     (11, "Caption Writer", "Captions for videos without an API key", "TypeScript, JavaScript", "mit", "", 3, PLAIN, ""),
-    (12, "Video Summary", "Summarise videos and transcripts", "Python, Dockerfile", "mit", "Linux", 120, "official",
-     "get_transcript, summarise"),
-    (13, "Postgres Query", "Query a postgres database and explain the plan", "Go", "apache-2.0", "", 40, PLAIN,
-     "run_query"),
+    (
+        12,
+        "Video Summary",
+        "Summarise videos and transcripts",
+        "Python, Dockerfile",
+        "mit",
+        "Linux",
+        120,
+        "official",
+        "get_transcript, summarise",
+    ),
+    (
+        13,
+        "Postgres Query",
+        "Query a postgres database and explain the plan",
+        "Go",
+        "apache-2.0",
+        "",
+        40,
+        PLAIN,
+        "run_query",
+    ),
     (14, "Postgres Local", "Query a local postgres offline", "Python", "gpl-3.0", "macOS, Linux", 7, PLAIN, ""),
     (15, "Mail Sender", "Send mail, needs an API key", "JavaScript", "", "Windows", 1, PLAIN, "send_mail"),
     (16, "Chart Maker", "Plot charts from a table", "Python, HTML", "other", "", 15, PLAIN, ""),
     (17, "Subtitle Fast", "Fast subtitles and captions for videos", "Go", "", "", 0, PLAIN, ""),
-]  # fmt: skip
+]
 
 
 def catalogue(rows=ROWS, name="toy"):

@@ -122,8 +122,10 @@ def test_a_changed_claim_is_removed_and_counted(agent, data):
     spoiled = replace(first, why=(*first.why, changed))
     result = checks.filtered(
         replace(answer, recommendations=(spoiled, *answer.recommendations[1:])),
-        context, agent.vocabulary, SHARE,
-    )  # fmt: skip
+        context,
+        agent.vocabulary,
+        SHARE,
+    )
     assert result.checks.removed == 1
     assert result.recommendations == answer.recommendations
 

@@ -39,10 +39,12 @@ def brute_force(evidence, word):
 
 
 REQUESTS = [
-    "captions and summary of videos", "captions for videos without an API key",
+    "captions and summary of videos",
+    "captions for videos without an API key",
     "query a local postgres database offline",
-    "send mail and plot charts from tables", "explain transcripts, subtitles and captions of videos",
-]  # fmt: skip
+    "send mail and plot charts from tables",
+    "explain transcripts, subtitles and captions of videos",
+]
 
 
 @given(st.sampled_from(REQUESTS), st.permutations([11, 12, 13, 14, 15, 16, 17]), st.integers(2, 7))
@@ -98,8 +100,12 @@ def test_a_rule_that_errs_is_found_although_it_agrees_with_itself(agent, monkeyp
         monkeypatch.setattr(module, name, lie)
     ranked, scores = agent.rank(spec)
     context = agent.context(spec, [11, 12, 17], ranked, scores)
-    made = [*comparing.compare(context), *comparing.composition(context), *comparing.sections(context, 11)["why"],
-            *comparing.sections(context, 11)["tradeoff"]]  # fmt: skip
+    made = [
+        *comparing.compare(context),
+        *comparing.composition(context),
+        *comparing.sections(context, 11)["why"],
+        *comparing.sections(context, 11)["tradeoff"],
+    ]
     false = [claim for claim in made if not verifying.holds(context, claim)]
     assert false
     assert all(comparing.again(context, claim) for claim in false)
@@ -113,18 +119,29 @@ FALSE = [
     ("prefer_words", 'Prefer “A” (id 11) if "captions" matters: id 12 and id 17 do not mention it.'),
     ("prefer_words", 'Prefer “A” (id 11) or “id 17” (id 12) if "captions" matters: id 17 does not mention it.'),
     ("prefer_words", 'Prefer “A” (id 11) or “B” (id 17) if "podcasts" matters: id 12 does not mention it.'),
-    ("prefer_stars", "Prefer “B” (id 12) if a larger following matters: "
-     "121 stars against at most 3 (id 11 and id 17)."),
-    ("prefer_stars", "Prefer “B” (id 11) if a larger following matters: "
-     "3 stars against at most 120 (id 12 and id 17)."),
-    ("prefer_licence", "Prefer “A” (id 11) if you need a stated licence: "
-     "the catalogue states none for id 12 and id 17."),
+    (
+        "prefer_stars",
+        "Prefer “B” (id 12) if a larger following matters: 121 stars against at most 3 (id 11 and id 17).",
+    ),
+    (
+        "prefer_stars",
+        "Prefer “B” (id 11) if a larger following matters: 3 stars against at most 120 (id 12 and id 17).",
+    ),
+    (
+        "prefer_licence",
+        "Prefer “A” (id 11) if you need a stated licence: the catalogue states none for id 12 and id 17.",
+    ),
     ("prefer_official", "Prefer “A” (id 11) if it must be official: id 12 and id 17 are not marked so."),
-    ("prefer_preference", "Prefer “A” (id 11) for latency: "
-     "its own words speak for it, those of id 12 and id 17 do not."),
+    (
+        "prefer_preference",
+        "Prefer “A” (id 11) for latency: its own words speak for it, those of id 12 and id 17 do not.",
+    ),
     ("prefer_language", "Main languages: Go for id 11 and id 17; Python for id 12. Prefer what you can maintain."),
-    ("compose", '“A” (id 11) covers "captions" and "videos"; “B” (id 17) adds "transcripts". Together they mention '
-     "3 of the 4 words of your request; no single server here mentions more than 2."),
+    (
+        "compose",
+        '“A” (id 11) covers "captions" and "videos"; “B” (id 17) adds "transcripts". Together they mention '
+        "3 of the 4 words of your request; no single server here mentions more than 2.",
+    ),
     ("why_words", 'Its description mentions "transcripts" of your request.'),
     ("why_words", 'Its name mentions "videos" of your request.'),
     ("why_followed", "It has 3 stars; half of the catalogue has at most 7."),
@@ -142,7 +159,7 @@ FALSE = [
     ("adopt_code", "Get the code: git clone https://github.com/example/other"),
     ("adopt_docker", "A Dockerfile is part of it."),
     ("adopt_key", "Its description speaks of an API key: “… videos with an API key …” Check what the README asks for."),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("rule", "text"), FALSE, ids=[f"{rule} {number}" for number, (rule, _) in enumerate(FALSE)])

@@ -26,8 +26,20 @@ LANGUAGES = (
     "Swift",
     "Julia",
 )
-LICENCES = ("mit", "apache-2.0", "gpl-2.0", "gpl-3.0", "agpl-3.0", "lgpl-2.1", "mpl-2.0", "bsd-2-clause",
-            "bsd-3-clause", "isc", "mit-0", "unlicense")  # fmt: skip
+LICENCES = (
+    "mit",
+    "apache-2.0",
+    "gpl-2.0",
+    "gpl-3.0",
+    "agpl-3.0",
+    "lgpl-2.1",
+    "mpl-2.0",
+    "bsd-2-clause",
+    "bsd-3-clause",
+    "isc",
+    "mit-0",
+    "unlicense",
+)
 COPYLEFT = ("gpl-2.0", "gpl-3.0", "agpl-3.0", "lgpl-2.1", "mpl-2.0")
 
 
@@ -38,10 +50,13 @@ def folded(names):
 @pytest.fixture(scope="module")
 def extractor():
     names = {
-        "language": folded(LANGUAGES), "platform": folded(["Windows", "Linux", "macOS"]), "licence": folded(LICENCES),
+        "language": folded(LANGUAGES),
+        "platform": folded(["Windows", "Linux", "macOS"]),
+        "licence": folded(LICENCES),
         "domain": folded(["Cloud", "Cloud Platforms", "Marketing", "Video Production"]),
-        "preference": folded(read(Words).preferences), "constraint": folded(["language", "platform", "licence"]),
-    }  # fmt: skip
+        "preference": folded(read(Words).preferences),
+        "constraint": folded(["language", "platform", "licence"]),
+    }
     return Extractor(Vocabulary(names), read(Words))
 
 
@@ -149,7 +164,7 @@ CASES = [
     ("no cloud platforms", {}),
     ("move files to the cloud", {"domain": "Cloud"}),
     ("read mail without API key", {"preferences": ("adoption",)}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "constraints"), CASES, ids=[text for text, _ in CASES])
@@ -158,10 +173,20 @@ def test_stated_constraints(extractor, text, constraints):
 
 
 REPLIES = [
-    ("go", "Go"), ("rust", "Rust"), ("c", "C"), ("in go", "Go"), ("go please", "Go"), ("written in rust", "Rust"),
-    ("I'd like Go", "Go"), ("maybe rust", "Rust"), ("R", "R"), ("go, with an MIT licence", "Go"), ("Go is fine", "Go"),
-    ("go!", "Go"), ("c++", "C++"),
-]  # fmt: skip
+    ("go", "Go"),
+    ("rust", "Rust"),
+    ("c", "C"),
+    ("in go", "Go"),
+    ("go please", "Go"),
+    ("written in rust", "Rust"),
+    ("I'd like Go", "Go"),
+    ("maybe rust", "Rust"),
+    ("R", "R"),
+    ("go, with an MIT licence", "Go"),
+    ("Go is fine", "Go"),
+    ("go!", "Go"),
+    ("c++", "C++"),
+]
 
 
 @pytest.mark.parametrize(("text", "name"), REPLIES, ids=[text for text, _ in REPLIES])
@@ -190,9 +215,11 @@ def test_what_is_searched_for(extractor, text, task):
 
 
 @given(
-    st.sampled_from(LANGUAGES), st.sampled_from(LANGUAGES), st.sampled_from([str.lower, str.upper, str]),
+    st.sampled_from(LANGUAGES),
+    st.sampled_from(LANGUAGES),
+    st.sampled_from([str.lower, str.upper, str]),
     st.sampled_from(["{} or {}", "in {} or {}", "read mail in {} or {}", "read mail, written in {}, {}"]),
-)  # fmt: skip
+)
 def test_either_of_two_languages_is_read_in_any_case(extractor, first, second, spelling, form):
     found = extractor.extract(form.format(spelling(first), spelling(second))).specification
     assert set(found.languages) == {first, second}
@@ -205,9 +232,13 @@ def test_neither_of_two_languages_is_wanted(extractor, first, second, spelling):
     assert (found.languages, set(found.unwanted_languages)) == ((), {first, second})
 
 
-@given(st.integers(1, 999), st.sampled_from(["", "k", "K"]), st.sampled_from(
-    ["{}+ stars", "at least {} stars", "stars > {}", "more than {} github stars", "{} stars or more", "stars: {}+"]
-))  # fmt: skip
+@given(
+    st.integers(1, 999),
+    st.sampled_from(["", "k", "K"]),
+    st.sampled_from(
+        ["{}+ stars", "at least {} stars", "stars > {}", "more than {} github stars", "{} stars or more", "stars: {}+"]
+    ),
+)
 def test_every_form_of_a_least_number_of_stars(extractor, number, times, form):
     found = extractor.extract(f"read mail, {form.format(f'{number}{times}')}").specification
     assert found.stars == number * (1000 if times else 1)

@@ -81,9 +81,11 @@ def test_counts_agree_with_the_servers_kept(filtered, languages, licences, stars
     spec = Specification(languages=tuple(languages), licences=tuple(licences), stars=stars, official=official)
     kept, removals = filtered(spec)
     alone = {
-        "language": Specification(languages=spec.languages), "licence": Specification(licences=spec.licences),
-        "stars": Specification(stars=stars), "official": Specification(official=official),
-    }  # fmt: skip
+        "language": Specification(languages=spec.languages),
+        "licence": Specification(licences=spec.licences),
+        "stars": Specification(stars=stars),
+        "official": Specification(official=official),
+    }
     meet = set(range(11, 18))
     for name, item in removals.items():
         single = set(filtered(alone[name])[0])

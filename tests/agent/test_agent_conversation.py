@@ -27,10 +27,27 @@ def test_an_essential_constraint_is_asked_for_once(talk):
 
 @pytest.mark.parametrize(
     "reply",
-    ["any", "No preference.", "skip", "does not matter", "all", "all languages", "no", "I don't know", "I don’t care",
-     "any language", "in any language", "any language will do", "no preference, please", "not sure", "whatever",
-     "you choose", "none of them", "no idea"],
-)  # fmt: skip
+    [
+        "any",
+        "No preference.",
+        "skip",
+        "does not matter",
+        "all",
+        "all languages",
+        "no",
+        "I don't know",
+        "I don’t care",
+        "any language",
+        "in any language",
+        "any language will do",
+        "no preference, please",
+        "not sure",
+        "whatever",
+        "you choose",
+        "none of them",
+        "no idea",
+    ],
+)
 def test_the_question_can_be_left_open(talk, reply):
     talk.say("captions for videos")
     answer = talk.say(reply)
@@ -41,16 +58,33 @@ def test_the_question_can_be_left_open(talk, reply):
 
 
 NEW_TASKS = [
-    "deploy a web app to Vercel", "configure nginx on my host", "compare prices of laptops",
-    "Translate documents from any language into English", "clear system caches on windows", "undo git commits in Go",
-    "compare 2 databases with each other", "compare the first and second quarter of sales", "configure 3 nginx hosts",
-    "set up a continuous integration pipeline", "set up 2 message queues and a cache", "explain SQL queries in English",
-    "install packages on remote machines", "drop tables in a database", "remove stars from astronomy images",
-    "configure nginx for the first time", "why do my builds fail: read the logs", "revert a database migration",
-    "go back in version history of documents", "difference between two images", "deploy to the cloud",
-    "compare iPhone 14 and 15 prices", "forget the language of a document and detect it", "show any system metrics",
-    "how do I use Redis with Django", "Undo deletions of mail messages",
-]  # fmt: skip
+    "deploy a web app to Vercel",
+    "configure nginx on my host",
+    "compare prices of laptops",
+    "Translate documents from any language into English",
+    "clear system caches on windows",
+    "undo git commits in Go",
+    "compare 2 databases with each other",
+    "compare the first and second quarter of sales",
+    "configure 3 nginx hosts",
+    "set up a continuous integration pipeline",
+    "set up 2 message queues and a cache",
+    "explain SQL queries in English",
+    "install packages on remote machines",
+    "drop tables in a database",
+    "remove stars from astronomy images",
+    "configure nginx for the first time",
+    "why do my builds fail: read the logs",
+    "revert a database migration",
+    "go back in version history of documents",
+    "difference between two images",
+    "deploy to the cloud",
+    "compare iPhone 14 and 15 prices",
+    "forget the language of a document and detect it",
+    "show any system metrics",
+    "how do I use Redis with Django",
+    "Undo deletions of mail messages",
+]
 
 
 @pytest.mark.parametrize("message", NEW_TASKS)
@@ -66,21 +100,45 @@ def test_a_new_task_is_no_command(agent, message, earlier):
 
 
 COMMANDS = [
-    ("compare", "comparison"), ("compare them", "comparison"), ("compare the top two", "comparison"),
-    ("compare 1 and 2", "comparison"), ("compare #1 with #3", "comparison"), ("1 vs 2", "comparison"),
-    ("compare the first and the second for marketing", "comparison"), ("compare 1 and 3 for marketing", "comparison"),
-    ("compare id 12 and id 16 for a team that writes Python", "comparison"), ("what is the difference?", "comparison"),
-    ("what's the difference between the first and the third?", "comparison"), ("please compare all", "comparison"),
-    ("install", "setup"), ("How do I install it?", "setup"), ("set it up", "setup"), ("set up 2", "setup"),
-    ("how do I set up the second one?", "setup"), ("how can I use the first with Claude Desktop?", "setup"),
-    ("set up id 16 on my laptop", "setup"), ("deploy 2 on a small machine", "setup"), ("set-up instructions", "setup"),
-    ("why?", "reasons"), ("why 2", "reasons"), ("why is the first recommended?", "reasons"), ("explain 2", "reasons"),
-    ("why should I use the second?", "reasons"), ("why id 16", "reasons"),
-    ("drop the language", "answer"), ("remove the language filter", "answer"), ("Please drop the stars.", "answer"),
-    ("clear the constraint on language", "answer"), ("any language", "answer"), ("in any language", "answer"),
-    ("undo", "note"), ("Please undo that.", "note"), ("undo the last step", "note"), ("go back", "note"),
+    ("compare", "comparison"),
+    ("compare them", "comparison"),
+    ("compare the top two", "comparison"),
+    ("compare 1 and 2", "comparison"),
+    ("compare #1 with #3", "comparison"),
+    ("1 vs 2", "comparison"),
+    ("compare the first and the second for marketing", "comparison"),
+    ("compare 1 and 3 for marketing", "comparison"),
+    ("compare id 12 and id 16 for a team that writes Python", "comparison"),
+    ("what is the difference?", "comparison"),
+    ("what's the difference between the first and the third?", "comparison"),
+    ("please compare all", "comparison"),
+    ("install", "setup"),
+    ("How do I install it?", "setup"),
+    ("set it up", "setup"),
+    ("set up 2", "setup"),
+    ("how do I set up the second one?", "setup"),
+    ("how can I use the first with Claude Desktop?", "setup"),
+    ("set up id 16 on my laptop", "setup"),
+    ("deploy 2 on a small machine", "setup"),
+    ("set-up instructions", "setup"),
+    ("why?", "reasons"),
+    ("why 2", "reasons"),
+    ("why is the first recommended?", "reasons"),
+    ("explain 2", "reasons"),
+    ("why should I use the second?", "reasons"),
+    ("why id 16", "reasons"),
+    ("drop the language", "answer"),
+    ("remove the language filter", "answer"),
+    ("Please drop the stars.", "answer"),
+    ("clear the constraint on language", "answer"),
+    ("any language", "answer"),
+    ("in any language", "answer"),
+    ("undo", "note"),
+    ("Please undo that.", "note"),
+    ("undo the last step", "note"),
+    ("go back", "note"),
     ("take that back", "note"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("message", "kind"), COMMANDS)
@@ -285,11 +343,27 @@ def test_words_of_command_describe_a_task_until_there_is_an_answer(text, answere
 
 STEPS = st.lists(
     st.sampled_from(
-        ["captions for videos", "query postgres in Go", "any", "Python", "or Go", "MIT licence", "compare", "set up 1",
-         "why", "drop the language", "undo", "undo", "new task: plot charts", "hello", "official", "at least 100 stars"]
+        [
+            "captions for videos",
+            "query postgres in Go",
+            "any",
+            "Python",
+            "or Go",
+            "MIT licence",
+            "compare",
+            "set up 1",
+            "why",
+            "drop the language",
+            "undo",
+            "undo",
+            "new task: plot charts",
+            "hello",
+            "official",
+            "at least 100 stars",
+        ]
     ),
     max_size=12,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=60)

@@ -84,9 +84,13 @@ def test_a_page_that_does_not_start_is_a_clear_error(monkeypatch):
 
 
 def test_new_requests_are_reported_apart_from_what_follows_them():
-    rows = pd.DataFrame({
-        "seconds": [0.1, 0.3, 0.01, 0.02, 0.03], "problem": "", "kind": ["request"] * 2 + ["follow_up"] * 3,
-    })  # fmt: skip
+    rows = pd.DataFrame(
+        {
+            "seconds": [0.1, 0.3, 0.01, 0.02, 0.03],
+            "problem": "",
+            "kind": ["request"] * 2 + ["follow_up"] * 3,
+        }
+    )
     (found,) = bench.by_kind(rows).to_dict("records")
     assert (found["requests"], found["follow_ups"]) == (2, 3)
     assert (found["request_p50_ms"], found["request_p95_ms"]) == pytest.approx((200, 290))

@@ -143,8 +143,12 @@ def test_training_pairs_by_hand(feedback):
     add(feedback, "rejected", 17, SPEC, conversation="b")
     pairs = training_pairs(feedback.events())
     assert list(zip(pairs["intent"], pairs["positive_id"], pairs["negative_id"], strict=True)) == [
-        ("captions", 11, 12), ("captions", 11, 14), ("captions", 13, 12), ("captions", 13, 14), ("charts", 16, -1),
-    ]  # fmt: skip
+        ("captions", 11, 12),
+        ("captions", 11, 14),
+        ("captions", 13, 12),
+        ("captions", 13, 14),
+        ("charts", 16, -1),
+    ]
     assert set(pairs["language"]) == {"Go", ""}
     assert training_pairs(feedback.events().iloc[:0]).empty
 
@@ -176,8 +180,10 @@ def test_outcomes_are_noted_in_the_terminal(feedback, monkeypatch, agent):
         assert done.exit_code == 0, done.output
     events = feedback.events()
     assert list(zip(events["kind"], events["server_id"], events["rank"], strict=True)) == [
-        ("accepted", 17, 1), ("worked", 17, 1), ("rejected", 13, 2),
-    ]  # fmt: skip
+        ("accepted", 17, 1),
+        ("worked", 17, 1),
+        ("rejected", 13, 2),
+    ]
     assert set(events["detail"]) == {"on my machine"}
     pairs = training_pairs(events)
     assert list(zip(pairs["intent"], pairs["positive_id"], pairs["negative_id"], strict=True)) == [(request, 17, 13)]

@@ -99,14 +99,26 @@ def test_a_constraint_alone_refines(talk, message, constraints):
 
 
 NEW = [
-    "query a postgres database", "connect 2 databases with each other", "translate it into English",
-    "how do I parse PDF files and index them?", "remove docker images from a registry", "send mail", "plot charts",
-    "exclude weekends from a calendar of meetings and holidays", "which database stores time series of 10 sensors",
-    "does my build need 2 runners or a queue", "difference between two images", "configure 3 nginx hosts",
-    "reset passwords of users", "undo everything that a deployment changed", "query postgres in Go",
-    "how do I connect 2 databases?", "now find me a security server",
-    "is it possible to convert PDF documents to Word?", "show the first 10 rows of a CSV file",
-]  # fmt: skip
+    "query a postgres database",
+    "connect 2 databases with each other",
+    "translate it into English",
+    "how do I parse PDF files and index them?",
+    "remove docker images from a registry",
+    "send mail",
+    "plot charts",
+    "exclude weekends from a calendar of meetings and holidays",
+    "which database stores time series of 10 sensors",
+    "does my build need 2 runners or a queue",
+    "difference between two images",
+    "configure 3 nginx hosts",
+    "reset passwords of users",
+    "undo everything that a deployment changed",
+    "query postgres in Go",
+    "how do I connect 2 databases?",
+    "now find me a security server",
+    "is it possible to convert PDF documents to Word?",
+    "show the first 10 rows of a CSV file",
+]
 
 
 @pytest.mark.parametrize("message", NEW)

@@ -61,15 +61,50 @@ BAD = [
 # Tool -> names that its result's schema declares, however deep.
 RETURNED = {
     "recommend_mcp_servers": {
-        "specification", "intent", "open", "recommendations", "server_id", "name", "description", "why", "tradeoffs",
-        "adoption", "evidence", "fields", "links", "scores", "comparison", "composition", "removals", "in_pool",
-        "left_without", "kept", "relax", "checks", "claims", "removed", "reading", "text", "rule", "servers", "sources",
+        "specification",
+        "intent",
+        "open",
+        "recommendations",
+        "server_id",
+        "name",
+        "description",
+        "why",
+        "tradeoffs",
+        "adoption",
+        "evidence",
+        "fields",
+        "links",
+        "scores",
+        "comparison",
+        "composition",
+        "removals",
+        "in_pool",
+        "left_without",
+        "kept",
+        "relax",
+        "checks",
+        "claims",
+        "removed",
+        "reading",
+        "text",
+        "rule",
+        "servers",
+        "sources",
     },
     "compare_mcp_servers": {"servers", "server_id", "evidence", "table", "field", "values", "prefer", "sources"},
     "explain_recommendation": {"server_id", "name", "why", "tradeoff", "adoption", "evidence", "url", "sources"},
-    "describe_catalog": {"dataset", "servers", "system", "languages", "platforms", "licences", "preferences", "domains",
-                         "median_stars"},
-}  # fmt: skip
+    "describe_catalog": {
+        "dataset",
+        "servers",
+        "system",
+        "languages",
+        "platforms",
+        "licences",
+        "preferences",
+        "domains",
+        "median_stars",
+    },
+}
 
 
 def properties(schema):
@@ -287,6 +322,10 @@ def test_every_hostile_server_can_be_explained_and_stays_a_string(hostile):
         assert not reply.is_error
         assert len(reply.content) == 1
         assert json.loads(reply.content[0].text) == reply.structured_content
-        named = [server for part in ("why", "tradeoff", "adoption") for claim in reply.structured_content[part]
-                 for server in claim["servers"]]  # fmt: skip
+        named = [
+            server
+            for part in ("why", "tradeoff", "adoption")
+            for claim in reply.structured_content[part]
+            for server in claim["servers"]
+        ]
         assert set(named) == {reply.structured_content["server_id"]}

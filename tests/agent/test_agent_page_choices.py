@@ -106,11 +106,14 @@ def test_a_place_that_is_not_there_is_said_without_an_error(fresh):
 
 def put(page, selector, value):
     """Set a field as a reader would."""
-    waited(page, lambda: page.run(
-        f"(() => {{ const e = document.querySelector({selector!r}); e.focus();"
-        f" if (e.type === 'checkbox') e.click();"
-        f" else {{ e.value = {value!r}; e.dispatchEvent(new Event('change')); }} }})()"
-    ))  # fmt: skip
+    waited(
+        page,
+        lambda: page.run(
+            f"(() => {{ const e = document.querySelector({selector!r}); e.focus();"
+            f" if (e.type === 'checkbox') e.click();"
+            f" else {{ e.value = {value!r}; e.dispatchEvent(new Event('change')); }} }})()"
+        ),
+    )
 
 
 def specification(page, name):
@@ -142,8 +145,9 @@ def test_a_chip_is_denied_and_wanted_again(fresh):
     deny = "document.querySelector('button[aria-label=\"Not language: Go\"]')"
     waited(fresh, lambda: fresh.run(f"{deny}.click()"))
     assert (specification(fresh, "languages"), specification(fresh, "unwanted_languages")) == (
-        ["Python", "TypeScript"], ["Go"],
-    )  # fmt: skip
+        ["Python", "TypeScript"],
+        ["Go"],
+    )
     assert fresh.run(f"{deny}.getAttribute('aria-pressed')") == "true"
     waited(fresh, lambda: fresh.run(f"{deny}.click()"))
     assert specification(fresh, "unwanted_languages") == []

@@ -55,13 +55,30 @@ def test_markdown_shows_escaped_text_letter_by_letter(text, before):
 @pytest.mark.parametrize(
     "url",
     [
-        "javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "//example.org/x", "https://user@example.org/",
-        "https://user:word@example.org", "https://exa mple.org", "https://example.org/a\nb", "https://example.org/$(id)",
-        "https://example.org/`id`", "https://example.org/;rm", "https://exämple.org/", "https://localhost/", "http://",
-        "https://example.org/<b>", 'https://example.org/"x', "ftp://example.org/x", "https://example.org:999999/", "",
-        "https://example.org/" + "a" * 3000, "https://example.org\\@evil.org", "https://-x.org/",
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "file:///etc/passwd",
+        "//example.org/x",
+        "https://user@example.org/",
+        "https://user:word@example.org",
+        "https://exa mple.org",
+        "https://example.org/a\nb",
+        "https://example.org/$(id)",
+        "https://example.org/`id`",
+        "https://example.org/;rm",
+        "https://exämple.org/",
+        "https://localhost/",
+        "http://",
+        "https://example.org/<b>",
+        'https://example.org/"x',
+        "ftp://example.org/x",
+        "https://example.org:999999/",
+        "",
+        "https://example.org/" + "a" * 3000,
+        "https://example.org\\@evil.org",
+        "https://-x.org/",
     ],
-)  # fmt: skip
+)
 def test_other_addresses_are_no_links(url):
     assert safe_link(url) is None
 
@@ -76,15 +93,24 @@ def test_ordinary_addresses_are_links(url):
 def test_only_a_repository_on_a_known_host_can_be_cloned():
     hosts = ["github.com"]
     assert clone_address("https://github.com/a/b/", hosts) == "https://github.com/a/b"
-    for url in ("https://github.com/a", "https://github.com/a/b/tree/main", "https://evil.org/a/b", "http://github.com/a/b",
-                "https://github.com/a/b?x", "https://github.com/-a/b", "https://github.com.evil.org/a/b"):  # fmt: skip
+    for url in (
+        "https://github.com/a",
+        "https://github.com/a/b/tree/main",
+        "https://evil.org/a/b",
+        "http://github.com/a/b",
+        "https://github.com/a/b?x",
+        "https://github.com/-a/b",
+        "https://github.com.evil.org/a/b",
+    ):
         assert clone_address(url, hosts) is None, url
 
 
 def test_content_words_keep_the_spelling_and_compare_without_plural():
     assert content_words("The YouTube videos, a class of Glass", frozenset({"class"})) == {
-        "youtube": "youtube", "video": "videos", "glass": "glass",
-    }  # fmt: skip
+        "youtube": "youtube",
+        "video": "videos",
+        "glass": "glass",
+    }
 
 
 def test_a_plural_is_empty_where_its_singular_is():

@@ -14,11 +14,18 @@ from study.agent.text import WORD, root
 REQUEST = "generate captions for marketing videos and email them to customers"
 # A server that only retrieves what others have written.
 FIELDS = {
-    "name": "YouTube Captions", "description": "Retrieve captions of YouTube videos, without an API key",
-    "tools": "get_captions, list_languages", "languages": "C++, Python", "platforms": "", "licence": "mit",
-    "category": "communication", "subcategory": "Video Tools", "author": "bogdan01m", "stars": "12",
+    "name": "YouTube Captions",
+    "description": "Retrieve captions of YouTube videos, without an API key",
+    "tools": "get_captions, list_languages",
+    "languages": "C++, Python",
+    "platforms": "",
+    "licence": "mit",
+    "category": "communication",
+    "subcategory": "Video Tools",
+    "author": "bogdan01m",
+    "stars": "12",
     "official": "non-official",
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +76,7 @@ INVENTED = [
     ("It is by bogdan01m.", "author"),
     ("It retrieves captions.", "request"),
     ("It supports, provides, enables and offers captions to users.", "description"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "field"), INVENTED)
@@ -117,21 +124,37 @@ def test_one_foreign_word_anywhere_is_enough_to_refuse(stands, words, foreign, p
 @pytest.mark.parametrize(
     "words",
     [
-        ("retrieve", "retrieves", "retrieved", "retrieving"), ("caption", "captions", "captioned", "captioning"),
-        ("query", "queries", "queried", "querying"), ("match", "matches", "matched", "matching"),
-        ("plan", "plans", "planned", "planning"), ("cache", "caches", "cached", "caching"), ("image", "images"),
-        ("process", "processes", "processing"), ("delete", "deleting", "deletes"), ("call", "calls", "calling"),
+        ("retrieve", "retrieves", "retrieved", "retrieving"),
+        ("caption", "captions", "captioned", "captioning"),
+        ("query", "queries", "queried", "querying"),
+        ("match", "matches", "matched", "matching"),
+        ("plan", "plans", "planned", "planning"),
+        ("cache", "caches", "cached", "caching"),
+        ("image", "images"),
+        ("process", "processes", "processing"),
+        ("delete", "deleting", "deletes"),
+        ("call", "calls", "calling"),
     ],
-)  # fmt: skip
+)
 def test_inflections_are_alike(words):
     assert len({root(word) for word in words}) == 1
 
 
 @pytest.mark.parametrize(
     "words",
-    [("retrieve", "retrieval"), ("string", "str"), ("need", "ne"), ("post", "postgres"), ("test", "tea"), ("bed", "b"),
-     ("caption", "captain"), ("private", "privacy"), ("us", "use"), ("king", "k")],
-)  # fmt: skip
+    [
+        ("retrieve", "retrieval"),
+        ("string", "str"),
+        ("need", "ne"),
+        ("post", "postgres"),
+        ("test", "tea"),
+        ("bed", "b"),
+        ("caption", "captain"),
+        ("private", "privacy"),
+        ("us", "use"),
+        ("king", "k"),
+    ],
+)
 def test_other_words_are_not(words):
     assert root(words[0]) != root(words[1])
 

@@ -16,8 +16,12 @@ TASK = "fast captions and summary of videos without an API key, MIT licence, in 
 @pytest.fixture(scope="module")
 def shown(agent):
     talk = Conversation(agent)
-    turns = [talk.say("fast captions and summary of videos, in Python, Go or TypeScript"), talk.say("compare 1 and 2"),
-             talk.say("set up 1"), talk.say("why 2")]  # fmt: skip
+    turns = [
+        talk.say("fast captions and summary of videos, in Python, Go or TypeScript"),
+        talk.say("compare 1 and 2"),
+        talk.say("set up 1"),
+        talk.say("why 2"),
+    ]
     return "\n".join(markdown(turn, agent.settings.limits, texts=False) for turn in turns), turns
 
 
@@ -32,8 +36,10 @@ def test_the_sentences_of_rules_are_there(shown):
 
 def test_no_name_description_address_or_value_is_there(shown, agent):
     text, turns = shown
-    own = content_words("fast captions and summary of videos, in Python, Go or TypeScript. " + " ".join(
-        [*agent.setup.languages.values(), agent.setup.docker, agent.setup.general]))  # fmt: skip
+    own = content_words(
+        "fast captions and summary of videos, in Python, Go or TypeScript. "
+        + " ".join([*agent.setup.languages.values(), agent.setup.docker, agent.setup.general])
+    )
     words = content_words(re.sub(r"[a-z]+._[a-z]+, servers", "", text.replace(chr(92), "")).replace("adopt_key", ""))
     for item in turns[0].answer.recommendations:
         fields = item.evidence.fields

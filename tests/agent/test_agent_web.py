@@ -78,8 +78,10 @@ def test_feedback_belongs_to_the_answer_that_was_judged(agent, service, feedback
         assert judge(3, 17) == 422
     events = feedback.events()
     assert list(zip(events["kind"], events["server_id"], events["rank"], strict=True)) == [
-        ("accepted", 17, 1), ("accepted", 14, 1), ("failed", 14, 1),
-    ]  # fmt: skip
+        ("accepted", 17, 1),
+        ("accepted", 14, 1),
+        ("failed", 14, 1),
+    ]
     intents = [json.loads(text)["intent"] for text in events["specification"]]
     assert intents == ["captions for videos in Go", *["query a postgres database plan in Python"] * 2]
 
@@ -191,8 +193,14 @@ def test_fifty_developers_at_once_are_never_mixed(address):
         name = (await client.post("/api/conversations", json={})).json()["conversation"]
         me = {"X-Conversation": name}
         language, stars = languages[number % 4], number + 1
-        for text in (f"captions for videos task {number} in {language}", f"at least {stars} stars", "compare",
-                     "set up 1",                      "drop the stars", "undo"):  # fmt: skip
+        for text in (
+            f"captions for videos task {number} in {language}",
+            f"at least {stars} stars",
+            "compare",
+            "set up 1",
+            "drop the stars",
+            "undo",
+        ):
             began = time.monotonic()
             reply = await client.post("/api/messages", json={"text": text}, headers=me)
             seconds.append(time.monotonic() - began)

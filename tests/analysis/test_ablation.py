@@ -79,9 +79,13 @@ def test_variants_without_a_run_have_a_row_that_says_so(results):
     table = ablation.table4("task2mcp").set_index(["system", "metric"])
     missing = table[table["seeds"] == 0]
     assert set(missing.index.get_level_values("system")) == {
-        "t2mrec_hard_negatives", "t2mrec_llm", "t2mrec_one_direction", "t2mrec_shared_tower", "t2mrec_wo_expansion",
+        "t2mrec_hard_negatives",
+        "t2mrec_llm",
+        "t2mrec_one_direction",
+        "t2mrec_shared_tower",
+        "t2mrec_wo_expansion",
         "t2mrec_wo_lexical",
-    }  # fmt: skip
+    }
     full = table.loc[("t2mrec_llm", "ndcg@10")]
     assert full["paper"] == 0.6633
     assert full["paper_effect"] == pytest.approx(0.0059)
@@ -126,10 +130,13 @@ def test_f1_is_that_of_the_means(results):
 
 
 def test_groups_are_compared_within_themselves(results):
-    names = pd.DataFrame({
-        "id": np.arange(TASKS), "category_clean": np.where(np.arange(TASKS) < 60, "a", "b"),
-        "subcategory_clean": np.arange(TASKS) % 3,
-    })  # fmt: skip
+    names = pd.DataFrame(
+        {
+            "id": np.arange(TASKS),
+            "category_clean": np.where(np.arange(TASKS) < 60, "a", "b"),
+            "subcategory_clean": np.arange(TASKS) % 3,
+        }
+    )
     found = ablation.by_group("task2mcp", names)
     assert len(found) == 3 * (2 + 3)
     assert set(found.loc[found["level"] == "category", "n"]) == {60}
@@ -147,15 +154,33 @@ def test_groups_are_compared_within_themselves(results):
 
 def structured(categories=("x", "y"), systems=("", "windows")):
     """Two tasks and two servers whose structural features are known."""
-    servers = pd.DataFrame({
-        "id": [1, 2], "name": "s", "description": "d", "language": ["Python", "Go"], "system": list(systems),
-        "tools": "", "category": list(categories), "subcategory": "u", "url": "", "author": "", "license": "",
-        "stars_count": 0,
-    })  # fmt: skip
-    tasks = pd.DataFrame({
-        "id": [1, 2], "name": "t", "description": "d", "language": ["Python", "Python"], "category": ["x", "z"],
-        "subcategory": "v", "theme": ["windows tools", "maps"],
-    })  # fmt: skip
+    servers = pd.DataFrame(
+        {
+            "id": [1, 2],
+            "name": "s",
+            "description": "d",
+            "language": ["Python", "Go"],
+            "system": list(systems),
+            "tools": "",
+            "category": list(categories),
+            "subcategory": "u",
+            "url": "",
+            "author": "",
+            "license": "",
+            "stars_count": 0,
+        }
+    )
+    tasks = pd.DataFrame(
+        {
+            "id": [1, 2],
+            "name": "t",
+            "description": "d",
+            "language": ["Python", "Python"],
+            "category": ["x", "z"],
+            "subcategory": "v",
+            "theme": ["windows tools", "maps"],
+        }
+    )
     labels = pd.DataFrame({"task_id": [1, 2], "server_id": [1, 2], "position": [1, 1]})
     return datasets.build("toy", servers, tasks, labels)
 
@@ -164,10 +189,18 @@ def test_structure_facts_by_hand():
     facts = ablation.structure_facts(structured()).set_index("measure")["value"]
     # Pairs (task 1, server 1): category and language; (1, 2): theme; (2, 1): language; (2, 2): none.
     assert facts.to_dict() == {
-        "tasks": 2, "servers": 2, "pairs": 4, "shared_category_names": 1, "shared_subcategory_names": 0,
-        "servers_stating_a_system": 1, "pairs_category": 1, "pairs_language": 2, "pairs_theme": 1,
-        "pairs_beyond_language": 2, "share_language_alone": 0.5,
-    }  # fmt: skip
+        "tasks": 2,
+        "servers": 2,
+        "pairs": 4,
+        "shared_category_names": 1,
+        "shared_subcategory_names": 0,
+        "servers_stating_a_system": 1,
+        "pairs_category": 1,
+        "pairs_language": 2,
+        "pairs_theme": 1,
+        "pairs_beyond_language": 2,
+        "share_language_alone": 0.5,
+    }
 
 
 def test_statements_follow_the_facts():
@@ -205,12 +238,23 @@ def test_claims_hold_where_an_effect_was_planted_and_only_there(results):
 
 def rows_of(system, difference, wilcoxon_p, randomisation_p):
     """Both rows of the declared family of one variant under `cold`."""
-    return pd.DataFrame([
-        {"protocol": "cold", "system": system, "metric": metric, "seeds": 2, "difference": difference,
-         "ci_low": difference - 0.01, "ci_high": difference + 0.01, "paper_effect": np.nan,
-         "wilcoxon_p_holm": wilcoxon_p, "randomisation_p_holm": randomisation_p}
-        for metric in ("recall@10", "ndcg@10")
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "protocol": "cold",
+                "system": system,
+                "metric": metric,
+                "seeds": 2,
+                "difference": difference,
+                "ci_low": difference - 0.01,
+                "ci_high": difference + 0.01,
+                "paper_effect": np.nan,
+                "wilcoxon_p_holm": wilcoxon_p,
+                "randomisation_p_holm": randomisation_p,
+            }
+            for metric in ("recall@10", "ndcg@10")
+        ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -250,13 +294,25 @@ def test_a_p_value_that_underflows_is_not_printed_as_zero():
 
 def grouped(largest, randomisation, other):
     """Rows of groups.csv: two categories and the whole, both parts."""
-    return pd.DataFrame([
-        {"part": part, "level": level, "group": group, "n": 10, "input": 0.9, "embedded": 0.5,
-         "reduction_other": other, "p_holm": p, "beyond_p_holm": p, "randomisation_p_holm": randomisation,
-         "beyond_randomisation_p_holm": randomisation}
-        for part in ("train", "test")
-        for level, group, p in (("all", "all", 0.0), ("category", "a", 0.0), ("category", "b", largest))
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "part": part,
+                "level": level,
+                "group": group,
+                "n": 10,
+                "input": 0.9,
+                "embedded": 0.5,
+                "reduction_other": other,
+                "p_holm": p,
+                "beyond_p_holm": p,
+                "randomisation_p_holm": randomisation,
+                "beyond_randomisation_p_holm": randomisation,
+            }
+            for part in ("train", "test")
+            for level, group, p in (("all", "all", 0.0), ("category", "a", 0.0), ("category", "b", largest))
+        ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -289,11 +345,13 @@ def test_a_model_in_two_sweeps_counts_once():
 
 
 def test_the_best_of_all_models_is_set_against_the_authors_points():
-    separation = pd.DataFrame([
-        {"source": "authors", "space": "embedded", "part": "test", "recall": 0.65, "auc": 0.85},
-        {"source": "authors", "space": "input", "part": "test", "recall": 0.01, "auc": 0.5},
-        {"source": "ours", "space": "embedded", "part": "test", "recall": 0.16, "auc": 0.8},
-    ])  # fmt: skip
+    separation = pd.DataFrame(
+        [
+            {"source": "authors", "space": "embedded", "part": "test", "recall": 0.65, "auc": 0.85},
+            {"source": "authors", "space": "input", "part": "test", "recall": 0.01, "auc": 0.5},
+            {"source": "ours", "space": "embedded", "part": "test", "recall": 0.16, "auc": 0.8},
+        ]
+    )
     models = ablation_claims.fits({"temperature": swept([0.1, 0.2], [0.8, 0.9], [1, 2])})
     text = ablation_claims.fits_statement(models, separation)
     assert text.startswith("2 models trained on the training split alone (sweeps: temperature)")

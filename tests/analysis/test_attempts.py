@@ -26,8 +26,13 @@ VALUES = {
 }
 # Of NDCG@10, where a test speaks of it; the paper prints 0.6454 for GDSRec and 0.6489 for MSBPR.
 RECALL = {("warm", "gdsrec"): 0.39, ("warm", "gdsrec_tuned"): 0.47, ("warm", "msbpr"): 0.2}
-ABOVE = {"lightgcn_tuned": ["lightgcn"], "msbpr_leaky": ["msbpr"], "gdsrec_tuned": ["gdsrec"],
-         "gdsrec_friends": ["gdsrec"], "openp5_number": ["openp5"]}  # fmt: skip
+ABOVE = {
+    "lightgcn_tuned": ["lightgcn"],
+    "msbpr_leaky": ["msbpr"],
+    "gdsrec_tuned": ["gdsrec"],
+    "gdsrec_friends": ["gdsrec"],
+    "openp5_number": ["openp5"],
+}
 FAMILIES = {"lightgcn_transfer": "hybrid", "msbpr_leaky": "ceiling", "gdsrec_friends": "extension"}
 SAMPLED = ["loo99"]
 
@@ -45,16 +50,35 @@ def table(monkeypatch):
     titles |= {"gdsrec_friends": "GDSRec (friends alone)", "msbpr_leaky": "MSBPR (fault: it sees, (all) of it)"}
     families = {name: FAMILIES.get(name, "published") for name in names}
     results = Results(
-        "task2mcp", "Task2MCP", ["cold", "warm", "loo", "loo99"], titles, families,
-        {name: ["warm"] for name in sorted(names)}, [], nothing, nothing, nothing, nothing,
-    )  # fmt: skip
+        "task2mcp",
+        "Task2MCP",
+        ["cold", "warm", "loo", "loo99"],
+        titles,
+        families,
+        {name: ["warm"] for name in sorted(names)},
+        [],
+        nothing,
+        nothing,
+        nothing,
+        nothing,
+    )
     return attempts.attempts(results, paper.load(), builds_on=lambda name: ABOVE.get(name, []))
 
 
 def test_every_baseline_of_the_paper_has_its_attempts_the_nearest_first(table):
     assert list(dict.fromkeys(table["printed"])) == [
-        "NeuMF", "MSBPR", "ReCAFR", "NGCF", "LightGCN", "GDSRec", "CVH-REC", "TiGER", "OpenP5", "LC-Rec", "MPT-Rec",
-    ]  # fmt: skip
+        "NeuMF",
+        "MSBPR",
+        "ReCAFR",
+        "NGCF",
+        "LightGCN",
+        "GDSRec",
+        "CVH-REC",
+        "TiGER",
+        "OpenP5",
+        "LC-Rec",
+        "MPT-Rec",
+    ]
     rows = table[table["printed"] == "LightGCN"]
     assert rows["title"].tolist() == ["LIGHTGCN_TUNED", "LIGHTGCN_TRANSFER", "LIGHTGCN", "LIGHTGCN"]
     assert rows["kind"].tolist() == ["tuned", "extension", "own settings", "own settings"]
@@ -77,14 +101,23 @@ def test_a_row_without_a_run_has_no_number(table):
 def test_the_method_itself_decides_what_is_near_under_every_full_ranking(table):
     near = attempts.nearness(table, SAMPLED).set_index(["printed", "protocol"])
     # Neither the friends alone, nor the task number alone, nor a sampled ranking, nor the transfer says anything here.
-    assert set(near.index) == {("LightGCN", "warm"), ("LightGCN", "loo"), ("MSBPR", "warm"), ("GDSRec", "warm"),
-                               ("GDSRec", "cold"), ("OpenP5", "warm")}  # fmt: skip
+    assert set(near.index) == {
+        ("LightGCN", "warm"),
+        ("LightGCN", "loo"),
+        ("MSBPR", "warm"),
+        ("GDSRec", "warm"),
+        ("GDSRec", "cold"),
+        ("OpenP5", "warm"),
+    }
     assert near["far"].to_dict() == dict.fromkeys(near.index, True) | {("LightGCN", "warm"): False}
     assert near.loc[("LightGCN", "warm"), ["gap", "side"]].tolist() == [pytest.approx(-0.0358), "on both sides of"]
     assert near["side"].drop(("LightGCN", "warm")).to_dict() == {
-        ("LightGCN", "loo"): "below", ("MSBPR", "warm"): "below", ("GDSRec", "warm"): "above",
-        ("GDSRec", "cold"): "below", ("OpenP5", "warm"): "above",
-    }  # fmt: skip
+        ("LightGCN", "loo"): "below",
+        ("MSBPR", "warm"): "below",
+        ("GDSRec", "warm"): "above",
+        ("GDSRec", "cold"): "below",
+        ("OpenP5", "warm"): "above",
+    }
     assert near.index[near["crossed"]].tolist() == [("GDSRec", "warm")]
 
 

@@ -138,9 +138,7 @@ def test_every_real_row_is_possible_under_its_own_reading(recall, ndcg, counts, 
 
     relevant, ranked = random_tasks(counts, seed, skill=0.7)
     table = measures(ranked, relevant)
-    row = printed_form(
-        table.mean().to_numpy(), list(table), {"recall": recall, "f1": "f1", "ndcg": ndcg}
-    )  # fmt: skip
+    row = printed_form(table.mean().to_numpy(), list(table), {"recall": recall, "f1": "f1", "ndcg": ndcg})
     assert rules.smallest_change([row], rules.points(set(counts), recall=recall, ndcg=ndcg)) < 1e-7
 
 
@@ -168,8 +166,15 @@ def test_other_readings_are_tried_on_printed_rows_alone():
     assert table["b"].index.tolist() == list(consistency_tables.READINGS)
     assert table["a", "without F1"]
     assert not table["a", "without F1, hit rate as recall"]
-    said = verdicts_text.about_readings({"feasibility": table.reset_index().assign(
-        table=["table3"] * len(table["a"]) + ["own"] * 2, labels="ten", change=0.125)}, "ten", "a")  # fmt: skip
+    said = verdicts_text.about_readings(
+        {
+            "feasibility": table.reset_index().assign(
+                table=["table3"] * len(table["a"]) + ["own"] * 2, labels="ten", change=0.125
+            )
+        },
+        "ten",
+        "a",
+    )
     assert "as defined 0.125" in said
     assert "as defined 1, NDCG over what was found" in said
 
@@ -180,9 +185,14 @@ def test_every_reading_is_one_that_the_protocol_grid_tries():
 
 
 def test_possible_rows_are_counted_and_named():
-    rows = [("one", "all eight cells", "A", 0.0), ("one", "all eight cells", "B", 0.003),
-            ("one", "without F1", "A", 0.0), ("one", "without F1", "B", 0.0), ("two", "all eight cells", "A", 0.001),
-            ("two", "all eight cells", "B", 0.3)]  # fmt: skip
+    rows = [
+        ("one", "all eight cells", "A", 0.0),
+        ("one", "all eight cells", "B", 0.003),
+        ("one", "without F1", "A", 0.0),
+        ("one", "without F1", "B", 0.0),
+        ("two", "all eight cells", "A", 0.001),
+        ("two", "all eight cells", "B", 0.3),
+    ]
     table = pd.DataFrame(rows, columns=["labels", "cells", "row", "change"]).assign(table="t")
     table = table.assign(possible=table["change"] <= 1e-4)
     found = verdicts_text.possible_rows({"feasibility": table}).set_index("labels")
@@ -274,8 +284,14 @@ def test_scenarios_take_their_shares_from_the_splits(small_root, monkeypatch):
     monkeypatch.setenv("T2M_ROOT", str(small_root))
     data = datasets.load("synthetic")
     found = consistency_tables.scenarios(data, 30)
-    assert list(found) == ["any lists of up to 30", "any lists of up to 18", "one server per task",
-                           "task split", "task split, longer lists", "interaction split"]  # fmt: skip
+    assert list(found) == [
+        "any lists of up to 30",
+        "any lists of up to 18",
+        "one server per task",
+        "task split",
+        "task split, longer lists",
+        "interaction split",
+    ]
     assert sum(found["task split"][1].values()) == pytest.approx(1)
     assert set(found["interaction split"][1]) == {2}
 

@@ -36,8 +36,9 @@ def wrote(system, values, reports, first_seed=0):
     outputs = Outputs.of("synthetic", "warm", system)
     rows = [
         {"task_id": task, "seed": seed, "ndcg@10": value}
-        for seed, line in enumerate(values, first_seed) for task, value in enumerate(line)
-    ]  # fmt: skip
+        for seed, line in enumerate(values, first_seed)
+        for task, value in enumerate(line)
+    ]
     write_csv(outputs.per_task, pd.DataFrame(rows))
     seeds = [{"seed": seed, **report} for seed, report in enumerate(reports, first_seed)]
     write_json(outputs.record, record(seeds=seeds))
@@ -63,8 +64,19 @@ def test_differences_by_hand(root):
     assert found["no_server"] == pytest.approx(45 / 180)
     others = table.drop(index="tiger_unconstrained")
     assert (others["state"] == "not run").all()
-    numbers = ["seeds", "n", "without", "with_fault", "difference", "low", "high", "least", "most", "unmoved",
-               "no_server"]  # fmt: skip
+    numbers = [
+        "seeds",
+        "n",
+        "without",
+        "with_fault",
+        "difference",
+        "low",
+        "high",
+        "least",
+        "most",
+        "unmoved",
+        "no_server",
+    ]
     assert others[numbers].isna().all(axis=None)
     assert path.with_suffix(".json").exists()
 

@@ -37,11 +37,16 @@ def test_items_with_the_codes_of_another():
 
 
 def test_collapse_is_counted_over_seeds():
-    rows = pd.DataFrame([
-        ("a", 1, 1, 0.9, 0.95, 0.02, 0.0, False), ("a", 1, 2, 0.6, 0.80, 0.02, 0.0, False),
-        ("b", 1, 1, 0.3, 0.40, 0.02, 0.0, True), ("b", 2, 1, 0.9, 0.90, 0.20, 0.1, True),
-        ("b", 3, 1, 0.9, 0.90, 0.01, 0.0, False),
-    ], columns=["system", "seed", "level", "usage", "entropy", "shared", "shared_after", "collapsed"])  # fmt: skip
+    rows = pd.DataFrame(
+        [
+            ("a", 1, 1, 0.9, 0.95, 0.02, 0.0, False),
+            ("a", 1, 2, 0.6, 0.80, 0.02, 0.0, False),
+            ("b", 1, 1, 0.3, 0.40, 0.02, 0.0, True),
+            ("b", 2, 1, 0.9, 0.90, 0.20, 0.1, True),
+            ("b", 3, 1, 0.9, 0.90, 0.01, 0.0, False),
+        ],
+        columns=["system", "seed", "level", "usage", "entropy", "shared", "shared_after", "collapsed"],
+    )
     one, two = about_codebooks(rows, {"a": "A", "b": "B"})
     assert one.startswith("A: codebooks collapsed in 0 of 1 seeds")
     assert "Least use of a level 60%" in one
@@ -140,10 +145,16 @@ def test_the_first_wording_is_held_against_the_run_in_the_tables(stand_in, shift
 
 def test_the_spread_of_wordings_stands_beside_that_of_trainings():
     rows = pd.DataFrame(
-        [("cold", 1, 0, 0.10), ("cold", 1, 1, 0.12), ("cold", 2, 0, 0.30), ("cold", 2, 1, 0.29), ("warm", 1, 0, 0.2),
-         ("warm", 1, 1, 0.2)],
+        [
+            ("cold", 1, 0, 0.10),
+            ("cold", 1, 1, 0.12),
+            ("cold", 2, 0, 0.30),
+            ("cold", 2, 1, 0.29),
+            ("warm", 1, 0, 0.2),
+            ("warm", 1, 1, 0.2),
+        ],
         columns=["protocol", "seed", "wording", "ndcg@10"],
-    )  # fmt: skip
+    )
     cold, warm = about_wordings(rows, "ndcg@10")
     assert cold == (
         "cold: ndcg@10 of the first wording 0.200, mean over 2 wordings 0.203; within one training the wordings differ "

@@ -128,9 +128,15 @@ def small_inputs(matrix, *, m=6, seed=0):
     words = (np.array([1, 2]), np.array([], dtype=np.int64))
     hit = np.array([np.isin(row, own) / max(len(own), 1) for row, own in zip(matrix, words, strict=True)])
     return labels_mixture.Inputs(
-        matrix=matrix, theme=np.array([0, 1]), cluster=np.array([0, 0, 1, 1, 2, 2]), word_match=hit, words=words,
-        language=np.array([0, 1]), spoken=rng.random((2, m)) < 0.6, topics=np.ones((2, 3), dtype=bool),
-    )  # fmt: skip
+        matrix=matrix,
+        theme=np.array([0, 1]),
+        cluster=np.array([0, 0, 1, 1, 2, 2]),
+        word_match=hit,
+        words=words,
+        language=np.array([0, 1]),
+        spoken=rng.random((2, m)) < 0.6,
+        topics=np.ones((2, 3), dtype=bool),
+    )
 
 
 def brute_posterior(x, mixture):
@@ -194,8 +200,12 @@ def clusters(data):
 def recovered(data):
     x, mixture = labels_mixture.fit(labels_mixture.inputs(data, FAST, clusters(data)), FAST)
     by_name = dict(zip(labels_mixture.REASONS, mixture.shares, strict=True))
-    shares = {"topic_match": by_name["topic"] + by_name["theme_word"], "language_match": by_name["language"],
-              "alphabetical": by_name["alphabetical"], "random": by_name["random"]}  # fmt: skip
+    shares = {
+        "topic_match": by_name["topic"] + by_name["theme_word"],
+        "language_match": by_name["language"],
+        "alphabetical": by_name["alphabetical"],
+        "random": by_name["random"],
+    }
     return x, mixture, shares
 
 
@@ -273,8 +283,12 @@ def test_lists_held_out_are_told_by_the_planted_mixture_and_not_by_one_without_r
 @pytest.mark.parametrize(("outside", "verdict"), [(0, "is not rejected"), (3, "is not rejected"), (11, "is rejected")])
 def test_a_mixture_is_rejected_where_more_statistics_are_off_than_chance_puts_off(outside, verdict):
     fit = pd.DataFrame({"inside": [False] * outside + [True] * (12 - outside), "simulations": 20})
-    names = ("labels", "log-likelihood per label (nats)", "the same for servers drawn evenly",
-             "the same for servers drawn by their popularity")  # fmt: skip
+    names = (
+        "labels",
+        "log-likelihood per label (nats)",
+        "the same for servers drawn evenly",
+        "the same for servers drawn by their popularity",
+    )
     mixture = pd.DataFrame({"parameter": [f"held out: {name}" for name in names], "value": [10, -7.0, -9.0, -8.0]})
     said = labels_text.about_mixture({"mixture_fit": fit, "mixture": mixture})
     assert verdict in said

@@ -29,11 +29,23 @@ CHOSEN = {"tolerance": 0.01, "stated_protocol": "cold", "resamples": 200, "level
 
 def cells_of(rows):
     """Printed cells of one column: (name, system, stand_in, value)."""
-    return pd.DataFrame([
-        {"table": "t", "place": "Table 9", "group": "g", "printed": name, "system": system, "metric": "ndcg", "k": 10,
-         "value": value, "stand_in": stand_in, "differs": "no re-ranker" if stand_in else ""}
-        for name, system, stand_in, value in rows
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "table": "t",
+                "place": "Table 9",
+                "group": "g",
+                "printed": name,
+                "system": system,
+                "metric": "ndcg",
+                "k": 10,
+                "value": value,
+                "stand_in": stand_in,
+                "differs": "no re-ranker" if stand_in else "",
+            }
+            for name, system, stand_in, value in rows
+        ]
+    )
 
 
 def run_of(value, width=0.02, seed=0, tasks=range(100), by_seed=None):
@@ -45,20 +57,30 @@ def run_of(value, width=0.02, seed=0, tasks=range(100), by_seed=None):
 
 
 def judged(rows, ours):
-    found = {("cold", system): value if isinstance(value, verdicts.Run) else run_of(value)
-             for system, value in ours.items()}  # fmt: skip
+    found = {
+        ("cold", system): value if isinstance(value, verdicts.Run) else run_of(value) for system, value in ours.items()
+    }
     lines = verdicts.with_order(verdicts.cell_lines(cells_of(rows), found, ["cold"], CHOSEN), found, CHOSEN["level"])
     return lines.set_index("row")
 
 
 def test_the_verdicts_by_hand():
-    rows = [("A", "bpr", "", 0.50), ("B", "ease", "", 0.40), ("C", "", "tfidf", 0.30), ("D", "random", "", 0.20),
-            ("E", "nobody", "", 0.10)]  # fmt: skip
+    rows = [
+        ("A", "bpr", "", 0.50),
+        ("B", "ease", "", 0.40),
+        ("C", "", "tfidf", 0.30),
+        ("D", "random", "", 0.20),
+        ("E", "nobody", "", 0.10),
+    ]
     table = judged(rows, {"bpr": 0.505, "ease": 0.45, "tfidf": 0.1, "random": 0.15})
     # A within 0.01. B is off, but under A and above C and D as printed. C and D have changed places.
     assert table["verdict"].to_dict() == {
-        "A": verdicts.REPRODUCED, "B": verdicts.ORDER, "C": verdicts.NOT, "D": verdicts.NOT, "E": verdicts.NOT_RUN,
-    }  # fmt: skip
+        "A": verdicts.REPRODUCED,
+        "B": verdicts.ORDER,
+        "C": verdicts.NOT,
+        "D": verdicts.NOT,
+        "E": verdicts.NOT_RUN,
+    }
     assert table.loc["A":"D", "pairs"].tolist() == [3, 3, 3, 3]
     assert table.loc["A":"D", "pairs_in_order"].tolist() == [3, 3, 2, 2]
     assert table["counterpart"].tolist() == ["same", "same", "stand-in", "same", "same"]
@@ -136,7 +158,9 @@ def test_reasons_tell_what_was_not_run_from_what_cannot_be_computed():
     assert verdicts.why_not("x", "cold", known) == (verdicts.NOT_RUN, "no system x in this study")
     for protocol in ("cold", "cold_grouped"):
         assert verdicts.why_not("item_knn", protocol, known) == (
-            verdicts.CANNOT, f"item_knn needs a task's history, and {protocol} asks new tasks")  # fmt: skip
+            verdicts.CANNOT,
+            f"item_knn needs a task's history, and {protocol} asks new tasks",
+        )
     assert verdicts.why_not("tfidf", "cold", known) == (verdicts.NOT_RUN, "tfidf has not run under cold")
     # What a system is run under here is no list of what it could be run under.
     assert verdicts.why_not("tfidf", "loo", known) == (verdicts.NOT_RUN, "tfidf has not run under loo")
@@ -153,13 +177,18 @@ def test_new_tasks_are_those_of_the_cold_splits(tmp_path):
 
 def test_a_system_in_several_rows_is_one_pair():
     # B and C are one run, which stands in two rows; it is above A as B is printed and below A as C is.
-    table = judged([("A", "bpr", "", 0.5), ("B", "ease", "", 0.4), ("C", "", "ease", 0.6), ("D", "tfidf", "", 0.1)],
-                   {"bpr": 0.30, "ease": 0.2, "tfidf": 0.05})  # fmt: skip
+    table = judged(
+        [("A", "bpr", "", 0.5), ("B", "ease", "", 0.4), ("C", "", "ease", 0.6), ("D", "tfidf", "", 0.1)],
+        {"bpr": 0.30, "ease": 0.2, "tfidf": 0.05},
+    )
     assert table["pairs"].to_dict() == {"A": 2, "B": 2, "C": 2, "D": 2}
     assert table["pairs_in_order"].to_dict() == {"A": 1, "B": 2, "C": 1, "D": 2}
     assert table["verdict"].to_dict() == {
-        "A": verdicts.NOT, "B": verdicts.ORDER, "C": verdicts.NOT, "D": verdicts.ORDER,
-    }  # fmt: skip
+        "A": verdicts.NOT,
+        "B": verdicts.ORDER,
+        "C": verdicts.NOT,
+        "D": verdicts.ORDER,
+    }
 
 
 def test_the_interval_is_the_one_of_a_mean():
@@ -277,16 +306,21 @@ def test_optima_are_those_that_validation_chooses(planted):
     # The temperature's best value on validation is the printed one, the learning rate's is another.
     for name, values, best in (("temperature", (0.07, 0.2), 0.07), ("learning_rate", (0.001, 0.01), 0.01)):
         key = sensitivity.parameter(sweeps.load(name))
-        rows = [{key: value, "seed": seed, "valid/ndcg@10": 0.3 if value == best else 0.1, "test/ndcg@10": 0.2}
-                for value in values for seed in (1, 2)]  # fmt: skip
+        rows = [
+            {key: value, "seed": seed, "valid/ndcg@10": 0.3 if value == best else 0.1, "test/ndcg@10": 0.2}
+            for value in values
+            for seed in (1, 2)
+        ]
         write_csv(paths.results("task2mcp") / "sweeps" / name / "trials.csv", pd.DataFrame(rows))
     groups = pd.DataFrame({"level": "category", "group": ["a", "b"], "part": "test", "n": 10, "p": [1e-9, 0.02]})
     write_csv(paths.results("task2mcp") / "embedding" / "groups.csv", groups)
     lines = verdicts_figures.figure_lines("task2mcp").set_index("place")
     assert lines["verdict"].to_dict() == {
-        "Figure 6": verdicts.NOT, "Figure 7": verdicts.NOT_RUN, "Figure 8": verdicts.REPRODUCED,
+        "Figure 6": verdicts.NOT,
+        "Figure 7": verdicts.NOT_RUN,
+        "Figure 8": verdicts.REPRODUCED,
         "Figure 9": verdicts.NOT,
-    }  # fmt: skip
+    }
     assert lines.loc["Figure 9", "ours"] == 0.01
     assert lines.loc["Figure 6", "ours"] == 0.02
 

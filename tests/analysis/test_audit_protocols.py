@@ -294,8 +294,11 @@ def test_the_committed_grid_is_readable_and_shares_fits():
     assert {"released", "longer"} == {item.labels for item in grid.variants}
     assert "t2mrec" in grid.systems
     for variant in grid.variants:  # the paper's method and three baselines under every protocol
-        able = [name for name in grid.systems
-                if protocols.applicable(variant, list(load([f"system={name}"]).system.protocols))]  # fmt: skip
+        able = [
+            name
+            for name in grid.systems
+            if protocols.applicable(variant, list(load([f"system={name}"]).system.protocols))
+        ]
         assert len(able) >= 4, variant.name
     assert any(item.training == "everything" for item in grid.variants)
 

@@ -31,8 +31,12 @@ def toy(tasks, lists, servers=None):
         for column, value in changes.items():
             table.loc[row, column] = value
     frame = pd.DataFrame(tasks).reindex(columns=[*TASK_FIELDS, "subcategory"], fill_value="").fillna("")
-    frame = frame.assign(id=np.arange(1, len(frame) + 1), theme_clean=frame["theme"], language_tokens=frame["language"],
-                         subcategory_clean=frame["subcategory"])  # fmt: skip
+    frame = frame.assign(
+        id=np.arange(1, len(frame) + 1),
+        theme_clean=frame["theme"],
+        language_tokens=frame["language"],
+        subcategory_clean=frame["subcategory"],
+    )
     rows = tuple(np.array(row, dtype=np.int64) for row in lists)
     return Dataset("toy", table, frame, relevance_from_lists(rows, N), rows)
 
@@ -63,8 +67,9 @@ def test_a_walk_through_a_language_needs_neither_adjacent_ids_nor_a_full_list():
 
 
 def test_a_walk_through_the_alphabet_has_small_steps_in_listed_order():
-    data = toy([{"theme": "x"}, {"theme": "y"}, {"theme": "z"}],
-               [[200, 40, 41, 42], [42, 41, 40, 200], [44, 60, 80, 100]])  # fmt: skip
+    data = toy(
+        [{"theme": "x"}, {"theme": "y"}, {"theme": "z"}], [[200, 40, 41, 42], [42, 41, 40, 200], [44, 60, 80, 100]]
+    )
     assert classes(data) == [["none", *["alphabetical"] * 3], ["none"] * 4, ["balancing"] * 4]
 
 
@@ -88,8 +93,10 @@ def test_the_pool_of_a_theme_is_what_its_other_lists_hold():
 
 def test_copies_of_one_list_are_no_pool():
     """A set that stands several times in a theme is one piece of evidence."""
-    data = toy([{"theme": "a"}] * 5 + [{"theme": f"t{row}"} for row in range(40)],
-               [[7, 250, 120]] * 5 + [[row + 10, row + 60] for row in range(40)])  # fmt: skip
+    data = toy(
+        [{"theme": "a"}] * 5 + [{"theme": f"t{row}"} for row in range(40)],
+        [[7, 250, 120]] * 5 + [[row + 10, row + 60] for row in range(40)],
+    )
     assert "theme_pool" not in {kind for row in classes(data) for kind in row}
 
 
@@ -154,8 +161,9 @@ def test_redrawn_lists_keep_the_order_the_length_and_the_language():
 def test_servers_put_in_a_pattern_keep_their_set_and_take_its_order(seed, size):
     rng = np.random.default_rng(seed)
     pattern, servers = (np.full((2, 12), -1) for _ in range(2))
-    pattern[:, :size], servers[:, :size] = (rng.permuted(np.tile(np.arange(40), (2, 1)), axis=1)[:, :size]
-                                            for _ in range(2))  # fmt: skip
+    pattern[:, :size], servers[:, :size] = (
+        rng.permuted(np.tile(np.arange(40), (2, 1)), axis=1)[:, :size] for _ in range(2)
+    )
     found = in_pattern(servers, pattern)
     np.testing.assert_array_equal(np.sort(found), np.sort(servers))
     np.testing.assert_array_equal(np.argsort(found[:, :size]), np.argsort(pattern[:, :size]))
@@ -168,8 +176,13 @@ def test_what_systems_find_walks_only_where_the_servers_do():
     asked = np.arange(10, 21)
     runs = {}
     for name, servers in (("walker", np.arange(99, 89, -1)), ("stepper", np.arange(10) * 29)):
-        runs[name] = pd.DataFrame({"task_id": np.repeat(asked + 1, 10), "rank": np.tile(np.arange(1, 11), len(asked)),
-                                   "server_id": np.tile(servers + 1, len(asked))})  # fmt: skip
+        runs[name] = pd.DataFrame(
+            {
+                "task_id": np.repeat(asked + 1, 10),
+                "rank": np.tile(np.arange(1, 11), len(asked)),
+                "server_id": np.tile(servers + 1, len(asked)),
+            }
+        )
     found = provenance.retrieved_table(data, provenance.Evidence(data, SETTINGS), runs).set_index(["lists", "detector"])
     walks = found.xs("any rule of order", level="detector")
     assert (walks["n"] == 103).all()  # ten tasks with ten, one with three
@@ -256,8 +269,16 @@ def planted(tmp_path_factory):
     """Data with a third of the labels from each of language and alphabet, and no sorted or copied lists."""
     folder = tmp_path_factory.mktemp("planted")
     mixture = {"topic_match": 0.0, "language_match": 0.3, "alphabetical": 0.4, "random": 0.3}
-    synthetic.generate(folder / "raw", n_servers=3000, n_tasks=800, mixture=mixture, ascending_share=0.0,
-                       duplicate_share=0.0, zero_lists=0.0, repeat_lists=0.0)  # fmt: skip
+    synthetic.generate(
+        folder / "raw",
+        n_servers=3000,
+        n_tasks=800,
+        mixture=mixture,
+        ascending_share=0.0,
+        duplicate_share=0.0,
+        zero_lists=0.0,
+        repeat_lists=0.0,
+    )
     prepare.prepare("synthetic", folder / "raw", folder / "prepared", folder / "tables")
     truth = pd.read_csv(folder / "raw" / "truth_labels.csv")
     return load("synthetic", folder / "prepared"), truth[truth["in_list"]]

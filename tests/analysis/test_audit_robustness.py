@@ -23,16 +23,21 @@ from study.pipeline import data as stages
 from study.pipeline.run import run
 
 TINY = [
-    "dataset=synthetic", "profile=smoke", "dataset.generator.n_servers=120", "dataset.generator.n_tasks=100",
+    "dataset=synthetic",
+    "profile=smoke",
+    "dataset.generator.n_servers=120",
+    "dataset.generator.n_tasks=100",
     "dataset.generator.list_length=10",
-]  # fmt: skip
+]
 
 
 def scores(means, n=50, noise=0.0, seed=0):
     """One row per system with the given mean, one column per task."""
     rng = np.random.default_rng(seed)
-    return pd.DataFrame(np.array(means)[:, None] + noise * rng.normal(size=(len(means), n)),
-                        index=[f"s{row}" for row in range(len(means))])  # fmt: skip
+    return pd.DataFrame(
+        np.array(means)[:, None] + noise * rng.normal(size=(len(means), n)),
+        index=[f"s{row}" for row in range(len(means))],
+    )
 
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=8, unique=True), st.randoms())
@@ -49,8 +54,9 @@ def test_planted_orders():
     base, reverse = scores([0.1, 0.2, 0.3, 0.4]), scores([0.4, 0.3, 0.2, 0.1])
     assert robustness.correlations(base, base, resamples=5, seed=0)["tau"] == pytest.approx(1)
     assert robustness.correlations(base, reverse, resamples=5, seed=0)["tau"] == pytest.approx(-1)
-    noisy = robustness.correlations(scores([0.1, 0.2, 0.3], noise=1.0), scores([0.1, 0.2, 0.3], noise=1.0, seed=1),
-                                    resamples=200, seed=0)  # fmt: skip
+    noisy = robustness.correlations(
+        scores([0.1, 0.2, 0.3], noise=1.0), scores([0.1, 0.2, 0.3], noise=1.0, seed=1), resamples=200, seed=0
+    )
     assert noisy["tau_high"] - noisy["tau_low"] > 1  # three systems within noise have no order
     alone = robustness.correlations(base, scores([0.1]), resamples=5, seed=0)
     assert alone["systems"] == 1
@@ -68,8 +74,10 @@ def test_every_pair_of_seeds_is_compared_over_the_systems_that_have_both():
     }
     rows = {row["variant"]: row for row in robustness.seed_table(frames, "m", resamples=3, seed=0)}
     assert {name: row["systems"] for name, row in rows.items()} == {
-        "seed 1 against seed 2": 3, "seed 1 against seed 3": 2, "seed 2 against seed 3": 2,
-    }  # fmt: skip
+        "seed 1 against seed 2": 3,
+        "seed 1 against seed 3": 2,
+        "seed 2 against seed 3": 2,
+    }
     assert all(row["tau"] == pytest.approx(1) for row in rows.values())
     assert robustness.seed_table({name: frames[name] for name in ("a", "lone")}, "m", resamples=3, seed=0) == []
 
@@ -82,11 +90,15 @@ def root(tmp_path_factory):
     source = paths.root()
     path = folder / "conf" / "audit" / "robustness.yaml"
     settings = yaml.safe_load(path.read_text()) | {
-        "split_seeds": [101, 102], "split_systems": ["popularity", "tfidf", "label_rules"], "resamples": 20,
-    }  # fmt: skip
+        "split_seeds": [101, 102],
+        "split_systems": ["popularity", "tfidf", "label_rules"],
+        "resamples": 20,
+    }
     path.write_text(yaml.safe_dump(settings))
-    for file, old, new in (("profile/smoke", "\nseeds: [1]", "\nseeds: [1, 2]"),
-                           ("system/popularity_theme", "seeds: ${profile.seeds}", "seeds: [0]")):  # fmt: skip
+    for file, old, new in (
+        ("profile/smoke", "\nseeds: [1]", "\nseeds: [1, 2]"),
+        ("system/popularity_theme", "seeds: ${profile.seeds}", "seeds: [0]"),
+    ):
         path = folder / "conf" / f"{file}.yaml"
         text = path.read_text()
         assert text.count(old) == 1
@@ -213,8 +225,9 @@ def test_a_protocol_without_whole_lists_is_refused(root):
 
 def test_one_system_has_no_order(root, tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
-    write_csv(tmp_path / "per_task" / "cold" / "tfidf.csv.xz",
-              pd.DataFrame({"task_id": [1], "seed": [1], "ndcg@10": [0.5]}))  # fmt: skip
+    write_csv(
+        tmp_path / "per_task" / "cold" / "tfidf.csv.xz", pd.DataFrame({"task_id": [1], "seed": [1], "ndcg@10": [0.5]})
+    )
     with pytest.raises(StudyError, match="an order needs two"):
         robustness.tables(config.load(TINY), [])
 
@@ -224,9 +237,13 @@ def test_judged_scores_join(tmp_path, monkeypatch):
     settings = read(Robustness)
     assert robustness.judged_table("x", settings) == []
     folder = tmp_path / "judged" / "tables"
-    write_csv(folder / "rank_correlation.csv", pd.DataFrame(
-        {"part": ["test"], "systems": [3], "topics": [9], "tau": [-1.0], "low": [-1.0], "high": [0.0]}))  # fmt: skip
-    write_csv(folder / "two_views.csv", pd.DataFrame(
-        {"part": ["test"] * 3, "by_labels": [1, 2, 3], "by_judgements": [3, 2, 1]}))  # fmt: skip
+    write_csv(
+        folder / "rank_correlation.csv",
+        pd.DataFrame({"part": ["test"], "systems": [3], "topics": [9], "tau": [-1.0], "low": [-1.0], "high": [0.0]}),
+    )
+    write_csv(
+        folder / "two_views.csv",
+        pd.DataFrame({"part": ["test"] * 3, "by_labels": [1, 2, 3], "by_judgements": [3, 2, 1]}),
+    )
     row = robustness.judged_table("x", settings)[0]
     assert (row["tau"], row["rho"], row["n"]) == (-1, pytest.approx(-1), 9)

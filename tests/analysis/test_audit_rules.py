@@ -82,10 +82,19 @@ def test_a_misspelt_key_is_an_error(tmp_path):
 def test_the_sentence_on_twins_sets_a_difference_against_the_reference():
     shares = pd.DataFrame([{"protocol": "cold", "kind": "any_twin", "n": 200, "share": 0.4, "low": 0.3, "high": 0.5}])
     rows = [
-        {"system": system, "metric": "ndcg@10", "kind": "any_twin", "protocol": "cold", "mean_twin": 0.2 + gain,
-         "mean_other": 0.1, "excess_bm25": gain, "excess_bm25_low": gain - 0.01, "excess_bm25_high": gain + 0.01}
+        {
+            "system": system,
+            "metric": "ndcg@10",
+            "kind": "any_twin",
+            "protocol": "cold",
+            "mean_twin": 0.2 + gain,
+            "mean_other": 0.1,
+            "excess_bm25": gain,
+            "excess_bm25_low": gain - 0.01,
+            "excess_bm25_high": gain + 0.01,
+        }
         for system, gain in (("bm25", 0.0), ("t2mrec", 0.125))
-    ]  # fmt: skip
+    ]
     said = labels_text.about_twins({"leakage": shares, "copying": pd.DataFrame(rows)})
     assert "40.0 % [30.0, 50.0] of 200 test tasks have a twin" in said
     assert "bm25, which reads no label and cannot copy, has NDCG@10 0.200 with and 0.100 without" in said
@@ -94,16 +103,30 @@ def test_the_sentence_on_twins_sets_a_difference_against_the_reference():
 
 def test_the_sentence_on_signs_keeps_walks_apart():
     names = ("any rule of order", "any sign of content", "long_run", "none")
-    orders = pd.DataFrame([
-        {"order": order, "class": name, "share": share, "low": share - 0.01, "high": share + 0.01}
-        for order, shares in (("as stated", (0.2, 0.4, 0.1, 0.3)), ("other", (0.05, 0.55, 0.1, 0.3)))
-        for name, share in zip(names, shares, strict=True)
-    ])  # fmt: skip
-    detectors = pd.DataFrame([
-        {"detector": name, "n": 1000, "share": 0.25, "low": 0.24, "high": 0.26, "chance": 0.1, "kept": 0.02,
-         "kept_high": 0.03, "even": 0.04, "even_high": 0.05}
-        for name in ("any rule of order", "any detector", "long_run", "language_run", "alphabetical", "balancing")
-    ])  # fmt: skip
+    orders = pd.DataFrame(
+        [
+            {"order": order, "class": name, "share": share, "low": share - 0.01, "high": share + 0.01}
+            for order, shares in (("as stated", (0.2, 0.4, 0.1, 0.3)), ("other", (0.05, 0.55, 0.1, 0.3)))
+            for name, share in zip(names, shares, strict=True)
+        ]
+    )
+    detectors = pd.DataFrame(
+        [
+            {
+                "detector": name,
+                "n": 1000,
+                "share": 0.25,
+                "low": 0.24,
+                "high": 0.26,
+                "chance": 0.1,
+                "kept": 0.02,
+                "kept_high": 0.03,
+                "even": 0.04,
+                "even_high": 0.05,
+            }
+            for name in ("any rule of order", "any detector", "long_run", "language_run", "alphabetical", "balancing")
+        ]
+    )
     said = labels_text.about_signs({"class_orders": orders, "detectors": detectors})
     assert "Of 1,000 labels 20.0 % [19.0, 21.0] have a class that is a walk" in said
     assert "by other orders of the detectors walks have 5.0 to 20.0 %" in said
@@ -112,8 +135,11 @@ def test_the_sentence_on_signs_keeps_walks_apart():
 
 
 def test_the_sentence_on_what_systems_find_sets_them_against_the_labels():
-    rows = [(name, detector, 9, share, share - 0.01, share + 0.01) for name, share in ((RELEASED, 0.3), ("bm25", 0.02))
-            for detector in ("alphabetical", "any rule of order")]  # fmt: skip
+    rows = [
+        (name, detector, 9, share, share - 0.01, share + 0.01)
+        for name, share in ((RELEASED, 0.3), ("bm25", 0.02))
+        for detector in ("alphabetical", "any rule of order")
+    ]
     table = pd.DataFrame(rows, columns=["lists", "detector", "tasks", "share", "low", "high"])
     said = labels_text.about_retrieved({"retrieved_walks": table})
     assert "9 test tasks" in said
@@ -128,15 +154,23 @@ def test_sentences_on_lists_and_their_use():
     assert "1 of 2 measures of order and repetition of the 1,200 lists" in lists_text.about_lists(
         {"label_lists": lists}
     )
-    same = {f"{kind}_{name}": value for kind, value in (("same", 0.5), ("chance", 0.1))
-            for name in ("theme", "language", "subcategory", "order")}  # fmt: skip
-    groups = pd.DataFrame([{"size": 7, "groups": 1, "tasks": 7, "pairs": 21} | same,
-                           {"size": 0, "groups": 4, "tasks": 13, "pairs": 27} | same])  # fmt: skip
+    same = {
+        f"{kind}_{name}": value
+        for kind, value in (("same", 0.5), ("chance", 0.1))
+        for name in ("theme", "language", "subcategory", "order")
+    }
+    groups = pd.DataFrame(
+        [
+            {"size": 7, "groups": 1, "tasks": 7, "pairs": 21} | same,
+            {"size": 0, "groups": 4, "tasks": 13, "pairs": 27} | same,
+        ]
+    )
     said = lists_text.about_groups({"label_groups": groups})
     assert "4 sets of servers belong to more than one task, 13 tasks in all, up to 7 to one set" in said
     assert "theme in 50.0 % (all pairs of tasks: 10.0 %)" in said
-    use = pd.DataFrame([{"measure": "unused", "observed": 3.0, "chance": 1.0, "chance_low": 0.0, "chance_high": 2.0,
-                         "draws": 5}])  # fmt: skip
+    use = pd.DataFrame(
+        [{"measure": "unused", "observed": 3.0, "chance": 1.0, "chance_low": 0.0, "chance_high": 2.0, "draws": 5}]
+    )
     assert "unused 3 (1, 0 to 2)" in lists_text.about_use({"label_use": use})
 
 
@@ -145,12 +179,25 @@ def test_sentences_on_subcategories_and_grouped_splits():
     table = pd.DataFrame(rows, columns=["name", "class", "labels"]).assign(scope="subcategory", n=100)
     said = lists_text.about_subcategories({"provenance": table})
     assert "from 5.0 % (b: 5 of 100) to 20.0 % (a: 20 of 100)" in said
-    grouped = pd.DataFrame([
-        {"system": system, "metric": metric, "first": 0.3, "second": 0.3 - gap, "difference": gap,
-         "difference_low": gap - 0.05, "difference_high": gap + 0.05, "first_protocol": "cold",
-         "second_protocol": "cold_grouped", "n_first": 9, "n_second": 8}
-        for system, gap in (("even", 0.01), ("copier", 0.2)) for metric in ("recall@10", "ndcg@10")
-    ])  # fmt: skip
+    grouped = pd.DataFrame(
+        [
+            {
+                "system": system,
+                "metric": metric,
+                "first": 0.3,
+                "second": 0.3 - gap,
+                "difference": gap,
+                "difference_low": gap - 0.05,
+                "difference_high": gap + 0.05,
+                "first_protocol": "cold",
+                "second_protocol": "cold_grouped",
+                "n_first": 9,
+                "n_second": 8,
+            }
+            for system, gap in (("even", 0.01), ("copier", 0.2))
+            for metric in ("recall@10", "ndcg@10")
+        ]
+    )
     said = lists_text.about_grouped({"grouped": grouped})
     assert "1 of 2 systems lose ndcg@10 beyond the 95 % interval over tasks, 0 gain; lost: copier 0.200" in said
     assert lists_text.grouped_rows({"grouped": grouped})["system"].tolist() == ["copier", "even"]
@@ -158,12 +205,24 @@ def test_sentences_on_subcategories_and_grouped_splits():
 
 def test_the_sentence_on_tasks_names_the_blocks():
     pairs = (("name", "description", "within subcategory"), ("description", "theme", "all tasks"))
-    table = pd.DataFrame([
-        {"block": block, "left": left, "right": right, "shuffled_in": how, "auc": 0.5, "auc_low": 0.4, "auc_high": 0.6}
-        for block in ("all", "up to task 9") for left, right, how in pairs
-    ])  # fmt: skip
-    reading = pd.DataFrame([{"block": "all", "code": "contradictory", "tasks": 4, "n": 10, "share": 0.4, "low": 0.2,
-                             "high": 0.7}])  # fmt: skip
+    table = pd.DataFrame(
+        [
+            {
+                "block": block,
+                "left": left,
+                "right": right,
+                "shuffled_in": how,
+                "auc": 0.5,
+                "auc_low": 0.4,
+                "auc_high": 0.6,
+            }
+            for block in ("all", "up to task 9")
+            for left, right, how in pairs
+        ]
+    )
+    reading = pd.DataFrame(
+        [{"block": "all", "code": "contradictory", "tasks": 4, "n": 10, "share": 0.4, "low": 0.2, "high": 0.7}]
+    )
     said = labels_text.about_quality({"task_quality": table, "task_quality_reading": reading})
     assert "up to task 9: name and description 0.500 [0.400, 0.600]" in said
     assert "Of 10 tasks that a language model read once, 4 have" in said

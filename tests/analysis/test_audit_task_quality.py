@@ -34,9 +34,12 @@ def tasks_of(n=300, seed=0):
     rng = np.random.default_rng(seed)
     names, other = rng.choice(WORDS, n), rng.choice(WORDS, n)
     frame = pd.DataFrame({name: ["x"] * n for name in TASK_FIELDS}).assign(
-        id=np.arange(1, n + 1), name=names, description=np.where(np.arange(n) < 100, other, names),
-        theme=rng.choice(WORDS, n), subcategory=np.array(WORDS)[np.arange(n) % 3],
-    )  # fmt: skip
+        id=np.arange(1, n + 1),
+        name=names,
+        description=np.where(np.arange(n) < 100, other, names),
+        theme=rng.choice(WORDS, n),
+        subcategory=np.array(WORDS)[np.arange(n) % 3],
+    )
     frame["subcategory_clean"] = frame["subcategory"]
     servers = pd.DataFrame({name: ["x"] * 3 for name in SERVER_FIELDS}).assign(id=[1, 2, 3])
     lists = tuple(np.array([0]) for _ in range(n))

@@ -19,8 +19,14 @@ SECONDS = {
     ("warm", "other"): [7164],
 }
 ABOVE = {"a_tuned": ["a"], "a_fault": ["a"]}
-FAMILIES = {"a": "published", "a_tuned": "published", "a_transfer": "hybrid", "a_fault": "fault", "b": "graph",
-            "other": "graph"}  # fmt: skip
+FAMILIES = {
+    "a": "published",
+    "a_tuned": "published",
+    "a_transfer": "hybrid",
+    "a_fault": "fault",
+    "b": "graph",
+    "other": "graph",
+}
 SEARCHES = pd.DataFrame(
     {"system": ["a_tuned", "a_tuned", "other", "b_tuned"], "seconds": [1800.0, 1800.0, 720.0, None]}
 )
@@ -36,8 +42,19 @@ def results(tmp_path, monkeypatch):
     # A record that no table holds yet.
     write_json(paths.results("synthetic") / "records" / "cold" / "b.json", record(seeds=[]))
     costs, nothing = pd.DataFrame(SECONDS.keys(), columns=["protocol", "system"]), pd.DataFrame()
-    return Results("synthetic", "Synthetic", ["cold", "warm"], {name: name.upper() for name in FAMILIES}, FAMILIES,
-                   {name: ["warm"] for name in FAMILIES}, [], nothing, nothing, nothing, costs)  # fmt: skip
+    return Results(
+        "synthetic",
+        "Synthetic",
+        ["cold", "warm"],
+        {name: name.upper() for name in FAMILIES},
+        FAMILIES,
+        {name: ["warm"] for name in FAMILIES},
+        [],
+        nothing,
+        nothing,
+        nothing,
+        costs,
+    )
 
 
 @pytest.fixture
@@ -97,10 +114,17 @@ def test_the_sentence_names_the_sums(results, hours):
 
 def test_a_row_whose_method_is_for_a_protocol_is_not_asked_there(results, monkeypatch):
     above = {"tiger_list": ["tiger"], "tiger_tuned": ["tiger"], "tiger_tuned_long": ["tiger_tuned", "tiger"]}
-    applies = {"tiger": ["warm", "loo"], "tiger_tuned": ["warm", "loo"], "tiger_list": ["warm"],
-               "tiger_tuned_long": ["warm"], "tiger_transfer": ["cold"], "tfidf": ["cold"]}  # fmt: skip
-    monkeypatch.setattr("study.analysis.results.lineage", lambda name: [name, name.removesuffix("_transfer"),
-                                                                        *above.get(name, [])])  # fmt: skip
+    applies = {
+        "tiger": ["warm", "loo"],
+        "tiger_tuned": ["warm", "loo"],
+        "tiger_list": ["warm"],
+        "tiger_tuned_long": ["warm"],
+        "tiger_transfer": ["cold"],
+        "tfidf": ["cold"],
+    }
+    monkeypatch.setattr(
+        "study.analysis.results.lineage", lambda name: [name, name.removesuffix("_transfer"), *above.get(name, [])]
+    )
     monkeypatch.setattr(Results, "systems", lambda self, protocol: ["tiger"] if protocol == "loo" else [])
     plan = Results(**{**vars(results), "applies": applies, "planned": list(applies)})
     assert plan.not_asked("loo") == ["tiger_list", "tiger_tuned_long", "tiger_transfer"]
@@ -108,5 +132,6 @@ def test_a_row_whose_method_is_for_a_protocol_is_not_asked_there(results, monkey
     # Under cold the method itself cannot rank, so neither can its variants.
     assert plan.not_asked("cold") == []
     assert plan.absent("cold") == (
-        ["tiger_transfer", "tfidf"], ["tiger", "tiger_tuned", "tiger_list", "tiger_tuned_long"],
-    )  # fmt: skip
+        ["tiger_transfer", "tfidf"],
+        ["tiger", "tiger_tuned", "tiger_list", "tiger_tuned_long"],
+    )

@@ -62,10 +62,18 @@ def planted(rng, closer, n=60):
         for task in range(n):
             base = 0.9 + rng.normal(0, 0.01, 5)
             noise = rng.normal(0, 0.05, (2, 5))
-            rows.append(pd.DataFrame({
-                "part": part, "task_id": task, "input": base, "embedded": base - 0.3 - closer + noise[0],
-                "input_other": base, "embedded_other": base - 0.3 + noise[1],
-            }))  # fmt: skip
+            rows.append(
+                pd.DataFrame(
+                    {
+                        "part": part,
+                        "task_id": task,
+                        "input": base,
+                        "embedded": base - 0.3 - closer + noise[0],
+                        "input_other": base,
+                        "embedded_other": base - 0.3 + noise[1],
+                    }
+                )
+            )
     groups = pd.DataFrame({"task_id": range(n), "category": np.repeat(["a", "b"], n // 2), "subcategory": "c"})
     return per_task(pd.concat(rows)), groups
 

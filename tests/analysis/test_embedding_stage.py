@@ -21,8 +21,14 @@ from study.recommend import Recommender
 from study.recommending.saved import folder_of
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = ["dataset=synthetic", "profile=smoke", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80",
-        "system=t2mrec", "system.model.training.epochs=30"]  # fmt: skip
+TINY = [
+    "dataset=synthetic",
+    "profile=smoke",
+    "dataset.generator.n_servers=60",
+    "dataset.generator.n_tasks=80",
+    "system=t2mrec",
+    "system.model.training.epochs=30",
+]
 DEPTH = 3
 
 

@@ -17,8 +17,12 @@ FAMILIES = {"various": "graph", "one_list": "published", "chance": "floor"}
 
 def lists(system, tasks, first, seeds=(1, 2)):
     """Top tens of a system: task t has ten servers from `first(t, seed)` on."""
-    rows = [(task, seed, rank, 101 + first(task, seed) + rank - 1) for seed in seeds for task in tasks
-            for rank in range(1, KEPT + 1)]  # fmt: skip
+    rows = [
+        (task, seed, rank, 101 + first(task, seed) + rank - 1)
+        for seed in seeds
+        for task in tasks
+        for rank in range(1, KEPT + 1)
+    ]
     frame = pd.DataFrame(rows, columns=["task_id", "seed", "rank", "server_id"])
     path = paths.results("synthetic") / "top10" / "cold" / f"{system}.parquet"
     write_parquet(path, frame)
@@ -31,11 +35,24 @@ def results(tmp_path, monkeypatch):
     lists("various", [7, 30, 41], lambda task, seed: {7: 0, 30: 5, 41: 100}[task] if seed == 1 else 0)
     lists("one_list", [7, 30, 41], lambda task, seed: 20)
     lists("chance", [7, 30, 41], lambda task, seed: 40)
-    overall = pd.DataFrame([("cold", name, "ndcg", 10, mean) for name, mean in QUALITY.items()],
-                           columns=["protocol", "system", "metric", "k", "mean"])  # fmt: skip
+    overall = pd.DataFrame(
+        [("cold", name, "ndcg", 10, mean) for name, mean in QUALITY.items()],
+        columns=["protocol", "system", "metric", "k", "mean"],
+    )
     nothing = pd.DataFrame()
-    return Results("synthetic", "Synthetic", ["cold", "warm"], {name: name.upper() for name in QUALITY}, FAMILIES, {},
-                   [], overall.rename(columns={"mean": "value"}), overall, nothing, nothing)  # fmt: skip
+    return Results(
+        "synthetic",
+        "Synthetic",
+        ["cold", "warm"],
+        {name: name.upper() for name in QUALITY},
+        FAMILIES,
+        {},
+        [],
+        overall.rename(columns={"mean": "value"}),
+        overall,
+        nothing,
+        nothing,
+    )
 
 
 def test_different_servers_are_counted_over_all_lists_and_averaged_over_seeds(results):

@@ -103,12 +103,15 @@ def seconds_of_fits():
     """Mean over seeds, as tables print it, for each protocol and each published baseline, as it is and tuned."""
     records = {
         (protocol, system): FOLDER / "records" / protocol / f"{system}.json"
-        for protocol in PROTOCOLS for name in PUBLISHED for system in (name, f"{name}_tuned")
-    }  # fmt: skip
+        for protocol in PROTOCOLS
+        for name in PUBLISHED
+        for system in (name, f"{name}_tuned")
+    }
     return {
         row: mean(seed["seconds_fit"] for seed in json.loads(path.read_text(encoding="utf-8"))["seeds"])
-        for row, path in records.items() if path.exists()
-    }  # fmt: skip
+        for row, path in records.items()
+        if path.exists()
+    }
 
 
 # Epochs were chosen for ten minutes. A fit has one core of two, and the machine did other work beside some of these,
@@ -125,15 +128,20 @@ def test_a_published_baseline_is_fitted_in_ten_minutes():
     seconds = seconds_of_fits()
     assert len(seconds) == 2 * 16 + 2 * 4  # four reach new tasks, untuned
     longest = max(seconds, key=seconds.__getitem__)
-    slow = {protocol: {name for at, name in seconds if at == protocol and seconds[at, name] >= 600}
-            for protocol in PROTOCOLS}  # fmt: skip
+    slow = {
+        protocol: {name for at, name in seconds if at == protocol and seconds[at, name] >= 600}
+        for protocol in PROTOCOLS
+    }
     assert slow == OVER_TEN_MINUTES, f"the longest is {' '.join(longest)}: {seconds[longest]:.0f} s"
 
 
 def test_published_baselines_have_expected_scores_that_finding_nothing_fails():
     lines = verify.load(paths.root() / "results" / "expected.yaml")
-    expected = {(line["protocol"], line["system"], line["metric"]): line for line in lines
-                if line["dataset"] == "task2mcp" and line["k"] == 10}  # fmt: skip
+    expected = {
+        (line["protocol"], line["system"], line["metric"]): line
+        for line in lines
+        if line["dataset"] == "task2mcp" and line["k"] == 10
+    }
     for row in seconds_of_fits():
         for metric in ("ndcg", "recall"):
             line = expected[*row, metric]

@@ -31,13 +31,19 @@ def test_cells_as_the_paper_repeats_them_in_its_text(cells):
     # Section 5.5.2 says these numbers in words, independently of the tables.
     table4 = paper.wide(cells, "table4")
     said = {
-        "T2MRec": {"recall@5": 0.5971, "recall@10": 0.6702, "precision@10": 0.3952, "f1@10": 0.4973,
-                   "ndcg@5": 0.5452, "ndcg@10": 0.6633},
+        "T2MRec": {
+            "recall@5": 0.5971,
+            "recall@10": 0.6702,
+            "precision@10": 0.3952,
+            "f1@10": 0.4973,
+            "ndcg@5": 0.5452,
+            "ndcg@10": 0.6633,
+        },
         "w/o CL": {"recall@10": 0.4568, "precision@10": 0.2514, "f1@10": 0.3218, "ndcg@10": 0.4413},
         "w/o Two-tower": {"recall@10": 0.5481, "f1@10": 0.3970, "ndcg@10": 0.5297},
         "w/o Lexical": {"recall@10": 0.6482, "precision@10": 0.3836, "f1@10": 0.4805, "ndcg@10": 0.6463},
         "w/o Re-ranking": {"recall@5": 0.5932, "recall@10": 0.6668, "ndcg@5": 0.5389, "ndcg@10": 0.6574},
-    }  # fmt: skip
+    }
     for name, values in said.items():
         for metric, value in values.items():
             assert table4.loc[name, metric] == value, (name, metric)
@@ -95,8 +101,13 @@ def test_systems_named_by_the_paper_belong_to_rows_that_exist(cells):
     assert "t2mrec" in choices("system")
 
 
-APPLIES = {"neumf": ["warm", "loo99"], "neumf_tuned": ["warm", "loo99"], "t2mrec": ["cold", "warm"],
-           "t2mrec_tuned": ["cold", "warm"], "gdsrec": ["cold", "warm"]}  # fmt: skip
+APPLIES = {
+    "neumf": ["warm", "loo99"],
+    "neumf_tuned": ["warm", "loo99"],
+    "t2mrec": ["cold", "warm"],
+    "t2mrec_tuned": ["cold", "warm"],
+    "gdsrec": ["cold", "warm"],
+}
 
 
 def ran(*runs):

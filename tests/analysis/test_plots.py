@@ -23,11 +23,17 @@ def root(tmp_path, monkeypatch):
 
 @pytest.fixture
 def summary():
-    return pd.DataFrame({
-        "system": ["best", "ceiling", "floor"], "title": ["Best $x_{", "Ceiling", "Floor & <b>"],
-        "family": ["t2mrec", "ceiling", "new"],
-        "mean": [0.5, 0.4, 0.1], "sd": [0.02, np.nan, 0.0], "low": [0.45, 0.3, 0.05], "high": [0.55, 0.5, 0.2],
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "system": ["best", "ceiling", "floor"],
+            "title": ["Best $x_{", "Ceiling", "Floor & <b>"],
+            "family": ["t2mrec", "ceiling", "new"],
+            "mean": [0.5, 0.4, 0.1],
+            "sd": [0.02, np.nan, 0.0],
+            "low": [0.45, 0.3, 0.05],
+            "high": [0.55, 0.5, 0.2],
+        }
+    )
 
 
 def lines(axes):
@@ -135,10 +141,18 @@ def test_per_task_distribution_counts_the_zeros():
 
 
 def test_win_tie_loss_adds_up():
-    rows = pd.DataFrame({
-        "system": ["a", "b"], "reference": "t", "metric": "ndcg@10", "n": [10, 10], "wins": [1, 6], "ties": [2, 0],
-        "losses": [7, 4], "difference": [-0.2, 0.1],
-    })  # fmt: skip
+    rows = pd.DataFrame(
+        {
+            "system": ["a", "b"],
+            "reference": "t",
+            "metric": "ndcg@10",
+            "n": [10, 10],
+            "wins": [1, 6],
+            "ties": [2, 0],
+            "losses": [7, 4],
+            "difference": [-0.2, 0.1],
+        }
+    )
     axes = plots.win_tie_loss(rows, {"a": "A", "b": "B", "t": "T"}, "caption").axes[0]
     widths = [[bar.get_width() for bar in container] for container in axes.containers]
     assert widths == [[10, 60], [20, 0], [70, 40]]
@@ -161,11 +175,16 @@ def test_paper_dots_places_every_value():
 
 
 def test_cost_quality_draws_unmeasurable_times_at_the_resolution():
-    costs = pd.DataFrame({
-        "title": ["A", "B"], "family": ["lexical", "ceiling"], "quality": [0.2, 0.4], "tasks": [100, 100],
-        "seconds_fit": [0.0, 2.0],
-        "milliseconds_per_task": [0.0, 5.0],
-    })  # fmt: skip
+    costs = pd.DataFrame(
+        {
+            "title": ["A", "B"],
+            "family": ["lexical", "ceiling"],
+            "quality": [0.2, 0.4],
+            "tasks": [100, 100],
+            "seconds_fit": [0.0, 2.0],
+            "milliseconds_per_task": [0.0, 5.0],
+        }
+    )
     figure = plots.cost_quality(costs, "caption")
     fit, rank = ({line.get_label(): float(line.get_xdata()[0]) for line in axes.get_lines()} for axes in figure.axes)
     assert fit == {"A": 0.001, "B": 2.0}
@@ -177,11 +196,16 @@ def costs_of(n, family=None):
     """`n` systems with names of the usual lengths and times over eight powers of ten."""
     kinds = ["t2mrec", "ablation", "ablation", "dense", "floor", "ceiling", "lexical", "hybrid"]
     rng = np.random.default_rng(n)
-    return pd.DataFrame({
-        "title": [f"System {i}" + " (reads the answers)" * (i % 7 == 0) for i in range(n)],
-        "family": [family or kinds[i % len(kinds)] for i in range(n)], "quality": rng.uniform(0, 0.7, n), "tasks": 100,
-        "seconds_fit": 10 ** rng.uniform(-4, 4, n), "milliseconds_per_task": 10 ** rng.uniform(-1, 2.5, n),
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "title": [f"System {i}" + " (reads the answers)" * (i % 7 == 0) for i in range(n)],
+            "family": [family or kinds[i % len(kinds)] for i in range(n)],
+            "quality": rng.uniform(0, 0.7, n),
+            "tasks": 100,
+            "seconds_fit": 10 ** rng.uniform(-4, 4, n),
+            "milliseconds_per_task": 10 ** rng.uniform(-1, 2.5, n),
+        }
+    )
 
 
 def boxes(figure):
@@ -197,8 +221,11 @@ def boxes(figure):
             texts += [axis.label, *(text for text in ticks if text.get_visible())]
     texts += [text for legend in figure.legends for text in legend.get_texts()]
     found = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
-    found += [(f"marker of {handle.get_label()}", handle.get_window_extent())
-              for legend in figure.legends for handle in legend.legend_handles]  # fmt: skip
+    found += [
+        (f"marker of {handle.get_label()}", handle.get_window_extent())
+        for legend in figure.legends
+        for handle in legend.legend_handles
+    ]
     found += [("panel", panel.get_window_extent()) for panel in figure.axes]
     return found, width, height
 
@@ -206,8 +233,7 @@ def boxes(figure):
 def misplaced(figure):
     """What lies outside the figure, and every pair that overlaps (half a pixel of rounding is let pass)."""
     found, width, height = boxes(figure)
-    outside = [name for name, box in found
-               if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height]  # fmt: skip
+    outside = [name for name, box in found if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height]
     overlapping = [
         (one, other)
         for i, (one, a) in enumerate(found)
@@ -308,8 +334,10 @@ def test_no_two_systems_look_alike(family):
     costs.loc[3, "title"] = costs.loc[11, "title"] + " (tuned)"
     figure = plots.cost_quality(costs, "caption", leave_out=())
     for panel in figure.axes:
-        drawn = [(line.get_marker(), line.get_fillstyle(), line.get_color(), line.get_markerfacecolor() == "none")
-                 for line in panel.get_lines()]  # fmt: skip
+        drawn = [
+            (line.get_marker(), line.get_fillstyle(), line.get_color(), line.get_markerfacecolor() == "none")
+            for line in panel.get_lines()
+        ]
         assert len(set(drawn)) == len(drawn) == 45
 
 

@@ -209,8 +209,10 @@ def test_verdicts_rest_on_both_tests_over_the_family_of_settings():
     }
     table = sensitivity_claims.against_paper(families).set_index("sweep")
     assert table["verdict"].to_dict() == {
-        "fusion_weight": "does not hold", "temperature": "not contradicted", "learning_rate": "holds",
-    }  # fmt: skip
+        "fusion_weight": "does not hold",
+        "temperature": "not contradicted",
+        "learning_rate": "holds",
+    }
     assert (table["family"] == 3).all()
     assert (table["seeds"] == 3).all()
     row = table.loc["fusion_weight"]

@@ -9,8 +9,16 @@ from study.analysis.stopping import cut_short, most_epochs, near_floor, stopping
 from study.evaluation.records import record
 from study.files import write_json
 
-RECALL = {"item_knn": 0.6, "ngcf": 0.5, "ngcf_tuned": 0.45, "bpr": 0.56, "neumf": 0.4, "simplex": 0.5,
-          "simplex_tuned": 0.58, "ease": 0.3}  # fmt: skip
+RECALL = {
+    "item_knn": 0.6,
+    "ngcf": 0.5,
+    "ngcf_tuned": 0.45,
+    "bpr": 0.56,
+    "neumf": 0.4,
+    "simplex": 0.5,
+    "simplex_tuned": 0.58,
+    "ease": 0.3,
+}
 # System -> (epochs, best epoch, validation NDCG@10) of each seed; CAP epochs are allowed.
 CAP = 200
 REPORTS = {
@@ -36,16 +44,34 @@ def results(tmp_path, monkeypatch):
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     for name in RECALL:
         seeds = [
-            {"seed": seed, "report": {"epochs": epochs, "best_epoch": best, "validation_ndcg": ndcg,
-                                      "seconds_trained": 10.0 * seed}}
+            {
+                "seed": seed,
+                "report": {
+                    "epochs": epochs,
+                    "best_epoch": best,
+                    "validation_ndcg": ndcg,
+                    "seconds_trained": 10.0 * seed,
+                },
+            }
             for seed, (epochs, best, ndcg) in enumerate(REPORTS.get(name, []), start=1)
-        ]  # fmt: skip
+        ]
         write_json(paths.results("synthetic") / "records" / "warm" / f"{name}.json", made(name, seeds))
     rows = [("warm", name, metric, 10, mean) for name, mean in RECALL.items() for metric in ("recall", "ndcg")]
     overall = pd.DataFrame(rows, columns=["protocol", "system", "metric", "k", "mean"])
     nothing = pd.DataFrame()
-    return Results("synthetic", "Synthetic", ["warm"], {name: name.upper() for name in RECALL}, {}, {}, [],
-                   overall.rename(columns={"mean": "value"}), overall, nothing, nothing)  # fmt: skip
+    return Results(
+        "synthetic",
+        "Synthetic",
+        ["warm"],
+        {name: name.upper() for name in RECALL},
+        {},
+        {},
+        [],
+        overall.rename(columns={"mean": "value"}),
+        overall,
+        nothing,
+        nothing,
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,12 +99,18 @@ def test_of_two_stages_the_last_ones_cap_counts_and_its_last_look():
 def test_a_stage_before_the_last_may_be_the_one_that_was_cut_short():
     model = {"first": {"epochs": 30, "looks": 5}, "second": {"epochs": 10, "looks": 5}}
     risen, best_before, blind = (
-        {"epochs": 30, "best_epoch": 30}, {"epochs": 30, "best_epoch": 24}, {"epochs": 300, "seconds_trained": 1.0},
-    )  # fmt: skip
-    reports = pd.DataFrame({
-        "epochs": 10, "best_epoch": [8, 8, 10, 8], "experts": [risen, best_before, best_before, None],
-        "quantiser": [blind, blind, blind, blind],
-    })  # fmt: skip
+        {"epochs": 30, "best_epoch": 30},
+        {"epochs": 30, "best_epoch": 24},
+        {"epochs": 300, "seconds_trained": 1.0},
+    )
+    reports = pd.DataFrame(
+        {
+            "epochs": 10,
+            "best_epoch": [8, 8, 10, 8],
+            "experts": [risen, best_before, best_before, None],
+            "quantiser": [blind, blind, blind, blind],
+        }
+    )
     assert cut_short(model, reports).tolist() == [True, False, True, False]
 
 
@@ -115,10 +147,20 @@ def test_who_stays_far_under_item_neighbours_is_named_with_the_reason(results):
 
 
 ROW = {
-    "system": "a", "title": "A", "epochs": 9.0, "best_epoch": 9.0, "capped": 2, "annealed": True, "seeds": 3,
-    "earlier_better": 0, "validation_ndcg": 0.1, "seconds_trained": 1.0, "gap": -0.3, "better": "",
+    "system": "a",
+    "title": "A",
+    "epochs": 9.0,
+    "best_epoch": 9.0,
+    "capped": 2,
+    "annealed": True,
+    "seeds": 3,
+    "earlier_better": 0,
+    "validation_ndcg": 0.1,
+    "seconds_trained": 1.0,
+    "gap": -0.3,
+    "better": "",
     "better_gap": float("nan"),
-}  # fmt: skip
+}
 
 
 def test_a_rate_that_falls_to_nothing_leaves_it_open_until_a_longer_training_has_run():
@@ -140,10 +182,13 @@ TUNED = {"system": "a_tuned", "title": "A (tuned)", "capped": 0}
     ("gap", "reason"),
     [
         (-0.19, "wrong by its settings (tuned, it reaches recall@10 0.110 higher)."),
-        (-0.21, "not for lack of epochs (the cap of epochs ended training in 0 of 3 seeds); its settings explain 0.090 "
-                "of it (tuned, it reaches that much more)."),
+        (
+            -0.21,
+            "not for lack of epochs (the cap of epochs ended training in 0 of 3 seeds); its settings explain 0.090 "
+            "of it (tuned, it reaches that much more).",
+        ),
     ],
-)  # fmt: skip
+)
 def test_other_values_are_the_reason_where_they_close_a_third_of_the_gap(gap, reason):
     own = ROW | {"capped": 0, "better": "A (tuned)", "better_gap": gap}
     said, _ = verdicts(pd.DataFrame([own, ROW | TUNED | {"gap": gap}]))
@@ -181,9 +226,13 @@ def test_the_best_run_of_the_same_method_is_found_faults_aside(results):
     found = stopping(Results(**{**vars(results), **changed}), "warm", builds_on=lambda name: above.get(name, []))
     found = found.set_index("system")
     assert found["better"].to_dict() == {
-        "bpr": "", "neumf": "", "ngcf": "SIMPLEX_TUNED", "simplex": "SIMPLEX_TUNED", "ngcf_tuned": "SIMPLEX_TUNED",
+        "bpr": "",
+        "neumf": "",
+        "ngcf": "SIMPLEX_TUNED",
+        "simplex": "SIMPLEX_TUNED",
+        "ngcf_tuned": "SIMPLEX_TUNED",
         "simplex_tuned": "",
-    }  # fmt: skip
+    }
     assert found.loc["ngcf", "better_gap"] == pytest.approx(-0.02)
 
 
@@ -194,13 +243,22 @@ def test_a_first_stage_that_was_better_is_told():
 
 
 def test_stages_are_counted_and_new_tasks_are_compared_with_the_transfer(results):
-    reports = [{"epochs": 9, "best_epoch": 9, "validation_ndcg": 0.2, "seconds_trained": 1.0,
-                "experts": {"epochs": 5, "best_epoch": best, "validation_ndcg": value}}
-               for best, value in ((4, 0.3), (5, 0.1))]  # fmt: skip
+    reports = [
+        {
+            "epochs": 9,
+            "best_epoch": 9,
+            "validation_ndcg": 0.2,
+            "seconds_trained": 1.0,
+            "experts": {"epochs": 5, "best_epoch": best, "validation_ndcg": value},
+        }
+        for best, value in ((4, 0.3), (5, 0.1))
+    ]
     made_of = {"first": {"epochs": 5, "looks": 5}, "second": {"epochs": 9, "looks": 5}}
     seeds = [{"seed": seed, "report": report} for seed, report in enumerate(reports)]
-    write_json(paths.results("synthetic") / "records" / "cold" / "two.json",
-               record(seeds=seeds, config={"system": {"model": made_of}}))  # fmt: skip
+    write_json(
+        paths.results("synthetic") / "records" / "cold" / "two.json",
+        record(seeds=seeds, config={"system": {"model": made_of}}),
+    )
     write_json(paths.results("synthetic") / "records" / "cold" / "item_knn_transfer.json", made("x", []))
     rows = pd.DataFrame(
         [
@@ -211,8 +269,15 @@ def test_stages_are_counted_and_new_tasks_are_compared_with_the_transfer(results
         columns=["protocol", "system", "metric", "k", "value"],
     )
     titles = {"two": "Two", "item_knn_transfer": "Transfer"}
-    new = Results(**{**vars(results), "metrics": rows, "titles": titles, "protocols": ["cold"],
-                     "overall": rows.rename(columns={"value": "mean"})})  # fmt: skip
+    new = Results(
+        **{
+            **vars(results),
+            "metrics": rows,
+            "titles": titles,
+            "protocols": ["cold"],
+            "overall": rows.rename(columns={"value": "mean"}),
+        }
+    )
     table = stopping(new, "cold").set_index("system")
     assert table.index.tolist() == ["two"]
     assert table.loc["two", ["capped", "earlier_better", "annealed"]].tolist() == [2, 1, True]
@@ -234,12 +299,20 @@ def test_who_comes_near_to_what_learns_nothing_is_named(results, new_tasks, name
     rows = pd.DataFrame(values, columns=["protocol", "system", "metric", "k", "value"])
     families = dict.fromkeys(recall, "published") | dict.fromkeys(("ruled", "popularity", "random"), "floor")
     titles = {**{name: name.title() for name in recall}, "twin": "Chance's twin"}
-    new = Results(**{**vars(results), "metrics": rows, "titles": titles, "families": families,
-                     "overall": rows.rename(columns={"value": "mean"})})  # fmt: skip
+    new = Results(
+        **{
+            **vars(results),
+            "metrics": rows,
+            "titles": titles,
+            "families": families,
+            "overall": rows.rename(columns={"value": "mean"}),
+        }
+    )
     said = near_floor(new, "p", new_tasks=new_tasks)
     assert [sentence.split(" has ")[0] for sentence in said] == named
     if not new_tasks:
-        assert said == ["Low has 4.9 times the recall@10 of Popularity (0.0100), less than the 5 times that a method "
-                        "should reach."]  # fmt: skip
+        assert said == [
+            "Low has 4.9 times the recall@10 of Popularity (0.0100), less than the 5 times that a method should reach."
+        ]
     without = Results(**{**vars(new), "metrics": rows[rows["system"] != ("random" if new_tasks else "popularity")]})
     assert near_floor(without, "p", new_tasks=new_tasks) == []

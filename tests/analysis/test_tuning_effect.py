@@ -32,8 +32,11 @@ def results(tmp_path, monkeypatch):
 def test_differences_by_hand_the_largest_first(results):
     table = tuning_effect.effects(results)
     assert list(zip(table["protocol"], table["system"], strict=True)) == [
-        ("warm", "ease"), ("warm", "bpr"), ("warm", "ngcf"), ("loo", "bpr"),
-    ]  # fmt: skip
+        ("warm", "ease"),
+        ("warm", "bpr"),
+        ("warm", "ngcf"),
+        ("loo", "bpr"),
+    ]
     assert table["difference"].tolist() == pytest.approx([0.2, 0, -0.1, 0])
     assert table.loc[0, ["own", "tuned", "ci_low", "ci_high"]].tolist() == pytest.approx([0.25, 0.45, 0.2, 0.2])
     assert (table.loc[1, "ci_low"], table.loc[1, "ci_high"]) == pytest.approx((-0.1, 0.1))

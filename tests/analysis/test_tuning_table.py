@@ -41,8 +41,15 @@ def baseline(*, scale=0.25, model=None):
         "settings.fast": {"choices": [False, True]},
     }
     values = {"settings.rate": 0.0123456, "settings.layers": [64], "settings.all": 5, "settings.fast": True}
-    best = {"system": "neumf_tuned", "protocol": "warm", "objective": "valid/ndcg@10", "value": 0.5, "trials": 2,
-            "seconds": 1234.0, "values": values}  # fmt: skip
+    best = {
+        "system": "neumf_tuned",
+        "protocol": "warm",
+        "objective": "valid/ndcg@10",
+        "value": 0.5,
+        "trials": 2,
+        "seconds": 1234.0,
+        "values": values,
+    }
     own, other = ([0.001, "[64, 64]", None, False], [0.0123456, "[64]", 5, True])
     trials = [
         {"trial": 0, "valid/ndcg@10": 0.4, "seconds": 600.0} | dict(zip(search, own, strict=True)),
@@ -62,13 +69,22 @@ def test_a_tuned_baseline_has_its_space_budget_and_what_it_gained():
     assert found["space"] == "rate 0.0005 to 0.02 (log); layers [64], [64, 64]; all 5, null; fast false, true"
     assert found["chosen"] == "rate 0.01235; layers [64]; all 5; fast true"
     assert found[["kind", "title", "protocol", "trials", "settings", "seconds"]].tolist() == [
-        "equal budget", "NeuMF (tuned)", "warm", 2, 2, 1234,
-    ]  # fmt: skip
+        "equal budget",
+        "NeuMF (tuned)",
+        "warm",
+        2,
+        2,
+        1234,
+    ]
     assert found[["epoch_share", "best", "untuned"]].tolist() == [0.25, 0.5, 0.4]
     text = tuning.printed(tuning.tuned("toy")).set_index("system").loc["NeuMF (tuned)"]
     assert text[["trials", "epochs per trial", "seconds", "best NDCG@10", "untuned NDCG@10"]].tolist() == [
-        "2", "25%", "1,234", "0.5000", "0.4000",
-    ]  # fmt: skip
+        "2",
+        "25%",
+        "1,234",
+        "0.5000",
+        "0.4000",
+    ]
 
 
 def test_one_slow_trial_moves_the_sum_and_not_the_median():
@@ -111,8 +127,16 @@ def test_the_joint_search_of_t2mrec_counts_weights_by_their_shares():
     space = yaml.safe_load((CONF / "sweep" / "joint.yaml").read_text())
     first = space["enqueue"][0]
     model = yaml.safe_load((CONF / "system" / "t2mrec.yaml").read_text())["model"]
-    best = {"system": "t2mrec_joint", "sweep": "joint", "protocol": "cold", "objective": "valid/ndcg@10", "value": 0.2,
-            "trials": 40, "seconds": 99.6, "values": {"scoring.anchors": 3}}  # fmt: skip
+    best = {
+        "system": "t2mrec_joint",
+        "sweep": "joint",
+        "protocol": "cold",
+        "objective": "valid/ndcg@10",
+        "value": 0.2,
+        "trials": 40,
+        "seconds": 99.6,
+        "values": {"scoring.anchors": 3},
+    }
     trials = [first | {"valid/ndcg@10": 0.15}, first | {"valid/ndcg@10": 0.2, "scoring.theme": 0.9}]
     sweep("t2mrec_joint", best, trials, {"system": {"search": {}, "model": model}, "tuning": {"scale": 0.33}})
     found = row("t2mrec_joint")
@@ -122,10 +146,20 @@ def test_the_joint_search_of_t2mrec_counts_weights_by_their_shares():
 
 
 def test_a_grid_over_seeds_compares_means():
-    best = {"system": "t2mrec", "sweep": "temperature", "protocol": "cold", "objective": "valid/ndcg@10", "value": 0.3,
-            "trials": 4, "seconds": 9, "values": {"training.temperature": 0.14}}  # fmt: skip
-    trials = [{"training.temperature": value, "valid/ndcg@10": score}
-              for value, score in ((0.07, 0.1), (0.07, 0.2), (0.14, 0.3), (0.14, 0.3))]  # fmt: skip
+    best = {
+        "system": "t2mrec",
+        "sweep": "temperature",
+        "protocol": "cold",
+        "objective": "valid/ndcg@10",
+        "value": 0.3,
+        "trials": 4,
+        "seconds": 9,
+        "values": {"training.temperature": 0.14},
+    }
+    trials = [
+        {"training.temperature": value, "valid/ndcg@10": score}
+        for value, score in ((0.07, 0.1), (0.07, 0.2), (0.14, 0.3), (0.14, 0.3))
+    ]
     model = {"training": {"temperature": 0.07, "epochs": 200}}
     sweep("temperature", best, trials, {"system": {"search": {}, "model": model}, "tuning": {}})
     assert row("temperature")["untuned"] == pytest.approx(0.15)

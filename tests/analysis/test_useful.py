@@ -17,8 +17,14 @@ from study.data.splits import Split
 from study.errors import StudyError
 from study.judging.collection import Collection
 
-SETTINGS = {"signals": ["score", "noise"], "methods": ["logistic", "isotonic"], "target": 0.8, "bins": 5,
-            "resamples": 500, "seed": 0}  # fmt: skip
+SETTINGS = {
+    "signals": ["score", "noise"],
+    "methods": ["logistic", "isotonic"],
+    "target": 0.8,
+    "bins": 5,
+    "resamples": 500,
+    "seed": 0,
+}
 
 
 def planted(n, *, slope=2.0, seed=0):
@@ -32,8 +38,16 @@ def asked(n=200, *, slope=2.0, seed=0):
     signal, useful = planted(n, slope=slope, seed=seed)
     rng = np.random.default_rng(seed + 1)
     part = np.where(np.arange(n) < n // 2, "valid", "test")
-    return pd.DataFrame({"task_id": np.arange(n), "server_id": 1, "part": part, "grade": useful.astype(int),
-                         "score": signal, "noise": rng.normal(size=n)})  # fmt: skip
+    return pd.DataFrame(
+        {
+            "task_id": np.arange(n),
+            "server_id": 1,
+            "part": part,
+            "grade": useful.astype(int),
+            "score": signal,
+            "noise": rng.normal(size=n),
+        }
+    )
 
 
 @pytest.mark.parametrize("method", c.METHODS)
@@ -166,8 +180,9 @@ def test_test_topics_decide_nothing():
     pd.testing.assert_frame_equal(first["calibration_choice"], second["calibration_choice"])
     of_valid = [table["calibration"].query("part == 'valid'") for table in (first, second)]
     pd.testing.assert_frame_equal(*of_valid)
-    chances = [table["risk_coverage"].query("part == 'test'")["chance"].sort_values().tolist()
-               for table in (first, second)]  # fmt: skip
+    chances = [
+        table["risk_coverage"].query("part == 'test'")["chance"].sort_values().tolist() for table in (first, second)
+    ]
     assert chances[0] == chances[1]
 
 
@@ -306,9 +321,12 @@ def test_smaller_shares_lie_within_larger_ones():
 
 
 def test_curves_pair_the_shares_by_task():
-    rows = [{"system": "a", "share": share, "draw": draw, "task_id": task, "ndcg@10": 0.1 * task + share,
-             "recall@10": 0.5}
-            for share in (0.5, 1.0) for draw in (1, 2) for task in range(4)]  # fmt: skip
+    rows = [
+        {"system": "a", "share": share, "draw": draw, "task_id": task, "ndcg@10": 0.1 * task + share, "recall@10": 0.5}
+        for share in (0.5, 1.0)
+        for draw in (1, 2)
+        for task in range(4)
+    ]
     table = curves.curves(pd.DataFrame(rows), 100, seed=0).set_index(["metric", "share"])
     whole = table.loc[("ndcg@10", 1.0)]
     assert whole["mean"] == pytest.approx(1.15)
@@ -348,9 +366,17 @@ def test_figures_draw_the_tables():
     drawn = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
     of_test = tables["reliability"].query("part == 'test'")["useful"]
     assert drawn["test topics"].tolist() == of_test.tolist()
-    table = pd.DataFrame({"system": ["a", "b"], "title": ["System A", "System B"], "family": ["dense", "floor"],
-                          "by_labels": [0.1, 0.2], "by_judgements": [0.4, np.nan], "seconds_fit": [0.0, 5.0],
-                          "cpu": [20.0, 3.0]})  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "system": ["a", "b"],
+            "title": ["System A", "System B"],
+            "family": ["dense", "floor"],
+            "by_labels": [0.1, 0.2],
+            "by_judgements": [0.4, np.nan],
+            "seconds_fit": [0.0, 5.0],
+            "cpu": [20.0, 3.0],
+        }
+    )
     for quality in pareto.QUALITIES:
         for cost in pareto.COSTS:
             table[f"front_{quality}_{cost}"] = pareto.non_dominated(table[quality].to_numpy(), table[cost].to_numpy())
@@ -359,8 +385,9 @@ def test_figures_draw_the_tables():
     upper = figure.axes[0].get_lines()
     assert [line.get_xdata()[0] for line in upper[1:]] == [1e-3, 5.0]
     values = {"a": judged_values(0), "b": judged_values(0.1)}
-    chain = pd.concat([steps.one_at_a_time(values, ["a", "b"], ["ndcg@10"], seed=0).assign(part=part)
-                       for part in ("valid", "test")])  # fmt: skip
+    chain = pd.concat(
+        [steps.one_at_a_time(values, ["a", "b"], ["ndcg@10"], seed=0).assign(part=part) for part in ("valid", "test")]
+    )
     figure = figures.steps(chain, {"a": "System A"}, "ndcg@10", "Question: being useful.")
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["System A", "b"]
 
@@ -368,9 +395,16 @@ def test_figures_draw_the_tables():
 def test_no_caption_runs_into_a_legend():
     n = 26
     rng = np.random.default_rng(0)
-    table = pd.DataFrame({"system": [f"s{i}" for i in range(n)], "title": [f"Intent-based rank {i}" for i in range(n)],
-                          "family": ["dense", "floor"] * (n // 2), "useful": rng.random(n), "similarity": rng.random(n),
-                          "servers": range(100, 100 + n)})  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "system": [f"s{i}" for i in range(n)],
+            "title": [f"Intent-based rank {i}" for i in range(n)],
+            "family": ["dense", "floor"] * (n // 2),
+            "useful": rng.random(n),
+            "similarity": rng.random(n),
+            "servers": range(100, 100 + n),
+        }
+    )
     caption = "Question: being useful. Data: Task2MCP, test topics; systems whose answers are judged."
     figure = figures.diversity(table, caption)
     with mpl.rc_context(STYLE):

@@ -133,9 +133,10 @@ def ranked_systems() -> list[str]:
     """
     systems = {name: settings(name) for name in config.choices("system")}
     return [
-        name for name, own in systems.items()
+        name
+        for name, own in systems.items()
         if own.get("family") != CEILING and not own.get("own_process", False) and "endpoint" not in own.model
-    ]  # fmt: skip
+    ]
 
 
 def settings(name: str) -> DictConfig:

@@ -19,7 +19,10 @@ FOLDER = Path(__file__).resolve().parents[2] / "results" / "task2mcp" / "best"
 NAMES = ["Slack MCP Server", "Memory Server", "Slack Search", "Google Maps", "Google", "Paris Weather"]
 SERVERS = pd.DataFrame({"name": NAMES, "description": [f"It serves {name}." for name in NAMES], "id": range(6)})
 SETTINGS = {
-    "seed": 0, "requests": 3, "top1": 0.95, "systems": ["tfidf", "random"],
+    "seed": 0,
+    "requests": 3,
+    "top1": 0.95,
+    "systems": ["tfidf", "random"],
     "kinds": {
         "chat": {"products": ["Slack", "Absent"], "sentences": ["Post to {product}", "Slackers read {product} daily"]},
         "maps": {"products": ["Google Maps"], "sentences": ["Route with {product}"]},
@@ -28,7 +31,7 @@ SETTINGS = {
         "place": [{"word": "Paris", "text": "A Story about Paris"}, {"word": "Rome", "text": "A story about Rome"}],
         "company": [{"word": "Google", "text": "What Google paid in fines"}],
     },
-}  # fmt: skip
+}
 
 
 def settings(**changes):
@@ -76,11 +79,16 @@ def test_the_first_server_is_looked_at_and_ties_follow_the_order():
 
     table = probes.shares(found, asked)
     assert table.astype({"first_bears_word": float}).to_numpy().tolist() == [
-        ["as written", "all", 3, pytest.approx(2 / 3)], ["as written", "chat", 2, 0.5], ["as written", "maps", 1, 1.0],
-        ["lower case", "all", 3, pytest.approx(1 / 3)], ["lower case", "chat", 2, 0.5], ["lower case", "maps", 1, 0.0],
-        ["word is not the tool", "all", 2, 0.5], ["word is not the tool", "place", 1, 1.0],
+        ["as written", "all", 3, pytest.approx(2 / 3)],
+        ["as written", "chat", 2, 0.5],
+        ["as written", "maps", 1, 1.0],
+        ["lower case", "all", 3, pytest.approx(1 / 3)],
+        ["lower case", "chat", 2, 0.5],
+        ["lower case", "maps", 1, 0.0],
+        ["word is not the tool", "all", 2, 0.5],
+        ["word is not the tool", "place", 1, 1.0],
         ["word is not the tool", "company", 1, 0.0],
-    ]  # fmt: skip
+    ]
 
 
 def toy():
@@ -124,7 +132,7 @@ def test_the_command_writes_the_table_and_its_record(tmp_path, monkeypatch):
         ({"not_the_tool": {"animal": [{"word": "Python", "text": "Feed the Python"}]}}, "'Python' is no name in"),
         ({"not_the_tool": {"place": [{"word": "Paris", "text": "In Paris"}] * 2}}, "place.1: asked twice: In Paris"),
     ],
-)  # fmt: skip
+)
 def test_settings_that_ask_something_else_are_refused(changes, message):
     probes.check(SETTINGS)
     with pytest.raises(StudyError, match=message):

@@ -15,8 +15,9 @@ from study.tools.catalogues.queries import QuerySet
 SERVERS = (Server("a", "Maps", "Finds ways."), Server("b", "Mail", "Sends letters."), Server("c", "Idle", ""))
 TOOLS = (Tool(1, "send", "sends"), Tool(0, "route", "finds a way"), Tool(1, "read", "reads"))
 # The first query wants a way and any tool of Mail, the second a letter read; no query wants Idle.
-QUERIES = QuerySet("tasks", ("q1", "q2"), ("Find the way and write home", "Read my mail"), (((1,), (0, 2)), ((2,),)),
-                   ("q1", "q2"))  # fmt: skip
+QUERIES = QuerySet(
+    "tasks", ("q1", "q2"), ("Find the way and write home", "Read my mail"), (((1,), (0, 2)), ((2,),)), ("q1", "q2")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +47,15 @@ def test_a_benchmark_alone():
 
 
 def test_a_benchmark_inside_a_catalogue_stands_behind_its_servers():
-    own = pd.DataFrame({"id": [7, 9], "name": ["Slack", "Maps"], "description": ["Posts.", "Other maps."],
-                        "language": ["Go", None], "stars_count": ["5", "6"]})  # fmt: skip
+    own = pd.DataFrame(
+        {
+            "id": [7, 9],
+            "name": ["Slack", "Maps"],
+            "description": ["Posts.", "Other maps."],
+            "language": ["Go", None],
+            "stars_count": ["5", "6"],
+        }
+    )
     nothing = (np.empty(0, dtype=np.int64),)
     catalogue = Dataset("toy", own, pd.DataFrame({"id": [0]}), relevance_from_lists(nothing, 2), nothing)
     data, relevant, _ = transfer.as_dataset("livemcpbench", inside=catalogue)

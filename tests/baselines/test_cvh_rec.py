@@ -195,8 +195,11 @@ def test_the_loss_by_hand(predicts_tags):
     system.tag_labels = {kind: torch.from_numpy(matrix).double() for kind, matrix in labels.items()}
     nodes = {"task": np.array([0, 2, 3]), "server": np.array([1, 4])}
     tasks, listed, drawn = np.array([2, 0]), np.array([3, 1]), np.array([0, 4])
-    step = Step(*map(torch.from_numpy, (tasks, listed, drawn)),
-                {kind: torch.from_numpy(rows) for kind, rows in nodes.items()}, predicts_tags)  # fmt: skip
+    step = Step(
+        *map(torch.from_numpy, (tasks, listed, drawn)),
+        {kind: torch.from_numpy(rows) for kind, rows in nodes.items()},
+        predicts_tags,
+    )
     views = views_by_hand(network, graphs)
     e_tasks, e_servers = views["task"][-1], views["server"][-1]
     expected = 0.0
@@ -266,8 +269,17 @@ def test_the_encoder_learns_a_hundred_tasks_by_heart_and_then_ranks_as_their_vec
     wanted = torch.from_numpy(rng.normal(size=(100, 8)).astype(np.float32))
     torch.manual_seed(0)
     model = encoder(32, 512, 8, 0.0)
-    progress = fit_encoder(model, texts, wanted, all_epochs(400), learning_rate=0.002, batch_size=512, seed=1,
-                           workdir=tmp_path, identity="a")  # fmt: skip
+    progress = fit_encoder(
+        model,
+        texts,
+        wanted,
+        all_epochs(400),
+        learning_rate=0.002,
+        batch_size=512,
+        seed=1,
+        workdir=tmp_path,
+        identity="a",
+    )
     assert progress.report()["epochs"] == 400
     with torch.no_grad():
         said = model(texts)
@@ -296,8 +308,17 @@ def rank_correlations(first, second):
 def test_known_tasks_are_ranked_through_the_encoder_as_by_their_own_vectors(tmp_path):
     """The copies are new tasks, of which only the text is known; their originals are training tasks."""
     data, split = copy_dataset()
-    system = CVHRec(width=16, hidden=16, contrasted=None, tags_every=1, batch_size=32, learning_rate=0.01, dropout=0.0,
-                    encoder_epochs=300, schedule=all_epochs(15))  # fmt: skip
+    system = CVHRec(
+        width=16,
+        hidden=16,
+        contrasted=None,
+        tags_every=1,
+        batch_size=32,
+        learning_rate=0.01,
+        dropout=0.0,
+        encoder_epochs=300,
+        schedule=all_epochs(15),
+    )
     system.fit(data, split, seed=1, workdir=tmp_path)
     known = split.tasks("train")
     own, copied = system.score(known), system.score(split.tasks("test"))
@@ -330,8 +351,18 @@ def test_the_record_tells_of_stage_2_where_there_are_new_tasks(protocol, tmp_pat
 @pytest.mark.parametrize("cold_tasks", ["encoder", "neighbours"])
 def test_copies_of_training_tasks_get_their_servers(cold_tasks, tmp_path):
     data, split = copy_dataset()
-    system = CVHRec(width=384, hidden=32, contrasted=None, tags_every=1, batch_size=32, learning_rate=0.01, dropout=0.0,
-                    encoder_epochs=150, cold_tasks=cold_tasks, schedule=all_epochs(15))  # fmt: skip
+    system = CVHRec(
+        width=384,
+        hidden=32,
+        contrasted=None,
+        tags_every=1,
+        batch_size=32,
+        learning_rate=0.01,
+        dropout=0.0,
+        encoder_epochs=150,
+        cold_tasks=cold_tasks,
+        schedule=all_epochs(15),
+    )
     if cold_tasks == "neighbours":
         system.NEIGHBOURS = 1
     system.fit(data, split, seed=1, workdir=tmp_path)
@@ -355,8 +386,18 @@ def test_the_text_ablation_scores_by_text_vectors(tmp_path):
 def test_blocks_are_found(settings, tmp_path):
     data = block_dataset()
     split = make(data, "warm")
-    system = CVHRec(**{"width": 16, "hidden": 16, "contrasted": None, "batch_size": 32, "learning_rate": 0.01,
-                       "alpha": 0.2, "schedule": all_epochs(6), **settings})  # fmt: skip
+    system = CVHRec(
+        **{
+            "width": 16,
+            "hidden": 16,
+            "contrasted": None,
+            "batch_size": 32,
+            "learning_rate": 0.01,
+            "alpha": 0.2,
+            "schedule": all_epochs(6),
+            **settings,
+        }
+    )
     system.fit(data, split, seed=1, workdir=tmp_path)
     assert recall10(top10(system, data, split), split).mean() > 0.9
 

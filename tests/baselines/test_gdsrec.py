@@ -193,8 +193,7 @@ def test_with_ratings_of_places_it_does_not_either_where_no_friend_lists_the_ser
     split = make(data, "warm")
     train = split.train.toarray()
     friends = prepared(split, data).near
-    task, server = next((task, server) for task, server in np.argwhere(train)
-                        if not train[friends[task], server].any())  # fmt: skip
+    task, server = next((task, server) for task, server in np.argwhere(train) if not train[friends[task], server].any())
     drawn = np.flatnonzero(train[task] == 0)[:2]
     without = split.train.tolil()
     without[task, server] = 0

@@ -57,8 +57,9 @@ def test_another_quantiser_is_trained_and_both_are_kept(changed, steps):
     settings = Quantiser(codes=6, hidden=(8,), width=4, commitment=0.5, training=SETTINGS.training)
     other, _ = fit_codes(
         VECTORS[::-1].copy() if changed == "vectors" else VECTORS,
-        settings if changed == "settings" else SETTINGS, seed=2 if changed == "seed" else 1,
-    )  # fmt: skip
+        settings if changed == "settings" else SETTINGS,
+        seed=2 if changed == "seed" else 1,
+    )
     assert len(steps) == 2 * STEPS
     assert not same(first, other)
     assert len(files()) == 2
@@ -88,8 +89,13 @@ def test_a_file_of_another_quantiser_in_its_place_is_not_taken_up(steps):
 
 def test_protocols_trials_and_systems_share_one_quantiser(steps, tmp_path):
     data = block_dataset()
-    runs = [("tiger", "warm", {}), ("tiger", "loo", {}), ("tiger_text", "cold", {}), ("lc_rec", "cold", SAME),
-            ("tiger_tuned", "warm", {"training.learning_rate.smoke": 0.003})]  # fmt: skip
+    runs = [
+        ("tiger", "warm", {}),
+        ("tiger", "loo", {}),
+        ("tiger_text", "cold", {}),
+        ("lc_rec", "cold", SAME),
+        ("tiger_tuned", "warm", {"training.learning_rate.smoke": 0.003}),
+    ]
     reports = []
     for number, (name, protocol, changes) in enumerate(runs):
         workdir = tmp_path / str(number)

@@ -9,9 +9,15 @@ from study.data.splits import make
 from study.evaluation.metrics import ndcg
 
 CASES = [
-    ("tiger", "warm"), ("openp5", "warm"), ("lc_rec", "warm"), ("mpt_rec", "warm"),
-    ("tiger_text", "cold"), ("openp5_text", "cold"), ("lc_rec", "cold"), ("mpt_rec", "cold"),
-]  # fmt: skip
+    ("tiger", "warm"),
+    ("openp5", "warm"),
+    ("lc_rec", "warm"),
+    ("mpt_rec", "warm"),
+    ("tiger_text", "cold"),
+    ("openp5_text", "cold"),
+    ("lc_rec", "cold"),
+    ("mpt_rec", "cold"),
+]
 # Enough that some epochs are worse than one before them.
 EPOCHS = {"training.epochs.smoke": 6, "training.learning_rate.smoke": 0.02}
 SETTINGS = {

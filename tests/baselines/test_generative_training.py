@@ -127,8 +127,9 @@ def looked_at(workdir, *, stop_at: int | None = None):
     path = workdir / "line.safetensors"
     with safe_open(path, framework="pt") if path.exists() else nullcontext() as stored:
         done = json.loads(stored.metadata()["progress"])["epoch"] if stored else 0
-    progress = train(model, line_batches, loss, options, seed=1, workdir=workdir, name="line", identity="a",
-                     quality=quality)  # fmt: skip
+    progress = train(
+        model, line_batches, loss, options, seed=1, workdir=workdir, name="line", identity="a", quality=quality
+    )
     return list(model.parameters()), progress, seen
 
 
@@ -186,8 +187,10 @@ def test_a_look_measures_validation_at_some_tasks_and_none_is_taken_where_none_i
 def test_a_report_of_stages_has_the_seconds_of_all():
     found = staged_report(Progress(epoch=7, seconds=3.0), first=Progress(epoch=2, seconds=1.5))
     assert found == {
-        "epochs": 7, "seconds_trained": 4.5, "first": {"epochs": 2, "seconds_trained": 1.5},
-    }  # fmt: skip
+        "epochs": 7,
+        "seconds_trained": 4.5,
+        "first": {"epochs": 2, "seconds_trained": 1.5},
+    }
 
 
 def test_a_checkpoint_of_another_training_is_not_taken_up(tmp_path):

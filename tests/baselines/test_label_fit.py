@@ -81,8 +81,14 @@ def test_server_features_by_hand():
 
 
 def small(**changes):
-    settings = {"ridges": [{"text": 1.0, "theme": 0.5}], "shares": ["theme"], "trees": 5, "candidates": 12,
-                "least_in_leaf": 2, "leaves": 4} | changes  # fmt: skip
+    settings = {
+        "ridges": [{"text": 1.0, "theme": 0.5}],
+        "shares": ["theme"],
+        "trees": 5,
+        "candidates": 12,
+        "least_in_leaf": 2,
+        "leaves": 4,
+    } | changes
     return LabelFit(**settings)
 
 

@@ -126,7 +126,21 @@ def test_labels_without_walks_leave_no_score(tmp_path):
 def test_the_configured_thresholds_are_the_audits():
     model = config.load(["system=label_walks"]).system.model
     audit = labels_settings.read(labels_settings.Labels)
-    assert (model.language_gap, model.language_run, model.alphabet_gap, model.alphabet_run, model.use_difference,
-            model.use_run, model.most) == (audit.language_gap, audit.language_run, audit.close_gap, audit.close_run,
-                                           audit.use_difference, audit.level_run, audit.theme_words)  # fmt: skip
+    assert (
+        model.language_gap,
+        model.language_run,
+        model.alphabet_gap,
+        model.alphabet_run,
+        model.use_difference,
+        model.use_run,
+        model.most,
+    ) == (
+        audit.language_gap,
+        audit.language_run,
+        audit.close_gap,
+        audit.close_run,
+        audit.use_difference,
+        audit.level_run,
+        audit.theme_words,
+    )
     assert isinstance(build("label_walks"), LabelWalks)

@@ -77,8 +77,13 @@ def test_only_responses_are_labels():
     assert packed.labels.tolist() == [token for _, responses in EXAMPLES for one in responses for token in one]
     # The first token of a response is told from the last one of the prompt.
     assert [(int(row), int(place)) for row, place in zip(packed.rows, packed.places, strict=True)][:6] == [
-        (0, 2), (0, 3), (0, 4), (0, 2), (0, 6), (0, 2),
-    ]  # fmt: skip
+        (0, 2),
+        (0, 3),
+        (0, 4),
+        (0, 2),
+        (0, 6),
+        (0, 2),
+    ]
     assert packed.positions[0].tolist() == [0, 1, 2, 3, 4, 5, 3, 4, 3, 4, 5, 6]
 
 
@@ -140,8 +145,12 @@ def test_an_index_is_learned_by_heart(tmp_path):
     training = Optimisation(epochs=150, batch_size=10, learning_rate=3e-3)
     size = LlamaSize(width=64, feed_forward=128, heads=2, layers=2)
     system = small(size=size, training=training, shares={"index_of_text": 1.0})
-    system.fit(data, Split("warm", data.relevance, data.relevance * 0, data.relevance * 0, cold=False), seed=1,
-               workdir=tmp_path)  # fmt: skip
+    system.fit(
+        data,
+        Split("warm", data.relevance, data.relevance * 0, data.relevance * 0, cold=False),
+        seed=1,
+        workdir=tmp_path,
+    )
     for server, index in enumerate(system.indices.tolist()):
         wording = prompts.INDEX_OF_TEXT[server % len(prompts.INDEX_OF_TEXT)]
         question = system.instruction(wording, name=system.names[server], about=system.about[server])
@@ -184,8 +193,14 @@ def test_all_six_kinds_are_trained_on_and_each_can_be_left_out(untrained):
         counts[kind] = len(list(system.examples(np.random.default_rng(0))))
     system.shares = dict(SHARES)
     # 24 training tasks, 30 servers
-    assert counts == {"next_item": 24, "index_of_text": 30, "text_of_index": 30, "fusion": 24, "search": 24,
-                      "preference": 24}  # fmt: skip
+    assert counts == {
+        "next_item": 24,
+        "index_of_text": 30,
+        "text_of_index": 30,
+        "fusion": 24,
+        "search": 24,
+        "preference": 24,
+    }
     assert len(whole) == sum(counts.values())
     system.shares = {"search": 0.5, "preference": 0.0}
     assert 4 <= len(list(system.examples(np.random.default_rng(0)))) <= 20
@@ -250,10 +265,17 @@ def published(request, tmp_path_factory):
     model.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     PreTrainedTokenizerFast(tokenizer_object=model, eos_token="</s>", unk_token="<unk>").save_pretrained(folder)
     torch.manual_seed(3)
-    LlamaForCausalLM(LlamaConfig(
-        vocab_size=len(words) + request.param, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
-        num_attention_heads=2, tie_word_embeddings=False, eos_token_id=0,
-    )).save_pretrained(folder)  # fmt: skip
+    LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(words) + request.param,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            tie_word_embeddings=False,
+            eos_token_id=0,
+        )
+    ).save_pretrained(folder)
     return folder
 
 

@@ -153,8 +153,12 @@ def test_l1_by_hand_and_what_it_tells_the_shared_expert(fitted):
 
     fused, general, environment = parts()
     tables = [*system.stage1.reader.task_tables, *system.stage1.reader.server_tables]
-    matrices = [weight for part in (experts.shared, experts.specific, experts.towers)
-                for name, weight in part.named_parameters() if name.endswith("weight")]  # fmt: skip
+    matrices = [
+        weight
+        for part in (experts.shared, experts.specific, experts.towers)
+        for name, weight in part.named_parameters()
+        if name.endswith("weight")
+    ]
     decay = system.decay_tables / 2 * sum((table.weight**2).sum() for table in tables)
     decay = decay + system.decay_layers / 2 * sum((weight**2).sum() for weight in matrices)
     loss = system.loss1(Batch(tasks, servers, labels, progress))
@@ -296,8 +300,13 @@ def test_features_match_texts_and_languages():
         {"name": "x", "description": "", "language": "Rust"},
     ]
     data = make_dataset(tasks, servers, [[0], [1], [0], [1]])
-    cold = Split("cold", rows_of(data, np.array([1, 1, 0, 0])), data.relevance * 0,
-                 rows_of(data, np.array([0, 0, 1, 1])), cold=True)  # fmt: skip
+    cold = Split(
+        "cold",
+        rows_of(data, np.array([1, 1, 0, 0])),
+        data.relevance * 0,
+        rows_of(data, np.array([0, 0, 1, 1])),
+        cold=True,
+    )
     features = PairFeatures(data, cold, width=2)
     assert features.cross(0)[:, 2].tolist() == [1, 0, 0]
     assert features.cross(3)[:, 2].tolist() == [0, 0, 1]

@@ -86,8 +86,9 @@ def test_the_four_sets_are_a_partition_and_draws_stay_in_them(matrix, variant, p
     matrix[0, 0] = 1
     train_ = sp.csr_matrix(matrix.astype(float))
     system = mined(train_, variant=variant, popularity=popularity, steps=3)
-    liked = sp.csr_matrix((np.ones(len(system.potential.indices)), system.potential.indices, system.potential.indptr),
-                          shape=matrix.shape).toarray()  # fmt: skip
+    liked = sp.csr_matrix(
+        (np.ones(len(system.potential.indices)), system.potential.indices, system.potential.indptr), shape=matrix.shape
+    ).toarray()
     unpopular = matrix.sum(axis=0) <= popularity
     assert not (liked * matrix).any()
     assert not (liked * unpopular).any()
@@ -110,8 +111,16 @@ def toy_model(seed=0):
     system.network = Factors(np.linspace(-0.2, 0.3, 5).astype(np.float32), 3, 3, 0.5).double()
     ones = np.ones(4, dtype=np.float32)
     holes = np.array([1, 0, 1, 1], dtype=np.float32)
-    step = Draws(np.array([0, 1, 2, 0]), np.array([0, 2, 3, 1]), np.array([2, 0, 1, 3]), np.array([3, 3, 4, 4]),
-                 np.array([4, 4, 2, 2]), holes, ones, np.array([1, 1, 0, 1], dtype=np.float32))  # fmt: skip
+    step = Draws(
+        np.array([0, 1, 2, 0]),
+        np.array([0, 2, 3, 1]),
+        np.array([2, 0, 1, 3]),
+        np.array([3, 3, 4, 4]),
+        np.array([4, 4, 2, 2]),
+        holes,
+        ones,
+        np.array([1, 1, 0, 1], dtype=np.float32),
+    )
     return system, step
 
 
@@ -191,8 +200,14 @@ def test_only_the_leaky_similarity_sees_held_out_servers(variant, leaky, tmp_pat
     split = make(data, "warm")
     sets = []
     for each, parts in ((data, split), with_other_answers(data, split, ("valid", "test"))):
-        system = MSBPR(variant=variant, similarity="full", item_threshold=0.3, leaky_similarity=leaky,
-                       schedule=all_epochs(1), steps=1)  # fmt: skip
+        system = MSBPR(
+            variant=variant,
+            similarity="full",
+            item_threshold=0.3,
+            leaky_similarity=leaky,
+            schedule=all_epochs(1),
+            steps=1,
+        )
         system.fit(each, parts, seed=1, workdir=tmp_path / str(len(sets)))
         sets.append(system.potential.keys.tolist())
     assert (sets[0] != sets[1]) == leaky
@@ -272,10 +287,17 @@ def test_the_best_weights_are_kept_and_patience_ends_the_training(tmp_path):
         return next(values)
 
     progress = train(
-        model, torch.optim.SGD(model.parameters(), lr=1.0), lambda epoch: [0], lambda batch: model.weight.sum(),
-        Schedule(epochs=20, evaluate_every=1, patience=3), quality=quality, seed=0, workdir=tmp_path, name="toy",
+        model,
+        torch.optim.SGD(model.parameters(), lr=1.0),
+        lambda epoch: [0],
+        lambda batch: model.weight.sum(),
+        Schedule(epochs=20, evaluate_every=1, patience=3),
+        quality=quality,
+        seed=0,
+        workdir=tmp_path,
+        name="toy",
         identity="a",
-    )  # fmt: skip
+    )
     assert (progress.epoch, progress.best_epoch, progress.best) == (5, 2, 0.5)  # an equal value is no better one
     assert model.weight.item() == seen[1]
 

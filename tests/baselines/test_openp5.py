@@ -196,8 +196,9 @@ def test_twenty_users_are_learned_by_heart(tmp_path, monkeypatch):
     def first(kind: str, seen: slice) -> np.ndarray:
         """The best server for each wording and task, shape (3, 20)."""
         asked = [system.prompt(kind, wording, task, pairs[task, seen]) for wording in range(3) for task in range(20)]
-        found, _ = written(system.writer, system.tree, asked, n_items=40, beam=4, batch=60, length_power=1.0,
-                           label="test")  # fmt: skip
+        found, _ = written(
+            system.writer, system.tree, asked, n_items=40, beam=4, batch=60, length_power=1.0, label="test"
+        )
         return found.argmax(axis=1).reshape(3, 20)
 
     for seen, other in ((slice(0, 1), 1), (slice(1, 2), 0)):
@@ -237,8 +238,9 @@ def test_a_narrow_beam_finds_what_enumeration_finds_first(tmp_path):
     system = small(epochs=3)
     system.fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
     readings = [system.prompt("sequential", 0, task, system.lists[task]) for task in range(5)]
-    found, invalid = written(system.writer, system.tree, readings, n_items=30, beam=20, batch=5, length_power=1.0,
-                             label="test")  # fmt: skip
+    found, invalid = written(
+        system.writer, system.tree, readings, n_items=30, beam=20, batch=5, length_power=1.0, label="test"
+    )
     assert invalid == 0
     assert (np.isfinite(found).sum(axis=1) == 20).all()
     for row, reading in zip(found, readings, strict=True):
@@ -282,10 +284,19 @@ def published(tmp_path_factory):
         tokenizer_object=model, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
     ).save_pretrained(folder)
     torch.manual_seed(3)
-    T5ForConditionalGeneration(T5Config(
-        vocab_size=len(words) + 4, d_model=16, d_kv=8, d_ff=32, num_heads=2, num_layers=1, decoder_start_token_id=0,
-        pad_token_id=0, eos_token_id=1,
-    )).save_pretrained(folder)  # fmt: skip
+    T5ForConditionalGeneration(
+        T5Config(
+            vocab_size=len(words) + 4,
+            d_model=16,
+            d_kv=8,
+            d_ff=32,
+            num_heads=2,
+            num_layers=1,
+            decoder_start_token_id=0,
+            pad_token_id=0,
+            eos_token_id=1,
+        )
+    ).save_pretrained(folder)
     return folder
 
 

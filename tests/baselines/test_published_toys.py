@@ -30,9 +30,15 @@ from study.evaluation.metrics import ndcg
 
 BLOCKS, TASKS, SERVERS = 8, 6, 12
 WORDS = (
-    "query index schema cursor", "camera pixel colour texture", "mail inbox letter stamp", "train station ticket rail",
-    "bread oven flour yeast", "violin chord melody rhythm", "planet orbit comet galaxy", "tooth dentist clinic nurse",
-)  # fmt: skip
+    "query index schema cursor",
+    "camera pixel colour texture",
+    "mail inbox letter stamp",
+    "train station ticket rail",
+    "bread oven flour yeast",
+    "violin chord melody rhythm",
+    "planet orbit comet galaxy",
+    "tooth dentist clinic nurse",
+)
 T5 = T5Size(width=32, feed_forward=64, heads=2, head_width=16, layers=1, dropout=0.0)
 LLAMA = LlamaSize(width=32, feed_forward=64, heads=2, layers=1)
 
@@ -48,8 +54,16 @@ def blocks(seed: int = 0) -> Dataset:
             servers.append({"name": chosen[0], "description": " ".join(chosen), "language": "Python"})
         for _ in range(TASKS):
             chosen = rng.choice(words, 3, replace=False)
-            tasks.append({"name": chosen[0], "description": " ".join(chosen), "language": "Python",
-                          "category": f"c{block % 2}", "subcategory": f"s{block}", "theme": f"t{block}"})  # fmt: skip
+            tasks.append(
+                {
+                    "name": chosen[0],
+                    "description": " ".join(chosen),
+                    "language": "Python",
+                    "category": f"c{block % 2}",
+                    "subcategory": f"s{block}",
+                    "theme": f"t{block}",
+                }
+            )
             lists.append([int(row) for row in SERVERS * block + rng.choice(SERVERS, LABELS, replace=False)])
     return make_dataset(tasks, servers, lists)
 
@@ -60,8 +74,12 @@ def renumbered(data: Dataset, split: Split, seed: int) -> tuple[Dataset, Split]:
     place = np.argsort(order)
     servers = data.servers.iloc[order].reset_index(drop=True)
     servers["id"] = data.servers["id"]
-    other = replace(data, servers=servers, relevance=sp.csr_matrix(data.relevance[:, order]),
-                    lists=tuple(place[row] for row in data.lists))  # fmt: skip
+    other = replace(
+        data,
+        servers=servers,
+        relevance=sp.csr_matrix(data.relevance[:, order]),
+        lists=tuple(place[row] for row in data.lists),
+    )
     return other, replace(split, **{part: sp.csr_matrix(split.part(part)[:, order]) for part in PARTS})
 
 
@@ -84,16 +102,33 @@ SMALL: dict[str, Callable[[], object]] = {
     "msbpr": lambda: MSBPR(popularity=0, learning_rate=0.05, schedule=epochs(8), steps=50),
     "recafr": lambda: ReCAFR(width=16, layers=2, learning_rate=0.02, batch_size=64, schedule=epochs(20)),
     "gdsrec": lambda: GDSRec(width=16, learning_rate=0.01, weight_decay=0.0, batch_size=32, schedule=epochs(40)),
-    "cvh_rec": lambda: CVHRec(width=16, hidden=16, contrasted=None, batch_size=32, learning_rate=0.01, alpha=0.2,
-                              schedule=epochs(10)),
+    "cvh_rec": lambda: CVHRec(
+        width=16, hidden=16, contrasted=None, batch_size=32, learning_rate=0.01, alpha=0.2, schedule=epochs(10)
+    ),
     "tiger": lambda: Tiger(quantiser=codes(3), size=T5, training=steps(50), beam=20),
-    "openp5": lambda: OpenP5(size=T5, training=steps(80, learning_rate=5e-3), kinds=("sequential",), beam=20,
-                             indexing="collaborative", clusters=BLOCKS, largest=SERVERS),
-    "lc_rec": lambda: LCRec(quantiser=codes(4), size=LLAMA, training=steps(40), beam=20,
-                            shares={"search": 1.0, "next_item": 1.0}),
-    "mpt_rec": lambda: MPTRec(experts=(16, 8), towers=(8,), attention=8, dense=8, negatives=2, dropout=0.0,
-                              first=steps(10, batch_size=64, weight_decay=0.0), second=steps(6, batch_size=64)),
-}  # fmt: skip
+    "openp5": lambda: OpenP5(
+        size=T5,
+        training=steps(80, learning_rate=5e-3),
+        kinds=("sequential",),
+        beam=20,
+        indexing="collaborative",
+        clusters=BLOCKS,
+        largest=SERVERS,
+    ),
+    "lc_rec": lambda: LCRec(
+        quantiser=codes(4), size=LLAMA, training=steps(40), beam=20, shares={"search": 1.0, "next_item": 1.0}
+    ),
+    "mpt_rec": lambda: MPTRec(
+        experts=(16, 8),
+        towers=(8,),
+        attention=8,
+        dense=8,
+        negatives=2,
+        dropout=0.0,
+        first=steps(10, batch_size=64, weight_decay=0.0),
+        second=steps(6, batch_size=64),
+    ),
+}
 
 
 def quality(system: object, data: Dataset, split: Split, folder, seed: int) -> float:
@@ -128,8 +163,10 @@ def test_other_numbers_keep_every_interaction():
     assert (other.servers["name"].to_numpy()[other.lists[3]] == data.servers["name"].to_numpy()[data.lists[3]]).all()
     for part in PARTS:
         for task in (0, 17):
-            names = [frame.servers["description"].to_numpy()[each.part(part)[[task]].indices]
-                     for frame, each in ((data, split), (other, moved))]  # fmt: skip
+            names = [
+                frame.servers["description"].to_numpy()[each.part(part)[[task]].indices]
+                for frame, each in ((data, split), (other, moved))
+            ]
             assert sorted(names[0]) == sorted(names[1])
 
 
@@ -142,22 +179,51 @@ def twins() -> tuple[Dataset, Split]:
     tasks["id"] = np.arange(1, len(tasks) + 1)
     more = replace(data, tasks=tasks, relevance=data.relevance[rows], lists=tuple(data.lists[row] for row in rows))
     part = np.repeat([0, 0, 1], half)
-    return more, Split("cold", *(sp.csr_matrix(sp.diags_array((part == n).astype(np.float32)) @ more.relevance)
-                                 for n in (0, 2, 1)), cold=True)  # fmt: skip
+    return more, Split(
+        "cold",
+        *(sp.csr_matrix(sp.diags_array((part == n).astype(np.float32)) @ more.relevance) for n in (0, 2, 1)),
+        cold=True,
+    )
 
 
 COPIES: dict[str, Callable[[], object]] = {
     # A task's nearest friend is its twin, and of a new one the original. A rate of 0.01 finds half of the servers,
     # after 120 epochs as after 300.
-    "gdsrec": lambda: GDSRec(width=32, learning_rate=0.003, weight_decay=0.0, batch_size=32, friends=1, negatives=4,
-                             list_length=20, branches="friends", rating="binary", schedule=epochs(200)),
-    "mpt_rec": lambda: MPTRec(experts=(64, 32), towers=(32,), attention=32, dense=32, negatives=4, dropout=0.0,
-                              decay_tables=0.0, decay_layers=0.0,
-                              first=steps(150, batch_size=256, weight_decay=0.0),
-                              second=steps(50, batch_size=256, weight_decay=0.0)),
-    "recafr": lambda: ReCAFR(width=64, layers=1, keep_edges=1.0, alignment=0.1, learning_rate=0.01, batch_size=1024,
-                             cold_tasks="profile", schedule=epochs(300)),
-}  # fmt: skip
+    "gdsrec": lambda: GDSRec(
+        width=32,
+        learning_rate=0.003,
+        weight_decay=0.0,
+        batch_size=32,
+        friends=1,
+        negatives=4,
+        list_length=20,
+        branches="friends",
+        rating="binary",
+        schedule=epochs(200),
+    ),
+    "mpt_rec": lambda: MPTRec(
+        experts=(64, 32),
+        towers=(32,),
+        attention=32,
+        dense=32,
+        negatives=4,
+        dropout=0.0,
+        decay_tables=0.0,
+        decay_layers=0.0,
+        first=steps(150, batch_size=256, weight_decay=0.0),
+        second=steps(50, batch_size=256, weight_decay=0.0),
+    ),
+    "recafr": lambda: ReCAFR(
+        width=64,
+        layers=1,
+        keep_edges=1.0,
+        alignment=0.1,
+        learning_rate=0.01,
+        batch_size=1024,
+        cold_tasks="profile",
+        schedule=epochs(300),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", COPIES)

@@ -117,8 +117,17 @@ def test_a_text_that_is_sampled_counts_once_in_the_denominator():
 
 
 def fitted(data, split, folder, **settings):
-    system = ReCAFR(**{"width": 16, "layers": 2, "learning_rate": 0.02, "batch_size": 64, "contrast": None,
-                       "schedule": all_epochs(15), **settings})  # fmt: skip
+    system = ReCAFR(
+        **{
+            "width": 16,
+            "layers": 2,
+            "learning_rate": 0.02,
+            "batch_size": 64,
+            "contrast": None,
+            "schedule": all_epochs(15),
+            **settings,
+        }
+    )
     system.fit(data, split, seed=1, workdir=folder)
     return system
 

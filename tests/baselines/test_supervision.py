@@ -28,8 +28,13 @@ def toy(private_cache):
     servers = [{"name": name, "description": text} for name, text in SERVERS]
     tasks = [{"name": "", "description": text} for text in TASKS]
     lists = (np.array([0, 1]), np.array([3, 1]), np.array([4]))
-    data = Dataset("toy", table(servers, (*SERVER_FIELDS, "url", "official", "origin", "license", "stars_count")),
-                   table(tasks, (*TASK_FIELDS, "subcategory")), relevance_from_lists(lists, 5), lists)  # fmt: skip
+    data = Dataset(
+        "toy",
+        table(servers, (*SERVER_FIELDS, "url", "official", "origin", "license", "stars_count")),
+        table(tasks, (*TASK_FIELDS, "subcategory")),
+        relevance_from_lists(lists, 5),
+        lists,
+    )
     train, test = data.relevance.copy().tolil(), sp.lil_matrix(data.relevance.shape, dtype=np.float32)
     test[2] = train[2]
     train[2] = 0

@@ -29,9 +29,13 @@ TRAINED = ("msbpr_transfer", "recafr_transfer")
 SMALL = {
     "ials_transfer": {"base.width": 32},
     "msbpr_transfer": {"base.popularity": 0, "base.learning_rate": 0.05, "base.steps": 50, "base.schedule.epochs": 8},
-    "recafr_transfer": {"base.width": 16, "base.learning_rate": 0.02, "base.batch_size": 64,
-                        "base.schedule.epochs": 20},
-}  # fmt: skip
+    "recafr_transfer": {
+        "base.width": 16,
+        "base.learning_rate": 0.02,
+        "base.batch_size": 64,
+        "base.schedule.epochs": 20,
+    },
+}
 
 
 # Linear one-vs-rest
@@ -158,9 +162,12 @@ def trained(epochs):
 
 
 BASES = [
-    ItemKNN(), UserKNN(), ImplicitALS(width=8), MSBPR(width=8, popularity=0, steps=20, schedule=trained(2)),
+    ItemKNN(),
+    UserKNN(),
+    ImplicitALS(width=8),
+    MSBPR(width=8, popularity=0, steps=20, schedule=trained(2)),
     ReCAFR(width=8, layers=2, learning_rate=0.02, batch_size=64, schedule=trained(3)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("base", BASES, ids=lambda base: type(base).__name__)

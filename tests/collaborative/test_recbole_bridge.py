@@ -24,10 +24,13 @@ def test_neumf_without_layers_is_the_product_of_its_vectors():
     rng = torch.Generator().manual_seed(0)
     tasks, servers = torch.randn(4, 3, generator=rng), torch.randn(5, 3, generator=rng)
     learned = {
-        "gmf_servers": servers, "mlp_servers": torch.randn(5, 2, generator=rng),
-        "mlp.0.weight": torch.randn(6, 4, generator=rng), "mlp.0.bias": torch.randn(6, generator=rng),
-        "output.weight": torch.tensor([[1.0] * 3 + [0.0] * 6]), "output.bias": torch.zeros(1),
-    }  # fmt: skip
+        "gmf_servers": servers,
+        "mlp_servers": torch.randn(5, 2, generator=rng),
+        "mlp.0.weight": torch.randn(6, 4, generator=rng),
+        "mlp.0.bias": torch.randn(6, generator=rng),
+        "output.weight": torch.tensor([[1.0] * 3 + [0.0] * 6]),
+        "output.bias": torch.zeros(1),
+    }
     rows = torch.cat([tasks, torch.randn(4, 2, generator=rng)], dim=1)
     torch.testing.assert_close(neumf(learned, rows), tasks @ servers.T)
 

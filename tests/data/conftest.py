@@ -10,10 +10,24 @@ from study.data import prepare, synthetic
 from study.data.dataset import load
 
 SERVER = {
-    "id": 1, "name": "A", "url": "u", "description": "d", "author": "a", "stars_count": 3, "watching_count": 0,
-    "license": "MIT license", "language": "Python, Shell", "activity": 1, "category": "dev-tools",
-    "subcategory": "S", "system": None, "official": "official", "tools": None, "origin": "o", "web_url": None,
-}  # fmt: skip
+    "id": 1,
+    "name": "A",
+    "url": "u",
+    "description": "d",
+    "author": "a",
+    "stars_count": 3,
+    "watching_count": 0,
+    "license": "MIT license",
+    "language": "Python, Shell",
+    "activity": 1,
+    "category": "dev-tools",
+    "subcategory": "S",
+    "system": None,
+    "official": "official",
+    "tools": None,
+    "origin": "o",
+    "web_url": None,
+}
 TASK = {"id": 1, "name": "T", "description": "do", "language": "Go", "category": "C", "subcategory": "S", "theme": "X"}
 
 

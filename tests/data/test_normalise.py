@@ -33,12 +33,23 @@ def test_plural_is_kept_on_request():
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("MIT license", "mit"), ("MIT License", "mit"), ("MIT", "mit"), ("MIT\nLICENSE", "mit"), ("MIT 许可证", "mit"),
-        ("MIT-0 license", "mit-0"), ("APACHE 2.0", "apache-2.0"), ("Apache-2.0\nLICENSE-APACHE", "apache-2.0"),
-        ("Apache-2.1 license", "apache-2.1"), ("GNU General Public License v3.0", "gpl-3.0"),
-        ("Unlicense license", "unlicense"), ("View license", "other"), ("LICENSE", "other"), ("", ""), (" \n ", ""),
+        ("MIT license", "mit"),
+        ("MIT License", "mit"),
+        ("MIT", "mit"),
+        ("MIT\nLICENSE", "mit"),
+        ("MIT 许可证", "mit"),
+        ("MIT-0 license", "mit-0"),
+        ("APACHE 2.0", "apache-2.0"),
+        ("Apache-2.0\nLICENSE-APACHE", "apache-2.0"),
+        ("Apache-2.1 license", "apache-2.1"),
+        ("GNU General Public License v3.0", "gpl-3.0"),
+        ("Unlicense license", "unlicense"),
+        ("View license", "other"),
+        ("LICENSE", "other"),
+        ("", ""),
+        (" \n ", ""),
     ],
-)  # fmt: skip
+)
 def test_licence_key(text, key):
     assert normalise.licence_key(text) == key
 

@@ -154,7 +154,7 @@ FAULTS = [
     ("labels: repeated task", labels(GOOD + '2,"[2]"\n'), "mcp_task.csv", "line 3", "task_id"),
     ("labels: task without row", labels(GOOD), "mcp_task.csv", None, "task_id"),
     ("labels: empty list", labels(GOOD + '3,"[]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
-    ("labels: empty cell", labels(GOOD + '3,\n'), "mcp_task.csv", "line 4", "mcp_ids"),
+    ("labels: empty cell", labels(GOOD + "3,\n"), "mcp_task.csv", "line 4", "mcp_ids"),
     ("labels: after a long cell", labels(LONG + '2,"[]"\n3,"[2]"\n'), "mcp_task.csv", "line 5", "mcp_ids"),
     ("labels: a cell of two lines", labels(GOOD + '3,"[77,\n2]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
     ("labels: only id 0", labels(GOOD + '3,"[0]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
@@ -170,7 +170,7 @@ FAULTS = [
     ("labels: missing column", labels("task_id,ids\n1,[2]\n"), "mcp_task.csv", "line 1", "mcp_ids"),
     ("labels: empty file", labels(""), "mcp_task.csv", "line 1", "task_id"),
     ("labels: open quote", labels(GOOD + '3,"[2]\n'), "mcp_task.csv", "line 4", None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("fault", "file", "row", "column"), [case[1:] for case in FAULTS], ids=[c[0] for c in FAULTS])
@@ -221,10 +221,12 @@ def test_missing_truncated_and_badly_encoded_files(run, release, tmp_path, name)
     [
         (servers(id=5), "mcp_raw.json (row 2, column id): 5 occurs in row 4 too (2 wrong in all)"),
         (tasks(id=1), "task_raw.json (row 0, column id): 1 occurs in row 1 too (2 wrong in all)"),
-        (labels(GOOD + '3,"[2,\n4]"\n2,"[2]"\n'),
-         "mcp_task.csv (line 3, column task_id): 2 occurs at line 6 too (2 wrong in all)"),
+        (
+            labels(GOOD + '3,"[2,\n4]"\n2,"[2]"\n'),
+            "mcp_task.csv (line 3, column task_id): 2 occurs at line 6 too (2 wrong in all)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_repeated_id_names_both_rows(run, release, fault, said):
     fault(release)
     with pytest.raises(StudyError) as caught:
@@ -241,8 +243,11 @@ def test_repeated_ids_that_are_no_numbers_are_refused_too(run, release):
 
 def test_a_fix_names_the_data_set_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    for file in (paths.raw("task2mcp") / "mcp_raw.json", paths.raw("task2mcp") / "deep" / "mcp_raw.json",
-                 paths.prepared("task2mcp") / "tasks.parquet"):  # fmt: skip
+    for file in (
+        paths.raw("task2mcp") / "mcp_raw.json",
+        paths.raw("task2mcp") / "deep" / "mcp_raw.json",
+        paths.prepared("task2mcp") / "tasks.parquet",
+    ):
         assert schemas.again(file) == "fetch the file again (study fetch dataset=task2mcp)"
     assert "study fetch" not in schemas.again(tmp_path / "mine.json")
     table = pd.DataFrame({"task_id": [0], "mcp_ids": ["x"]}, dtype=object)

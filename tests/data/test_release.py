@@ -85,16 +85,27 @@ def test_where_validation_tasks_of_cold_are_test_tasks_of_other_splits(task2mcp)
 def test_table2(task2mcp):
     table = describe.table2("task2mcp", task2mcp.data).set_index(["set", "attribute"])
     assert table["released"].to_dict() == {
-        ("servers", "mcp_num"): 5642, ("servers", "license"): 37, ("servers", "language"): 637,
-        ("servers", "subcategory"): 64, ("servers", "category"): 63, ("servers", "system"): 8,
-        ("servers", "official"): 2, ("tasks", "task_num"): 4801, ("tasks", "language"): 21,
-        ("tasks", "category"): 4, ("tasks", "subcategory"): 16, ("tasks", "theme"): 612,
-    }  # fmt: skip
+        ("servers", "mcp_num"): 5642,
+        ("servers", "license"): 37,
+        ("servers", "language"): 637,
+        ("servers", "subcategory"): 64,
+        ("servers", "category"): 63,
+        ("servers", "system"): 8,
+        ("servers", "official"): 2,
+        ("tasks", "task_num"): 4801,
+        ("tasks", "language"): 21,
+        ("tasks", "category"): 4,
+        ("tasks", "subcategory"): 16,
+        ("tasks", "theme"): 612,
+    }
     differing = table[table["difference"] != 0]["difference"].to_dict()
     assert differing == {
-        ("servers", "language"): 4, ("servers", "subcategory"): 12, ("servers", "category"): 27,
-        ("tasks", "task_num"): 1, ("tasks", "theme"): -1,
-    }  # fmt: skip
+        ("servers", "language"): 4,
+        ("servers", "subcategory"): 12,
+        ("servers", "category"): 27,
+        ("tasks", "task_num"): 1,
+        ("tasks", "theme"): -1,
+    }
     assert table.loc[("tasks", "theme"), "case_folded"] == table.loc[("tasks", "theme"), "paper"]
 
 

@@ -65,9 +65,13 @@ def test_quirks_are_there(synthetic_raw, synthetic_data, tmp_path):
 def large(tmp_path_factory):
     folder = synthetic.generate(
         tmp_path_factory.mktemp("large"),
-        n_servers=3000, n_tasks=3000, zero_lists=0, repeat_lists=0, duplicate_share=0.2,
+        n_servers=3000,
+        n_tasks=3000,
+        zero_lists=0,
+        repeat_lists=0,
+        duplicate_share=0.2,
         mixture={"topic_match": 0.4, "language_match": 0.3, "alphabetical": 0.2, "random": 0.1},
-    )  # fmt: skip
+    )
     prepare.prepare("large", folder, folder / "out", folder / "out")
     return folder, load("large", folder / "out"), truths(folder)
 
@@ -113,8 +117,14 @@ def test_every_source_keeps_its_promise(large):
     assert (language["language"] == language["language_of_server"]).all()
     # Alphabetical fillers of one list follow one another, so most have a neighbour within two places.
     rank = pd.Series(np.arange(len(truth["servers"])), index=np.sort(truth["servers"]["server_id"]))
-    gaps = by_source["alphabetical"].assign(rank=lambda t: rank[t["server_id"]].to_numpy()).sort_values(
-        ["task_id", "rank"]).groupby("task_id")["rank"].diff().dropna()  # fmt: skip
+    gaps = (
+        by_source["alphabetical"]
+        .assign(rank=lambda t: rank[t["server_id"]].to_numpy())
+        .sort_values(["task_id", "rank"])
+        .groupby("task_id")["rank"]
+        .diff()
+        .dropna()
+    )
     assert (gaps <= 2).mean() > 0.9
     # Random labels are uniform over the catalogue: ten bins by id.
     bins = np.bincount(rank[by_source["random"]["server_id"]].to_numpy() * 10 // 3000, minlength=10)
@@ -143,8 +153,9 @@ def test_text_beats_random_and_learning_beats_text(synthetic_data):
 
     def recall(scores):
         best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
-        return np.array([len(set(top) & set(data.lists[row])) / len(data.lists[row])
-                         for top, row in zip(best, test, strict=True)])  # fmt: skip
+        return np.array(
+            [len(set(top) & set(data.lists[row])) / len(data.lists[row]) for top, row in zip(best, test, strict=True)]
+        )
 
     noise = np.random.default_rng(0).random((len(test), data.n_servers))
     near = (tasks[test] @ tasks[train].T).toarray()

@@ -66,8 +66,10 @@ def judged_root(tmp_path_factory, truth_of):
     chosen = yaml.safe_load((settings / "topics.yaml").read_text()) | {"parts": {"valid": 16, "test": 32}}
     (settings / "topics.yaml").write_text(yaml.safe_dump(chosen))
     chosen = yaml.safe_load((settings / "pool.yaml").read_text()) | {
-        "systems": SYSTEMS, "profile": "smoke", "candidates": [],
-    }  # fmt: skip
+        "systems": SYSTEMS,
+        "profile": "smoke",
+        "candidates": [],
+    }
     (settings / "pool.yaml").write_text(yaml.safe_dump(chosen))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(root))

@@ -34,8 +34,14 @@ def test_kappa_by_hand():
 
 def test_interval_is_over_topics_and_covers():
     rng = np.random.default_rng(0)
-    counts = np.stack([agreement.confusions(g := rng.integers(3, size=20), np.where(rng.random(20) < 0.7, g, 0),
-                                            np.zeros(20, np.int64))[0] for _ in range(40)])  # fmt: skip
+    counts = np.stack(
+        [
+            agreement.confusions(
+                g := rng.integers(3, size=20), np.where(rng.random(20) < 0.7, g, 0), np.zeros(20, np.int64)
+            )[0]
+            for _ in range(40)
+        ]
+    )
     low, high = agreement.kappa_interval(counts, "quadratic", seed=1)
     point = float(agreement.weighted_kappa(counts.sum(axis=0), "quadratic"))
     assert low < point < high

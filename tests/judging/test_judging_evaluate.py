@@ -32,8 +32,11 @@ def planted(shared_root, truth_of):
 def ideal(collection):
     """The best ten judged servers of every topic, as a run."""
     order = np.argsort(-collection.grades, axis=1, kind="stable")[:, :10]
-    rows = [(task, 1, rank + 1, collection.servers[column]) for task, line in
-            zip(collection.topics["task_id"], order, strict=True) for rank, column in enumerate(line)]  # fmt: skip
+    rows = [
+        (task, 1, rank + 1, collection.servers[column])
+        for task, line in zip(collection.topics["task_id"], order, strict=True)
+        for rank, column in enumerate(line)
+    ]
     return pd.DataFrame(rows, columns=["task_id", "seed", "rank", "server_id"])
 
 
@@ -55,8 +58,10 @@ def test_planted_relevance_is_recovered(collection, planted):
 
 def test_systems_are_ordered_as_by_the_truth(collection, planted):
     runs = store.read_runs(DATASET)
-    means = [{name: evaluate.per_task(of, run)["ndcg@10"].mean() for name, run in runs.items()}
-             for of in (collection, planted)]  # fmt: skip
+    means = [
+        {name: evaluate.per_task(of, run)["ndcg@10"].mean() for name, run in runs.items()}
+        for of in (collection, planted)
+    ]
     orders = [sorted(found, key=found.get) for found in means]
     assert orders[0] == orders[1]
     assert orders[0][0] == "random"

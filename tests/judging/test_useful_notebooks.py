@@ -88,15 +88,32 @@ def planted_tables():
     asked = topics[["task_id", "part"]].assign(server_id=1, grade=(expit(3 * signals[:, 0]) > 0.5).astype(int))
     asked = asked.assign(**dict(zip(("score", "margin", "lead", "cosine"), signals.T.round(3), strict=True)))
     tables |= {"confidence": asked} | confidence.tables(asked, settings("calibration", resamples=200))
-    rows = [{"system": "bm25", "share": share, "draw": 1, "task_id": task, "ndcg@10": share / 2, "recall@10": 0.1}
-            for share in (0.5, 1.0) for task in range(3)]  # fmt: skip
-    chain = {title: pd.DataFrame({"task_id": [1, 2, 3], "ndcg@10": value, "recall@10": value})
-             for title, value in (("words", 0.2), ("words and habits", 0.5))}  # fmt: skip
+    rows = [
+        {"system": "bm25", "share": share, "draw": 1, "task_id": task, "ndcg@10": share / 2, "recall@10": 0.1}
+        for share in (0.5, 1.0)
+        for task in range(3)
+    ]
+    chain = {
+        title: pd.DataFrame({"task_id": [1, 2, 3], "ndcg@10": value, "recall@10": value})
+        for title, value in (("words", 0.2), ("words and habits", 0.5))
+    }
     tables |= {"label_steps": label_steps.one_at_a_time(chain, seed=0)}
-    moved = {"setting": "elsewhere", "system": ["best", "minilm", "bm25"], "queries": 9, "ndcg@10": [0.3, 0.4, 0.2],
-             "best_minus_it": [0.0, -0.1, 0.1], "low": [0.0, -0.2, 0.0], "high": [0.0, -0.05, 0.2]}  # fmt: skip
-    asked_by_name = {"system": "best", "form": ["as written", "lower case"], "kind": "all", "requests": 8,
-                     "first_bears_word": [0.75, 0.5]}  # fmt: skip
+    moved = {
+        "setting": "elsewhere",
+        "system": ["best", "minilm", "bm25"],
+        "queries": 9,
+        "ndcg@10": [0.3, 0.4, 0.2],
+        "best_minus_it": [0.0, -0.1, 0.1],
+        "low": [0.0, -0.2, 0.0],
+        "high": [0.0, -0.05, 0.2],
+    }
+    asked_by_name = {
+        "system": "best",
+        "form": ["as written", "lower case"],
+        "kind": "all",
+        "requests": 8,
+        "first_bears_word": [0.75, 0.5],
+    }
     tables |= {"transfer": pd.DataFrame(moved), "probes": pd.DataFrame(asked_by_name)}
     return tables | {"curves": curves.curves(pd.DataFrame(rows), 192, seed=0)}
 

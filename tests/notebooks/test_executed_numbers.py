@@ -20,9 +20,11 @@ def printed() -> dict[str, dict[str, tuple[float, float]]]:
     path = paths.results("task2mcp") / "notebooks" / "02_rq1_overall.ipynb"
     texts = [
         output["data"].get("text/markdown", "")
-        for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"
-        for output in cell.outputs if "data" in output
-    ]  # fmt: skip
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if "data" in output
+    ]
     found: dict[str, dict[str, tuple[float, float]]] = {}
     for text in texts:
         lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]

@@ -18,9 +18,14 @@ STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 # `paths.results(dataset) / "judged"` -> the function and the literal pieces behind it.
 PATH = re.compile(r'paths\.(\w+)\([\w.]*\)((?:\s*/\s*"[^"]*")*)')
 PLACES = {
-    "conf": "conf", "raw": "data/raw/{}", "prepared": "data/prepared/{}", "splits": "data/splits/{}",
-    "models": "models/{}", "results": "results/{}", "tables": "results/{}/tables",
-}  # fmt: skip
+    "conf": "conf",
+    "raw": "data/raw/{}",
+    "prepared": "data/prepared/{}",
+    "splits": "data/splits/{}",
+    "models": "models/{}",
+    "results": "results/{}",
+    "tables": "results/{}/tables",
+}
 # Runs the code cells of the given notebooks in plain Python and prints every file below the root that they open.
 RECORDER = """
 import json, os, sys
@@ -99,9 +104,12 @@ def test_every_file_that_notebooks_open_is_a_dependency(executed, tmp_path) -> N
     script.write_text(RECORDER)
     notebooks = sorted(str(path) for path in (ROOT / "notebooks").glob("[0-9]*.ipynb"))
     done = subprocess.run(
-        [sys.executable, script, *notebooks], cwd=tmp_path, capture_output=True, text=True,
+        [sys.executable, script, *notebooks],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
         env=os.environ | {"T2M_ROOT": str(executed.root), "MPLBACKEND": "Agg"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     opened = json.loads(done.stdout.rpartition("opened ")[2])
     # What the recorder must have seen, else it records nothing.

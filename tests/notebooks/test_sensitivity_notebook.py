@@ -82,8 +82,14 @@ def test_every_figure_is_drawn_and_what_has_not_run_is_named(shown):
     assert "Sweeps without runs: `study sweep learning_rate`." in shown.text
     assert shown.figures == 2 + 4
     drawn = {path.name for path in paths.figures("synthetic").glob("*.png")}
-    assert drawn == {"sweep_fusion_weight.png", "sweep_temperature.png", "joint_history.png", "joint_importance.png",
-                     "joint_slices.png", "joint_contour.png"}  # fmt: skip
+    assert drawn == {
+        "sweep_fusion_weight.png",
+        "sweep_temperature.png",
+        "joint_history.png",
+        "joint_importance.png",
+        "joint_slices.png",
+        "joint_contour.png",
+    }
     assert str(shown.root) not in shown.text
 
 

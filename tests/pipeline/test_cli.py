@@ -66,7 +66,7 @@ FAULTS = {
     "empty task list": (lambda raw: (raw / "task_raw.json").write_text("[]"), ["task_raw.json"]),
     "NaN text": (nan_name, ["mcp_raw.json"]),
     "10 MB description": (huge_description, ["mcp_raw.json", "description"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -152,8 +152,10 @@ def test_one_failing_system_is_named_and_the_others_stand_in_the_tables(project:
 def test_further_code_and_a_changed_parent_run_their_own_system_alone(project: Path) -> None:
     systems = project / "conf" / "system"
     child = (systems / "tfidf.yaml").read_text().split("model:")[0]
-    (systems / "tfidf_child.yaml").write_text("defaults: [tfidf, _self_]\nname: tfidf_child\ntitle: Child\n"
-                                              "code: [baselines/tfidf.py, baselines/popularity.py]\n")  # fmt: skip
+    (systems / "tfidf_child.yaml").write_text(
+        "defaults: [tfidf, _self_]\nname: tfidf_child\ntitle: Child\n"
+        "code: [baselines/tfidf.py, baselines/popularity.py]\n"
+    )
     assert "defaults" not in child
     stages = ("run@synthetic-cold-tfidf_child", "report@synthetic")
 

@@ -16,8 +16,15 @@ from study.config import load
 from study.pipeline.run import Outputs, run
 
 EPOCHS = 600  # long enough that neither worker is done before the other has begun
-WANTED = [*TINY, "system=t2mrec", "system.name=killed", "system.seeds=[1,2]", "system.model.towers.hidden=32",
-          f"system.model.training.epochs={EPOCHS}", "system.model.training.checkpoint_every=20"]  # fmt: skip
+WANTED = [
+    *TINY,
+    "system=t2mrec",
+    "system.name=killed",
+    "system.seeds=[1,2]",
+    "system.model.towers.hidden=32",
+    f"system.model.training.epochs={EPOCHS}",
+    "system.model.training.checkpoint_every=20",
+]
 PATIENCE = 240  # seconds; the machine may be busy
 
 

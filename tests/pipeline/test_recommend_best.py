@@ -57,9 +57,10 @@ def fitted(project: Path) -> FieldDense:
 def of(names: list[str], descriptions: list[str], folder: Path, **settings: object) -> SavedFieldDense:
     """A small catalogue, saved and read back."""
     servers = pd.DataFrame({"name": names, "description": descriptions}).assign(
-        id=np.arange(len(names)) + 100, url=[f"https://example.org/{row}" for row in range(len(names))],
+        id=np.arange(len(names)) + 100,
+        url=[f"https://example.org/{row}" for row in range(len(names))],
         **dict.fromkeys(("language", "system", "tools", "category", "subcategory"), ""),
-    )  # fmt: skip
+    )
     system = FieldDense(**{"product_bonus": 6.0, "priors": {"template": -1.0}} | settings)
     system.index(servers)
     SavedFieldDense("best", system, servers, seed=0).save(folder)
@@ -105,8 +106,11 @@ def test_a_template_and_a_product_survive_saving(tmp_path: Path) -> None:
     found = model.recommend("keep my papers in Zotero", k=4)
     assert found[0].name == "Zotero MCP"
     assert {item.name: (item.parts["template"], item.parts["product"]) for item in found} == {
-        "Zotero MCP": (0, 6), "Paper Starter": (-1, 0), "Shelf": (0, 0), "Reader": (0, 0),
-    }  # fmt: skip
+        "Zotero MCP": (0, 6),
+        "Paper Starter": (-1, 0),
+        "Shelf": (0, 0),
+        "Reader": (0, 0),
+    }
 
 
 def test_without_priors_and_products_only_cosines_are_left(tmp_path: Path) -> None:
@@ -126,8 +130,13 @@ def test_answers_without_data_set_cache_or_torch(project: Path, tmp_path: Path) 
         "try:\n    cli.main()\nexcept SystemExit as stopped:\n    assert not stopped.code\n"
         "print('loaded', sorted({'torch', 'sentence_transformers', 'transformers'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path,
-                          env={"T2M_ROOT": str(tmp_path), "OMP_NUM_THREADS": "1", "PATH": ""})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"T2M_ROOT": str(tmp_path), "OMP_NUM_THREADS": "1", "PATH": ""},
+    )
     assert done.returncode == 0, done.stderr
     answer, _, loaded = done.stdout.rpartition("loaded ")
     assert json.loads(answer)["system"] == "best"
@@ -347,8 +356,9 @@ def test_zero_is_what_the_table_would_print(capsys: pytest.CaptureFixture[str]) 
     assert "tiny" in headings(capsys.readouterr().out)
 
 
-def test_hostile_names_stay_text(tmp_path: Path, capsys: pytest.CaptureFixture[str],
-                                 monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_hostile_names_stay_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "80")

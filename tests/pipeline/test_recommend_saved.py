@@ -49,10 +49,13 @@ def test_a_warning_names_the_saved_system_that_reads_the_attribute(
         (("--dataset", "livemcpbench"), "no label file\n  fix: one of: synthetic, task2mcp\n"),
         (("--dataset", "livemcpbench", "--system", "foo"), "no label file\n  fix: one of: synthetic, task2mcp\n"),
         (("--system", "best_core"), "fix: run: study export dataset=synthetic system=best_core\n"),
-        (("--dataset", "task2mcp"), "fix: run: study fetch dataset=task2mcp && study prepare dataset=task2mcp && "
-         "study split dataset=task2mcp && study export dataset=task2mcp system=best\n"),
+        (
+            ("--dataset", "task2mcp"),
+            "fix: run: study fetch dataset=task2mcp && study prepare dataset=task2mcp && "
+            "study split dataset=task2mcp && study export dataset=task2mcp system=best\n",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_was_not_saved_is_refused_with_what_can_be_done(ask, words: tuple[str, ...], said: str) -> None:
     code, out, err = ask("read a table", *words)
     assert (code, out) == (2, "")

@@ -252,8 +252,16 @@ def test_verify_reads_the_runs_and_not_an_old_table(root: Path) -> None:
         (tools / folder).mkdir(parents=True)
         (tools / folder / "x").write_text(text)
     (tools / "tables").mkdir()
-    line = {"dataset": "livemcpbench", "protocol": "query", "system": "x", "profile": "laptop", "seed": 0,
-            "metric": "recall", "k": 5, "value": 0.5}  # fmt: skip
+    line = {
+        "dataset": "livemcpbench",
+        "protocol": "query",
+        "system": "x",
+        "profile": "laptop",
+        "seed": 0,
+        "metric": "recall",
+        "k": 5,
+        "value": 0.5,
+    }
     pd.DataFrame([line]).to_csv(tools / "tables" / "metrics.csv.xz", index=False)
     assert verify(expected)[0] == ["OK"]
     outputs = Outputs.of("synthetic", "cold", "tfidf")

@@ -264,8 +264,15 @@ def test_other_spaces_and_seeds_have_journals_of_their_own(root: Path) -> None:
     assert tuning.search_key(load([*WANTED, "tuning.trials=9"])) in keys
 
 
-DAMAGE = {"no yaml": "values: [", "a list": "[1]", "no values": "system: task_knn", "values no mapping": "values: 3",
-          "binary": "\x00\x01", "empty": "", "unknown setting": "values: {kk: 3}"}  # fmt: skip
+DAMAGE = {
+    "no yaml": "values: [",
+    "a list": "[1]",
+    "no values": "system: task_knn",
+    "values no mapping": "values: 3",
+    "binary": "\x00\x01",
+    "empty": "",
+    "unknown setting": "values: {kk: 3}",
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

@@ -13,15 +13,38 @@ FOREIGN = 999_999
 HUGE = b'{"choices": "' + b"x" * 10 * 2**20 + b'"}'
 # What happens to a task -> the fault that is to be counted; None where the answer counts.
 QUICK = {
-    "good": None, "burst_429": None, "burst_500": None, "burst_cut": None,
-    "busy": "busy", "broken": "server_error", "cut": "connection", "closed": "connection", "html": "not_json",
-    "deep": "not_json", "not_utf8": "not_json", "huge": "too_long", "odd": "not_a_chat", "not_an_object": "not_a_chat",
-    "unauthorised": "refused", "redirect": "refused",
-    "silent": "wrong_form", "prose": "wrong_form", "fenced": "wrong_form", "other_task": "wrong_form",
-    "texts": "wrong_form", "halves": "wrong_form", "truths": "wrong_form", "extra_key": "wrong_form",
-    "outside": "outside_pool", "obedient": "outside_pool", "repeat": "repeat", "short": "wrong_length",
-    "long": "wrong_length", "nothing": "wrong_length", "strangers": "too_many_substitutions",
-}  # fmt: skip
+    "good": None,
+    "burst_429": None,
+    "burst_500": None,
+    "burst_cut": None,
+    "busy": "busy",
+    "broken": "server_error",
+    "cut": "connection",
+    "closed": "connection",
+    "html": "not_json",
+    "deep": "not_json",
+    "not_utf8": "not_json",
+    "huge": "too_long",
+    "odd": "not_a_chat",
+    "not_an_object": "not_a_chat",
+    "unauthorised": "refused",
+    "redirect": "refused",
+    "silent": "wrong_form",
+    "prose": "wrong_form",
+    "fenced": "wrong_form",
+    "other_task": "wrong_form",
+    "texts": "wrong_form",
+    "halves": "wrong_form",
+    "truths": "wrong_form",
+    "extra_key": "wrong_form",
+    "outside": "outside_pool",
+    "obedient": "outside_pool",
+    "repeat": "repeat",
+    "short": "wrong_length",
+    "long": "wrong_length",
+    "nothing": "wrong_length",
+    "strangers": "too_many_substitutions",
+}
 SLOW = {"never": "timeout", "drip": "timeout", "slow_head": "timeout"}
 
 
@@ -195,13 +218,17 @@ class Handler(BaseHTTPRequestHandler):
         if "max_tokens" in self.body:
             self.refuse(
                 "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
-                "instead.", param="max_tokens", code="unsupported_parameter",
-            )  # fmt: skip
+                "instead.",
+                param="max_tokens",
+                code="unsupported_parameter",
+            )
         elif "temperature" in self.body:
             self.refuse(
                 "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is "
-                "supported.", param="temperature", code="unsupported_value",
-            )  # fmt: skip
+                "supported.",
+                param="temperature",
+                code="unsupported_value",
+            )
         else:
             self.good()
 

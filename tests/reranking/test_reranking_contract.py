@@ -88,8 +88,12 @@ def test_a_free_order_is_brought_within_the_rules():
     assert rules.within([], []) == []
 
 
-@given(st.integers(0, 20).flatmap(lambda size: st.permutations(range(100, 100 + size))), st.integers(1, 22),
-       st.integers(0, 4), st.randoms(use_true_random=False))  # fmt: skip
+@given(
+    st.integers(0, 20).flatmap(lambda size: st.permutations(range(100, 100 + size))),
+    st.integers(1, 22),
+    st.integers(0, 4),
+    st.randoms(use_true_random=False),
+)
 def test_an_order_within_the_rules_is_the_nearest_to_the_free_one(free, k, substitutions, random):
     pool = random.sample(free, len(free))
     rules = Rules(k, substitutions)

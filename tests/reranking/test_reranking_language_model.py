@@ -65,8 +65,11 @@ def test_refused_parameters_are_sent_otherwise(toy):
             reranker(toy, task, np.arange(20))
     # Both are found out by the first question and remembered for the others.
     sent = [{"max_tokens", "max_completion_tokens", "temperature"} & set(body) for body in endpoint.bodies]
-    assert sent == [{"max_tokens", "temperature"}, {"max_completion_tokens", "temperature"},
-                    *[{"max_completion_tokens"}] * 3]  # fmt: skip
+    assert sent == [
+        {"max_tokens", "temperature"},
+        {"max_completion_tokens", "temperature"},
+        *[{"max_completion_tokens"}] * 3,
+    ]
     assert [body.get("max_completion_tokens") for body in endpoint.bodies] == [None, *[1000] * 4]
     assert (reranker.answered, reranker.faults.total()) == (3, 0)
     assert reranker.report()["adapted"] == {"max_tokens": "max_completion_tokens", "temperature": None}

@@ -25,8 +25,12 @@ SMALL = Listwise(trees=20, leaves=4, least=5)
 
 
 def settings(epochs=3):
-    return (Lexical(), Towers(hidden=16, output=8), Training(epochs=epochs, batch_size=16, checkpoint_every=100),
-            Scoring(anchors=3, pool=POOL))  # fmt: skip
+    return (
+        Lexical(),
+        Towers(hidden=16, output=8),
+        Training(epochs=epochs, batch_size=16, checkpoint_every=100),
+        Scoring(anchors=3, pool=POOL),
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -215,9 +219,15 @@ def test_an_order_against_the_rules_is_discarded_and_counted(toy, toy_split, tmp
     system.fit(toy, toy_split, seed=1, workdir=tmp_path)
     tasks, known = toy_split.tasks("test"), toy_split.known("test")
     before = T2MRec.rank(system, tasks, 20, known)[0]
-    monkeypatch.setattr(system, "rerank", lambda tasks, pools: [
-        pools[0], *(np.roll(pool, 2) for pool in pools[1:3]), *(np.roll(pool, 3) for pool in pools[3:])
-    ])  # fmt: skip
+    monkeypatch.setattr(
+        system,
+        "rerank",
+        lambda tasks, pools: [
+            pools[0],
+            *(np.roll(pool, 2) for pool in pools[1:3]),
+            *(np.roll(pool, 3) for pool in pools[3:]),
+        ],
+    )
     found = system.rank(tasks, 20, known)[0]
     np.testing.assert_array_equal(found[3:], before[3:])
     np.testing.assert_array_equal(found[1:3, :POOL], np.roll(before[1:3, :POOL], 2, axis=1))

@@ -26,8 +26,16 @@ def test_a_thousand_questions():
     pools = [rng.permutation(60)[:POOL] for _ in range(CALLS)]
     ids = data.servers["id"].to_numpy()
     with Endpoint({number + 1: kind for number, kind in enumerate(kinds)}, k=K) as endpoint:
-        client = llm.Client(endpoint.url, "off", timeout=TIMEOUT, retries=RETRIES, pause=0.01, concurrency=TOGETHER,
-                            max_bytes=2**20, key_variable="NO_SUCH_KEY")  # fmt: skip
+        client = llm.Client(
+            endpoint.url,
+            "off",
+            timeout=TIMEOUT,
+            retries=RETRIES,
+            pause=0.01,
+            concurrency=TOGETHER,
+            max_bytes=2**20,
+            key_variable="NO_SUCH_KEY",
+        )
         reranker = LanguageModelReranker(client, Question("m", Rules(K, 2)))
         started = time.monotonic()
         orders = reranker.many(data, np.arange(CALLS), pools)

@@ -14,9 +14,16 @@ from study.reranking.figures import keyword_stuffing
 from study.reranking.stuffing import Plan, Stuffing, gains, keywords, plan, read, stuffed, summary, watched_ranks
 
 SETTINGS = Stuffing(
-    systems=["tfidf", "popularity"], protocol="cold", part="valid", per_group=3, group="theme", attackers=8,
-    controls=6, words=[3, 9], seed=1,
-)  # fmt: skip
+    systems=["tfidf", "popularity"],
+    protocol="cold",
+    part="valid",
+    per_group=3,
+    group="theme",
+    attackers=8,
+    controls=6,
+    words=[3, 9],
+    seed=1,
+)
 
 
 def test_keywords_by_hand():
@@ -100,10 +107,18 @@ def test_gains_by_hand(toy):
 
 
 def test_summary_by_hand():
-    found = pd.DataFrame({
-        "system": "a", "words": 10, "form": ["aimed", "aimed", "control"], "before": [10.0, 20, 5],
-        "after": [1.0, 5, 5], "gain": [9.0, 15, 0], "top_before": 0.0, "top_after": [1.0, 0, 0],
-    })  # fmt: skip
+    found = pd.DataFrame(
+        {
+            "system": "a",
+            "words": 10,
+            "form": ["aimed", "aimed", "control"],
+            "before": [10.0, 20, 5],
+            "after": [1.0, 5, 5],
+            "gain": [9.0, 15, 0],
+            "top_before": 0.0,
+            "top_after": [1.0, 0, 0],
+        }
+    )
     table = summary(found, seed=1).set_index("form")
     assert table.loc["aimed", ["servers", "before", "after", "gain", "top_after"]].tolist() == [2, 15, 3, 12, 0.5]
     assert table.loc["aimed", "gain_low"] >= 9
@@ -143,11 +158,23 @@ def test_the_command_finds_who_climbs_and_goes_on_after_a_stop(own_root, monkeyp
 
 def test_the_figure_shows_every_system_and_form():
     rows = [
-        {"system": system, "words": words, "form": form, "servers": 5, "before": 50, "after": 40, "gain": gain + words,
-         "gain_low": gain - 1, "gain_high": gain + 1, "top_before": 0.1, "top_after": 0.2}
-        for system, gain in (("a", 5), ("b", -3), ("c", 0)) for words in (10, 100)
+        {
+            "system": system,
+            "words": words,
+            "form": form,
+            "servers": 5,
+            "before": 50,
+            "after": 40,
+            "gain": gain + words,
+            "gain_low": gain - 1,
+            "gain_high": gain + 1,
+            "top_before": 0.1,
+            "top_after": 0.2,
+        }
+        for system, gain in (("a", 5), ("b", -3), ("c", 0))
+        for words in (10, 100)
         for form in ("broad", "aimed", "control")
-    ]  # fmt: skip
+    ]
     figure = keyword_stuffing(pd.DataFrame(rows), {"a": "System A"}, "Data: toy.")
     figure.canvas.draw()  # a layout that does not fit is a warning, which is an error here
     climbed, top = figure.axes

@@ -12,10 +12,23 @@ from study.sweeps.trials import Trials
 
 TINY = ["dataset=synthetic", "profile=smoke", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]
 BASE = {
-    "name": "planted", "title": "Planted", "place": "nowhere", "paper_best": None, "system": "t2mrec", "kind": "grid",
-    "objective": "ndcg@10", "parts": ["valid"], "seeds": [1, 2], "space": {"x": {"choices": [0.0, 1.0, 2.0, 3.0]}},
-    "simplex": [], "enqueue": [], "trials": 0, "attempts": 3, "keep_fits": False, "sampler_seed": 1,
-}  # fmt: skip
+    "name": "planted",
+    "title": "Planted",
+    "place": "nowhere",
+    "paper_best": None,
+    "system": "t2mrec",
+    "kind": "grid",
+    "objective": "ndcg@10",
+    "parts": ["valid"],
+    "seeds": [1, 2],
+    "space": {"x": {"choices": [0.0, 1.0, 2.0, 3.0]}},
+    "simplex": [],
+    "enqueue": [],
+    "trials": 0,
+    "attempts": 3,
+    "keep_fits": False,
+    "sampler_seed": 1,
+}
 
 
 def planted(**changes) -> Sweep:
@@ -57,7 +70,8 @@ def failing(folder: str, values: dict, seed: int) -> dict[str, float]:
 def start(folder: str, kind: str, changes: dict, storage: str | None = None):
     """Trials and objective of a worker."""
     objective = {
-        "parabola": partial(parabola, folder, 0.05), "killer": partial(killer, folder),
+        "parabola": partial(parabola, folder, 0.05),
+        "killer": partial(killer, folder),
         "failing": partial(failing, folder),
-    }[kind]  # fmt: skip
+    }[kind]
     return Trials(planted(**changes), Path(folder), "test", storage), objective

@@ -14,8 +14,11 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "scaling.md"
 
 def documented(launcher, *changes):
     """The Python lines that import the launcher, with every change made at least once."""
-    (code,) = [block for block in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.S)
-               if f"import {launcher}\n" in block]  # fmt: skip
+    (code,) = [
+        block
+        for block in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.S)
+        if f"import {launcher}\n" in block
+    ]
     for old, new in (('"dataset=task2mcp"', ", ".join(map(repr, TINY))), *changes):
         assert old in code, old
         code = code.replace(old, new)
@@ -47,8 +50,12 @@ def test_documented_submitit_lines_share_a_sweep(tiny, tmp_path, monkeypatch):
 def test_documented_ray_lines_share_a_sweep(tiny, tmp_path, monkeypatch):
     ray = pytest.importorskip("ray", reason="ray is not installed")
     monkeypatch.chdir(tmp_path)
-    code = documented("ray", ('address="auto"', "num_cpus=2"), ("ray.remote(num_cpus=2", "ray.remote(num_cpus=1"),
-                      ("range(8)", "range(2)"))  # fmt: skip
+    code = documented(
+        "ray",
+        ('address="auto"', "num_cpus=2"),
+        ("ray.remote(num_cpus=2", "ray.remote(num_cpus=1"),
+        ("range(8)", "range(2)"),
+    )
     try:
         exec(compile(code, str(DOCUMENT), "exec"), {})
     finally:

@@ -186,11 +186,22 @@ def test_trainings_are_timed_when_they_are_made_and_counted_once(config, monkeyp
 def test_the_key_is_that_of_what_decides_a_trial(config, name):
     sweep = load_sweep(name)
     key = stage.sweep_key(sweep, config)
-    for same in ({"attempts": 9}, {"paper_best": 0.5}, {"keep_fits": not sweep.keep_fits}, {"title": "x"},
-                 {"place": "y"}, {"trials": 99}):  # fmt: skip
+    for same in (
+        {"attempts": 9},
+        {"paper_best": 0.5},
+        {"keep_fits": not sweep.keep_fits},
+        {"title": "x"},
+        {"place": "y"},
+        {"trials": 99},
+    ):
         assert stage.sweep_key(replace(sweep, **same), config) == key, same
-    for other in ({"seeds": [7]}, {"objective": "recall@5"}, {"sampler_seed": 2}, {"name": "z"},
-                  {"enqueue": [], "space": {"training.temperature": {"choices": [0.5]}}, "simplex": []}):  # fmt: skip
+    for other in (
+        {"seeds": [7]},
+        {"objective": "recall@5"},
+        {"sampler_seed": 2},
+        {"name": "z"},
+        {"enqueue": [], "space": {"training.temperature": {"choices": [0.5]}}, "simplex": []},
+    ):
         assert stage.sweep_key(replace(sweep, **other), config) != key, other
     assert stage.sweep_key(sweep, with_values(config, {"towers.hidden": 8})) != key
 
@@ -328,8 +339,12 @@ def test_weights_are_divided_by_their_sum():
 
 def test_choice_is_by_the_mean_over_seeds_on_validation():
     sweep = load_sweep("temperature")
-    table = pd.DataFrame({
-        "training.temperature": [0.07, 0.07, 0.14, 0.14], "seed": [1, 2, 1, 2],
-        "valid/ndcg@10": [0.2, 0.2, 0.3, 0.0], "test/ndcg@10": [0.0, 0.0, 1.0, 1.0],
-    })  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "training.temperature": [0.07, 0.07, 0.14, 0.14],
+            "seed": [1, 2, 1, 2],
+            "valid/ndcg@10": [0.2, 0.2, 0.3, 0.0],
+            "test/ndcg@10": [0.0, 0.0, 1.0, 1.0],
+        }
+    )
     assert rows.chosen(sweep, table) == {"value": 0.2, "values": {"training.temperature": 0.07}}

@@ -21,9 +21,12 @@ from study.sweeps.workers import run
 
 GRID = {(x, seed) for x in (0.0, 1.0, 2.0, 3.0) for seed in (1, 2)}
 SEARCH = {
-    "kind": "search", "trials": 6, "seeds": [1], "space": {"x": {"low": 0.0, "high": 3.0, "type": "float"}},
+    "kind": "search",
+    "trials": 6,
+    "seeds": [1],
+    "space": {"x": {"low": 0.0, "high": 3.0, "type": "float"}},
     "enqueue": [{"x": 0.5}],
-}  # fmt: skip
+}
 
 
 def noted(folder):

@@ -45,8 +45,9 @@ def test_hard_negatives_come_from_the_tasks_own_pool_and_all_get_their_turn(toy:
     hard = np.random.default_rng(0).permuted(np.tile(np.arange(50), (100, 1)), axis=1)[:, :6]
     seen: dict[int, set[int]] = {int(task): set() for task in rows}
     for epoch in range(20):
-        for batch in PairEpoch(eye_tasks, eye_servers, toy_split.train, rows, batch_size=16, seed=0, epoch=epoch,
-                               hard=hard, n_hard=2):  # fmt: skip
+        for batch in PairEpoch(
+            eye_tasks, eye_servers, toy_split.train, rows, batch_size=16, seed=0, epoch=epoch, hard=hard, n_hard=2
+        ):
             tasks, servers = batch.tasks.indices, batch.servers.indices
             assert len(servers) == 3 * len(tasks)
             drawn = servers[len(tasks) :].reshape(-1, 2)

@@ -37,9 +37,13 @@ def test_answers_as_the_system_ranks(fitted: T2MRec, saved: Path, toy: Dataset, 
         fields = toy.tasks.iloc[task]
         # The request is one text; name and description are joined as the study joins them.
         found = recommender.recommend(
-            f"{fields['name']} \n {fields['description']}", language=fields["language"], category=fields["category"],
-            subcategory=fields["subcategory"], theme=fields["theme"], k=10,
-        )  # fmt: skip
+            f"{fields['name']} \n {fields['description']}",
+            language=fields["language"],
+            category=fields["category"],
+            subcategory=fields["subcategory"],
+            theme=fields["theme"],
+            k=10,
+        )
         assert [item.server_id for item in found] == [int(toy.servers["id"].iat[row]) for row in expected]
         assert [item.stage for item in found] == ["anchor"] * 5 + ["expansion"] * 5
         np.testing.assert_allclose([item.score for item in found[:5]], scores[expected[:5]], atol=1e-5)

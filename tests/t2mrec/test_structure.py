@@ -6,18 +6,22 @@ import pytest
 
 from study.t2mrec.structure import StructuralFeatures, languages, operating_systems, structural_score
 
-SERVERS = pd.DataFrame({
-    "category": ["Automation", "Automation", "Search", "Search"],
-    "subcategory": ["Robots", "Cars", "Robots", "Web"],
-    "language": ["Python, Dockerfile", "Go", "", "JS"],
-    "system": ["macOS,Windows", "", "Linux", ""],
-})  # fmt: skip
-TASKS = pd.DataFrame({
-    "category": ["Automation", "Search"],
-    "subcategory": ["Robots", "Cars"],
-    "language": ["python", "JavaScript"],
-    "theme": ["Machining", "Ubuntu hosting"],
-})  # fmt: skip
+SERVERS = pd.DataFrame(
+    {
+        "category": ["Automation", "Automation", "Search", "Search"],
+        "subcategory": ["Robots", "Cars", "Robots", "Web"],
+        "language": ["Python, Dockerfile", "Go", "", "JS"],
+        "system": ["macOS,Windows", "", "Linux", ""],
+    }
+)
+TASKS = pd.DataFrame(
+    {
+        "category": ["Automation", "Search"],
+        "subcategory": ["Robots", "Cars"],
+        "language": ["python", "JavaScript"],
+        "theme": ["Machining", "Ubuntu hosting"],
+    }
+)
 
 
 def test_category_is_tree_proximity_by_exact_names() -> None:

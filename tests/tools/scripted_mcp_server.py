@@ -40,9 +40,11 @@ def answer(message):
     method = message.get("method")
     if method == "initialize":
         return {
-            "protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}},
-            "serverInfo": {"name": "scripted", "version": "1"}, "instructions": "keeps files",
-        }  # fmt: skip
+            "protocolVersion": message["params"]["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "scripted", "version": "1"},
+            "instructions": "keeps files",
+        }
     if method == "tools/list":
         if MODE == "hangs":
             time.sleep(60)

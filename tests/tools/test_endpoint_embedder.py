@@ -57,8 +57,14 @@ def configure(project, **embedder):
 
 
 def test_an_endpoint_by_configuration(server, project, catalog):
-    configure(project, kind="endpoint", base_url=f"http://127.0.0.1:{server.server_port}/v1", model="e", dimension=2,
-              retries=0)  # fmt: skip
+    configure(
+        project,
+        kind="endpoint",
+        base_url=f"http://127.0.0.1:{server.server_port}/v1",
+        model="e",
+        dimension=2,
+        retries=0,
+    )
     server.script = ["own_vectors"] * 20
     index = ToolIndex(catalog, Settings(document="name_desc"))
     assert len(index.search("send a mail", 2)[0]) == 2

@@ -173,8 +173,10 @@ def test_test_labels_cannot_change_answers(bench, flow, embedder):
     first = benches.answer(
         bench, test, shown, systems, benches.train(bench, train, flow, 0, Copier(CATALOG, COPYING)), 0
     )
-    spoilt = [one if row < 60 else Sample(one.id, one.text, one.tool, one.server, {"other": 1}, one.group)
-              for row, one in enumerate(SAMPLES)]  # fmt: skip
+    spoilt = [
+        one if row < 60 else Sample(one.id, one.text, one.tool, one.server, {"other": 1}, one.group)
+        for row, one in enumerate(SAMPLES)
+    ]
     other = benches.assemble(CATALOG, spoilt, flow, embedder)
     second = benches.answer(
         other, test, shown, systems, benches.train(other, train, flow, 0, Copier(CATALOG, COPYING)), 0

@@ -124,9 +124,17 @@ def test_pieces_do_not_begin_inside_others():
 
 @pytest.mark.parametrize(
     ("value", "alone"),
-    [("https://a.org/x", True), ("/srv/repo", True), ("2024-05-17", True), ("Marie Curie", True), ("a@b.org", True),
-     ("solar power", False), ("word", False), ("", False)],
-)  # fmt: skip
+    [
+        ("https://a.org/x", True),
+        ("/srv/repo", True),
+        ("2024-05-17", True),
+        ("Marie Curie", True),
+        ("a@b.org", True),
+        ("solar power", False),
+        ("word", False),
+        ("", False),
+    ],
+)
 def test_values_that_need_no_quotation_marks(value, alone):
     assert stands_alone(value) is alone
     assert said(value) == f'"{value}"'
@@ -143,9 +151,17 @@ def test_spans_are_pieces_of_the_text(text, letters, most):
 
 @pytest.mark.parametrize(
     ("text", "kind", "expected"),
-    [("3", "integer", 3), ("3.5", "integer", None), ("3.0", "number", 3.0), ("x", "number", None),
-     ("nan", "integer", None), ("x", "array", ["x"]), ("x", "boolean", None), ("inf", "number", None)],
-)  # fmt: skip
+    [
+        ("3", "integer", 3),
+        ("3.5", "integer", None),
+        ("3.0", "number", 3.0),
+        ("x", "number", None),
+        ("nan", "integer", None),
+        ("x", "array", ["x"]),
+        ("x", "boolean", None),
+        ("inf", "number", None),
+    ],
+)
 def test_values_of_a_type(text, kind, expected):
     found = convert(text, kind)
     assert found == expected
@@ -161,26 +177,37 @@ def test_kind_of_a_parameter():
 def test_marketplace_records_of_every_form():
     secret = "sk-12345"
     records = [
-        {"source": "Smithery", "mcpServers": {"maps": {"command": "npx", "args": ["-y", "maps", "--key", secret, "x"],
-                                                       "env": {"API_TOKEN": secret}}}},
+        {
+            "source": "Smithery",
+            "mcpServers": {
+                "maps": {"command": "npx", "args": ["-y", "maps", "--key", secret, "x"], "env": {"API_TOKEN": secret}}
+            },
+        },
         {"content_name": "Papers", "description": " finds\n papers ", "detail_url": "u", "source": "deepnlp"},
         {"name": "Remote", "source": "mcp.so", "url": f"https://me:{secret}@h.org/mcp?key={secret}"},
         {"name": "Remote", "source": "mcpso"},
-        {"name": "Lost", "source": "nowhere"}, {"source": "glama"}, "text",
+        {"name": "Lost", "source": "nowhere"},
+        {"source": "glama"},
+        "text",
         {"name": "Odd", "source": "glama", "command": "run", "args": [1, "--token=" + secret], "env": 3},
-    ]  # fmt: skip
+    ]
     found, problems = marketplace.normalise(records)
     assert [(one.market, one.name, one.transport) for one in found] == [
-        ("smithery", "maps", "stdio"), ("deepnlp", "Papers", ""), ("mcpso", "Remote", "http"),
+        ("smithery", "maps", "stdio"),
+        ("deepnlp", "Papers", ""),
+        ("mcpso", "Remote", "http"),
         ("glama", "Odd", "stdio"),
-    ]  # fmt: skip
+    ]
     assert found[0].command == ("npx", "-y", "maps", "--key", "x")
     assert found[0].needs == ("key", "API_TOKEN")
     assert found[1].description == "finds papers"
     assert found[2].command == ("https://h.org/mcp",)
     assert problems == {
-        "listed twice in one marketplace": 1, "unknown marketplace": 1, "no name": 1, "not an object": 1,
-    }  # fmt: skip
+        "listed twice in one marketplace": 1,
+        "unknown marketplace": 1,
+        "no name": 1,
+        "not an object": 1,
+    }
     assert secret not in repr(found)
 
 
@@ -198,14 +225,19 @@ SCHEMA = {
 TINY = ToolCatalog(
     "tiny",
     (Server("a", "A", ""),),
-    (Tool(0, "fetch_page", "Fetch_page {0} of a site. More.", SCHEMA),
-     Tool(0, "odd", "x", {"properties": {"a": {"type": "object"}}, "required": ["a"]})),
-)  # fmt: skip
+    (
+        Tool(0, "fetch_page", "Fetch_page {0} of a site. More.", SCHEMA),
+        Tool(0, "odd", "x", {"properties": {"a": {"type": "object"}}, "required": ["a"]}),
+    ),
+)
 
 
 def test_addresses_are_said_as_people_write_them():
-    schema = {"type": "object", "properties": {"url": {"type": "string"}, "topic": {"type": "string"}},
-              "required": ["url", "topic"]}  # fmt: skip
+    schema = {
+        "type": "object",
+        "properties": {"url": {"type": "string"}, "topic": {"type": "string"}},
+        "required": ["url", "topic"],
+    }
     tiny = ToolCatalog("t", (Server("s", "S", ""),), (Tool(0, "go", "go", schema),))
     values = {"url": ["https://x.org/a"], "quoted": ["solar power"]}
     texts = {}

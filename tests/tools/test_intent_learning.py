@@ -58,10 +58,14 @@ def test_the_minimum_is_that_of_an_independent_solver(seed):
     queries, start = lessons(seed), SET.variants["control"]
     own = tuning.tune(queries, start, LONG)
     other = optimize.minimize(
-        lambda w: tuning.loss(w, queries, 0.1)[0], start, jac=lambda w: tuning.loss(w, queries, 0.1)[1],
-        bounds=[(0, 1)] * 5, constraints={"type": "eq", "fun": lambda w: w.sum() - 1}, method="SLSQP",
+        lambda w: tuning.loss(w, queries, 0.1)[0],
+        start,
+        jac=lambda w: tuning.loss(w, queries, 0.1)[1],
+        bounds=[(0, 1)] * 5,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
+        method="SLSQP",
         options={"ftol": 1e-12, "maxiter": 500},
-    )  # fmt: skip
+    )
     assert tuning.loss(own, queries, 0.1)[0] <= other.fun + 1e-6
     np.testing.assert_allclose(own, other.x, atol=2e-3)
 
@@ -153,8 +157,10 @@ def test_looking_all_the_time_keeps_the_error_rate():
 
 def test_a_better_variant_is_found_and_an_equal_one_is_not():
     rng = np.random.default_rng(11)
-    observed = {name: rng.binomial(1, rate, 3000).astype(float) for name, rate in
-                {"control": 0.5, "better": 0.7, "worse": 0.3, "equal": 0.5}.items()}  # fmt: skip
+    observed = {
+        name: rng.binomial(1, rate, 3000).astype(float)
+        for name, rate in {"control": 0.5, "better": 0.7, "worse": 0.3, "equal": 0.5}.items()
+    }
     decided = {verdict.variant: verdict.decision for verdict in compare(observed, SET.comparison)}
     assert decided == {"better": "better", "worse": "worse", "equal": "open"}
     for verdict in compare({"control": [], "a": [1.0]}, SET.comparison):
@@ -198,12 +204,20 @@ BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
 @pytest.fixture
 def episodes():
     return [
-        Episode("t1", (Route(BLOCK.format("Files", "read a file"), (1, 0)),),
-                (Execution(0, True, 1), Execution(None, True, 1)), True),
-        Episode("t2", (Route("no block", ()), Route(BLOCK.format("Mail", "send"), (2,))),
-                (Execution(3, False, 1), Execution(2, True, 2), Execution(2, False, 2)), False),
+        Episode(
+            "t1",
+            (Route(BLOCK.format("Files", "read a file"), (1, 0)),),
+            (Execution(0, True, 1), Execution(None, True, 1)),
+            True,
+        ),
+        Episode(
+            "t2",
+            (Route("no block", ()), Route(BLOCK.format("Mail", "send"), (2,))),
+            (Execution(3, False, 1), Execution(2, True, 2), Execution(2, False, 2)),
+            False,
+        ),
         Episode("t3", (), (), True),
-    ]  # fmt: skip
+    ]
 
 
 def test_counts_of_the_log(episodes):
@@ -230,8 +244,12 @@ def make_study(episodes, known):
 
 @pytest.mark.parametrize("known", [experiments.others, experiments.earlier])
 def test_no_task_knows_its_own_outcome(episodes, known):
-    changed = [replace(episode, success=not episode.success, executions=(Execution(4, True, 0),) * 9)
-               if episode.task == "t2" else episode for episode in episodes]  # fmt: skip
+    changed = [
+        replace(episode, success=not episode.success, executions=(Execution(4, True, 0),) * 9)
+        if episode.task == "t2"
+        else episode
+        for episode in episodes
+    ]
     one, two = make_study(episodes, known), make_study(changed, known)
     np.testing.assert_array_equal(one.factors(1), two.factors(1))
     if known is experiments.earlier:
@@ -244,8 +262,9 @@ def test_no_task_knows_its_own_outcome(episodes, known):
 
 def test_signal_recall_by_hand(catalog, episodes):
     index = experiments.SignalIndex(catalog, SET)
-    asks = log.Asks(QuerySet("q", ("a",), ("read a file",), (((0,), (4,)),), ("a",)), np.array([0]), ((0,),),
-                    np.array([[-1]]))  # fmt: skip
+    asks = log.Asks(
+        QuerySet("q", ("a",), ("read a file",), (((0,), (4,)),), ("a",)), np.array([0]), ((0,),), np.array([[-1]])
+    )
     table = experiments.by_signal(index, asks, np.array([[0.5, 0.4, 0.3, 0.2, 0.1]], np.float32)).set_index("signal")
     assert table.loc["verb", ["brought", "recall"]].tolist() == [1, 0.5]
     assert table.loc["semantic", ["brought", "recall"]].tolist() == [5, 1]
@@ -261,13 +280,29 @@ def test_misread_queries_and_the_cache(catalog, embedder):
 
 
 def servers_and_tasks():
-    servers = pd.DataFrame({
-        "id": [1, 2, 3], "name": ["a", "b", "c"], "description": ["read a file", "read a file", "send mail"],
-        "language": ["Python", "Go, Rust", ""], "system": ["", "macOS", ""], "stars_count": [0, 99, 9], "tools": "",
-        "category": "", "subcategory": "",
-    })  # fmt: skip
-    tasks = pd.DataFrame({"id": [1, 2], "name": ["read a file", "send mail"], "description": "", "category": "",
-                          "language": ["py", ""], "theme": ["Linux tools", ""]})  # fmt: skip
+    servers = pd.DataFrame(
+        {
+            "id": [1, 2, 3],
+            "name": ["a", "b", "c"],
+            "description": ["read a file", "read a file", "send mail"],
+            "language": ["Python", "Go, Rust", ""],
+            "system": ["", "macOS", ""],
+            "stars_count": [0, 99, 9],
+            "tools": "",
+            "category": "",
+            "subcategory": "",
+        }
+    )
+    tasks = pd.DataFrame(
+        {
+            "id": [1, 2],
+            "name": ["read a file", "send mail"],
+            "description": "",
+            "category": "",
+            "language": ["py", ""],
+            "theme": ["Linux tools", ""],
+        }
+    )
     lists = (np.array([0, 1, 2]), np.array([1]))
     data = Dataset("toy", servers, tasks, relevance_from_lists(lists, 3), lists)
     nothing = sp.csr_matrix((2, 3), dtype=np.float32)

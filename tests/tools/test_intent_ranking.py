@@ -130,10 +130,15 @@ counts = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1,
 def test_factors_stay_between_0_and_1(pairs, relevance, now, latency):
     calls = np.array([a + b for a, b in pairs], float)
     known = replace(
-        feedback.empty(len(pairs)), calls=calls, successes=np.array([a for a, _ in pairs], float),
-        latency_ms=calls * latency, timed=calls, rating=5 * np.array([b for _, b in pairs], float), rated=calls,
+        feedback.empty(len(pairs)),
+        calls=calls,
+        successes=np.array([a for a, _ in pairs], float),
+        latency_ms=calls * latency,
+        timed=calls,
+        rating=5 * np.array([b for _, b in pairs], float),
+        rated=calls,
         last_used=np.full(len(pairs), 10.0),
-    )  # fmt: skip
+    )
     table = factors.factors(np.full(len(pairs), relevance, np.float32), known, SET.ranking, now=now)
     assert table.shape == (len(pairs), len(FACTORS))
     assert ((table >= 0) & (table <= 1)).all()
@@ -175,10 +180,13 @@ CONTROL = SET.variants["control"]
 def test_the_key_names_everything():
     base = {"query": "q", "count": 5, "context": Context("a"), "weights": CONTROL, "state": STATE, "rules": CORRECTED}
     changes = {
-        "query": "r", "count": 6, "context": Context("a", permissions=frozenset({"x"})),
-        "weights": SET.variants["variant_a"], "state": replace(STATE, feedback=4),
+        "query": "r",
+        "count": 6,
+        "context": Context("a", permissions=frozenset({"x"})),
+        "weights": SET.variants["variant_a"],
+        "state": replace(STATE, feedback=4),
         "rules": Rules(filter_last=True),
-    }  # fmt: skip
+    }
     names = [cache.key(**base)] + [cache.key(**{**base, name: value}) for name, value in changes.items()]
     names += [
         cache.key(**{**base, "context": Context("b")}),
@@ -214,8 +222,15 @@ def test_events_survive_and_bad_ones_are_named(tmp_path):
     store.append(replace(event, agent="b"))
     assert [found.agent for found in store.events()] == ["a", "b"]
     assert store.events()[0] == event
-    for bad in ('{"agent": 1, "query": "h"}', "[]", '{"agent": "a", "query": "h", "more": 1}', '{"rating": "high"}',
-                '{"agent": "a", "query": "h", "rating": -1}', '{"agent": "a"}', "nonsense"):  # fmt: skip
+    for bad in (
+        '{"agent": 1, "query": "h"}',
+        "[]",
+        '{"agent": "a", "query": "h", "more": 1}',
+        '{"rating": "high"}',
+        '{"agent": "a", "query": "h", "rating": -1}',
+        '{"agent": "a"}',
+        "nonsense",
+    ):
         (tmp_path / "bad.jsonl").write_text(json.dumps({"agent": "a", "query": "h"}) + "\n" + bad + "\n")
         with pytest.raises(StudyError, match="line 2"):
             FeedbackStore(tmp_path / "bad.jsonl").events()

@@ -69,11 +69,12 @@ class Http(BaseHTTPRequestHandler):
         self.server.keys.append(self.headers.get("X-Key"))
         results = {
             "initialize": lambda: {
-                "protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}},
+                "protocolVersion": message["params"]["protocolVersion"],
+                "capabilities": {"tools": {}},
                 "serverInfo": {"name": "web", "version": "1"},
             },
             "tools/list": lambda: {"tools": [SEND]},
-        }  # fmt: skip
+        }
         if "id" not in message:
             return self.reply(202, b"")
         made = results.get(message["method"])
@@ -205,12 +206,17 @@ def test_a_missing_configuration_is_named(tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        "{", "[]", "{}", '{"mcpServers": {}}', '{"mcpServers": {"a": {}}}',
+        "{",
+        "[]",
+        "{}",
+        '{"mcpServers": {}}',
+        '{"mcpServers": {"a": {}}}',
         '{"mcpServers": {"a": {"command": "x", "url": "y"}}}',
-        '{"mcpServers": {"a": {"url": "file:///etc/passwd"}}}', '{"mcpServers": {"a": {"command": "x", "args": [1]}}}',
+        '{"mcpServers": {"a": {"url": "file:///etc/passwd"}}}',
+        '{"mcpServers": {"a": {"command": "x", "args": [1]}}}',
         '{"mcpServers": {"a": {"command": "x", "env": {"A": 1}}}}',
     ],
-)  # fmt: skip
+)
 def test_bad_configurations(tmp_path, text):
     path = tmp_path / "mcp.json"
     path.write_text(text)

@@ -37,8 +37,9 @@ def test_tries_are_bounded(server, client, fault):
 def test_refused_parameters_are_sent_otherwise_and_remembered(server, client):
     server.script = ["terse"] * 4
     assert limited(client) == limited(client) == "hello"
-    sent = [{name: value for name, value in body.items() if name not in ("model", "messages")}
-            for _, body, _ in server.seen]  # fmt: skip
+    sent = [
+        {name: value for name, value in body.items() if name not in ("model", "messages")} for _, body, _ in server.seen
+    ]
     wanted = {"max_completion_tokens": 9}
     assert sent == [{"temperature": 0, "max_tokens": 9}, {"temperature": 0, **wanted}, wanted, wanted]
     assert client.adapted == {"max_tokens": "max_completion_tokens", "temperature": None}

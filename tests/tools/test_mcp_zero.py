@@ -120,9 +120,10 @@ def test_needle_choice_looks_at_the_offer_only(catalog):
 
 def test_foreign_words_for_the_same_tool(catalog):
     other = ToolCatalog(
-        "o", (Server("x", "Files MCP Server", "keeps files"), Server("y", "Mail", "")),
+        "o",
+        (Server("x", "Files MCP Server", "keeps files"), Server("y", "Mail", "")),
         (Tool(0, "readFile", "opens and shows"), Tool(0, "write_file", "Write a file!"), Tool(1, "send", "posts")),
-    )  # fmt: skip
+    )
     # write_file has the same words; Mail has no server text, so its name stands in.
     assert needle.pairs(catalog, [other]) == [
         (0, Request("keeps files", "opens and shows")),

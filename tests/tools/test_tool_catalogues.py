@@ -23,14 +23,22 @@ from study.tools.discovery import embedding
 
 
 def test_parameters_in_order_with_types():
-    found = parameters({
-        "properties": {"b": {"type": ["string", "null"], "description": "x"}, "a": {"$ref": "#/$defs/A~1B"}, "c": 3},
-        "required": ["a"],
-        "$defs": {"A/B": {"type": "integer", "description": "y"}},
-    })  # fmt: skip
+    found = parameters(
+        {
+            "properties": {
+                "b": {"type": ["string", "null"], "description": "x"},
+                "a": {"$ref": "#/$defs/A~1B"},
+                "c": 3,
+            },
+            "required": ["a"],
+            "$defs": {"A/B": {"type": "integer", "description": "y"}},
+        }
+    )
     assert [(p.name, p.type, p.description, p.required) for p in found] == [
-        ("b", "string or null", "x", False), ("a", "integer", "y", True), ("c", "", "", False),
-    ]  # fmt: skip
+        ("b", "string or null", "x", False),
+        ("a", "integer", "y", True),
+        ("c", "", "", False),
+    ]
 
 
 def test_branches_are_followed_once():
@@ -212,9 +220,13 @@ def test_entities_by_hand():
     ]
     merged = merge("m", catalogs)
     assert entities.counts(catalogs, merged) == {
-        "catalogues": "One + One MCP server + Two + X", "listings": 4, "entities": 2, "groups": 2,
-        "listings_in_groups": 4, "names_disagree": 1,
-    }  # fmt: skip
+        "catalogues": "One + One MCP server + Two + X",
+        "listings": 4,
+        "entities": 2,
+        "groups": 2,
+        "listings_in_groups": 4,
+        "names_disagree": 1,
+    }
     table = entities.members(catalogs, merged)
     assert table["group"].tolist() == [1, 1, 2, 2]
     assert table["catalogue"].tolist() == ["One", "One MCP server", "Two", "X"]

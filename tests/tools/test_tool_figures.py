@@ -27,15 +27,26 @@ def test_intervals_hold_the_mean_best_first():
 
 def test_figures_load_nothing_that_talks():
     # What fetches files prints a warning in notebooks without widgets, and so would the executed notebook.
-    done = subprocess.run([sys.executable, "-c", "import sys, study.tools.figures, study.tools.intent.settings;"
-                           "sys.exit('tqdm.auto' in sys.modules)"], check=False)  # fmt: skip
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, study.tools.figures, study.tools.intent.settings;sys.exit('tqdm.auto' in sys.modules)",
+        ],
+        check=False,
+    )
     assert done.returncode == 0
 
 
 def trials(n_tools, hit):
     points = needle.grid(n_tools)
-    return pd.DataFrame({"task_id": [f"{size}:0" for size, _ in points], "seed": 0,
-                         "hit_rate@1": [float(hit(*point)) for point in points]})  # fmt: skip
+    return pd.DataFrame(
+        {
+            "task_id": [f"{size}:0" for size, _ in points],
+            "seed": 0,
+            "hit_rate@1": [float(hit(*point)) for point in points],
+        }
+    )
 
 
 def test_positions_of_the_grid():
@@ -64,12 +75,20 @@ def test_the_grid_is_drawn_where_the_trials_are():
 
 
 def test_lines_hold_the_values():
-    table = pd.DataFrame({"system": ["a", "a", "b", "b"], "size": [1, 10, 1, 10], "tokens_per_success": [5, 6, 7, 8.0],
-                          "tokens_all_in_prompt": [5, 50, 5, 50.0]})  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "system": ["a", "a", "b", "b"],
+            "size": [1, 10, 1, 10],
+            "tokens_per_success": [5, 6, 7, 8.0],
+            "tokens_all_in_prompt": [5, 50, 5, 50.0],
+        }
+    )
     panel = figures.needle_tokens(table, {"a": "A"}, "caption").axes[0]
     assert {line.get_label(): line.get_ydata().tolist() for line in panel.lines} == {
-        "all schemas in the prompt": [5, 50], "A, per success": [5, 6], "b, per success": [7, 8],
-    }  # fmt: skip
+        "all schemas in the prompt": [5, 50],
+        "A, per success": [5, 6],
+        "b, per success": [7, 8],
+    }
     hits = frame([1, 0, 1, 1], "hit_rate@1", ["10:1", "10:2", "9:1", "9:2"])
     panel = figures.needle_cross({"a": hits}, {}, "caption").axes[0]
     assert panel.lines[0].get_xdata().tolist() == [9, 10]

@@ -56,13 +56,22 @@ def test_calls_that_count_as_equal_are_siblings(tmp_path):
     folder.mkdir(parents=True)
     (folder / "Web.json").write_text(json.dumps([{"name": "read"}, {"name": "send"}]))
     (tmp_path / mcpflow.INFO_FILE).write_text(json.dumps([{"all_paths": []}]))
-    said = [("read", {"url": "a.org/B c"}), ("read", {"url": "A.orgb-C"}), ("send", {"url": "A.orgb-C"}),
-            ("read", {"url": "a.org/d", "n": 1}), ("read", {"n": 1.0, "url": "a.org/d"}), ("read", None)]  # fmt: skip
+    said = [
+        ("read", {"url": "a.org/B c"}),
+        ("read", {"url": "A.orgb-C"}),
+        ("send", {"url": "A.orgb-C"}),
+        ("read", {"url": "a.org/d", "n": 1}),
+        ("read", {"n": 1.0, "url": "a.org/d"}),
+        ("read", None),
+    ]
     samples = [
-        {"source_instruction": f"do {row}", "tool": tool,
-         "function_call": None if arguments is None else {"name": tool, "arguments": arguments}}
+        {
+            "source_instruction": f"do {row}",
+            "tool": tool,
+            "function_call": None if arguments is None else {"name": tool, "arguments": arguments},
+        }
         for row, (tool, arguments) in enumerate(said)
-    ]  # fmt: skip
+    ]
     folder = tmp_path / mcpflow.SAMPLES_FOLDER / "Smithery"
     folder.mkdir(parents=True)
     (folder / "Web.json").write_text(json.dumps(samples))
@@ -104,14 +113,18 @@ def test_livemcpbench_labels(tmp_path):
 def test_log_rows_and_verdicts(tmp_path):
     catalog = livemcpbench.load(write_livemcpbench(tmp_path)).catalog
     route = {"id": "1", "function": {"name": "route", "arguments": json.dumps({"query": "please"})}}
-    runs = [{"id": str(n), "function": {"name": "execute-tool", "arguments": text}} for n, text in
-            ((2, json.dumps({"server_name": "b", "tool_name": "write"})), (3, "{broken"))]  # fmt: skip
+    runs = [
+        {"id": str(n), "function": {"name": "execute-tool", "arguments": text}}
+        for n, text in ((2, json.dumps({"server_name": "b", "tool_name": "write"})), (3, "{broken"))
+    ]
     shown = "matched_tools:\\n- server_name: sub\\n  tool_name: read\\n  x\\n- server_name: zz\\n  tool_name: read\\n"
     messages = [
-        {"role": "assistant", "tool_calls": [route]}, {"role": "tool", "tool_call_id": "1", "content": shown},
-        {"role": "assistant", "tool_calls": runs}, {"role": "tool", "tool_call_id": "2", "content": "text='Failed to'"},
+        {"role": "assistant", "tool_calls": [route]},
+        {"role": "tool", "tool_call_id": "1", "content": shown},
+        {"role": "assistant", "tool_calls": runs},
+        {"role": "tool", "tool_call_id": "2", "content": "text='Failed to'"},
         {"role": "tool", "tool_call_id": "3", "content": "fine isError=False"},
-    ]  # fmt: skip
+    ]
     (tmp_path / livemcpbench.LOG_FILE).parent.mkdir(parents=True)
     (tmp_path / livemcpbench.LOG_FILE).write_text(
         json.dumps([{"task_id": "1", "messages": messages, "task_success": "failure"}])

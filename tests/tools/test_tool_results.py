@@ -122,8 +122,10 @@ def test_find_answers_with_schemas(project, catalog, embedder, monkeypatch, mode
     assert answers[0]["rank"] == 1
     assert answers[0]["server"] == {"id": "fs", "name": "Files", "sources": ["toy"]}
     assert answers[0]["tool"] == {
-        "name": "read_file", "description": "read a file", "inputSchema": catalog.tools[0].schema,
-    }  # fmt: skip
+        "name": "read_file",
+        "description": "read a file",
+        "inputSchema": catalog.tools[0].schema,
+    }
     assert answers[0]["score"] >= answers[1]["score"]
     assert len(answers) == 2
     shown = run("find", "read a file", "--catalogue", "toy", "--mode", mode, "--document", "name_desc").output

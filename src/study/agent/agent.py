@@ -153,16 +153,30 @@ class Agent:
             raise StudyError("the request says nothing to be done", fix="describe the task in a few words")
         ranked, scores = self.rank(specification)
         kept, removals = constraints.apply(
-            specification, self.attributes, ranked, self.ids, keep_unknown=self.settings.keep_unknown,
-            pool=self.settings.pool, listed=self.settings.limits["listed"],
-        )  # fmt: skip
+            specification,
+            self.attributes,
+            ranked,
+            self.ids,
+            keep_unknown=self.settings.keep_unknown,
+            pool=self.settings.pool,
+            listed=self.settings.limits["listed"],
+        )
         rows = ranked[kept[ranked]][:top]
         ids = [int(self.ids[row]) for row in rows]
         context = self.context(specification, ids, ranked, scores)
         items, pairs, together = template(context, ids)
         relax = constraints.relaxed(removals) if len(ids) < top else []
-        answer = Answer(specification, self.retriever.name, items, tuple(pairs), tuple(together), tuple(removals),
-                        int(kept[ranked].sum()), tuple(relax), checks or Checks())  # fmt: skip
+        answer = Answer(
+            specification,
+            self.retriever.name,
+            items,
+            tuple(pairs),
+            tuple(together),
+            tuple(removals),
+            int(kept[ranked].sum()),
+            tuple(relax),
+            checks or Checks(),
+        )
         return self._checked(answer, context, ids, top)
 
     def _checked(self, answer: Answer, context: Context, ids: list[int], top: int) -> Answer:
@@ -185,9 +199,16 @@ class Agent:
         }
         asked = self.extract(specification.intent).rest
         return Context(
-            specification, asked, self.words, self.setup, self.wording, self.median_stars,
-            {word: self.mentioning[word] for word in asked}, self.wording.rare(self.data.n_servers), evidence,
-        )  # fmt: skip
+            specification,
+            asked,
+            self.words,
+            self.setup,
+            self.wording,
+            self.median_stars,
+            {word: self.mentioning[word] for word in asked},
+            self.wording.rare(self.data.n_servers),
+            evidence,
+        )
 
     @cached_property
     def mentioning(self) -> Counter[str]:

@@ -105,8 +105,12 @@ def evidence_data(evidence: Evidence) -> dict[str, Any]:
 
 def claim_data(claim: Claim) -> dict[str, Any]:
     """A claim with the sources of its fields in words."""
-    return {"text": claim.text, "rule": claim.rule, "servers": list(claim.servers),
-            "sources": [source(name) for name in claim.fields]}  # fmt: skip
+    return {
+        "text": claim.text,
+        "rule": claim.rule,
+        "servers": list(claim.servers),
+        "sources": [source(name) for name in claim.fields],
+    }
 
 
 def recommendation_data(item: Recommendation, excerpt: int, name: int) -> dict[str, Any]:

@@ -28,8 +28,9 @@ CLAUSE = re.compile(r"[.,;:!?()\n]|\bbut\b", re.I)
 DENIAL = re.compile(
     r"\b(?:no|not|never|without|neither|nor|none|lacks?|lacking|cannot|hardly|barely|scarcely|rarely|seldom|unable|"
     r"fail(?:s|ed|ing)?\s+to|refus(?:es?|ed|ing)\s+to|exclud(?:es?|ed|ing)|except|instead of|rather than|far from|"
-    r"non(?=-))\b|n['’]t\b", re.I,
-)  # fmt: skip
+    r"non(?=-))\b|n['’]t\b",
+    re.I,
+)
 # These deny what stands before them too: "an API key is not needed".
 BACKWARDS = re.compile(r"not|never|cannot|hardly|barely|scarcely|rarely|seldom|excluded|n['’]t", re.I)
 # Words on either side that a denial reaches.
@@ -154,8 +155,9 @@ def filtered(answer: Answer, context: Context, vocabulary: Vocabulary, share: fl
         return replace(item, **parts)  # type: ignore[arg-type]
 
     items = tuple(repaired(item) for item in answer.recommendations)
-    result = replace(answer, recommendations=items, comparison=kept(answer.comparison),
-                     composition=kept(answer.composition))  # fmt: skip
+    result = replace(
+        answer, recommendations=items, comparison=kept(answer.comparison), composition=kept(answer.composition)
+    )
     removed = total - len(result.claims())
     if removed:
         result = replace(result, recommendations=tuple(_refilled(item, context) for item in items))
@@ -180,5 +182,6 @@ def checked(
         return result
     items, comparison, composition = template(context, ids)
     checks = replace(result.checks, problems=tuple(problems), fallback=True, author="template")
-    return replace(answer, recommendations=items, comparison=tuple(comparison), composition=tuple(composition),
-                   checks=checks)  # fmt: skip
+    return replace(
+        answer, recommendations=items, comparison=tuple(comparison), composition=tuple(composition), checks=checks
+    )

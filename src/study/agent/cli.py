@@ -56,8 +56,11 @@ def concrete(host: str) -> str:
     except ValueError:
         every = not host
     if every:
-        raise StudyError(f"{host or 'an empty host'} stands for every address of this machine", column="--host",
-                         fix="name the one address or host name that others use, e.g. --host 192.168.1.20")  # fmt: skip
+        raise StudyError(
+            f"{host or 'an empty host'} stands for every address of this machine",
+            column="--host",
+            fix="name the one address or host name that others use, e.g. --host 192.168.1.20",
+        )
     return host
 
 
@@ -136,15 +139,20 @@ def mcp(
     # What is wrong with the call itself is said now; the agent is made at the first request.
     known(retriever or read(Settings).retriever)
     if not (paths.prepared(chosen) / "servers.parquet").exists():
-        raise StudyError("the data set is not prepared", file=paths.prepared(chosen),
-                         fix=f"run: study prepare dataset={chosen}")  # fmt: skip
+        raise StudyError(
+            "the data set is not prepared", file=paths.prepared(chosen), fix=f"run: study prepare dataset={chosen}"
+        )
     made = mcp_server.server(mcp_server.Lazy(lambda: Agent.load(chosen, retriever=retriever)))
     if transport == "stdio":
         made.run("stdio")
     else:
         host = concrete(service.host if host is None else host)
-        made.run("streamable-http", host=host, port=port or service.mcp_port,
-                 transport_security=mcp_server.only(host, service.hosts))  # fmt: skip
+        made.run(
+            "streamable-http",
+            host=host,
+            port=port or service.mcp_port,
+            transport_security=mcp_server.only(host, service.hosts),
+        )
 
 
 @app.command()
@@ -164,12 +172,20 @@ def feedback(
     agent = _agent(dataset, retriever)
     answer = _answer(agent, request)
     if server_id not in answer.ids:
-        raise StudyError(f"server {server_id} is not recommended for this request", column="server_id",
-                         fix=f"one of: {', '.join(map(str, answer.ids))}")  # fmt: skip
+        raise StudyError(
+            f"server {server_id} is not recommended for this request",
+            column="server_id",
+            fix=f"one of: {', '.join(map(str, answer.ids))}",
+        )
     event = of_dataset(agent.data.name, read(Service)).append(
-        kind, server_id, answer.specification, rank=answer.ids.index(server_id) + 1, system=answer.system,
-        conversation="terminal", detail=detail,
-    )  # fmt: skip
+        kind,
+        server_id,
+        answer.specification,
+        rank=answer.ids.index(server_id) + 1,
+        system=answer.system,
+        conversation="terminal",
+        detail=detail,
+    )
     typer.echo(f"event {event}: {kind}, id {server_id}; it stays on this machine")
 
 

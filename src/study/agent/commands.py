@@ -14,16 +14,18 @@ POLITE = r"(?:please\s+|can you\s+|could you\s+|now\s+)?"
 END = r"(?:,?\s*(?:please|again|now))?\s*[.!?]*\s*\Z"
 UNDO = re.compile(
     rf"\s*{POLITE}(?:(?:undo|revert)(?:\s+(?:that|it|this|(?:the|my)\s+last(?:\s+(?:step|change|message))?|last|step))?|"
-    rf"go back(?:\s+(?:one|a)\s+step)?|take (?:that|it|this) back){END}", re.I,
-)  # fmt: skip
+    rf"go back(?:\s+(?:one|a)\s+step)?|take (?:that|it|this) back){END}",
+    re.I,
+)
 CONSTRAINT = r"(languages?|platforms?|systems?|licen[cs]es?|official|stars?|domains?|themes?|preferences?)"
 ARTICLES = r"(?:the\s+|all\s+|my\s+|any\s+)*"
 DROP = re.compile(
     rf"\s*{POLITE}(?:(?:drop|remove|forget|clear|ignore|lift|without)\s+{ARTICLES}"
     rf"(?:(?:constraints?|filters?|limits?)\s+(?:on|for|of)\s+(?:the\s+)?)?|(?:in\s+|for\s+)?any\s+){CONSTRAINT}"
     rf"(?:(?:\s*,\s*|\s*,?\s+(?:and|or)\s+){ARTICLES}{CONSTRAINT})*"
-    rf"(?:\s+(?:constraints?|filters?|limits?|(?:is|are)\s+(?:fine|ok|okay|good)|will do|works?))?{END}", re.I,
-)  # fmt: skip
+    rf"(?:\s+(?:constraints?|filters?|limits?|(?:is|are)\s+(?:fine|ok|okay|good)|will do|works?))?{END}",
+    re.I,
+)
 ANY = re.compile(
     r"\s*(?:(?:no|nope|any|all|every|either|none)(?:\s+of\s+(?:them|these|those))?"
     rf"(?:\s+(?:one|preferences?|matter|idea|{CONSTRAINT}(?:\s+preferences?)?))?"
@@ -32,8 +34,9 @@ ANY = re.compile(
     r"(?:i\s+)?(?:do not|don['’]?t|dont)\s+(?:care|mind|know)|"
     r"(?:i['’]?m\s+|i am\s+)?(?:not sure|unsure|undecided|open)|"
     r"anything|whatever|skip|you (?:choose|decide|pick)|up to you)"
-    rf"{END}", re.I,
-)  # fmt: skip
+    rf"{END}",
+    re.I,
+)
 ADD = re.compile(r"\A\s*(?:also|or|and|plus)\b", re.I)
 RESTART = re.compile(
     r"\A\s*(?:new (?:task|request)\s*(?:[:,.]|\Z)|start over\b|instead,? I (?:want|need)\b)\s*[:,.]?\s*", re.I
@@ -41,8 +44,9 @@ RESTART = re.compile(
 RESET = re.compile(
     rf"\s*{POLITE}(?:reset(?:\s+(?:it|everything|all|the (?:conversation|search)))?|"
     rf"(?:undo|clear|forget|revert|drop)\s+(?:it\s+)?(?:everything|all)|"
-    rf"start (?:again|afresh|from scratch)){END}", re.I,
-)  # fmt: skip
+    rf"start (?:again|afresh|from scratch)){END}",
+    re.I,
+)
 KINDS = {"system": "platform", "license": "licence", "star": "stars", "theme": "domain"}
 
 # "1 and 3", "#2", "number 4", "the first"; an id is written "id 5581".
@@ -57,10 +61,11 @@ COMMANDS = {
     ),
     "setup": re.compile(
         r"\b(?:set(?:ting)?[\s-]?up|set\s+(?:it|this|that|them)\s+up|install(?:ation|ing)?|configur(?:e|ation|ing)|"
-        r"deploy(?:ment|ing)?|how (?:do|can|to|would|should) (?:I |we )?(?:use|run|start|adopt))\b", re.I,
+        r"deploy(?:ment|ing)?|how (?:do|can|to|would|should) (?:I |we )?(?:use|run|start|adopt))\b",
+        re.I,
     ),
     "why": re.compile(r"\b(?:why|explain|what speaks (?:for|against))\b", re.I),
-}  # fmt: skip
+}
 # Words around a command and its servers that add nothing to it.
 EMPTY = re.compile(
     r"a|an|all|and|are|at|be|better|best|between|both|by|can|could|do|does|five|for|four|give|how|i|in|"

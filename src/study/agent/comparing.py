@@ -109,21 +109,28 @@ def prefer_stars(c: Context, group: Group) -> list[Finding]:
 def prefer_licence(c: Context, group: Group) -> list[Finding]:
     """A stated licence."""
     return [
-        (f"Prefer {_labels(having)} if you need a stated licence: the catalogue states none for {_ids(rest)}.",
-         ("licence",), _servers(having, rest))
+        (
+            f"Prefer {_labels(having)} if you need a stated licence: the catalogue states none for {_ids(rest)}.",
+            ("licence",),
+            _servers(having, rest),
+        )
         for _, having in divisions({"licence": [bool(item.fields["licence"]) for item in group]}, group)
         for rest in (_rest(group, having),)
-    ]  # fmt: skip
+    ]
 
 
 def prefer_official(c: Context, group: Group) -> list[Finding]:
     """The catalogue's mark."""
     return [
-        (f"Prefer {_labels(having)} if it must be official: {_ids(rest)} {'is' if len(rest) == 1 else 'are'} not "
-         "marked so.", ("official",), _servers(having, rest))
+        (
+            f"Prefer {_labels(having)} if it must be official: {_ids(rest)} {'is' if len(rest) == 1 else 'are'} not "
+            "marked so.",
+            ("official",),
+            _servers(having, rest),
+        )
         for _, having in divisions({"official": [item.fields["official"] == "official" for item in group]}, group)
         for rest in (_rest(group, having),)
-    ]  # fmt: skip
+    ]
 
 
 def prefer_language(c: Context, group: Group) -> list[Finding]:

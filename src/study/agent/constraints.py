@@ -131,9 +131,16 @@ def apply(
         gone = best[~met[best]]
         empty = int((of.empty[name] & met).sum()) if name in of.empty else 0
         removals.append(
-            Removal(name, words, int((~met).sum()), len(gone), tuple(int(ids[row]) for row in gone[:listed]), empty,
-                    int(others.sum()))
-        )  # fmt: skip
+            Removal(
+                name,
+                words,
+                int((~met).sum()),
+                len(gone),
+                tuple(int(ids[row]) for row in gone[:listed]),
+                empty,
+                int(others.sum()),
+            )
+        )
     return kept, removals
 
 

@@ -87,9 +87,16 @@ class Conversation:
             command = parse(message, answered=self.state.answer is not None)
             if command.kind == "say" and not command.restart and self.state.answer is not None:
                 command = about(message, self.agent.cues) or command
-            actions = {"undo": self._undo, "compare": self._compare, "setup": self._single, "why": self._single,
-                       "open": self._open, "drop": self._drop, "leave": self._leave,
-                       "say": self._understand}  # fmt: skip
+            actions = {
+                "undo": self._undo,
+                "compare": self._compare,
+                "setup": self._single,
+                "why": self._single,
+                "open": self._open,
+                "drop": self._drop,
+                "leave": self._leave,
+                "say": self._understand,
+            }
             self.message = message
             return actions[command.kind](command)
 
@@ -151,8 +158,11 @@ class Conversation:
         if command.constraints and self.state.waiting not in command.constraints:
             return self._drop(command)
         if not self.state.waiting or self.state.waiting == "intent":
-            return Turn("note", QUESTIONS["intent"] if not self.state.specification.intent else "Nothing was asked.",
-                        self.state.specification)  # fmt: skip
+            return Turn(
+                "note",
+                QUESTIONS["intent"] if not self.state.specification.intent else "Nothing was asked.",
+                self.state.specification,
+            )
         spec = self.state.specification
         return self._go(replace(spec, open=(*spec.open, self.state.waiting)), f"Any {self.state.waiting} will do.")
 
@@ -217,14 +227,26 @@ class Conversation:
         for name in held:
             left = dropped(left, name)
         if not held:
-            return Turn("note", f"{', '.join(found.released)}: that was not asked for. Nothing was changed.", old,
-                        number=self.state.number)  # fmt: skip
+            return Turn(
+                "note",
+                f"{', '.join(found.released)}: that was not asked for. Nothing was changed.",
+                old,
+                number=self.state.number,
+            )
         return self._go(left, f"I dropped: {', '.join(held)}.", found)
 
     def _ask(self, missing: str, spec: Specification, read: Extraction | None = None) -> Turn:
         # Constraints without a task wait until the task is there; an intent made of constraints alone is none.
-        self._step(replace(self.state, specification=replace(spec, intent=""), waiting="intent", answer=None, number=0,
-                           readings=self._readings(read)))  # fmt: skip
+        self._step(
+            replace(
+                self.state,
+                specification=replace(spec, intent=""),
+                waiting="intent",
+                answer=None,
+                number=0,
+                readings=self._readings(read),
+            )
+        )
         return self._question(missing, "")
 
     def _readings(self, read: Extraction | None) -> tuple[Extraction, ...]:
@@ -239,8 +261,11 @@ class Conversation:
 
     def _missing(self, spec: Specification) -> str:
         """The first essential constraint that is neither stated nor left open."""
-        stated = {"language": (*spec.languages, *spec.unwanted_languages), "platform": spec.platforms,
-                  "licence": (*spec.licences, *spec.unwanted_licences)}  # fmt: skip
+        stated = {
+            "language": (*spec.languages, *spec.unwanted_languages),
+            "platform": spec.platforms,
+            "licence": (*spec.licences, *spec.unwanted_licences),
+        }
         return next((name for name in self.agent.settings.essential if not stated[name] and name not in spec.open), "")
 
     def _go(self, spec: Specification, before: str, read: Extraction | None = None) -> Turn:

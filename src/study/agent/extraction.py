@@ -19,18 +19,22 @@ from study.agent.specification import Specification, Vocabulary
 from study.agent.text import content_words, phrase, plain
 
 # What leaves a constraint open: "written in any language", "on any platform", "regardless of the licence".
-NAMED = {"language": "(?:programming )?languages?", "platform": "(?:platform|(?:operating )?system)s?",
-         "licence": "licen[cs]es?"}  # fmt: skip
+NAMED = {
+    "language": "(?:programming )?languages?",
+    "platform": "(?:platform|(?:operating )?system)s?",
+    "licence": "licen[cs]es?",
+}
 OPEN = {
     kind: re.compile(
         rf"(?P<apart>(?:\A|[,;.(])\s*)?(?P<said>(?:\b(?:written|coded|implemented)\s+)?"
         rf"(?:\b(?:in|with|using|on|under)\s+any\s+{name}|(?:\bregardless\s+of|\bno\s+matter)\s+(?:the|what|which)\s+"
         rf"{name}|\bany\s+{name}(?=\s+(?:is|are|would|will|works?|goes|but)\b)|"
         rf"(?(apart)\bany\s+{name}(?=\s*(?:[,;.!)]|\Z))|(?!)))"
-        r"(?:\s+(?:is|would be|are)\s+(?:fine|ok|okay|good)|\s+will do|\s+works?|\s+goes)?\b)", re.I,
+        r"(?:\s+(?:is|would be|are)\s+(?:fine|ok|okay|good)|\s+will do|\s+works?|\s+goes)?\b)",
+        re.I,
     )
     for kind, name in NAMED.items()
-}  # fmt: skip
+}
 # How far before a name a negation may stand: "not in Python", "no Java or Kotlin".
 REACH = 24
 # Between names that share a cue or a negation: "Go or Rust", "neither Java nor C#".
@@ -86,9 +90,7 @@ class Extractor:
         self.vocabulary, self.words, self.cues = vocabulary, words, cues or read(Reading)
         self.filler = frozenset(words.filler)
         joined = "in|use|using|with|any|a|an|the|or|and|written"
-        self.negation = re.compile(
-            rf"(?:{'|'.join(map(re.escape, words.negations))})\s+(?:(?:{joined})\s+)*\Z", re.I
-        )  # fmt: skip
+        self.negation = re.compile(rf"(?:{'|'.join(map(re.escape, words.negations))})\s+(?:(?:{joined})\s+)*\Z", re.I)
         self.before = re.compile(rf"(?:\A|\W)(?:{'|'.join(map(re.escape, words.before))})\s+(?:only\s+)?\Z", re.I)
         self.after = re.compile(rf"\s*(?:{'|'.join(map(re.escape, words.after))})\b", re.I)
         self.bound = Bounds.of(words, self.cues)
@@ -131,8 +133,9 @@ class Extractor:
         found["licences"], found["unwanted_licences"], left = licences.read(
             left, self.licences, lambda start: self._refused(text, start), self.cues.purposes
         )
-        found["open"], left = _opened(text, left, {"language": found["languages"], "platform": found["platforms"],
-                                                   "licence": found["licences"]})  # fmt: skip
+        found["open"], left = _opened(
+            text, left, {"language": found["languages"], "platform": found["platforms"], "licence": found["licences"]}
+        )
         ignored = [match[0] for match in MOST_STARS.finditer(left)]
         left = MOST_STARS.sub(lambda found: " " * len(found[0]), left)
         if match := LEAST_STARS.search(left):

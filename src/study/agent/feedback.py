@@ -78,11 +78,23 @@ class Feedback:
                 connection.execute("PRAGMA synchronous = FULL")
                 yield connection
         except sqlite3.Error as error:
-            raise StudyError(f"the feedback file cannot be used: {error}", file=self.path,
-                             fix="check the disk and the rights; move a damaged file away") from error  # fmt: skip
+            raise StudyError(
+                f"the feedback file cannot be used: {error}",
+                file=self.path,
+                fix="check the disk and the rights; move a damaged file away",
+            ) from error
 
-    def append(self, kind: str, server_id: int, specification: Specification, *, rank: int, system: str,
-               conversation: str, detail: str = "") -> int:  # fmt: skip
+    def append(
+        self,
+        kind: str,
+        server_id: int,
+        specification: Specification,
+        *,
+        rank: int,
+        system: str,
+        conversation: str,
+        detail: str = "",
+    ) -> int:
         """Record one event; it is on the disk when this returns.
 
         Args:

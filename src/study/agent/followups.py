@@ -22,8 +22,9 @@ NAMED = (
 )
 PRONOUN = re.compile(
     r"\b(?:it|(?:which|this|that)\s+one|(?:this|that)(?:\s+server)?|(?:which|any|one)\s+of\s+(?:them|these|those)|"
-    r"them|they|these|those)\b", re.I,
-)  # fmt: skip
+    r"them|they|these|those)\b",
+    re.I,
+)
 WORDS = re.compile(rf"[{SERVER}{IT}]|[^\s{SERVER}{IT}.,;:!?]+")
 # "connect 1 to Claude": after the servers something may follow that says to what.
 ONWARD = re.compile(rf"{RESPECT.pattern}|to|from|into|than|inside|via|through")

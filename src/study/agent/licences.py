@@ -26,8 +26,11 @@ def versioned(key: str) -> str | None:
     forms = [full]
     if short != version:
         # "apache 2" alone may be a web server.
-        forms += [rf"(?i:{base}){between}{mark}{short}{AFTER}?", rf"(?i:{base}){between}{short}{AFTER}",
-                  rf"{re.escape(match['base'].upper())}{between}{short}"]  # fmt: skip
+        forms += [
+            rf"(?i:{base}){between}{mark}{short}{AFTER}?",
+            rf"(?i:{base}){between}{short}{AFTER}",
+            rf"{re.escape(match['base'].upper())}{between}{short}",
+        ]
     return rf"(?<![\w-])(?:{'|'.join(forms)})(?![\w+])(?!\.\d)"
 
 

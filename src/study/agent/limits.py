@@ -15,13 +15,15 @@ MOST = (
 LEAST_STARS = re.compile(
     rf"(?<!\w){LEAST}\s*{NUMBER}\s*\+?{STARS}|\b{NUMBER}\s*(?:\+|or more|and more|plus){STARS}|"
     rf"\b{NUMBER}{STARS}\s+(?:or|and)\s+(?:more|up|above)\b|"
-    rf"\bstars?\s*(?::|is|are|must be|should be)?\s*{LEAST}\s*{NUMBER}\b|\bstars?\s*:?\s*{NUMBER}\s*\+", re.I,
-)  # fmt: skip
+    rf"\bstars?\s*(?::|is|are|must be|should be)?\s*{LEAST}\s*{NUMBER}\b|\bstars?\s*:?\s*{NUMBER}\s*\+",
+    re.I,
+)
 # Largest numbers of stars; the catalogue can be asked for least numbers alone.
 MOST_STARS = re.compile(
     rf"(?<!\w){MOST}\s*{NUMBER}{STARS}|\b{NUMBER}{STARS}\s+or\s+(?:fewer|less)\b|"
-    rf"\bstars?\s*(?::|is|are|must be|should be)?\s*{MOST}\s*{NUMBER}\b", re.I,
-)  # fmt: skip
+    rf"\bstars?\s*(?::|is|are|must be|should be)?\s*{MOST}\s*{NUMBER}\b",
+    re.I,
+)
 TIMES = {"": 1, "k": 1_000, "m": 1_000_000}
 
 OFFICIAL = re.compile(r"\bofficial(?:ly)?\b(?:\s+(?:mcp\s+)?servers?)?", re.I)
@@ -33,8 +35,9 @@ NOT_OFFICIAL = re.compile(
     r"(?:\b(?:not|never|no|without|neither|whether|dont|doesnt|neednt|isnt)|\b[a-z]+n['’]t)\b"
     rf"(?:\s+(?:only|just|necessarily))?\s{SAME_CLAUSE}\bofficial\b(?:\s+(?:mcp\s+)?servers?)?|"
     r"\bofficial\s+(?:or\s+(?:not|unofficial)|(?:is|are)?\s*not\b|isn['’]t\b|does(?:n['’]t| not) matter)"
-    r"(?:\s+(?:needed|required|necessary))?", re.I,
-)  # fmt: skip
+    r"(?:\s+(?:needed|required|necessary))?",
+    re.I,
+)
 
 
 def stars(match: re.Match[str]) -> int:

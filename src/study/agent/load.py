@@ -118,12 +118,23 @@ def summary(rows: pd.DataFrame, settings: Load, retriever: str) -> pd.DataFrame:
     """
     kinds = problems(rows)
     quantiles = np.quantile(rows["seconds"], [0.5, 0.95, 1.0])
-    return pd.DataFrame([{
-        "retriever": retriever, "users": settings.users, "seconds": settings.seconds, "think": settings.think,
-        "messages": len(rows), "errors": sum(kinds.values()), "mixed": kinds.get("mixed", 0),
-        "kinds": "; ".join(f"{kind}: {times}" for kind, times in kinds.items()),
-        "p50_ms": 1e3 * quantiles[0], "p95_ms": 1e3 * quantiles[1], "max_ms": 1e3 * quantiles[2],
-    }])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "retriever": retriever,
+                "users": settings.users,
+                "seconds": settings.seconds,
+                "think": settings.think,
+                "messages": len(rows),
+                "errors": sum(kinds.values()),
+                "mixed": kinds.get("mixed", 0),
+                "kinds": "; ".join(f"{kind}: {times}" for kind, times in kinds.items()),
+                "p50_ms": 1e3 * quantiles[0],
+                "p95_ms": 1e3 * quantiles[1],
+                "max_ms": 1e3 * quantiles[2],
+            }
+        ]
+    )
 
 
 def by_kind(rows: pd.DataFrame) -> pd.DataFrame:

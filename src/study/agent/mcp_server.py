@@ -132,11 +132,13 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
             agent = get()
             evidence, claims = agent.compare(specification(agent, task, None)[0], server_ids)
             items = list(evidence.values())
-            return Compared.model_validate({
-                "servers": [evidence_card(item, limits) for item in items],
-                "table": comparison_table(items),
-                "prefer": [claim_data(claim) for claim in claims],
-            })  # fmt: skip
+            return Compared.model_validate(
+                {
+                    "servers": [evidence_card(item, limits) for item in items],
+                    "table": comparison_table(items),
+                    "prefer": [claim_data(claim) for claim in claims],
+                }
+            )
 
     def explain_recommendation(task: Task, server_id: Identifier) -> Explained:
         """Say why one server fits a task, what speaks against it, and how to adopt it, each with its source."""
@@ -151,19 +153,23 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
         with told():
             return Catalogue.model_validate(get().describe())
 
-    tools = [strict(tool) for tool in (recommend_mcp_servers, compare_mcp_servers, explain_recommendation,
-                                       describe_catalog)]  # fmt: skip
-    return MCPServer("t2magent", title="T2MAgent", instructions=INSTRUCTIONS, version=__version__, tools=tools,
-                     log_level="WARNING")  # fmt: skip
+    tools = [
+        strict(tool) for tool in (recommend_mcp_servers, compare_mcp_servers, explain_recommendation, describe_catalog)
+    ]
+    return MCPServer(
+        "t2magent", title="T2MAgent", instructions=INSTRUCTIONS, version=__version__, tools=tools, log_level="WARNING"
+    )
 
 
 def strict(function: Callable[..., Any]) -> Tool:
     """A read-only tool that refuses arguments which it does not know; the SDK would swallow them."""
     tool = Tool.from_function(function, annotations=READ_ONLY)
     model = tool.fn_metadata.arg_model
-    closed: type[Any] = new_class(model.__name__, (model,), exec_body=lambda body: body.update(
-        model_config=ConfigDict(extra="forbid"), __module__=__name__
-    ))  # fmt: skip
+    closed: type[Any] = new_class(
+        model.__name__,
+        (model,),
+        exec_body=lambda body: body.update(model_config=ConfigDict(extra="forbid"), __module__=__name__),
+    )
     tool.fn_metadata.arg_model = closed
     tool.parameters = closed.model_json_schema(by_alias=True)
     return tool

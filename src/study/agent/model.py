@@ -78,8 +78,9 @@ class Model:
 
     def _ask(self, system: str, user: str) -> dict[str, Any]:
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        text = self.client.chat(self.name, messages, temperature=0, max_tokens=self.tokens,
-                                response_format={"type": "json_object"})  # fmt: skip
+        text = self.client.chat(
+            self.name, messages, temperature=0, max_tokens=self.tokens, response_format={"type": "json_object"}
+        )
         return parse_object(text)
 
     def read(self, message: str, vocabulary: Vocabulary, longest: int) -> tuple[Specification, int]:
@@ -135,10 +136,13 @@ class Model:
             raise StudyError("the model's answer has other servers than the shortlist")
         assert isinstance(servers, list)
         items = tuple(
-            replace(item, why=_claims("why", item.server_id, entry.get("why")),
-                    tradeoffs=_claims("tradeoff", item.server_id, entry.get("tradeoffs")))
+            replace(
+                item,
+                why=_claims("why", item.server_id, entry.get("why")),
+                tradeoffs=_claims("tradeoff", item.server_id, entry.get("tradeoffs")),
+            )
             for item, entry in zip(answer.recommendations, servers, strict=True)
-        )  # fmt: skip
+        )
         if not all(item.why for item in items):
             raise StudyError("the model's answer gives no reason for a server")
         return replace(answer, recommendations=items, checks=replace(answer.checks, author=self.name))

@@ -15,12 +15,32 @@ from study.agent.turns import Turn
 
 # Rules whose sentences hold words of the request and of this project, numbers and ids; names stand between “ and ”
 # before an id, and can be taken out.
-OWN_WORDS = frozenset({
-    "why_words", "why_language", "why_platform", "why_licence", "why_official", "why_preference", "why_followed",
-    "why_rank", "less_words", "less_platform", "less_preference", "less_followed", "less_active", "adopt_language",
-    "adopt_docker", "adopt_client", "prefer_words", "prefer_preference", "prefer_stars", "prefer_licence",
-    "prefer_official", "compose",
-})  # fmt: skip
+OWN_WORDS = frozenset(
+    {
+        "why_words",
+        "why_language",
+        "why_platform",
+        "why_licence",
+        "why_official",
+        "why_preference",
+        "why_followed",
+        "why_rank",
+        "less_words",
+        "less_platform",
+        "less_preference",
+        "less_followed",
+        "less_active",
+        "adopt_language",
+        "adopt_docker",
+        "adopt_client",
+        "prefer_words",
+        "prefer_preference",
+        "prefer_stars",
+        "prefer_licence",
+        "prefer_official",
+        "compose",
+    }
+)
 LABEL = re.compile(r"“[^”]*” \((id \d+)\)")
 # Fields that a comparison shows side by side.
 COMPARED = ("languages", "platforms", "licence", "stars", "official", "category", "activity")

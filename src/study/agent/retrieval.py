@@ -137,8 +137,11 @@ class Trained:
         self.row = {int(server): row for row, server in enumerate(data.servers["id"])}
         known = {int(server["id"]) for server in self.model.cards}
         if known != set(self.row):
-            raise StudyError("the saved model has another catalogue than the prepared data", file=folder,
-                             fix=f"run: study export dataset={data.name}")  # fmt: skip
+            raise StudyError(
+                "the saved model has another catalogue than the prepared data",
+                file=folder,
+                fix=f"run: study export dataset={data.name}",
+            )
         self.ranked = max(self.model.scoring.pool, min(len(self.row), 200))
 
     def score(self, specification: Specification) -> Scores:

@@ -115,11 +115,16 @@ def build(values: Mapping[str, Any], vocabulary: Vocabulary, *, longest: int) ->
     specification = Specification(**made)
     for wanted, unwanted in CONTRARY:
         if both := set(getattr(specification, wanted)) & set(getattr(specification, unwanted)):
-            raise StudyError(f"{', '.join(sorted(both))}: wanted and unwanted at once", column=unwanted,
-                             fix=f"leave it out of {wanted} or of {unwanted}")  # fmt: skip
+            raise StudyError(
+                f"{', '.join(sorted(both))}: wanted and unwanted at once",
+                column=unwanted,
+                fix=f"leave it out of {wanted} or of {unwanted}",
+            )
     if len(specification.intent) > longest:
-        raise StudyError(f"the request has {len(specification.intent)} characters, at most {longest} are read",
-                         fix="say in a few sentences what is to be done")  # fmt: skip
+        raise StudyError(
+            f"the request has {len(specification.intent)} characters, at most {longest} are read",
+            fix="say in a few sentences what is to be done",
+        )
     return specification
 
 

@@ -113,8 +113,9 @@ def single(agent: Agent, answer: Answer, command: Command, focus: int | None) ->
         text = " ".join([f"How to adopt {evidence.label}.", *said])
         return Turn("setup", text, answer.specification, claims=tuple(sections["adoption"]), evidence=(evidence,))
     text = " ".join([f"What speaks for and against {evidence.label}.", *said])
-    return Turn("reasons", text, answer.specification, claims=(*sections["why"], *sections["tradeoff"]),
-                evidence=(evidence,))  # fmt: skip
+    return Turn(
+        "reasons", text, answer.specification, claims=(*sections["why"], *sections["tradeoff"]), evidence=(evidence,)
+    )
 
 
 def stated(evidence: Evidence, name: str) -> str:

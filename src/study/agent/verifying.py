@@ -115,17 +115,19 @@ ONE: dict[str, tuple[tuple[str, Single], ...]] = {
     "why_language": ((r"It is written in (.+), as you asked\.", _listed("languages", "languages")),),
     "why_platform": ((r"It names (.+) as its system, as you asked\.", _listed("platforms", "platforms")),),
     "why_licence": ((r"Its licence is (.+), as you asked\.", _listed("licence", "licences")),),
-    "why_official": (
-        (r"The catalogue marks it as official\.", lambda c, e, m: e.fields["official"] == "official"),
-    ),
+    "why_official": ((r"The catalogue marks it as official\.", lambda c, e, m: e.fields["official"] == "official"),),
     "why_preference": ((r"Its own words speak for what you prefer \((.+)\)\.", _cues_are_there),),
     "why_followed": (
-        (r"It has (\d+) stars; half of the catalogue has at most (.+)\.",
-         lambda c, e, m: _stars(c, e, m) and int(m[1]) > c.median_stars),
+        (
+            r"It has (\d+) stars; half of the catalogue has at most (.+)\.",
+            lambda c, e, m: _stars(c, e, m) and int(m[1]) > c.median_stars,
+        ),
     ),
     "why_rank": (
-        (r"By score it stands at place (\d+) of the whole catalogue \((.+)\)\.",
-         lambda c, e, m: int(m[1]) == e.scores["rank"] and abs(float(m[2]) - e.scores["total"]) < 1e-3),
+        (
+            r"By score it stands at place (\d+) of the whole catalogue \((.+)\)\.",
+            lambda c, e, m: int(m[1]) == e.scores["rank"] and abs(float(m[2]) - e.scores["total"]) < 1e-3,
+        ),
     ),
     "less_words": (
         (r"None of its descriptive fields shares a word with your request; .+", _no_word_is_there),
@@ -140,13 +142,18 @@ ONE: dict[str, tuple[tuple[str, Single], ...]] = {
         (r"The catalogue does not say on which systems it runs\.", lambda c, e, m: e.fields["platforms"] == ""),
     ),
     "less_preference": (
-        (r"Its descriptive fields say nothing about (.+)\.",
-         lambda c, e, m: all(name in c.specification.preferences and not speaks_for(c, e, name)
-                             for name in _parts(m[1]))),
+        (
+            r"Its descriptive fields say nothing about (.+)\.",
+            lambda c, e, m: all(
+                name in c.specification.preferences and not speaks_for(c, e, name) for name in _parts(m[1])
+            ),
+        ),
     ),
     "less_followed": (
-        (r"It has (\d+) stars?, less than half of the catalogue \(median (.+)\)\.",
-         lambda c, e, m: _stars(c, e, m) and int(m[1]) < c.median_stars),
+        (
+            r"It has (\d+) stars?, less than half of the catalogue \(median (.+)\)\.",
+            lambda c, e, m: _stars(c, e, m) and int(m[1]) < c.median_stars,
+        ),
     ),
     "less_active": ((r"Its activity is 0 in the catalogue\.", lambda c, e, m: e.fields["activity"] == "0"),),
     "adopt_code": (
@@ -158,7 +165,7 @@ ONE: dict[str, tuple[tuple[str, Single], ...]] = {
     "adopt_docker": ((r".+", lambda c, e, m: m[0] == c.setup.docker and "dockerfile" in _values(e, "languages")),),
     "adopt_key": ((r"Its description speaks of an API key: “… (.+) …” Check what the README asks for\.", _key),),
     "adopt_client": ((r".+", lambda c, e, m: m[0] == c.setup.general),),
-}  # fmt: skip
+}
 
 # Several servers. Names are taken out first: a stranger's name may look like an id. Each test gets the servers that are
 # preferred, all others, and the match.
@@ -190,7 +197,8 @@ LACK = r"(?:(?:does|do) not mention it|mentions? none of them)"
 SEVERAL: dict[str, tuple[str, Sides]] = {
     "prefer_words": (rf"Prefer (.+?) if (\".+\") matters?: (.+) {LACK}\.", _words_divide),
     "prefer_preference": (
-        r"Prefer (.+?) for (.+?): (?:its|their) own words speak for it, those of (.+) do not\.", _preferences_divide,
+        r"Prefer (.+?) for (.+?): (?:its|their) own words speak for it, those of (.+) do not\.",
+        _preferences_divide,
     ),
     "prefer_stars": (
         r"Prefer (.+?) if a larger following matters: ((?:at least )?\d+ stars against (?:at most )?\d+) \((.+)\)\.",
@@ -198,15 +206,18 @@ SEVERAL: dict[str, tuple[str, Sides]] = {
     ),
     "prefer_licence": (
         r"Prefer (.+?) if (you need) a stated licence: the catalogue states none for (.+)\.",
-        lambda c, having, rest, m: all(item.fields["licence"] for item in having)
-        and not any(item.fields["licence"] for item in rest),
+        lambda c, having, rest, m: (
+            all(item.fields["licence"] for item in having) and not any(item.fields["licence"] for item in rest)
+        ),
     ),
     "prefer_official": (
         r"Prefer (.+?) if (it must) be official: (.+) (?:is|are) not marked so\.",
-        lambda c, having, rest, m: {item.fields["official"] == "official" for item in having} == {True}
-        and {item.fields["official"] == "official" for item in rest} == {False},
+        lambda c, having, rest, m: (
+            {item.fields["official"] == "official" for item in having} == {True}
+            and {item.fields["official"] == "official" for item in rest} == {False}
+        ),
     ),
-}  # fmt: skip
+}
 LANGUAGES = re.compile(r"(.+?) for ((?:id \d+|, | and )+)")
 TOGETHER = re.compile(
     r"\(id (\d+)\) covers (.+?); \(id (\d+)\) adds (.+?)\. Together they mention (\d+) of the (\d+) words of "

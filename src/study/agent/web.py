@@ -159,8 +159,17 @@ def create(agent: Agent, feedback: Feedback, service: Service, *, extra_host: st
     def judge(body: Judged, name: Name) -> dict[str, Any]:
         answer = conversation(name).answered(body.answer, body.server_id)
         rank = answer.ids.index(body.server_id) + 1
-        return {"event": feedback.append(body.kind, body.server_id, answer.specification, rank=rank,
-                                         system=answer.system, conversation=name, detail=body.detail)}  # fmt: skip
+        return {
+            "event": feedback.append(
+                body.kind,
+                body.server_id,
+                answer.specification,
+                rank=rank,
+                system=answer.system,
+                conversation=name,
+                detail=body.detail,
+            )
+        }
 
     @app.exception_handler(StudyError)
     def known(request: Request, error: StudyError) -> JSONResponse:

@@ -58,9 +58,10 @@ def wanted(protocol: str) -> list[str]:
     A variant says in its own file under which protocols it is meant to run.
     """
     return [
-        name for name, settings in _settings().items()
+        name
+        for name, settings in _settings().items()
         if protocol in settings["protocols"] and (settings["family"] == FAMILY or name == RERANKED)
-    ]  # fmt: skip
+    ]
 
 
 def runs(dataset: str) -> dict[str, dict[str, pd.DataFrame]]:
@@ -93,9 +94,13 @@ def measured(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
     low, high = bootstrap_interval(tasks, seed=0)
     shift = float(values.mean() - tasks.mean()) if name == "f1" else 0.0
     return {
-        "seeds": len(values), "n": len(tasks), "ours": float(values.mean()),
-        "sd": float(values.std(ddof=1)) if len(values) > 1 else float("nan"), "low": low + shift, "high": high + shift,
-    }  # fmt: skip
+        "seeds": len(values),
+        "n": len(tasks),
+        "ours": float(values.mean()),
+        "sd": float(values.std(ddof=1)) if len(values) > 1 else float("nan"),
+        "low": low + shift,
+        "high": high + shift,
+    }
 
 
 def printed() -> pd.DataFrame:
@@ -146,9 +151,28 @@ def table4(dataset: str) -> pd.DataFrame:
                 if (name, metric) in tests.index:
                     row |= tests.loc[(name, metric), ["wilcoxon_p_holm", "randomisation_p_holm", "family"]].to_dict()
                 rows.append(row)
-    order = ["protocol", "system", "title", "metric", "seeds", "n", "ours", "sd", "low", "high", "paper", "off",
-             "paper_effect", "difference", "ci_low", "ci_high", "rank_biserial", "wilcoxon_p_holm",
-             "randomisation_p_holm", "family"]  # fmt: skip
+    order = [
+        "protocol",
+        "system",
+        "title",
+        "metric",
+        "seeds",
+        "n",
+        "ours",
+        "sd",
+        "low",
+        "high",
+        "paper",
+        "off",
+        "paper_effect",
+        "difference",
+        "ci_low",
+        "ci_high",
+        "rank_biserial",
+        "wilcoxon_p_holm",
+        "randomisation_p_holm",
+        "family",
+    ]
     return pd.DataFrame(rows).reindex(columns=order)
 
 
@@ -204,11 +228,15 @@ def structure_facts(data: Dataset) -> pd.DataFrame:
     }
     stated = int((data.servers["system"].str.strip() != "").sum())
     facts: dict[str, float] = {
-        "tasks": len(data.tasks), "servers": len(data.servers), "pairs": pairs, **shared,
+        "tasks": len(data.tasks),
+        "servers": len(data.servers),
+        "pairs": pairs,
+        **shared,
         "servers_stating_a_system": stated,
         **{f"pairs_{name}": int(count) for name, count in zip(FEATURES, nonzero, strict=True)},
-        "pairs_beyond_language": beyond, "share_language_alone": 1 - beyond / pairs,
-    }  # fmt: skip
+        "pairs_beyond_language": beyond,
+        "share_language_alone": 1 - beyond / pairs,
+    }
     return pd.DataFrame({"measure": list(facts), "value": list(facts.values())})
 
 

@@ -114,10 +114,12 @@ def part_claims(table: pd.DataFrame, protocol: str) -> list[dict[str, str]]:
             said = "" if pd.isna(theirs) else f"; the paper: {COMPARED[-1]} {theirs:+.4f}"
             found.append(_claim(statement.claim, place, OPEN, f"no run of {system} under {protocol}{said}"))
             continue
-        decided = verdict(*(
-            all(statement.expects(row["difference"]) and row[test] < ALPHA for row in rows)
-            for test in ("wilcoxon_p_holm", "randomisation_p_holm")
-        ))  # fmt: skip
+        decided = verdict(
+            *(
+                all(statement.expects(row["difference"]) and row[test] < ALPHA for row in rows)
+                for test in ("wilcoxon_p_holm", "randomisation_p_holm")
+            )
+        )
         evidence = "; ".join(
             f"{metric} {row['difference']:+.4f} [{row['ci_low']:+.4f}, {row['ci_high']:+.4f}], "
             f"Wilcoxon {_p(row['wilcoxon_p_holm'])}, randomisation {_p(row['randomisation_p_holm'])} (Holm)"
@@ -129,8 +131,14 @@ def part_claims(table: pd.DataFrame, protocol: str) -> list[dict[str, str]]:
     if len(losses) > 1:
         ours, printed = (sorted(losses, key=lambda name: losses[name][side]) for side in (0, 1))
         order = ", ".join(f"{name} {losses[name][0]:+.4f} (paper {losses[name][1]:+.4f})" for name in ours)
-        found.append(_claim("the parts rank in importance as in Table 4", "Table 4",
-                            HOLDS if ours == printed else FAILS, f"{COMPARED[-1]}: {order}"))  # fmt: skip
+        found.append(
+            _claim(
+                "the parts rank in importance as in Table 4",
+                "Table 4",
+                HOLDS if ours == printed else FAILS,
+                f"{COMPARED[-1]}: {order}",
+            )
+        )
     return found
 
 
@@ -194,8 +202,10 @@ def separation_statement(table: pd.DataFrame) -> str:
     if ("authors", "test") not in after.index:
         return ""
     texts = []
-    for measure, name in (("ratio", "median distance of listed over other servers"),
-                          ("recall", "share of the listed servers among the nearest ten")):  # fmt: skip
+    for measure, name in (
+        ("ratio", "median distance of listed over other servers"),
+        ("recall", "share of the listed servers among the nearest ten"),
+    ):
         cells = [
             f"{label} {row[measure]:.3f} [{row[f'{measure}_low']:.3f}, {row[f'{measure}_high']:.3f}]"
             for label, row in (

@@ -27,14 +27,20 @@ def effects(table: pd.DataFrame, metrics: tuple[str, ...], caption: str) -> Figu
             " Cross: what the same step does in the paper, whose full method and variants re-rank with an LLM; of ours "
             "only the one named so does."
         )
-    figure, axes = canvas(1.6 + 0.34 * len(names), len(metrics), caption=caption, share_y=True,
-                          title="What removing or changing a part does")  # fmt: skip
+    figure, axes = canvas(
+        1.6 + 0.34 * len(names),
+        len(metrics),
+        caption=caption,
+        share_y=True,
+        title="What removing or changing a part does",
+    )
     for panel, metric in zip(axes[0], metrics, strict=True):
         for y, name in enumerate(reversed(names)):
             row = table[(table["title"] == name) & (table["metric"] == metric)].iloc[0]
             if pd.isna(row["difference"]):
-                panel.text(0.02, y, "not run", va="center", fontsize=8, color=GREY,
-                           transform=panel.get_yaxis_transform())  # fmt: skip
+                panel.text(
+                    0.02, y, "not run", va="center", fontsize=8, color=GREY, transform=panel.get_yaxis_transform()
+                )
             else:
                 panel.plot([row["ci_low"], row["ci_high"]], [y, y], color=BLUE, linewidth=1.5)
                 panel.plot(row["difference"], y, marker="o", color=BLUE, markersize=5)
@@ -68,10 +74,17 @@ def by_group(table: pd.DataFrame, titles: dict[str, str], metric: str, caption: 
     for y, system in enumerate(cells.index):
         for x, group in enumerate(cells.columns):
             value = cells.loc[system, group]
-            panel.text(x, y, f"{value:+.3f}", ha="center", va="center", fontsize=6.5 if len(cells.columns) > 6 else 8,
-                       fontweight="bold" if sure.loc[system, group] else "normal",
-                       rotation=90 if len(cells.columns) > 6 else 0,
-                       color="white" if abs(value) > 0.65 * span else "black")  # fmt: skip
+            panel.text(
+                x,
+                y,
+                f"{value:+.3f}",
+                ha="center",
+                va="center",
+                fontsize=6.5 if len(cells.columns) > 6 else 8,
+                fontweight="bold" if sure.loc[system, group] else "normal",
+                rotation=90 if len(cells.columns) > 6 else 0,
+                color="white" if abs(value) > 0.65 * span else "black",
+            )
     many = len(cells.columns) > 6
     names = list(cells.columns) if many else [name.replace("& ", "&\n") for name in cells.columns]
     panel.set_xticks(range(len(names)), names, **({"rotation": 35, "ha": "right"} if many else {}))

@@ -66,14 +66,19 @@ def attempts(
         system = str(paper["system"])
         found = [
             (name, results.titles[name], kind_of(name, system, results.families[name]), protocol)
-            for name in names if system in above[name] for protocol in ran if name in ran[protocol]
-        ]  # fmt: skip
+            for name in names
+            if system in above[name]
+            for protocol in ran
+            if name in ran[protocol]
+        ]
         part = pd.DataFrame(found or [(system, results.titles[system], OWN, "")], columns=COLUMNS[1:5])
         ours = {
-            column: [results.value(protocol, name, metric) if protocol else np.nan
-                     for name, protocol in zip(part["system"], part["protocol"], strict=True)]
+            column: [
+                results.value(protocol, name, metric) if protocol else np.nan
+                for name, protocol in zip(part["system"], part["protocol"], strict=True)
+            ]
             for column, metric in (("ours", METRIC), ("recall", SECOND))
-        }  # fmt: skip
+        }
         part = part.assign(printed=paper["printed"], paper=paper[METRIC], paper_recall=paper[SECOND], **ours)
         part = part.assign(gap=part["ours"] - part["paper"])
         parts.append(part.sort_values("gap", key=lambda gap: gap.abs(), kind="stable"))
@@ -138,9 +143,10 @@ def _where(places: pd.DataFrame) -> str:
     """Sentences on one printed row: under which protocols the method is far, on which side, and where it is near."""
     far = places[places["far"]]
     parts = [
-        f"more than {FAR} {side} the paper under {_listed(there)}" for side in ("above", "below", "on both sides of")
+        f"more than {FAR} {side} the paper under {_listed(there)}"
+        for side in ("above", "below", "on both sides of")
         if (there := in_order(far.loc[far["side"] == side, "protocol"]))
-    ]  # fmt: skip
+    ]
     text = f"In NDCG@10 the method itself is {', '.join(parts)}."
     if near := in_order(places.loc[~places["far"], "protocol"]):
         text += f" It is near under {_listed(near)}."
@@ -162,10 +168,11 @@ def _tried(ran: pd.DataFrame, sampled: Collection[str]) -> list[str]:
         of_kind, parts = ran[ran["kind"] == kind], []
         for title, rows in of_kind.groupby("title", sort=False):
             values = {
-                row["protocol"]: f"{row['ours']:.3f}" + (f" and {row['recall']:.3f}" if kind in ITSELF else "")
+                row["protocol"]: f"{row['ours']:.3f}"
+                + (f" and {row['recall']:.3f}" if kind in ITSELF else "")
                 + f" ({row['protocol']}{', sampled servers' if row['protocol'] in sampled else ''})"
                 for row in rows.to_dict("records")
-            }  # fmt: skip
+            }
             name = "" if kind in ITSELF else f"{short(str(title), rows['printed'].iloc[0])} "
             parts.append(name + ", ".join(values[protocol] for protocol in in_order(values)))
         head = f"{kind}, NDCG@10 and Recall@10" if kind in ITSELF else f"{kind}, NDCG@10"
@@ -207,8 +214,15 @@ def attempts_figure(table: pd.DataFrame, caption: str) -> Figure:
     for row in table.dropna(subset=["ours"]).to_dict("records"):
         ink = INKS.get(row["protocol"], BLACK)
         shift = 0.15 * ((len(protocols) - 1) / 2 - protocols.index(row["protocol"]))
-        panel.plot(row["ours"], places[row["printed"]] + shift, linestyle="none", color=ink,
-                   marker=MARKERS[KINDS.index(row["kind"])], markersize=5, markeredgecolor="white")  # fmt: skip
+        panel.plot(
+            row["ours"],
+            places[row["printed"]] + shift,
+            linestyle="none",
+            color=ink,
+            marker=MARKERS[KINDS.index(row["kind"])],
+            markersize=5,
+            markeredgecolor="white",
+        )
     panel.set_yticks(list(places.values()), list(places), parse_math=False)
     panel.hlines(
         np.arange(len(printed) - 1) + 0.5, 0, 1, transform=panel.get_yaxis_transform(), color="#DDDDDD", linewidth=0.6

@@ -35,9 +35,16 @@ def fits(results: Results) -> pd.DataFrame:
     for run in results.costs[["protocol", "system"]].to_dict("records"):
         path = paths.results(results.dataset) / "records" / run["protocol"] / f"{run['system']}.json"
         rows += [
-            (run["protocol"], run["system"], results.titles[run["system"]], seed["seed"], seed["seconds_fit"],
-             seed["seconds_score"]) for seed in read_record(path)["seeds"]
-        ]  # fmt: skip
+            (
+                run["protocol"],
+                run["system"],
+                results.titles[run["system"]],
+                seed["seed"],
+                seed["seconds_fit"],
+                seed["seconds_score"],
+            )
+            for seed in read_record(path)["seeds"]
+        ]
     return pd.DataFrame(rows, columns=["protocol", "system", "title", "seed", "seconds_fit", "seconds_score"])
 
 
@@ -48,8 +55,9 @@ def long_fits(fitted: pd.DataFrame, protocol: str) -> list[str]:
         fitted: from `fits`.
     """
     by_system = fitted[fitted["protocol"] == protocol].groupby("system")
-    table = by_system.agg(title=("title", "first"), mean=("seconds_fit", "mean"), longest=("seconds_fit", "max"),
-                          seeds=("seed", "size")).sort_values("longest", ascending=False)  # fmt: skip
+    table = by_system.agg(
+        title=("title", "first"), mean=("seconds_fit", "mean"), longest=("seconds_fit", "max"), seeds=("seed", "size")
+    ).sort_values("longest", ascending=False)
     said = []
     for row in table[table["longest"] > LONG].to_dict("records"):
         seeds = f"mean of {row['seeds']} seeds {row['mean'] / 60:.1f}" if row["seeds"] > 1 else "one seed"
@@ -58,9 +66,13 @@ def long_fits(fitted: pd.DataFrame, protocol: str) -> list[str]:
 
 
 def effort(
-    results: Results, fitted: pd.DataFrame, searches: pd.DataFrame, printed: Mapping[str, str], *,
+    results: Results,
+    fitted: pd.DataFrame,
+    searches: pd.DataFrame,
+    printed: Mapping[str, str],
+    *,
     builds_on: Callable[[str], Sequence[str]] = parents,
-) -> pd.DataFrame:  # fmt: skip
+) -> pd.DataFrame:
     """Core hours behind each row of the paper's Table 3 that has a run, its share in every kind of effort.
 
     Args:
@@ -91,10 +103,15 @@ def effort(
 def summed(table: pd.DataFrame) -> pd.DataFrame:
     """The table of `effort` with two sums below it: the rows of `PUBLISHED`, and all rows; a sum names no system."""
     sums = [
-        {"printed": f"sum of the {len(part)} of family {family}" if family else f"sum of all {len(part)}",
-         "system": "", "family": family, **part[[*KINDS, "total"]].sum()}
-        for family, part in ((PUBLISHED, table[table["family"] == PUBLISHED]), ("", table)) if len(part)
-    ]  # fmt: skip
+        {
+            "printed": f"sum of the {len(part)} of family {family}" if family else f"sum of all {len(part)}",
+            "system": "",
+            "family": family,
+            **part[[*KINDS, "total"]].sum(),
+        }
+        for family, part in ((PUBLISHED, table[table["family"] == PUBLISHED]), ("", table))
+        if len(part)
+    ]
     return pd.concat([table, pd.DataFrame(sums, columns=COLUMNS)], ignore_index=True) if sums else table
 
 

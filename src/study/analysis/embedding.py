@@ -128,14 +128,23 @@ def _tested(part: pd.DataFrame, *, seed: int, draws: int) -> dict[str, Any]:
     low, high = bootstrap_interval(reduction, seed=seed)
     beyond_low, beyond_high = bootstrap_interval(reduction - other, seed=seed)
     return {
-        "n": len(part), "input": float(part["input"].mean()), "embedded": float(part["embedded"].mean()),
-        "reduction": float(reduction.mean()), "low": low, "high": high, "effect": rank_biserial(reduction),
-        "p": wilcoxon(reduction, "greater"), "reduction_other": float(other.mean()),
-        "beyond": float((reduction - other).mean()), "beyond_low": beyond_low, "beyond_high": beyond_high,
-        "beyond_effect": rank_biserial(reduction - other), "beyond_p": wilcoxon(reduction - other, "greater"),
+        "n": len(part),
+        "input": float(part["input"].mean()),
+        "embedded": float(part["embedded"].mean()),
+        "reduction": float(reduction.mean()),
+        "low": low,
+        "high": high,
+        "effect": rank_biserial(reduction),
+        "p": wilcoxon(reduction, "greater"),
+        "reduction_other": float(other.mean()),
+        "beyond": float((reduction - other).mean()),
+        "beyond_low": beyond_low,
+        "beyond_high": beyond_high,
+        "beyond_effect": rank_biserial(reduction - other),
+        "beyond_p": wilcoxon(reduction - other, "greater"),
         "randomisation_p": randomisation(reduction, "greater", seed=seed, resamples=draws),
         "beyond_randomisation_p": randomisation(reduction - other, "greater", seed=seed, resamples=draws),
-    }  # fmt: skip
+    }
 
 
 def separation(distance: FloatArray, relevant: NDArray[np.bool_], *, depth: int) -> pd.DataFrame:
@@ -155,10 +164,14 @@ def separation(distance: FloatArray, relevant: NDArray[np.bool_], *, depth: int)
         near, far = values[own], np.sort(values[~own])
         below, upto = np.searchsorted(far, near, side="left"), np.searchsorted(far, near, side="right")
         nearest = np.argsort(values, kind="stable")[:depth]
-        rows.append({
-            "matched": near.mean(), "ratio": np.median(near) / np.median(far),
-            "auc": 1 - (below + upto).mean() / (2 * len(far)), "recall": own[nearest].sum() / own.sum(),
-        })  # fmt: skip
+        rows.append(
+            {
+                "matched": near.mean(),
+                "ratio": np.median(near) / np.median(far),
+                "auc": 1 - (below + upto).mean() / (2 * len(far)),
+                "recall": own[nearest].sum() / own.sum(),
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -178,9 +191,13 @@ def part_separation(
 
 
 def mean_separation(
-    tasks: FloatArray | sp.csr_matrix, servers: FloatArray | sp.csr_matrix, split: Split, part: str = "test", *,
+    tasks: FloatArray | sp.csr_matrix,
+    servers: FloatArray | sp.csr_matrix,
+    split: Split,
+    part: str = "test",
+    *,
     depth: int,
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     """Means over tasks of `part_separation`: matched, ratio, auc, recall."""
     means = part_separation(tasks, servers, split, part, depth=depth).mean()
     return {str(name): float(value) for name, value in means.items()}
@@ -205,14 +222,24 @@ def difference_table(theirs: pd.DataFrame, ours: dict[bool, pd.DataFrame], *, se
             exact = theirs[measure].to_numpy(np.float64) - own[measure].to_numpy(np.float64)
             rounded = exact.round(TIE_DECIMALS)
             low, high = bootstrap_interval(exact, seed=seed)
-            rows.append({
-                "plane": plane, "measure": measure, "n": len(exact), "authors": float(theirs[measure].mean()),
-                "ours": float(own[measure].mean()), "difference": float(exact.mean()), "ci_low": low, "ci_high": high,
-                "higher": float((rounded > 0).mean()), "equal": float((rounded == 0).mean()),
-                "lower": float((rounded < 0).mean()), "rank_biserial": rank_biserial(rounded),
-                "wilcoxon_p": wilcoxon(rounded, "greater"),
-                "randomisation_p": randomisation(rounded, "greater", seed=seed),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "plane": plane,
+                    "measure": measure,
+                    "n": len(exact),
+                    "authors": float(theirs[measure].mean()),
+                    "ours": float(own[measure].mean()),
+                    "difference": float(exact.mean()),
+                    "ci_low": low,
+                    "ci_high": high,
+                    "higher": float((rounded > 0).mean()),
+                    "equal": float((rounded == 0).mean()),
+                    "lower": float((rounded < 0).mean()),
+                    "rank_biserial": rank_biserial(rounded),
+                    "wilcoxon_p": wilcoxon(rounded, "greater"),
+                    "randomisation_p": randomisation(rounded, "greater", seed=seed),
+                }
+            )
     table = pd.DataFrame(rows)
     for test in ("wilcoxon_p", "randomisation_p"):
         table[f"{test}_holm"] = holm(table[test].to_numpy())

@@ -42,22 +42,34 @@ def violins(pairs: pd.DataFrame, tests: pd.DataFrame, level: str, caption: str) 
     )
     caption += f" {flatness(pairs)}"
     figure, axes = canvas(
-        5.6 if len(groups) < 8 else 7.6, rows=2, caption=caption, sharex=True, share_y=True,
+        5.6 if len(groups) < 8 else 7.6,
+        rows=2,
+        caption=caption,
+        sharex=True,
+        share_y=True,
         title=f"Distance of tasks to their listed servers, by {level}",
-    )  # fmt: skip
+    )
     for panel, (part, label) in zip(axes[:, 0], PARTS.items(), strict=True):
         own = pairs[pairs["part"] == part]
         for side, (space, (name, ink)) in zip((-0.2, 0.2), SPACES.items(), strict=True):
             values = [own.loc[own[level] == group, space].to_numpy() for group in groups]
-            bodies = panel.violinplot(values, np.arange(len(groups)) + side, widths=0.38, showextrema=False,
-                                      showmedians=True)  # fmt: skip
+            bodies = panel.violinplot(
+                values, np.arange(len(groups)) + side, widths=0.38, showextrema=False, showmedians=True
+            )
             for body in bodies["bodies"]:
                 body.set(facecolor=ink, alpha=0.45, edgecolor=ink, label=name)
             bodies["cmedians"].set(color="black", linewidth=1.2)
         for x, group in enumerate(groups):
             row = tests[(tests["part"] == part) & (tests["group"] == group)].iloc[0]
-            panel.text(x, 1.03, f"{corrected(row['p_holm'])}\nn={row['n']}", ha="center", va="bottom", fontsize=5.5,
-                       transform=panel.get_xaxis_transform())  # fmt: skip
+            panel.text(
+                x,
+                1.03,
+                f"{corrected(row['p_holm'])}\nn={row['n']}",
+                ha="center",
+                va="bottom",
+                fontsize=5.5,
+                transform=panel.get_xaxis_transform(),
+            )
         panel.set_title(label, fontsize=9, pad=20)
         panel.set(ylabel="1 - cosine", ylim=(0, 1.05 * pairs[list(SPACES)].to_numpy().max()))
         panel.grid(axis="y")
@@ -93,9 +105,13 @@ def point_panels(panels: Mapping[str, tuple[Points, np.ndarray]], caption: str) 
         panels: label -> points, and whether a task lists a server (n_tasks, n_servers).
     """
     columns = 2
-    figure, axes = canvas(3.5 * -(-len(panels) // columns), columns, rows=-(-len(panels) // columns),
-                          caption=caption + f" Lines join {LINES} matched pairs, drawn at random.",
-                          title="Tasks and the servers they list, projected into the plane")  # fmt: skip
+    figure, axes = canvas(
+        3.5 * -(-len(panels) // columns),
+        columns,
+        rows=-(-len(panels) // columns),
+        caption=caption + f" Lines join {LINES} matched pairs, drawn at random.",
+        title="Tasks and the servers they list, projected into the plane",
+    )
     for panel in axes.flat[len(panels) :]:
         panel.set_axis_off()
     for panel, (label, (points, related)) in zip(axes.flat, panels.items(), strict=False):
@@ -126,14 +142,21 @@ def separation_dots(table: pd.DataFrame, caption: str) -> Figure:
         table: separation.csv.
     """
     rows = table.to_dict("records")
-    figure, axes = canvas(1.6 + 0.3 * len(rows), len(MEASURES), caption=caption, share_y=True,
-                          title="How far listed servers stand out")  # fmt: skip
+    figure, axes = canvas(
+        1.6 + 0.3 * len(rows), len(MEASURES), caption=caption, share_y=True, title="How far listed servers stand out"
+    )
     for panel, (measure, label) in zip(axes[0], MEASURES.items(), strict=True):
         for y, row in enumerate(reversed(rows)):
             ink = RED if row["source"] == "authors" else BLUE
             panel.plot([row[f"{measure}_low"], row[f"{measure}_high"]], [y, y], color=ink, linewidth=1.5)
-            panel.plot(row[measure], y, marker="o", markersize=5, color=ink,
-                       markerfacecolor=ink if row["part"] == "test" else "white")  # fmt: skip
+            panel.plot(
+                row[measure],
+                y,
+                marker="o",
+                markersize=5,
+                color=ink,
+                markerfacecolor=ink if row["part"] == "test" else "white",
+            )
         panel.set(xlabel=label, xlim=(0, 1.1))
         panel.grid(True)
     axes[0, 0].set_yticks(range(len(rows)), [separation_label(row) for row in reversed(rows)])

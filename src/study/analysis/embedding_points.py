@@ -93,8 +93,9 @@ def released(path: Path, relevant: sp.csr_matrix, tasks: IntArray, server_ids: I
     return found
 
 
-def project(vectors: FloatArray | sp.csr_matrix, *, perplexity: float, components: int, iterations: int,
-            seed: int) -> NDArray[np.float64]:  # fmt: skip
+def project(
+    vectors: FloatArray | sp.csr_matrix, *, perplexity: float, components: int, iterations: int, seed: int
+) -> NDArray[np.float64]:
     """t-SNE into the plane (van der Maaten and Hinton 2008), sparse vectors through a truncated SVD first.
 
     The authors do not say how they projected; the shape of their panels is t-SNE's.

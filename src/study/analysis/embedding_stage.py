@@ -37,8 +37,24 @@ from study.recommending.saved import folder_of
 from study.t2mrec.inference import embed
 
 RELEASED = "T2MRec/task_mcp_embedding.csv"
-DIFFERENCE = ["plane", "measure", "n", "authors", "ours", "difference", "ci_low", "ci_high", "higher", "equal", "lower",
-              "rank_biserial", "wilcoxon_p", "randomisation_p", "wilcoxon_p_holm", "randomisation_p_holm"]  # fmt: skip
+DIFFERENCE = [
+    "plane",
+    "measure",
+    "n",
+    "authors",
+    "ours",
+    "difference",
+    "ci_low",
+    "ci_high",
+    "higher",
+    "equal",
+    "lower",
+    "rank_biserial",
+    "wilcoxon_p",
+    "randomisation_p",
+    "wilcoxon_p_holm",
+    "randomisation_p_holm",
+]
 
 
 @dataclass(frozen=True)
@@ -108,8 +124,12 @@ def separations(
     if path.exists():
         for space, points in released(path, split.test, parts["test"], data.servers["id"].to_numpy()).items():
             add("authors", space, True, "test", points.distance(), points.agreement)
-    bar = tqdm([(part, space) for part in parts for space in ("input", "embedded")], desc="project", unit="panel",
-               disable=not sys.stderr.isatty())  # fmt: skip
+    bar = tqdm(
+        [(part, space) for part in parts for space in ("input", "embedded")],
+        desc="project",
+        unit="panel",
+        disable=not sys.stderr.isatty(),
+    )
     for part, space in bar:
         left, right = found.input if space == "input" else found.embedded
         servers, _ = listed(split.part(part), parts[part])
@@ -158,10 +178,17 @@ def compute(config: DictConfig) -> list[Path]:
     tests = group_tests(per_task(pairs), groups, seed=settings["seed"])
     cache = paths.cache() / "embedding" / dataset / sha256(model_file)[:16]
     compared, points, beyond = separations(found, data, split, settings, cache)
-    files = {"pairs.csv.xz": pairs, "groups.csv": tests, "separation.csv": compared, "points.csv.xz": points,
-             "difference.csv": beyond}  # fmt: skip
+    files = {
+        "pairs.csv.xz": pairs,
+        "groups.csv": tests,
+        "separation.csv": compared,
+        "points.csv.xz": points,
+        "difference.csv": beyond,
+    }
     for name, table in files.items():
         write_csv(folder / name, table, decimals=4 if name.endswith(".xz") else 6)
-    write_json(folder / "record.json", record(dataset=dataset, protocol=split.protocol, settings=settings,
-                                              model=sha256(model_file), seed=model.seed))  # fmt: skip
+    write_json(
+        folder / "record.json",
+        record(dataset=dataset, protocol=split.protocol, settings=settings, model=sha256(model_file), seed=model.seed),
+    )
     return [folder / name for name in files]

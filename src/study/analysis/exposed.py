@@ -51,11 +51,16 @@ def exposed(results: Results, protocol: str, server_ids: pd.Series, popularity: 
             ranked[tasks, top["rank"] - 1] = place.loc[top["server_id"]]
             seeds.append(exposure.list_level(ranked, popularity, (KEPT,)))
         means = pd.DataFrame(seeds).mean()
-        rows.append({
-            "system": name, "title": results.titles[name], "family": results.families[name],
-            "servers": means[f"coverage@{KEPT}"] * len(server_ids), "quality": results.value(protocol, name, METRIC),
-            **{measure: means[f"{measure}@{KEPT}"] for measure in MEASURES},
-        })  # fmt: skip
+        rows.append(
+            {
+                "system": name,
+                "title": results.titles[name],
+                "family": results.families[name],
+                "servers": means[f"coverage@{KEPT}"] * len(server_ids),
+                "quality": results.value(protocol, name, METRIC),
+                **{measure: means[f"{measure}@{KEPT}"] for measure in MEASURES},
+            }
+        )
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

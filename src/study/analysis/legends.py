@@ -48,8 +48,11 @@ def legend_below(
         legend = figure.legend(
             [Line2D([], [], linestyle="none") if place is None else handles[place] for place in places],
             ["" if place is None else labels[place] for place in places],
-            loc="lower left", ncols=columns, fontsize=7.5, borderaxespad=0,
-        )  # fmt: skip
+            loc="lower left",
+            ncols=columns,
+            fontsize=7.5,
+            borderaxespad=0,
+        )
         for text, place in zip(legend.get_texts(), places, strict=True):
             if place in heads:
                 text.set_fontweight("bold")

@@ -36,17 +36,39 @@ MARKERS = "osD^vPX<>*hpd8"
 SHAPES, FILLS = "osD^vPX<>dp", ("full", "left", "bottom", "right", "top")
 TUNED = " (tuned)"  # how the title of a tuned system ends; the rest is the title of the system at its own settings
 STYLE: Any = {
-    "font.family": "DejaVu Sans", "font.size": 9.0, "text.parse_math": False, "axes.titlesize": 10.0,
-    "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
-    "axes.axisbelow": True, "axes.grid": False, "grid.color": "#DDDDDD", "grid.linewidth": 0.6,
-    "legend.frameon": False, "legend.fontsize": 8.0, "figure.dpi": 130.0, "savefig.dpi": 110.0,
-    "figure.facecolor": "white", "savefig.facecolor": "white", "svg.hashsalt": "t2mrec-study",
-    "svg.fonttype": "none", "path.simplify": True, "axes.unicode_minus": True,
-}  # fmt: skip
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.parse_math": False,
+    "axes.titlesize": 10.0,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": False,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8.0,
+    "figure.dpi": 130.0,
+    "savefig.dpi": 110.0,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "svg.hashsalt": "t2mrec-study",
+    "svg.fonttype": "none",
+    "path.simplify": True,
+    "axes.unicode_minus": True,
+}
 NAMES = {
-    "recall": "Recall", "precision": "Precision", "f1": "F1 (mean over tasks)", "f1_of_means": "F1 (of the means)",
-    "ndcg": "NDCG", "mrr": "MRR", "hit_rate": "Hit rate", "map": "MAP",
-}  # fmt: skip
+    "recall": "Recall",
+    "precision": "Precision",
+    "f1": "F1 (mean over tasks)",
+    "f1_of_means": "F1 (of the means)",
+    "ndcg": "NDCG",
+    "mrr": "MRR",
+    "hit_rate": "Hit rate",
+    "map": "MAP",
+}
 WIDTH = 7.2  # inches, the width of a page's text
 
 
@@ -56,8 +78,16 @@ def metric_name(metric: str) -> str:
     return f"{NAMES.get(name, name)}@{k}"
 
 
-def canvas(height: float, columns: int = 1, *, rows: int = 1, caption: str = "", share_y: bool = False,
-           title: str = "", **options: Any) -> tuple[Figure, np.ndarray]:  # fmt: skip
+def canvas(
+    height: float,
+    columns: int = 1,
+    *,
+    rows: int = 1,
+    caption: str = "",
+    share_y: bool = False,
+    title: str = "",
+    **options: Any,
+) -> tuple[Figure, np.ndarray]:
     """An empty figure in the study's style, with a title above and a caption below.
 
     Args:
@@ -224,9 +254,18 @@ def per_task_distribution(
     panel: Axes = axes[0, 0]
     for y, (title, series) in enumerate(reversed(list(values.items())), start=1):
         ink, known = colour(families[title]), series.dropna()
-        box = panel.boxplot(known, positions=[y], orientation="horizontal", widths=0.6, whis=(5, 95), showfliers=False,
-                            patch_artist=True, medianprops={"color": "black"}, whiskerprops={"color": ink},
-                            capprops={"color": ink})  # fmt: skip
+        box = panel.boxplot(
+            known,
+            positions=[y],
+            orientation="horizontal",
+            widths=0.6,
+            whis=(5, 95),
+            showfliers=False,
+            patch_artist=True,
+            medianprops={"color": "black"},
+            whiskerprops={"color": ink},
+            capprops={"color": ink},
+        )
         box["boxes"][0].set(facecolor=colours.filling(ink), edgecolor=ink)
         panel.plot(known.mean(), y, marker="D", color="white", markersize=4.5, markeredgecolor="black")
         panel.text(
@@ -288,8 +327,16 @@ def paper_dots(paper: Mapping[str, pd.Series], ours: Mapping[str, pd.Series], ca
     for number, (label, values) in enumerate(series.items()):
         ink, marker = inks[number % len(inks)], MARKERS[number % len(MARKERS)]
         place = np.arange(len(metrics))[::-1] + 0.12 * ((len(series) - 1) / 2 - number)
-        panel.plot(values[metrics], place, linestyle="none", marker=marker, markersize=6, color=ink,
-                   markerfacecolor="white" if label in paper else ink, label=label)  # fmt: skip
+        panel.plot(
+            values[metrics],
+            place,
+            linestyle="none",
+            marker=marker,
+            markersize=6,
+            color=ink,
+            markerfacecolor="white" if label in paper else ink,
+            label=label,
+        )
     panel.set_yticks(range(len(metrics)), [metric_name(name) for name in reversed(metrics)])
     panel.set(xlabel="mean over test tasks (0 to 1)", xlim=(0, None))
     panel.hlines(
@@ -330,8 +377,10 @@ def cost_quality(
     floor = {"seconds_fit": resolution, "milliseconds_per_task": 1e3 * resolution / costs["tasks"].max()}
     labels = {"seconds_fit": "time to fit (s)", "milliseconds_per_task": "time to rank (ms per task)"}
     for line, (column, label) in zip(axes, labels.items(), strict=True):
-        drawn = [_points(panel, part, part[column].clip(lower=floor[column]))
-                 for panel, part in zip(line, parts, strict=True)]  # fmt: skip
+        drawn = [
+            _points(panel, part, part[column].clip(lower=floor[column]))
+            for panel, part in zip(line, parts, strict=True)
+        ]
         for panel in line:
             logarithmic(panel.xaxis, most=7 if len(parts) == 1 else 4)
             panel.set(xlabel=label)
@@ -381,10 +430,21 @@ def _points(panel: Axes, costs: pd.DataFrame, times: pd.Series) -> dict[str, lis
         # subject lies on top.
         ink, parted = row["ink"], row["fill"] == "full" and not row["open"]
         drawn.setdefault(ink, []).extend(
-            panel.plot(time, row["quality"], linestyle="none", marker=row["marker"], fillstyle=row["fill"], color=ink,
-                       markersize=9 if row["marker"] == "*" else 6.5, alpha=0.85, clip_on=False,
-                       markerfacecolor="none" if row["open"] else ink, markeredgecolor="white" if parted else ink,
-                       markeredgewidth=0.6 if parted else 1.1, label=row["title"],
-                       zorder=3 if row["family"] == "t2mrec" else 2)
-        )  # fmt: skip
+            panel.plot(
+                time,
+                row["quality"],
+                linestyle="none",
+                marker=row["marker"],
+                fillstyle=row["fill"],
+                color=ink,
+                markersize=9 if row["marker"] == "*" else 6.5,
+                alpha=0.85,
+                clip_on=False,
+                markerfacecolor="none" if row["open"] else ink,
+                markeredgecolor="white" if parted else ink,
+                markeredgewidth=0.6 if parted else 1.1,
+                label=row["title"],
+                zorder=3 if row["family"] == "t2mrec" else 2,
+            )
+        )
     return drawn

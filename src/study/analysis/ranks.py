@@ -52,8 +52,14 @@ def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric
     panel, places = axes[0, 0], range(len(ranks), 0, -1)
     for y, row in zip(places, ranks.to_dict("records"), strict=True):
         kind = colours.look(families[row["title"]])
-        panel.plot([row["rank"] - half, row["rank"] + half], [y, y], color=kind.ink, linewidth=5, alpha=0.45,
-                   solid_capstyle="butt")  # fmt: skip
+        panel.plot(
+            [row["rank"] - half, row["rank"] + half],
+            [y, y],
+            color=kind.ink,
+            linewidth=5,
+            alpha=0.45,
+            solid_capstyle="butt",
+        )
         panel.plot(row["rank"], y, marker=kind.marker, markersize=4.5, color=kind.ink)
     panel.set_yticks(list(places), ranks["title"])
     panel.set(xlabel=f"mean rank among {len(ranks)} systems", ylim=(0.4, len(ranks) + 0.6))

@@ -149,10 +149,12 @@ class Results:
         """
         ran = set(self.systems(protocol))
         return [
-            name for name in self.planned
-            if name not in ran and protocol not in self.applies[name]
+            name
+            for name in self.planned
+            if name not in ran
+            and protocol not in self.applies[name]
             and any(protocol in self.applies.get(other, ()) for other in lineage(name)[1:])
-        ]  # fmt: skip
+        ]
 
     def left_out(self) -> list[str]:
         """The configured systems that the data set leaves out and that have no run under any protocol."""
@@ -233,10 +235,17 @@ class Results:
         for system in self.systems(protocol, metric):
             values = self.per_task(protocol, system)[metric].dropna().to_numpy(np.float64)
             low, high = bootstrap_interval(values, seed=0, resamples=resamples)
-            lines.append({
-                "system": system, "title": self.titles[system], "family": self.families[system],
-                "mean": rows.loc[system, "mean"], "sd": rows.loc[system, "sd"], "low": low, "high": high,
-            })  # fmt: skip
+            lines.append(
+                {
+                    "system": system,
+                    "title": self.titles[system],
+                    "family": self.families[system],
+                    "mean": rows.loc[system, "mean"],
+                    "sd": rows.loc[system, "sd"],
+                    "low": low,
+                    "high": high,
+                }
+            )
         return pd.DataFrame(lines)
 
 

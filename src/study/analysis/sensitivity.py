@@ -25,8 +25,12 @@ def trials(dataset: str, name: str) -> pd.DataFrame | None:
 def parameter(sweep: Sweep) -> str:
     """The one parameter of a grid."""
     if len(sweep.space) != 1:
-        raise StudyError(f"{sweep.name} varies {len(sweep.space)} parameters, not one", file=Sweep.file(sweep.name),
-                         column="space", fix="show it as a search")  # fmt: skip
+        raise StudyError(
+            f"{sweep.name} varies {len(sweep.space)} parameters, not one",
+            file=Sweep.file(sweep.name),
+            column="space",
+            fix="show it as a search",
+        )
     return next(iter(sweep.space))
 
 
@@ -45,10 +49,16 @@ def curve(sweep: Sweep, table: pd.DataFrame) -> pd.DataFrame:
         for metric in PAPER_METRICS:
             grouped = table.groupby(name)[f"{part}/{metric}"].agg(["mean", "std", "size"])
             rows += [
-                {"part": part, "metric": metric, "value": value, "mean": row["mean"], "sd": row["std"],
-                 "seeds": int(row["size"])}
+                {
+                    "part": part,
+                    "metric": metric,
+                    "value": value,
+                    "mean": row["mean"],
+                    "sd": row["std"],
+                    "seeds": int(row["size"]),
+                }
                 for value, row in grouped.iterrows()
-            ]  # fmt: skip
+            ]
     return pd.DataFrame(rows)
 
 
@@ -72,8 +82,11 @@ def optimum(sweep: Sweep, table: pd.DataFrame) -> dict[str, Any]:
         ours, theirs = (table[table[name] == value].set_index("seed") for value in (best, sweep.paper_best))
         for part in sweep.parts:
             gains = ours[f"{part}/{sweep.objective}"] - theirs[f"{part}/{sweep.objective}"]
-            found |= {f"gain_{part}": float(gains.mean()), f"gain_{part}_low": float(gains.min()),
-                      f"gain_{part}_high": float(gains.max())}  # fmt: skip
+            found |= {
+                f"gain_{part}": float(gains.mean()),
+                f"gain_{part}_low": float(gains.min()),
+                f"gain_{part}_high": float(gains.max()),
+            }
     return found
 
 
@@ -117,8 +130,9 @@ def rebuilt(sweep: Sweep, table: pd.DataFrame) -> optuna.Study:
     space = {name: distribution(domain) for name, domain in sweep.space.items()}
     for row in table.to_dict("records"):
         values = {str(name): _as(space[name], row[name]) for name in space}
-        study.add_trial(optuna.trial.create_trial(params=values, distributions=space,
-                                                  value=row[f"valid/{sweep.objective}"]))  # fmt: skip
+        study.add_trial(
+            optuna.trial.create_trial(params=values, distributions=space, value=row[f"valid/{sweep.objective}"])
+        )
     return study
 
 

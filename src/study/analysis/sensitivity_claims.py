@@ -37,8 +37,12 @@ def by_value(dataset: str, sweep: Sweep) -> dict[float, pd.DataFrame]:
         return {}
     name, rows = parameter(sweep), pd.read_csv(path)
     if name not in rows:
-        raise StudyError("the per-task table lacks the setting", file=path, column=name,
-                         fix=f"run: study sweep {sweep.name} dataset={dataset}")  # fmt: skip
+        raise StudyError(
+            "the per-task table lacks the setting",
+            file=path,
+            column=name,
+            fix=f"run: study sweep {sweep.name} dataset={dataset}",
+        )
     parts = {float(value): rows[rows[name] == value] for value in rows[name].unique()}
     return {
         value: per_task.check(part.drop(columns=name).reset_index(drop=True), file=path)
@@ -65,9 +69,16 @@ def against_paper(tables: Mapping[str, tuple[Sweep, float, dict[float, pd.DataFr
         paper = sweep.paper_best
         if paper is None or not {paper, chosen} <= frames.keys():
             continue
-        rows.append({"sweep": name, "setting": sweep.title, "paper": paper, "chosen": chosen,
-                     "seeds": frames[chosen]["seed"].nunique()}
-                    | compare(frames[chosen], frames[paper], sweep.objective, seed=0))  # fmt: skip
+        rows.append(
+            {
+                "sweep": name,
+                "setting": sweep.title,
+                "paper": paper,
+                "chosen": chosen,
+                "seeds": frames[chosen]["seed"].nunique(),
+            }
+            | compare(frames[chosen], frames[paper], sweep.objective, seed=0)
+        )
     if not rows:
         return pd.DataFrame()
     table = pd.DataFrame(rows).assign(family=len(rows))
@@ -90,8 +101,11 @@ def verdict(row: Mapping[Any, Any]) -> tuple[str, str]:
     for test, (name, side) in TESTS.items():
         if row[f"{test}_holm"] < ALPHA:
             found["chosen" if row[side] > 0 else "paper's"].append(name)
-    said = [f"{' and '.join(names)} find{'s' * (len(names) == 1)} the {value} value better on the test tasks"
-            for value, names in found.items() if names]  # fmt: skip
+    said = [
+        f"{' and '.join(names)} find{'s' * (len(names) == 1)} the {value} value better on the test tasks"
+        for value, names in found.items()
+        if names
+    ]
     if len(said) == 1 and sum(map(len, found.values())) < len(TESTS):
         said.append("the other test does not tell them apart")
     said = said or ["neither test tells the two values apart on the test tasks"]
@@ -133,12 +147,18 @@ def tuned_table(dataset: str, tuned: str, reference: str) -> pd.DataFrame:
         own, other = (measured(frames[name], metric) for name in (tuned, reference))
         found = compare(frames[tuned], frames[reference], metric, seed=0)
         row: dict[str, Any] = {
-            "metric": metric, "n": found["n"], "tuned": cell(own["ours"], own["sd"]), "seeds": own["seeds"],
-            "untuned": cell(other["ours"], other["sd"]), "untuned_seeds": other["seeds"],
-        }  # fmt: skip
+            "metric": metric,
+            "n": found["n"],
+            "tuned": cell(own["ours"], own["sd"]),
+            "seeds": own["seeds"],
+            "untuned": cell(other["ours"], other["sd"]),
+            "untuned_seeds": other["seeds"],
+        }
         row |= {key: found[key] for key in ("wins", "ties", "losses", "difference", "ci_low", "ci_high")}
         row["rank_biserial"] = found["rank_biserial"]
-        row |= {f"{test}_holm": tests.loc[metric, f"{test}_holm"] if metric in tests.index else float("nan")
-                for test in TESTS}  # fmt: skip
+        row |= {
+            f"{test}_holm": tests.loc[metric, f"{test}_holm"] if metric in tests.index else float("nan")
+            for test in TESTS
+        }
         rows.append(row)
     return pd.DataFrame(rows)

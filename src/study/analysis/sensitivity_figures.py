@@ -143,14 +143,24 @@ def slices(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
     names, columns = list(sweep.space), 4
     rows = -(-len(names) // columns)
     caption += " Later trials are darker." + (" Dashed: the paper's values." if sweep.enqueue else "")
-    figure, axes = canvas(1.0 + 1.7 * rows, columns, rows=rows, caption=caption, share_y=True,
-                          title="Trials by each setting")  # fmt: skip
+    figure, axes = canvas(
+        1.0 + 1.7 * rows, columns, rows=rows, caption=caption, share_y=True, title="Trials by each setting"
+    )
     quality = table[f"valid/{sweep.objective}"]
     for panel in axes.flat[len(names) :]:
         panel.set_axis_off()
     for panel, name in zip(axes.flat, names, strict=False):
-        panel.scatter(table[name], quality, c=np.arange(len(table)), cmap="Blues", vmin=-len(table) / 2, s=14,
-                      edgecolors="black", linewidths=0.3, zorder=3)  # fmt: skip
+        panel.scatter(
+            table[name],
+            quality,
+            c=np.arange(len(table)),
+            cmap="Blues",
+            vmin=-len(table) / 2,
+            s=14,
+            edgecolors="black",
+            linewidths=0.3,
+            zorder=3,
+        )
         for point in sweep.enqueue[:1]:
             panel.axvline(point[name], color=GREY, linestyle="--", linewidth=0.8)
         scale(panel.xaxis, sweep.space[name])

@@ -22,8 +22,21 @@ FLOORS, TIMES = {True: "random", False: "popularity"}, 5
 LONG_SUFFIX = "_long"  # of the row of the same system with more epochs
 FAULTY = ("fault", "ceiling")  # families whose rows say what a fault brings, not how well a method is trained
 EARLIER = "experts"  # in reports: an earlier stage that ranks by itself (MPT-Rec)
-COLUMNS = ["system", "title", "epochs", "best_epoch", "capped", "annealed", "seeds", "earlier_better",
-           "validation_ndcg", "seconds_trained", "gap", "better", "better_gap"]  # fmt: skip
+COLUMNS = [
+    "system",
+    "title",
+    "epochs",
+    "best_epoch",
+    "capped",
+    "annealed",
+    "seeds",
+    "earlier_better",
+    "validation_ndcg",
+    "seconds_trained",
+    "gap",
+    "better",
+    "better_gap",
+]
 
 
 def most_epochs(model: Mapping[str, Any]) -> float:
@@ -96,15 +109,24 @@ def stopping(results: Results, protocol: str, *, builds_on: Callable[[str], Sequ
         if "best_epoch" not in reports or "validation_ndcg" not in reports or reports["validation_ndcg"].isna().any():
             continue
         model = record["config"]["system"]["model"]
-        stages = [row[EARLIER]["validation_ndcg"] > row["validation_ndcg"] for row in reports.to_dict("records")
-                  if isinstance(row.get(EARLIER), Mapping)]  # fmt: skip
-        rows.append({
-            "system": name, "title": results.titles[name], "seeds": len(reports),
-            "capped": int(cut_short(model, reports).sum()), "annealed": annealed(model), "earlier_better": sum(stages),
-            "gap": gaps[name], **_better(name, [other for other in sound if method[other] == method[name]], gaps,
-                                         results.titles),
-            **reports[["epochs", "best_epoch", "validation_ndcg", "seconds_trained"]].mean(),
-        })  # fmt: skip
+        stages = [
+            row[EARLIER]["validation_ndcg"] > row["validation_ndcg"]
+            for row in reports.to_dict("records")
+            if isinstance(row.get(EARLIER), Mapping)
+        ]
+        rows.append(
+            {
+                "system": name,
+                "title": results.titles[name],
+                "seeds": len(reports),
+                "capped": int(cut_short(model, reports).sum()),
+                "annealed": annealed(model),
+                "earlier_better": sum(stages),
+                "gap": gaps[name],
+                **_better(name, [other for other in sound if method[other] == method[name]], gaps, results.titles),
+                **reports[["epochs", "best_epoch", "validation_ndcg", "seconds_trained"]].mean(),
+            }
+        )
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -195,10 +217,14 @@ def near_floor(results: Results, protocol: str, *, new_tasks: bool) -> Sequence[
     if floor not in ran:
         return []
     least = results.value(protocol, floor, METRIC)
-    reached = {name: results.value(protocol, name, METRIC) / least for name in ran
-               if results.families[name] not in ("floor", *FAULTY)}  # fmt: skip
+    reached = {
+        name: results.value(protocol, name, METRIC) / least
+        for name in ran
+        if results.families[name] not in ("floor", *FAULTY)
+    }
     return [
         f"{results.titles[name]} has {times:.1f} times the {METRIC} of {results.titles[floor]} ({least:.4f}), less "
         f"than the {TIMES} times that a method should reach."
-        for name, times in reached.items() if times < TIMES
-    ]  # fmt: skip
+        for name, times in reached.items()
+        if times < TIMES
+    ]

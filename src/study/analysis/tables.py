@@ -19,8 +19,13 @@ NOT_RUN, NOT_APPLICABLE = "not run", "not applicable"
 # Marks of a paired comparison with the reference, and what LaTeX prints for them and for Markdown's emphasis.
 ABOVE, BELOW = "↑", "↓"
 ALPHA = 0.05  # a comparison is marked where both p-values, corrected by Holm, are below this
-LATEX = ((r"\*\*(\d[^*]*)\*\*", r"\\textbf{\1}"), (r"\*(\d[^*]*)\*", r"\\underline{\1}"), ("±", r"$\\pm$"),
-         (ABOVE, r"$\\uparrow$"), (BELOW, r"$\\downarrow$"))  # fmt: skip
+LATEX = (
+    (r"\*\*(\d[^*]*)\*\*", r"\\textbf{\1}"),
+    (r"\*(\d[^*]*)\*", r"\\underline{\1}"),
+    ("±", r"$\\pm$"),
+    (ABOVE, r"$\\uparrow$"),
+    (BELOW, r"$\\downarrow$"),
+)
 
 
 def read(path: Path) -> pd.DataFrame:

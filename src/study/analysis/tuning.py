@@ -25,12 +25,35 @@ from study.sweeps.stage import TUNED
 # What a search is for: `study tune` gives every system the same number of trials, `study sweep` varies the settings of
 # T2MRec with as many trials as its question needs. In the order of the table.
 EQUAL, SWEEP = KINDS = ("equal budget", "sweep")
-COLUMNS = ["kind", "sweep", "system", "title", "protocol", "space", "trials", "settings", "epoch_share", "seconds",
-           "per_trial", "best", "untuned", "chosen"]  # fmt: skip
-TITLES = {"title": "system", "protocol": "protocol", "space": "search space", "trials": "trials",
-          "settings": "distinct settings", "epoch_share": "epochs per trial", "seconds": "seconds",
-          "per_trial": "median seconds of a trial", "best": "best NDCG@10", "untuned": "untuned NDCG@10",
-          "chosen": "chosen"}  # fmt: skip
+COLUMNS = [
+    "kind",
+    "sweep",
+    "system",
+    "title",
+    "protocol",
+    "space",
+    "trials",
+    "settings",
+    "epoch_share",
+    "seconds",
+    "per_trial",
+    "best",
+    "untuned",
+    "chosen",
+]
+TITLES = {
+    "title": "system",
+    "protocol": "protocol",
+    "space": "search space",
+    "trials": "trials",
+    "settings": "distinct settings",
+    "epoch_share": "epochs per trial",
+    "seconds": "seconds",
+    "per_trial": "median seconds of a trial",
+    "best": "best NDCG@10",
+    "untuned": "untuned NDCG@10",
+    "chosen": "chosen",
+}
 
 
 def tuned(dataset: str) -> pd.DataFrame:
@@ -57,9 +80,18 @@ def tuned(dataset: str) -> pd.DataFrame:
             continue
         space = plain(system.search) or (searches[name].space if name in searches else {})
         if space:
-            rows.append({"kind": SWEEP if name in searches else EQUAL, "sweep": name, "system": name,
-                         "title": system.title, "protocol": system.tuned, "space": described(space), "trials": 0,
-                         "settings": 0})  # fmt: skip
+            rows.append(
+                {
+                    "kind": SWEEP if name in searches else EQUAL,
+                    "sweep": name,
+                    "system": name,
+                    "title": system.title,
+                    "protocol": system.tuned,
+                    "space": described(space),
+                    "trials": 0,
+                    "settings": 0,
+                }
+            )
     rows.sort(key=lambda row: (KINDS.index(row["kind"]), row["title"].casefold()))
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -125,16 +157,25 @@ def _ran(folder: Path) -> dict[str, Any]:
         share = config["tuning"].get("scale", 1.0) if sweep is None else 1.0
         simplex = [] if sweep is None else sweep.simplex
         return {
-            "kind": EQUAL if sweep is None else SWEEP, "sweep": folder.name, "system": best["system"],
+            "kind": EQUAL if sweep is None else SWEEP,
+            "sweep": folder.name,
+            "system": best["system"],
             "title": f"{title}: {sweep.title}" if sweep else title,
-            "protocol": best["protocol"], "space": described(space), "trials": best["trials"],
+            "protocol": best["protocol"],
+            "space": described(space),
+            "trials": best["trials"],
             "settings": len(settled(trials, list(space), simplex).drop_duplicates()),
-            "epoch_share": share if trained else math.nan, "seconds": best["seconds"],
-            "per_trial": trials["seconds"].median() if "seconds" in trials else math.nan, "best": best["value"],
+            "epoch_share": share if trained else math.nan,
+            "seconds": best["seconds"],
+            "per_trial": trials["seconds"].median() if "seconds" in trials else math.nan,
+            "best": best["value"],
             "untuned": untuned(trials, model, list(space), simplex, best["objective"]),
-            "chosen": "; ".join(f"{name.removeprefix('settings.')} {_shown(best['values'][name])}"
-                                for name in space if name in best["values"]),
-        }  # fmt: skip
+            "chosen": "; ".join(
+                f"{name.removeprefix('settings.')} {_shown(best['values'][name])}"
+                for name in space
+                if name in best["values"]
+            ),
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise StudyError(f"not a whole search: {type(error).__name__}: {error}", file=folder, fix=fix) from error
 

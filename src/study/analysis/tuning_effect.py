@@ -66,10 +66,13 @@ def dumbbells(table: pd.DataFrame, caption: str) -> Figure:
     )
     sizes = table.groupby("protocol", sort=False).size()
     figure, axes = canvas(
-        1.1 + 0.24 * (len(table) + 2 * len(sizes)), rows=len(sizes), caption=caption,
-        title="What equal tuning brought on the test tasks", gridspec_kw={"height_ratios": (sizes + 1.5).tolist()},
+        1.1 + 0.24 * (len(table) + 2 * len(sizes)),
+        rows=len(sizes),
+        caption=caption,
+        title="What equal tuning brought on the test tasks",
+        gridspec_kw={"height_ratios": (sizes + 1.5).tolist()},
         sharex=True,
-    )  # fmt: skip
+    )
     for panel, (protocol, rows) in zip(axes[:, 0], table.groupby("protocol", sort=False), strict=True):
         places = np.arange(len(rows))[::-1]
         plots.dumbbells(panel, rows, "own", "tuned", "ci_low", "ci_high")

@@ -183,9 +183,14 @@ def clean_labels(
     keys = Counter(tuple(sorted(set(row) - {0})) for row in lists.values())
     shared = [count for count in keys.values() if count > 1]
     cleaning.count(
-        "same set of servers as another task", table, "server_id", sum(shared), sum(shared) - len(shared), REPORTED,
+        "same set of servers as another task",
+        table,
+        "server_id",
+        sum(shared),
+        sum(shared) - len(shared),
+        REPORTED,
         "values: lists beyond the first of each set",
-    )  # fmt: skip
+    )
     long = [
         (task, server, position)
         for task, row in lists.items()

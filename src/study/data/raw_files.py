@@ -177,5 +177,7 @@ def check_references(
     if without:
         raise StudyError(
             f"{len(without)} tasks have no row, the first is task {min(without)}",
-            file=path, column="task_id", fix="add a row for each, or remove the tasks",
-        )  # fmt: skip
+            file=path,
+            column="task_id",
+            fix="add a row for each, or remove the tasks",
+        )

@@ -82,9 +82,11 @@ class Parameters:
                 raise _refused(name, f"{value!r} is no {kind}")
         if sorted(given) != sorted(SOURCES) or not np.isclose(sum(given.values()), 1):
             raise StudyError(
-                f"the mixture must name {', '.join(SOURCES)} and add up to 1", file=FILE, column="mixture",
+                f"the mixture must name {', '.join(SOURCES)} and add up to 1",
+                file=FILE,
+                column="mixture",
                 fix="give each of these names a share, so that they add up to 1",
-            )  # fmt: skip
+            )
         shares = {name: value for name, value in numbers.items() if name not in (*LEAST, "popularity_sd")}
         shares |= {f"mixture.{name}": share for name, share in given.items()}
         for name, share in shares.items():

@@ -178,9 +178,19 @@ TASK_CATEGORIES = {
 }
 # Language -> relative frequency among servers and among tasks. Servers lean on few, tasks spread.
 LANGUAGES: dict[str, tuple[float, float]] = {
-    "Python": (40, 10), "TypeScript": (25, 9), "JavaScript": (15, 8), "Go": (7, 9), "Rust": (4, 8), "Java": (3, 8),
-    "C#": (2, 8), "Kotlin": (1, 8), "Swift": (1, 8), "Ruby": (1, 8), "PHP": (1, 8), "C++": (1, 8),
-}  # fmt: skip
+    "Python": (40, 10),
+    "TypeScript": (25, 9),
+    "JavaScript": (15, 8),
+    "Go": (7, 9),
+    "Rust": (4, 8),
+    "Java": (3, 8),
+    "C#": (2, 8),
+    "Kotlin": (1, 8),
+    "Swift": (1, 8),
+    "Ruby": (1, 8),
+    "PHP": (1, 8),
+    "C++": (1, 8),
+}
 SIDE_LANGUAGES = ("Dockerfile", "Shell", "Makefile", "HTML")
 LICENCES = ("MIT license", "Apache-2.0 license", "GPL-3.0 license", "MIT License", "View license")
 SYSTEMS = ("macOS,Windows,Linux", "macOS", "Linux", "macos,windows")

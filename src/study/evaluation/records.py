@@ -15,8 +15,21 @@ from study import paths
 from study.errors import StudyError
 
 # Packages whose version can change a result.
-PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "torch", "pytorch-lightning", "numba", "bm25s",
-            "sentence-transformers", "transformers", "lightgbm", "openai", "optuna")  # fmt: skip
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "pandas",
+    "scikit-learn",
+    "torch",
+    "pytorch-lightning",
+    "numba",
+    "bm25s",
+    "sentence-transformers",
+    "transformers",
+    "lightgbm",
+    "openai",
+    "optuna",
+)
 # Folders whose content is code or configuration; results and locks may differ without making a run "dirty".
 SOURCES = ("src", "baselines", "conf", "notebooks", "requirements.txt", "pyproject.toml")
 

@@ -40,8 +40,9 @@ class SeedRun:
     facts: dict[str, Any]
 
 
-def rank_tasks(system: System, split: Split, tasks: IntArray, *, part: str, k: int, seed: int,
-               n_servers: int) -> tuple[IntArray, FloatArray]:  # fmt: skip
+def rank_tasks(
+    system: System, split: Split, tasks: IntArray, *, part: str, k: int, seed: int, n_servers: int
+) -> tuple[IntArray, FloatArray]:
     """Ask a fitted system for the tasks of a part, `k` servers each, known interactions left out.
 
     Returns: server rows (-1 where unfilled) and scores, both (len(tasks), k).
@@ -115,13 +116,15 @@ def run_table(data: Dataset, task_ids: np.ndarray, rows: IntArray, scores: Float
     """The run in long form: task_id, seed, rank, server_id, score; unfilled places left out."""
     ids = data.servers["id"].to_numpy()
     b, k = rows.shape
-    long = pd.DataFrame({
-        "task_id": np.repeat(task_ids, k),
-        "seed": seed,
-        "rank": np.tile(np.arange(1, k + 1), b),
-        "server_id": ids[rows.ravel()],
-        "score": scores.ravel(),
-    })  # fmt: skip
+    long = pd.DataFrame(
+        {
+            "task_id": np.repeat(task_ids, k),
+            "seed": seed,
+            "rank": np.tile(np.arange(1, k + 1), b),
+            "server_id": ids[rows.ravel()],
+            "score": scores.ravel(),
+        }
+    )
     return long[rows.ravel() >= 0].reset_index(drop=True)
 
 

@@ -52,8 +52,9 @@ def weighted_kappa(counts: IntArray, weights: Weights) -> Float64Array:
     return np.asarray(1 - ratio)
 
 
-def kappa_interval(counts: IntArray, weights: Weights, *, seed: int, resamples: int = RESAMPLES,
-                   level: float = 0.95) -> tuple[float, float]:  # fmt: skip
+def kappa_interval(
+    counts: IntArray, weights: Weights, *, seed: int, resamples: int = RESAMPLES, level: float = 0.95
+) -> tuple[float, float]:
     """Percentile bootstrap interval over topics, as the pairs of a topic are not independent.
 
     Args:
@@ -130,10 +131,17 @@ def _drift(rows: pd.DataFrame, seed: int) -> dict[str, float]:
     drawn = np.random.default_rng(seed).integers(len(sizes), size=(RESAMPLES, len(sizes)))
     low, high = np.quantile(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1), [0.025, 0.975])
     counts = confusions(final, again, np.zeros(len(rows), dtype=np.int64))[0]
-    return {"pairs": len(rows), "mean_first": before.mean(), "mean_again": again.mean(),
-            "shift": (again - before).mean(), "low": low, "high": high, "useful_final": (final > 0).mean(),
-            "useful_again": (again > 0).mean(),
-            "kappa_quadratic": float(weighted_kappa(counts, "quadratic"))}  # fmt: skip
+    return {
+        "pairs": len(rows),
+        "mean_first": before.mean(),
+        "mean_again": again.mean(),
+        "shift": (again - before).mean(),
+        "low": low,
+        "high": high,
+        "useful_final": (final > 0).mean(),
+        "useful_again": (again > 0).mean(),
+        "kappa_quadratic": float(weighted_kappa(counts, "quadratic")),
+    }
 
 
 def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:
@@ -150,9 +158,17 @@ def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:
         rows = judgements.merge(grades, on=store.PAIR, validate="one_to_one")
         final, hand = (rows[name].to_numpy(np.int64) for name in ("final", "grade"))
         counts = confusions(final, hand, np.zeros(len(rows), dtype=np.int64))[0]
-        found.append({"judge": place.name, "topics": rows["task_id"].nunique(), "pairs": len(rows),
-                      "mean_final": final.mean(), "mean_hand": hand.mean(), "equal": (final == hand).mean(),
-                      "kappa_quadratic": float(weighted_kappa(counts, "quadratic"))})  # fmt: skip
+        found.append(
+            {
+                "judge": place.name,
+                "topics": rows["task_id"].nunique(),
+                "pairs": len(rows),
+                "mean_final": final.mean(),
+                "mean_hand": hand.mean(),
+                "equal": (final == hand).mean(),
+                "kappa_quadratic": float(weighted_kappa(counts, "quadratic")),
+            }
+        )
     return pd.DataFrame(found)
 
 

@@ -51,20 +51,37 @@ def read_answers(path: Path, expected: list[tuple[int, int]]) -> dict[tuple[int,
             raise StudyError("not three whole numbers", file=path, row=number, fix=f"write: {ANSWER_HEADER}")
         task, server, grade = map(int, parts)
         if grade not in store.GRADES:
-            raise StudyError(f"the grade {grade} is not 0, 1 or 2", file=path, row=number, column="grade",
-                             fix="grade by docs/judging-guidelines.md")  # fmt: skip
+            raise StudyError(
+                f"the grade {grade} is not 0, 1 or 2",
+                file=path,
+                row=number,
+                column="grade",
+                fix="grade by docs/judging-guidelines.md",
+            )
         if (task, server) not in known:
-            raise StudyError(f"server {server} for task {task} is not in this packet", file=path, row=number,
-                             fix="copy the ids from the packet")  # fmt: skip
+            raise StudyError(
+                f"server {server} for task {task} is not in this packet",
+                file=path,
+                row=number,
+                fix="copy the ids from the packet",
+            )
         if (task, server) in grades:
-            raise StudyError(f"server {server} for task {task} is graded twice", file=path, row=number,
-                             fix="keep one line per server")  # fmt: skip
+            raise StudyError(
+                f"server {server} for task {task} is graded twice",
+                file=path,
+                row=number,
+                fix="keep one line per server",
+            )
         grades[task, server] = grade
     absent = [pair for pair in expected if pair not in grades]
     if absent:
         task, server = absent[0]
-        raise StudyError(f"{len(absent)} pairs have no grade, the first is server {server} for task {task}", file=path,
-                         row=len(lines) + 1, fix="grade every server of the packet")  # fmt: skip
+        raise StudyError(
+            f"{len(absent)} pairs have no grade, the first is server {server} for task {task}",
+            file=path,
+            row=len(lines) + 1,
+            fix="grade every server of the packet",
+        )
     return grades
 
 
@@ -87,8 +104,11 @@ def read_reading(folder: Path) -> tuple[dict[tuple[int, int], int], dict[str, An
         grades |= read_answers(folder / "answers" / f"{name}.csv", pairs)
     unexpected = {path.stem for path in (folder / "answers").glob("*.csv")} - manifest["packets"].keys()
     if unexpected:
-        raise StudyError("answers without a packet", file=folder / "answers" / f"{min(unexpected)}.csv",
-                         fix="name the answers as their packet")  # fmt: skip
+        raise StudyError(
+            "answers without a packet",
+            file=folder / "answers" / f"{min(unexpected)}.csv",
+            fix="name the answers as their packet",
+        )
     return grades, manifest
 
 
@@ -107,8 +127,12 @@ def progress(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["packet", "pairs", "state"])
 
 
-def merge(first: dict[tuple[int, int], int], second: dict[tuple[int, int], int], third: dict[tuple[int, int], int],
-          **facts: Any) -> pd.DataFrame:  # fmt: skip
+def merge(
+    first: dict[tuple[int, int], int],
+    second: dict[tuple[int, int], int],
+    third: dict[tuple[int, int], int],
+    **facts: Any,
+) -> pd.DataFrame:
     """The rows of one round.
 
     Raises:
@@ -116,13 +140,17 @@ def merge(first: dict[tuple[int, int], int], second: dict[tuple[int, int], int],
     """
     if first.keys() != second.keys():
         task, server = min(first.keys() ^ second.keys())
-        raise StudyError(f"server {server} for task {task} is in one of the two readings only",
-                         fix="write the packets of both readings from one pool")  # fmt: skip
+        raise StudyError(
+            f"server {server} for task {task} is in one of the two readings only",
+            fix="write the packets of both readings from one pool",
+        )
     disputed = {pair for pair in first if final_grade(first[pair], second[pair]) is None}
     if third.keys() - disputed:
         task, server = min(third.keys() - disputed)
-        raise StudyError(f"server {server} for task {task} was read a third time without need",
-                         fix="write the packets of the third reading again")  # fmt: skip
+        raise StudyError(
+            f"server {server} for task {task} was read a third time without need",
+            fix="write the packets of the third reading again",
+        )
     rows = [
         (*pair, first[pair], second[pair], third.get(pair), final_grade(first[pair], second[pair], third.get(pair)))
         for pair in sorted(first)
@@ -152,12 +180,18 @@ def collect(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
             readings[name], manifests[name] = read_reading(place)
     for name, manifest in manifests.items():
         if manifest["dataset"] != dataset:
-            raise StudyError(f"the packets are of {manifest['dataset']!r}", file=folder / f"reading-{name}",
-                             fix=f"collect with --dataset {manifest['dataset']}")  # fmt: skip
+            raise StudyError(
+                f"the packets are of {manifest['dataset']!r}",
+                file=folder / f"reading-{name}",
+                fix=f"collect with --dataset {manifest['dataset']}",
+            )
     versions = {manifests[name]["guideline_version"] for name in readings if name != AGAIN}
     if len(versions) > 1:
-        raise StudyError(f"readings by different guidelines: {', '.join(sorted(versions))}", file=folder,
-                         fix="judge a round by one version")  # fmt: skip
+        raise StudyError(
+            f"readings by different guidelines: {', '.join(sorted(versions))}",
+            file=folder,
+            fix="judge a round by one version",
+        )
     number = manifests["1"]["round"]
     facts = {"round": number, "guideline_version": versions.pop(), "judge": judge}
     rows = merge(readings["1"], readings["2"], readings.get("3", {}), **facts)

@@ -52,8 +52,9 @@ class Collection:
     def part(self, name: str) -> Collection:
         """The topics of one part (valid or test)."""
         kept = (self.topics["part"] == name).to_numpy()
-        return Collection(self.topics[kept].reset_index(drop=True), self.servers, self.grades[kept],
-                          self.readings[:, kept])  # fmt: skip
+        return Collection(
+            self.topics[kept].reset_index(drop=True), self.servers, self.grades[kept], self.readings[:, kept]
+        )
 
     def relevant(self, rows: IntArray) -> sp.csr_matrix:
         """Gains for `study.evaluation.metrics`, shape (len(rows), n_servers + DEPTH).

@@ -56,9 +56,9 @@ def per_task(collection: Collection, run: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def noise(collection: Collection, run: pd.DataFrame, part: str, *, seed: int, resamples: int | None = None) -> (
-    dict[str, tuple[float, float]]
-):  # fmt: skip
+def noise(
+    collection: Collection, run: pd.DataFrame, part: str, *, seed: int, resamples: int | None = None
+) -> dict[str, tuple[float, float]]:
     """95 % intervals of the means if every pair had been read twice anew by this judge.
 
     The two new readings of a pair are drawn, with replacement, from its first two: equal ones count as that grade,
@@ -92,8 +92,9 @@ def noise(collection: Collection, run: pd.DataFrame, part: str, *, seed: int, re
     return {name: (float(np.quantile(v, 0.025)), float(np.quantile(v, 0.975))) for name, v in kept.items() if len(v)}
 
 
-def scores(collection: Collection, tables: Mapping[str, pd.DataFrame], runs: Mapping[str, pd.DataFrame], *,
-           seed: int = 0) -> pd.DataFrame:  # fmt: skip
+def scores(
+    collection: Collection, tables: Mapping[str, pd.DataFrame], runs: Mapping[str, pd.DataFrame], *, seed: int = 0
+) -> pd.DataFrame:
     """Means with both intervals.
 
     Args:
@@ -115,15 +116,34 @@ def scores(collection: Collection, tables: Mapping[str, pd.DataFrame], runs: Map
                 unknown = float(values[f"unjudged@{k}"].mean())
                 low, high = bootstrap_interval(defined, seed=seed)
                 noise_low, noise_high = noisy.get(metric, (np.nan, np.nan))
-                rows.append({"system": system, "part": part, "metric": metric, "n": len(defined),
-                             "mean": defined.mean() if len(defined) else np.nan, "low": low, "high": high,
-                             "noise_low": noise_low, "noise_high": noise_high, "unjudged": unknown,
-                             "comparable": unknown <= MOST_UNJUDGED})  # fmt: skip
+                rows.append(
+                    {
+                        "system": system,
+                        "part": part,
+                        "metric": metric,
+                        "n": len(defined),
+                        "mean": defined.mean() if len(defined) else np.nan,
+                        "low": low,
+                        "high": high,
+                        "noise_low": noise_low,
+                        "noise_high": noise_high,
+                        "unjudged": unknown,
+                        "comparable": unknown <= MOST_UNJUDGED,
+                    }
+                )
     return pd.DataFrame(rows)
 
 
-def comparison(collection: Collection, tables: Mapping[str, pd.DataFrame], system: str, reference: str, metric: str,
-               part: str, *, seed: int = 0) -> dict[str, float | int | str]:  # fmt: skip
+def comparison(
+    collection: Collection,
+    tables: Mapping[str, pd.DataFrame],
+    system: str,
+    reference: str,
+    metric: str,
+    part: str,
+    *,
+    seed: int = 0,
+) -> dict[str, float | int | str]:
     """One paired comparison (see `significance.compare`) of two systems on the topics of a part.
 
     Args:
@@ -138,8 +158,10 @@ def comparison(collection: Collection, tables: Mapping[str, pd.DataFrame], syste
         frame = tables[name][tables[name]["task_id"].isin(wanted)]
         unknown = float(frame[f"unjudged@{metric.partition('@')[2]}"].mean())
         if unknown > MOST_UNJUDGED:
-            raise StudyError(f"{unknown:.1%} of the answers of {name} are unjudged, more than {MOST_UNJUDGED:.0%}",
-                             fix="judge a further round: study judge pool, then study judge packets")  # fmt: skip
+            raise StudyError(
+                f"{unknown:.1%} of the answers of {name} are unjudged, more than {MOST_UNJUDGED:.0%}",
+                fix="judge a further round: study judge pool, then study judge packets",
+            )
         sides.append(frame[["task_id", "seed", metric]])
     return {"system": system, "reference": reference, "part": part, **compare(sides[0], sides[1], metric, seed)}
 

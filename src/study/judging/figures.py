@@ -14,9 +14,14 @@ from study.analysis.plots import MARKERS, STYLE, canvas
 
 @mpl.rc_context(STYLE)
 def labels_against_judgements(
-    views: pd.DataFrame, correlation: Mapping[str, float], titles: Mapping[str, str], families: Mapping[str, str],
-    *, caption: str = "", released: float | None = None,
-) -> Figure:  # fmt: skip
+    views: pd.DataFrame,
+    correlation: Mapping[str, float],
+    titles: Mapping[str, str],
+    families: Mapping[str, str],
+    *,
+    caption: str = "",
+    released: float | None = None,
+) -> Figure:
     """NDCG@10 by the released labels (x) against NDCG@10 by the judgements (y), one point per system.
 
     Args:
@@ -39,11 +44,22 @@ def labels_against_judgements(
         x, y, ink = row["by_labels"], row["by_judgements"], colour(families.get(row["system"], ""))
         panel.plot([row["by_labels_low"], row["by_labels_high"]], [y, y], color=ink, linewidth=0.8, alpha=0.6)
         panel.plot([x, x], [row["by_judgements_low"], row["by_judgements_high"]], color=ink, linewidth=0.8, alpha=0.6)
-        panel.plot(x, y, marker=MARKERS[number % len(MARKERS)], color=ink, markersize=7, linestyle="none",
-                   label=titles.get(row["system"], row["system"]))  # fmt: skip
+        panel.plot(
+            x,
+            y,
+            marker=MARKERS[number % len(MARKERS)],
+            color=ink,
+            markersize=7,
+            linestyle="none",
+            label=titles.get(row["system"], row["system"]),
+        )
     panel.axline((0, 0), slope=1, color=GREY, linewidth=0.6, linestyle="--")
-    panel.set(xlim=(0, None), ylim=(0, None), xlabel="NDCG@10 by the released labels: fit (0 to 1)",
-              ylabel="NDCG@10 by the judgements: use (0 to 1)")  # fmt: skip
+    panel.set(
+        xlim=(0, None),
+        ylim=(0, None),
+        xlabel="NDCG@10 by the released labels: fit (0 to 1)",
+        ylabel="NDCG@10 by the judgements: use (0 to 1)",
+    )
     if released is not None:
         panel.axhline(released, color="black", linewidth=0.9, linestyle=":", label="the released lists as answers")
     panel.legend(title="most useful first", alignment="left", loc="best", frameon=True, framealpha=0.9)
@@ -71,8 +87,16 @@ def label_precision(shares: pd.DataFrame, caption: str) -> Figure:
     series = (("useful", -0.12, BLUE, "o", "useful (grade 1 or 2)"), ("core", 0.12, ORANGE, "s", "core (grade 2)"))
     for name, shift, ink, marker, label in series:
         panel.vlines(places + shift, 100 * positions[f"{name}_low"], 100 * positions[f"{name}_high"], color=ink)
-        panel.plot(places + shift, 100 * positions[name], marker=marker, color=ink, linestyle="none", label=label,
-                   clip_on=False, zorder=3)  # fmt: skip
+        panel.plot(
+            places + shift,
+            100 * positions[name],
+            marker=marker,
+            color=ink,
+            linestyle="none",
+            label=label,
+            clip_on=False,
+            zorder=3,
+        )
     panel.axhline(100 * overall["useful"], color=BLUE, linewidth=0.9, linestyle="--", label="useful, all positions")
     panel.axhspan(100 * control["useful_low"], 100 * control["useful_high"], color=GREY, alpha=0.25, linewidth=0)
     panel.axhline(100 * control["useful"], color=GREY, linewidth=1.2, label="useful, random servers (band: interval)")

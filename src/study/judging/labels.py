@@ -50,8 +50,13 @@ def shares(rows: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
     return found
 
 
-def precision(labels: pd.DataFrame, provenance: pd.DataFrame, judgements: pd.DataFrame, topics: pd.DataFrame,
-              classes: pd.DataFrame | None = None) -> pd.DataFrame:  # fmt: skip
+def precision(
+    labels: pd.DataFrame,
+    provenance: pd.DataFrame,
+    judgements: pd.DataFrame,
+    topics: pd.DataFrame,
+    classes: pd.DataFrame | None = None,
+) -> pd.DataFrame:
     """How many released labels are useful: overall, by part, position and provenance, and the random control.
 
     Args:
@@ -75,8 +80,12 @@ def by_labels(collection: Collection, run: pd.DataFrame, labels: pd.DataFrame) -
     """NDCG@10 against the released labels, per topic and seed: columns task_id, seed, by_labels."""
     both = pd.concat([run, labels])
     servers = np.unique(both["server_id"].to_numpy(np.int64))
-    everything = Collection(collection.topics, servers, np.zeros((len(collection.topics), len(servers)), np.int8),
-                            np.zeros((2, len(collection.topics), len(servers)), np.int8))  # fmt: skip
+    everything = Collection(
+        collection.topics,
+        servers,
+        np.zeros((len(collection.topics), len(servers)), np.int8),
+        np.zeros((2, len(collection.topics), len(servers)), np.int8),
+    )
     topic = pd.Index(collection.topics["task_id"]).get_indexer(pd.Index(labels["task_id"]))
     shape = (len(collection.topics), len(servers) + DEPTH)
     ones = np.ones(len(labels), np.float32)
@@ -90,9 +99,9 @@ def by_labels(collection: Collection, run: pd.DataFrame, labels: pd.DataFrame) -
     return pd.concat(frames, ignore_index=True)
 
 
-def two_views(collection: Collection, runs: Mapping[str, pd.DataFrame], part: str, variants: Sequence[str] = ()) -> (
-    pd.DataFrame
-):  # fmt: skip
+def two_views(
+    collection: Collection, runs: Mapping[str, pd.DataFrame], part: str, variants: Sequence[str] = ()
+) -> pd.DataFrame:
     """NDCG@10 by labels and by judgements per topic of a part, averaged over seeds.
 
     Left out are the released labels themselves, which score 1 by definition, systems with more than 5 % of unjudged

@@ -44,8 +44,9 @@ def guideline_version() -> str:
     text = guidelines().read_text(encoding="utf-8") if guidelines().exists() else ""
     found = re.search(r"^Version: (\d+\.\d+)$", text, flags=re.MULTILINE)
     if not found:
-        raise StudyError("no guidelines, or no line like 'Version: 1.0' in them", file=guidelines(),
-                         fix="restore the file from git")  # fmt: skip
+        raise StudyError(
+            "no guidelines, or no line like 'Version: 1.0' in them", file=guidelines(), fix="restore the file from git"
+        )
     return found.group(1)
 
 
@@ -136,8 +137,11 @@ def packets(dataset: str, reading: int | str, size: int = 8) -> Path:
     number = round_of(dataset, reading)
     folder = store.work(dataset) / f"round-{number}" / f"reading-{reading}"
     if any((folder / "answers").glob("*.csv")):
-        raise StudyError("the reading has answers already", file=folder / "answers",
-                         fix="collect them, or move them away to start the reading again")  # fmt: skip
+        raise StudyError(
+            "the reading has answers already",
+            file=folder / "answers",
+            fix="collect them, or move them away to start the reading again",
+        )
     code = 4 if reading == AGAIN else int(reading)
     rng = np.random.default_rng([settings.read(settings.Pool).seed, 4, number, code])
     data, listed = datasets.load(dataset), {}
@@ -149,6 +153,8 @@ def packets(dataset: str, reading: int | str, size: int = 8) -> Path:
         write_text(folder / f"{name}.txt", text(pairs, data, f"Packet {name}", f"answers/{name}.csv", version))
         listed[name] = pairs.to_numpy().tolist()
     (folder / "answers").mkdir(parents=True, exist_ok=True)
-    write_json(folder / "manifest.json", {"dataset": dataset, "round": number, "reading": reading,
-                                          "guideline_version": version, "packets": listed})  # fmt: skip
+    write_json(
+        folder / "manifest.json",
+        {"dataset": dataset, "round": number, "reading": reading, "guideline_version": version, "packets": listed},
+    )
     return folder

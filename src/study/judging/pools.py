@@ -36,8 +36,9 @@ def released(dataset: str, topics: pd.DataFrame, depth: int) -> pd.DataFrame:
     return run.sort_values(["task_id", "rank"], ignore_index=True)
 
 
-def run_system(dataset: str, name: str, topics: pd.DataFrame, chosen: settings.Pool, data: Dataset,
-               split: Split, *, depth: int) -> pd.DataFrame:  # fmt: skip
+def run_system(
+    dataset: str, name: str, topics: pd.DataFrame, chosen: settings.Pool, data: Dataset, split: Split, *, depth: int
+) -> pd.DataFrame:
     """Fit a system once, with its first seed, and rank the catalogue for the given topics.
 
     A fit that was stopped goes on from its checkpoint. The record of the run is written beside the pooled runs.
@@ -57,14 +58,22 @@ def run_system(dataset: str, name: str, topics: pd.DataFrame, chosen: settings.P
     server_ids, frames = data.servers["id"].to_numpy(), []
     for part, group in topics.groupby("part", sort=False):
         tasks: IntArray = row_of.loc[group["task_id"]].to_numpy()
-        ranked, _ = rank_tasks(system, split, tasks, part=str(part), k=depth, seed=seed,
-                               n_servers=data.n_servers)  # fmt: skip
+        ranked, _ = rank_tasks(system, split, tasks, part=str(part), k=depth, seed=seed, n_servers=data.n_servers)
         for task, servers in zip(group["task_id"], ranked, strict=True):
             kept = servers[servers >= 0]
-            frames.append(pd.DataFrame({"task_id": task, "seed": seed, "rank": np.arange(1, len(kept) + 1),
-                                        "server_id": server_ids[kept]}))  # fmt: skip
-    facts = {"dataset": dataset, "system": name, "profile": chosen.profile, "seed": seed, "depth": depth,
-             "topics": len(topics)}  # fmt: skip
+            frames.append(
+                pd.DataFrame(
+                    {"task_id": task, "seed": seed, "rank": np.arange(1, len(kept) + 1), "server_id": server_ids[kept]}
+                )
+            )
+    facts = {
+        "dataset": dataset,
+        "system": name,
+        "profile": chosen.profile,
+        "seed": seed,
+        "depth": depth,
+        "topics": len(topics),
+    }
     write_json(store.folder(dataset) / "pools" / f"{name}.json", record(**facts))
     return pd.concat(frames, ignore_index=True)[RUN].sort_values(["task_id", "rank"], ignore_index=True)
 
@@ -143,9 +152,12 @@ def make(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     chosen, topics = settings.read(settings.Pool), store.read(dataset, "topics")
     of_part = topics[topics["part"] == chosen.candidates_part]
     if not len(of_part):
-        raise StudyError(f"no topics in {chosen.candidates_part!r}", column="candidates_part",
-                         file=paths.conf() / "judging" / "pool.yaml",
-                         fix=f"one of: {', '.join(topics['part'].unique())}")  # fmt: skip
+        raise StudyError(
+            f"no topics in {chosen.candidates_part!r}",
+            column="candidates_part",
+            file=paths.conf() / "judging" / "pool.yaml",
+            fix=f"one of: {', '.join(topics['part'].unique())}",
+        )
     asked = dict.fromkeys(chosen.candidates, (of_part, chosen.candidates_depth))
     asked |= {name: (topics, max(chosen.depth, asked[name][1] if name in asked else 0)) for name in chosen.systems}
     data, split = load_split(dataset)
@@ -157,8 +169,11 @@ def make(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
             LOG.info("%s is left out: %s", name, reason)
             continue
         if not path.exists() or name in again:
-            run = released(dataset, own, depth) if name == store.LABELS else (
-                run_system(dataset, name, own, chosen, data, split, depth=depth))  # fmt: skip
+            run = (
+                released(dataset, own, depth)
+                if name == store.LABELS
+                else (run_system(dataset, name, own, chosen, data, split, depth=depth))
+            )
             write_csv(path, run)
             LOG.info("%s: %d answers for %d topics", name, len(run), run["task_id"].nunique())
         runs[name] = pd.read_csv(path)

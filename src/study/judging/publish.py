@@ -21,21 +21,46 @@ FIELDS = {
     "round": ("sc:Integer", "Round of judging, from 1."),
     "guideline_version": ("sc:Text", "Version of docs/judging-guidelines.md."),
     "judge": ("sc:Text", "Which language model judged."),
-}  # fmt: skip
+}
 # The JSON-LD context that Croissant 1.0 prescribes.
 CONTEXT: dict[str, Any] = {
-    "@language": "en", "@vocab": "https://schema.org/", "citeAs": "cr:citeAs", "column": "cr:column",
-    "conformsTo": "dct:conformsTo", "cr": "http://mlcommons.org/croissant/", "rai": "http://mlcommons.org/croissant/RAI/",
-    "data": {"@id": "cr:data", "@type": "@json"}, "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/", "equivalentProperty": "cr:equivalentProperty",
-    "samplingRate": "cr:samplingRate", "examples": {"@id": "cr:examples", "@type": "@json"}, "extract": "cr:extract",
-    "field": "cr:field", "fileProperty": "cr:fileProperty", "fileObject": "cr:fileObject", "fileSet": "cr:fileSet",
-    "format": "cr:format", "includes": "cr:includes", "isLiveDataset": "cr:isLiveDataset", "jsonPath": "cr:jsonPath",
-    "key": "cr:key", "md5": "cr:md5", "parentField": "cr:parentField", "path": "cr:path", "recordSet": "cr:recordSet",
-    "references": "cr:references", "regex": "cr:regex", "repeated": "cr:repeated", "replace": "cr:replace",
-    "sc": "https://schema.org/", "separator": "cr:separator", "source": "cr:source", "subField": "cr:subField",
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "equivalentProperty": "cr:equivalentProperty",
+    "samplingRate": "cr:samplingRate",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileProperty": "cr:fileProperty",
+    "fileObject": "cr:fileObject",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
     "transform": "cr:transform",
-}  # fmt: skip
+}
 
 
 def qrels(dataset: str) -> dict[str, str]:
@@ -56,26 +81,53 @@ def description(dataset: str, version: str) -> dict[str, Any]:
     """The Croissant 1.0 description of ``judgements.csv``."""
     path = store.file(dataset, "judgements")
     fields = [
-        {"@type": "cr:Field", "@id": f"judgements/{name}", "name": name, "description": text, "dataType": kind,
-         "source": {"fileObject": {"@id": path.name}, "extract": {"column": name}}}
+        {
+            "@type": "cr:Field",
+            "@id": f"judgements/{name}",
+            "name": name,
+            "description": text,
+            "dataType": kind,
+            "source": {"fileObject": {"@id": path.name}, "extract": {"column": name}},
+        }
         for name, (kind, text) in FIELDS.items()
-    ]  # fmt: skip
+    ]
     title = "Task2MCP-Judged"
     return {
-        "@context": CONTEXT, "@type": "sc:Dataset", "name": title, "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "name": title,
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
         "description": "Graded judgements of usefulness: which MCP servers would help a developer with a task. Topics "
-                       "and pools are drawn from Task2MCP; ids and grades only, no text of that data set.",
-        "license": LICENCE, "isBasedOn": SOURCE, "version": version, "isLiveDataset": False,
+        "and pools are drawn from Task2MCP; ids and grades only, no text of that data set.",
+        "license": LICENCE,
+        "isBasedOn": SOURCE,
+        "version": version,
+        "isLiveDataset": False,
         "citeAs": "Task2MCP-Judged, the judged collection of the T2MRec reproduction study. The tasks and servers are "
-                  "those of Task2MCP (He et al. 2026).",
+        "those of Task2MCP (He et al. 2026).",
         "rai:dataCollection": "Two independent blind readings by a language model, a third one where they lie on both "
-                              "sides of the border between 0 and 1 (docs/judging-guidelines.md).",
-        "distribution": [{"@type": "cr:FileObject", "@id": path.name, "name": path.name, "contentUrl": path.name,
-                          "encodingFormat": "text/csv", "sha256": sha256(path)}],
-        "recordSet": [{"@type": "cr:RecordSet", "@id": "judgements", "name": "judgements",
-                       "description": "One row per judged pair of task and server.",
-                       "key": [{"@id": "judgements/task_id"}, {"@id": "judgements/server_id"}], "field": fields}],
-    }  # fmt: skip
+        "sides of the border between 0 and 1 (docs/judging-guidelines.md).",
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": path.name,
+                "name": path.name,
+                "contentUrl": path.name,
+                "encodingFormat": "text/csv",
+                "sha256": sha256(path),
+            }
+        ],
+        "recordSet": [
+            {
+                "@type": "cr:RecordSet",
+                "@id": "judgements",
+                "name": "judgements",
+                "description": "One row per judged pair of task and server.",
+                "key": [{"@id": "judgements/task_id"}, {"@id": "judgements/server_id"}],
+                "field": fields,
+            }
+        ],
+    }
 
 
 def forms(dataset: str) -> dict[str, Any]:

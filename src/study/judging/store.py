@@ -89,8 +89,11 @@ def final(dataset: str) -> pd.DataFrame:
     table = read(dataset, "judgements")
     waiting = int(table["final"].isna().sum())
     if waiting:
-        raise StudyError(f"{waiting} pairs wait for a third reading", file=file(dataset, "judgements"),
-                         fix="have them read: study judge packets --reading 3, then study judge collect")  # fmt: skip
+        raise StudyError(
+            f"{waiting} pairs wait for a third reading",
+            file=file(dataset, "judgements"),
+            fix="have them read: study judge packets --reading 3, then study judge collect",
+        )
     return table
 
 

@@ -26,8 +26,11 @@ def allocate(available: dict[str, int], total: int, rng: np.random.Generator) ->
         StudyError: fewer tasks than topics.
     """
     if sum(available.values()) < total:
-        raise StudyError(f"{total} topics asked for, the part has {sum(available.values())} tasks",
-                         file=paths.conf() / "judging" / "topics.yaml", fix="ask for fewer topics")  # fmt: skip
+        raise StudyError(
+            f"{total} topics asked for, the part has {sum(available.values())} tasks",
+            file=paths.conf() / "judging" / "topics.yaml",
+            fix="ask for fewer topics",
+        )
     given = dict.fromkeys(sorted(available), 0)
     while (left := total - sum(given.values())) > 0:
         open_strata = [name for name, count in given.items() if count < available[name]]

@@ -104,8 +104,10 @@ def bench(config: DictConfig) -> str:
     name, dataset = config.system.name, config.dataset.name
     if not can_be_benched(config.system.model):
         known = [name for name, system in system_settings().items() if can_be_benched(system.model)]
-        raise StudyError(f"{name} cannot be benched: only the work of T2MRec with towers over TF-IDF is counted",
-                         fix=f"system= one of: {', '.join(known)}")  # fmt: skip
+        raise StudyError(
+            f"{name} cannot be benched: only the work of T2MRec with towers over TF-IDF is counted",
+            fix=f"system= one of: {', '.join(known)}",
+        )
     stem = "efficiency" if name == REFERENCE else f"efficiency_{name}"
     record_file = paths.results(dataset) / "records" / f"{stem}.json"
     require_own_row(config)
@@ -168,8 +170,9 @@ def _warm_up(config: DictConfig, data: Dataset, split: Split, workdir: Path) -> 
     build_system(short.system).fit(data, split, seed=0, workdir=workdir)
 
 
-def _training(system: T2MRec, data: Dataset, split: Split, seed: int, workdir: Path,
-              limits: Limits) -> list[dict[str, Any]]:  # fmt: skip
+def _training(
+    system: T2MRec, data: Dataset, split: Split, seed: int, workdir: Path, limits: Limits
+) -> list[dict[str, Any]]:
     """Time one whole training; its work is counted from the batches of the first epoch."""
     from study.t2mrec import lexical
     from study.t2mrec.module import PairEpoch
@@ -187,8 +190,9 @@ def _training(system: T2MRec, data: Dataset, split: Split, seed: int, workdir: P
     ]
 
 
-def _evaluation(system: T2MRec, data: Dataset, split: Split, seed: int, limits: Limits,
-                settings: Settings) -> list[dict[str, Any]]:  # fmt: skip
+def _evaluation(
+    system: T2MRec, data: Dataset, split: Split, seed: int, limits: Limits, settings: Settings
+) -> list[dict[str, Any]]:
     """Time ranking and measuring all test tasks, expansion included."""
     from study.evaluation.metrics import per_task
 
@@ -206,8 +210,9 @@ def _evaluation(system: T2MRec, data: Dataset, split: Split, seed: int, limits: 
     ]
 
 
-def _recommendation(recommender: Recommender, system: T2MRec, data: Dataset, split: Split, limits: Limits,
-                    settings: Settings) -> list[dict[str, Any]]:  # fmt: skip
+def _recommendation(
+    recommender: Recommender, system: T2MRec, data: Dataset, split: Split, limits: Limits, settings: Settings
+) -> list[dict[str, Any]]:
     """Time single requests, the texts and languages of the test tasks, from text to list."""
     asked, words = split.tasks("test"), data.task_texts(("name", "description"))
     requests = [{"name": words[task], "language": data.tasks["language"].iloc[task]} for task in asked]

@@ -76,12 +76,20 @@ def evaluate(config: DictConfig) -> list[Path]:
         written.append(Outputs.of(dataset, protocol, system).per_task)
         fix = f"run: study run system={system} protocol={protocol} dataset={dataset}"
         top = datasets.read_parquet(path, columns=TOP, fix=fix)
-        for column, known in (("task_id", data.tasks["id"].to_numpy()[split.tasks("test")]),
-                              ("server_id", data.servers["id"]), ("rank", range(1, KEPT + 1))):  # fmt: skip
+        for column, known in (
+            ("task_id", data.tasks["id"].to_numpy()[split.tasks("test")]),
+            ("server_id", data.servers["id"]),
+            ("rank", range(1, KEPT + 1)),
+        ):
             unknown = ~top[column].isin(known).to_numpy()
             if unknown.any():
-                raise StudyError("a value that the data set or its split does not have", file=path,
-                                 row=int(np.argmax(unknown)), column=column, fix=fix)  # fmt: skip
+                raise StudyError(
+                    "a value that the data set or its split does not have",
+                    file=path,
+                    row=int(np.argmax(unknown)),
+                    column=column,
+                    fix=fix,
+                )
         seeds = [int(facts["seed"]) for facts in read_record(Outputs.of(dataset, protocol, system).record)["seeds"]]
         write_csv(written[-1], measured(top, seeds, data, split))
     if not written:

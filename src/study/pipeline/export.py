@@ -32,14 +32,19 @@ def export(config: DictConfig) -> Path:
         StudyError: a system that cannot be saved, or a protocol that does not apply to it.
     """
     if config.protocol.name not in config.system.protocols:
-        raise StudyError(f"{config.system.name} is not applicable under {config.protocol.name!r}",
-                         fix=f"one of: {', '.join(config.system.protocols)}")  # fmt: skip
+        raise StudyError(
+            f"{config.system.name} is not applicable under {config.protocol.name!r}",
+            fix=f"one of: {', '.join(config.system.protocols)}",
+        )
     system = build_system(config.system)
     folder = folder_of(config.dataset.name, config.system.name)
     limit_threads(config.profile.workers * config.profile.threads)
     if not is_savable(config.system.model):
-        raise StudyError("only T2MRec with towers over TF-IDF and no re-ranker, best and its variants can be saved, "
-                         f"not {config.system.name}", fix="system=t2mrec or system=best")  # fmt: skip
+        raise StudyError(
+            "only T2MRec with towers over TF-IDF and no re-ranker, best and its variants can be saved, "
+            f"not {config.system.name}",
+            fix="system=t2mrec or system=best",
+        )
     if isinstance(system, FieldDense):
         _save_field_dense(config, system, folder)
     else:

@@ -48,8 +48,9 @@ def execute_all(dataset: str, only: Sequence[str] = ()) -> list[Path]:
     found = {source.stem: source for source in sources()}
     for name in only:
         if name not in found:
-            raise StudyError(f"there is no notebook {name!r}", file=paths.root() / "notebooks",
-                             fix=f"one of: {', '.join(found)}")  # fmt: skip
+            raise StudyError(
+                f"there is no notebook {name!r}", file=paths.root() / "notebooks", fix=f"one of: {', '.join(found)}"
+            )
     folder = paths.results(dataset) / "notebooks"
     targets = {name: folder / f"{name}.ipynb" for name in only or found}
     spawn = multiprocessing.get_context("spawn")  # papermill sets its kernel by the environment, one per process
@@ -79,13 +80,22 @@ def execute(source: Path, target: Path, **parameters: str) -> Path:
     with tempfile.TemporaryDirectory() as folder, own_kernel(Path(folder)) as kernel:
         done = Path(folder) / source.name
         try:
-            papermill.execute_notebook(str(source), str(done), parameters=parameters, kernel_name=kernel,
-                                       cwd=str(source.parent), progress_bar=False, log_output=False)  # fmt: skip
+            papermill.execute_notebook(
+                str(source),
+                str(done),
+                parameters=parameters,
+                kernel_name=kernel,
+                cwd=str(source.parent),
+                progress_bar=False,
+                log_output=False,
+            )
         except papermill.PapermillExecutionError as error:
             raise StudyError(
-                f"a cell failed: {error.ename}: {error.evalue}", file=source, row=f"cell {error.cell_index}",
+                f"a cell failed: {error.ename}: {error.evalue}",
+                file=source,
+                row=f"cell {error.cell_index}",
                 fix="open the notebook, run it to that cell; often a stage before it has not run",
-            ) from error  # fmt: skip
+            ) from error
         notebook = nbformat.read(done, as_version=4)  # type: ignore[no-untyped-call]
     text: str = nbformat.writes(normalise(notebook))  # type: ignore[no-untyped-call]
     write_text(target, text + "\n")
@@ -97,8 +107,16 @@ def own_kernel(folder: Path) -> Iterator[str]:
     """A kernel that is this very interpreter, whatever kernels the user has installed; yields its name."""
     # Optuna's import warns that there are no widgets, with a path of this machine; a bar of text serves as well.
     # A kernel that is told to end before it is idle logs an interrupt as an error; a failing cell is told by papermill.
-    launch = [sys.executable, "-W", "ignore:IProgress not found", "-m", "ipykernel_launcher", "-f", "{connection_file}",
-              "--IPKernelApp.log_level=CRITICAL"]  # fmt: skip
+    launch = [
+        sys.executable,
+        "-W",
+        "ignore:IProgress not found",
+        "-m",
+        "ipykernel_launcher",
+        "-f",
+        "{connection_file}",
+        "--IPKernelApp.log_level=CRITICAL",
+    ]
     specification = {"argv": launch, "display_name": "study", "language": "python"}
     write_json(folder / "kernels" / "study" / "kernel.json", specification)
     before = os.environ.get("JUPYTER_PATH")

@@ -57,12 +57,18 @@ def collect(dataset: str) -> Runs:
         protocol, system = path.parent.name, path.name.removesuffix(".csv.xz")
         record = paths.results(dataset) / "records" / protocol / f"{system}.json"
         if not record.exists():
-            raise StudyError("a per-task file has no record beside it", file=record,
-                             fix=f"run: study run system={system} protocol={protocol} dataset={dataset}")  # fmt: skip
+            raise StudyError(
+                "a per-task file has no record beside it",
+                file=record,
+                fix=f"run: study run system={system} protocol={protocol} dataset={dataset}",
+            )
         found[protocol, system] = (per_task.read(path), _checked(record))
     if not found:
-        raise StudyError("there are no runs to report", file=paths.results(dataset) / "per_task",
-                         fix=f"run: study run dataset={dataset}, or make repro DATASET={dataset}")  # fmt: skip
+        raise StudyError(
+            "there are no runs to report",
+            file=paths.results(dataset) / "per_task",
+            fix=f"run: study run dataset={dataset}, or make repro DATASET={dataset}",
+        )
     return found
 
 
@@ -99,11 +105,14 @@ def report(config: DictConfig) -> Path:
     comparisons = [
         compare_all(
             {name: frame for (at, name), (frame, _) in runs.items() if at == protocol and not _apart(settings, name)},
-            REFERENCE, COMPARED, seed=0, per_comparison=1000,
+            REFERENCE,
+            COMPARED,
+            seed=0,
+            per_comparison=1000,
         ).assign(protocol=protocol)
-        for protocol in protocols if (protocol, REFERENCE) in runs
-        and sum(at == protocol and not _apart(settings, name) for at, name in runs) > 1
-    ]  # fmt: skip
+        for protocol in protocols
+        if (protocol, REFERENCE) in runs and sum(at == protocol and not _apart(settings, name) for at, name in runs) > 1
+    ]
     write_csv(folder / "metrics.csv.xz", metrics)
     write_csv(folder / "overall.csv", overall)
     tested = pd.concat(comparisons) if comparisons else pd.DataFrame(columns=["system", "protocol"])
@@ -181,17 +190,31 @@ def costs(runs: Runs) -> pd.DataFrame:
         elif mark != stale.CURRENT:
             LOG.warning("STALE: %s under %s: %s; run it again", system, protocol, reason)
         seeds = pd.DataFrame(record["seeds"])
-        rows.append({
-            "protocol": protocol, "system": system, "profile": record["profile"], "seeds": len(seeds),
-            "tasks": int(seeds["tasks"].max()), "seconds_fit": seeds["seconds_fit"].mean(),
-            "seconds_score": seeds["seconds_score"].mean(), "peak_memory_mib": seeds["peak_memory_mib"].max(),
-            "parameters": parameters(record), "tie_rate": seeds["tie_rate"].mean(),
-            "unfilled": int(seeds["unfilled"].max()), "commit": record["git"]["commit"],
-            "dirty": record["git"]["dirty"], "stale": mark,
-        })  # fmt: skip
+        rows.append(
+            {
+                "protocol": protocol,
+                "system": system,
+                "profile": record["profile"],
+                "seeds": len(seeds),
+                "tasks": int(seeds["tasks"].max()),
+                "seconds_fit": seeds["seconds_fit"].mean(),
+                "seconds_score": seeds["seconds_score"].mean(),
+                "peak_memory_mib": seeds["peak_memory_mib"].max(),
+                "parameters": parameters(record),
+                "tie_rate": seeds["tie_rate"].mean(),
+                "unfilled": int(seeds["unfilled"].max()),
+                "commit": record["git"]["commit"],
+                "dirty": record["git"]["dirty"],
+                "stale": mark,
+            }
+        )
     if unchecked:
-        LOG.warning("%d of %d runs could not be checked for staleness, the first because %s", len(unchecked), len(runs),
-                    unchecked[0])  # fmt: skip
+        LOG.warning(
+            "%d of %d runs could not be checked for staleness, the first because %s",
+            len(unchecked),
+            len(runs),
+            unchecked[0],
+        )
     if dirty := sum(row["dirty"] is True for row in rows):
         LOG.warning("%d of %d runs were made with uncommitted changes to code or configuration", dirty, len(runs))
     return pd.DataFrame(rows).astype({"parameters": "Int64"})

@@ -74,8 +74,12 @@ def with_tuned_values(config: DictConfig) -> DictConfig:
     chosen, values = config.copy(), _tuned_values(best)
     for name, value in values.items():
         if OmegaConf.select(chosen, f"system.model.{name}", default=_ABSENT) is _ABSENT:
-            raise StudyError(f"a tuned value for {name!r}, which is no setting of {config.system.name}", file=best,
-                             column=f"values.{name}", fix=f"run: study tune system={config.system.name}")  # fmt: skip
+            raise StudyError(
+                f"a tuned value for {name!r}, which is no setting of {config.system.name}",
+                file=best,
+                column=f"values.{name}",
+                fix=f"run: study tune system={config.system.name}",
+            )
         OmegaConf.update(chosen, f"system.model.{name}", value)
     return chosen
 
@@ -197,9 +201,13 @@ def fingerprint(config: DictConfig) -> str:
     """
     dataset, protocol = config.dataset.name, config.protocol.name
     settings = {
-        "dataset": dataset, "protocol": protocol, "profile": config.profile.name, "threads": config.profile.threads,
-        "keep": config.keep, "model": plain(config.system)["model"],
-    }  # fmt: skip
+        "dataset": dataset,
+        "protocol": protocol,
+        "profile": config.profile.name,
+        "threads": config.profile.threads,
+        "keep": config.keep,
+        "model": plain(config.system)["model"],
+    }
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     decides = [
         *(file for place in code_of(config.system) for file in python_files(paths.root() / place)),
@@ -208,8 +216,7 @@ def fingerprint(config: DictConfig) -> str:
     ]
     for path in decides:
         if not path.exists():
-            raise StudyError("a file that decides the run is missing", file=path,
-                             fix=f"make repro DATASET={dataset}")  # fmt: skip
+            raise StudyError("a file that decides the run is missing", file=path, fix=f"make repro DATASET={dataset}")
         digest.update(sha256(path).encode())
     return digest.hexdigest()[:16]
 
@@ -280,8 +287,13 @@ def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
     failed: dict[int, BaseException] = {}
     workers = min(config.profile.workers, len(seeds)) if config.system.trains else 1
     if workers == 1:
-        for seed in tqdm(seeds, desc=f"{config.system.name} {config.protocol.name}", unit="seed", leave=False,
-                         disable=not sys.stderr.isatty()):  # fmt: skip
+        for seed in tqdm(
+            seeds,
+            desc=f"{config.system.name} {config.protocol.name}",
+            unit="seed",
+            leave=False,
+            disable=not sys.stderr.isatty(),
+        ):
             try:
                 _report(config, _run_one(settings, seed, folder))
             except Exception as problem:  # the other seeds still count
@@ -313,8 +325,14 @@ def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
 
 def _report(config: DictConfig, facts: dict[str, Any]) -> None:
     """Say that a seed is done."""
-    LOG.info("%s %s seed %d: fitted in %.1f s, ranked in %.1f s", config.system.name, config.protocol.name,
-             facts["seed"], facts["seconds_fit"], facts["seconds_score"])  # fmt: skip
+    LOG.info(
+        "%s %s seed %d: fitted in %.1f s, ranked in %.1f s",
+        config.system.name,
+        config.protocol.name,
+        facts["seed"],
+        facts["seconds_fit"],
+        facts["seconds_score"],
+    )
 
 
 def compact(top: pd.DataFrame) -> pd.DataFrame:

@@ -74,10 +74,12 @@ def present_values(config: DictConfig) -> dict[str, Any]:
         key = f"system.model.{name}"
         if OmegaConf.select(config, key, default=_ABSENT) is _ABSENT:
             raise StudyError(
-                f"{name!r} is searched and is no setting of {config.system.name}", file=file, column=f"search.{name}",
+                f"{name!r} is searched and is no setting of {config.system.name}",
+                file=file,
+                column=f"search.{name}",
                 fix=f"write it below `model` in {_states_model(file)}, also if the class has a default, or search a "
                 "key that stands there",
-            )  # fmt: skip
+            )
         holder, _, size = key.rpartition(".")
         sizes = OmegaConf.select(config, holder)
         profile = sizes.get("profile", size) if OmegaConf.is_dict(sizes) else size
@@ -85,18 +87,21 @@ def present_values(config: DictConfig) -> dict[str, Any]:
             setting = name.rpartition(".")[0]
             raise StudyError(
                 f"{name!r} is a setting of the profile {size}; under {profile} all trials would be the same",
-                file=file, column=f"search.{name}",
+                file=file,
+                column=f"search.{name}",
                 fix=f"search {setting}.{profile} in a yaml of its own, with a space made for that size",
-            )  # fmt: skip
+            )
         value = OmegaConf.select(config, key)
         if OmegaConf.is_config(value):  # a list, or a size by profile, which is written as a call
             value = instantiate(value, _convert_="all")
         if not _inside(value, domain):
             raise StudyError(
                 f"the present value of {name!r}, {value!r}, lies outside its search space, so the search could end "
-                "below the system as it is", file=file, column=f"search.{name}",
+                "below the system as it is",
+                file=file,
+                column=f"search.{name}",
                 fix="add the value to the space; the first trial measures it",
-            )  # fmt: skip
+            )
         found[name] = value
     return found
 
@@ -212,8 +217,14 @@ def search_key(config: DictConfig) -> str:
     """A short hash of all that decides a search: what decides a run (the values of trial 0 among it), the space, the
     trials before the sampler learns, the seeds of sampler and fit."""
     tuning = config.tuning
-    parts = [fingerprint(config), plain(config.system.search), tuning.scale, tuning.startup, tuning.seed,
-             config.system.seeds[0]]  # fmt: skip
+    parts = [
+        fingerprint(config),
+        plain(config.system.search),
+        tuning.scale,
+        tuning.startup,
+        tuning.seed,
+        config.system.seeds[0],
+    ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 

@@ -52,16 +52,18 @@ class SavedModel(Protocol):
     def caption(self) -> str:
         """What its score is, in one line."""
 
-    def recommend(self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "",
-                  k: int = 5) -> Sequence[Answer]:  # fmt: skip
+    def recommend(
+        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
+    ) -> Sequence[Answer]:
         """The `k` best servers for a task described in words, best first.
 
         Raises:
             StudyError: empty or oversized text, or `k` outside the catalogue.
         """
 
-    def warnings(self, text: str, *, language: str = "", category: str = "", subcategory: str = "",
-                 theme: str = "") -> list[str]:  # fmt: skip
+    def warnings(
+        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""
+    ) -> list[str]:
         """What of a request the model cannot use, one sentence each; empty where it uses everything."""
 
 

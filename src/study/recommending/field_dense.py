@@ -67,8 +67,7 @@ class SavedFieldDense:
 
     caption = "score: the sum of the parts, in standard deviations over the catalogue"
 
-    def __init__(self, name: str, system: FieldDense, servers: pd.DataFrame, *, seed: int,
-                 reader: str = "") -> None:  # fmt: skip
+    def __init__(self, name: str, system: FieldDense, servers: pd.DataFrame, *, seed: int, reader: str = "") -> None:
         self.reader = reader
         self.name = self.title = name
         self.system, self.servers, self.seed = system, servers, seed
@@ -83,10 +82,23 @@ class SavedFieldDense:
             save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
         write_json(folder / "products.json", None if system.products is None else _product_data(system.products))
         write_json(folder / "catalogue.json", self.servers[list(CARD)].to_dict("list"))
-        settings = {"parts": [dict(part) for part in system.parts], "priors": dict(system.priors),
-                    "product_bonus": system.product_bonus, "encoder": system.encoder}  # fmt: skip
-        write_json(folder / "model.json", {"kind": KIND, "format": FORMAT, "name": self.name, "seed": self.seed,
-                                           "settings": settings, "weights": model_version(system.encoder)})  # fmt: skip
+        settings = {
+            "parts": [dict(part) for part in system.parts],
+            "priors": dict(system.priors),
+            "product_bonus": system.product_bonus,
+            "encoder": system.encoder,
+        }
+        write_json(
+            folder / "model.json",
+            {
+                "kind": KIND,
+                "format": FORMAT,
+                "name": self.name,
+                "seed": self.seed,
+                "settings": settings,
+                "weights": model_version(system.encoder),
+            },
+        )
 
     @classmethod
     def load(cls, folder: Path, *, reader: str = "") -> SavedFieldDense:
@@ -118,12 +130,14 @@ class SavedFieldDense:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
             raise StudyError(f"the saved model does not load: {error}", file=folder, fix=fix) from error
         if (installed := model_version(system.encoder)) != about["weights"]:
-            raise StudyError(f"the saved model's vectors are of {about['weights']}, installed is {installed}",
-                             file=folder, fix=fix)  # fmt: skip
+            raise StudyError(
+                f"the saved model's vectors are of {about['weights']}, installed is {installed}", file=folder, fix=fix
+            )
         return model
 
-    def recommend(self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "",
-                  k: int = 5) -> list[Recommendation]:  # fmt: skip
+    def recommend(
+        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
+    ) -> list[Recommendation]:
         """The `k` best servers for a task described in words; the words are read as a task's description.
 
         Args:
@@ -140,13 +154,22 @@ class SavedFieldDense:
         for rank, row in enumerate(top_k(total[None], k, self.order)[0][0], start=1):
             server, at_row = self.cards[row], {name: round(float(values[row]), 6) for name, values in parts.items()}
             found.append(
-                Recommendation(rank, int(server["id"]), server["name"], server["url"], round(float(total[row]), 6),
-                               at_row, server["description"], server["language"])
-            )  # fmt: skip
+                Recommendation(
+                    rank,
+                    int(server["id"]),
+                    server["name"],
+                    server["url"],
+                    round(float(total[row]), 6),
+                    at_row,
+                    server["description"],
+                    server["language"],
+                )
+            )
         return found
 
-    def warnings(self, text: str, *, language: str = "", category: str = "", subcategory: str = "",
-                 theme: str = "") -> list[str]:  # fmt: skip
+    def warnings(
+        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""
+    ) -> list[str]:
         """What of a request this model cannot use, one sentence each; empty where it uses everything.
 
         Args:
@@ -157,8 +180,10 @@ class SavedFieldDense:
             found.append("there is no word in the request; the ranking does not rest on it")
         encoder = WITHOUT_TORCH.get(self.system.encoder, self.system.encoder)
         if encoder in WITHOUT_TORCH.values() and without_torch(encoder).cut(text):
-            found.append(f"only the first {without_torch(encoder).longest} tokens of the request are read, except for "
-                         "names of products")  # fmt: skip
+            found.append(
+                f"only the first {without_torch(encoder).longest} tokens of the request are read, except for "
+                "names of products"
+            )
         given = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
         for name, value in given.items():
             if value and self._read(text, given) == self._read(text, given | {name: ""}):
@@ -203,6 +228,9 @@ def _product_names(data: Mapping[str, Any], n_servers: int) -> ProductNames:
         return found
 
     uses = data["spelling"]
-    spelling = Spelling({word: int(pair[0]) for word, pair in uses.items()},
-                        {word: int(pair[1]) for word, pair in uses.items()}, frozenset(data["acronyms"]))  # fmt: skip
+    spelling = Spelling(
+        {word: int(pair[0]) for word, pair in uses.items()},
+        {word: int(pair[1]) for word, pair in uses.items()},
+        frozenset(data["acronyms"]),
+    )
     return ProductNames(rows_of(data["bearers"]), rows_of(data["also"]), spelling, n_servers)

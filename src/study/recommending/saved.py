@@ -48,15 +48,20 @@ def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
                 if exists(one, other):
                     return one, other
     if dataset is not None and dataset not in (labelled := labelled_datasets()):
-        raise StudyError(f"no system can be saved for {dataset}, which has no label file",
-                         file=paths.conf() / "dataset" / f"{dataset}.yaml", column="labels",
-                         fix=f"one of: {', '.join(labelled)}")  # fmt: skip
+        raise StudyError(
+            f"no system can be saved for {dataset}, which has no label file",
+            file=paths.conf() / "dataset" / f"{dataset}.yaml",
+            column="labels",
+            fix=f"one of: {', '.join(labelled)}",
+        )
     if system is not None and system not in (names := savable()):
         reason = f"{system} cannot be saved" if system in choices("system") else f"unknown system {system!r}"
         there = {name for one in datasets for name in _saved_names(one)}
         raise StudyError(reason, file=paths.conf() / "system", fix=suggestion(system, {*names, *there}))
-    return next((one for one in datasets if _saved_names(one)),
-                next((one for one in datasets if _is_prepared(one)), datasets[-1])), systems[0]  # fmt: skip
+    return next(
+        (one for one in datasets if _saved_names(one)),
+        next((one for one in datasets if _is_prepared(one)), datasets[-1]),
+    ), systems[0]
 
 
 def savable() -> list[str]:

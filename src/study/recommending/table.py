@@ -22,16 +22,21 @@ def show_recommendations(found: Sequence[Answer], *, title: str, caption: str) -
 
     # Text, not str: a server's name is a stranger's text and must not be read as markup.
     links = [
-        Style(link=item.url) if item.url.startswith(("https://", "http://")) and printable(item.url) == item.url
-        else Style() for item in found
-    ]  # fmt: skip
+        Style(link=item.url)
+        if item.url.startswith(("https://", "http://")) and printable(item.url) == item.url
+        else Style()
+        for item in found
+    ]
     rows = [{name: _cell(value) for name, value in item.shown().items()} for item in found]
     empty = [name for name in rows[0] if all(row[name] == _cell(0.0) for row in rows)]
     if empty:
         caption += f"; 0 for all of these: {', '.join(empty)}"
     table = Table(title=Text(printable(title)), caption=Text(caption))
-    headings = {name: "left" if isinstance(value, str) else "right" for name, value in found[0].shown().items()
-                if name not in empty}  # fmt: skip
+    headings = {
+        name: "left" if isinstance(value, str) else "right"
+        for name, value in found[0].shown().items()
+        if name not in empty
+    }
     for heading, justify in ({"#": "right", "server": "left", "score": "right"} | headings).items():
         # A heading of two parts takes two lines, so that numbers stay narrow and names get the room.
         table.add_column(

@@ -33,8 +33,13 @@ def keyword_stuffing(table: pd.DataFrame, titles: Mapping[str, str], caption: st
         "intervals over servers. Right: open markers before, full ones after. Every system was fitted anew on the "
         "changed catalogue."
     )
-    figure, axes = canvas(1.6 + 0.36 * len(order), 2, caption=caption.strip(), share_y=True,
-                          title="Hostile catalogue: what keyword stuffing brings")  # fmt: skip
+    figure, axes = canvas(
+        1.6 + 0.36 * len(order),
+        2,
+        caption=caption.strip(),
+        share_y=True,
+        title="Hostile catalogue: what keyword stuffing brings",
+    )
     climbed, top = axes[0]
     for form, (ink, marker, shift) in LOOKS.items():
         for row in rows[rows["form"] == form].to_dict("records"):

@@ -98,8 +98,11 @@ def plan(data: Dataset, split: Split, settings: Stuffing) -> Plan:
     tasks = np.sort(np.concatenate(asked))
     wanted = settings.attackers + settings.controls
     if data.n_servers < wanted:
-        raise StudyError(f"the catalogue has {data.n_servers} servers, {wanted} are to be watched",
-                         file=paths.conf() / "reranking/stuffing.yaml", fix="lower attackers or controls")  # fmt: skip
+        raise StudyError(
+            f"the catalogue has {data.n_servers} servers, {wanted} are to be watched",
+            file=paths.conf() / "reranking/stuffing.yaml",
+            fix="lower attackers or controls",
+        )
     broad = settings.attackers // 2
     aimed = settings.attackers - broad
     names = sorted(set(groups[tasks]))
@@ -170,10 +173,16 @@ def gains(data: Dataset, attack: Plan, group: str, before: IntArray, after: IntA
         if not chosen.any():
             continue
         old, new = before[chosen, column], after[chosen, column]
-        rows.append({
-            "form": form, "before": old.mean(), "after": new.mean(), "gain": (old - new).mean(),
-            "top_before": (old <= KEPT).mean(), "top_after": (new <= KEPT).mean(),
-        })  # fmt: skip
+        rows.append(
+            {
+                "form": form,
+                "before": old.mean(),
+                "after": new.mean(),
+                "gain": (old - new).mean(),
+                "top_before": (old <= KEPT).mean(),
+                "top_after": (new <= KEPT).mean(),
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -187,8 +196,11 @@ def summary(found: pd.DataFrame, *, seed: int) -> pd.DataFrame:
     for (system, words, form), part in found.groupby(["system", "words", "form"], sort=False):
         low, high = bootstrap_interval(part["gain"].to_numpy(np.float64), seed=seed)
         means = part[["before", "after", "gain", "top_before", "top_after"]].mean().to_dict()
-        rows.append({"system": system, "words": words, "form": form, "servers": len(part)} | means
-                    | {"gain_low": low, "gain_high": high})  # fmt: skip
+        rows.append(
+            {"system": system, "words": words, "form": form, "servers": len(part)}
+            | means
+            | {"gain_low": low, "gain_high": high}
+        )
     return pd.DataFrame(rows)
 
 
@@ -221,14 +233,21 @@ def measure(dataset: str, profile: str = "laptop") -> Path:
         ranks[name, words] = pd.read_parquet(kept).to_numpy(dtype=np.int64)
     found = pd.concat(
         gains(data, attack, settings.group, ranks[name, 0], ranks[name, words]).assign(system=name, words=words)
-        for name, words in jobs if words
-    )  # fmt: skip
+        for name, words in jobs
+        if words
+    )
     place = paths.results(dataset) / "reranking" / "stuffing.csv"
     write_csv(place, summary(found, seed=settings.seed))
     write_json(
         place.with_suffix(".json"),
-        record(dataset=dataset, protocol=settings.protocol, profile=profile, attack=asdict(settings),
-               tasks=len(attack.tasks), catalogue=data.n_servers,
-               config={name: plain(config.system) for name, config in configs.items()}),
-    )  # fmt: skip
+        record(
+            dataset=dataset,
+            protocol=settings.protocol,
+            profile=profile,
+            attack=asdict(settings),
+            tasks=len(attack.tasks),
+            catalogue=data.n_servers,
+            config={name: plain(config.system) for name, config in configs.items()},
+        ),
+    )
     return place

@@ -26,8 +26,16 @@ class RerankedT2MRec(T2MRec):
         rules: K and how many of the first K may be replaced from the rest of the pool.
     """
 
-    def __init__(self, lexical: Lexical, towers: Towers, training: Training, scoring: Scoring,
-                 reranker: Reranker | None = None, *, rules: Rules | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        lexical: Lexical,
+        towers: Towers,
+        training: Training,
+        scoring: Scoring,
+        reranker: Reranker | None = None,
+        *,
+        rules: Rules | None = None,
+    ) -> None:
         super().__init__(lexical, towers, training, scoring, reranker)
         self.rules = rules or Rules()
 

@@ -63,10 +63,16 @@ def write(sweep: Sweep, config: DictConfig, folder: Path, best: dict[str, Any]) 
     data, split = load_inputs(config)
     paper = paper_values(sweep)
     settings = [best, *([paper] if paper and paper != best else [])]
-    write_csv(folder / "per_task.csv.xz", pd.concat([
-        task_rows(config, data, split, values, seed, keep=sweep.keep_fits)
-        for values in settings for seed in sweep.seeds
-    ]))  # fmt: skip
+    write_csv(
+        folder / "per_task.csv.xz",
+        pd.concat(
+            [
+                task_rows(config, data, split, values, seed, keep=sweep.keep_fits)
+                for values in settings
+                for seed in sweep.seeds
+            ]
+        ),
+    )
     write_csv(folder / "separation.csv", separation(sweep, config, data, split))
 
 

@@ -21,9 +21,14 @@ PARAMETER = "scoring.semantic_weight"
 
 
 def fusion_sweep(
-    system: T2MRec, data: Dataset, split: Split, weights: list[float], parts: list[str], *,
+    system: T2MRec,
+    data: Dataset,
+    split: Split,
+    weights: list[float],
+    parts: list[str],
+    *,
     done: Callable[[int], object] = lambda tasks: None,
-) -> tuple[list[dict[str, Any]], float]:  # fmt: skip
+) -> tuple[list[dict[str, Any]], float]:
     """Measure a trained system with every fusion weight.
 
     Args:
@@ -44,9 +49,14 @@ def fusion_sweep(
             for number, weight in enumerate(weights):
                 fused = mask_known(fuse(semantic, structural, weight=weight), asked, known)
                 pool = max(KEPT, scoring.pool)
-                found, _ = expand(fused, system.task_embeddings[asked], system.server_embeddings,
-                                  anchors=scoring.anchors if scoring.expansion else pool, pool=pool,
-                                  order=system.order)  # fmt: skip
+                found, _ = expand(
+                    fused,
+                    system.task_embeddings[asked],
+                    system.server_embeddings,
+                    anchors=scoring.anchors if scoring.expansion else pool,
+                    pool=pool,
+                    order=system.order,
+                )
                 ranked[number, piece] = found[:, :KEPT]
             done(len(asked))
         for number, row in enumerate(rows):

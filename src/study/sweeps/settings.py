@@ -43,21 +43,31 @@ class Sweep:
             ("kind", self.kind not in KINDS, f"one of: {', '.join(KINDS)}"),
             # Checked before the first trial: a misspelt measure would fail after hours, or choose by nothing.
             ("objective", self.objective not in PAPER_METRICS, f"one of: {', '.join(PAPER_METRICS)}"),
-            ("parts", not self.parts or not set(self.parts) <= set(PARTS) or "valid" not in self.parts,
-             "valid, or valid and test: values are chosen on valid"),
+            (
+                "parts",
+                not self.parts or not set(self.parts) <= set(PARTS) or "valid" not in self.parts,
+                "valid, or valid and test: values are chosen on valid",
+            ),
             ("seeds", not self.seeds or len(set(self.seeds)) < len(self.seeds), "distinct whole numbers"),
             ("space", not self.space, "at least one parameter"),
             ("trials", self.kind == "search" and self.trials < 1, "at least one trial"),
             ("attempts", self.attempts < 1, "at least one attempt"),
             ("simplex", not set(self.simplex) <= set(self.space), "parameters of `space` alone"),
-            ("enqueue", any(set(point) != set(self.space) for point in self.enqueue),
-             "a value for every parameter of `space`"),
-        ):  # fmt: skip
+            (
+                "enqueue",
+                any(set(point) != set(self.space) for point in self.enqueue),
+                "a value for every parameter of `space`",
+            ),
+        ):
             if wrong:
                 raise StudyError("not a valid sweep", file=self.file(self.name), column=key, fix=fix)
         if self.kind != "search" and any("choices" not in domain for domain in self.space.values()):
-            raise StudyError("a grid needs the values of every parameter", file=self.file(self.name), column="space",
-                             fix="give choices: [...]")  # fmt: skip
+            raise StudyError(
+                "a grid needs the values of every parameter",
+                file=self.file(self.name),
+                column="space",
+                fix="give choices: [...]",
+            )
 
     @staticmethod
     def file(name: str) -> Any:
@@ -68,8 +78,9 @@ class Sweep:
         """Every combination of values of a grid, with its seed under ``seed``, in the order of the file."""
         names = list(self.space)
         values = itertools.product(*(self.space[name]["choices"] for name in names))
-        return [dict(zip(names, combination, strict=True)) | {"seed": seed}
-                for combination in values for seed in self.seeds]  # fmt: skip
+        return [
+            dict(zip(names, combination, strict=True)) | {"seed": seed} for combination in values for seed in self.seeds
+        ]
 
     def settle(self, values: dict[str, Any]) -> dict[str, Any]:
         """The settings that a trial's raw values stand for: weights of the simplex divided by their sum."""

@@ -101,8 +101,10 @@ def sweep(name: str, config: DictConfig, *, jobs: int = 1, storage: str | None =
     if jobs < 1:
         raise StudyError(f"{jobs} workers", fix="give --jobs 1 or more")
     if config.system.name != found.system:
-        raise StudyError(f"the sweep {name} varies {found.system}, not {config.system.name}",
-                         fix=f"leave out system=..., or write a sweep for {config.system.name}")  # fmt: skip
+        raise StudyError(
+            f"the sweep {name} varies {found.system}, not {config.system.name}",
+            fix=f"leave out system=..., or write a sweep for {config.system.name}",
+        )
     if config.protocol.name != "cold":
         raise StudyError(f"sweeps are chosen and reported under cold, not {config.protocol.name}", fix="protocol=cold")
     folder = folder_of(config.dataset.name, name)
@@ -111,12 +113,19 @@ def sweep(name: str, config: DictConfig, *, jobs: int = 1, storage: str | None =
     # A wrong name in `space` is an error before the first training, not after it.
     for parameter in found.space:
         if OmegaConf.select(config, f"system.model.{parameter}") is None:
-            raise StudyError(f"{found.system} has no setting {parameter!r}", file=Sweep.file(name), column="space",
-                             fix=f"see conf/system/{found.system}.yaml")  # fmt: skip
+            raise StudyError(
+                f"{found.system} has no setting {parameter!r}",
+                file=Sweep.file(name),
+                column="space",
+                fix=f"see conf/system/{found.system}.yaml",
+            )
     if found.kind == "scores":
         if jobs > 1 or storage is not None:
-            LOG.warning("%s has one training per seed and no trials to share: one process measures all of it, without "
-                        "--jobs and --storage", name)  # fmt: skip
+            LOG.warning(
+                "%s has one training per seed and no trials to share: one process measures all of it, without "
+                "--jobs and --storage",
+                name,
+            )
         table, facts = _scores(found, config)
     else:
         trials = run(partial(start, name, json.dumps(plain(config)), storage), jobs=jobs)
@@ -127,7 +136,7 @@ def sweep(name: str, config: DictConfig, *, jobs: int = 1, storage: str | None =
             table["seconds"] = [
                 training_seconds(with_values(config, {key: row[key] for key in found.space}), row["seed"])
                 for row in table.to_dict("records")
-            ]  # fmt: skip
+            ]
         facts = timing(found, table)
     _write(found, config, folder, table, facts)
     if found.keep_fits and found.kind != "search" and "test" in found.parts:
@@ -139,14 +148,19 @@ def _scores(sweep: Sweep, config: DictConfig) -> tuple[pd.DataFrame, dict[str, A
     """The trials of a sweep over the fusion weight, and the seconds of scoring and ranking, by the clock and of
     the processor (which other work on the machine does not lengthen), without the trainings."""
     if list(sweep.space) != [PARAMETER]:
-        raise StudyError(f"only {PARAMETER} can be varied without training", file=Sweep.file(sweep.name),
-                         column="space", fix="kind: grid")  # fmt: skip
+        raise StudyError(
+            f"only {PARAMETER} can be varied without training",
+            file=Sweep.file(sweep.name),
+            column="space",
+            fix="kind: grid",
+        )
     limit_threads(config.profile.workers * config.profile.threads)
     data, split = load_inputs(config)
     weights, rows, seconds, processor = sweep.space[PARAMETER]["choices"], [], 0.0, 0.0
     tasks = sum(len(split.tasks(part)) for part in sweep.parts)
-    with tqdm(total=tasks * len(sweep.seeds), desc=f"sweep {sweep.name}", unit="task",
-              disable=not sys.stderr.isatty()) as bar:  # fmt: skip
+    with tqdm(
+        total=tasks * len(sweep.seeds), desc=f"sweep {sweep.name}", unit="task", disable=not sys.stderr.isatty()
+    ) as bar:
         for seed in sweep.seeds:
             system = fitted(config, data, split, seed=seed, keep=sweep.keep_fits)
             before = time.process_time()
@@ -161,9 +175,14 @@ def _write(sweep: Sweep, config: DictConfig, folder: Path, trials: pd.DataFrame,
     order = ["trial", "seed", *sweep.space, *(f"{part}/{name}" for part in sweep.parts for name in PAPER_METRICS)]
     table = trials.sort_values("trial")[[*order, "seconds"]]
     summary = {
-        "system": TUNED.get(sweep.name, sweep.system), "sweep": sweep.name, "protocol": config.protocol.name,
-        "objective": f"valid/{sweep.objective}", "trials": len(table), **facts, **chosen(sweep, table),
-    }  # fmt: skip
+        "system": TUNED.get(sweep.name, sweep.system),
+        "sweep": sweep.name,
+        "protocol": config.protocol.name,
+        "objective": f"valid/{sweep.objective}",
+        "trials": len(table),
+        **facts,
+        **chosen(sweep, table),
+    }
     write_csv(folder / "trials.csv", table)
     made = record(config=plain(config), dataset=config.dataset.name, profile=config.profile.name, **summary)
     write_json(folder / "record.json", made)

@@ -60,9 +60,11 @@ class Trials:
         self.folder.mkdir(parents=True, exist_ok=True)
         with exclusive(self.folder / "ask.lock"):
             self.study = optuna.create_study(
-                storage=self._open(), study_name=f"{self.sweep.name}-{self.key}", direction="maximize",
+                storage=self._open(),
+                study_name=f"{self.sweep.name}-{self.key}",
+                direction="maximize",
                 load_if_exists=True,
-            )  # fmt: skip
+            )
             if self.storage is not None:
                 self._require_one_folder(self.storage)
             self._enqueue_missing()
@@ -100,7 +102,7 @@ class Trials:
                 f"the trials of {self.sweep.name} in {storage} belong to workers with locks in {', '.join(others)}",
                 file=self.folder,
                 fix="start all workers in one project folder that they share, or name another database",
-            )  # fmt: skip
+            )
 
     def _folders(self) -> dict[str, str]:
         """Folders of locks that the study knows: attribute -> host and path."""
@@ -151,7 +153,7 @@ class Trials:
                     f"trial {trial.number} of {self.sweep.name} failed {errors} times: {trial.user_attrs['error']}",
                     file=self.folder,
                     fix="mend what the error names; finished trials are kept unless that changes what a trial is",
-                )  # fmt: skip
+                )
             kept = {name: value for name, value in trial.user_attrs.items() if name == "point"}
             # A worker may have died before it read the values that were queued.
             values = trial.system_attrs.get("fixed_params", {}) | trial.params

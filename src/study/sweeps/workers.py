@@ -40,8 +40,13 @@ def run(start: Start, *, jobs: int) -> Trials:
         StudyError: a trial failed too often, or workers died too often.
     """
     trials, objective = start()
-    bar = tqdm(total=trials.budget, initial=len(trials.finished()), desc=f"sweep {trials.sweep.name}", unit="trial",
-               disable=not sys.stderr.isatty())  # fmt: skip
+    bar = tqdm(
+        total=trials.budget,
+        initial=len(trials.finished()),
+        desc=f"sweep {trials.sweep.name}",
+        unit="trial",
+        disable=not sys.stderr.isatty(),
+    )
     with bar:
         if jobs == 1:
 
@@ -72,8 +77,9 @@ def run(start: Start, *, jobs: int) -> Trials:
                     if (worker.exitcode or 0) > 0 or replaced >= trials.sweep.attempts * jobs:
                         raise StudyError(
                             f"a worker of {trials.sweep.name} ended with exit code {worker.exitcode}",
-                            file=trials.folder, fix="see the message above; the same command goes on from here",
-                        )  # fmt: skip
+                            file=trials.folder,
+                            fix="see the message above; the same command goes on from here",
+                        )
                     workers.append(begin())
                     replaced += 1
         finally:

@@ -38,8 +38,15 @@ def centroids(
     return share @ (tasks + members @ servers)
 
 
-def expand(fused: FloatArray, tasks: FloatArray | sp.csr_matrix, servers: FloatArray | sp.csr_matrix, *, anchors: int,
-           pool: int, order: IntArray) -> tuple[IntArray, FloatArray]:  # fmt: skip
+def expand(
+    fused: FloatArray,
+    tasks: FloatArray | sp.csr_matrix,
+    servers: FloatArray | sp.csr_matrix,
+    *,
+    anchors: int,
+    pool: int,
+    order: IntArray,
+) -> tuple[IntArray, FloatArray]:
     """Anchors by fused score, then the servers nearest to the centroid of task and anchors (eq. 19-22).
 
     Args:

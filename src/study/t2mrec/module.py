@@ -38,9 +38,19 @@ class PairEpoch:
         hard: from which each task's hard negatives are drawn, `n_hard` for every task, see `nearest_negatives`.
     """
 
-    def __init__(self, tasks: sp.csr_matrix, servers: sp.csr_matrix, positives: sp.csr_matrix, rows: IntArray,
-                 *, batch_size: int, seed: int, epoch: int, hard: IntArray | None = None,
-                 n_hard: int = 0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        tasks: sp.csr_matrix,
+        servers: sp.csr_matrix,
+        positives: sp.csr_matrix,
+        rows: IntArray,
+        *,
+        batch_size: int,
+        seed: int,
+        epoch: int,
+        hard: IntArray | None = None,
+        n_hard: int = 0,
+    ) -> None:
         rng = np.random.default_rng([seed, epoch])
         self.rows = rng.permutation(rows)
         count = np.diff(positives.indptr)[self.rows]
@@ -64,8 +74,9 @@ class PairEpoch:
             yield Batch(self.task_vectors[self.rows[part]], self.server_vectors[servers])
 
 
-def nearest_negatives(tasks: sp.csr_matrix, servers: sp.csr_matrix, positives: sp.csr_matrix, *, pool: int,
-                      order: IntArray) -> IntArray:  # fmt: skip
+def nearest_negatives(
+    tasks: sp.csr_matrix, servers: sp.csr_matrix, positives: sp.csr_matrix, *, pool: int, order: IntArray
+) -> IntArray:
     """The servers nearest to each task in the input space that are none of its training positives.
 
     Args:
@@ -82,8 +93,9 @@ def nearest_negatives(tasks: sp.csr_matrix, servers: sp.csr_matrix, positives: s
     if pool > servers.shape[0] - counts.max(initial=0):
         raise StudyError(
             f"a pool of {pool} hard negatives is more than {servers.shape[0]} servers can give",
-            column="system.model.training.hard_pool", fix="lower it",
-        )  # fmt: skip
+            column="system.model.training.hard_pool",
+            fix="lower it",
+        )
     rows = np.flatnonzero(counts)
     nearest = np.zeros((tasks.shape[0], pool), dtype=np.int64)
     for piece in chunks(rows):
@@ -102,8 +114,17 @@ class PairData(pl.LightningDataModule):
         hard: from which hard negatives are drawn, `n_hard` per task, see `nearest_negatives`.
     """
 
-    def __init__(self, tasks: sp.csr_matrix, servers: sp.csr_matrix, positives: sp.csr_matrix, *, batch_size: int,
-                 seed: int, hard: IntArray | None = None, n_hard: int = 0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        tasks: sp.csr_matrix,
+        servers: sp.csr_matrix,
+        positives: sp.csr_matrix,
+        *,
+        batch_size: int,
+        seed: int,
+        hard: IntArray | None = None,
+        n_hard: int = 0,
+    ) -> None:
         super().__init__()
         self.hard, self.n_hard = hard, n_hard
         self.tasks, self.servers, self.positives = tasks, servers, positives
@@ -113,8 +134,17 @@ class PairData(pl.LightningDataModule):
     def train_dataloader(self) -> PairEpoch:
         """The pairs of the trainer's present epoch."""
         epoch = self.trainer.current_epoch if self.trainer else 0
-        return PairEpoch(self.tasks, self.servers, self.positives, self.rows, batch_size=self.batch_size,
-                         seed=self.seed, epoch=epoch, hard=self.hard, n_hard=self.n_hard)  # fmt: skip
+        return PairEpoch(
+            self.tasks,
+            self.servers,
+            self.positives,
+            self.rows,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            epoch=epoch,
+            hard=self.hard,
+            n_hard=self.n_hard,
+        )
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """Sparse vectors stay where they are: the wide layer is computed on the processor."""

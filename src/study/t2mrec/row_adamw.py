@@ -35,9 +35,21 @@ TINY = np.float32(1e-30)
 
 
 @numba.njit(parallel=True, cache=True)
-def _catch_up(rows: Int, weight: Float, m: Float, v: Float, last: Int, step: int, lr: float, decay: float,
-              beta1: float, beta2: float, eps: float, geometric: NDArray[np.float64],
-              bias: NDArray[np.float64]) -> None:  # fmt: skip
+def _catch_up(
+    rows: Int,
+    weight: Float,
+    m: Float,
+    v: Float,
+    last: Int,
+    step: int,
+    lr: float,
+    decay: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    geometric: NDArray[np.float64],
+    bias: NDArray[np.float64],
+) -> None:
     """Bring `rows` to the state after `step` (in place). `geometric` (2, HORIZON + 1), `bias` (2, > step)."""
     for k in prange(rows.shape[0]):
         row = rows[k]
@@ -64,9 +76,23 @@ def _catch_up(rows: Int, weight: Float, m: Float, v: Float, last: Int, step: int
 
 
 @numba.njit(parallel=True, cache=True)
-def _update(rows: Int, indptr: NDArray[np.int32], documents: NDArray[np.int32], values: Float, gradient: Float,
-            weight: Float, m: Float, v: Float, last: Int, step: int, lr: float, decay: float, beta1: float,
-            beta2: float, eps: float) -> None:  # fmt: skip
+def _update(
+    rows: Int,
+    indptr: NDArray[np.int32],
+    documents: NDArray[np.int32],
+    values: Float,
+    gradient: Float,
+    weight: Float,
+    m: Float,
+    v: Float,
+    last: Int,
+    step: int,
+    lr: float,
+    decay: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+) -> None:
     """One AdamW step of `rows` with gradient X^T G, formed row by row and never stored (in place)."""
     width = weight.shape[1]
     f1, f2, o1, o2 = np.float32(beta1), np.float32(beta2), np.float32(1 - beta1), np.float32(1 - beta2)
@@ -139,8 +165,20 @@ class RowAdamW:
     def catch_up(self, rows: Int) -> None:
         """Bring `rows` to the present step; call before they are read."""
         if self.step_count:
-            _catch_up(rows, self.weight, self.m, self.v, self.last, self.step_count, self.lr, self.decay, *self.betas,
-                      self.eps, self._geometric, self._bias_table(self.step_count))  # fmt: skip
+            _catch_up(
+                rows,
+                self.weight,
+                self.m,
+                self.v,
+                self.last,
+                self.step_count,
+                self.lr,
+                self.decay,
+                *self.betas,
+                self.eps,
+                self._geometric,
+                self._bias_table(self.step_count),
+            )
 
     def project(self, batch: sp.csr_matrix, rows: Int) -> Float:
         """batch @ weight with the rows that it uses brought up to date.
@@ -168,8 +206,22 @@ class RowAdamW:
             gradient: of the loss with respect to batch @ weight[rows], shape (b, width).
         """
         self.step_count += 1
-        _update(rows, batch.indptr, batch.indices, batch.data, np.ascontiguousarray(gradient), self.weight, self.m,
-                self.v, self.last, self.step_count, self.lr, self.decay, *self.betas, self.eps)  # fmt: skip
+        _update(
+            rows,
+            batch.indptr,
+            batch.indices,
+            batch.data,
+            np.ascontiguousarray(gradient),
+            self.weight,
+            self.m,
+            self.v,
+            self.last,
+            self.step_count,
+            self.lr,
+            self.decay,
+            *self.betas,
+            self.eps,
+        )
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything but the weights, for a checkpoint."""

@@ -17,8 +17,11 @@ OBJECTIVES = ("info_nce", "bce")
 
 def _refuse(key: str, value: object, wanted: str) -> StudyError:
     """The error of a setting ``system.model.<key>`` that holds `value`."""
-    return StudyError(f"{value!r} is no value for this setting", column=f"system.model.{key}",
-                      fix=f"give {wanted}; conf/system/t2mrec.yaml explains every key")  # fmt: skip
+    return StudyError(
+        f"{value!r} is no value for this setting",
+        column=f"system.model.{key}",
+        fix=f"give {wanted}; conf/system/t2mrec.yaml explains every key",
+    )
 
 
 def _flag(key: str, value: Any) -> None:
@@ -39,8 +42,9 @@ def _count(key: str, value: Any, least: int) -> None:
         raise _refuse(key, value, f"a whole number of at least {least}")
 
 
-def _number(key: str, value: Any, low: float, high: float = math.inf, *, low_open: bool = False,
-            high_open: bool = False) -> None:  # fmt: skip
+def _number(
+    key: str, value: Any, low: float, high: float = math.inf, *, low_open: bool = False, high_open: bool = False
+) -> None:
     """`value` is a finite number between `low` and `high`; an open end is itself left out."""
     known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not (known and (low < value if low_open else low <= value) and (value < high if high_open else value <= high)):

@@ -23,10 +23,19 @@ SYSTEM_ALIASES: Mapping[str, tuple[str, ...]] = {
     "android": ("android",),
 }
 LANGUAGE_ALIASES: Mapping[str, str] = {
-    "js": "javascript", "node": "javascript", "node.js": "javascript", "nodejs": "javascript",
-    "ts": "typescript", "py": "python", "python3": "python", "golang": "go", "csharp": "c#", "cpp": "c++",
-    "shell": "bash", "sh": "bash",
-}  # fmt: skip
+    "js": "javascript",
+    "node": "javascript",
+    "node.js": "javascript",
+    "nodejs": "javascript",
+    "ts": "typescript",
+    "py": "python",
+    "python3": "python",
+    "golang": "go",
+    "csharp": "c#",
+    "cpp": "c++",
+    "shell": "bash",
+    "sh": "bash",
+}
 
 
 def languages(text: str) -> frozenset[str]:

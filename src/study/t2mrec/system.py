@@ -29,8 +29,9 @@ class T2MRec:
         reranker: re-orders the pool, eq. 23; None leaves the pool's order.
     """
 
-    def __init__(self, lexical: Lexical, towers: Towers, training: Training, scoring: Scoring,
-                 reranker: Reranker | None = None) -> None:  # fmt: skip
+    def __init__(
+        self, lexical: Lexical, towers: Towers, training: Training, scoring: Scoring, reranker: Reranker | None = None
+    ) -> None:
         self.lexical, self.towers, self.training, self.scoring = lexical, towers, training, scoring
         self.reranker = reranker
         self.invalid_rerankings = 0
@@ -57,10 +58,23 @@ class T2MRec:
         hard = None
         if self.training.hard_negatives:
             hard = nearest_negatives(tasks, servers, split.train, pool=self.training.hard_pool, order=self.order)
-        pairs = PairData(tasks, servers, split.train, batch_size=self.training.batch_size, seed=seed, hard=hard,
-                         n_hard=self.training.hard_negatives)  # fmt: skip
-        train(self.module, pairs, epochs=self.training.epochs, checkpoint_every=self.training.checkpoint_every,
-              workdir=workdir, label=f"T2MRec {split.protocol} seed {seed}")  # fmt: skip
+        pairs = PairData(
+            tasks,
+            servers,
+            split.train,
+            batch_size=self.training.batch_size,
+            seed=seed,
+            hard=hard,
+            n_hard=self.training.hard_negatives,
+        )
+        train(
+            self.module,
+            pairs,
+            epochs=self.training.epochs,
+            checkpoint_every=self.training.checkpoint_every,
+            workdir=workdir,
+            label=f"T2MRec {split.protocol} seed {seed}",
+        )
         self.task_embeddings = self.module.task_tower.embed(tasks)
         self.server_embeddings = self.module.server_tower.embed(servers)
 
@@ -94,8 +108,9 @@ class T2MRec:
         fused = mask_known(self.score(tasks), tasks, known)
         pool = max(k, self.scoring.pool)
         anchors = self.scoring.anchors if self.scoring.expansion else pool
-        rows, scores = expand(fused, self.task_embeddings[tasks], self.server_embeddings, anchors=anchors,
-                              pool=pool, order=self.order)  # fmt: skip
+        rows, scores = expand(
+            fused, self.task_embeddings[tasks], self.server_embeddings, anchors=anchors, pool=pool, order=self.order
+        )
         if self.reranker is not None:
             for row, task in zip(rows, tasks, strict=True):
                 candidates = row[: self.scoring.pool]

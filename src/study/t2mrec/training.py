@@ -37,8 +37,14 @@ class EpochBar(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Open the bar where a resumed training stands."""
-        self.bar = tqdm(total=trainer.max_epochs, initial=trainer.current_epoch, desc=self.label, unit="epoch",
-                        disable=not sys.stderr.isatty(), leave=False)  # fmt: skip
+        self.bar = tqdm(
+            total=trainer.max_epochs,
+            initial=trainer.current_epoch,
+            desc=self.label,
+            unit="epoch",
+            disable=not sys.stderr.isatty(),
+            leave=False,
+        )
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """One epoch further."""
@@ -59,8 +65,14 @@ def train(
     """
     quiet_lightning()
     checkpoint = workdir / "last.ckpt"
-    keep = ModelCheckpoint(dirpath=workdir, filename="last", every_n_epochs=checkpoint_every, save_top_k=1,
-                           enable_version_counter=False, save_on_train_epoch_end=True)  # fmt: skip
+    keep = ModelCheckpoint(
+        dirpath=workdir,
+        filename="last",
+        every_n_epochs=checkpoint_every,
+        save_top_k=1,
+        enable_version_counter=False,
+        save_on_train_epoch_end=True,
+    )
     trainer = pl.Trainer(
         max_epochs=epochs,
         accelerator="cpu",

@@ -33,11 +33,14 @@ def listed(catalog: ToolCatalog, rows: Sequence[int], scores: Sequence[float] | 
         score = {} if scores is None else {"score": round(float(scores[place]), 4)}
         # The protocol wants a schema of type object, also of a tool without parameters.
         schema = dict(tool.schema) or {"type": "object", "properties": {}}
-        answers.append({
-            "rank": place + 1, **score,
-            "server": {"id": server.id, "name": server.name, "sources": [*(server.sources or (catalog.name,))]},
-            "tool": {"name": tool.name, "description": tool.description, "inputSchema": schema},
-        })  # fmt: skip
+        answers.append(
+            {
+                "rank": place + 1,
+                **score,
+                "server": {"id": server.id, "name": server.name, "sources": [*(server.sources or (catalog.name,))]},
+                "tool": {"name": tool.name, "description": tool.description, "inputSchema": schema},
+            }
+        )
     return answers
 
 

@@ -157,8 +157,10 @@ def route(
     found = catalogs.load(place(catalogue))
     routed = router.answer(found, task, stage=by, keep=servers or router.configured().default_servers, budget=budget)
     tools = listed(found, routed.tools, routed.scores)
-    kept = [{"id": found.servers[row].id, "name": found.servers[row].name, "score": round(score, 4)}
-            for row, score in routed.servers]  # fmt: skip
+    kept = [
+        {"id": found.servers[row].id, "name": found.servers[row].name, "score": round(score, 4)}
+        for row, score in routed.servers
+    ]
     if as_json:
         whole = {"servers": kept, "tokens": routed.tokens, "budget": budget, "tools": tools}
         typer.echo(json.dumps(whole, indent=2, ensure_ascii=False))

@@ -57,13 +57,18 @@ def clustered(
         low, high = interval(difference, own, seed=seed)
         by_group = pd.Series(difference).groupby(own)
         # The mean over queries is the sum over groups, up to a constant: signs of whole groups are flipped.
-        lines.append(line | {
-            "ci_low": low, "ci_high": high, "groups": by_group.ngroups,
-            "wilcoxon_p": wilcoxon(by_group.mean().to_numpy()),
-            "randomisation_p": randomisation(
-                by_group.sum().to_numpy(), seed=seed, resamples=max(RESAMPLES, 100 * len(table))
-            ),
-        })  # fmt: skip
+        lines.append(
+            line
+            | {
+                "ci_low": low,
+                "ci_high": high,
+                "groups": by_group.ngroups,
+                "wilcoxon_p": wilcoxon(by_group.mean().to_numpy()),
+                "randomisation_p": randomisation(
+                    by_group.sum().to_numpy(), seed=seed, resamples=max(RESAMPLES, 100 * len(table))
+                ),
+            }
+        )
     found = pd.DataFrame(lines)
     for test in ("wilcoxon_p", "randomisation_p"):
         found[f"{test}_holm"] = holm(found[test].to_numpy())

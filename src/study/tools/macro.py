@@ -34,13 +34,18 @@ def means(
         servers = tools.map(lambda tool: catalog.tools[tool].server)
         for metric in metrics:
             values = table[metric]
-            lines.append({
-                "system": system, "metric": metric, "by_query": values.mean(),
-                "by_tool": values.groupby(tools.to_numpy()).mean().mean(),
-                "by_server": values.groupby(servers.to_numpy()).mean().mean(),
-                "tools": tools.nunique(), "servers": servers.nunique(),
-                "largest_server": servers.value_counts(normalize=True).max(),
-            })  # fmt: skip
+            lines.append(
+                {
+                    "system": system,
+                    "metric": metric,
+                    "by_query": values.mean(),
+                    "by_tool": values.groupby(tools.to_numpy()).mean().mean(),
+                    "by_server": values.groupby(servers.to_numpy()).mean().mean(),
+                    "tools": tools.nunique(),
+                    "servers": servers.nunique(),
+                    "largest_server": servers.value_counts(normalize=True).max(),
+                }
+            )
     return pd.DataFrame(lines)
 
 

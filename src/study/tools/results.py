@@ -67,15 +67,22 @@ def measure_sets(handed: Sequence[Sequence[int]], queries: QuerySet, n_tools: in
 def sources(catalog: ToolCatalog, queries: QuerySet) -> dict[str, Any]:
     """What a result was made from: hashes of catalogue and queries, and the configured encoder of texts."""
     return {
-        "catalogue_sha256": catalog.fingerprint(), "queries_sha256": queries.fingerprint(),
+        "catalogue_sha256": catalog.fingerprint(),
+        "queries_sha256": queries.fingerprint(),
         "embedder": embedding.settings_of().identity(),
-    }  # fmt: skip
+    }
 
 
 def save(
-    catalogue: str, protocol: str, system: str, table: pd.DataFrame, inputs: tuple[ToolCatalog, QuerySet],
-    *, origins: bool = True, **facts: Any,
-) -> None:  # fmt: skip
+    catalogue: str,
+    protocol: str,
+    system: str,
+    table: pd.DataFrame,
+    inputs: tuple[ToolCatalog, QuerySet],
+    *,
+    origins: bool = True,
+    **facts: Any,
+) -> None:
     """Write the per-task file and the record of one system under one protocol, and the groups of its queries.
 
     Args:

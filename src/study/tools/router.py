@@ -58,8 +58,9 @@ def configured() -> Configured:
     found = settings.read("router", KEYS)
     stages = {name: settings.build(Stage, values, FILE) for name, values in found["stages"].items()}
     tools = settings.build(Settings, found["tools"], FILE)
-    return Configured(stages, tools, tuple(found["servers"]), found["default_servers"], tuple(found["budgets"]),
-                      found["seed"])  # fmt: skip
+    return Configured(
+        stages, tools, tuple(found["servers"]), found["default_servers"], tuple(found["budgets"]), found["seed"]
+    )
 
 
 def own_tables(catalog: ToolCatalog, texts: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -110,18 +111,26 @@ def joined(
 def _behind(base: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
     """`own` below `base`, in the base's columns and types, with ids of its own."""
     filled = {
-        column: own[column] if column in own else pd.Series([kind.type()] * len(own), dtype=kind)
-        if kind.kind in "iufb" else pd.Series([""] * len(own))
+        column: own[column]
+        if column in own
+        else pd.Series([kind.type()] * len(own), dtype=kind)
+        if kind.kind in "iufb"
+        else pd.Series([""] * len(own))
         for column, kind in base.dtypes.items()
-    }  # fmt: skip
+    }
     filled["id"] = own["id"] + base["id"].max()
     return pd.concat([base, pd.DataFrame(filled)[list(base.columns)]], ignore_index=True)
 
 
 def server_scores(
-    stage: Stage, catalog: ToolCatalog, texts: Sequence[str], *, seed: int, embedder: Embedder | None = None,
+    stage: Stage,
+    catalog: ToolCatalog,
+    texts: Sequence[str],
+    *,
+    seed: int,
+    embedder: Embedder | None = None,
     overrides: Sequence[str] = (),
-) -> FloatArray:  # fmt: skip
+) -> FloatArray:
     """Scores of all servers for every text, shape (len(texts), n_servers).
 
     A trained stage keeps its checkpoints in the cache folder: a stopped training goes on, a finished one is reused.
@@ -242,6 +251,8 @@ def answer(
     best, values = top_k(servers, keep, order)
     stayed = zip(best[0].tolist(), values[0].tolist(), strict=True)
     return Routed(
-        () if every else tuple((row, score) for row, score in stayed if row >= 0), tuple(rows),
-        tuple(tools[0, rows].tolist()), int(sizes[rows].sum()),
-    )  # fmt: skip
+        () if every else tuple((row, score) for row, score in stayed if row >= 0),
+        tuple(rows),
+        tuple(tools[0, rows].tolist()),
+        int(sizes[rows].sum()),
+    )

@@ -50,9 +50,14 @@ def run(overrides: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def measure(
-    name: str, servers: FloatArray, tools: FloatArray, catalog: ToolCatalog, queries: QuerySet, chosen: Configured,
+    name: str,
+    servers: FloatArray,
+    tools: FloatArray,
+    catalog: ToolCatalog,
+    queries: QuerySet,
+    chosen: Configured,
     config: Mapping[str, object],
-) -> list[dict[str, object]]:  # fmt: skip
+) -> list[dict[str, object]]:
     """Keep one stage's per-task values, and return its lines of router.csv.
 
     Args:
@@ -67,20 +72,33 @@ def measure(
         sets[keep] = tools_of(servers, keep, catalog, order)
         whole = results.measure_sets(sets[keep], queries, len(catalog.tools), keep)
         tokens = np.array([sizes[own].sum() for own in sets[keep]])
-        head = {"stage": name, "servers": keep, "server_recall": whole[f"recall@{keep}"].mean(),
-                "tokens_of_these_servers": tokens.mean()}  # fmt: skip
+        head = {
+            "stage": name,
+            "servers": keep,
+            "server_recall": whole[f"recall@{keep}"].mean(),
+            "tokens_of_these_servers": tokens.mean(),
+        }
         handed = {budget: within(ranked, sizes, budget) for budget in chosen.budgets}
-        tables = [results.measure_sets(own, queries, len(catalog.tools), budget).set_index(["task_id", "seed"])
-                  for budget, own in handed.items()]  # fmt: skip
+        tables = [
+            results.measure_sets(own, queries, len(catalog.tools), budget).set_index(["task_id", "seed"])
+            for budget, own in handed.items()
+        ]
         by_budget = pd.concat(tables, axis=1).reset_index()
         for budget, own in handed.items():
             values = by_budget[f"recall@{budget}"].to_numpy(np.float64)
             low, high = bootstrap_interval(values, seed=results.SEED)
-            lines.append(head | {
-                "budget": budget, "tools": float(np.mean([len(part) for part in own])),
-                "tokens": float(np.mean([sizes[part].sum() for part in own])), "tool_recall": values.mean(),
-                "low": low, "high": high, "hit_rate": by_budget[f"hit_rate@{budget}"].mean(),
-            })  # fmt: skip
+            lines.append(
+                head
+                | {
+                    "budget": budget,
+                    "tools": float(np.mean([len(part) for part in own])),
+                    "tokens": float(np.mean([sizes[part].sum() for part in own])),
+                    "tool_recall": values.mean(),
+                    "low": low,
+                    "high": high,
+                    "hit_rate": by_budget[f"hit_rate@{budget}"].mean(),
+                }
+            )
         if every or keep == chosen.default_servers:
             results.save(
                 "livemcpbench",
@@ -96,8 +114,10 @@ def measure(
                 "livemcpbench", "router", f"router_{name}", table, (catalog, queries), servers=keep, config=config
             )
     if not every:
-        parts = [results.measure_sets(own, queries, len(catalog.tools), keep).set_index(["task_id", "seed"])
-                 for keep, own in sets.items()]  # fmt: skip
+        parts = [
+            results.measure_sets(own, queries, len(catalog.tools), keep).set_index(["task_id", "seed"])
+            for keep, own in sets.items()
+        ]
         by_servers = pd.concat(parts, axis=1).reset_index()
         results.save("livemcpbench", "router_servers", f"router_{name}", by_servers, (catalog, queries), config=config)
     return lines

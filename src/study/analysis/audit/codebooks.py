@@ -30,8 +30,7 @@ from study.pipeline.run import limit_threads, with_tuned_values
 from study.schema import require_choice
 from study.settings import read_settings
 
-COLUMNS = ["system", "seed", "level", "codes", "usage", "entropy", "uneven", "shared", "shared_after",
-           "collapsed"]  # fmt: skip
+COLUMNS = ["system", "seed", "level", "codes", "usage", "entropy", "uneven", "shared", "shared_after", "collapsed"]
 
 
 @dataclass(frozen=True)
@@ -89,11 +88,18 @@ def codebooks(config: DictConfig, settings: Codebooks) -> pd.DataFrame:
         collapsed = first < LEAST_USAGE or shared(nearest) > MOST_COLLISIONS
         for level in range(spread.shape[1]):
             entries = model.codebooks.shape[1]
-            rows.append({
-                "system": name, "seed": seed, "level": level + 1, "codes": entries, **use(spread[:, level], entries),
-                "shared": shared(nearest), "shared_after": shared(spread),
-                "collapsed": collapsed,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "system": name,
+                    "seed": seed,
+                    "level": level + 1,
+                    "codes": entries,
+                    **use(spread[:, level], entries),
+                    "shared": shared(nearest),
+                    "shared_after": shared(spread),
+                    "collapsed": collapsed,
+                }
+            )
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -79,17 +79,28 @@ def points(n_relevant: Iterable[int], *, recall: str = "recall", ndcg: str = "nd
                 for gain5 in {DISCOUNT[:first].sum(), DISCOUNT[5 - first : 5].sum()}:
                     for more in {DISCOUNT[5 : 5 + second].sum(), DISCOUNT[10 - second :].sum() if second else 0.0}:
                         counts.append(n)
-                        rows.append((
-                            share(first, n, 5), share(both, n, 10), first / 5, both / 10, 2 * first / (5 + n),
-                            2 * both / (10 + n), gain5 / found5, (gain5 + more) / found10,
-                        ))  # fmt: skip
+                        rows.append(
+                            (
+                                share(first, n, 5),
+                                share(both, n, 10),
+                                first / 5,
+                                both / 10,
+                                2 * first / (5 + n),
+                                2 * both / (10 + n),
+                                gain5 / found5,
+                                (gain5 + more) / found10,
+                            )
+                        )
     return Points(np.array(counts, dtype=np.int64), np.array(rows))
 
 
 def smallest_change(
-    rows: Sequence[Float64Array], possible: Points, *, shares: Mapping[int, float] | None = None,
+    rows: Sequence[Float64Array],
+    possible: Points,
+    *,
+    shares: Mapping[int, float] | None = None,
     cells: NDArray[np.bool_] | None = None,
-) -> float:  # fmt: skip
+) -> float:
     """The least t such that all rows, each cell changed by at most t, are means over one set of test tasks.
 
     Args:
@@ -110,17 +121,25 @@ def smallest_change(
     targets = np.concatenate([np.asarray(row, dtype=np.float64)[used] for row in rows])
     none, slack = sp.csr_matrix((len(targets), m)), -np.ones((len(targets), 1))
     bounds = sp.vstack([sp.hstack([blocks, none, slack]), sp.hstack([-blocks, none, slack])])
-    same = sp.hstack([
-        sp.block_diag([member] * len(rows)), sp.vstack([-sp.identity(m)] * len(rows)), sp.csr_matrix((m * len(rows), 1))
-    ])  # fmt: skip
+    same = sp.hstack(
+        [
+            sp.block_diag([member] * len(rows)),
+            sp.vstack([-sp.identity(m)] * len(rows)),
+            sp.csr_matrix((m * len(rows), 1)),
+        ]
+    )
     total = sp.csr_matrix(np.r_[np.zeros(n_points * len(rows)), np.ones(m), 0.0][None])
     limits: list[tuple[float, float | None]] = [(0, None)] * (n_points * len(rows))
     limits += [(0, None)] * m if shares is None else [(shares[int(n)], shares[int(n)]) for n in numbers]
     solved = linprog(
-        np.r_[np.zeros(n_points * len(rows) + m), 1.0], A_ub=bounds.tocsc(), b_ub=np.r_[targets, -targets],
-        A_eq=sp.vstack([same, total]).tocsc(), b_eq=np.r_[np.zeros(m * len(rows)), 1.0],
-        bounds=[*limits, (0, None)], method="highs",
-    )  # fmt: skip
+        np.r_[np.zeros(n_points * len(rows) + m), 1.0],
+        A_ub=bounds.tocsc(),
+        b_ub=np.r_[targets, -targets],
+        A_eq=sp.vstack([same, total]).tocsc(),
+        b_eq=np.r_[np.zeros(m * len(rows)), 1.0],
+        bounds=[*limits, (0, None)],
+        method="highs",
+    )
     if solved.status != 0:
         raise StudyError(
             f"the linear program was not solved: {solved.message}", fix="check the shares: they add up to 1"
@@ -141,9 +160,13 @@ def possible_range(
     found = []
     for sign in (1.0, -1.0):
         solved = linprog(
-            sign * aim, A_ub=np.vstack([matrix, -matrix]), b_ub=np.r_[printed + rounding, rounding - printed],
-            A_eq=np.ones((1, len(aim))), b_eq=[1.0], method="highs",
-        )  # fmt: skip
+            sign * aim,
+            A_ub=np.vstack([matrix, -matrix]),
+            b_ub=np.r_[printed + rounding, rounding - printed],
+            A_eq=np.ones((1, len(aim))),
+            b_eq=[1.0],
+            method="highs",
+        )
         if solved.status == 2:
             return float("nan"), float("nan")
         found.append(sign * float(solved.fun))

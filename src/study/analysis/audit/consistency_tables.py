@@ -115,13 +115,26 @@ def cell_checks(rows: pd.DataFrame, possible: rules.Points, rounding: float) -> 
                 broken += [f"{name} too low"] * (value + rounding < least) + [f"{name} too high"] * (
                     value - rounding > most
                 )
-            lines.append({
-                "table": entry["table"], "row": entry["row"], "k": k, "implied_relevant": implied, "implied_low": low,
-                "implied_high": high, "precision": precision, "precision_least": recall / k, "f1": f1,
-                "f1_of_means": 2 * precision * recall / total if total else 0.0, "f1_low": ranges["f1"][0],
-                "f1_high": ranges["f1"][1], "ndcg": ndcg, "ndcg_low": ranges["ndcg"][0],
-                "ndcg_high": ranges["ndcg"][1], "breaks": "; ".join(broken),
-            })  # fmt: skip
+            lines.append(
+                {
+                    "table": entry["table"],
+                    "row": entry["row"],
+                    "k": k,
+                    "implied_relevant": implied,
+                    "implied_low": low,
+                    "implied_high": high,
+                    "precision": precision,
+                    "precision_least": recall / k,
+                    "f1": f1,
+                    "f1_of_means": 2 * precision * recall / total if total else 0.0,
+                    "f1_low": ranges["f1"][0],
+                    "f1_high": ranges["f1"][1],
+                    "ndcg": ndcg,
+                    "ndcg_low": ranges["ndcg"][0],
+                    "ndcg_high": ranges["ndcg"][1],
+                    "breaks": "; ".join(broken),
+                }
+            )
     return pd.DataFrame(lines)
 
 

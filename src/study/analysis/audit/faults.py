@@ -21,8 +21,25 @@ from study.schema import require_choice
 from study.settings import read_settings
 
 RAN, NOT_RUN = "run", "not run"
-COLUMNS = ("row", "system", "protocol", "fault", "state", "metric", "seeds", "n", "without", "with_fault", "difference",
-           "low", "high", "least", "most", "unmoved", "no_server")  # fmt: skip
+COLUMNS = (
+    "row",
+    "system",
+    "protocol",
+    "fault",
+    "state",
+    "metric",
+    "seeds",
+    "n",
+    "without",
+    "with_fault",
+    "difference",
+    "low",
+    "high",
+    "least",
+    "most",
+    "unmoved",
+    "no_server",
+)
 ABOUT = ("system", "protocol", "fault")
 
 
@@ -46,8 +63,12 @@ def read(path: Path | None = None) -> Faults:
     settings = read_settings(Faults, path)
     for row, about in settings.rows.items():
         if set(about) != set(ABOUT):
-            raise StudyError(f"a row states {', '.join(sorted(about))}", file=path, column=f"rows.{row}",
-                             fix=f"its keys are: {', '.join(ABOUT)}")  # fmt: skip
+            raise StudyError(
+                f"a row states {', '.join(sorted(about))}",
+                file=path,
+                column=f"rows.{row}",
+                fix=f"its keys are: {', '.join(ABOUT)}",
+            )
         for name in (row, about["system"]):
             require_choice("system", name)
         require_choice("protocol", about["protocol"])
@@ -87,8 +108,12 @@ def faults(dataset: str, settings: Faults) -> pd.DataFrame:
             faulty, sound = (per_task.read(each.per_task) for each in outputs)
             shared = sorted(set(faulty["seed"]) & set(sound["seed"]))
             if not shared:
-                raise StudyError(f"no seed of {row} is a seed of {about['system']}", file=outputs[0].per_task,
-                                 column="seed", fix="run both with a common seed")  # fmt: skip
+                raise StudyError(
+                    f"no seed of {row} is a seed of {about['system']}",
+                    file=outputs[0].per_task,
+                    column="seed",
+                    fix="run both with a common seed",
+                )
             faulty, sound = (frame[frame["seed"].isin(shared)] for frame in (faulty, sound))
             pairs = paired(faulty, sound, settings.metric)
             gap = (pairs["system"] - pairs["reference"]).to_numpy()
@@ -97,11 +122,19 @@ def faults(dataset: str, settings: Faults) -> pd.DataFrame:
             moved = by_seed[settings.metric] - by_seed[f"{settings.metric}_sound"]
             of_seed = moved.groupby(by_seed["seed"]).mean()
             entry |= {
-                "state": RAN, "seeds": len(shared), "n": len(pairs), "without": pairs["reference"].mean(),
-                "with_fault": pairs["system"].mean(), "difference": gap.mean(), "low": low, "high": high,
-                "least": of_seed.min(), "most": of_seed.max(), "unmoved": float((moved == 0).mean()),
+                "state": RAN,
+                "seeds": len(shared),
+                "n": len(pairs),
+                "without": pairs["reference"].mean(),
+                "with_fault": pairs["system"].mean(),
+                "difference": gap.mean(),
+                "low": low,
+                "high": high,
+                "least": of_seed.min(),
+                "most": of_seed.max(),
+                "unmoved": float((moved == 0).mean()),
                 "no_server": answers_of_no_server(read_record(outputs[0].record)["seeds"]),
-            }  # fmt: skip
+            }
         found.append(entry)
     return pd.DataFrame(found, columns=COLUMNS).astype({"seeds": "Int64", "n": "Int64"})
 

@@ -84,8 +84,9 @@ def plot_faults(tables: Tables) -> Figure:
             text, at, coordinates = f"{row['difference']:+.3f}", max(row["without"], row["with_fault"]), "data"
         else:
             text, at, coordinates = NOT_RUN, 0.0, "axes fraction"
-        panel.annotate(text, (at, place), (6, -3), xycoords=(coordinates, "data"), textcoords="offset points",
-                       fontsize=7.5)  # fmt: skip
+        panel.annotate(
+            text, (at, place), (6, -3), xycoords=(coordinates, "data"), textcoords="offset points", fontsize=7.5
+        )
     panel.set_yticks(places, titles.tolist(), parse_math=False)
     panel.margins(x=0.12)
     panel.set_xlim(left=0)

@@ -53,8 +53,15 @@ def plot_provenance(tables: Mapping[str, pd.DataFrame], scope: str = "position",
         for y, start, value in zip(place, left, width, strict=True):
             if value >= 7:
                 dark = ink in (BLUE, RED, "#8B6B4A", GREEN)
-                panel.text(start + value / 2, y, f"{value:.0f}", ha="center", va="center", fontsize=7,
-                           color="white" if dark else "black")  # fmt: skip
+                panel.text(
+                    start + value / 2,
+                    y,
+                    f"{value:.0f}",
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    color="white" if dark else "black",
+                )
         left += width
     panel.set_yticks(place, ["all labels" if kind == "all" else f"{SCOPES[kind]}{name}" for kind, name in bars])
     panel.set(xlabel="share of the labels (%)", xlim=(0, 100))
@@ -86,8 +93,16 @@ def plot_detectors(tables: Mapping[str, pd.DataFrame], caption: str = "") -> Fig
     panel.plot(100 * rows["share"], place, "o", color=BLUE, label="released labels")
     panel.plot(100 * rows["chance"], place, "x", color="black", label="by chance")
     for name, inside in (("kept", ORANGE), ("even", "white")):
-        panel.plot(100 * rows[name], place, "D", color=ORANGE, markerfacecolor=inside, markersize=4.5, linestyle="none",
-                   label="in the same order, " + {"kept": "as often listed", "even": "evenly"}[name])  # fmt: skip
+        panel.plot(
+            100 * rows[name],
+            place,
+            "D",
+            color=ORANGE,
+            markerfacecolor=inside,
+            markersize=4.5,
+            linestyle="none",
+            label="in the same order, " + {"kept": "as often listed", "even": "evenly"}[name],
+        )
     labels = [CLASSES[name][1].removeprefix("other ") if name in CLASSES else name for name in rows["detector"]]
     panel.set_yticks(place, labels)
     panel.set(xlabel="share of the labels that the detector marks (%)", xlim=(0, None), ylim=(-0.6, len(rows) - 0.4))
@@ -139,8 +154,9 @@ def plot_mixture_fit(tables: Mapping[str, pd.DataFrame], caption: str = "") -> F
         f"{int((~tables['mixture_fit']['inside'].astype(bool)).sum())} of {len(tables['mixture_fit'])} statistics lie "
         "outside that range, so the shares describe the model, not how the labels were made."
     )
-    figure, axes = canvas(4.4, 2, caption=caption.strip(), title="The annotation mixture and what it leaves out",
-                          width_ratios=[1, 1.6])  # fmt: skip
+    figure, axes = canvas(
+        4.4, 2, caption=caption.strip(), title="The annotation mixture and what it leaves out", width_ratios=[1, 1.6]
+    )
     panel, place = axes[0, 0], np.arange(len(shares))
     panel.barh(place, 100 * shares["value"], color=BLUE, height=0.6)
     panel.hlines(place, 100 * shares["low"], 100 * shares["high"], color="black")

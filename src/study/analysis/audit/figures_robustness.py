@@ -14,9 +14,14 @@ from study.analysis.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
 from study.analysis.plots import STYLE, canvas, metric_name
 
 INKS = {
-    "seeds": GREY, "metric": BLUE, "labels": ORANGE, "tie rule": SKY, "protocol": GREEN, "random splits": PURPLE,
+    "seeds": GREY,
+    "metric": BLUE,
+    "labels": ORANGE,
+    "tie rule": SKY,
+    "protocol": GREEN,
+    "random splits": PURPLE,
     "judged": RED,
-}  # fmt: skip
+}
 
 
 @mpl.rc_context(STYLE)
@@ -42,8 +47,11 @@ def plot_robustness(tables: Mapping[str, pd.DataFrame], caption: str = "") -> Fi
     panel.axvline(0, color="black", linewidth=0.8, linestyle="--")
     labels = [f"{family}: {variant}" for family, variant in zip(rows["family"], rows["variant"], strict=True)]
     panel.set_yticks(place, labels, fontsize=7.5)
-    panel.set(xlabel="Kendall's tau with the base order", xlim=(min(-0.05, rows["tau_low"].min() - 0.05), 1.05),
-              ylim=(-0.7, len(rows) - 0.3))  # fmt: skip
+    panel.set(
+        xlabel="Kendall's tau with the base order",
+        xlim=(min(-0.05, rows["tau_low"].min() - 0.05), 1.05),
+        ylim=(-0.7, len(rows) - 0.3),
+    )
     panel.grid(axis="x")
     return figure
 
@@ -97,8 +105,13 @@ def plot_copying(tables: Mapping[str, pd.DataFrame], metric: str = "ndcg@10", ca
             f" Right: the difference between both groups less that of {references[0].removeprefix('excess_')}, which "
             "reads no label; above 0 a system gains more from twins than that one."
         )
-    figure, axes = canvas(1.5 + 0.3 * len(rows), 2 if references else 1, caption=caption.strip(), share_y=True,
-                          title="Scores on tasks with and without a twin")  # fmt: skip
+    figure, axes = canvas(
+        1.5 + 0.3 * len(rows),
+        2 if references else 1,
+        caption=caption.strip(),
+        share_y=True,
+        title="Scores on tasks with and without a twin",
+    )
     panel, place = axes[0, 0], np.arange(len(rows))
     series = (
         ("mean_other", BLUE, "s", "tasks without a twin"),

@@ -55,10 +55,18 @@ def against_chance(
     for name, value in observed.items():
         values = drawn[name].to_numpy()
         low, high = np.quantile(values, [0.025, 0.975])
-        rows.append({
-            "measure": name, "observed": value, "chance": values.mean(), "chance_low": low, "chance_high": high,
-            "p": (1 + int((values >= value).sum())) / (1 + permutations), "permutations": permutations, "model": chance,
-        })  # fmt: skip
+        rows.append(
+            {
+                "measure": name,
+                "observed": value,
+                "chance": values.mean(),
+                "chance_low": low,
+                "chance_high": high,
+                "p": (1 + int((values >= value).sum())) / (1 + permutations),
+                "permutations": permutations,
+                "model": chance,
+            }
+        )
     return pd.DataFrame(rows)
 
 

@@ -227,8 +227,14 @@ def evident(x: Inputs, topic_share: float, p: float) -> lists.BoolArray:
 
 def subset(x: Inputs, rows: IntArray) -> Inputs:
     """The inputs of some tasks; what is known of servers and themes stays."""
-    return replace(x, matrix=x.matrix[rows], theme=x.theme[rows], word_match=x.word_match[rows],
-                   words=tuple(x.words[row] for row in rows), language=x.language[rows])  # fmt: skip
+    return replace(
+        x,
+        matrix=x.matrix[rows],
+        theme=x.theme[rows],
+        word_match=x.word_match[rows],
+        words=tuple(x.words[row] for row in rows),
+        language=x.language[rows],
+    )
 
 
 def distinct(x: Inputs) -> Inputs:

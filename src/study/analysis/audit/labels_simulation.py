@@ -178,13 +178,21 @@ def tables(data: Dataset, settings: Labels, cluster: IntArray | None = None) -> 
     ]
     rows += [(name, float(value), np.nan, np.nan) for name, value in others]
     observed = statistics(x, x.matrix, settings)
-    drawn = pd.DataFrame([
-        statistics(x, simulate(x, mixture, rng, ascending=ascending, copied=copied), settings)
-        for _ in range(settings.simulations)
-    ])  # fmt: skip
-    fitted = pd.DataFrame({
-        "statistic": list(observed), "observed": list(observed.values()), "fitted": drawn.mean().to_numpy(),
-        "fitted_low": drawn.min().to_numpy(), "fitted_high": drawn.max().to_numpy(), "simulations": len(drawn),
-    })  # fmt: skip
+    drawn = pd.DataFrame(
+        [
+            statistics(x, simulate(x, mixture, rng, ascending=ascending, copied=copied), settings)
+            for _ in range(settings.simulations)
+        ]
+    )
+    fitted = pd.DataFrame(
+        {
+            "statistic": list(observed),
+            "observed": list(observed.values()),
+            "fitted": drawn.mean().to_numpy(),
+            "fitted_low": drawn.min().to_numpy(),
+            "fitted_high": drawn.max().to_numpy(),
+            "simulations": len(drawn),
+        }
+    )
     fitted["inside"] = fitted["observed"].between(fitted["fitted_low"], fitted["fitted_high"])
     return {"mixture": pd.DataFrame(rows, columns=["parameter", "value", "low", "high"]), "mixture_fit": fitted}

@@ -37,8 +37,10 @@ def interval(row: pd.Series, name: str, prefix: str) -> str:
 def about_signs(tables: Tables) -> str:
     """Which labels bear a sign that relevance does not explain, and how that depends on chance and on the order."""
     orders, detectors = tables["class_orders"], tables["detectors"]
-    stated = {name: one(orders, order=STATED, **{"class": name})
-              for name in ("any rule of order", "any sign of content", "long_run", "none")}  # fmt: skip
+    stated = {
+        name: one(orders, order=STATED, **{"class": name})
+        for name in ("any rule of order", "any sign of content", "long_run", "none")
+    }
     walks = 100 * orders.loc[orders["class"] == "any rule of order", "share"]
     ordered, every, long_run = (
         one(detectors, detector=name) for name in ("any rule of order", "any detector", "long_run")
@@ -168,8 +170,13 @@ def about_quality(tables: Tables) -> str:
 
 Part = Callable[[Tables], str]
 PARTS: tuple[Part, ...] = (
-    about_signs, about_retrieved, about_rules, about_twins, about_mixture, about_quality,
-)  # fmt: skip
+    about_signs,
+    about_retrieved,
+    about_rules,
+    about_twins,
+    about_mixture,
+    about_quality,
+)
 
 
 def sentences(tables: Tables, parts: Sequence[Part] = PARTS) -> Iterator[str]:

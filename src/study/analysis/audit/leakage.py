@@ -46,18 +46,26 @@ def twins(data: Dataset, split: Split, *, near_labels: float, near_text: float) 
     test, train = split.tasks("test"), split.tasks("train")
     shared = sp.csr_matrix(split.test[test] @ split.train[train].T)
     overlap = _largest(shared) / np.diff(split.test.indptr)[test]
-    keys = {name: [frozenset(split.part(name)[[row]].indices.tolist()) for row in rows]
-            for name, rows in (("test", test), ("train", train))}  # fmt: skip
+    keys = {
+        name: [frozenset(split.part(name)[[row]].indices.tolist()) for row in rows]
+        for name, rows in (("test", test), ("train", train))
+    }
     known_sets = set(keys["train"])
     texts = data.task_texts(("name", "description"))
     vectors = TfidfVectorizer(sublinear_tf=True, token_pattern=WORD).fit_transform(texts)
     similarity = _largest(sp.csr_matrix(vectors[test] @ vectors[train].T))
     known_texts = {texts[row] for row in train}
-    frame = pd.DataFrame({
-        "task_id": data.tasks["id"].to_numpy()[test], "label_overlap": overlap, "text_similarity": similarity,
-        "same_labels": [key in known_sets for key in keys["test"]], "near_labels": overlap >= near_labels - 1e-9,
-        "same_text": [texts[row] in known_texts for row in test], "near_text": similarity >= near_text - 1e-9,
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "task_id": data.tasks["id"].to_numpy()[test],
+            "label_overlap": overlap,
+            "text_similarity": similarity,
+            "same_labels": [key in known_sets for key in keys["test"]],
+            "near_labels": overlap >= near_labels - 1e-9,
+            "same_text": [texts[row] in known_texts for row in test],
+            "near_text": similarity >= near_text - 1e-9,
+        }
+    )
     frame["any_twin"] = frame[list(KINDS[:-1])].any(axis=1)
     return frame.astype(dict.fromkeys(KINDS, "int8"))
 
@@ -153,9 +161,10 @@ def copying_table(
     for system, frame in scores.items():
         if not frame.index.isin(flags.index).all():
             raise StudyError(
-                f"{system} was scored on tasks that are not test tasks of the split", column="task_id",
+                f"{system} was scored on tasks that are not test tasks of the split",
+                column="task_id",
                 fix="split and run again",
-            )  # fmt: skip
+            )
         for metric in metrics:
             known = frame[metric].dropna()
             every = known.to_numpy(np.float64)
@@ -168,11 +177,14 @@ def copying_table(
                 beyond: dict[str, float] = {}
                 for name in references:
                     found = excess(frame, scores.get(name), metric, flags[kind] == 1, seed=seed)
-                    beyond |= dict(zip((f"excess_{name}", f"excess_{name}_low", f"excess_{name}_high"), found,
-                                       strict=True))  # fmt: skip
+                    beyond |= dict(
+                        zip((f"excess_{name}", f"excess_{name}_low", f"excess_{name}_high"), found, strict=True)
+                    )
                 rows.append(
                     {"system": system, "metric": metric, "kind": kind, "n": len(every), "n_twin": int(has.sum())}
-                    | overall | twin_mean | other_mean
+                    | overall
+                    | twin_mean
+                    | other_mean
                     | {
                         "difference": twin_mean["mean_twin"] - other_mean["mean_other"],
                         "difference_low": low,
@@ -181,7 +193,7 @@ def copying_table(
                         "lost": 1 - other_mean["mean_other"] / overall["mean"] if total else np.nan,
                     }
                     | beyond
-                )  # fmt: skip
+                )
     return pd.DataFrame(rows)
 
 

@@ -33,8 +33,11 @@ class AuditTables(dict[str, pd.DataFrame]):
         self.dataset = dataset
 
     def __missing__(self, name: str) -> pd.DataFrame:
-        raise StudyError("the table has not been made", file=folder(self.dataset) / f"{name}.csv",
-                         fix=f"run: study audit run dataset={self.dataset}")  # fmt: skip
+        raise StudyError(
+            "the table has not been made",
+            file=folder(self.dataset) / f"{name}.csv",
+            fix=f"run: study audit run dataset={self.dataset}",
+        )
 
 
 def described(dataset: str) -> bool:

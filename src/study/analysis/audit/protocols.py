@@ -75,8 +75,10 @@ def sampled(data: Dataset, test: sp.csr_matrix, *, negatives: int, seed: int) ->
     rows = np.flatnonzero(np.diff(test.indptr))
     width = negatives + int(np.diff(test.indptr).max())
     if data.n_servers < negatives + 2 * max(len(row) for row in data.lists):
-        raise StudyError(f"the catalogue of {data.n_servers} servers is too small for {negatives} negatives",
-                         fix="take it out of conf/audit/protocols.yaml, or use a larger catalogue")  # fmt: skip
+        raise StudyError(
+            f"the catalogue of {data.n_servers} servers is too small for {negatives} negatives",
+            fix="take it out of conf/audit/protocols.yaml, or use a larger catalogue",
+        )
     chosen = np.empty((len(rows), width), dtype=np.int64)
     for out, row in zip(chosen, rows, strict=True):
         asked = test.indices[test.indptr[row] : test.indptr[row + 1]]
@@ -117,8 +119,18 @@ def measures(ranked: IntArray, relevant: sp.csr_matrix) -> pd.DataFrame:
         )
         table[f"best_recall@{k}"], table[f"best_precision@{k}"] = best / n_relevant, best / k
         table[f"best_ndcg@{k}"] = ideal[best] / ideal[np.minimum(k, n_relevant)]
-    kinds = ("recall", "recall_capped", "hit_rate", "precision", "f1", "ndcg", "ndcg_found", "best_recall",
-             "best_precision", "best_ndcg")  # fmt: skip
+    kinds = (
+        "recall",
+        "recall_capped",
+        "hit_rate",
+        "precision",
+        "f1",
+        "ndcg",
+        "ndcg_found",
+        "best_recall",
+        "best_precision",
+        "best_ndcg",
+    )
     return table[[f"{name}@{k}" for name in kinds for k in CUTOFFS]]
 
 
@@ -169,9 +181,16 @@ def run_fit(data: Dataset, grid: Grid, variants: list[Variant], config: DictConf
         rows, _ = rank_tasks(system, split, tasks, part="test", k=grid.pool, seed=seed, n_servers=data.n_servers)
         table = measures(rows, split.test[tasks])
         written.append(cell_path(data.name, variant.name, name, seed))
-        about = {"dataset": data.name, "protocol": variant.name, "system": name, "seed": seed,
-                 "settings": settings_of(grid, variant, config), "profile": str(config.profile.name),
-                 "tasks": len(tasks), "seconds_fit": round(seconds, 2)}  # fmt: skip
+        about = {
+            "dataset": data.name,
+            "protocol": variant.name,
+            "system": name,
+            "seed": seed,
+            "settings": settings_of(grid, variant, config),
+            "profile": str(config.profile.name),
+            "tasks": len(tasks),
+            "seconds_fit": round(seconds, 2),
+        }
         # The covariance of the means is what intervals of any function of them need; per-task values are not kept.
         values = {
             "measures": list(table),

@@ -65,9 +65,11 @@ def printed_form(means: Float64Array, names: list[str], reading: Mapping[str, st
         total = precision + recall
         harmonic = np.divide(2 * precision * recall, total, out=np.zeros_like(total), where=total > 0)
         columns |= {
-            f"recall@{k}": recall, f"precision@{k}": precision, f"ndcg@{k}": at[f"{reading['ndcg']}@{k}"],
+            f"recall@{k}": recall,
+            f"precision@{k}": precision,
+            f"ndcg@{k}": at[f"{reading['ndcg']}@{k}"],
             f"f1@{k}": harmonic if reading["f1"] == "of_means" else at[f"f1@{k}"],
-        }  # fmt: skip
+        }
     return np.stack([columns[name] for name in CELLS], axis=-1)
 
 
@@ -94,8 +96,18 @@ def cells(dataset: str, grid: Grid) -> list[Measured]:
             covariance = np.mean([part["covariance"] for part in kept], axis=0)
             rng = np.random.default_rng([grid.seed, len(found)])
             draws = rng.multivariate_normal(mean, covariance, size=grid.draws, method="eigh", check_valid="ignore")
-            found.append(Measured(variant.name, variant.title, system, len(kept), int(kept[0]["tasks"]),
-                                  list(kept[0]["measures"]), mean, draws))  # fmt: skip
+            found.append(
+                Measured(
+                    variant.name,
+                    variant.title,
+                    system,
+                    len(kept),
+                    int(kept[0]["tasks"]),
+                    list(kept[0]["measures"]),
+                    mean,
+                    draws,
+                )
+            )
     return found
 
 
@@ -162,13 +174,23 @@ def infer(rows: pd.DataFrame, found: list[Measured], grid: Grid) -> tuple[pd.Dat
             for number, (gap, reading, value) in enumerate([options[0], chosen]):
                 spread = distance(printed_form(cell.draws, cell.measures, grid.readings[reading]), printed)
                 low, high = interval(spread, grid.level)
-                lines.append({
-                    "table": row["table"], "row": row["row"], "variant": cell.variant, "title": cell.title,
-                    "system": cell.system, "choice": ("as defined", "nearest reading")[number], "reading": reading,
-                    "distance": gap, "low": low, "high": high, "largest": float(np.abs(value - printed).max()),
-                    "cells_within": int((np.abs(value - printed) <= grid.tolerance + BORDER).sum()),
-                    "trivial": bool((printed <= grid.tolerance).all()),
-                })  # fmt: skip
+                lines.append(
+                    {
+                        "table": row["table"],
+                        "row": row["row"],
+                        "variant": cell.variant,
+                        "title": cell.title,
+                        "system": cell.system,
+                        "choice": ("as defined", "nearest reading")[number],
+                        "reading": reading,
+                        "distance": gap,
+                        "low": low,
+                        "high": high,
+                        "largest": float(np.abs(value - printed).max()),
+                        "cells_within": int((np.abs(value - printed) <= grid.tolerance + BORDER).sum()),
+                        "trivial": bool((printed <= grid.tolerance).all()),
+                    }
+                )
             drawn.append(spread)
         distances += lines
         for question, kept in (
@@ -194,15 +216,26 @@ def nearest(lines: list[dict[str, Any]], draws: Float64Array, question: str, gri
     best = lines[order[0]]
     second = lines[order[1]] if len(order) > 1 else None
     return {
-        "table": best["table"], "row": best["row"], "question": question, "variant": best["variant"],
-        "title": best["title"], "system": best["system"], "reading": best["reading"], "distance": best["distance"],
-        "low": best["low"], "high": best["high"], "largest": best["largest"], "cells_within": best["cells_within"],
-        "gives": bool(best["largest"] <= grid.tolerance + BORDER), "trivial": best["trivial"],
+        "table": best["table"],
+        "row": best["row"],
+        "question": question,
+        "variant": best["variant"],
+        "title": best["title"],
+        "system": best["system"],
+        "reading": best["reading"],
+        "distance": best["distance"],
+        "low": best["low"],
+        "high": best["high"],
+        "largest": best["largest"],
+        "cells_within": best["cells_within"],
+        "gives": bool(best["largest"] <= grid.tolerance + BORDER),
+        "trivial": best["trivial"],
         "compared": len(lines) * len(grid.readings),
         "share": float((draws.argmin(axis=0) == order[0]).mean()),
-        "next_variant": second["variant"] if second else "", "next_system": second["system"] if second else "",
+        "next_variant": second["variant"] if second else "",
+        "next_system": second["system"] if second else "",
         "next_distance": second["distance"] if second else float("nan"),
-    }  # fmt: skip
+    }
 
 
 def compute(config: DictConfig) -> list[Path]:
@@ -215,8 +248,11 @@ def compute(config: DictConfig) -> list[Path]:
     dataset, grid = config.dataset.name, read()
     found = cells(dataset, grid)
     if not found:
-        raise StudyError("no cell of the protocol grid has been run", file=folder(dataset) / "protocols",
-                         fix=f"run: study audit protocols dataset={dataset}")  # fmt: skip
+        raise StudyError(
+            "no cell of the protocol grid has been run",
+            file=folder(dataset) / "protocols",
+            fix=f"run: study audit protocols dataset={dataset}",
+        )
     written = {folder(dataset) / "protocol_cells.csv.xz": measured_table(found, grid.level)}
     if described(dataset):
         distances, inference = infer(printed_rows(), found, grid)

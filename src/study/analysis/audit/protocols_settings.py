@@ -93,8 +93,12 @@ def read() -> Grid:
         check(path, name, values, ("recall", "f1", "ndcg"))
     unknown = set(content["systems"]) - set(choices("system"))
     if unknown:
-        raise StudyError(f"unknown system {sorted(unknown)[0]!r}", file=path, column="systems",
-                         fix=f"one of: {', '.join(choices('system'))}")  # fmt: skip
+        raise StudyError(
+            f"unknown system {sorted(unknown)[0]!r}",
+            file=path,
+            column="systems",
+            fix=f"one of: {', '.join(choices('system'))}",
+        )
     return Grid(variants=variants, **content)
 
 

@@ -68,10 +68,14 @@ def labels_frame(data: Dataset, evidence: Evidence) -> pd.DataFrame:
     flags, matrix = evidence.detect(), evidence.matrix
     task, place = np.nonzero(matrix >= 0)
     ids = np.sort(data.servers["id"].to_numpy())
-    frame = pd.DataFrame({
-        "task_id": data.tasks["id"].to_numpy()[task], "server_id": ids[matrix[task, place]], "position": place + 1,
-        "class": classify(flags, evidence.settings.order)[task, place],
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "task_id": data.tasks["id"].to_numpy()[task],
+            "server_id": ids[matrix[task, place]],
+            "position": place + 1,
+            "class": classify(flags, evidence.settings.order)[task, place],
+        }
+    )
     detected = {name: flag[task, place] for name, flag in flags.items()}
     return frame.assign(**detected, cluster=set_keys(matrix)[task])
 
@@ -96,13 +100,31 @@ def detector_table(frame: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
         flag = frame[list(UNIONS.get(name, (name,)))].any(axis=1).to_numpy()
         p, low, high = share(flag, frame["cluster"].to_numpy())
         chance = float(drawn[name].mean())
-        rows.append({
-            "detector": name, "labels": int(flag.sum()), "n": len(frame), "share": p, "low": low, "high": high,
-            "chance": chance, "chance_low": drawn[name].min(), "chance_high": drawn[name].max(),
-            "lift": p / chance if chance else np.nan, "permutations": times,
-            **{f"{kind}{end}": value for kind, again in redrawn.items() if name in again
-               for end, value in (("", again[name].mean()), ("_low", again[name].min()), ("_high", again[name].max()))},
-        })  # fmt: skip
+        rows.append(
+            {
+                "detector": name,
+                "labels": int(flag.sum()),
+                "n": len(frame),
+                "share": p,
+                "low": low,
+                "high": high,
+                "chance": chance,
+                "chance_low": drawn[name].min(),
+                "chance_high": drawn[name].max(),
+                "lift": p / chance if chance else np.nan,
+                "permutations": times,
+                **{
+                    f"{kind}{end}": value
+                    for kind, again in redrawn.items()
+                    if name in again
+                    for end, value in (
+                        ("", again[name].mean()),
+                        ("_low", again[name].min()),
+                        ("_high", again[name].max()),
+                    )
+                },
+            }
+        )
     return pd.DataFrame(rows)
 
 

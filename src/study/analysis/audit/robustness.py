@@ -154,8 +154,10 @@ def label_table(
     if not split.cold:
         raise StudyError(
             "label variants need a protocol that asks a test task for its whole list",
-            file=paths.conf() / "audit" / "robustness.yaml", column="protocol", fix="use cold",
-        )  # fmt: skip
+            file=paths.conf() / "audit" / "robustness.yaml",
+            column="protocol",
+            fix="use cold",
+        )
     tasks = split.tasks("test")
     folder = paths.results(dataset) / "top10" / protocol
     runs = {
@@ -201,8 +203,12 @@ def run_splits(config: DictConfig) -> list[Path]:
                 stale.unlink()
         if not path.exists():
             split = splits.make(data, "cold", seed=seed)
-            write_csv(path, split_run(composed, data, split, system_seed=settings.system_seed).assign(
-                system=system, split_seed=seed))  # fmt: skip
+            write_csv(
+                path,
+                split_run(composed, data, split, system_seed=settings.system_seed).assign(
+                    system=system, split_seed=seed
+                ),
+            )
             write_json(
                 path.with_suffix(".json"),
                 record(dataset=dataset, system=system, split_seed=seed, config=plain(composed)),
@@ -229,9 +235,10 @@ def split_run(config: DictConfig, data: Dataset, split: splits.Split, *, system_
                 top_k(np.array(system.score(tasks[piece]), dtype=np.float32), KEPT, order)[0] for piece in chunks(tasks)
             ]
             frames[rule] = metrics.per_task(np.concatenate(ranked), sp.csr_matrix(split.test[tasks]))
-    return pd.DataFrame([
-        (rule, metric, float(value)) for rule, frame in frames.items() for metric, value in frame.mean().items()
-    ], columns=["tie_rule", "metric", "value"])  # fmt: skip
+    return pd.DataFrame(
+        [(rule, metric, float(value)) for rule, frame in frames.items() for metric, value in frame.mean().items()],
+        columns=["tie_rule", "metric", "value"],
+    )
 
 
 def read_splits(files: list[Path]) -> pd.DataFrame:
@@ -253,9 +260,11 @@ def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[dic
     usual = by_rule["seeded permutation"]
     means = base.mean(axis=1)
     known = [name for name in usual.columns if name in means.index]
-    comparisons = {("random splits", "further split against the study's"): [
-        rank_correlation(means[known].to_numpy(), row[known].to_numpy()) for _, row in usual.iterrows()
-    ]}  # fmt: skip
+    comparisons = {
+        ("random splits", "further split against the study's"): [
+            rank_correlation(means[known].to_numpy(), row[known].to_numpy()) for _, row in usual.iterrows()
+        ]
+    }
     pairs = combinations(range(len(usual)), 2)
     comparisons["random splits", "further split against another"] = [
         rank_correlation(usual.iloc[a].to_numpy(), usual.iloc[b].to_numpy()) for a, b in pairs
@@ -273,11 +282,21 @@ def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[dic
         if values:
             tau, rho = np.array(values, dtype=np.float64).T
             ends = [np.quantile(side, [0.025, 0.975]) for side in (tau, rho)]
-            found.append({
-                "family": family, "variant": variant, "systems": len(known), "tau": tau.mean(), "tau_low": ends[0][0],
-                "tau_high": ends[0][1], "rho": rho.mean(), "rho_low": ends[1][0], "rho_high": ends[1][1],
-                "n": len(values), "unit": "pairs of splits" if "another" in variant else "splits",
-            })  # fmt: skip
+            found.append(
+                {
+                    "family": family,
+                    "variant": variant,
+                    "systems": len(known),
+                    "tau": tau.mean(),
+                    "tau_low": ends[0][0],
+                    "tau_high": ends[0][1],
+                    "rho": rho.mean(),
+                    "rho_low": ends[1][0],
+                    "rho_high": ends[1][1],
+                    "n": len(values),
+                    "unit": "pairs of splits" if "another" in variant else "splits",
+                }
+            )
     return found, spread
 
 
@@ -292,11 +311,21 @@ def judged_table(dataset: str, settings: Robustness) -> list[dict[str, object]]:
     for part, row in known.iterrows():
         both = means[means["part"] == part]
         _, rho = rank_correlation(both["by_labels"].to_numpy(), both["by_judgements"].to_numpy())
-        rows.append({
-            "family": "judged", "variant": f"judged usefulness, {part} topics", "systems": int(row["systems"]),
-            "tau": row["tau"], "tau_low": row["low"], "tau_high": row["high"], "rho": rho, "rho_low": np.nan,
-            "rho_high": np.nan, "n": int(row["topics"]), "unit": "topics",
-        })  # fmt: skip
+        rows.append(
+            {
+                "family": "judged",
+                "variant": f"judged usefulness, {part} topics",
+                "systems": int(row["systems"]),
+                "tau": row["tau"],
+                "tau_low": row["low"],
+                "tau_high": row["high"],
+                "rho": rho,
+                "rho_low": np.nan,
+                "rho_high": np.nan,
+                "n": int(row["topics"]),
+                "unit": "topics",
+            }
+        )
     return rows
 
 

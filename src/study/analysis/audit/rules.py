@@ -61,8 +61,18 @@ def ablation(data: Dataset, split: Split, settings: Rules) -> pd.DataFrame:
                 gap = (done[metric] - reference[metric]).dropna().to_numpy()
                 ends = [bootstrap_interval(each, seed=settings.seed, resamples=RESAMPLES) for each in (values, gap)]
                 rows.append((variant, part, metric, len(values), values.mean(), *ends[0], gap.mean(), *ends[1]))
-    columns = ["variant", "part", "metric", "n", "mean", "low", "high", "difference", "difference_low",
-               "difference_high"]  # fmt: skip
+    columns = [
+        "variant",
+        "part",
+        "metric",
+        "n",
+        "mean",
+        "low",
+        "high",
+        "difference",
+        "difference_low",
+        "difference_high",
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 

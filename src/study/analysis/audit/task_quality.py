@@ -96,10 +96,18 @@ def agreement(
     interval = stats.binomtest(below, len(own)).proportion_ci(method="wilson")
     place = np.searchsorted(np.sort(shuffled), own) / len(shuffled)
     found = {
-        "n": len(own), "mean": float(own.mean()), "shuffled_mean": float(shuffled.mean()), "auc": value,
-        "auc_low": max(0.0, value - error), "auc_high": min(1.0, value + error), "threshold": threshold,
-        "below": below / len(own), "below_low": interval.low, "below_high": interval.high, "below_chance": quantile,
-    }  # fmt: skip
+        "n": len(own),
+        "mean": float(own.mean()),
+        "shuffled_mean": float(shuffled.mean()),
+        "auc": value,
+        "auc_low": max(0.0, value - error),
+        "auc_high": min(1.0, value + error),
+        "threshold": threshold,
+        "below": below / len(own),
+        "below_low": interval.low,
+        "below_high": interval.high,
+        "below_chance": quantile,
+    }
     return found, place
 
 
@@ -126,9 +134,13 @@ def quality_table(data: Dataset, settings: TaskQuality) -> pd.DataFrame:
                 if scope == SCOPES[1] and "subcategory" in (left, right):
                     continue  # partners of one subcategory have the same text
                 found, _ = agreement(
-                    vectors[left][filled], vectors[right][filled], groups[filled],
-                    shuffles=settings.shuffles, quantile=settings.quantile, seed=settings.seed,
-                )  # fmt: skip
+                    vectors[left][filled],
+                    vectors[right][filled],
+                    groups[filled],
+                    shuffles=settings.shuffles,
+                    quantile=settings.quantile,
+                    seed=settings.seed,
+                )
                 rows.append({"block": block, "left": left, "right": right, "shuffled_in": scope, **found})
     return pd.DataFrame(rows)
 
@@ -148,12 +160,21 @@ def read_sample(path: Path, data: Dataset, settings: TaskQuality) -> pd.DataFram
     frame = pd.read_csv(path, comment="#")
     wanted = data.tasks["id"].to_numpy()[sample_rows(data.n_tasks, settings.sample, settings.seed)]
     if frame["task_id"].tolist() != wanted.tolist():
-        raise StudyError("the file does not hold the sampled tasks", file=path, column="task_id",
-                         fix="read the tasks that sample and seed of conf/audit/task_quality.yaml draw")  # fmt: skip
+        raise StudyError(
+            "the file does not hold the sampled tasks",
+            file=path,
+            column="task_id",
+            fix="read the tasks that sample and seed of conf/audit/task_quality.yaml draw",
+        )
     unknown = ~frame["code"].isin(list(CODES))
     if unknown.any():
-        raise StudyError("an unknown code", file=path, row=int(np.flatnonzero(unknown)[0]), column="code",
-                         fix=f"one of: {', '.join(CODES)}")  # fmt: skip
+        raise StudyError(
+            "an unknown code",
+            file=path,
+            row=int(np.flatnonzero(unknown)[0]),
+            column="code",
+            fix=f"one of: {', '.join(CODES)}",
+        )
     return frame
 
 
@@ -165,9 +186,14 @@ def reading_table(codes: pd.DataFrame, data: Dataset, settings: TaskQuality) -> 
         auc (how well that place tells coherent from contradictory tasks of the block; NaN for fewer than `FEWEST` of
         one kind) with auc_low, auc_high (DeLong).
     """
-    _, place = agreement(encode(data.tasks["name"].tolist()), encode(data.tasks["description"].tolist()),
-                         np.zeros(data.n_tasks, dtype=np.int64), shuffles=settings.shuffles,
-                         quantile=settings.quantile, seed=settings.seed)  # fmt: skip
+    _, place = agreement(
+        encode(data.tasks["name"].tolist()),
+        encode(data.tasks["description"].tolist()),
+        np.zeros(data.n_tasks, dtype=np.int64),
+        shuffles=settings.shuffles,
+        quantile=settings.quantile,
+        seed=settings.seed,
+    )
     row = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"])
     read = codes.assign(row=row.loc[codes["task_id"]].to_numpy())
     read["place"] = place[read["row"]]
@@ -183,12 +209,37 @@ def reading_table(codes: pd.DataFrame, data: Dataset, settings: TaskQuality) -> 
             interval = stats.binomtest(len(own), len(part)).proportion_ci(method="wilson")
             middle = float(own.mean()) if len(own) else np.nan
             spread = 1.96 * float(own.std(ddof=1)) / np.sqrt(len(own)) if len(own) > 1 else np.nan
-            rows.append((
-                block, code, len(own), len(part), len(own) / len(part), interval.low, interval.high, middle,
-                middle - spread, middle + spread, value, *np.clip([value - error, value + error], 0, 1),
-            ))  # fmt: skip
-    names = ["block", "code", "tasks", "n", "share", "low", "high", "similarity_place", "place_low", "place_high",
-             "auc", "auc_low", "auc_high"]  # fmt: skip
+            rows.append(
+                (
+                    block,
+                    code,
+                    len(own),
+                    len(part),
+                    len(own) / len(part),
+                    interval.low,
+                    interval.high,
+                    middle,
+                    middle - spread,
+                    middle + spread,
+                    value,
+                    *np.clip([value - error, value + error], 0, 1),
+                )
+            )
+    names = [
+        "block",
+        "code",
+        "tasks",
+        "n",
+        "share",
+        "low",
+        "high",
+        "similarity_place",
+        "place_low",
+        "place_high",
+        "auc",
+        "auc_low",
+        "auc_high",
+    ]
     return pd.DataFrame(rows, columns=names)
 
 

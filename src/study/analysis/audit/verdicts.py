@@ -29,10 +29,29 @@ KEYS = ("tolerance", "stated_protocol", "resamples", "level", "seed")
 ORDER = "same order only"
 VERDICTS = (REPRODUCED, ORDER, NOT, NOT_RUN, CANNOT)
 COLUMNS = [
-    "table", "place", "row", "metric", "k", "paper", "protocol", "system", "counterpart", "ours", "low", "high",
-    "reading", "difference", "tasks", "seeds", "seeds_within", "pairs", "pairs_in_order", "trivial", "verdict",
+    "table",
+    "place",
+    "row",
+    "metric",
+    "k",
+    "paper",
+    "protocol",
+    "system",
+    "counterpart",
+    "ours",
+    "low",
+    "high",
+    "reading",
+    "difference",
+    "tasks",
+    "seeds",
+    "seeds_within",
+    "pairs",
+    "pairs_in_order",
+    "trivial",
+    "verdict",
     "reason",
-]  # fmt: skip
+]
 # A difference of 0.01 is within 0.01 although its digits may say 0.010000000000000009.
 BORDER = 1e-9
 # F1 as the paper defines it, and as some of its rows are computed (study.analysis.paper.arithmetic).
@@ -65,8 +84,10 @@ def replicates(values: Float64Array, *, resamples: int, seed: int) -> Float64Arr
     Returns: shape (resamples, measures).
     """
     n, rng = len(values), np.random.default_rng(seed)
-    found = [rng.multinomial(n, np.full(n, 1 / n), size=min(200, resamples - start)) @ values / n
-             for start in range(0, resamples, 200)]  # fmt: skip
+    found = [
+        rng.multinomial(n, np.full(n, 1 / n), size=min(200, resamples - start)) @ values / n
+        for start in range(0, resamples, 200)
+    ]
     return np.concatenate(found)
 
 
@@ -129,8 +150,9 @@ def asks_new_tasks(protocol: str) -> bool:
     return protocol.startswith("cold")
 
 
-def cell_lines(cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str],
-               chosen: dict[str, Any]) -> pd.DataFrame:  # fmt: skip
+def cell_lines(
+    cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str], chosen: dict[str, Any]
+) -> pd.DataFrame:
     """One line per cell and protocol, without the verdict on its order.
 
     For F1 the nearer of both readings is taken, which favours the paper; `reading` says which. A cell is reproduced
@@ -142,10 +164,18 @@ def cell_lines(cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str],
     known = {name: list(load([f"system={name}"]).system.protocols) for name in named & there}
     for row, system in zip(cells.to_dict("records"), own(cells), strict=True):
         for protocol in protocols:
-            line = {"table": row["table"], "place": row["place"], "row": row["printed"], "metric": row["metric"],
-                    "k": row["k"], "paper": row["value"], "protocol": protocol, "system": system,
-                    "counterpart": "same" if row["system"] else "stand-in" if system else "none",
-                    "trivial": row["value"] <= chosen["tolerance"]}  # fmt: skip
+            line = {
+                "table": row["table"],
+                "place": row["place"],
+                "row": row["printed"],
+                "metric": row["metric"],
+                "k": row["k"],
+                "paper": row["value"],
+                "protocol": protocol,
+                "system": system,
+                "counterpart": "same" if row["system"] else "stand-in" if system else "none",
+                "trivial": row["value"] <= chosen["tolerance"],
+            }
             if (protocol, system) not in found:
                 verdict, reason = why_not(system, protocol, known)
                 lines.append(line | {"reason": reason, "verdict": verdict})
@@ -156,13 +186,21 @@ def cell_lines(cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str],
             ours, low, high = run.cells.loc[f"{name}@{row['k']}"]
             near = within(run.by_seed[f"{name}@{row['k']}"] - row["value"], chosen["tolerance"])
             same = bool(within(ours - row["value"], chosen["tolerance"]) and 2 * near.sum() > len(near))
-            lines.append(line | {
-                "ours": ours, "low": low, "high": high, "reading": F1_READINGS.get(name, ""),
-                "difference": ours - row["value"], "tasks": len(run.tasks), "seeds": len(near),
-                "seeds_within": int(near.sum()),
-                "reason": row["differs"] if not row["system"] else "",
-                "verdict": REPRODUCED if same else NOT,
-            })  # fmt: skip
+            lines.append(
+                line
+                | {
+                    "ours": ours,
+                    "low": low,
+                    "high": high,
+                    "reading": F1_READINGS.get(name, ""),
+                    "difference": ours - row["value"],
+                    "tasks": len(run.tasks),
+                    "seeds": len(near),
+                    "seeds_within": int(near.sum()),
+                    "reason": row["differs"] if not row["system"] else "",
+                    "verdict": REPRODUCED if same else NOT,
+                }
+            )
     return pd.DataFrame(lines).reindex(columns=COLUMNS)
 
 
@@ -224,17 +262,29 @@ def count_lines(dataset: str) -> pd.DataFrame:
     counted = pd.read_csv(path).set_index(["set", "attribute"]) if path.exists() else None
     lines = []
     for row in paper.table2().to_dict("records"):
-        line = {"table": row["table"], "place": row["place"], "row": f"{row['set']}: {row['attribute']}",
-                "metric": "count", "paper": row["value"], "counterpart": "same", "trivial": False}  # fmt: skip
+        line = {
+            "table": row["table"],
+            "place": row["place"],
+            "row": f"{row['set']}: {row['attribute']}",
+            "metric": "count",
+            "paper": row["value"],
+            "counterpart": "same",
+            "trivial": False,
+        }
         if counted is None:
             lines.append(line | {"verdict": NOT_RUN, "reason": "the data has not been prepared"})
             continue
         ways = counted.loc[(row["set"], row["attribute"]), ["released", "case_folded", "normalised"]].astype(float)
         way = (ways - row["value"]).abs().idxmin()
-        lines.append(line | {
-            "ours": ways[way], "reading": way, "difference": ways[way] - row["value"],
-            "verdict": REPRODUCED if ways[way] == row["value"] else NOT,
-        })  # fmt: skip
+        lines.append(
+            line
+            | {
+                "ours": ways[way],
+                "reading": way,
+                "difference": ways[way] - row["value"],
+                "verdict": REPRODUCED if ways[way] == row["value"] else NOT,
+            }
+        )
     return pd.DataFrame(lines).reindex(columns=COLUMNS)
 
 
@@ -270,11 +320,18 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         counts = at_home["verdict"].value_counts()
         somewhere = part[part["verdict"] == REPRODUCED].drop_duplicates(["metric", "k"])
         gaps = part.assign(gap=part["difference"].abs()).groupby("protocol")["gap"].mean().dropna()
-        lines.append({
-            "place": place, "row": row, "counterpart": part["counterpart"].iloc[0], "cells": len(at_home),
-            **{name: int(counts.get(name, 0)) for name in VERDICTS}, "reproduced somewhere": len(somewhere),
-            "nearest protocol": gaps.idxmin() if len(gaps) else "none", "mean difference": gaps.min(),
-        })  # fmt: skip
+        lines.append(
+            {
+                "place": place,
+                "row": row,
+                "counterpart": part["counterpart"].iloc[0],
+                "cells": len(at_home),
+                **{name: int(counts.get(name, 0)) for name in VERDICTS},
+                "reproduced somewhere": len(somewhere),
+                "nearest protocol": gaps.idxmin() if len(gaps) else "none",
+                "mean difference": gaps.min(),
+            }
+        )
     return pd.DataFrame(lines)
 
 

@@ -22,8 +22,15 @@ def sweep_lines(dataset: str) -> list[dict[str, Any]]:
     found = {sweep.place: (sweep, table) for sweep, table in sensitivity.sweeps(dataset).values()}
     lines = []
     for row in paper.optima().dropna(subset=["optimum"]).to_dict("records"):
-        line = {"table": row["figure"], "place": row["place"], "row": row["statement"], "metric": "optimum",
-                "paper": row["optimum"], "counterpart": "same", "trivial": False}  # fmt: skip
+        line = {
+            "table": row["figure"],
+            "place": row["place"],
+            "row": row["statement"],
+            "metric": "optimum",
+            "paper": row["optimum"],
+            "counterpart": "same",
+            "trivial": False,
+        }
         if row["place"] not in found:
             lines.append(line | {"verdict": NOT_RUN, "reason": "its sweep has not run"})
             continue
@@ -32,19 +39,32 @@ def sweep_lines(dataset: str) -> list[dict[str, Any]]:
         near = "; the printed value is within one standard deviation over seeds of it" * (
             row["optimum"] in best["flat"]
         )
-        lines.append(line | {
-            "ours": best["best"], "difference": best["best"] - row["optimum"], "reading": "best on validation",
-            "seeds": table["seed"].nunique(), "verdict": REPRODUCED if best["best"] == row["optimum"] else NOT,
-            "reason": f"{sweep.objective} of {len(table)} trials{near}",
-        })  # fmt: skip
+        lines.append(
+            line
+            | {
+                "ours": best["best"],
+                "difference": best["best"] - row["optimum"],
+                "reading": "best on validation",
+                "seeds": table["seed"].nunique(),
+                "verdict": REPRODUCED if best["best"] == row["optimum"] else NOT,
+                "reason": f"{sweep.objective} of {len(table)} trials{near}",
+            }
+        )
     return lines
 
 
 def distance_line(dataset: str) -> dict[str, Any]:
     """The p-values of Figure 6: reproduced where the largest one over the categories of the test tasks is as small."""
     row = paper.optima().dropna(subset=["below"]).iloc[0]
-    line = {"table": row["figure"], "place": row["place"], "row": row["statement"], "metric": "largest p-value",
-            "paper": row["below"], "counterpart": "same", "trivial": False}  # fmt: skip
+    line = {
+        "table": row["figure"],
+        "place": row["place"],
+        "row": row["statement"],
+        "metric": "largest p-value",
+        "paper": row["below"],
+        "counterpart": "same",
+        "trivial": False,
+    }
     path = paths.results(dataset) / "embedding" / "groups.csv"
     if not path.exists():
         return line | {"verdict": NOT_RUN, "reason": "the embeddings have not been examined"}
@@ -52,9 +72,13 @@ def distance_line(dataset: str) -> dict[str, Any]:
     tested = groups[(groups["level"] == "category") & (groups["part"] == "test")]
     largest = float(tested["p"].max())
     return line | {
-        "ours": largest, "difference": largest - row["below"], "reading": "not corrected", "tasks": tested["n"].sum(),
-        "verdict": REPRODUCED if largest < row["below"] else NOT, "reason": f"{len(tested)} categories of test tasks",
-    }  # fmt: skip
+        "ours": largest,
+        "difference": largest - row["below"],
+        "reading": "not corrected",
+        "tasks": tested["n"].sum(),
+        "verdict": REPRODUCED if largest < row["below"] else NOT,
+        "reason": f"{len(tested)} categories of test tasks",
+    }
 
 
 def figure_lines(dataset: str) -> pd.DataFrame:

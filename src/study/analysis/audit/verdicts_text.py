@@ -163,8 +163,12 @@ def measured_text(tables: Tables, variant: str, system: str, measure: str) -> st
     """ "0.159 (0.147 to 0.172)": one measured value of the grid with its interval, or that it was not run."""
     name, k = measure.split("@")
     table = tables["protocol_cells"]
-    found = table[(table["variant"] == variant) & (table["system"] == system)
-                  & (table["measure"] == name) & (table["k"] == int(k))]  # fmt: skip
+    found = table[
+        (table["variant"] == variant)
+        & (table["system"] == system)
+        & (table["measure"] == name)
+        & (table["k"] == int(k))
+    ]
     if found.empty:
         return NO_CELL
     cell = found.iloc[0]
@@ -192,8 +196,12 @@ def about_exposure(tables: Tables, system: str = "t2mrec", row: str = "T2MRec") 
     )
     if distances is None:
         return text
-    found = distances[(distances["row"] == row) & (distances["system"] == system)
-                      & (distances["variant"] == "exposed") & (distances["choice"] == "as defined")]  # fmt: skip
+    found = distances[
+        (distances["row"] == row)
+        & (distances["system"] == system)
+        & (distances["variant"] == "exposed")
+        & (distances["choice"] == "as defined")
+    ]
     if len(found):
         line = found.iloc[0]
         verdict = "gives" if line["cells_within"] == len(PAPER_METRICS) else "does not give"

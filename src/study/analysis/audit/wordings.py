@@ -59,11 +59,16 @@ def asked(config: DictConfig, settings: Wordings, seed: int) -> pd.DataFrame:
         system.wording = wording
         found, _ = rank_tasks(system, split, tasks, part="test", k=KEPT + 1, seed=seed, n_servers=data.n_servers)
         values = per_task.table(ids, seed, measured(found[:, :KEPT], split.test[tasks], ks=CUTOFFS))
-        rows.append({
-            "protocol": str(config.protocol.name), "seed": seed, "wording": wording, "tasks": len(tasks),
-            **{metric: values[metric].mean() for metric in settings.metrics},
-            "as_run": as_run(values, data.name, config, seed) if wording == first else None,
-        })  # fmt: skip
+        rows.append(
+            {
+                "protocol": str(config.protocol.name),
+                "seed": seed,
+                "wording": wording,
+                "tasks": len(tasks),
+                **{metric: values[metric].mean() for metric in settings.metrics},
+                "as_run": as_run(values, data.name, config, seed) if wording == first else None,
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -86,8 +91,14 @@ def compute(config: DictConfig) -> list[Path]:
     path = paths.results(dataset) / "audit" / "wordings.csv"
     parts = []
     for protocol, seeds in settings.seeds.items():
-        chosen = load([f"dataset={dataset}", f"protocol={protocol}", f"profile={config.profile.name}",
-                       f"system={settings.system}"])  # fmt: skip
+        chosen = load(
+            [
+                f"dataset={dataset}",
+                f"protocol={protocol}",
+                f"profile={config.profile.name}",
+                f"system={settings.system}",
+            ]
+        )
         parts += [asked(chosen, settings, seed) for seed in seeds]
     table = pd.concat(parts, ignore_index=True)
     write_csv(path, table[["protocol", "seed", "wording", "tasks", *settings.metrics, "as_run"]].round(6))

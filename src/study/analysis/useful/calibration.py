@@ -98,8 +98,16 @@ def reliability(chance: Float64Array, useful: BoolArray, count: int) -> pd.DataF
         if not kept.any():
             continue
         interval = binomtest(int(useful[kept].sum()), int(kept.sum())).proportion_ci(method="exact")
-        rows.append({"bin": len(rows) + 1, "requests": int(kept.sum()), "chance": chance[kept].mean(),
-                     "useful": useful[kept].mean(), "low": interval.low, "high": interval.high})  # fmt: skip
+        rows.append(
+            {
+                "bin": len(rows) + 1,
+                "requests": int(kept.sum()),
+                "chance": chance[kept].mean(),
+                "useful": useful[kept].mean(),
+                "low": interval.low,
+                "high": interval.high,
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -171,8 +179,15 @@ def area_interval(chance: Float64Array, useful: BoolArray, *, seed: int, resampl
     areas = area(sorted_[drawn])
     gains = (~sorted_[drawn]).mean(axis=1) - areas
     value, (low, high), (less, more) = float(area(sorted_)), *(np.quantile(x, [0.025, 0.975]) for x in (areas, gains))
-    return {"area": value, "low": low, "high": high, "gain": float((~useful).mean()) - value, "gain_low": less,
-            "gain_high": more, "least": float(area(np.sort(useful)[::-1]))}  # fmt: skip
+    return {
+        "area": value,
+        "low": low,
+        "high": high,
+        "gain": float((~useful).mean()) - value,
+        "gain_low": less,
+        "gain_high": more,
+        "least": float(area(np.sort(useful)[::-1])),
+    }
 
 
 def threshold(chance: Float64Array, useful: BoolArray, target: float) -> float:

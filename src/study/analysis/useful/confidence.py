@@ -55,8 +55,11 @@ def confidence(dataset: str, name: str, *, seed: int = 0) -> pd.DataFrame:
     """
     system: Any = build_system(load([f"system={name}"]).system)
     if not isinstance(system, FieldDense):
-        raise StudyError(f"{name} has no scores that are comparable between requests", column="system",
-                         fix="name a system of baselines.useful")  # fmt: skip
+        raise StudyError(
+            f"{name} has no scores that are comparable between requests",
+            column="system",
+            fix="name a system of baselines.useful",
+        )
     data, split = load_split(dataset)
     collection, frames = Collection.load(dataset), []
     system.index(data.servers)
@@ -71,8 +74,11 @@ def confidence(dataset: str, name: str, *, seed: int = 0) -> pd.DataFrame:
         answers = pd.DataFrame({"task_id": judged.topics["task_id"], "rank": 1, "server_id": first})
         _, _, grades = judged.look_up(answers)
         if (grades[:, 0] < 0).any():
-            raise StudyError(f"the first answer of {name} to a {part} topic is not judged",
-                             row=int((grades[:, 0] < 0).argmax()), fix="study judge pool, then packets")  # fmt: skip
+            raise StudyError(
+                f"the first answer of {name} to a {part} topic is not judged",
+                row=int((grades[:, 0] < 0).argmax()),
+                fix="study judge pool, then packets",
+            )
         keys = answers[["task_id", "server_id"]].assign(part=part, grade=grades[:, 0].astype(int))
         vectors = encode(texts(asked, VIEWS, "description"))
         frames.append(pd.concat([keys, signals(ranked, best, vectors, servers)], axis=1))
@@ -94,8 +100,15 @@ def choice(asked: pd.DataFrame, settings: Mapping[str, Any]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = [{"signal": "none", "method": "share", "brier": c.brier(nothing, useful)}]
     for name in settings["signals"]:
         signal = valid[name].to_numpy(np.float64)
-        rows += [{"signal": name, "method": method, "brier": c.brier(c.left_out(method, signal, useful), useful),
-                  "auroc": float(roc_auc_score(useful, signal))} for method in settings["methods"]]  # fmt: skip
+        rows += [
+            {
+                "signal": name,
+                "method": method,
+                "brier": c.brier(c.left_out(method, signal, useful), useful),
+                "auroc": float(roc_auc_score(useful, signal)),
+            }
+            for method in settings["methods"]
+        ]
     return pd.DataFrame(rows).sort_values("brier", kind="stable", ignore_index=True)
 
 
@@ -131,8 +144,9 @@ def tables(asked: pd.DataFrame, settings: Mapping[str, Any]) -> dict[str, pd.Dat
     }
 
 
-def measures(chance: c.Float64Array, useful: c.BoolArray, seen: c.BoolArray, least: float,
-             settings: Mapping[str, Any]) -> pd.DataFrame:  # fmt: skip
+def measures(
+    chance: c.Float64Array, useful: c.BoolArray, seen: c.BoolArray, least: float, settings: Mapping[str, Any]
+) -> pd.DataFrame:
     """The single numbers of one part: measure, value, low, high.
 
     Args:

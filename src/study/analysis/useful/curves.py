@@ -69,8 +69,10 @@ def fits(dataset: str, settings: Mapping[str, Any]) -> pd.DataFrame:
     """
     wanted = [
         (name, float(share), int(draw))
-        for name in settings["systems"] for share in settings["shares"] for draw in settings["draws"]
-    ]  # fmt: skip
+        for name in settings["systems"]
+        for share in settings["shares"]
+        for draw in settings["draws"]
+    ]
     folder, frames = paths.cache() / "useful" / "curves" / dataset, []
     for name, share, draw in tqdm(wanted, desc="learning curves", unit="fit", disable=not sys.stderr.isatty()):
         config = with_tuned_values(load([f"dataset={dataset}", f"system={name}", f"protocol={settings['protocol']}"]))
@@ -102,9 +104,17 @@ def curves(values: pd.DataFrame, tasks: int, *, seed: int) -> pd.DataFrame:
                 score = part.groupby("task_id")[metric].mean().dropna()
                 by_draw = part.groupby("draw")[metric].mean()
                 low, high = bootstrap_interval(score.to_numpy(np.float64), seed=seed)
-                row = {"system": name, "metric": metric, "share": share, "tasks": round(float(share) * tasks),
-                       "draws": len(by_draw), "mean": score.mean(), "sd": by_draw.std() if len(by_draw) > 1 else np.nan,
-                       "low": low, "high": high}  # fmt: skip
+                row = {
+                    "system": name,
+                    "metric": metric,
+                    "share": share,
+                    "tasks": round(float(share) * tasks),
+                    "draws": len(by_draw),
+                    "mean": score.mean(),
+                    "sd": by_draw.std() if len(by_draw) > 1 else np.nan,
+                    "low": low,
+                    "high": high,
+                }
                 if before is not None:
                     gained = (score - before).to_numpy(np.float64)
                     less, more = bootstrap_interval(gained, seed=seed)

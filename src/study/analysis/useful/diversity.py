@@ -91,8 +91,9 @@ def repeated(rows: IntArray, vectors: FloatArray, least: float) -> np.ndarray:
     return np.asarray(np.tril(near, k=-1).any(axis=2))
 
 
-def spread(answers: Mapping[str, Answers], vectors: FloatArray, *, reference: str, near: float,
-           seed: int) -> pd.DataFrame:  # fmt: skip
+def spread(
+    answers: Mapping[str, Answers], vectors: FloatArray, *, reference: str, near: float, seed: int
+) -> pd.DataFrame:
     """One row per system, the least alike answers last.
 
     Args:
@@ -113,11 +114,18 @@ def spread(answers: Mapping[str, Answers], vectors: FloatArray, *, reference: st
         comparable = unjudged <= MOST_UNJUDGED
         alike = similarity(own.rows, vectors)
         low, high = bootstrap_interval(alike[~np.isnan(alike)], seed=seed)
-        row = {"system": name, "answers": int(filled.sum()), "unjudged": unjudged,
-               "useful": own.useful.sum() / filled.sum() if comparable else np.nan,
-               "similarity": np.nanmean(alike), "low": low, "high": high, "similarity_useful": np.nan,
-               "near_duplicates": repeated(own.rows, vectors, near).sum() / filled.sum(),
-               "servers": len(np.unique(own.rows[filled]))}  # fmt: skip
+        row = {
+            "system": name,
+            "answers": int(filled.sum()),
+            "unjudged": unjudged,
+            "useful": own.useful.sum() / filled.sum() if comparable else np.nan,
+            "similarity": np.nanmean(alike),
+            "low": low,
+            "high": high,
+            "similarity_useful": np.nan,
+            "near_duplicates": repeated(own.rows, vectors, near).sum() / filled.sum(),
+            "servers": len(np.unique(own.rows[filled])),
+        }
         if comparable:
             within = similarity(own.rows, vectors, own.useful)
             row["similarity_useful"] = np.nanmean(within) if not np.isnan(within).all() else np.nan
@@ -126,8 +134,12 @@ def spread(answers: Mapping[str, Answers], vectors: FloatArray, *, reference: st
             equal = own.useful.sum(axis=1) == base.useful.sum(axis=1)
             difference = (alike - alike_base)[equal]
             less, more = bootstrap_interval(difference, seed=seed)
-            row |= {"equal_topics": int(equal.sum()), "difference": difference.mean() if equal.any() else np.nan,
-                    "difference_low": less, "difference_high": more}  # fmt: skip
+            row |= {
+                "equal_topics": int(equal.sum()),
+                "difference": difference.mean() if equal.any() else np.nan,
+                "difference_low": less,
+                "difference_high": more,
+            }
         rows.append(row)
     return pd.DataFrame(rows).sort_values("similarity", ascending=False, kind="stable", ignore_index=True)
 
@@ -180,9 +192,17 @@ def tables(dataset: str, *, reference: str, near: float, seed: int) -> dict[str,
     pairs = (collection.grades >= 1).sum(axis=0)
     useful_cold, useful_warm = int(pairs[~judged_warm].sum()), int(pairs[judged_warm].sum())
     apart = cold(answers, warm, useful_cold, useful_warm)
-    catalogue = pd.DataFrame({"system": "catalogue", "servers": ["cold", "warm"],
-                              "answers": [int((~warm).sum()), int(warm.sum())], "share": [(~warm).mean(), warm.mean()],
-                              "useful": [useful_cold, useful_warm]})  # fmt: skip
+    catalogue = pd.DataFrame(
+        {
+            "system": "catalogue",
+            "servers": ["cold", "warm"],
+            "answers": [int((~warm).sum()), int(warm.sum())],
+            "share": [(~warm).mean(), warm.mean()],
+            "useful": [useful_cold, useful_warm],
+        }
+    )
     vectors = encode(data.server_texts())
-    return {"diversity": spread(answers, vectors, reference=reference, near=near, seed=seed),
-            "cold_servers": pd.concat([apart, catalogue], ignore_index=True)}  # fmt: skip
+    return {
+        "diversity": spread(answers, vectors, reference=reference, near=near, seed=seed),
+        "cold_servers": pd.concat([apart, catalogue], ignore_index=True),
+    }

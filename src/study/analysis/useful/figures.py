@@ -39,10 +39,18 @@ def calibration(reliability: pd.DataFrame, risks: pd.DataFrame, caption: str) ->
         axes[0, 1].plot(curve["coverage"], curve["risk"], color=ink, label=label, drawstyle="steps-post")
         axes[0, 1].axhline(curve["risk"].iloc[-1], color=ink, linewidth=0.8, linestyle="--")
     axes[0, 0].axline((0, 0), slope=1, color="black", linewidth=0.6, linestyle="--")
-    axes[0, 0].set(xlim=(0, 1), ylim=(0, 1), xlabel="promised chance that the first answer is useful",
-                   ylabel="share of useful first answers")  # fmt: skip
-    axes[0, 1].set(xlim=(0, 1), ylim=(0, 1), xlabel="share of the requests that are answered (coverage)",
-                   ylabel="share of useless first answers (risk)")  # fmt: skip
+    axes[0, 0].set(
+        xlim=(0, 1),
+        ylim=(0, 1),
+        xlabel="promised chance that the first answer is useful",
+        ylabel="share of useful first answers",
+    )
+    axes[0, 1].set(
+        xlim=(0, 1),
+        ylim=(0, 1),
+        xlabel="share of the requests that are answered (coverage)",
+        ylabel="share of useless first answers (risk)",
+    )
     axes[0, 0].legend(loc="upper left")
     for panel in axes[0]:
         panel.grid()
@@ -62,8 +70,15 @@ def markers(table: pd.DataFrame) -> dict[str, str]:
 def _points(panel: Axes, table: pd.DataFrame, x: str, y: str, marks: Mapping[str, str]) -> None:
     """One marker per system, in the colour of its family."""
     for row in table.to_dict("records"):
-        panel.plot(row[x], row[y], marker=marks[row["system"]], color=colour(row["family"]), linestyle="none",
-                   markersize=6, label=row["title"])  # fmt: skip
+        panel.plot(
+            row[x],
+            row[y],
+            marker=marks[row["system"]],
+            color=colour(row["family"]),
+            linestyle="none",
+            markersize=6,
+            label=row["title"],
+        )
 
 
 @mpl.rc_context(STYLE)
@@ -108,8 +123,14 @@ def pareto(table: pd.DataFrame, caption: str, *, resolution: float = 1e-3) -> Fi
         for column, cost in enumerate(COSTS):
             panel, known = axes[line, column], table.dropna(subset=[quality, cost])
             front = known[known[f"front_{quality}_{cost}"]].sort_values([cost, quality])
-            panel.plot(front[cost].clip(lower=resolution), front[quality], color=GREY, linewidth=1,
-                       drawstyle="steps-post", zorder=1)  # fmt: skip
+            panel.plot(
+                front[cost].clip(lower=resolution),
+                front[quality],
+                color=GREY,
+                linewidth=1,
+                drawstyle="steps-post",
+                zorder=1,
+            )
             for row in known.to_dict("records"):
                 ink, best = colour(row["family"]), row[f"front_{quality}_{cost}"]
                 look = {"marker": marks[row["system"]], "color": ink, "linestyle": "none", "markersize": 6}
@@ -176,8 +197,14 @@ def curves(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figu
         for number, name in enumerate(names):
             rows = table[(table["metric"] == metric) & (table["system"] == name)].sort_values("tasks")
             panel.vlines(rows["tasks"], rows["low"], rows["high"], color=inks[name], linewidth=1)
-            panel.plot(rows["tasks"], rows["mean"], color=inks[name], marker=MARKERS[number % len(MARKERS)],
-                       markersize=5, label=titles.get(name, name))  # fmt: skip
+            panel.plot(
+                rows["tasks"],
+                rows["mean"],
+                color=inks[name],
+                marker=MARKERS[number % len(MARKERS)],
+                markersize=5,
+                label=titles.get(name, name),
+            )
         logarithmic(panel.xaxis)
         panel.set_xticks(sorted(table["tasks"].unique()), [f"{int(n):,}" for n in sorted(table["tasks"].unique())])
         panel.set(xlabel="training tasks", ylabel=f"{metric_name(metric)}, validation part (0 to 1)", ylim=(0, None))

@@ -28,8 +28,11 @@ def laid_over(config: DictConfig, changes: Mapping[str, Any]) -> DictConfig:
     found = config.copy()
     for name, value in changes.items():
         if name not in config.system.model:
-            raise StudyError(f"{config.system.name} has no setting {name!r}", column="steps",
-                             fix=f"one of: {', '.join(map(str, config.system.model))}")  # fmt: skip
+            raise StudyError(
+                f"{config.system.name} has no setting {name!r}",
+                column="steps",
+                fix=f"one of: {', '.join(map(str, config.system.model))}",
+            )
         OmegaConf.update(found, f"system.model.{name}", value, merge=False)
     return found
 

@@ -45,8 +45,12 @@ def quantiles(seconds: Seconds) -> dict[str, float]:
         seconds: elapsed and processor seconds of each request, shape (n, 2).
     """
     low, middle, high = np.percentile(seconds[:, 0] * 1e3, [5, 50, 95])
-    return {"milliseconds": float(middle), "p5": float(low), "p95": float(high),
-            "cpu": float(np.median(seconds[:, 1]) * 1e3)}  # fmt: skip
+    return {
+        "milliseconds": float(middle),
+        "p5": float(low),
+        "p95": float(high),
+        "cpu": float(np.median(seconds[:, 1]) * 1e3),
+    }
 
 
 def timed(answer: Answer, requests: Sequence[int], warm_up: int) -> Seconds:
@@ -87,8 +91,11 @@ def answering(system: Any, name: str, reading: Sequence[str], data: Dataset, spl
         order = tie_order(data.n_servers, 0)
         return lambda task: top_k(system.score_requests(data.tasks.iloc[[task]], store=False), KEPT, order)
     if unknown := set(reading) - {WORDS, SENTENCE}:
-        raise StudyError(f"{name} reads {', '.join(sorted(unknown))}", column=f"systems.{name}",
-                         fix=f"{REQUEST} alone, or any of {WORDS}, {SENTENCE}")  # fmt: skip
+        raise StudyError(
+            f"{name} reads {', '.join(sorted(unknown))}",
+            column=f"systems.{name}",
+            fix=f"{REQUEST} alone, or any of {WORDS}, {SENTENCE}",
+        )
 
     def answer(task: int) -> object:
         for kind in reading:
@@ -126,8 +133,15 @@ def table(data: Dataset, split: Split, settings: Mapping[str, Any]) -> pd.DataFr
             system.fit(data, split, seed=0, workdir=Path(folder))
             seconds = time.perf_counter() - started
         spent = timed(answering(system, name, reading, data, split, readers), requests, settings["warm_up"])
-        rows.append({"system": name, "reading": " ".join(reading), "requests": len(spent), **quantiles(spent),
-                     "seconds_fit": seconds})  # fmt: skip
+        rows.append(
+            {
+                "system": name,
+                "reading": " ".join(reading),
+                "requests": len(spent),
+                **quantiles(spent),
+                "seconds_fit": seconds,
+            }
+        )
     for name in settings["saved"]:
         spent = timed(answering_saved(name, data), requests, settings["warm_up"])
         rows.append({"system": name, "reading": SAVED, "requests": len(spent), **quantiles(spent)})

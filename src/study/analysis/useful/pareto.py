@@ -38,8 +38,9 @@ def quality_by_labels(dataset: str, protocol: str) -> pd.Series:
     """NDCG@10 by the released labels: mean over seeds and test tasks, by system."""
     folder = paths.results(dataset) / "per_task" / protocol
     found = {path.name.removesuffix(".csv.xz"): per_task.read(path) for path in sorted(folder.glob("*.csv.xz"))}
-    return pd.Series({name: float(frame.groupby("seed")[METRIC].mean().mean()) for name, frame in found.items()},
-                     dtype=float)  # fmt: skip
+    return pd.Series(
+        {name: float(frame.groupby("seed")[METRIC].mean().mean()) for name, frame in found.items()}, dtype=float
+    )
 
 
 def quality_by_judgements(dataset: str) -> pd.Series:
@@ -78,8 +79,9 @@ def table(dataset: str) -> pd.DataFrame:
         raise StudyError("the latencies are missing", file=file, fix="run: study useful latency")
     # A system that is timed itself and as a saved model stands for itself.
     asked = pd.read_csv(file).drop_duplicates("system").set_index("system")
-    found = pd.DataFrame({"by_labels": quality_by_labels(dataset, protocol),
-                          "by_judgements": quality_by_judgements(dataset)})  # fmt: skip
+    found = pd.DataFrame(
+        {"by_labels": quality_by_labels(dataset, protocol), "by_judgements": quality_by_judgements(dataset)}
+    )
     found = found.join(training(dataset, protocol))
     # A system that is judged but has no run of its own is trained for the latency alone.
     found = found.join(asked[["seconds_fit"]].add_suffix("_asked")).join(asked[["milliseconds", "p5", "p95", "cpu"]])
@@ -91,9 +93,12 @@ def table(dataset: str) -> pd.DataFrame:
         for cost in COSTS:
             sides = (found[name].to_numpy(np.float64) for name in (quality, cost))
             found[f"front_{quality}_{cost}"] = non_dominated(*sides)
-    texts = {"title": [str(known[name].title) for name in found.index],
-             "family": [str(known[name].family) for name in found.index]}  # fmt: skip
+    texts = {
+        "title": [str(known[name].title) for name in found.index],
+        "family": [str(known[name].family) for name in found.index],
+    }
     found = found.assign(**texts).rename_axis("system").reset_index()
     first = ["system", "title", "family"]
-    return found[[*first, *found.columns.drop(first)]].sort_values("by_judgements", ascending=False, kind="stable",
-                                                                   ignore_index=True)  # fmt: skip
+    return found[[*first, *found.columns.drop(first)]].sort_values(
+        "by_judgements", ascending=False, kind="stable", ignore_index=True
+    )

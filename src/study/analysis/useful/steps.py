@@ -58,13 +58,27 @@ def one_at_a_time(values: Tables, steps: Sequence[str], metrics: Sequence[str], 
         for step, name in enumerate(steps):
             score = values[name].groupby("task_id")[metric].mean().dropna().to_numpy(np.float64)
             low, high = bootstrap_interval(score, seed=seed)
-            row = {"metric": metric, "step": step, "system": name, "topics": len(score), "mean": score.mean(),
-                   "low": low, "high": high}  # fmt: skip
+            row = {
+                "metric": metric,
+                "step": step,
+                "system": name,
+                "topics": len(score),
+                "mean": score.mean(),
+                "low": low,
+                "high": high,
+            }
             if step:
                 found = paired(values, name, steps[step - 1], metric, seed)
-                row |= {"before": steps[step - 1], "difference": found["difference"], "difference_low": found["ci_low"],
-                        "difference_high": found["ci_high"], "wins": found["wins"], "ties": found["ties"],
-                        "losses": found["losses"], "p": found["randomisation_p"]}  # fmt: skip
+                row |= {
+                    "before": steps[step - 1],
+                    "difference": found["difference"],
+                    "difference_low": found["ci_low"],
+                    "difference_high": found["ci_high"],
+                    "wins": found["wins"],
+                    "ties": found["ties"],
+                    "losses": found["losses"],
+                    "p": found["randomisation_p"],
+                }
             rows.append(row)
     table = pd.DataFrame(rows)
     tested = table["step"] > 0
@@ -72,8 +86,9 @@ def one_at_a_time(values: Tables, steps: Sequence[str], metrics: Sequence[str], 
     return table
 
 
-def closed(values: Tables, system: str, *, floor: str, goal: str, metric: str, seed: int,
-           resamples: int = 10_000) -> dict[str, float]:  # fmt: skip
+def closed(
+    values: Tables, system: str, *, floor: str, goal: str, metric: str, seed: int, resamples: int = 10_000
+) -> dict[str, float]:
     """The share of the way from `floor` to `goal` that a system goes: (system - floor) / (goal - floor) of the means.
 
     Returns: closed, low, high (95 % bootstrap interval over topics; draws in which the goal is not above the floor are
@@ -90,8 +105,9 @@ def closed(values: Tables, system: str, *, floor: str, goal: str, metric: str, s
     return {"closed": over[0].mean() / whole_mean if whole_mean > 0 else np.nan, "low": float(low), "high": float(high)}
 
 
-def supervision(values: Mapping[str, Tables], systems: Sequence[str], *, floor: str, goal: str, metric: str,
-                seed: int) -> pd.DataFrame:  # fmt: skip
+def supervision(
+    values: Mapping[str, Tables], systems: Sequence[str], *, floor: str, goal: str, metric: str, seed: int
+) -> pd.DataFrame:
     """Model or labels? Systems that differ from `floor` by what they learn from, or by their text vectors.
 
     Args:
@@ -118,9 +134,14 @@ def supervision(values: Mapping[str, Tables], systems: Sequence[str], *, floor: 
             if name != floor:
                 found = paired(own, name, floor, metric, seed)
                 share = closed(own, name, floor=floor, goal=goal, metric=metric, seed=seed)
-                row |= {"difference": found["difference"], "difference_low": found["ci_low"],
-                        "difference_high": found["ci_high"], "closed": share["closed"], "closed_low": share["low"],
-                        "closed_high": share["high"]}  # fmt: skip
+                row |= {
+                    "difference": found["difference"],
+                    "difference_low": found["ci_low"],
+                    "difference_high": found["ci_high"],
+                    "closed": share["closed"],
+                    "closed_low": share["low"],
+                    "closed_high": share["high"],
+                }
             rows.append(row)
     table = pd.DataFrame(rows)
     return table.sort_values(["part", "mean"], ascending=False, kind="stable", ignore_index=True)

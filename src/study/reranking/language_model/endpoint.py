@@ -38,10 +38,18 @@ class Endpoint:
     def client(self, cassette: Path) -> llm.Client:
         """A client that keeps replies in `cassette`, without the requests: these quote the data set's texts."""
         return llm.Client(
-            self.base_url, self.mode, cassette, keep_requests=False, key_variable=self.key_variable,
-            timeout=self.timeout, retries=self.retries, pause=self.pause, longest_pause=self.longest_pause,
-            concurrency=self.concurrency, max_bytes=self.max_bytes,
-        )  # fmt: skip
+            self.base_url,
+            self.mode,
+            cassette,
+            keep_requests=False,
+            key_variable=self.key_variable,
+            timeout=self.timeout,
+            retries=self.retries,
+            pause=self.pause,
+            longest_pause=self.longest_pause,
+            concurrency=self.concurrency,
+            max_bytes=self.max_bytes,
+        )
 
 
 def read(name: str) -> Endpoint:

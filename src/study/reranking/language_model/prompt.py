@@ -107,15 +107,19 @@ def response_format(form: str, task: int, pool: Sequence[int], k: int) -> dict[s
         "properties": {
             "task": {"type": "integer", "enum": [task]},
             "servers": {
-                "type": "array", "items": {"type": "integer", "enum": sorted(pool)}, "minItems": k, "maxItems": k,
+                "type": "array",
+                "items": {"type": "integer", "enum": sorted(pool)},
+                "minItems": k,
+                "maxItems": k,
             },
             "explanation": {"type": "string"},
         },
         "required": ["task", "servers", "explanation"],
         "additionalProperties": False,
-    }  # fmt: skip
-    return {"response_format": {"type": "json_schema", "json_schema": {"name": "ranking", "strict": True,
-                                                                      "schema": schema}}}  # fmt: skip
+    }
+    return {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "ranking", "strict": True, "schema": schema}}
+    }
 
 
 def read(text: str, task: int) -> Any:

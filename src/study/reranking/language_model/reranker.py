@@ -47,8 +47,11 @@ class Question:
 
     def __post_init__(self) -> None:
         if not self.forms or not set(self.forms) <= set(FORMS):
-            raise StudyError(f"{list(self.forms)} are no forms of output", column="system.model.question.forms",
-                             fix=f"one or more of: {', '.join(FORMS)}")  # fmt: skip
+            raise StudyError(
+                f"{list(self.forms)} are no forms of output",
+                column="system.model.question.forms",
+                fix=f"one or more of: {', '.join(FORMS)}",
+            )
 
 
 class LanguageModelReranker:
@@ -89,8 +92,9 @@ class LanguageModelReranker:
         place = dict(zip(ids, pool, strict=True))
         return np.array([place[number] for number in self.question.rules.order(answer, ids)], dtype=np.int64)
 
-    def many(self, data: Dataset, tasks: IntArray, pools: Sequence[IntArray], *,
-             most: float = math.inf) -> list[IntArray]:  # fmt: skip
+    def many(
+        self, data: Dataset, tasks: IntArray, pools: Sequence[IntArray], *, most: float = math.inf
+    ) -> list[IntArray]:
         """The orders of several tasks' pools; as many are asked for at a time as the client allows.
 
         Args:
@@ -103,8 +107,16 @@ class LanguageModelReranker:
 
         with ThreadPoolExecutor(self.client.concurrency) as threads:
             asked = threads.map(order, tasks, pools)
-            return list(tqdm(asked, total=len(tasks), desc=self.question.model, unit="task", leave=False,
-                             disable=not sys.stderr.isatty()))  # fmt: skip
+            return list(
+                tqdm(
+                    asked,
+                    total=len(tasks),
+                    desc=self.question.model,
+                    unit="task",
+                    leave=False,
+                    disable=not sys.stderr.isatty(),
+                )
+            )
 
     def failures(self) -> int:
         """For how many tasks the endpoint gave no reply."""
@@ -114,17 +126,23 @@ class LanguageModelReranker:
         """Counts for a run's record: answers, fallbacks by reason, requests and tokens, and refused parameters."""
         usage = self.client.usage
         return {
-            "answered": self.answered, "fallbacks": dict(sorted(self.faults.items())), "requests": usage.asked,
-            "replayed": usage.replayed, "attempts": usage.attempts, "prompt_tokens": usage.prompt_tokens,
-            "completion_tokens": usage.completion_tokens, "adapted": dict(sorted(self.client.adapted.items())),
-        }  # fmt: skip
+            "answered": self.answered,
+            "fallbacks": dict(sorted(self.faults.items())),
+            "requests": usage.asked,
+            "replayed": usage.replayed,
+            "attempts": usage.attempts,
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "adapted": dict(sorted(self.client.adapted.items())),
+        }
 
     def _ask(self, data: Dataset, task: int, pool: IntArray, ids: list[int]) -> Any:
         """The identifiers that the model names; None for an answer of another form."""
         question, row = self.question, data.tasks.iloc[task].to_dict()
         k = min(question.rules.k, len(ids))
-        asked = prompt.messages(row, data.servers.iloc[pool], k=k, substitutions=question.rules.substitutions,
-                                longest=question.longest)  # fmt: skip
+        asked = prompt.messages(
+            row, data.servers.iloc[pool], k=k, substitutions=question.rules.substitutions, longest=question.longest
+        )
         options: dict[str, Any] = {"max_tokens": question.tokens}
         if question.temperature is not None:
             options["temperature"] = question.temperature

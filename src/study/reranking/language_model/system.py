@@ -29,8 +29,17 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
             endpoint and always count.
     """
 
-    def __init__(self, lexical: Lexical, towers: Towers, training: Training, scoring: Scoring, question: Question,
-                 endpoint: str, tolerated: float, reranker: Reranker | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        lexical: Lexical,
+        towers: Towers,
+        training: Training,
+        scoring: Scoring,
+        question: Question,
+        endpoint: str,
+        tolerated: float,
+        reranker: Reranker | None = None,
+    ) -> None:
         super().__init__(lexical, towers, training, scoring, reranker, rules=question.rules)
         self.question, self.endpoint, self.tolerated = question, endpoint, tolerated
 

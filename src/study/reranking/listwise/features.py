@@ -21,15 +21,26 @@ from study.t2mrec.system import T2MRec
 
 # Task field and server field whose words are compared.
 FIELD_PAIRS = (
-    ("name", "name"), ("name", "description"), ("description", "name"), ("description", "description"),
-    ("description", "subcategory"), ("description", "tools"), ("theme", "name"), ("theme", "description"),
-)  # fmt: skip
+    ("name", "name"),
+    ("name", "description"),
+    ("description", "name"),
+    ("description", "description"),
+    ("description", "subcategory"),
+    ("description", "tools"),
+    ("theme", "name"),
+    ("theme", "description"),
+)
 # Scores that also count as distances to the best of the pool, and to the next better of it.
 GAPS = ("fused", "semantic", "minilm", "words")
 NAMES = (
-    "place", "anchor", *GAPS, *(f"{name}_behind_best" for name in GAPS), *(f"{name}_behind_next" for name in GAPS),
-    *FEATURES, *(f"{task}_{server}" for task, server in FIELD_PAIRS),
-)  # fmt: skip
+    "place",
+    "anchor",
+    *GAPS,
+    *(f"{name}_behind_best" for name in GAPS),
+    *(f"{name}_behind_next" for name in GAPS),
+    *FEATURES,
+    *(f"{task}_{server}" for task, server in FIELD_PAIRS),
+)
 
 
 @dataclass(frozen=True)
@@ -108,19 +119,25 @@ class PairFeatures:
         tasks, servers = pools.tasks, pools.servers
         semantic, fused, structure = self._scores(pools, system)
         scores = {
-            "fused": fused, "semantic": semantic,
+            "fused": fused,
+            "semantic": semantic,
             "minilm": np.einsum("ij,ij->i", self.dense[0][tasks], self.dense[1][servers]),
             "words": products(self.words[0][tasks], self.words[1][servers]),
-        }  # fmt: skip
+        }
         gaps = {name: behind(scores[name], pools) for name in GAPS}
         anchors = system.scoring.anchors if system.scoring.expansion else 0
         fields = (
             products(self.task_fields[task][tasks], self.server_fields[server][servers]) for task, server in FIELD_PAIRS
         )
         columns = [
-            pools.places, pools.places <= anchors, *(scores[name] for name in GAPS), *(gaps[name][0] for name in GAPS),
-            *(gaps[name][1] for name in GAPS), *structure, *fields,
-        ]  # fmt: skip
+            pools.places,
+            pools.places <= anchors,
+            *(scores[name] for name in GAPS),
+            *(gaps[name][0] for name in GAPS),
+            *(gaps[name][1] for name in GAPS),
+            *structure,
+            *fields,
+        ]
         return np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
 
     def _scores(self, pools: Pools, system: T2MRec) -> tuple[FloatArray, FloatArray, FloatArray]:

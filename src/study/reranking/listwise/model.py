@@ -50,12 +50,14 @@ class Listwise:
 
 
 def _refuse(name: str, value: object, wanted: str) -> StudyError:
-    return StudyError(f"{value!r} is no value for this setting", column=f"system.model.listwise.{name}",
-                      fix=f"give {wanted}")  # fmt: skip
+    return StudyError(
+        f"{value!r} is no value for this setting", column=f"system.model.listwise.{name}", fix=f"give {wanted}"
+    )
 
 
-def train(features: FloatArray, relevant: FloatArray, sizes: IntArray, settings: Listwise, *,
-          seed: int) -> lightgbm.Booster | None:  # fmt: skip
+def train(
+    features: FloatArray, relevant: FloatArray, sizes: IntArray, settings: Listwise, *, seed: int
+) -> lightgbm.Booster | None:
     """Fit the trees on the pools that hold a listed server; the others say nothing about order.
 
     Args:
@@ -71,11 +73,17 @@ def train(features: FloatArray, relevant: FloatArray, sizes: IntArray, settings:
         return None
     features, relevant, sizes = features[tells[pool]], relevant[tells[pool]], sizes[tells]
     parameters = {
-        "objective": settings.objective, "learning_rate": settings.learning_rate, "num_leaves": settings.leaves,
-        "min_data_in_leaf": settings.least, "verbosity": -1, "seed": seed,
+        "objective": settings.objective,
+        "learning_rate": settings.learning_rate,
+        "num_leaves": settings.leaves,
+        "min_data_in_leaf": settings.least,
+        "verbosity": -1,
+        "seed": seed,
         # The same numbers on every run: one thread, one order of sums.
-        "deterministic": True, "force_col_wise": True, "num_threads": 1,
-    }  # fmt: skip
+        "deterministic": True,
+        "force_col_wise": True,
+        "num_threads": 1,
+    }
     pairs = lightgbm.Dataset(features, relevant, group=sizes, feature_name=list(NAMES), params=parameters)
     return lightgbm.train(parameters, pairs, num_boost_round=settings.trees)
 

@@ -40,8 +40,16 @@ class T2MRecListwise(RerankedT2MRec):
         rules: K and how many of the first K may be replaced from the rest of the pool, as for a language model.
     """
 
-    def __init__(self, lexical: Lexical, towers: Towers, training: Training, scoring: Scoring, listwise: Listwise,
-                 rules: Rules | None = None, reranker: Reranker | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        lexical: Lexical,
+        towers: Towers,
+        training: Training,
+        scoring: Scoring,
+        listwise: Listwise,
+        rules: Rules | None = None,
+        reranker: Reranker | None = None,
+    ) -> None:
         super().__init__(lexical, towers, training, scoring, reranker, rules=rules)
         self.listwise = listwise
 
@@ -98,9 +106,10 @@ class T2MRecListwise(RerankedT2MRec):
     def report(self) -> dict[str, Any]:
         """For the run's record: seconds to train the trees, discarded orders, what each feature brought."""
         return {
-            "seconds_trees": round(self.seconds_trees, 3), "invalid": self.invalid_rerankings,
+            "seconds_trees": round(self.seconds_trees, 3),
+            "invalid": self.invalid_rerankings,
             "gain": importances(self.trees),
-        }  # fmt: skip
+        }
 
 
 def candidate_pools(system: T2MRec, tasks: IntArray) -> list[IntArray]:

@@ -31,9 +31,14 @@ class Builder:
         self.counts[rule, table, column, action] += rows
 
     def server(
-        self, server_id: str, name: Any, description: Any, *, sources: tuple[str, ...] = (),
+        self,
+        server_id: str,
+        name: Any,
+        description: Any,
+        *,
+        sources: tuple[str, ...] = (),
         aliases: tuple[str, ...] = (),
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Add a server and return its row; a repeated id gets `#2`, `#3`, ... behind it."""
         self._ids[server_id] += 1
         if (times := self._ids[server_id]) > 1:

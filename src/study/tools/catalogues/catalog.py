@@ -149,10 +149,16 @@ def from_json(value: Any, file: Path | None = None) -> ToolCatalog:
         if value["format"] != FORMAT:
             raise StudyError("the catalogue has another format", file=file, fix="index it again")
         servers = tuple(
-            Server(s["id"], s["name"], s["description"], tuple(s["sources"]), tuple(s["aliases"]),
-                   *(str(s.get(name, "")) for name in STATES))
+            Server(
+                s["id"],
+                s["name"],
+                s["description"],
+                tuple(s["sources"]),
+                tuple(s["aliases"]),
+                *(str(s.get(name, "")) for name in STATES),
+            )
             for s in value["servers"]
-        )  # fmt: skip
+        )
         tools = tuple(Tool(int(t["server"]), t["name"], t["description"], dict(t["schema"])) for t in value["tools"])
         return ToolCatalog(value["name"], servers, tools)
     except (KeyError, TypeError, ValueError) as error:

@@ -23,10 +23,13 @@ def counts(catalogs: Sequence[ToolCatalog], merged: Merged) -> dict[str, object]
     groups = merged.groups()
     agree = [names_agree([listings[row].name for row in group]) for group in groups]
     return {
-        "catalogues": " + ".join(catalog.name for catalog in catalogs), "listings": len(merged.entity_of),
-        "entities": len(merged.catalog.servers), "groups": len(groups),
-        "listings_in_groups": sum(map(len, groups)), "names_disagree": agree.count(False),
-    }  # fmt: skip
+        "catalogues": " + ".join(catalog.name for catalog in catalogs),
+        "listings": len(merged.entity_of),
+        "entities": len(merged.catalog.servers),
+        "groups": len(groups),
+        "listings_in_groups": sum(map(len, groups)),
+        "names_disagree": agree.count(False),
+    }
 
 
 def members(catalogs: Sequence[ToolCatalog], merged: Merged) -> pd.DataFrame:
@@ -42,10 +45,16 @@ def members(catalogs: Sequence[ToolCatalog], merged: Merged) -> pd.DataFrame:
         for place in group:
             catalog, row = listings[place]
             server = catalog.servers[row]
-            lines.append({
-                "group": number, "catalogue": catalog.name, "marketplace": " ".join(server.sources),
-                "listing": server.id, "tools": len(catalog.tools_of(row)), "names_agree": agree,
-            })  # fmt: skip
+            lines.append(
+                {
+                    "group": number,
+                    "catalogue": catalog.name,
+                    "marketplace": " ".join(server.sources),
+                    "listing": server.id,
+                    "tools": len(catalog.tools_of(row)),
+                    "names_agree": agree,
+                }
+            )
     return pd.DataFrame(lines, columns=["group", "catalogue", "marketplace", "listing", "tools", "names_agree"])
 
 

@@ -84,9 +84,14 @@ def _endpoint(name: str, entry: Any, path: Path) -> Endpoint:
     if "url" in entry and not entry["url"].startswith(("http://", "https://")):
         raise StudyError("the address must begin with http:// or https://", file=path, column=name, fix=FIX)
     return Endpoint(
-        name, entry.get("command"), tuple(_list(entry.get("args"))), dict(_pairs(entry.get("env"))), entry.get("cwd"),
-        entry.get("url"), dict(_pairs(entry.get("headers"))),
-    )  # fmt: skip
+        name,
+        entry.get("command"),
+        tuple(_list(entry.get("args"))),
+        dict(_pairs(entry.get("env"))),
+        entry.get("cwd"),
+        entry.get("url"),
+        dict(_pairs(entry.get("headers"))),
+    )
 
 
 def _list(value: Any) -> list[Any]:

@@ -45,12 +45,19 @@ def by_k(catalog: ToolCatalog, queries: QuerySet, scores: FloatArray, *, pool_to
     for k in KS:
         tokens = handed_over(ranked[:, :k], sizes).mean()
         precision, recall = (table[f"{name}@{k}"].to_numpy() for name in ("precision", "recall"))
-        rows.append({
-            "k": k, "precision": precision.mean(), "recall": recall.mean(), "f1": f1_of_means(precision, recall),
-            "hit_rate": table[f"hit_rate@{k}"].mean(), "mrr": table[f"mrr@{k}"].mean(),
-            "token_reduction": 1 - tokens / pool_tokens, "tokens": tokens,
-            "tokens_by_characters": handed_over(ranked[:, :k], quarters).mean(),
-        })  # fmt: skip
+        rows.append(
+            {
+                "k": k,
+                "precision": precision.mean(),
+                "recall": recall.mean(),
+                "f1": f1_of_means(precision, recall),
+                "hit_rate": table[f"hit_rate@{k}"].mean(),
+                "mrr": table[f"mrr@{k}"].mean(),
+                "token_reduction": 1 - tokens / pool_tokens,
+                "tokens": tokens,
+                "tokens_by_characters": handed_over(ranked[:, :k], quarters).mean(),
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -91,12 +98,17 @@ def by_threshold(
         table = results.measure_sets(handed, queries, len(catalog.tools), k)
         counts = np.array([len(rows) for rows in handed])
         found = table[f"recall@{k}"].to_numpy() * [len(labels) for labels in queries.labels]
-        rows.append({
-            "threshold": threshold, "fell_back": float((scores.max(axis=1) < threshold).mean()),
-            "mean_tools": counts.mean(), "precision": float((found / counts).mean()),
-            "recall": table[f"recall@{k}"].mean(), "hit_rate": table[f"hit_rate@{k}"].mean(),
-            "mean_tokens": float(np.mean([sizes[rows].sum() for rows in handed])),
-        })  # fmt: skip
+        rows.append(
+            {
+                "threshold": threshold,
+                "fell_back": float((scores.max(axis=1) < threshold).mean()),
+                "mean_tools": counts.mean(),
+                "precision": float((found / counts).mean()),
+                "recall": table[f"recall@{k}"].mean(),
+                "hit_rate": table[f"hit_rate@{k}"].mean(),
+                "mean_tokens": float(np.mean([sizes[rows].sum() for rows in handed])),
+            }
+        )
     return pd.DataFrame(rows)
 
 

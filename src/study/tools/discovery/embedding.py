@@ -80,8 +80,9 @@ class EndpointEmbedder:
         if vectors.shape != (expected, self.dimension) or not np.isfinite(lengths).all() or not lengths.all():
             raise StudyError(
                 f"vectors of shape {vectors.shape}, expected finite ones of {(expected, self.dimension)} other than 0",
-                file=self.client.base_url, fix="correct `dimension` or the model's name",
-            )  # fmt: skip
+                file=self.client.base_url,
+                fix="correct `dimension` or the model's name",
+            )
         scaled: FloatArray = vectors / lengths[:, None]
         return scaled
 
@@ -130,7 +131,11 @@ def configured() -> Embedder:
     assert chosen.dimension is not None
     cassette = paths.root() / Path(chosen.cassette) if chosen.cassette else None
     client = llm.Client(
-        chosen.base_url, mode=chosen.mode, cassette=cassette, key_variable=chosen.key_variable,
-        timeout=chosen.timeout, retries=chosen.retries,
-    )  # fmt: skip
+        chosen.base_url,
+        mode=chosen.mode,
+        cassette=cassette,
+        key_variable=chosen.key_variable,
+        timeout=chosen.timeout,
+        retries=chosen.retries,
+    )
     return EndpointEmbedder(client, chosen.model, chosen.dimension)

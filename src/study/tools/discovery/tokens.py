@@ -60,5 +60,7 @@ def last_tokens(texts: Sequence[str], limit: int) -> list[str]:
     """Each text's last `limit` tokens, cut where a token begins; short texts stay as they are."""
     clean = [text.encode("utf-8", "replace").decode() for text in texts]
     encoded = _tokenizer().encode_batch(clean, add_special_tokens=False)
-    return [text[item.offsets[-limit][0] :] if len(item.ids) > limit else text
-            for text, item in zip(clean, encoded, strict=True)]  # fmt: skip
+    return [
+        text[item.offsets[-limit][0] :] if len(item.ids) > limit else text
+        for text, item in zip(clean, encoded, strict=True)
+    ]

@@ -79,9 +79,13 @@ def prepare(flow: Flow, embedder: Embedder | None = None) -> Bench:
 
 
 def assemble(
-    catalog: ToolCatalog, found: Sequence[Sample], flow: Flow, embedder: Embedder, left_out: int = 0,
+    catalog: ToolCatalog,
+    found: Sequence[Sample],
+    flow: Flow,
+    embedder: Embedder,
+    left_out: int = 0,
     tools: FloatArray | None = None,
-) -> Bench:  # fmt: skip
+) -> Bench:
     """A bench of any catalogue and samples.
 
     Args:
@@ -178,8 +182,9 @@ def answer(
                 sample, ranked = bench.samples[row], several[line, order[line]]
                 call = None
                 if ranked[0] == sample.tool:  # arguments of another tool cannot count
-                    call = callers.call(system.call, sample.text, sample.tool, trained.copier, trained.exemplars,
-                                        similarity[line])  # fmt: skip
+                    call = callers.call(
+                        system.call, sample.text, sample.tool, trained.copier, trained.exemplars, similarity[line]
+                    )
                 rank = int(np.flatnonzero(ranked == sample.tool)[0]) + 1
                 found[name].append(
                     {"task_id": sample.id, "rank": rank, **measures(call, sample.tool, sample.arguments)}

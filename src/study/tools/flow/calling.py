@@ -18,9 +18,14 @@ from study.tools.flow.settings import load
 
 
 def call(
-    catalog: ToolCatalog, instruction: str, candidates: IntArray, *, learned_from: Bench | None = None,
-    embedder: Embedder | None = None, say: Callable[[str], None] = lambda _: None,
-) -> Call:  # fmt: skip
+    catalog: ToolCatalog,
+    instruction: str,
+    candidates: IntArray,
+    *,
+    learned_from: Bench | None = None,
+    embedder: Embedder | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Call:
     """The best of the candidates with its arguments; None is the value of a required one for which nothing was found.
 
     Args:
@@ -54,5 +59,8 @@ def call(
 
 def missing(catalog: ToolCatalog, made: Call) -> list[str]:
     """Required parameters for which no value was found."""
-    return [parameter.name for parameter in catalog.tools[made.tool].parameters
-            if parameter.required and made.arguments.get(parameter.name) is None]  # fmt: skip
+    return [
+        parameter.name
+        for parameter in catalog.tools[made.tool].parameters
+        if parameter.required and made.arguments.get(parameter.name) is None
+    ]

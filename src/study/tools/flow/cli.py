@@ -96,8 +96,12 @@ def call(
     if made is None:
         raise StudyError("the model's reply is no call of a given tool", fix="ask again, or another model")
     tool = found.tools[made.tool]
-    answer = {"server": found.servers[tool.server].name, "name": tool.name, "arguments": dict(made.arguments),
-              "missing": calling.missing(found, made)}  # fmt: skip
+    answer = {
+        "server": found.servers[tool.server].name,
+        "name": tool.name,
+        "arguments": dict(made.arguments),
+        "missing": calling.missing(found, made),
+    }
     typer.echo(printable(json.dumps(answer, ensure_ascii=False)))
 
 

@@ -27,11 +27,16 @@ from study.tools.flow.spans import KINDS, NUMERIC, Span, convert, kind_of, spans
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object")
 # Words of parameter names that ask for a kind of piece.
-HINTS = {"url": ("url", "link", "uri", "website"), "email": ("email", "mail"),
-         "date": ("date", "day", "since", "until"), "path": ("path", "file", "directory"),
-         "number": ("count", "limit", "max", "num", "latitude", "longitude", "id"),
-         "code": ("code", "state", "selector", "country", "symbol"), "name": ("city", "name", "location", "title"),
-         "quoted": ("query", "keyword", "text", "message", "expression", "term")}  # fmt: skip
+HINTS = {
+    "url": ("url", "link", "uri", "website"),
+    "email": ("email", "mail"),
+    "date": ("date", "day", "since", "until"),
+    "path": ("path", "file", "directory"),
+    "number": ("count", "limit", "max", "num", "latitude", "longitude", "id"),
+    "code": ("code", "state", "selector", "country", "symbol"),
+    "name": ("city", "name", "location", "title"),
+    "quoted": ("query", "keyword", "text", "message", "expression", "term"),
+}
 # Sums of scores that differ by less are equal.
 SAME = 1e-4
 YES = re.compile(r"\b(?:without|not|no|disable|exclude|false)\b")
@@ -88,15 +93,22 @@ def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapp
         named = bool(words & set(tokens(lower)))
         row = [
             *[float(span is not None and span.kind == name) for name in KINDS],
-            *[float(span is not None and span.kind == name and bool(words & set(HINTS.get(name, ()))))
-              for name in KINDS],
-            float(bool(words & set(before))), float(bool(described & set(before))),
-            1 / (1 + order) if span else 0.0, float(span is not None and kind in NUMERIC),
+            *[
+                float(span is not None and span.kind == name and bool(words & set(HINTS.get(name, ()))))
+                for name in KINDS
+            ],
+            float(bool(words & set(before))),
+            float(bool(described & set(before))),
+            1 / (1 + order) if span else 0.0,
+            float(span is not None and kind in NUMERIC),
             min(len(span.text), 100) / 100 if span else 0.0,
             float(bool(described) and span is not None and str(value).lower() in parameter.description.lower()),
-            float(spoken), float("default" in stated and same_value(value, stated["default"])),
-            float(value is True), float(value is True and named), float(value is False and bool(YES.search(lower))),
-        ]  # fmt: skip
+            float(spoken),
+            float("default" in stated and same_value(value, stated["default"])),
+            float(value is True),
+            float(value is True and named),
+            float(value is False and bool(YES.search(lower))),
+        ]
         made.append(Option(value, np.array(row, dtype=np.float32), span.start if span else None))
     return made
 
@@ -204,9 +216,14 @@ class Copier:
         words, said = set(tokens(parameter.name)), set(tokens(text))
         best = float(np.max(self._scores(listed), initial=-10.0))
         kind = kind_of(stated)
-        row = [*[float(kind == name) for name in TYPES], float("default" in stated),
-               len(words & said) / (len(words) or 1), best, float(kind in NUMERIC) * best,
-               float("default" in stated) * len(words & said)]  # fmt: skip
+        row = [
+            *[float(kind == name) for name in TYPES],
+            float("default" in stated),
+            len(words & said) / (len(words) or 1),
+            best,
+            float(kind in NUMERIC) * best,
+            float("default" in stated) * len(words & said),
+        ]
         return np.array(row, dtype=np.float32)
 
 

@@ -61,8 +61,11 @@ def call(
         for sample in exemplars
     ]
     parts = f"<tools>{escaped(shown)}</tools>" + (f"\n<examples>{escaped(told)}</examples>" if told else "")
-    reply = answer(chat([{"role": "system", "content": CALL}, {"role": "user", "content": parts},
-                         {"role": "user", "content": text}]))  # fmt: skip
+    reply = answer(
+        chat(
+            [{"role": "system", "content": CALL}, {"role": "user", "content": parts}, {"role": "user", "content": text}]
+        )
+    )
     number, arguments = (reply.get("tool"), reply.get("arguments", {})) if reply else (None, None)
     if type(number) is not int or not 0 <= number < len(tools) or not isinstance(arguments, dict):
         return None
@@ -81,8 +84,12 @@ class ModelWriter:
         """Different instructions of the reply that do not give the tool's name away."""
         own = catalog.tools[tool]
         shown = {"server": catalog.servers[own.server].name, **own.definition()}
-        reply = self.chat([{"role": "system", "content": FIRST.format(number=number)},
-                           {"role": "user", "content": f"<tool>{escaped(shown)}</tool>"}])  # fmt: skip
+        reply = self.chat(
+            [
+                {"role": "system", "content": FIRST.format(number=number)},
+                {"role": "user", "content": f"<tool>{escaped(shown)}</tool>"},
+            ]
+        )
         lines = [line[:MAX_LETTERS] for line in INSTRUCTION.findall(reply) if own.name.lower() not in line.lower()]
         return list(dict.fromkeys(lines))[:number]
 

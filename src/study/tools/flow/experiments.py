@@ -98,10 +98,14 @@ def filtered(bench: Bench, made: list[Sample], counts: Mapping[str, int], flow: 
     write_csv(target / "flow_filtration.csv", pd.concat([rules.assign(of="synthetic"), real.assign(of="public")]))
     sifted = benches.assemble(bench.catalog, kept, flow, embedder, tools=bench.tools)
     lines = [
-        {"instructions": name, "n": len(one.samples), "tools": len({sample.tool for sample in one.samples}),
-         "mean_cosine_distance": filtration.diversity(one.known.vectors)}
+        {
+            "instructions": name,
+            "n": len(one.samples),
+            "tools": len({sample.tool for sample in one.samples}),
+            "mean_cosine_distance": filtration.diversity(one.known.vectors),
+        }
         for name, one in (("public", bench), ("synthetic", whole), ("synthetic, filtered", sifted))
-    ]  # fmt: skip
+    ]
     write_csv(target / "flow_diversity.csv", pd.DataFrame(lines))
     return sifted
 
@@ -117,11 +121,15 @@ def leak(bench: Bench, flow: Flow) -> pd.DataFrame:
     similarity = exemplars.similarity(bench.known.vectors)
     np.fill_diagonal(similarity, -np.inf)
     apart = np.where(exemplars.groups[:, None] == exemplars.groups[None], -np.inf, similarity)
-    lines = [copied(bench, name, every, every, near)
-             for name, near in (("leave_one_out", similarity), ("leave_call_out", apart))]  # fmt: skip
+    lines = [
+        copied(bench, name, every, every, near)
+        for name, near in (("leave_one_out", similarity), ("leave_call_out", apart))
+    ]
     for name in splits.NAMES:
-        parts = [copied(bench, name, fold.train, fold.test, similarity[np.ix_(fold.test, fold.train)])
-                 for fold in splits.folds(bench.samples, name, flow.splits, flow.seeds[0])]  # fmt: skip
+        parts = [
+            copied(bench, name, fold.train, fold.test, similarity[np.ix_(fold.test, fold.train)])
+            for fold in splits.folds(bench.samples, name, flow.splits, flow.seeds[0])
+        ]
         lines.append(pd.concat(parts))
     return pd.concat([part.groupby("split", as_index=False).mean(numeric_only=True) for part in lines])
 
@@ -188,8 +196,12 @@ def run_calls(bench: Bench, kept: Bench, flow: Flow) -> None:
 def finished(split: str, bench: Bench, flow: Flow) -> bool:
     """Whether every protocol of a split holds every configured system, made with these settings from these inputs."""
     inputs = results.sources(bench.catalog, as_queries(bench.samples))
-    wanted = [(pool, name) for pool, own in flow.pools.items() for name, system in flow.systems.items()
-              if own.size is not None or system.whole]  # fmt: skip
+    wanted = [
+        (pool, name)
+        for pool, own in flow.pools.items()
+        for name, system in flow.systems.items()
+        if own.size is not None or system.whole
+    ]
     for pool, name in wanted:
         if not (report.folder("records") / f"{split}_{pool}" / f"{name}.json").exists():
             return False
@@ -204,10 +216,16 @@ def finished(split: str, bench: Bench, flow: Flow) -> bool:
 def config(pool: str, system: str, flow: Flow) -> dict[str, object]:
     """Every setting that the answers of a system under a pool depend on."""
     own = {
-        "system": asdict(flow.systems[system]), "pool": asdict(flow.pools[pool]), "splits": asdict(flow.splits),
-        "training": asdict(flow.training), "copying": asdict(flow.copying), "exemplars": flow.exemplars,
-        "document": flow.document, "limit": flow.limit, "seeds": list(flow.seeds),
-    }  # fmt: skip
+        "system": asdict(flow.systems[system]),
+        "pool": asdict(flow.pools[pool]),
+        "splits": asdict(flow.splits),
+        "training": asdict(flow.training),
+        "copying": asdict(flow.copying),
+        "exemplars": flow.exemplars,
+        "document": flow.document,
+        "limit": flow.limit,
+        "seeds": list(flow.seeds),
+    }
     if flow.systems[system].train != "real":
         own |= {"synthesis": asdict(flow.synthesis), "filtration": asdict(flow.filtration)}
     return own
@@ -229,8 +247,11 @@ def turn(
     """
     found: dict[str, pd.DataFrame] = {}
     for source, trained in learned.items():
-        own = {name: system for name, system in flow.systems.items()
-               if system.train == source and (pool.size is not None or system.whole)}  # fmt: skip
+        own = {
+            name: system
+            for name, system in flow.systems.items()
+            if system.train == source and (pool.size is not None or system.whole)
+        }
         found |= benches.answer(bench, rows, shown, own, trained, seed)
     return found
 
@@ -248,9 +269,10 @@ def save(bench: Bench, split: str, pool: str, system: str, answers: pd.DataFrame
     chosen = flow.pools[pool]
     size = chosen.size or len(bench.catalog.tools)
     facts: dict[str, object] = {
-        "instructions": int(answers["task_id"].nunique()), "left_out": bench.left_out,
+        "instructions": int(answers["task_id"].nunique()),
+        "left_out": bench.left_out,
         "tools": len(bench.catalog.tools),
         "seconds_for_all_systems_of_the_split": seconds,
         "config": config(pool, system, flow),
-    }  # fmt: skip
+    }
     report.save(f"{split}_{pool}", system, answers, size, (bench.catalog, as_queries(bench.samples)), facts)

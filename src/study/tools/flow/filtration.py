@@ -83,11 +83,16 @@ def filtrate(
     means = {"similarity": similarity.mean(), "quality": points.mean(), "invocation": passed["invocation"].mean()}
     limits = {"similarity": bounds.similarity, "quality": bounds.quality, "invocation": bounds.candidates}
     lines = [
-        {"rule": rule, "bound": limits[rule], "samples": len(samples), "removed": int((~every[place]).sum()),
-         "removed_by_it_alone": int((~every[place] & np.delete(every, place, axis=0).all(axis=0)).sum()),
-         "mean": float(means[rule])}
+        {
+            "rule": rule,
+            "bound": limits[rule],
+            "samples": len(samples),
+            "removed": int((~every[place]).sum()),
+            "removed_by_it_alone": int((~every[place] & np.delete(every, place, axis=0).all(axis=0)).sum()),
+            "mean": float(means[rule]),
+        }
         for place, rule in enumerate(RULES)
-    ]  # fmt: skip
+    ]
     keep = [bool(column.all()) for column in every.T]
     return [sample for sample, good in zip(samples, keep, strict=True) if good], pd.DataFrame(lines)
 

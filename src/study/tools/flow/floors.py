@@ -68,11 +68,16 @@ def measure(collection: str, filling: str, copier: Copier, samples: Sequence[Sam
     table = pd.DataFrame(rows)
     by_tool = table.groupby("of")[["param", "ast"]].mean().mean()
     return {
-        "collection": collection, "arguments": filling, "calls": len(table), "tools": table["of"].nunique(),
+        "collection": collection,
+        "arguments": filling,
+        "calls": len(table),
+        "tools": table["of"].nunique(),
         "nameable": table["nameable"].mean(),
-        "param": table["param"].mean(), "param_by_tool": by_tool["param"], "ast": table["ast"].mean(),
+        "param": table["param"].mean(),
+        "param_by_tool": by_tool["param"],
+        "ast": table["ast"].mean(),
         "ast_by_tool": by_tool["ast"],
-    }  # fmt: skip
+    }
 
 
 def run(bench: Bench, kept: Sequence[Sample], flow: Flow) -> pd.DataFrame:

@@ -66,10 +66,16 @@ class Learned:
         rows = [place.get(self.tools[tool], -1) for tool in self.tool_of]
         kept = [number for number, row in enumerate(rows) if row >= 0]
         samples = [
-            Sample(str(number), "", rows[number], candidates.tools[rows[number]].server,
-                   dict.fromkeys(self.parameters[number]), str(number))
+            Sample(
+                str(number),
+                "",
+                rows[number],
+                candidates.tools[rows[number]].server,
+                dict.fromkeys(self.parameters[number]),
+                str(number),
+            )
             for number in kept
-        ]  # fmt: skip
+        ]
         return Exemplars(self.vectors[kept], samples, top)
 
     def copier(self, catalog: ToolCatalog, reading: Copying) -> Copier:
@@ -91,10 +97,13 @@ def learn(bench: Bench, flow: Flow, more: Sequence[Sample] = ()) -> Learned:
     place = {tool: number for number, tool in enumerate(used)}
     own: list[Tool] = [bench.catalog.tools[tool] for tool in used]
     return Learned(
-        trained.exemplars.vectors, np.array([place[sample.tool] for sample in bench.samples], dtype=np.int64),
+        trained.exemplars.vectors,
+        np.array([place[sample.tool] for sample in bench.samples], dtype=np.int64),
         tuple(tuple(sample.arguments) for sample in bench.samples),
-        tuple((tool.name, tool.description) for tool in own), trained.weights, *copier.regressions,
-    )  # fmt: skip
+        tuple((tool.name, tool.description) for tool in own),
+        trained.weights,
+        *copier.regressions,
+    )
 
 
 def configured(flow: Flow, embedder: Embedder, say: Callable[[str], None] = lambda _: None) -> Learned:
@@ -127,11 +136,13 @@ def write(stem: Path, found: Learned) -> None:
     write_json(stem.with_suffix(".json"), {"tools": found.tools, "parameters": found.parameters})
     regressions = {"value": found.value, "setting": found.setting}
     tensors = {
-        "vectors": found.vectors, "tool_of": found.tool_of,
-        "with_exemplars": found.weights[True], "without_exemplars": found.weights[False],
+        "vectors": found.vectors,
+        "tool_of": found.tool_of,
+        "with_exemplars": found.weights[True],
+        "without_exemplars": found.weights[False],
         **{name: weights for name, (weights, _) in regressions.items()},
         **{f"{name}_intercept": np.array([intercept]) for name, (_, intercept) in regressions.items()},
-    }  # fmt: skip
+    }
     with replacing(stem.with_suffix(".safetensors")) as temporary:
         save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, temporary)
 
@@ -143,9 +154,12 @@ def read(stem: Path) -> Learned | None:
         names = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
         regressions = [(tensors[name], float(tensors[f"{name}_intercept"][0])) for name in ("value", "setting")]
         return Learned(
-            tensors["vectors"], tensors["tool_of"], tuple(tuple(own) for own in names["parameters"]),
+            tensors["vectors"],
+            tensors["tool_of"],
+            tuple(tuple(own) for own in names["parameters"]),
             tuple((name, text) for name, text in names["tools"]),
-            {True: tensors["with_exemplars"], False: tensors["without_exemplars"]}, *regressions,
-        )  # fmt: skip
+            {True: tensors["with_exemplars"], False: tensors["without_exemplars"]},
+            *regressions,
+        )
     except (OSError, SafetensorError, ValueError, KeyError):
         return None

@@ -15,8 +15,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 # Marketplaces by the spellings under which records and folders name them.
-MARKETS = {"smithery": "smithery", "glama": "glama", "mcp.so": "mcpso", "mcpso": "mcpso", "mcphub": "mcphub",
-           "pipedream": "pipedream", "deepnlp": "deepnlp", "pulsemcp": "deepnlp", "manual": "manual"}  # fmt: skip
+MARKETS = {
+    "smithery": "smithery",
+    "glama": "glama",
+    "mcp.so": "mcpso",
+    "mcpso": "mcpso",
+    "mcphub": "mcphub",
+    "pipedream": "pipedream",
+    "deepnlp": "deepnlp",
+    "pulsemcp": "deepnlp",
+    "manual": "manual",
+}
 NAMES, TEXTS = ("name", "content_name", "title", "qualifiedName"), ("description", "summary", "subtitle")
 # An option whose value is a secret or a placeholder for one.
 SECRET = re.compile(r"(key|token|secret|password|profile|auth)", re.IGNORECASE)

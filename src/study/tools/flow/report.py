@@ -27,9 +27,13 @@ MEASURES = ("tool", "param", "ast")
 
 
 def save(
-    protocol: str, system: str, answers: pd.DataFrame, size: int, inputs: tuple[ToolCatalog, QuerySet],
+    protocol: str,
+    system: str,
+    answers: pd.DataFrame,
+    size: int,
+    inputs: tuple[ToolCatalog, QuerySet],
     record: dict[str, object],
-) -> None:  # fmt: skip
+) -> None:
     """Write the files of one system under one protocol.
 
     Args:
@@ -77,16 +81,23 @@ def summary(protocol: str, system: str, answers: pd.DataFrame) -> dict[str, obje
     split, _, pool = protocol.rpartition("_")
     tools, servers = by_unit(answers, "unit"), by_unit(answers, "server")
     line: dict[str, object] = {
-        "split": split, "pool": pool, "system": system, "instructions": answers["task_id"].nunique(),
-        "tools": len(tools), "servers": len(servers), "seeds": answers["seed"].nunique(),
-    }  # fmt: skip
+        "split": split,
+        "pool": pool,
+        "system": system,
+        "instructions": answers["task_id"].nunique(),
+        "tools": len(tools),
+        "servers": len(servers),
+        "seeds": answers["seed"].nunique(),
+    }
     for measure in MEASURES:
         low, high = bootstrap_interval(tools[measure].to_numpy(np.float64), seed=results.SEED)
         line |= {
-            measure: 100 * answers[measure].mean(), f"{measure}_by_tool": 100 * tools[measure].mean(),
-            f"{measure}_low": 100 * low, f"{measure}_high": 100 * high,
+            measure: 100 * answers[measure].mean(),
+            f"{measure}_by_tool": 100 * tools[measure].mean(),
+            f"{measure}_low": 100 * low,
+            f"{measure}_high": 100 * high,
             f"{measure}_by_server": 100 * servers[measure].mean(),
-        }  # fmt: skip
+        }
     return line
 
 

@@ -62,9 +62,12 @@ def load(folder: Path, loaded: Loaded) -> tuple[list[Sample], int]:
 def as_queries(found: Sequence[Sample]) -> QuerySet:
     """The samples as queries; the group of a sample names its call."""
     return QuerySet(
-        "instructions", tuple(one.id for one in found), tuple(one.text for one in found),
-        tuple(((one.tool,),) for one in found), tuple(one.group for one in found),
-    )  # fmt: skip
+        "instructions",
+        tuple(one.id for one in found),
+        tuple(one.text for one in found),
+        tuple(((one.tool,),) for one in found),
+        tuple(one.group for one in found),
+    )
 
 
 def key(catalog: ToolCatalog, tool: int) -> str:

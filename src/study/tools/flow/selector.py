@@ -122,9 +122,13 @@ class Exemplars:
 
 
 def features(
-    known: Evidence, rows: IntArray, candidates: IntArray, exemplars: Exemplars, similarity: FloatArray,
+    known: Evidence,
+    rows: IntArray,
+    candidates: IntArray,
+    exemplars: Exemplars,
+    similarity: FloatArray,
     hidden: np.ndarray | None = None,
-) -> FloatArray:  # fmt: skip
+) -> FloatArray:
     """The numbers of `FEATURES` for every candidate, shape (b, m, 7).
 
     Args:
@@ -144,8 +148,15 @@ def features(
             there &= ~hidden
         near, share = np.where(there, nearest[line, place], 0), np.where(there, votes[line, place], 0)
     at = rows[:, None]
-    parts = [known.dense[at, candidates], known.words[at, candidates], known.names[at, candidates],
-             known.servers[at, candidates], there, near, share]  # fmt: skip
+    parts = [
+        known.dense[at, candidates],
+        known.words[at, candidates],
+        known.names[at, candidates],
+        known.servers[at, candidates],
+        there,
+        near,
+        share,
+    ]
     return np.stack([part.astype(np.float32) for part in parts], axis=2)
 
 

@@ -28,8 +28,12 @@ def rows_of(catalog: ToolCatalog, ids: Sequence[str]) -> list[int]:
     known = {server.id: row for row, server in enumerate(catalog.servers)}
     for name in ids:
         if name not in known:
-            raise StudyError(f"the catalogue has no server {name!r}", file="conf/tools/flow.yaml", column="servers",
-                             fix="name a server of the catalogue")  # fmt: skip
+            raise StudyError(
+                f"the catalogue has no server {name!r}",
+                file="conf/tools/flow.yaml",
+                column="servers",
+                fix="name a server of the catalogue",
+            )
     return [tool for name in ids for tool in catalog.tools_of(known[name])]
 
 
@@ -63,15 +67,25 @@ def compare(bench: Bench, servers: Mapping[str, Sequence[str]], reading: Copying
     for place, (name, tools) in enumerate(own.items()):
         low, high = bootstrap_interval(best[place].astype(np.float64), seed=results.SEED)
         chosen = [tools[column] for column in fits[name].argmax(axis=1)]
-        able = [callable_with(bench.catalog, tool, bench.samples[row].text, reading)
-                for tool, row in zip(chosen, asked, strict=True)]  # fmt: skip
+        able = [
+            callable_with(bench.catalog, tool, bench.samples[row].text, reading)
+            for tool, row in zip(chosen, asked, strict=True)
+        ]
         listed = [parameter for tool in tools for parameter in bench.catalog.tools[tool].parameters]
-        lines.append({
-            "server": name, "tools": len(tools), "parameters": len(listed),
-            "required": sum(parameter.required for parameter in listed),
-            "described": float(np.mean([bool(bench.catalog.tools[tool].description.strip()) for tool in tools])),
-            "tokens": int(sizes[tools].sum()), "instructions": len(asked), "fit": float(best[place].mean()),
-            "fit_low": low, "fit_high": high, "best": float((best.argmax(axis=0) == place).mean()),
-            "callable": float(np.mean(able)),
-        })  # fmt: skip
+        lines.append(
+            {
+                "server": name,
+                "tools": len(tools),
+                "parameters": len(listed),
+                "required": sum(parameter.required for parameter in listed),
+                "described": float(np.mean([bool(bench.catalog.tools[tool].description.strip()) for tool in tools])),
+                "tokens": int(sizes[tools].sum()),
+                "instructions": len(asked),
+                "fit": float(best[place].mean()),
+                "fit_low": low,
+                "fit_high": high,
+                "best": float((best.argmax(axis=0) == place).mean()),
+                "callable": float(np.mean(able)),
+            }
+        )
     return pd.DataFrame(lines)

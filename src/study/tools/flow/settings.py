@@ -10,8 +10,22 @@ from study.errors import StudyError
 from study.tools import settings
 
 FILE = "conf/tools/flow.yaml"
-KEYS = ("seeds", "splits", "pools", "systems", "references", "document", "limit", "exemplars", "training", "copying",
-        "synthesis", "filtration", "servers", "not_run")  # fmt: skip
+KEYS = (
+    "seeds",
+    "splits",
+    "pools",
+    "systems",
+    "references",
+    "document",
+    "limit",
+    "exemplars",
+    "training",
+    "copying",
+    "synthesis",
+    "filtration",
+    "servers",
+    "not_run",
+)
 
 
 @dataclass(frozen=True)
@@ -137,8 +151,12 @@ def load() -> Flow:
     """The settings; an unknown or missing key is a `StudyError`."""
     read = settings.read("flow", KEYS)
     parts = {
-        "splits": Splits, "training": Training, "copying": Copying, "synthesis": Synthesis, "filtration": Filtration,
-    }  # fmt: skip
+        "splits": Splits,
+        "training": Training,
+        "copying": Copying,
+        "synthesis": Synthesis,
+        "filtration": Filtration,
+    }
     built = {name: settings.build(kind, read[name], FILE) for name, kind in parts.items()}
     built["pools"] = {name: settings.build(Pool, own, FILE) for name, own in read["pools"].items()}
     built["systems"] = {name: settings.build(System, own, FILE) for name, own in read["systems"].items()}

@@ -21,7 +21,7 @@ PATTERNS = {
     # An identifier: letters with a digit or an underscore among them, such as fix-1 or user_name.
     "slug": re.compile(r"(?<![\w/.-])(?=[\w-]{0,60}[\d_])[A-Za-z][\w-]{1,60}(?![\w/-])"),
     "word": re.compile(r"\b[\w-]{2,40}\b"),
-}  # fmt: skip
+}
 # What ends a sentence and not a value.
 TRAILING = ".,;:!?)]}\"'"
 NUMERIC = ("integer", "number")

@@ -52,9 +52,13 @@ class Templates:
     """
 
     def __init__(
-        self, openings: Sequence[str], rewrites: Sequence[str], values: Mapping[str, Sequence[Any]], seed: int,
+        self,
+        openings: Sequence[str],
+        rewrites: Sequence[str],
+        values: Mapping[str, Sequence[Any]],
+        seed: int,
         quoted: float = 1.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Prepare the choices."""
         self.openings, self.rewrites, self.values, self.quoted = openings, rewrites, values, quoted
         self.rng = np.random.default_rng(seed)

@@ -77,8 +77,13 @@ def compatibility(data: Dataset, split: Split) -> pd.DataFrame:
             removed += int(blocked[own].sum())
             labels += int(blocked[own][split.train[task].indices].sum())
         stated = sum(need != Requirements() for need in needs)
-        lines.append({
-            "filter": name, "tasks": len(tasks), "servers_that_state_it": stated,
-            "pairs_removed": removed / (len(tasks) * data.n_servers), "labels_removed": labels / split.train.nnz,
-        })  # fmt: skip
+        lines.append(
+            {
+                "filter": name,
+                "tasks": len(tasks),
+                "servers_that_state_it": stated,
+                "pairs_removed": removed / (len(tasks) * data.n_servers),
+                "labels_removed": labels / split.train.nnz,
+            }
+        )
     return pd.DataFrame(lines)

@@ -38,8 +38,10 @@ class SignalIndex:
         for row, (tool, words) in enumerate(zip(catalog.tools, names, strict=True)):
             read = self.read(f"{tool.name.replace('_', ' ')} {tool.description}")
             for signal, keys in (
-                ("domain", read.domains), ("verb", read.verbs), ("term", sorted(words & self.vocabulary)),
-            ):  # fmt: skip
+                ("domain", read.domains),
+                ("verb", read.verbs),
+                ("term", sorted(words & self.vocabulary)),
+            ):
                 for key in keys:
                     self.tools[signal][key].append(row)
         self.order = tie_order(self.size, 0)

@@ -50,10 +50,12 @@ def recommend(
 
     stated = [None if names is None else frozenset(names) for names in (permission, service, language, system)]
     made = IntentRecommender(
-        catalogs.load(place(catalogue)), store=feedback.FeedbackStore(store_file(catalogue)), experiment=experiment,
+        catalogs.load(place(catalogue)),
+        store=feedback.FeedbackStore(store_file(catalogue)),
+        experiment=experiment,
         requirements=read_requirements(needs) if needs else None,
         rules=settings.as_designed() if as_designed else settings.CORRECTED,
-    )  # fmt: skip
+    )
     found = made.recommend(query, Context(agent, *stated), k)
     for rank, item in enumerate(found, start=1):
         typer.echo(printable(f"{rank:>2}  {item.score:.3f}  {item.key}  ({item.why})"))

@@ -90,13 +90,15 @@ class RateLimiter:
 def obstacle(needs: Requirements, context: Context) -> str | None:
     """Why the tool is of no use in the context, or None."""
     for name, wanted, held in (
-        ("permission", needs.permissions, context.permissions), ("service", needs.services, context.services),
-    ):  # fmt: skip
+        ("permission", needs.permissions, context.permissions),
+        ("service", needs.services, context.services),
+    ):
         if held is not None and (missing := sorted(wanted - held)):
             return f"{name} missing: {', '.join(missing)}"
     for name, served, own in (
-        ("language", needs.languages, context.languages), ("system", needs.systems, context.systems),
-    ):  # fmt: skip
+        ("language", needs.languages, context.languages),
+        ("system", needs.systems, context.systems),
+    ):
         if own and served and not _fold(served) & _fold(own):
             return f"serves another {name}: {', '.join(sorted(served))}"
     return None

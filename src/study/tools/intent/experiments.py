@@ -127,8 +127,10 @@ def run() -> None:
     by_task, by_request = history.tasks(episodes, loaded.queries["tasks"]), history.requests(episodes)
     weights, brought = [], []
     protocols: dict[str, tuple[history.Asks, Known]] = {
-        "intent": (by_task, others), "intent_prequential": (by_task, earlier), "intent_requests": (by_request, others),
-    }  # fmt: skip
+        "intent": (by_task, others),
+        "intent_prequential": (by_task, earlier),
+        "intent_requests": (by_request, others),
+    }
     for protocol, (asks, known) in protocols.items():
         relevance = index.scores(asks.queries.texts)
         study = Study(asks, past, known, relevance, stage(signals["corrected"], asks, relevance), intentions)
@@ -182,9 +184,10 @@ def run_protocol(protocol: str, study: Study, designed: SignalIndex) -> pd.DataF
         **{f"intent_{name}": (study, weights) for name, weights in variants.items()},
         "intent_control_all_tools": (everything, variants["control"]),
         "intent_as_designed": (
-            replace(study, candidates=stage(designed, asks, study.relevance), rules=as_designed()), variants["control"],
+            replace(study, candidates=stage(designed, asks, study.relevance), rules=as_designed()),
+            variants["control"],
         ),
-    }  # fmt: skip
+    }
     for name, (chosen, weights) in fixed.items():
         config = {"weights": weights.tolist(), "rules": asdict(chosen.rules), "ranking": asdict(intentions.ranking)}
         _save(
@@ -252,8 +255,13 @@ def by_signal(signals: SignalIndex, asks: history.Asks, relevance: FloatArray) -
             ranked[row, : len(chosen)] = chosen
             sizes.append(len({tool for tools in own.values() for tool in tools}))
         rewritten, relevant = credit(ranked, asks.queries.labels, relevance.shape[1])
-        lines.append({
-            "signal": signal, "asks": len(named), "silent": float(np.mean([not size for size in sizes])),
-            "brought": float(np.mean(sizes)), "recall": float(recall(rewritten, relevant, count).mean()),
-        })  # fmt: skip
+        lines.append(
+            {
+                "signal": signal,
+                "asks": len(named),
+                "silent": float(np.mean([not size for size in sizes])),
+                "brought": float(np.mean(sizes)),
+                "recall": float(recall(rewritten, relevant, count).mean()),
+            }
+        )
     return pd.DataFrame(lines)

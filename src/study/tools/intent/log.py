@@ -46,8 +46,9 @@ class Log:
         calls, successes, used, approved = (
             part[episodes].sum(axis=0) for part in (self.calls, self.successes, self.used, self.approved)
         )
-        return Statistics(calls, successes, nothing.latency_ms, nothing.timed, approved * rating_scale, used,
-                          nothing.last_used)  # fmt: skip
+        return Statistics(
+            calls, successes, nothing.latency_ms, nothing.timed, approved * rating_scale, used, nothing.last_used
+        )
 
 
 def count(episodes: Sequence[Episode], n_tools: int) -> Log:

@@ -121,8 +121,9 @@ class IntentRecommender:
         if self.rules.filter_last:
             scored = scored[:count]
         # After the cache, as rate limits change from one moment to the next.
-        kept, _ = usable([item.row for item in scored], self.keys, self.requirements, context, self.limiter,
-                         self.monotonic())  # fmt: skip
+        kept, _ = usable(
+            [item.row for item in scored], self.keys, self.requirements, context, self.limiter, self.monotonic()
+        )
         return tuple(item for item in scored if item.row in set(kept))[:count]
 
     def _score(self, query: str, context: Context, weights: Float64Array) -> Scored:
@@ -133,8 +134,9 @@ class IntentRecommender:
             needing = [row for row, key in enumerate(self.keys) if key in self.requirements]
             offered[[row for row in needing if obstacle(self.requirements[self.keys[row]], context)]] = -np.inf
         rows = self.signals.candidates(self.signals.read(query), offered)
-        table = factors(relevance, self.statistics, self.intentions.ranking, now=self.clock(), agent=context.agent,
-                        rules=self.rules)[rows]  # fmt: skip
+        table = factors(
+            relevance, self.statistics, self.intentions.ranking, now=self.clock(), agent=context.agent, rules=self.rules
+        )[rows]
         scores = table @ weights
         # Candidates come most often named first, so equal scores keep that order.
         ranked = np.argsort(-scores, kind="stable")

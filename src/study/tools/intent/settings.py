@@ -162,7 +162,9 @@ def weights(values: Any, name: str) -> Float64Array:
         vector = np.empty(0)
     if vector.shape != (len(FACTORS),) or not (vector >= 0).all() or abs(vector.sum() - 1) > 1e-9:
         raise StudyError(
-            f"the weights of {name!r} are not {len(FACTORS)} shares of 1", file=FILE, column="variants",
+            f"the weights of {name!r} are not {len(FACTORS)} shares of 1",
+            file=FILE,
+            column="variants",
             fix=f"give {', '.join(FACTORS)} in this order",
-        )  # fmt: skip
+        )
     return vector

@@ -97,9 +97,12 @@ def parts(calls: Sequence[Call]) -> dict[str, list[int]]:
 def queries_of(calls: Sequence[Call], texts: Sequence[str]) -> QuerySet:
     """The calls as queries; those of one dialogue share a group."""
     return QuerySet(
-        "calls", tuple(call.id for call in calls), tuple(texts), tuple(((call.tool,),) for call in calls),
+        "calls",
+        tuple(call.id for call in calls),
+        tuple(texts),
+        tuple(((call.tool,),) for call in calls),
         tuple(call.id.rpartition(":")[0] for call in calls),
-    )  # fmt: skip
+    )
 
 
 def by_pool(scores: FloatArray, pools: np.ndarray) -> dict[str, FloatArray]:
@@ -108,9 +111,15 @@ def by_pool(scores: FloatArray, pools: np.ndarray) -> dict[str, FloatArray]:
 
 
 def save(
-    name: str, scores: FloatArray, pools: np.ndarray, calls: Sequence[Call], catalog: ToolCatalog,
-    texts: Sequence[str], config: dict[str, Any], order: IntArray | None = None,
-) -> None:  # fmt: skip
+    name: str,
+    scores: FloatArray,
+    pools: np.ndarray,
+    calls: Sequence[Call],
+    catalog: ToolCatalog,
+    texts: Sequence[str],
+    config: dict[str, Any],
+    order: IntArray | None = None,
+) -> None:
     """Measure in both pools, for first and later calls.
 
     Args:

@@ -84,8 +84,10 @@ def same_number(scores: FloatArray, budget: Handed) -> Handed:
     """As many tools per task as `budget` hands over, from one ranking per task."""
     widest = max(len(rows) for sets in budget.values() for rows in sets)
     ranked, _ = top_k(scores, widest, tie_order(scores.shape[1], results.SEED))
-    return {k: [ranked[task, : len(rows)][ranked[task, : len(rows)] >= 0].tolist() for task, rows in enumerate(sets)]
-            for k, sets in budget.items()}  # fmt: skip
+    return {
+        k: [ranked[task, : len(rows)][ranked[task, : len(rows)] >= 0].tolist() for task, rows in enumerate(sets)]
+        for k, sets in budget.items()
+    }
 
 
 def run_requests() -> pd.DataFrame:
@@ -131,21 +133,29 @@ def _save(
 ) -> pd.DataFrame:
     sizes, lines = definition_tokens(catalog), []
     for name, handed in systems.items():
-        tables = [results.measure_sets(sets, queries, len(catalog.tools), k).set_index(["task_id", "seed"])
-                  for k, sets in handed.items()]  # fmt: skip
+        tables = [
+            results.measure_sets(sets, queries, len(catalog.tools), k).set_index(["task_id", "seed"])
+            for k, sets in handed.items()
+        ]
         table = pd.concat(tables, axis=1).reset_index()
         config = asdict(VARIANTS[name]) if name in VARIANTS else {}
         results.save("livemcpbench", "request", name, table, (catalog, queries), config=config, **facts)
         for k, sets in handed.items():
             tokens = np.array([sizes[rows].sum() for rows in sets])
             hits = table[f"hit_rate@{k}"].sum()
-            lines.append({
-                "system": name, "k": k, "mean_tools": np.mean([len(rows) for rows in sets]),
-                "recall": table[f"recall@{k}"].mean(), "hit_rate": hits / len(sets),
-                "completeness": table[f"recall@{k}"].eq(1).mean(), "mean_tokens": tokens.mean(),
-                "tokens_per_hit": tokens.sum() / hits if hits else np.nan,
-                "token_reduction": 1 - tokens.mean() / sizes.sum(),
-            })  # fmt: skip
+            lines.append(
+                {
+                    "system": name,
+                    "k": k,
+                    "mean_tools": np.mean([len(rows) for rows in sets]),
+                    "recall": table[f"recall@{k}"].mean(),
+                    "hit_rate": hits / len(sets),
+                    "completeness": table[f"recall@{k}"].eq(1).mean(),
+                    "mean_tokens": tokens.mean(),
+                    "tokens_per_hit": tokens.sum() / hits if hits else np.nan,
+                    "token_reduction": 1 - tokens.mean() / sizes.sum(),
+                }
+            )
     summary = pd.DataFrame(lines)
     write_csv(paths.tables("livemcpbench") / "requests.csv", summary)
     return summary

@@ -57,8 +57,9 @@ def points(catalog: ToolCatalog, seed: int = results.SEED) -> tuple[list[Point],
     return [Point(size, int(samples[size][index])) for size, index in chosen], samples
 
 
-def first_choice(servers: FloatArray, tools: FloatArray, offered: IntArray, catalog: ToolCatalog, routing: Routing,
-                 order: IntArray) -> int:  # fmt: skip
+def first_choice(
+    servers: FloatArray, tools: FloatArray, offered: IntArray, catalog: ToolCatalog, routing: Routing, order: IntArray
+) -> int:
     """The best tool among those on offer.
 
     Args:
@@ -135,8 +136,13 @@ def run_cross() -> pd.DataFrame:
     return _run("needle_cross", catalog, trials, samples, dict(found))
 
 
-def _run(protocol: str, catalog: ToolCatalog, trials: Sequence[Point], samples: dict[int, IntArray],
-         requests: dict[int, Request]) -> pd.DataFrame:  # fmt: skip
+def _run(
+    protocol: str,
+    catalog: ToolCatalog,
+    trials: Sequence[Point],
+    samples: dict[int, IntArray],
+    requests: dict[int, Request],
+) -> pd.DataFrame:
     """Every trial with the paper's routing, without the server stage, and with it switched off (flat)."""
     rows = list(requests)
     place = {row: number for number, row in enumerate(rows)}
@@ -156,9 +162,13 @@ def _run(protocol: str, catalog: ToolCatalog, trials: Sequence[Point], samples: 
             hit = same_tool(catalog, chosen, target)
             hits.append(float(hit))
             lines.append((name, size, hit, int(sizes[chosen]), int(sizes[offered].sum())))
-        table = pd.DataFrame({
-            "task_id": asked.ids, "seed": results.SEED, "hit_rate@1": hits,
-        })  # fmt: skip
+        table = pd.DataFrame(
+            {
+                "task_id": asked.ids,
+                "seed": results.SEED,
+                "hit_rate@1": hits,
+            }
+        )
         results.save("mcptools", protocol, name, table, (catalog, asked), targets=len(rows), config=asdict(routing))
     return pd.DataFrame(lines, columns=["system", "size", "hit", "tokens", "tokens_of_all"])
 
@@ -178,10 +188,12 @@ def by_size(trials: pd.DataFrame) -> pd.DataFrame:
     """Per system and size: accuracy, tokens per successful retrieval, and the same with all schemas in the prompt."""
     grouped = trials.groupby(["system", "size"], sort=False)
     hits = grouped["hit"].sum()
-    table = pd.DataFrame({
-        "trials": grouped.size(),
-        "accuracy": grouped["hit"].mean(),
-        "tokens_per_success": (grouped["tokens"].sum() / hits).where(hits > 0),
-        "tokens_all_in_prompt": grouped["tokens_of_all"].mean(),
-    })  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "trials": grouped.size(),
+            "accuracy": grouped["hit"].mean(),
+            "tokens_per_success": (grouped["tokens"].sum() / hits).where(hits > 0),
+            "tokens_all_in_prompt": grouped["tokens_of_all"].mean(),
+        }
+    )
     return table.reset_index()

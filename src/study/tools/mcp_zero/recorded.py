@@ -28,12 +28,23 @@ def run() -> None:
     loaded, folder = published.load("livemcpbench"), paths.tables("livemcpbench")
     catalog, queries = loaded.catalog, loaded.queries["tasks"]
     episodes = livemcp_log.load(paths.raw("livemcpbench"), catalog)
-    write_csv(folder / "request_servers.csv", pd.DataFrame([
-        {"matching": kind} | servers(Router(catalog, Routing(matching=kind)).server_scores(queries.texts), catalog,
-                                     queries) for kind in MATCHING
-    ]))  # fmt: skip
-    routes = [(parsed[0], route.returned) for episode in episodes if episode.task in set(queries.ids)
-              for route in episode.routes if (parsed := parse(route.text))]  # fmt: skip
+    write_csv(
+        folder / "request_servers.csv",
+        pd.DataFrame(
+            [
+                {"matching": kind}
+                | servers(Router(catalog, Routing(matching=kind)).server_scores(queries.texts), catalog, queries)
+                for kind in MATCHING
+            ]
+        ),
+    )
+    routes = [
+        (parsed[0], route.returned)
+        for episode in episodes
+        if episode.task in set(queries.ids)
+        for route in episode.routes
+        if (parsed := parse(route.text))
+    ]
     ranked = _first(Router(catalog).scores([request for request, _ in routes]))
     write_csv(folder / "request_agreement.csv", pd.DataFrame([agreement(ranked, [shown for _, shown in routes])]))
     asks = history.requests(episodes)
@@ -90,7 +101,7 @@ def executed(rankings: Mapping[str, IntArray], queries: QuerySet, n_tools: int) 
     lines = []
     for name, ranked in rankings.items():
         table = results.measure(ranked, queries, n_tools, ks=KS[:2])
-        lines.append({"system": name, "requests": len(table)} | {
-            f"hit_rate@{k}": table[f"hit_rate@{k}"].mean() for k in KS[:2]
-        })  # fmt: skip
+        lines.append(
+            {"system": name, "requests": len(table)} | {f"hit_rate@{k}": table[f"hit_rate@{k}"].mean() for k in KS[:2]}
+        )
     return pd.DataFrame(lines)

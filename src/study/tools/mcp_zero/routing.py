@@ -101,8 +101,10 @@ class Router:
         asked = self.embedder.encode(servers, store=store)
         by_text, by_summary = (asked @ vectors.T for vectors in self.server_vectors)
         chosen: FloatArray = {
-            "max": np.maximum(by_text, by_summary), "description": by_text, "summary": by_summary,
-        }[self.routing.matching]  # fmt: skip
+            "max": np.maximum(by_text, by_summary),
+            "description": by_text,
+            "summary": by_summary,
+        }[self.routing.matching]
         return chosen
 
     def similarities(self, requests: Sequence[Request], *, store: bool = True) -> tuple[FloatArray, FloatArray]:
