@@ -26,10 +26,10 @@ class Transferable(Protocol):
     representations: Representations
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
-        """As `study.system.System.fit`."""
+        """As `study.evaluation.system.System.fit`."""
 
     def score(self, tasks: IntArray) -> FloatArray:
-        """As `study.system.System.score`."""
+        """As `study.evaluation.system.System.score`."""
 
     def score_representations(self, rows: Representations) -> FloatArray:
         """Scores of every server for tasks that are known by `rows`, shape (len(rows), n_servers)."""

@@ -23,7 +23,7 @@ from baselines.published.vectors import VectorModel
 from baselines.published.views import Network, decaying, reduction, squared
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders import encode
+from study.encoders.sentence import encode
 
 
 class Step(NamedTuple):

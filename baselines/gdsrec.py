@@ -32,7 +32,7 @@ from baselines.published.sampling import Pairs, shuffled
 from baselines.published.training import Schedule, train, validation_quality
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders import encode
+from study.encoders.sentence import encode
 from study.evaluation.ranking import chunks
 
 # Tasks whose pairs with all servers are predicted at once.

@@ -25,7 +25,7 @@ from baselines.generative.training import Optimisation, fingerprint, quality_of,
 from baselines.task_tokens import task_tokens
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders import encode
+from study.encoders.sentence import encode
 
 # The share of its examples that each of the six kinds adds to an epoch (Zheng et al. 2024, section III-C).
 SHARES = {

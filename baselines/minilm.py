@@ -7,7 +7,7 @@ from pathlib import Path
 
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders import encode
+from study.encoders.sentence import encode
 
 
 @dataclass
@@ -15,7 +15,7 @@ class DenseCosine:
     """cos(E(x_t), E(x_m)) with a frozen text encoder. It uses no labels.
 
     Args:
-        encoder: the model, a key of `study.encoders.PACKAGES`.
+        encoder: the model, a key of `study.encoders.sentence.PACKAGES`.
     """
 
     encoder: str = "minilm"

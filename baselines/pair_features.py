@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.normalise import licence_key, spelling_key
 from study.data.splits import Split
-from study.encoders import encode
+from study.encoders.sentence import encode
 from study.t2mrec.lexical import vectorize
 
 UNKNOWN = 0  # the value of a field that is empty, or that no training task has

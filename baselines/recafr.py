@@ -21,7 +21,7 @@ from baselines.published.training import Schedule, train, validation_quality
 from baselines.published.vectors import VectorModel
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders import encode
+from study.encoders.sentence import encode
 
 # The two views of a text, in the place of the two halves of a user's reviews.
 TASK_VIEWS = (("name", "description"), ("language", "category", "subcategory", "theme"))

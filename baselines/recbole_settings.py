@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
+from study.config.schema import suggestion
 from study.errors import StudyError
-from study.schema import suggestion
 
 
 def known(model: str) -> dict[str, Any]:

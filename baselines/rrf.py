@@ -13,7 +13,7 @@ from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.ranking import mask_known, tie_order, top_k
-from study.system import System
+from study.evaluation.system import System
 
 
 @dataclass

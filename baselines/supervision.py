@@ -13,16 +13,16 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from baselines.useful.texts import FIELDS, VIEWS, capability, texts
-from study.config import build_system, load
+from study.config.compose import build_system, load
 from study.data.dataset import Dataset, IntArray, relevance_from_lists
 from study.data.splits import Split
-from study.encoders import encode
+from study.encoders.sentence import encode
 from study.errors import StudyError
 from study.evaluation.ranking import chunks, tie_order, top_k
 from study.t2mrec.rerank import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
+from study.usefulness.texts import FIELDS, VIEWS, capability, texts
 
 LOG = logging.getLogger(__name__)
 SOURCES = ("agreement", "best", "cards")

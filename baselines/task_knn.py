@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from study.data.dataset import TASK_FIELDS, Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders import encode
+from study.encoders.sentence import encode
 from study.evaluation.ranking import tie_order, top_k
 from study.t2mrec.lexical import fit_vectorizer
 

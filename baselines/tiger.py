@@ -20,7 +20,7 @@ from baselines.generative.text import PAD, BytePairs
 from baselines.generative.training import Optimisation, fingerprint, quality_of, staged_report, train
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders import encode
+from study.encoders.sentence import encode
 
 Pair = tuple[list[int], list[int]]  # tokens read, servers to be written
 

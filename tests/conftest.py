@@ -68,7 +68,7 @@ def task2mcp(tmp_path_factory: pytest.TempPathFactory) -> Task2MCP:
     """The public data, fetched and prepared once for all tests that need it; they are marked ``mirror``."""
     if not os.environ.get("T2M_MIRROR"):
         pytest.skip("T2M_MIRROR names no folder with the public data")
-    from study import config
+    from study.config import compose as config
     from study.data import dataset, prepare, sources
 
     folder = tmp_path_factory.mktemp("task2mcp")

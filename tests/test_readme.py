@@ -8,7 +8,7 @@ import pytest
 from typer.core import TyperGroup as Group
 from typer.main import get_command
 
-from study.cli import app
+from study.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = ("README.md", "docs/findings.md", "docs/claims.md", "docs/data-card.md", "docs/best.md", "docs/deviations.md")

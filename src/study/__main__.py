@@ -1,5 +1,5 @@
 """`python -m study`."""
 
-from study.cli import main
+from study.cli.main import main
 
 main()

@@ -6,7 +6,6 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-import agent_hostile
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +15,7 @@ from study.agent.feedback import Feedback
 from study.agent.retrieval import Lexical
 from study.agent.settings import Service, read
 from study.data.dataset import Dataset, relevance_from_lists
+from tests.agent import hostile as agent_hostile
 
 COLUMNS = (
     "id",
@@ -86,7 +86,7 @@ def catalogue(rows=ROWS, name="toy"):
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     """A small synthetic data set in a folder of its own."""
-    from study.config import load
+    from study.config.compose import load
     from study.pipeline.data import fetch, prepare, split
 
     root, here = tmp_path_factory.mktemp("study"), Path(__file__).resolve().parents[2]

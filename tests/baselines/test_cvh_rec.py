@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from baseline_toys import block_dataset, build, copy_dataset, recall10, top10
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -20,6 +19,7 @@ from baselines.published.training import Schedule
 from baselines.published.views import Network, contrast, reduction
 from study.data.splits import make
 from study.errors import StudyError
+from tests.baselines.toys import block_dataset, build, copy_dataset, recall10, top10
 
 
 def all_epochs(epochs):

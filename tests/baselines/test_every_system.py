@@ -8,12 +8,21 @@ from functools import cache
 import numpy as np
 import pytest
 import yaml
-from baseline_toys import N_SERVERS, ask, block_dataset, build, ranked_systems, scores, settings, with_other_answers
 from omegaconf import OmegaConf
 
 from study import paths
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split, make
+from tests.baselines.toys import (
+    N_SERVERS,
+    ask,
+    block_dataset,
+    build,
+    ranked_systems,
+    scores,
+    settings,
+    with_other_answers,
+)
 
 # Their search may leave the catalogue, and after two epochs it mostly does.
 MAY_RANK_NOTHING = ("tiger_unconstrained", "lc_rec_level")

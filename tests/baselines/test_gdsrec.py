@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from baseline_toys import block_dataset, recall10, top10
 from scipy.special import softmax
 
 from baselines.gdsrec import GDSRec, Groups
@@ -16,6 +15,7 @@ from baselines.published.ratings import stars, train_positions
 from baselines.published.training import Schedule
 from study.data.splits import make
 from study.errors import StudyError
+from tests.baselines.toys import block_dataset, recall10, top10
 
 #            m0 m1 m2
 RATINGS = [[5, 4, 0], [1, 0, 2], [0, 0, 0]]

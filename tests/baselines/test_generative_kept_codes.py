@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from baseline_toys import block_dataset, build
 
 from baselines.generative.quantisation import Quantiser, RqVae, fit_codes, standardised
 from baselines.generative.training import Optimisation
 from study import paths
 from study.data.splits import make
+from tests.baselines.toys import block_dataset, build
 
 SETTINGS = Quantiser(codes=6, hidden=(8,), width=4, training=Optimisation(epochs=3, batch_size=20))
 STEPS = 3 * 2  # epochs times batches of 40 vectors

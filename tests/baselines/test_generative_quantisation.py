@@ -7,7 +7,6 @@ import logging
 import numpy as np
 import pytest
 import torch
-from baseline_toys import build
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -15,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 from baselines.generative.identifiers import as_tokens, colliding, made_unique, numbered, spread_last
 from baselines.generative.quantisation import Quantiser, RqVae, fit_codes, sinkhorn, standardised
 from baselines.generative.training import Optimisation
+from tests.baselines.toys import build
 
 
 def clusters(n: int = 200, width: int = 12, seed: int = 0) -> np.ndarray:

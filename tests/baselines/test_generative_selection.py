@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from baseline_toys import block_dataset, build, top10
 
 from study.data.splits import make
 from study.evaluation.metrics import ndcg
+from tests.baselines.toys import block_dataset, build, top10
 
 CASES = [
     ("tiger", "warm"),

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from baseline_toys import block_dataset, with_other_answers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
@@ -23,6 +22,7 @@ from baselines.generative.training import Optimisation, fingerprint, quality_of,
 from baselines.published.training import Progress
 from study.data.splits import make
 from study.errors import StudyError
+from tests.baselines.toys import block_dataset, with_other_answers
 
 
 class Line(torch.nn.Module):

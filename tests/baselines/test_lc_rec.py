@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from baseline_toys import block_dataset, copy_dataset, make_dataset, recall10, scores, top10
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -17,6 +16,7 @@ from baselines.generative.training import Optimisation, train
 from baselines.lc_rec import SHARES, LCRec
 from study.data.splits import Split, make
 from study.errors import StudyError
+from tests.baselines.toys import block_dataset, copy_dataset, make_dataset, recall10, scores, top10
 
 TINY = LlamaSize(width=32, feed_forward=64, heads=2, layers=1)
 CODES = Quantiser(levels=4, codes=8, hidden=(16,), width=8, training=Optimisation(epochs=20, batch_size=64))

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
-from baseline_toys import block_dataset, copy_dataset, make_dataset, recall10, rows_of, top10
 from sklearn.metrics import roc_auc_score
 
 from baselines.generative.training import Optimisation
@@ -18,6 +17,7 @@ from baselines.published.sampling import Pairs
 from study.data.normalise import spelling_key
 from study.data.splits import Split, make
 from study.errors import StudyError
+from tests.baselines.toys import block_dataset, copy_dataset, make_dataset, recall10, rows_of, top10
 
 
 def small(epochs: int = 2, **changes: object) -> MPTRec:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from baseline_toys import block_dataset, recall10, top10
 
 from baselines.generative.training import Optimisation
 from baselines.mpt_rec_emerging import MPTRecEmerging, only
 from study.data.splits import make
 from study.errors import StudyError
+from tests.baselines.toys import block_dataset, recall10, top10
 
 
 def small(epochs: int = 2, **changes: object) -> MPTRecEmerging:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from baseline_toys import block_dataset, make_dataset, recall10, top10, with_other_answers
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -18,6 +17,7 @@ from baselines.published.sampling import Pairs
 from baselines.published.training import Schedule, train
 from study.data.splits import Split, make
 from study.errors import StudyError
+from tests.baselines.toys import block_dataset, make_dataset, recall10, top10, with_other_answers
 
 # Server 0 is listed by all, 1 by two, 2 and 3 by one, 4 by nobody.
 TRAIN = sp.csr_matrix(np.array([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 0, 0, 1, 0]], dtype=float))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from baseline_toys import block_dataset, copy_dataset, make_dataset, recall10, scores, top10
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -22,6 +21,7 @@ from baselines.generative.words import Speller, flatten
 from baselines.openp5 import SEEN, TEMPLATES, OpenP5
 from study.data.splits import Split, make
 from study.errors import StudyError
+from tests.baselines.toys import block_dataset, copy_dataset, make_dataset, recall10, scores, top10
 
 TINY = T5Size(width=32, feed_forward=64, heads=2, head_width=16, layers=1, dropout=0.0)
 INDEXINGS = ("random", "sequential", "collaborative")

@@ -7,12 +7,12 @@ import shutil
 
 import numpy as np
 import pytest
-from baseline_toys import block_dataset, build, scores
 
 from baselines.generative import training as generative
 from baselines.published import training as published
 from study import paths
 from study.data.splits import make
+from tests.baselines.toys import block_dataset, build, scores
 
 CODES = {"quantiser.training.checkpoint_seconds": -1, "training.checkpoint_seconds": -1}
 SETTINGS: dict[str, dict[str, object]] = {

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from baseline_toys import LABELS, copy_dataset, make_dataset, recall10, top10
 
 from baselines.cvh_rec import CVHRec
 from baselines.gdsrec import GDSRec
@@ -27,6 +26,7 @@ from baselines.tiger import Tiger
 from study.data.dataset import Dataset
 from study.data.splits import Split, make
 from study.evaluation.metrics import ndcg
+from tests.baselines.toys import LABELS, copy_dataset, make_dataset, recall10, top10
 
 BLOCKS, TASKS, SERVERS = 8, 6, 12
 WORDS = (

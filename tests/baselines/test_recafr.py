@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from baseline_toys import WORDS, block_dataset, copy_dataset, make_dataset, recall10, top10
 from scipy.special import logsumexp
 from torch.nn.functional import cosine_similarity, normalize
 
@@ -16,6 +15,7 @@ from baselines.published.training import Schedule
 from baselines.recafr import Network, ReCAFR, Triples, contrast
 from study.data.splits import make
 from study.errors import StudyError
+from tests.baselines.toys import WORDS, block_dataset, copy_dataset, make_dataset, recall10, top10
 
 
 def all_epochs(epochs):

@@ -10,19 +10,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from baseline_toys import (
-    LABELS,
-    N_SERVERS,
-    WORDS,
-    block_dataset,
-    build,
-    copy_dataset,
-    make_dataset,
-    recall10,
-    rows_of,
-    scores,
-    top10,
-)
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -35,6 +22,19 @@ from baselines.task_knn import TaskKNN, one_hot
 from baselines.tfidf import TfidfCosine
 from study.data.dataset import relevance_from_lists
 from study.data.splits import Split, make
+from tests.baselines.toys import (
+    LABELS,
+    N_SERVERS,
+    WORDS,
+    block_dataset,
+    build,
+    copy_dataset,
+    make_dataset,
+    recall10,
+    rows_of,
+    scores,
+    top10,
+)
 
 CONTENT = ("tfidf", "bm25", "minilm", "task_knn")
 GROUPED = ("popularity_subcategory", "popularity_theme")

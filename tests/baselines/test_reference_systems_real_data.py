@@ -6,9 +6,9 @@ import os
 
 import numpy as np
 import pytest
-from baseline_toys import build, recall10
 
 from study.evaluation.ranking import mask_known, tie_order, top_k
+from tests.baselines.toys import build, recall10
 
 pytestmark = [
     pytest.mark.mirror,

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from baseline_toys import table
 
 from baselines.supervision import Supervision, agreeing, card_queries, taught, without
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.errors import StudyError
+from tests.baselines.toys import table
 
 SERVERS = [
     ("Zebra Tables", "An MCP server that extracts tables from PDF documents"),

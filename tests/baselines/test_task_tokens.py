@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from baseline_toys import make_dataset
 
 from baselines.generative.text import BytePairs
 from baselines.task_tokens import task_tokens
+from tests.baselines.toys import make_dataset
 
 TASK = {
     "name": "Query tables",

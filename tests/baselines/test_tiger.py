@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from baseline_toys import block_dataset, copy_dataset, recall10, scores, top10
 
 from baselines.generative.prefix_tree import INVALID, PrefixTree, beam_search
 from baselines.generative.quantisation import Quantiser
@@ -18,6 +17,7 @@ from baselines.generative.training import Optimisation
 from baselines.tiger import Tiger
 from study.data.splits import Split, make
 from study.errors import StudyError
+from tests.baselines.toys import block_dataset, copy_dataset, recall10, scores, top10
 
 TINY = T5Size(width=32, feed_forward=64, heads=2, head_width=16, layers=1, dropout=0.0)
 CODES = Quantiser(codes=8, hidden=(16,), width=8, training=Optimisation(epochs=20, batch_size=64))

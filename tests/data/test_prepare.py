@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from study import cli, files, paths
+from study import files, paths
+from study.cli import main as cli
 from study.data import dataset, prepare, raw_files, schemas
 from study.errors import StudyError
 

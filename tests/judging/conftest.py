@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from study import paths
-from study.config import load
+from study.config.compose import load
 from study.data.synthetic import true_relevance
 from study.judging import collecting, packets, pools, store, topics
 from study.pipeline import data as stages

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from study import paths
+from study.analysis.usefulness.judged_figures import label_precision, labels_against_judgements
 from study.errors import StudyError
 from study.judging import store, verify
-from study.judging.figures import label_precision, labels_against_judgements
 from study.pipeline.notebooks import execute
 
 DATASET = "synthetic"

@@ -11,7 +11,7 @@ import yaml
 from scipy.special import expit
 
 from study import paths
-from study.analysis.useful import calibration, confidence, curves, diversity, label_steps, pareto, steps
+from study.analysis.usefulness import calibration, confidence, curves, diversity, label_steps, pareto, steps
 from study.errors import StudyError
 from study.files import write_csv
 from study.judging import evaluate, store, verify
@@ -211,7 +211,7 @@ def test_first_answers_meet_their_grades(root, monkeypatch):
         return fake[: len(texts)]
 
     monkeypatch.setattr(confidence, "encode", encode)
-    monkeypatch.setattr("baselines.useful.field_dense.encode", encode)
+    monkeypatch.setattr("study.usefulness.field_dense.encode", encode)
     # Vectors that know nothing name servers that nobody judged.
     with pytest.raises(StudyError, match="first answer of best to a valid topic is not judged"):
         confidence.confidence(DATASET, "best")

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tiny_study import SIZE, lay_out, rooted
 
 from study import paths
+from tests.tiny_study import SIZE, lay_out, rooted
 
 # (system, protocol); `warm` has no T2MRec and `loo` one system: the notebooks must do without a comparison there.
 RUNS = [
@@ -31,10 +31,10 @@ class Executed:
 
 
 def build(root):
-    from study.config import load
+    from study.config.compose import load
     from study.pipeline.data import fetch, prepare, split
     from study.pipeline.report import report
-    from study.pipeline.run import run
+    from study.runner.rows import run
 
     lay_out(root)
     smoke = root / "conf" / "profile" / "smoke.yaml"

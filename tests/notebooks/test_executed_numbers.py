@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.results import Results
+from study.analysis.report.results import Results
 
 HEAD = ["title", "quality", "seconds_fit"]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from tiny_study import REPOSITORY, SIZE, lay_out, rooted
 
 from study import paths
+from tests.tiny_study import REPOSITORY, SIZE, lay_out, rooted
 
 TINY = [*SIZE, "profile=smoke"]
 NAME = "04_rq3_sensitivity"
@@ -34,10 +34,10 @@ class Shown:
 
 def build(root):
     """Runs and sweeps of a tiny study; the learning rate is left out, which the notebook must do without."""
-    from study.config import load
+    from study.config.compose import load
     from study.pipeline.data import fetch, prepare, split
-    from study.pipeline.run import run
-    from study.sweeps.stage import sweep
+    from study.runner.rows import run
+    from study.search.sweep import sweep
 
     lay_out(root)
     for name, changes in SMALL.items():

@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from pipeline_root import TINY
 
-from study import cli
-from study.config import load
+from study.cli import main as cli
+from study.config.compose import load
 from study.pipeline import data as stages
 from study.pipeline.export import export
-from study.pipeline.run import run
+from study.runner.rows import run
+from tests.pipeline.root import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import yaml
-from pipeline_root import TINY
 
 from study import paths
-from study.config import load
+from study.analysis.overall.roofline import Limits, Work, encoding_work, narrow_weights, ranking_work, training_work
+from study.config.compose import load
 from study.errors import StudyError
 from study.pipeline import bench
-from study.pipeline.work import Limits, Work, encoding_work, narrow_weights, ranking_work, training_work
 from study.t2mrec.settings import Towers
+from tests.pipeline.root import TINY
 
 TOWERS = Towers(hidden=3, output=2, layers=2)
 NARROW = 3 * 2 + 2 + 3  # one matrix with its bias, and the bias of the first layer

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from pipeline_root import TINY
 
-from study import cli, paths
-from study.analysis.audit import cli as audit
-from study.config import choices, load
+from study import paths
+from study.cli import audit
+from study.cli import main as cli
+from study.config.compose import choices, load
 from study.data import dataset as datasets
 from study.errors import StudyError
-from study.pipeline.run import Outputs
-from study.pipeline.tune import sweep_folder
+from study.runner.rows import Outputs
+from study.search.tune import sweep_folder
+from tests.pipeline.root import TINY
 
 
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:

@@ -9,16 +9,16 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pipeline_root import TINY
 
 from study import paths
-from study.config import load, plain
+from study.config.compose import load, plain
 from study.data import dataset as datasets
 from study.errors import StudyError
-from study.pipeline import stale
-from study.pipeline.guard import as_configured, differences, require_own_row
 from study.pipeline.report import report
-from study.pipeline.run import Outputs, run
+from study.runner import freshness as stale
+from study.runner.provenance import as_configured, differences, require_own_row
+from study.runner.rows import Outputs, run
+from tests.pipeline.root import TINY
 
 
 def config(*overrides: str):

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pipeline_root import TINY
 
-from study.config import load
-from study.pipeline.run import Outputs, run
+from study.config.compose import load
+from study.runner.rows import Outputs, run
+from tests.pipeline.root import TINY
 
 EPOCHS = 600  # long enough that neither worker is done before the other has begun
 WANTED = [

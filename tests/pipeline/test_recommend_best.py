@@ -12,19 +12,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from pipeline_root import TINY
 
-from baselines.useful.field_dense import FieldDense
-from study.config import build_system, load
+from study.config.compose import build_system, load
 from study.data import dataset as datasets
 from study.errors import StudyError
 from study.evaluation.ranking import top_k
 from study.pipeline.export import export
-from study.pipeline.run import load_inputs
-from study.recommending import saved
-from study.recommending.field_dense import Recommendation, SavedFieldDense
-from study.recommending.parts import request_of
-from study.recommending.table import show_recommendations
+from study.recommend import saved
+from study.recommend.components import request_of
+from study.recommend.field_dense import Recommendation, SavedFieldDense
+from study.recommend.table import show_recommendations
+from study.runner.rows import load_inputs
+from study.usefulness.field_dense import FieldDense
+from tests.pipeline.root import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = [
@@ -378,7 +378,7 @@ def test_hostile_names_stay_text(
 
 def test_the_stage_depends_on_what_it_reads() -> None:
     stage = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["export_best"]["do"]
-    needed = ["baselines/useful", "conf/system/best.yaml", "data/prepared/${item}", "src/study/encoders.py"]
+    needed = ["baselines/useful", "conf/system/best.yaml", "data/prepared/${item}", "src/study/encoders/sentence.py"]
     assert set(needed) <= set(stage["deps"])
     assert all((ROOT / path).exists() for path in stage["deps"] if "${" not in path)
     assert "export_best@$(DATASET)" in (ROOT / "Makefile").read_text()

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from pipeline_root import TINY
 
-from study import cli
-from study.config import load
+from study.cli import main as cli
+from study.config.compose import load
 from study.errors import StudyError
 from study.pipeline.export import export
-from study.recommend import Recommendation, Recommender
-from study.recommending.saved import folder_of
+from study.recommend.saved import folder_of
+from study.recommend.t2mrec import Recommendation, Recommender
+from tests.pipeline.root import TINY
 
 URL = "https://github.com/someone-with-a-long-name/a-repository-with-a-name-that-no-column-of-a-table-could-ever-hold"
 

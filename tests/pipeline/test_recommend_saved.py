@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from hydra.utils import get_object
 from omegaconf import OmegaConf
-from pipeline_root import TINY
 
-from baselines.useful.field_dense import FieldDense
-from study.config import choices, load
+from study.config.compose import choices, load
 from study.errors import StudyError
 from study.pipeline.export import export
-from study.recommending import saved
+from study.recommend import saved
 from study.reranking.system import RerankedT2MRec
 from study.t2mrec.system import T2MRec
+from study.usefulness.field_dense import FieldDense
+from tests.pipeline.root import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from pipeline_root import TINY
 
 from baselines.popularity import Popularity
 from study import paths
-from study.config import load
+from study.config.compose import load
 from study.data import dataset as datasets
 from study.errors import StudyError
-from study.pipeline import run as running
 from study.pipeline.evaluate import evaluate
 from study.pipeline.report import report
-from study.pipeline.run import Outputs, run
 from study.pipeline.verify import verify
+from study.runner import rows as running
+from study.runner.rows import Outputs, run
+from tests.pipeline.root import TINY
 
 
 def config(*overrides: str):

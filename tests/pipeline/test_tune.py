@@ -8,17 +8,17 @@ import pandas as pd
 import pytest
 import yaml
 from omegaconf import OmegaConf
-from pipeline_root import TINY
 from typer.testing import CliRunner
 
 from study import paths
-from study.cli import app
-from study.config import choices, load
+from study.cli.main import app
+from study.config.compose import choices, load
 from study.data.dataset import relevance_from_lists
 from study.errors import StudyError
-from study.pipeline import tune as tuning
-from study.pipeline.run import Outputs, run
-from study.pipeline.tune import tune
+from study.runner.rows import Outputs, run
+from study.search import tune as tuning
+from study.search.tune import tune
+from tests.pipeline.root import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 

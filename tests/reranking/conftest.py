@@ -1,9 +1,9 @@
 """The data set and split that the tests share."""
 
 import pytest
-from reranking_toys import make_data
 
 from study.data.splits import make
+from tests.reranking.toys import make_data
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from study.config import build_system, choices, load
+from study.config.compose import build_system, choices, load
 from study.errors import StudyError
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 

@@ -96,7 +96,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-import conftest, numpy as np
+import numpy as np
+from tests.t2mrec import conftest
 from study.data.splits import make
 from study.t2mrec.system import T2MRec
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
@@ -111,7 +112,7 @@ np.save(sys.argv[2], system.score(split.tasks("test")))
 
 def test_killed_training_resumes_to_the_same_numbers(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(PROGRAM.format(tests=str(Path(__file__).parent))))
+    program.write_text(textwrap.dedent(PROGRAM.format(tests=str(Path(__file__).resolve().parents[2]))))
     # A slow motion of the training, so that the kill falls into its middle on any machine.
     slow = tmp_path / "slow.py"
     slow.write_text(

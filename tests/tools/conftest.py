@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from scripted_endpoint import patient, serving
 
 from study import paths
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
+from tests.llm.scripted_endpoint import patient, serving
 
 WORDS = ("file", "read", "write", "mail", "send", "map", "route", "price")
 

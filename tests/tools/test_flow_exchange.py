@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.tools.flow.copier import Option, exchange
+from study.tools.flow.slot_filler import Option, exchange
 
 
 def option(value, start):

@@ -9,15 +9,16 @@ import pytest
 from typer.testing import CliRunner
 
 from study import paths
+from study.cli import tools as cli
 from study.errors import StudyError
-from study.tools import cli, results
+from study.tools import results
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save
 from study.tools.flow import bench as benches
 from study.tools.flow import calling, experiments, floors, learned, report, selector, servers, settings
 from study.tools.flow.calls import Call
-from study.tools.flow.copier import Copier
 from study.tools.flow.samples import Sample
 from study.tools.flow.selector import Exemplars
+from study.tools.flow.slot_filler import Copier
 
 COPYING = settings.Copying(strength=1.0, letters=500, spans=40)
 

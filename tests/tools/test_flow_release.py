@@ -11,7 +11,7 @@ from study.data import sources
 from study.tools.catalogues import livemcpbench, mcpflow
 from study.tools.flow import experiments, samples, servers, settings, splits
 from study.tools.flow.calls import Call, measures
-from study.tools.flow.copier import Copier
+from study.tools.flow.slot_filler import Copier
 
 pytestmark = [
     pytest.mark.mirror,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from study.cli import tools as cli
+from study.encoders import endpoint as embedding
 from study.errors import StudyError
-from study.tools import cli
 from study.tools.catalogues.catalog import save
-from study.tools.discovery import embedding
 from study.tools.intent.comparison import assign
 from study.tools.intent.context import read_requirements
 from study.tools.intent.feedback import Event, FeedbackStore

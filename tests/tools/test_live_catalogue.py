@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from study import encoders
+from study.cli import tools as cli
+from study.encoders import sentence as encoders
 from study.errors import StudyError
-from study.tools import cli
 from study.tools.catalogues import catalog as catalogs
 from study.tools.catalogues import live, published
 

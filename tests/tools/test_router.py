@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from typer.testing import CliRunner
 
+from study.cli import tools as cli
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
+from study.encoders import endpoint as embedding
 from study.errors import StudyError
-from study.tools import cli, router, router_experiments
+from study.tools import router, router_experiments
 from study.tools.catalogues.catalog import save
 from study.tools.catalogues.queries import QuerySet
-from study.tools.discovery import embedding
 from study.tools.discovery.index import Settings
 from study.tools.discovery.tokens import definition_tokens
 from study.tools.router import Stage
@@ -150,7 +151,7 @@ def test_the_committed_configuration():
     found = router.configured()
     assert {"all", "random", "oracle", "t2mrec"} <= set(found.stages)
     assert found.default_servers in found.servers
-    from study.config import choices
+    from study.config.compose import choices
 
     own = {"all", "mcp_zero", "oracle"}
     assert all(stage.system in own or stage.system in choices("system") for stage in found.stages.values())

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from study import paths
-from study.agent import constraints, cues, retrieval
+from study.agent import constraints, retrieval
+from study.agent import lexicon as cues
 from study.agent.answer import Answer, Checks, template
 from study.agent.checks import checked
 from study.agent.claims import DESCRIPTIVE, Claim, Context
@@ -284,7 +285,7 @@ def noted(*readings: Extraction) -> Checks:
 def model_of(settings: Settings) -> Model | None:
     """The language model that the settings name; None where its mode is ``off``."""
     # Only where a model is used: the client of the endpoint takes a second to load.
-    from study import llm
+    from study.llm import client as llm
 
     chosen = settings.llm
     modes: dict[str, llm.Mode] = {"replay": "replay", "record": "record", "live": "off"}

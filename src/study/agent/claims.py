@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from study.agent.cues import Wording
 from study.agent.evidence import Evidence
+from study.agent.lexicon import Wording
 from study.agent.settings import Setup, Words
 from study.agent.specification import Specification
 from study.agent.text import any_phrase, clone_address, content_words, phrase, quoted

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from study.agent import licences
-from study.agent.bounds import Bounds
-from study.agent.cues import Reading, read
+from study.agent.lexicon import Reading, read
 from study.agent.licences import patterns
-from study.agent.limits import LEAST_STARS, MOST_STARS, NOT_OFFICIAL, OFFICIAL, stars
 from study.agent.settings import Words
 from study.agent.specification import MOST_STARS as MOST
 from study.agent.specification import Specification, Vocabulary
+from study.agent.stars_filter import LEAST_STARS, MOST_STARS, NOT_OFFICIAL, OFFICIAL, stars
 from study.agent.text import content_words, phrase, plain
+from study.agent.word_context import Bounds
 
 # What leaves a constraint open: "written in any language", "on any platform", "regardless of the licence".
 NAMED = {

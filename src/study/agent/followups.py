@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 
 from study.agent.commands import EMPTY, IDENTIFIER, ORDINALS, PLACE, RESPECT, SERVER, TOP, Command, mentioned
-from study.agent.cues import Reading
 from study.agent.extraction import Extraction
+from study.agent.lexicon import Reading
 from study.agent.text import WORD, root
 
 # Stands for servers that are meant without being named.

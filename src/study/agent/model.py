@@ -39,7 +39,7 @@ cited fields say, in their words; no links, no markup, no numbers that the cited
 
 
 class Chat(Protocol):
-    """What is needed of an endpoint; `study.llm.Client` has it."""
+    """What is needed of an endpoint; `study.llm.client.Client` has it."""
 
     def chat(self, model: str, messages: list[dict[str, str]], **parameters: Any) -> str:
         """The text of the reply.

@@ -13,10 +13,10 @@ import numpy as np
 from study.agent.specification import Specification
 from study.data.dataset import Dataset, FloatArray, join_values
 from study.errors import StudyError
-from study.recommending.parts import explain, request_of
+from study.recommend.components import explain, request_of
 
 if TYPE_CHECKING:
-    from baselines.useful.field_dense import FieldDense
+    from study.usefulness.field_dense import FieldDense
 
 # Requests whose vectors are kept: a conversation asks with the same words many times.
 KEPT_REQUESTS = 1_024
@@ -59,7 +59,7 @@ class Dense:
     name = "minilm"
 
     def __init__(self, data: Dataset) -> None:
-        from study.encoders import encode
+        from study.encoders.sentence import encode
 
         self.servers = encode(data.server_texts(), model="minilm")  # (n_servers, d), cached on disk
         # The tokeniser keeps its state (truncation, padding) in one object that threads must not share.
@@ -68,7 +68,7 @@ class Dense:
         self.embed("")  # loads the encoder now rather than at the first request
 
     def _embed(self, text: str) -> FloatArray:
-        from study.encoders import encode
+        from study.encoders.sentence import encode
 
         with self.lock:
             vector: FloatArray = encode([text], model="minilm", store=False)[0]
@@ -76,7 +76,7 @@ class Dense:
 
     def score(self, specification: Specification) -> Scores:
         """Cosines in [-1, 1]."""
-        from study.encoders import cosines
+        from study.encoders.sentence import cosines
 
         cosine = cosines(self.embed(query_text(specification))[None], self.servers)[0]
         return Scores(cosine, {"semantic": cosine})
@@ -88,7 +88,7 @@ class Useful:
     name = "best"
 
     def __init__(self, data: Dataset) -> None:
-        from study.config import build_system, load
+        from study.config.compose import build_system, load
 
         self.system: FieldDense = build_system(load([f"system={self.name}"]).system)
         self.system.index(data.servers)
@@ -129,8 +129,8 @@ class Trained:
     name = "t2mrec"
 
     def __init__(self, data: Dataset) -> None:
-        from study.recommend import Recommender
-        from study.recommending.saved import folder_of
+        from study.recommend.saved import folder_of
+        from study.recommend.t2mrec import Recommender
 
         folder = folder_of(data.name, "t2mrec")
         self.model = Recommender.load(folder)

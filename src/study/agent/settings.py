@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from study import paths
-from study.settings import read_settings
+from study.config.reader import read_settings
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""What the notebooks show: tables, figures and the numbers behind them."""
+"""What the notebooks show, one folder per notebook: tables, figures and the numbers behind them."""

@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 
 from study import files
+from study.config.schema import suggestion
 from study.data import annotation, words
 from study.data.annotation import SOURCES
 from study.data.dataset import IntArray
 from study.errors import StudyError
-from study.schema import suggestion
 
 FACETS = [facet for topic in words.TOPICS.values() for facet in topic]
 PER_TOPIC = 3

@@ -18,7 +18,7 @@ from study.errors import StudyError
 from study.evaluation.metrics import per_task
 from study.evaluation.per_task import table
 from study.evaluation.ranking import chunks, mask_known, restrict, tie_order, tied, top_k
-from study.system import Counted, Ranker, Reporting, System
+from study.evaluation.system import Counted, Ranker, Reporting, System
 
 # Metrics are reported at 5 and 10.
 KEPT = 10

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from study import paths
-from study.config import build_system, choices, load
+from study.config.compose import build_system, choices, load
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
@@ -22,7 +22,7 @@ from study.evaluation.runs import rank_tasks
 from study.files import write_csv, write_json
 from study.judging import settings, store
 from study.judging.topics import load_split
-from study.pipeline.run import limit_threads, with_tuned_values
+from study.runner.rows import limit_threads, with_tuned_values
 
 LOG = logging.getLogger(__name__)
 RUN = ["task_id", "seed", "rank", "server_id"]

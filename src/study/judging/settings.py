@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from study import paths
-from study.settings import read_settings
+from study.config.reader import read_settings
 
 
 @dataclass(frozen=True)

@@ -19,20 +19,20 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from study import paths
-from study.analysis.tables import markdown
-from study.config import build_system, plain
+from study.analysis.overall.roofline import Limits, Work, encoding_work, ranking_work, training_work
+from study.analysis.report.tables import markdown
+from study.config.compose import build_system, plain
+from study.config.reader import read_settings
 from study.data.dataset import TASK_FIELDS, Dataset, join_values
 from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.files import write_csv, write_json
-from study.pipeline.guard import require_own_row, require_same_profile
 from study.pipeline.report import REFERENCE, system_settings
-from study.pipeline.run import limit_threads, load_inputs
-from study.pipeline.work import Limits, Work, encoding_work, ranking_work, training_work
-from study.recommend import Recommender
-from study.settings import read_settings
+from study.recommend.t2mrec import Recommender
+from study.runner.provenance import require_own_row, require_same_profile
+from study.runner.rows import limit_threads, load_inputs
 from study.t2mrec.system import T2MRec
 
 
@@ -239,8 +239,8 @@ def against_limits(part: str, work: Work, seconds: float, limits: Limits) -> lis
     """The counted work of a part, its least time on this machine, and the share that the measured time reached."""
     least = work.seconds_at(limits)
     return [
-        row(part, "gflop", work.flops / 1e9, "counted, see study.pipeline.work"),
-        row(part, "gigabytes_moved", work.bytes / 1e9, "counted, see study.pipeline.work"),
+        row(part, "gflop", work.flops / 1e9, "counted, see study.analysis.overall.roofline"),
+        row(part, "gigabytes_moved", work.bytes / 1e9, "counted, see study.analysis.overall.roofline"),
         row(part, "seconds_at_limit", least, "the larger of FLOPs and bytes at the measured limits"),
         row(part, "share_of_limit", least / seconds, "1 = as fast as this machine could be"),
     ]

@@ -8,7 +8,7 @@ import pandas as pd
 from omegaconf import DictConfig
 
 from study import paths
-from study.config import load, plain
+from study.config.compose import load, plain
 from study.data import dataset as datasets
 from study.data import describe, sources, split_files, splits, synthetic
 from study.data import prepare as preparing

@@ -7,18 +7,18 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from baselines.useful.field_dense import FieldDense
 from study import paths
-from study.config import build_system, plain
+from study.config.compose import build_system, plain
 from study.data import dataset as datasets
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.files import write_json
-from study.pipeline.run import fingerprint, limit_threads, load_inputs
-from study.recommend import Recommender
-from study.recommending.field_dense import SavedFieldDense
-from study.recommending.saved import folder_of, is_savable
+from study.recommend.field_dense import SavedFieldDense
+from study.recommend.saved import folder_of, is_savable
+from study.recommend.t2mrec import Recommender
+from study.runner.rows import fingerprint, limit_threads, load_inputs
 from study.t2mrec.system import T2MRec
+from study.usefulness.field_dense import FieldDense
 
 
 def export(config: DictConfig) -> Path:

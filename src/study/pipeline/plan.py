@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 from study import paths
-from study.config import choices, load
+from study.config.compose import choices, load
 from study.files import sha256, write_text
-from study.pipeline.run import code_of, python_files
 from study.reranking.language_model.endpoint import systems_not_run
+from study.runner.rows import code_of, python_files
 
 HEADER = "# Made by `study plan` from conf/. dvc.yaml loops over it; edit conf/, not this file.\n"
 

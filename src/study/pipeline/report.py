@@ -10,15 +10,15 @@ import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 
 from study import paths
-from study.analysis import tables
-from study.config import choices
+from study.analysis.report import tables
+from study.config.compose import choices
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.records import read_record
 from study.evaluation.significance import compare_all
 from study.files import write_csv
-from study.pipeline import stale
 from study.reranking.language_model.endpoint import systems_not_run
+from study.runner import freshness as stale
 
 LOG = logging.getLogger(__name__)
 

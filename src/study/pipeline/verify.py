@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from study import paths
-from study.analysis.tables import markdown
+from study.analysis.report.tables import markdown
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation import verify as check

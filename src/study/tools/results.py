@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 from study import paths
-from study.analysis.tables import markdown
+from study.analysis.report.tables import markdown
 from study.data.dataset import IntArray
+from study.encoders import endpoint as embedding
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
 from study.evaluation.records import record
@@ -25,7 +26,6 @@ from study.files import write_csv, write_json, write_text
 from study.tools import clusters
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.queries import QuerySet, credit
-from study.tools.discovery import embedding
 
 KS = (1, 2, 3, 5, 10, 20)
 PROFILE = "laptop"

@@ -16,12 +16,12 @@ from study.data import dataset as datasets
 from study.data import split_files
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, FloatArray, IntArray, relevance_from_lists
 from study.data.splits import Split
+from study.encoders.endpoint import Embedder
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.tools import settings
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.queries import Label
-from study.tools.discovery.embedding import Embedder
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.mcp_zero.routing import Router, best_servers
 
@@ -142,7 +142,7 @@ def server_scores(
         return np.zeros((len(texts), len(catalog.servers)), dtype=np.float32)
     if stage.system == "mcp_zero":
         return Router(catalog, embedder=embedder).server_scores(list(texts), store=False)
-    from study import config
+    from study.config import compose as config
 
     if stage.system not in config.choices("system"):
         raise StudyError(f"unknown server stage {stage.system!r}", file=FILE, fix="see its comments")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from study import paths
+from study.config.reader import read_keys
 from study.errors import StudyError
-from study.settings import read_keys
 
 
 def read(name: str, keys: tuple[str, ...]) -> dict[str, Any]:

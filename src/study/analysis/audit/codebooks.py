@@ -20,15 +20,15 @@ from tqdm import tqdm
 from baselines.generative.identifiers import spread_last
 from baselines.generative.quantisation import LEAST_USAGE, MOST_COLLISIONS, fit_codes, standardised
 from study import paths
-from study.config import build_system, load
+from study.config.compose import build_system, load
+from study.config.reader import read_settings
+from study.config.schema import require_choice
 from study.data import dataset as datasets
 from study.data.dataset import IntArray
-from study.encoders import encode
+from study.encoders.sentence import encode
 from study.evaluation.records import record
 from study.files import write_csv, write_json
-from study.pipeline.run import limit_threads, with_tuned_values
-from study.schema import require_choice
-from study.settings import read_settings
+from study.runner.rows import limit_threads, with_tuned_values
 
 COLUMNS = ["system", "seed", "level", "codes", "usage", "entropy", "uneven", "shared", "shared_after", "collapsed"]
 

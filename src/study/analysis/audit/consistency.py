@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from study.analysis.tables import PAPER_METRICS
+from study.analysis.report.tables import PAPER_METRICS
 from study.data.dataset import IntArray
 from study.errors import StudyError
 

@@ -13,10 +13,10 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from study import paths
-from study.analysis import paper
 from study.analysis.audit import consistency as rules
 from study.analysis.audit.paper_cells import described, folder, printed_rows, settings
-from study.analysis.tables import PAPER_METRICS
+from study.analysis.report import paper
+from study.analysis.report.tables import PAPER_METRICS
 from study.data import dataset as datasets
 from study.data import split_files
 from study.data.dataset import Dataset

@@ -25,7 +25,10 @@ import scipy.sparse as sp
 from scipy import stats
 from sklearn.feature_extraction.text import CountVectorizer
 
-from study.analysis.audit.labels_lists import (
+from study.analysis.audit.labels_settings import Labels
+from study.data.annotation import later_repeats
+from study.data.dataset import Dataset, IntArray
+from study.data.lists import (
     BoolArray,
     close_gap,
     padded,
@@ -35,9 +38,6 @@ from study.analysis.audit.labels_lists import (
     shuffled,
     steps,
 )
-from study.analysis.audit.labels_settings import Labels
-from study.data.annotation import later_repeats
-from study.data.dataset import Dataset, IntArray
 from study.data.normalise import tokens
 
 BY_CONTENT = ("theme_token", "theme_pool", "text_token", "language")

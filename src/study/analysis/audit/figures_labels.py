@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from study.analysis.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
-from study.analysis.plots import STYLE, canvas
+from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
+from study.analysis.report.plots import STYLE, canvas
 
 # Class of provenance -> colour and how it is printed, in the order in which classes are given.
 CLASSES = {

@@ -15,9 +15,9 @@ from matplotlib.patches import Patch, Rectangle
 from study.analysis.audit.consistency_tables import READINGS
 from study.analysis.audit.verdicts import ORDER
 from study.analysis.audit.verdicts_figures import CANNOT, NOT, NOT_RUN, REPRODUCED
-from study.analysis.colours import BLUE, GREEN, GREY, ORANGE, RED
-from study.analysis.plots import MARKERS, STYLE, canvas, logarithmic, metric_name
-from study.analysis.tables import PAPER_METRICS
+from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED
+from study.analysis.report.plots import MARKERS, STYLE, canvas, logarithmic, metric_name
+from study.analysis.report.tables import PAPER_METRICS
 
 Tables = Mapping[str, pd.DataFrame]
 VERDICT_COLOURS = {REPRODUCED: GREEN, ORDER: "#F0E442", NOT: RED, NOT_RUN: "#DDDDDD", CANNOT: "#A0A0A0"}

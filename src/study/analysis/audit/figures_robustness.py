@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from study.analysis.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
-from study.analysis.plots import STYLE, canvas, metric_name
+from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
+from study.analysis.report.plots import STYLE, canvas, metric_name
 
 INKS = {
     "seeds": GREY,

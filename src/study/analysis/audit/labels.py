@@ -11,7 +11,9 @@ import pandas as pd
 from omegaconf import DictConfig
 
 from study.analysis.audit import labels_settings, labels_simulation
-from study.analysis.audit.labels_lists import (
+from study.analysis.audit.labels_settings import Labels, table
+from study.data.dataset import Dataset, IntArray, load
+from study.data.lists import (
     close_gap,
     order_measures,
     padded,
@@ -20,8 +22,6 @@ from study.analysis.audit.labels_lists import (
     set_keys,
     shuffled,
 )
-from study.analysis.audit.labels_settings import Labels, table
-from study.data.dataset import Dataset, IntArray, load
 from study.evaluation.records import record
 from study.files import write_csv, write_json
 

@@ -26,9 +26,9 @@ import numpy as np
 from scipy import stats
 from sklearn.cluster import KMeans
 
-from study.analysis.audit import labels_lists as lists
 from study.analysis.audit.detectors import Evidence
 from study.analysis.audit.labels_settings import Labels
+from study.data import lists
 from study.data.dataset import Dataset, IntArray
 
 Float64Array = lists.Float64Array
@@ -280,7 +280,7 @@ def inputs(data: Dataset, settings: Labels, cluster: IntArray | None = None) -> 
     """
     evidence, order = Evidence(data, settings), np.argsort(lists.places(data))
     if cluster is None:
-        from study.encoders import encode
+        from study.encoders.sentence import encode
 
         vectors = encode(data.server_texts(("name", "description", "category", "subcategory")))
         wanted = min(settings.clusters, data.n_servers // 5)

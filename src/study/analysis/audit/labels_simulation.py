@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from study.analysis.audit import labels_lists as lists
 from study.analysis.audit.labels_mixture import (
     ALPHABETICAL,
     LANGUAGE,
@@ -25,6 +24,7 @@ from study.analysis.audit.labels_mixture import (
     subset,
 )
 from study.analysis.audit.labels_settings import Labels
+from study.data import lists
 from study.data.annotation import PATIENCE, later_repeats
 from study.data.dataset import Dataset, IntArray
 

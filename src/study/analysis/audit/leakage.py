@@ -21,7 +21,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from study import paths
 from study.analysis.audit import labels_settings
 from study.analysis.audit.labels_settings import Leakage, table
-from study.config import choices
+from study.config.compose import choices
 from study.data import split_files
 from study.data.dataset import Dataset, load
 from study.data.splits import WORD, Split

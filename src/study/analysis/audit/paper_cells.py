@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 
 from study import paths
-from study.analysis import paper
-from study.analysis.tables import PAPER_METRICS
+from study.analysis.report import paper
+from study.analysis.report.tables import PAPER_METRICS
+from study.config.reader import read_keys
 from study.errors import StudyError
-from study.settings import read_keys
 
 
 def settings(name: str, keys: tuple[str, ...]) -> dict[str, Any]:

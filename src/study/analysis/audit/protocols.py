@@ -21,7 +21,7 @@ from study import paths
 from study.analysis.audit import protocols_inference
 from study.analysis.audit.paper_cells import folder
 from study.analysis.audit.protocols_settings import Grid, Variant, read
-from study.config import build_system, load, plain
+from study.config.compose import build_system, load, plain
 from study.data import dataset as datasets
 from study.data import splits
 from study.data.dataset import Dataset, IntArray
@@ -30,9 +30,9 @@ from study.errors import StudyError
 from study.evaluation import metrics
 from study.evaluation.records import record
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
+from study.evaluation.system import System
 from study.files import write_json
-from study.pipeline.run import limit_threads, with_tuned_values
-from study.system import System
+from study.runner.rows import limit_threads, with_tuned_values
 
 LOG = logging.getLogger(__name__)
 DISCOUNT = 1 / np.log2(np.arange(2, KEPT + 2))

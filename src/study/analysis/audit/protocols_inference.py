@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from study.analysis.audit.paper_cells import described, folder, printed_rows
 from study.analysis.audit.protocols_settings import Grid, read
 from study.analysis.audit.verdicts import BORDER
-from study.analysis.tables import PAPER_METRICS
+from study.analysis.report.tables import PAPER_METRICS
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import CUTOFFS

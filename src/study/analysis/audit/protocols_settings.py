@@ -8,7 +8,7 @@ from typing import Any
 
 from study import paths
 from study.analysis.audit.paper_cells import settings
-from study.config import choices
+from study.config.compose import choices
 from study.errors import StudyError
 
 KEYS = ("seeds", "split_seed", "systems", "pool", "tolerance", "draws", "level", "seed", "protocols", "readings")

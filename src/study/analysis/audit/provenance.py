@@ -13,9 +13,9 @@ from scipy import stats
 from study import paths
 from study.analysis.audit import labels_settings
 from study.analysis.audit.detectors import BY_CONTENT, DETECTORS, ORDER_RULES, UNIONS, Evidence, in_pattern
-from study.analysis.audit.labels_lists import BoolArray, Float64Array, places, set_keys
 from study.analysis.audit.labels_settings import Labels, table
 from study.data.dataset import Dataset, IntArray, load
+from study.data.lists import BoolArray, Float64Array, places, set_keys
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.files import write_csv, write_json, write_parquet

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from study import paths
 from study.analysis.audit import labels_settings
 from study.analysis.audit.labels_settings import Robustness, table
-from study.config import build_system, choices, load, plain
+from study.config.compose import build_system, choices, load, plain
 from study.data import dataset as datasets
 from study.data import split_files, splits
 from study.data.dataset import Dataset, IntArray
@@ -32,10 +32,10 @@ from study.evaluation.per_task import KEYS
 from study.evaluation.ranking import chunks, top_k
 from study.evaluation.records import record
 from study.evaluation.runs import KEPT, run_seed
+from study.evaluation.system import Ranker
 from study.files import write_csv, write_json
 from study.pipeline.report import APART, system_settings
-from study.pipeline.run import fingerprint, with_tuned_values
-from study.system import Ranker
+from study.runner.rows import fingerprint, with_tuned_values
 
 Float64Array = NDArray[np.float64]
 # Rows are systems in a common order, columns the sampled units (tasks).

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from study import paths
 from study.analysis.audit import labels_settings
 from study.analysis.audit.labels_settings import Rules, table
-from study.config import build_system, load
+from study.config.compose import build_system, load
 from study.data import dataset as datasets
 from study.data import split_files
 from study.data.dataset import Dataset

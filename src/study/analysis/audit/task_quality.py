@@ -19,7 +19,7 @@ from study import paths
 from study.analysis.audit import labels_settings
 from study.analysis.audit.labels_settings import TaskQuality, table
 from study.data.dataset import Dataset, FloatArray, IntArray, load
-from study.encoders import encode
+from study.encoders.sentence import encode
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.files import write_csv, write_json

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from study import paths
-from study.analysis import paper
 from study.analysis.audit.paper_cells import described, folder, settings
 from study.analysis.audit.verdicts_figures import CANNOT, NOT, NOT_RUN, REPRODUCED, figure_lines
-from study.analysis.tables import PAPER_METRICS, markdown
-from study.config import choices, load
+from study.analysis.report import paper
+from study.analysis.report.tables import PAPER_METRICS, markdown
+from study.config.compose import choices, load
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.records import record
@@ -54,7 +54,7 @@ COLUMNS = [
 ]
 # A difference of 0.01 is within 0.01 although its digits may say 0.010000000000000009.
 BORDER = 1e-9
-# F1 as the paper defines it, and as some of its rows are computed (study.analysis.paper.arithmetic).
+# F1 as the paper defines it, and as some of its rows are computed (study.analysis.report.paper.arithmetic).
 F1_READINGS = {"f1": "mean over tasks", "f1_of_means": "of the means"}
 
 

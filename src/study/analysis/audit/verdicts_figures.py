@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from study import paths
-from study.analysis import paper
+from study.analysis.report import paper
 
 REPRODUCED, NOT = "reproduced", "not reproduced"
 # The system needs a task's history and the protocol asks new tasks; this study has not run what would give the value.
@@ -17,7 +17,7 @@ CANNOT, NOT_RUN = "cannot be computed", "not run here"
 def sweep_lines(dataset: str) -> list[dict[str, Any]]:
     """The optima of Figures 7 to 9: reproduced where validation chooses the printed value among those of the sweep."""
     # The package of the sweeps takes a second to load, and warns in notebooks.
-    from study.analysis import sensitivity
+    from study.analysis.sensitivity import tables as sensitivity
 
     found = {sweep.place: (sweep, table) for sweep, table in sensitivity.sweeps(dataset).values()}
     lines = []

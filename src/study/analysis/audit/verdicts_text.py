@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from study.analysis import paper
 from study.analysis.audit.consistency_tables import KEYS, READINGS
 from study.analysis.audit.paper_cells import settings
 from study.analysis.audit.verdicts import ORDER
 from study.analysis.audit.verdicts_figures import CANNOT, NOT, NOT_RUN, REPRODUCED
-from study.analysis.tables import PAPER_METRICS, markdown
+from study.analysis.report import paper
+from study.analysis.report.tables import PAPER_METRICS, markdown
 
 # How the reading by the paper's definitions is called among readings.
 READ_AS = {"without F1": "as defined"}

@@ -9,11 +9,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from study import llm, paths
-from study.cassette import holds_replies
+from study import paths
+from study.config.reader import read_keys
+from study.config.schema import choices
 from study.errors import StudyError
-from study.schema import choices
-from study.settings import read_keys
+from study.llm import client as llm
+from study.llm.cassette import holds_replies
 
 # Environment variables that stand in for the keys of the same name, so that recording changes no file.
 OVERRIDES = {"mode": "T2M_LLM_MODE", "base_url": "T2M_LLM_URL"}

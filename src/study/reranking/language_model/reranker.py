@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from study.data.dataset import Dataset, IntArray
 from study.errors import StudyError
-from study.llm import KINDS, Client, EndpointError
+from study.llm.client import KINDS, Client, EndpointError
 from study.reranking.contract import Rules
 from study.reranking.language_model import prompt
 
@@ -59,7 +59,7 @@ class LanguageModelReranker:
 
     Attributes:
         faults: how often the order before was used, by reason: a fault of `study.reranking.contract.FAULTS` or a kind
-            of `study.llm.KINDS`.
+            of `study.llm.client.KINDS`.
         answered: how many answers counted.
         last_failure: what the endpoint's last failure was; empty where there was none.
     """

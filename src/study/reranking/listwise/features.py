@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study.data.dataset import SERVER_FIELDS, Dataset, FloatArray, IntArray
 from study.data.splits import WORD
-from study.encoders import encode
+from study.encoders.sentence import encode
 from study.evaluation.ranking import chunks
 from study.t2mrec.structure import FEATURES, StructuralFeatures
 from study.t2mrec.system import T2MRec

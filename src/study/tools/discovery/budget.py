@@ -16,14 +16,14 @@ import pandas as pd
 
 from study import paths
 from study.data.dataset import FloatArray
-from study.encoders import cosines
+from study.encoders.endpoint import KEYS
+from study.encoders.sentence import cosines
 from study.evaluation.metrics import f1_of_means
 from study.evaluation.records import record
 from study.files import write_csv, write_json
 from study.tools import results, settings
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.queries import QuerySet
-from study.tools.discovery.embedding import KEYS
 from study.tools.discovery.experiments import rank_all
 from study.tools.discovery.index import Settings, ToolIndex, above, best
 from study.tools.discovery.tokens import definition_quarters, definition_tokens, handed_over

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from study.data.dataset import FloatArray, IntArray
+from study.encoders.endpoint import KEYS
 from study.evaluation.ranking import tie_order, top_k
 from study.tools import results, settings
 from study.tools.catalogues import published
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.queries import QuerySet
-from study.tools.discovery.embedding import KEYS
 from study.tools.discovery.index import Settings, ToolIndex
 
 

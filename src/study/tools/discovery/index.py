@@ -9,14 +9,14 @@ from functools import cached_property
 import numpy as np
 
 from study.data.dataset import FloatArray, IntArray
-from study.encoders import cosines
+from study.encoders import endpoint as embedding
+from study.encoders.endpoint import Embedder
+from study.encoders.sentence import cosines
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery import embedding
 from study.tools.discovery.decompose import decompose
 from study.tools.discovery.documents import documents
-from study.tools.discovery.embedding import Embedder
 from study.tools.discovery.words import Bm25, TfIdf
 
 MODES = ("dense", "bm25", "tfidf", "hybrid", "random")

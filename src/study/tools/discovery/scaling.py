@@ -11,7 +11,7 @@ import pandas as pd
 
 from study import paths
 from study.data.dataset import FloatArray
-from study.encoders import cosines
+from study.encoders.sentence import cosines
 from study.evaluation.records import record
 from study.files import write_csv, write_json
 from study.tools import results

@@ -15,7 +15,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from study.data.dataset import IntArray
-from study.encoders import PACKAGES
+from study.encoders.sentence import PACKAGES
 from study.tools.catalogues.catalog import ToolCatalog
 
 

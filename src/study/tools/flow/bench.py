@@ -11,18 +11,18 @@ from tqdm import tqdm
 
 from study import paths
 from study.data.dataset import FloatArray, IntArray
+from study.encoders import endpoint as embedding
+from study.encoders.endpoint import Embedder
 from study.errors import StudyError
 from study.tools.catalogues import published
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery import embedding
 from study.tools.discovery.documents import documents
-from study.tools.discovery.embedding import Embedder
 from study.tools.flow import callers, samples, selector
 from study.tools.flow.calls import measures
-from study.tools.flow.copier import Copier
 from study.tools.flow.samples import Sample
 from study.tools.flow.selector import Evidence, Exemplars
 from study.tools.flow.settings import Flow, Pool, System
+from study.tools.flow.slot_filler import Copier
 
 BLOCK = 512  # texts embedded between two saves
 BATCH = 64  # instructions whose candidates are compared at a time

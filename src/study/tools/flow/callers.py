@@ -14,8 +14,8 @@ from typing import Any
 from study.data.dataset import FloatArray
 from study.errors import StudyError
 from study.tools.flow.calls import Call
-from study.tools.flow.copier import Copier
 from study.tools.flow.selector import Exemplars
+from study.tools.flow.slot_filler import Copier
 
 KINDS = ("required", "copied", "borrowed", "trained")
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from study.data.dataset import IntArray
+from study.encoders import endpoint as embedding
+from study.encoders.endpoint import Embedder
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery import embedding
 from study.tools.discovery.documents import documents
-from study.tools.discovery.embedding import Embedder
 from study.tools.flow import learned, selector
 from study.tools.flow.bench import Bench
 from study.tools.flow.calls import Call

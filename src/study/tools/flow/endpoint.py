@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from study.llm import Message
+from study.llm.client import Message
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.flow.calls import Call
 from study.tools.flow.samples import Sample

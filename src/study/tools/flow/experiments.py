@@ -15,19 +15,19 @@ from tqdm import tqdm
 
 from study import paths
 from study.data.dataset import IntArray
+from study.encoders import endpoint as embedding
+from study.encoders.endpoint import Embedder
 from study.files import write_csv
 from study.tools import results
 from study.tools.catalogues import entities
-from study.tools.discovery import embedding
-from study.tools.discovery.embedding import Embedder
 from study.tools.flow import bench as benches
 from study.tools.flow import filtration, floors, report, servers, splits, synthesis
 from study.tools.flow.bench import Bench, Trained
 from study.tools.flow.calls import Call, measures
-from study.tools.flow.copier import Copier
 from study.tools.flow.samples import Sample, as_queries, key
 from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Flow, Pool, System, load
+from study.tools.flow.slot_filler import Copier
 
 SPLITS = ("seen", "unseen_tool", "unseen_server")
 # Systems that learn nothing rank the pools of candidates; real and synthetic instructions should order them alike.

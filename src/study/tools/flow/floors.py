@@ -17,9 +17,9 @@ from study.tools.catalogues.files import read_list
 from study.tools.flow import callers
 from study.tools.flow.bench import Bench
 from study.tools.flow.calls import Call, measures
-from study.tools.flow.copier import Copier
 from study.tools.flow.samples import Sample
 from study.tools.flow.settings import Flow
+from study.tools.flow.slot_filler import Copier
 from study.tools.mcp_zero.api_bank import query
 
 # What an argument may come from: everything said before, API lines included, which hold tokens and ids.

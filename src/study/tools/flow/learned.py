@@ -18,17 +18,17 @@ from safetensors.numpy import load_file, save_file
 
 from study import paths
 from study.data.dataset import FloatArray, IntArray
+from study.encoders import endpoint as embedding
+from study.encoders.endpoint import Embedder
 from study.files import replacing, sha256, write_json
 from study.tools.catalogues.catalog import Tool, ToolCatalog
-from study.tools.discovery import embedding
-from study.tools.discovery.embedding import Embedder
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments
 from study.tools.flow.bench import Bench
-from study.tools.flow.copier import Copier, Linear
 from study.tools.flow.samples import Sample
 from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Copying, Flow
+from study.tools.flow.slot_filler import Copier, Linear
 
 # Whose content decides what is learned.
 SETTINGS = ("tools/flow.yaml", "dataset/mcpflow.yaml", "dataset/mcpflow.sha256")

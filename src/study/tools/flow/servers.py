@@ -18,8 +18,8 @@ from study.tools import results
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.discovery.tokens import definition_tokens
 from study.tools.flow.bench import Bench
-from study.tools.flow.copier import options, property_of
 from study.tools.flow.settings import Copying
+from study.tools.flow.slot_filler import options, property_of
 from study.tools.flow.spans import spans
 
 

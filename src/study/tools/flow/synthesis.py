@@ -16,8 +16,8 @@ import numpy as np
 
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.discovery.words import tokens
-from study.tools.flow.copier import HINTS, property_of
 from study.tools.flow.samples import Sample, key
+from study.tools.flow.slot_filler import HINTS, property_of
 from study.tools.flow.spans import kind_of, stands_alone
 
 SENTENCE = re.compile(r"(?<=[a-z)])[.!?](?:\s|$)|\n")

@@ -13,9 +13,9 @@ import pandas as pd
 
 from study.data.dataset import Dataset
 from study.data.splits import Split
+from study.encoders.endpoint import Embedder
 from study.t2mrec.structure import languages, operating_systems
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery.embedding import Embedder
 from study.tools.intent.candidates import SignalIndex
 from study.tools.intent.context import Context, Requirements, obstacle
 from study.tools.intent.recommender import IntentRecommender

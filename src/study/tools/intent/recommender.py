@@ -12,9 +12,9 @@ from functools import cached_property
 import numpy as np
 
 from study.data.dataset import FloatArray
+from study.encoders.endpoint import Embedder
 from study.errors import StudyError
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery.embedding import Embedder
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.intent import cache
 from study.tools.intent.candidates import SignalIndex

@@ -15,7 +15,7 @@ import pandas as pd
 
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders import encode
+from study.encoders.sentence import encode
 from study.t2mrec.structure import languages, operating_systems
 from study.tools.intent.context import Context, Requirements, obstacle
 from study.tools.intent.settings import FACTORS

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from study.data.dataset import IntArray
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order
-from study.llm import Client, Message
+from study.llm.client import Client, Message
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.discovery.index import best
 from study.tools.discovery.tokens import count

@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from study.data.dataset import FloatArray, IntArray
+from study.encoders import endpoint as embedding
+from study.encoders.endpoint import Embedder
 from study.errors import StudyError
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery import embedding
 from study.tools.discovery.documents import documents
-from study.tools.discovery.embedding import Embedder
 from study.tools.mcp_zero.request import Request
 
 MATCHING = ("max", "description", "summary")

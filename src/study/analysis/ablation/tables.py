@@ -1,0 +1,254 @@
+"""RQ2: what each part of T2MRec contributes, from the committed runs alone (paper, Table 4).
+
+The paper removes a part from the method *with* its LLM re-ranker; the variants here have none. So beside each other
+stand the values, and what removing a part does: variant minus full, theirs with re-ranking on both sides, ours without.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from omegaconf import DictConfig
+
+from study import paths
+from study.analysis.report import paper
+from study.analysis.report.tables import PAPER_METRICS
+from study.data import dataset as datasets
+from study.data.dataset import Dataset
+from study.evaluation import metrics, per_task
+from study.evaluation.multiplicity import holm
+from study.evaluation.significance import RESAMPLES, bootstrap_interval, compare, compare_all
+from study.files import write_csv
+from study.pipeline.report import COMPARED, REFERENCE
+from study.t2mrec.structure import FEATURES, StructuralFeatures
+
+# The paper's rows with and without the LLM re-ranker, and the system that has one.
+FULL, BASE, RERANKED = "T2MRec", "w/o Re-ranking", "t2mrec_llm"
+PAPER_PROTOCOL = "cold"  # the paper's partition; its values describe no other
+FAMILY = "ablation"  # of the variants that a table shows even where they have no run
+GROUPED = "ndcg@10"  # what the breakdown by category compares
+PER_CELL = 100  # draws of its randomisation test for every cell: the smallest corrected p-value is 1 / PER_CELL
+CHUNK = 500  # tasks whose features are held at a time
+
+
+def _settings() -> dict[str, dict[str, Any]]:
+    """The top level of the settings of T2MRec and its untuned variants, the reference first."""
+    folder = paths.conf() / "system"
+    base = yaml.safe_load((folder / f"{REFERENCE}.yaml").read_text(encoding="utf-8"))
+    found = {}
+    for path in sorted(folder.glob(f"{REFERENCE}*.yaml"), key=lambda path: path.stem):
+        settings = base | yaml.safe_load(path.read_text(encoding="utf-8"))
+        if settings["tuned"] is None:
+            found[path.stem] = settings
+    return found
+
+
+def variants() -> dict[str, str]:
+    """T2MRec and its untuned variants: name -> title, the reference first."""
+    return {name: str(settings["title"]) for name, settings in _settings().items()}
+
+
+def wanted(protocol: str) -> list[str]:
+    """The variants that the table of a protocol shows whether they ran or not: the ablations, and the re-ranked method.
+
+    A variant says in its own file under which protocols it is meant to run.
+    """
+    return [
+        name
+        for name, settings in _settings().items()
+        if protocol in settings["protocols"] and (settings["family"] == FAMILY or name == RERANKED)
+    ]
+
+
+def runs(dataset: str) -> dict[str, dict[str, pd.DataFrame]]:
+    """Protocol -> variant -> per-task table, for protocols under which the reference ran."""
+    found: dict[str, dict[str, pd.DataFrame]] = {}
+    known = variants()
+    for path in sorted((paths.results(dataset) / "per_task").glob("*/*.csv.xz")):
+        name = path.name.removesuffix(".csv.xz")
+        if name in known:
+            found.setdefault(path.parent.name, {})[name] = per_task.read(path)
+    return {protocol: frames for protocol, frames in found.items() if REFERENCE in frames}
+
+
+def measured(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
+    """Mean, spread over seeds and 95 % bootstrap interval over tasks; F1 as the paper has it, of mean P and mean R.
+
+    Args:
+        frame: a per-task table.
+
+    Returns: seeds, n (tasks), ours, sd, low, high; the interval of F1 is that of the mean of the tasks' F1, shifted.
+    """
+    name, _, k = metric.partition("@")
+    by_seed = frame.groupby("seed")
+    if name == "f1":
+        pairs = [(part[f"precision@{k}"].to_numpy(float), part[f"recall@{k}"].to_numpy(float)) for _, part in by_seed]
+        values = np.array([metrics.f1_of_means(*pair) for pair in pairs])
+    else:
+        values = by_seed[metric].mean().to_numpy(float)
+    tasks = frame.groupby("task_id")[metric].mean().dropna().to_numpy(float)
+    low, high = bootstrap_interval(tasks, seed=0)
+    shift = float(values.mean() - tasks.mean()) if name == "f1" else 0.0
+    return {
+        "seeds": len(values),
+        "n": len(tasks),
+        "ours": float(values.mean()),
+        "sd": float(values.std(ddof=1)) if len(values) > 1 else float("nan"),
+        "low": low + shift,
+        "high": high + shift,
+    }
+
+
+def printed() -> pd.DataFrame:
+    """Table 4 by the study's names.
+
+    Returns: index (system, metric@k); columns paper, and paper_effect: what removing a part does to the paper's full
+        method, and for the re-ranked method what adding the re-ranker does.
+    """
+    cells = paper.load()
+    cells = cells[cells["table"] == "table4"].assign(name=cells["metric"] + "@" + cells["k"].astype(str))
+    full, base = (cells[cells["printed"] == row].set_index("name")["value"] for row in (FULL, BASE))
+    system = cells["system"].where(cells["system"] != "", cells["stand_in"]).where(cells["printed"] != FULL, RERANKED)
+    compared = cells["name"].map(full).where(cells["printed"] != FULL, cells["name"].map(base))
+    effect = (cells["value"] - compared).where(cells["printed"] != BASE)
+    table = cells.assign(system=system, paper=cells["value"], paper_effect=effect)
+    return table.set_index(["system", "name"])[["paper", "paper_effect"]]
+
+
+def table4(dataset: str) -> pd.DataFrame:
+    """Table 4 with what the paper leaves out, under every protocol.
+
+    Returns: one row per protocol, system and metric: title, `measured`, paper, off = ours - paper, paper_effect;
+        difference = system - reference over tasks with ci_low, ci_high, rank_biserial, and for `COMPARED`, the declared
+        family, the Holm-corrected p-values of Wilcoxon's and the randomisation test (wilcoxon_p_holm,
+        randomisation_p_holm), corrected over all variants and both metrics of a protocol. A variant of `wanted` without
+        a run has 0 seeds, 0 tasks and no value of ours. Paper columns are empty where the paper has no such row, for
+        another data set, and under protocols other than `PAPER_PROTOCOL`, since it has no other.
+    """
+    titles = variants()
+    cells: Any = printed()
+    rows = []
+    for protocol, frames in runs(dataset).items():
+        described = paper.load().attrs["dataset"] == dataset and protocol == PAPER_PROTOCOL
+        shown = {*frames, *wanted(protocol)}
+        tests: Any = pd.DataFrame()
+        if len(frames) > 1:
+            tests = compare_all(frames, REFERENCE, COMPARED, seed=0, per_comparison=1000)
+            tests = tests.set_index(["system", "metric"])
+        for name in (name for name in titles if name in shown):
+            for metric in PAPER_METRICS:
+                row: dict[str, Any] = {"protocol": protocol, "system": name, "title": titles[name], "metric": metric}
+                row |= measured(frames[name], metric) if name in frames else {"seeds": 0, "n": 0, "ours": float("nan")}
+                if described and (name, metric) in cells.index:
+                    row |= cells.loc[(name, metric)].to_dict()
+                    row["off"] = row["ours"] - row["paper"]
+                if name in frames and name != REFERENCE:
+                    row |= _difference(frames[name], frames[REFERENCE], metric)
+                if (name, metric) in tests.index:
+                    row |= tests.loc[(name, metric), ["wilcoxon_p_holm", "randomisation_p_holm", "family"]].to_dict()
+                rows.append(row)
+    order = [
+        "protocol",
+        "system",
+        "title",
+        "metric",
+        "seeds",
+        "n",
+        "ours",
+        "sd",
+        "low",
+        "high",
+        "paper",
+        "off",
+        "paper_effect",
+        "difference",
+        "ci_low",
+        "ci_high",
+        "rank_biserial",
+        "wilcoxon_p_holm",
+        "randomisation_p_holm",
+        "family",
+    ]
+    return pd.DataFrame(rows).reindex(columns=order)
+
+
+def _difference(frame: pd.DataFrame, reference: pd.DataFrame, metric: str) -> dict[str, float]:
+    """The paired difference of two per-task tables with its interval."""
+    found = compare(frame, reference, metric, seed=0, resamples=1)
+    return {name: float(found[name]) for name in ("difference", "ci_low", "ci_high", "rank_biserial")}
+
+
+def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
+    """What removing a part does within every category and subcategory of tasks, on `GROUPED`.
+
+    Args:
+        tasks: columns id, category_clean, subcategory_clean.
+
+    Returns: protocol, system, level, group, n, mean_system, mean_reference, difference, ci_low, ci_high, wilcoxon_p,
+        randomisation_p, and both corrected over all variants and groups of a protocol and level (wilcoxon_p_holm,
+        randomisation_p_holm).
+    """
+    tables = []
+    tests = ["wilcoxon_p", "randomisation_p"]
+    kept = ["n", "mean_system", "mean_reference", "difference", "ci_low", "ci_high", "rank_biserial", *tests]
+    for protocol, frames in runs(dataset).items():
+        for level in ("category", "subcategory"):
+            rows = []
+            draws = max(RESAMPLES, PER_CELL * (len(frames) - 1) * tasks[f"{level}_clean"].nunique())
+            for group, members in tasks.groupby(f"{level}_clean")["id"]:
+                inside = {name: frame[frame["task_id"].isin(set(members))] for name, frame in frames.items()}
+                for name in (name for name in inside if name != REFERENCE and len(inside[name])):
+                    found = compare(inside[name], inside[REFERENCE], GROUPED, seed=0, resamples=draws)
+                    where: dict[str, Any] = {"protocol": protocol, "system": name, "level": level, "group": str(group)}
+                    rows.append(where | {key: found[key] for key in kept})
+            if rows:
+                table = pd.DataFrame(rows)
+                tables.append(table.assign(**{f"{test}_holm": holm(table[test].to_numpy()) for test in tests}))
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["protocol", "system", "level"])
+
+
+def structure_facts(data: Dataset) -> pd.DataFrame:
+    """What the structural features (eq. 12-17) are on this data, counted over all pairs of a task and a server.
+
+    Returns: columns measure, value.
+    """
+    features = StructuralFeatures(data.servers)
+    nonzero, beyond, pairs = np.zeros(len(FEATURES), dtype=np.int64), 0, len(data.tasks) * len(data.servers)
+    for start in range(0, len(data.tasks), CHUNK):
+        values = features(data.tasks.iloc[start : start + CHUNK])
+        nonzero += (values != 0).sum(axis=(1, 2))
+        beyond += int(((values[0] != 0) | (values[2] != 0)).sum())
+    shared = {
+        f"shared_{level}_names": len(set(data.tasks[level]) & set(data.servers[level]))
+        for level in ("category", "subcategory")
+    }
+    stated = int((data.servers["system"].str.strip() != "").sum())
+    facts: dict[str, float] = {
+        "tasks": len(data.tasks),
+        "servers": len(data.servers),
+        "pairs": pairs,
+        **shared,
+        "servers_stating_a_system": stated,
+        **{f"pairs_{name}": int(count) for name, count in zip(FEATURES, nonzero, strict=True)},
+        "pairs_beyond_language": beyond,
+        "share_language_alone": 1 - beyond / pairs,
+    }
+    return pd.DataFrame({"measure": list(facts), "value": list(facts.values())})
+
+
+def compute(config: DictConfig) -> list[Path]:
+    """Write table4.csv, by_group.csv and structure.csv into results/<dataset>/ablation."""
+    dataset = config.dataset.name
+    data, folder = datasets.load(dataset), paths.results(dataset) / "ablation"
+    files = {
+        "table4.csv": table4(dataset),
+        "by_group.csv": by_group(dataset, data.tasks),
+        "structure.csv": structure_facts(data),
+    }
+    for name, table in files.items():
+        write_csv(folder / name, table, decimals=9 if name == "structure.csv" else 6)
+    return [folder / name for name in files]

@@ -1,0 +1,1 @@
+"""Research question 1: every system beside the paper's Table 3, with its tuning, convergence and cost."""

@@ -1,0 +1,227 @@
+"""Equal effort: what was searched for every tuned system, how long, and what it brought on validation."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from study import paths
+from study.analysis.report.tables import NOT_RUN, cell, duration
+from study.config import schema
+from study.config.compose import plain
+from study.errors import StudyError
+from study.evaluation.records import read_record
+from study.pipeline.report import system_settings
+from study.search import settings as sweeps
+from study.search.sweep import TUNED
+
+# What a search is for: `study tune` gives every system the same number of trials, `study sweep` varies the settings of
+# T2MRec with as many trials as its question needs. In the order of the table.
+EQUAL, SWEEP = KINDS = ("equal budget", "sweep")
+COLUMNS = [
+    "kind",
+    "sweep",
+    "system",
+    "title",
+    "protocol",
+    "space",
+    "trials",
+    "settings",
+    "epoch_share",
+    "seconds",
+    "per_trial",
+    "best",
+    "untuned",
+    "chosen",
+]
+TITLES = {
+    "title": "system",
+    "protocol": "protocol",
+    "space": "search space",
+    "trials": "trials",
+    "settings": "distinct settings",
+    "epoch_share": "epochs per trial",
+    "seconds": "seconds",
+    "per_trial": "median seconds of a trial",
+    "best": "best NDCG@10",
+    "untuned": "untuned NDCG@10",
+    "chosen": "chosen",
+}
+
+
+def tuned(dataset: str) -> pd.DataFrame:
+    """Every search of a data set, `study tune` and `study sweep` alike, and the tuned systems without one.
+
+    Returns: one row per folder of ``results/<dataset>/sweeps`` and one per configured system that has a search space
+        and no run, in the order of `KINDS` and then of titles: kind, sweep (folder), system, title, protocol (whose
+        validation part was measured), space (as text), trials, settings (different ones among the trials: a search may
+        repeat a choice, a sweep tries each with several seeds), epoch_share (of a run's epochs that a trial trained,
+        NaN for a system without epochs), seconds (all trials), per_trial (the median of their seconds, which one slow
+        trial does not move; NaN where trials have no seconds of their own), best (NDCG@10 on validation, the mean over
+        seeds if there are several), untuned (the same of the trials with the system's own settings, NaN where none has
+        them), chosen (as text).
+
+    Raises:
+        StudyError: a folder lacks one of best.yaml, record.json and trials.csv, or one of them cannot be read.
+    """
+    folders = sorted(path for path in (paths.results(dataset) / "sweeps").glob("*") if path.is_dir())
+    rows = [_ran(folder) for folder in folders]
+    seen = {folder.name for folder in folders}
+    searches = {system: sweeps.load(name) for name, system in TUNED.items()}
+    for name, system in system_settings().items():
+        if system.tuned is None or name in seen:
+            continue
+        space = plain(system.search) or (searches[name].space if name in searches else {})
+        if space:
+            rows.append(
+                {
+                    "kind": SWEEP if name in searches else EQUAL,
+                    "sweep": name,
+                    "system": name,
+                    "title": system.title,
+                    "protocol": system.tuned,
+                    "space": described(space),
+                    "trials": 0,
+                    "settings": 0,
+                }
+            )
+    rows.sort(key=lambda row: (KINDS.index(row["kind"]), row["title"].casefold()))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def printed(table: pd.DataFrame) -> pd.DataFrame:
+    """The table of `tuned` as text, by the names of `TITLES`; "not run" stands in place of the trials."""
+    ran = table["trials"] > 0
+    text = {
+        "trials": table["trials"].astype(str).where(ran, NOT_RUN),
+        "settings": table["settings"].astype(str),
+        "epoch_share": table["epoch_share"].map("{:.0%}".format, na_action="ignore"),
+        "seconds": table["seconds"].map(duration, na_action="ignore"),
+        "per_trial": table["per_trial"].map(duration, na_action="ignore"),
+        "best": table["best"].map(_digits, na_action="ignore"),
+        "untuned": table["untuned"].map(_digits, na_action="ignore"),
+    }
+    missing = {"epoch_share": "no epochs", "per_trial": "not timed", "untuned": "not measured"}
+    for name in ("settings", "epoch_share", "seconds", "per_trial", "best", "untuned", "chosen"):
+        column = text.get(name, table[name]).astype(object)
+        text[name] = column.where(column.notna(), missing.get(name, "")).where(ran, "")
+    return table.assign(**text)[list(TITLES)].rename(columns=TITLES)
+
+
+def _digits(value: float) -> str:
+    return cell(value, None)
+
+
+def described(space: Mapping[str, Mapping[str, Any]]) -> str:
+    """A search space in words: ``k 5, 10, null; alpha 0 to 2; learning_rate 0.0005 to 0.02 (log)``."""
+    parts = []
+    for name, domain in space.items():
+        if "choices" in domain:
+            values = ", ".join(_shown(value) for value in domain["choices"])
+        else:
+            scale = " (log)" if domain.get("log") else ""
+            values = f"{_shown(domain['low'])} to {_shown(domain['high'])}{scale}"
+        parts.append(f"{name.removeprefix('settings.')} {values}")
+    return "; ".join(parts)
+
+
+def _shown(value: Any) -> str:
+    """A value as yaml has it, numbers with four digits."""
+    if isinstance(value, bool | list) or value is None:
+        return json.dumps(value)
+    return f"{value:.4g}" if isinstance(value, int | float) else str(value)
+
+
+def _ran(folder: Path) -> dict[str, Any]:
+    """The row of a search that has results."""
+    fix = "run the search again, or take the folder from git"
+    record = read_record(folder / "record.json")
+    try:
+        best = yaml.safe_load((folder / "best.yaml").read_text(encoding="utf-8"))
+        trials = pd.read_csv(folder / "trials.csv")
+        config = record["config"]
+        sweep = sweeps.load(best["sweep"]) if "sweep" in best else None
+        space = config["system"]["search"] if sweep is None else sweep.space
+        known = system_settings()
+        title = known[best["system"]].title if best["system"] in known else best["system"]
+        model = config["system"]["model"]
+        trained = any(key.rpartition(".")[2] == "epochs" for key in schema.flat(model))
+        # A search from before there was a share trained whole runs; so does every trial of a sweep.
+        share = config["tuning"].get("scale", 1.0) if sweep is None else 1.0
+        simplex = [] if sweep is None else sweep.simplex
+        return {
+            "kind": EQUAL if sweep is None else SWEEP,
+            "sweep": folder.name,
+            "system": best["system"],
+            "title": f"{title}: {sweep.title}" if sweep else title,
+            "protocol": best["protocol"],
+            "space": described(space),
+            "trials": best["trials"],
+            "settings": len(settled(trials, list(space), simplex).drop_duplicates()),
+            "epoch_share": share if trained else math.nan,
+            "seconds": best["seconds"],
+            "per_trial": trials["seconds"].median() if "seconds" in trials else math.nan,
+            "best": best["value"],
+            "untuned": untuned(trials, model, list(space), simplex, best["objective"]),
+            "chosen": "; ".join(
+                f"{name.removeprefix('settings.')} {_shown(best['values'][name])}"
+                for name in space
+                if name in best["values"]
+            ),
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise StudyError(f"not a whole search: {type(error).__name__}: {error}", file=folder, fix=fix) from error
+
+
+def untuned(
+    trials: pd.DataFrame, model: Mapping[str, Any], names: list[str], simplex: list[str], objective: str
+) -> float:
+    """The mean objective of the trials that have the system's own settings; NaN where there is none.
+
+    Args:
+        trials: trials.csv.
+        model: the system's settings, nested.
+        names: the searched parameters, dotted.
+        simplex: those of them that count by their shares of their sum.
+        objective: a column of `trials`.
+    """
+    settings = OmegaConf.create(dict(model))
+    own = {name: OmegaConf.select(settings, name) for name in names}
+    # Sizes by profile are written as calls.
+    own = {
+        name: instantiate(value, _convert_="all") if OmegaConf.is_config(value) else value
+        for name, value in own.items()
+    }
+    if simplex:
+        total = sum(own[name] for name in simplex)
+        own |= {name: own[name] / total for name in simplex}
+    rows = settled(trials, names, simplex).to_dict("records")
+    same = [all(_same(own[name], row[name]) for name in names) for row in rows]
+    return float(trials.loc[same, objective].mean()) if any(same) else math.nan
+
+
+def settled(trials: pd.DataFrame, names: list[str], simplex: list[str]) -> pd.DataFrame:
+    """The settings that each trial stood for: its searched values, those of the simplex divided by their sum."""
+    table = trials[names].astype(object)
+    if simplex:
+        table[simplex] = trials[simplex].div(trials[simplex].sum(axis=1), axis=0)
+    return table
+
+
+def _same(value: Any, written: Any) -> bool:
+    """Whether a cell of trials.csv, which keeps six digits, holds a value."""
+    if value is None or pd.isna(written):
+        return value is None and bool(pd.isna(written))
+    if isinstance(value, list):
+        return bool(json.dumps(value) == written)
+    if isinstance(value, bool | str):
+        return str(value) == str(written)
+    return not isinstance(written, str) and math.isclose(value, float(written), rel_tol=1e-5)

@@ -1,0 +1,1 @@
+"""What all notebooks share: reading results, tables in three formats, and the style of figures."""

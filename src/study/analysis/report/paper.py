@@ -1,0 +1,253 @@
+"""What the paper prints (Tables 2 to 4, optima of Figures 6 to 9), and what follows from its cells by arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from study import paths
+from study.analysis.report.results import TUNED_SUFFIX
+from study.analysis.report.tables import NOT_APPLICABLE, NOT_RUN, PAPER_METRICS, cell, in_place, marked, seconds
+from study.errors import StudyError
+
+# What is set beside the paper: its T2MRec rows hold the F1 of the mean precision and recall (see `arithmetic`).
+COMPARED = tuple(name.replace("f1@", "f1_of_means@") for name in PAPER_METRICS)
+COLUMNS = ["table", "place", "group", "printed", "system", "metric", "k", "value", "stand_in", "differs"]
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    path = path or paths.conf() / "paper" / "tables.yaml"
+    if not path.exists():
+        raise StudyError("the paper's tables are missing", file=path, fix="restore the file from the repository")
+    content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return content
+
+
+def load(path: Path | None = None) -> pd.DataFrame:
+    """Every cell of Tables 3 and 4, one per row.
+
+    Args:
+        path: by default ``conf/paper/tables.yaml``.
+
+    Returns: columns table (``table3``, ``table4``), place, group, printed (the paper's name), system (the study's name
+        of the same configuration, empty where there is none), metric, k, value (in [0, 1]), stand_in (the nearest
+        configuration where there is no same one) and differs (what it lacks); attribute ``dataset`` names the data set
+        that the values describe.
+
+    Raises:
+        StudyError: a missing file, a row with too few or too many cells, or a cell outside [0, 1].
+    """
+    content = _read(path)
+    metrics = [name.split("@") for name in content["metrics"]]
+    rows = []
+    for table, part in content["tables"].items():
+        for entry in part["rows"]:
+            if len(entry["values"]) != len(metrics) or not all(0 <= value <= 1 for value in entry["values"]):
+                raise StudyError(
+                    f"{table} needs {len(metrics)} cells from 0 to 1 per row",
+                    file=path,
+                    row=entry["printed"],
+                    fix="copy the row from the paper again",
+                )
+            for (metric, k), value in zip(metrics, entry["values"], strict=True):
+                rows.append(
+                    (
+                        table,
+                        part["place"],
+                        entry["group"],
+                        entry["printed"],
+                        entry["system"] or "",
+                        metric,
+                        int(k),
+                        value,
+                        entry.get("stand_in", ""),
+                        entry.get("differs", ""),
+                    )
+                )
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    frame.attrs["dataset"] = content["dataset"]
+    return frame
+
+
+def printed_gains(path: Path | None = None) -> pd.Series:
+    """The line "Gains" of Table 3, in %, by metric@k."""
+    content = _read(path)
+    return pd.Series(content["tables"]["table3"]["gains"], index=content["metrics"], name="gain", dtype=float)
+
+
+def table2(path: Path | None = None) -> pd.DataFrame:
+    """The counts of Table 2: columns table, place, set (servers or tasks), attribute, value (a count)."""
+    path = path or paths.conf() / "paper" / "tables.yaml"
+    content = _read(path.with_name(_read(path)["table2"]))
+    rows = [(part, name, value) for part, counts in content["counts"].items() for name, value in counts.items()]
+    frame = pd.DataFrame(rows, columns=["set", "attribute", "value"])
+    return frame.assign(table="table2", place=content["place"])[["table", "place", "set", "attribute", "value"]]
+
+
+def optima(path: Path | None = None) -> pd.DataFrame:
+    """What the text states for Figures 6 to 9: columns figure, place, statement, key, optimum, below.
+
+    `key` and `optimum` name a setting of ``conf/system/t2mrec.yaml`` and its best value; `below` bounds a p-value.
+    """
+    figures = _read(path)["figures"]
+    rows = [{"figure": name, "key": "", "optimum": None, "below": None} | part for name, part in figures.items()]
+    return pd.DataFrame(rows, columns=["figure", "place", "statement", "key", "optimum", "below"])
+
+
+def wide(cells: pd.DataFrame, table: str) -> pd.DataFrame:
+    """One table as printed: index printed name in the paper's order, one column per metric@k."""
+    part = cells[cells["table"] == table].assign(column=lambda rows: rows["metric"] + "@" + rows["k"].astype(str))
+    shaped = part.pivot_table(index="printed", columns="column", values="value", sort=False)
+    return shaped[list(PAPER_METRICS)].rename_axis(columns=None)
+
+
+def gains(table3: pd.DataFrame, method: str = "T2MRec") -> pd.DataFrame:
+    """Two readings of "relative improvement over the strongest baseline", in %.
+
+    Args:
+        table3: from `wide`.
+
+    Returns: one row per metric@k: best_baseline, over_baseline = (method - best) / best, and over_method =
+        (method - best) / method.
+    """
+    others = table3.drop(index=method)
+    own, best = table3.loc[method], others.max()
+    return pd.DataFrame(
+        {
+            "best_baseline": others.idxmax(),
+            "over_baseline": 100 * (own - best) / best,
+            "over_method": 100 * (own - best) / own,
+        }
+    )
+
+
+def arithmetic(table: pd.DataFrame) -> pd.DataFrame:
+    """What the printed precision P and recall R say about the printed F1 and about the labels.
+
+    Returns: per row and cutoff: f1_printed, f1_from_means = 2 P R / (P + R), and implied_relevant = k P / R. Where
+        every test task has n relevant servers, k P = n R holds for every ranking, so `implied_relevant` is n.
+    """
+    rows = []
+    for name, values in table.iterrows():
+        for k in (5, 10):
+            precision, recall = values[f"precision@{k}"], values[f"recall@{k}"]
+            rows.append(
+                {
+                    "printed": name,
+                    "k": k,
+                    "f1_printed": values[f"f1@{k}"],
+                    "f1_from_means": 2 * precision * recall / (precision + recall),
+                    "implied_relevant": k * precision / recall,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def counterparts(cells: pd.DataFrame) -> pd.DataFrame:
+    """The rows of Table 3, and those of other tables that describe one of the same systems, by the study's systems.
+
+    Args:
+        cells: from `load`.
+
+    Returns: columns system (the study's name of the same or of the nearest configuration), table, place, printed,
+        differs; Table 3 in its order, the others behind the row of the same system.
+    """
+    rows = cells.drop_duplicates(["table", "printed"]).copy()
+    known = rows["system"] != ""
+    in_table3 = rows["table"] == "table3"
+    rows["system"] = rows["system"].where(known, rows["stand_in"])
+    order = list(rows.loc[in_table3, "system"])
+    kept = rows[in_table3 | (known & rows["system"].isin(order))]
+    place = kept["system"].map(order.index)
+    columns = ["system", "table", "place", "printed", "differs"]
+    return kept.loc[place.sort_values(kind="stable").index, columns].reset_index(drop=True)
+
+
+def beside(
+    cells: pd.DataFrame,
+    overall: pd.DataFrame,
+    protocol: str,
+    titles: Mapping[str, str],
+    applies: Mapping[str, Sequence[str]],
+    *,
+    marks: Mapping[tuple[str, str], str] | None = None,
+    costs: pd.DataFrame | None = None,
+    applicable_alone: bool = False,
+) -> pd.DataFrame:
+    """Table 3 row by row as the paper prints it, and under each row the study's runs of that system under a protocol.
+
+    The best value of a column is ``**bold**`` and the second best ``*italic*``, in Table 3 and among the study's rows
+    apart.
+
+    Args:
+        cells: from `load`.
+        overall: of the report stage: system, protocol, metric, k, mean, sd.
+        titles: system -> how it is printed.
+        applies: system -> the protocols that it is for; a tuned variant, ``<system>_tuned``, gets a row of its own.
+        marks: (system, metric) -> mark that follows the cell.
+        costs: runs.csv of the report stage; given, seconds stand in columns of their own.
+        applicable_alone: leave out the systems that the protocol is not for.
+
+    Returns: columns system, source and `COMPARED`; cells as text, "mean ± sd" for the study's, "not run" or "not
+        applicable" where there is none. The paper's printed F1 stands in the columns f1_of_means.
+    """
+    groups = counterparts(cells)
+    if applicable_alone:
+        groups = groups[[protocol in applies.get(name, ()) for name in groups["system"]]]
+    ours = _ours(groups, overall, protocol, applies, marks)
+    differs = groups.groupby("system")["differs"].agg(lambda parts: ", ".join(filter(None, parts)))
+    printed = {table: _printed(cells, table) for table in dict.fromkeys(groups["table"])}
+    rows: list[dict[str, str]] = []
+    for system, part in groups.groupby("system", sort=False):
+        for row in part.to_dict("records"):
+            texts = printed[row["table"]].loc[row["printed"]].to_dict()
+            rows.append({"name": "", "system": row["printed"], "source": f"paper, {row['place']}"} | texts)
+        for name in ours.index[ours.index.isin(_variants(str(system), applies))]:
+            title = titles.get(name, name) + (f", {differs[system]}" if differs[system] else "")
+            rows.append({"name": name, "system": title, "source": f"ours, {protocol}"} | ours.loc[name].to_dict())
+    table = pd.DataFrame(rows, columns=["name", "system", "source", *COMPARED])
+    if costs is not None:
+        table = table.assign(**seconds(costs, protocol, list(table["name"])))
+    return table.drop(columns="name")
+
+
+def _variants(system: str, applies: Mapping[str, Sequence[str]]) -> list[str]:
+    """A system and its tuned variant, where they are configured."""
+    return [name for name in (system, system + TUNED_SUFFIX) if name in applies]
+
+
+def _printed(cells: pd.DataFrame, table: str) -> pd.DataFrame:
+    """A table of the paper as text with its best and second best; index printed, columns `COMPARED`."""
+    values = wide(cells, table)
+    texts = {}
+    for source, target in zip(PAPER_METRICS, COMPARED, strict=True):
+        column = values[source].map(lambda value: cell(value, None))
+        texts[target] = marked(column, values[source], target, list(values.index) if table == "table3" else None)
+    return pd.DataFrame(texts)
+
+
+def _ours(
+    groups: pd.DataFrame,
+    overall: pd.DataFrame,
+    protocol: str,
+    applies: Mapping[str, Sequence[str]],
+    marks: Mapping[tuple[str, str], str] | None,
+) -> pd.DataFrame:
+    """The study's rows of `beside` as text; index system, columns `COMPARED`."""
+    variants = [name for system in dict.fromkeys(groups["system"]) for name in _variants(system, applies)]
+    # Of a system that the protocol is not for, one row says so.
+    names = [name for name in variants if protocol in applies[name] or name in set(groups["system"])]
+    rows = overall[(overall["protocol"] == protocol) & overall["system"].isin(names)]
+    rows = rows.assign(name=rows["metric"] + "@" + rows["k"].astype(str))
+    ran = [name for name in names if name in set(rows["system"])]
+    words = {name: in_place(NOT_RUN if protocol in applies[name] else NOT_APPLICABLE, COMPARED) for name in names}
+    table = pd.DataFrame.from_dict(words, orient="index", columns=list(COMPARED), dtype=object)
+    for metric in COMPARED if ran else ():
+        one = rows[rows["name"] == metric].set_index("system").loc[ran]
+        texts = pd.Series([cell(mean, sd) for mean, sd in zip(one["mean"], one["sd"], strict=True)], index=ran)
+        table.loc[ran, metric] = marked(texts, one["mean"], metric, ran, marks)
+    return table

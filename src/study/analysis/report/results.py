@@ -1,0 +1,254 @@
+"""Reading what the stages wrote, in the form that notebooks and figures need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from study import paths
+from study.analysis.report import tables
+from study.evaluation import per_task
+from study.evaluation.significance import bootstrap_interval
+from study.pipeline.plan import left_out, parents
+from study.pipeline.report import APART, CEILINGS, REFERENCE, system_settings
+
+QUESTION = "Question: fitting the released labels"
+# Protocols in the order of the study's argument; others follow by name.
+ORDER = ("cold", "cold_grouped", "warm", "loo")
+# The name of a system with the values that a search chose is its own name and this.
+TUNED_SUFFIX = "_tuned"
+TRANSFER = "_transfer"  # a system that ranks for new tasks through a base, whose settings its file repeats
+
+
+def lineage(name: str, builds_on: Callable[[str], Sequence[str]] = parents) -> list[str]:
+    """A system, then what it is made from: the base that a transfer ranks through, and whose settings it builds on.
+
+    Args:
+        builds_on: system -> the systems whose settings it builds on, nearest first.
+
+    Returns: each once, the nearest first; the last is the method that all its variants share.
+    """
+    return list(dict.fromkeys((name, name.removesuffix(TRANSFER), *builds_on(name))))
+
+
+def _title(group: str, name: str) -> str:
+    return str(yaml.safe_load((paths.conf() / group / f"{name}.yaml").read_text(encoding="utf-8"))["title"])
+
+
+def licensed(dataset: str) -> bool:
+    """Whether the data set's licence lets its texts (names, descriptions, addresses) be shown."""
+    content = yaml.safe_load((paths.conf() / "dataset" / f"{dataset}.yaml").read_text(encoding="utf-8"))
+    return bool(content["licence"] != "none stated")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The reported results of one data set.
+
+    Attributes:
+        dataset: its name; `title` is how it is printed.
+        protocols: protocols with runs, in the study's order.
+        titles: system -> how it is printed, of every system that is configured or has a run.
+        families: system -> kind of system, of the same.
+        applies: system -> the protocols that it is for, of every configured system.
+        planned: the configured systems that the data set does not leave out.
+        metrics, overall, significance, costs: the tables metrics.csv.xz, overall.csv, significance.csv and runs.csv.
+    """
+
+    dataset: str
+    title: str
+    protocols: list[str]
+    titles: dict[str, str]
+    families: dict[str, str]
+    applies: dict[str, list[str]]
+    planned: list[str]
+    metrics: pd.DataFrame
+    overall: pd.DataFrame
+    significance: pd.DataFrame
+    costs: pd.DataFrame
+
+    @classmethod
+    def load(cls, dataset: str) -> Results:
+        """Read the tables of the report stage.
+
+        Raises:
+            StudyError: `study report` has not run.
+        """
+        metrics, overall, significance, costs = (
+            tables.read(paths.tables(dataset) / name)
+            for name in ("metrics.csv.xz", "overall.csv", "significance.csv", "runs.csv")
+        )
+        settings = system_settings()
+        names = [*settings, *(name for name in overall["system"].unique() if name not in settings)]
+        patterns = yaml.safe_load((paths.conf() / "dataset" / f"{dataset}.yaml").read_text("utf-8")).get(
+            "leave_out", []
+        )
+        present = set(overall["protocol"])
+        known = [name for name in ORDER if name in present]
+        return cls(
+            dataset=dataset,
+            title=_title("dataset", dataset),
+            protocols=[*known, *sorted(present - set(known))],
+            titles={name: str(settings[name].title) if name in settings else name for name in names},
+            families={name: str(settings[name].family) if name in settings else "other" for name in names},
+            applies={name: list(system.protocols) for name, system in settings.items()},
+            planned=[name for name, system in settings.items() if not left_out(name, system.family, patterns)],
+            metrics=metrics,
+            overall=overall,
+            significance=significance,
+            costs=costs,
+        )
+
+    def caption(self, protocol: str) -> str:
+        """Question, data set, protocol, number of test tasks and profile, for tables and figures."""
+        runs = self.costs[self.costs["protocol"] == protocol]
+        shown = f"{QUESTION}. Data: {self.title}. Protocol: {protocol} ({_title('protocol', protocol).lower()})"
+        if runs.empty:
+            return f"{shown}. No system has a run yet."
+        profiles = ", ".join(sorted(runs["profile"].unique()))
+        return f"{shown}, {int(runs['tasks'].max()):,} test tasks. Profile: {profiles}."
+
+    def systems(self, protocol: str, metric: str = "ndcg@10") -> list[str]:
+        """The systems that ran under a protocol, best mean first."""
+        means = self.metrics[self.metrics["protocol"] == protocol].assign(name=named)
+        ranked = (
+            means[means["name"] == metric].groupby("system")["value"].mean().sort_values(ascending=False, kind="stable")
+        )
+        return [str(name) for name in ranked.index]
+
+    def is_ceiling(self, system: str) -> bool:
+        """Whether a system reads the answers."""
+        return self.families[system] in CEILINGS
+
+    def apart(self) -> list[str]:
+        """The rows that stand for no system, ceilings and faults: shown, never best, tested or ranked."""
+        return [name for name, family in self.families.items() if family in APART]
+
+    def absent(self, protocol: str) -> tuple[list[str], list[str]]:
+        """The systems of the data set's plan without a run under a protocol, those of `not_asked` aside.
+
+        Returns: those that it is for and that have not run, and those that it is not for.
+        """
+        ran, aside = set(self.systems(protocol)), set(self.not_asked(protocol))
+        missing = [name for name in self.planned if name not in ran]
+        return (
+            [name for name in missing if protocol in self.applies[name]],
+            [name for name in missing if protocol not in self.applies[name] and name not in aside],
+        )
+
+    def not_asked(self, protocol: str) -> list[str]:
+        """The systems of the plan that a protocol leaves out though the method that they build on is for it.
+
+        They answer a question that is asked under other protocols, or carry values chosen there; that they cannot rank
+        under this one would be wrong to say.
+        """
+        ran = set(self.systems(protocol))
+        return [
+            name
+            for name in self.planned
+            if name not in ran
+            and protocol not in self.applies[name]
+            and any(protocol in self.applies.get(other, ()) for other in lineage(name)[1:])
+        ]
+
+    def left_out(self) -> list[str]:
+        """The configured systems that the data set leaves out and that have no run under any protocol."""
+        ran = set(self.overall["system"])
+        return [name for name in self.applies if name not in ran and name not in self.planned]
+
+    def marks(self, protocol: str) -> dict[tuple[str, str], str]:
+        """(system, metric) -> arrow up or down where a system is significantly above or below T2MRec.
+
+        Both declared tests have to say so after Holm's correction over the protocol's family: Wilcoxon's, which the
+        paper uses, and the randomisation test of the mean, which gives the direction.
+        """
+        return tables.marks(self.significance[self.significance["protocol"] == protocol])
+
+    def about_marks(self, protocol: str) -> str:
+        """What the marks of a table mean, or why it can have none."""
+        rows, reference = self.significance[self.significance["protocol"] == protocol], self.titles[REFERENCE]
+        if not rows.empty:
+            metrics = " and ".join(sorted(rows["metric"].unique()))
+            return (
+                f"{tables.ABOVE} above, {tables.BELOW} below {reference} at {metrics}, the metrics that are compared: "
+                f"Wilcoxon and randomisation test both under {tables.ALPHA} after Holm's correction over "
+                f"{rows['family'].max():.0f} comparisons."
+            )
+        applies = self.applies[REFERENCE]
+        if protocol not in applies:
+            return (
+                f"No marks against {reference}: its protocols are {', '.join(applies)} (conf/system/{REFERENCE}.yaml), "
+                f"so under {protocol} it has no run to compare with."
+            )
+        return f"No marks: {reference} or a system to compare it with has no run under {protocol} yet."
+
+    def per_task(self, protocol: str, system: str) -> pd.DataFrame:
+        """One row per task, metrics averaged over seeds; index task_id."""
+        path = paths.results(self.dataset) / "per_task" / protocol / f"{system}.csv.xz"
+        return per_task.read(path).drop(columns="seed").groupby("task_id").mean()
+
+    def value(self, protocol: str, system: str, metric: str) -> float:
+        """Mean over seeds of a metric such as ``ndcg@10``."""
+        rows = self.overall[(self.overall["protocol"] == protocol) & (self.overall["system"] == system)]
+        return float(rows.loc[named(rows) == metric, "mean"].iloc[0])
+
+    def cost_table(self, protocol: str) -> pd.DataFrame:
+        """What each system's runs took, best NDCG@10 first (means over seeds).
+
+        Returns: columns system, title, family, quality (NDCG@10), seconds_fit, milliseconds_per_task, peak_memory_mib,
+            parameters (NA where not counted), seeds, tasks, tie_rate (share of the tasks whose top ten a tie decides).
+        """
+        order = self.systems(protocol)
+        rows = self.costs[self.costs["protocol"] == protocol].set_index("system").loc[order].reset_index()
+        return rows.assign(
+            title=rows["system"].map(self.titles),
+            family=rows["system"].map(self.families),
+            quality=[self.value(protocol, system, "ndcg@10") for system in order],
+            parameters=rows["parameters"].astype("Int64"),
+            milliseconds_per_task=1000 * rows["seconds_score"] / rows["tasks"],
+        )
+
+    def machines(self) -> list[str]:
+        """The machines that the runs were made on."""
+        found = set()
+        for path in sorted((paths.results(self.dataset) / "records").glob("*/*.json")):
+            hardware = json.loads(path.read_text(encoding="utf-8"))["hardware"]
+            found.add(
+                f"{hardware['processor']}, {hardware['cores']} cores, accelerator: {hardware['accelerator'] or 'none'}"
+            )
+        return sorted(found)
+
+    def summary(self, protocol: str, metric: str, *, resamples: int = 2_000) -> pd.DataFrame:
+        """One row per system, best first: mean, spread over seeds, and uncertainty over tasks.
+
+        Returns: columns system, title, family, mean, sd (over seeds, NaN for one seed), low, high (95 % percentile
+            bootstrap interval over tasks of the seed-averaged values).
+        """
+        rows = self.overall[(self.overall["protocol"] == protocol)]
+        rows = rows[named(rows) == metric].set_index("system")
+        lines = []
+        for system in self.systems(protocol, metric):
+            values = self.per_task(protocol, system)[metric].dropna().to_numpy(np.float64)
+            low, high = bootstrap_interval(values, seed=0, resamples=resamples)
+            lines.append(
+                {
+                    "system": system,
+                    "title": self.titles[system],
+                    "family": self.families[system],
+                    "mean": rows.loc[system, "mean"],
+                    "sd": rows.loc[system, "sd"],
+                    "low": low,
+                    "high": high,
+                }
+            )
+        return pd.DataFrame(lines)
+
+
+def named(rows: pd.DataFrame) -> pd.Series:
+    """``metric@k`` of each row of a table with columns metric and k."""
+    return rows["metric"] + "@" + rows["k"].astype(str)

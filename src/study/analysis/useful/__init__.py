@@ -1,1 +1,0 @@
-"""What `best` is worth beyond its mean score: calibration, diversity, cost, ideas one at a time, learning curves."""

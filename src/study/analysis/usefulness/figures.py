@@ -1,0 +1,213 @@
+"""Figures of calibration, diversity, cost, steps and learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, colour
+from study.analysis.report.legends import legend_below
+from study.analysis.report.plots import MARKERS, STYLE, canvas, logarithmic, metric_name
+from study.analysis.usefulness.pareto import COSTS, QUALITIES
+
+PARTS = {"valid": ("validation topics", GREY, "s"), "test": ("test topics", BLUE, "o")}
+
+
+@mpl.rc_context(STYLE)
+def calibration(reliability: pd.DataFrame, risks: pd.DataFrame, caption: str) -> Figure:
+    """Promised against observed usefulness of the first answer, and the risk that remains when only the surest answer.
+
+    Args:
+        reliability, risks: rows of reliability.csv and risk_coverage.csv.
+    """
+    caption += (
+        " Fitted on the validation topics. Left: requests in bins of about equal size, bars are exact 95 % binomial "
+        "intervals; dashed: a promise kept. Right: only the surest requests are answered, from left to right more; "
+        "dashed: risk of all answers."
+    )
+    figure, axes = canvas(3.9, 2, caption=caption, title="How far the score says whether the first answer is useful")
+    for part, (label, ink, marker) in PARTS.items():
+        own, curve = reliability[reliability["part"] == part], risks[risks["part"] == part]
+        axes[0, 0].vlines(own["chance"], own["low"], own["high"], color=ink, linewidth=1, alpha=0.7)
+        axes[0, 0].plot(own["chance"], own["useful"], marker=marker, color=ink, linestyle="none", label=label)
+        axes[0, 1].plot(curve["coverage"], curve["risk"], color=ink, label=label, drawstyle="steps-post")
+        axes[0, 1].axhline(curve["risk"].iloc[-1], color=ink, linewidth=0.8, linestyle="--")
+    axes[0, 0].axline((0, 0), slope=1, color="black", linewidth=0.6, linestyle="--")
+    axes[0, 0].set(
+        xlim=(0, 1),
+        ylim=(0, 1),
+        xlabel="promised chance that the first answer is useful",
+        ylabel="share of useful first answers",
+    )
+    axes[0, 1].set(
+        xlim=(0, 1),
+        ylim=(0, 1),
+        xlabel="share of the requests that are answered (coverage)",
+        ylabel="share of useless first answers (risk)",
+    )
+    axes[0, 0].legend(loc="upper left")
+    for panel in axes[0]:
+        panel.grid()
+    return figure
+
+
+def markers(table: pd.DataFrame) -> dict[str, str]:
+    """A marker for every system, different among those of one colour.
+
+    Args:
+        table: columns system and family.
+    """
+    number = table.groupby(table["family"].map(colour)).cumcount()
+    return {name: MARKERS[place % len(MARKERS)] for name, place in zip(table["system"], number, strict=True)}
+
+
+def _points(panel: Axes, table: pd.DataFrame, x: str, y: str, marks: Mapping[str, str]) -> None:
+    """One marker per system, in the colour of its family."""
+    for row in table.to_dict("records"):
+        panel.plot(
+            row[x],
+            row[y],
+            marker=marks[row["system"]],
+            color=colour(row["family"]),
+            linestyle="none",
+            markersize=6,
+            label=row["title"],
+        )
+
+
+@mpl.rc_context(STYLE)
+def diversity(table: pd.DataFrame, caption: str) -> Figure:
+    """How alike the ten answers are, and how many servers a system uses, against the share of useful answers.
+
+    Args:
+        table: rows of diversity.csv with columns title and family.
+    """
+    figure, axes = canvas(3.9, 2, caption=caption, share_y=True, title="Likeness and reach of the ten answers")
+    known = table.dropna(subset=["useful"]).sort_values("useful", ascending=False, kind="stable")
+    marks = markers(known)
+    for panel, (column, label) in zip(
+        axes[0],
+        (("similarity", "mean cosine within ten answers"), ("servers", "different servers, all topics")),
+        strict=True,
+    ):
+        _points(panel, known, column, "useful", marks)
+        panel.set(xlabel=label, ylim=(0, None))
+        panel.grid()
+    axes[0, 0].set_ylabel("share of useful answers")
+    legend_below(figure, *axes[0, 0].get_legend_handles_labels())
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def pareto(table: pd.DataFrame, caption: str, *, resolution: float = 1e-3) -> Figure:
+    """Quality under both scorings against both costs; systems that no other one dominates are joined by a line.
+
+    Args:
+        table: rows of pareto.csv.
+        resolution: least cost that is told from 0, in the cost's unit.
+    """
+    caption += (
+        " Costs on logarithmic axes, a fit of under 1 ms drawn as that. Filled markers and the line: no other system "
+        "is at least as good and as cheap. Open: dominated."
+    )
+    figure, axes = canvas(6.4, 2, rows=2, caption=caption, title="What quality costs, under both scorings")
+    marks = markers(table)
+    handles: dict[str, Line2D] = {}
+    for line, quality in enumerate(QUALITIES):
+        for column, cost in enumerate(COSTS):
+            panel, known = axes[line, column], table.dropna(subset=[quality, cost])
+            front = known[known[f"front_{quality}_{cost}"]].sort_values([cost, quality])
+            panel.plot(
+                front[cost].clip(lower=resolution),
+                front[quality],
+                color=GREY,
+                linewidth=1,
+                drawstyle="steps-post",
+                zorder=1,
+            )
+            for row in known.to_dict("records"):
+                ink, best = colour(row["family"]), row[f"front_{quality}_{cost}"]
+                look = {"marker": marks[row["system"]], "color": ink, "linestyle": "none", "markersize": 6}
+                (handle,) = panel.plot(
+                    max(row[cost], resolution), row[quality], markerfacecolor=ink if best else "white", **look
+                )
+                handles.setdefault(row["title"], handle)
+            logarithmic(panel.xaxis, most=5)
+            panel.set(xlabel=COSTS[cost], ylim=(0, None))
+            panel.grid()
+        axes[line, 0].set_ylabel(f"NDCG@10: {QUALITIES[quality]}")
+    legend = legend_below(figure, list(handles.values()), list(handles))
+    for found in legend.legend_handles:
+        assert isinstance(found, Line2D)
+        found.set_markerfacecolor(found.get_color())
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def steps(table: pd.DataFrame, titles: Mapping[str, str], metric: str, caption: str) -> Figure:
+    """One idea at a time: each system's mean, and its difference from the one before.
+
+    Args:
+        table: rows of steps.csv.
+        titles: system -> how it is printed.
+    """
+    own = table[table["metric"] == metric]
+    names = list(dict.fromkeys(own["system"]))
+    caption += (
+        " Chosen on the validation topics. Bars: 95 % bootstrap intervals over topics; right: of paired differences."
+    )
+    figure, axes = canvas(1.7 + 0.42 * len(names), 2, caption=caption, share_y=True, title="One idea at a time")
+    for shift, (part, (label, ink, marker)) in zip((0.13, -0.13), PARTS.items(), strict=True):
+        rows = own[own["part"] == part].set_index("system").loc[names]
+        place = np.arange(len(names))[::-1] + shift
+        for panel, (value, low, high) in zip(
+            axes[0], (("mean", "low", "high"), ("difference", "difference_low", "difference_high")), strict=True
+        ):
+            panel.hlines(place, rows[low], rows[high], color=ink, linewidth=1.2)
+            panel.plot(rows[value], place, marker=marker, color=ink, linestyle="none", markersize=5, label=label)
+    axes[0, 0].set_yticks(np.arange(len(names))[::-1], [titles.get(name, name) for name in names])
+    axes[0, 0].set(xlabel=f"{metric_name(metric)} by the judgements (0 to 1)", xlim=(0, None))
+    axes[0, 1].set(xlabel="difference from the step above")
+    axes[0, 1].axvline(0, color="black", linewidth=0.6)
+    for panel in axes[0]:
+        panel.grid(axis="x")
+    axes[0, 0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def curves(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
+    """Quality against the number of training tasks, one panel per metric.
+
+    Args:
+        table: rows of curves.csv.
+        titles: system -> how it is printed.
+    """
+    caption += " Bars: 95 % bootstrap intervals over validation tasks of values averaged over draws."
+    measured, names = list(dict.fromkeys(table["metric"])), list(dict.fromkeys(table["system"]))
+    inks = dict(zip(names, (BLUE, ORANGE, GREEN, GREY) * len(names), strict=False))
+    figure, axes = canvas(3.6, len(measured), caption=caption, title="Learning curves: fitting the released labels")
+    for panel, metric in zip(axes[0], measured, strict=True):
+        for number, name in enumerate(names):
+            rows = table[(table["metric"] == metric) & (table["system"] == name)].sort_values("tasks")
+            panel.vlines(rows["tasks"], rows["low"], rows["high"], color=inks[name], linewidth=1)
+            panel.plot(
+                rows["tasks"],
+                rows["mean"],
+                color=inks[name],
+                marker=MARKERS[number % len(MARKERS)],
+                markersize=5,
+                label=titles.get(name, name),
+            )
+        logarithmic(panel.xaxis)
+        panel.set_xticks(sorted(table["tasks"].unique()), [f"{int(n):,}" for n in sorted(table["tasks"].unique())])
+        panel.set(xlabel="training tasks", ylabel=f"{metric_name(metric)}, validation part (0 to 1)", ylim=(0, None))
+        panel.grid()
+    axes[0, 0].legend(loc="lower right")
+    return figure

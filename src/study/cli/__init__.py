@@ -1,0 +1,1 @@
+"""The `study` command; one module per group of commands."""

@@ -1,0 +1,220 @@
+"""`study agent`: ask in the terminal, serve the page, run the MCP server, export feedback."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from study.errors import StudyError
+
+if TYPE_CHECKING:
+    from study.agent.agent import Agent
+    from study.agent.answer import Answer
+
+app = typer.Typer(no_args_is_help=True, help="T2MAgent: recommendations with evidence, in a conversation.")
+Data = Annotated[
+    str | None, typer.Option("--dataset", help="Whose servers (default: task2mcp if prepared, else synthetic).")
+]
+Retriever = Annotated[str | None, typer.Option(help="best, minilm, tfidf or t2mrec (default: conf/agent/agent.yaml).")]
+
+
+def prepared(dataset: str | None) -> str:
+    """The data set to use: the chosen one, else Task2MCP where it is prepared, else the synthetic one."""
+    from study import paths
+
+    if dataset is not None:
+        return dataset
+    return "task2mcp" if (paths.prepared("task2mcp") / "servers.parquet").exists() else "synthetic"
+
+
+def _agent(dataset: str | None, retriever: str | None) -> Agent:
+    from study.agent.agent import Agent
+
+    return Agent.load(prepared(dataset), retriever=retriever)
+
+
+def _answer(agent: Agent, request: str) -> Answer:
+    from study.agent.agent import noted
+
+    reading = agent.read(request)
+    return agent.recommend(reading.specification, checks=noted(reading))
+
+
+def concrete(host: str) -> str:
+    """`host`, if others can be told apart by it: the page answers only requests that name it.
+
+    Raises:
+        StudyError: an address that stands for every address of the machine.
+    """
+    try:
+        every = ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        every = not host
+    if every:
+        raise StudyError(
+            f"{host or 'an empty host'} stands for every address of this machine",
+            column="--host",
+            fix="name the one address or host name that others use, e.g. --host 192.168.1.20",
+        )
+    return host
+
+
+def printable(text: str) -> str:
+    """`text` without control characters other than line ends, which could drive the terminal."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
+
+
+@app.command()
+def ask(
+    request: Annotated[str, typer.Argument(help="What is to be done, in words; constraints too.")],
+    dataset: Data = None,
+    retriever: Retriever = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON.")] = False,
+) -> None:
+    """Answer one request: `study agent ask "captions for marketing videos, in TypeScript, MIT licence"`."""
+    from study.agent.presentation import answer_data
+
+    agent = _agent(dataset, retriever)
+    answer = _answer(agent, request)
+    if as_json:
+        typer.echo(json.dumps(answer_data(answer, agent.settings.limits), indent=2, ensure_ascii=False))
+        return
+    from study.agent.conversation import summary
+
+    lines = [summary(answer)]
+    for item in answer.recommendations:
+        lines.append(f"\n{item.rank}. {item.evidence.label}  score {item.evidence.scores['total']:.3f}")
+        for mark, claims in (("+", item.why), ("-", item.tradeoffs), (">", item.adoption)):
+            lines += [f"   {mark} {claim.text} [{', '.join(claim.fields)}]" for claim in claims]
+    lines += ["", *(claim.text for claim in (*answer.comparison, *answer.composition))]
+    typer.echo(printable("\n".join(lines)))
+
+
+@app.command()
+def serve(
+    dataset: Data = None,
+    retriever: Retriever = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (default: this machine alone).")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = None,
+) -> None:
+    """Serve the chat page on this machine; stop it with Ctrl-C."""
+    import uvicorn
+
+    from study.agent import web
+    from study.agent.feedback import of_dataset
+    from study.agent.settings import Service, read
+
+    service = read(Service)
+    host, port = concrete(service.host if host is None else host), service.port if port is None else port
+    agent = _agent(dataset, retriever)
+    page = web.create(agent, of_dataset(agent.data.name, service), service, extra_host=host)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    typer.echo(f"T2MAgent on {address} ({agent.data.n_servers} servers of {agent.data.name}); Ctrl-C stops it")
+    uvicorn.run(page, host=host, port=port, log_level="warning", access_log=False, server_header=False, ws="none")
+
+
+@app.command()
+def mcp(
+    dataset: Data = None,
+    retriever: Retriever = None,
+    transport: Annotated[str, typer.Option(help="stdio or streamable-http.")] = "stdio",
+    host: Annotated[str | None, typer.Option(help="For streamable-http: address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="For streamable-http: port.")] = None,
+) -> None:
+    """Run the MCP server, for Claude Desktop, VS Code or any MCP client."""
+    if transport not in ("stdio", "streamable-http"):
+        raise StudyError(f"unknown transport {transport!r}", fix="stdio or streamable-http")
+    from study import paths
+    from study.agent import mcp_server
+    from study.agent.agent import Agent
+    from study.agent.retrieval import known
+    from study.agent.settings import Service, Settings, read
+
+    service, chosen = read(Service), prepared(dataset)
+    # What is wrong with the call itself is said now; the agent is made at the first request.
+    known(retriever or read(Settings).retriever)
+    if not (paths.prepared(chosen) / "servers.parquet").exists():
+        raise StudyError(
+            "the data set is not prepared", file=paths.prepared(chosen), fix=f"run: study prepare dataset={chosen}"
+        )
+    made = mcp_server.server(mcp_server.Lazy(lambda: Agent.load(chosen, retriever=retriever)))
+    if transport == "stdio":
+        made.run("stdio")
+    else:
+        host = concrete(service.host if host is None else host)
+        made.run(
+            "streamable-http",
+            host=host,
+            port=port or service.mcp_port,
+            transport_security=mcp_server.only(host, service.hosts),
+        )
+
+
+@app.command()
+def feedback(
+    kind: Annotated[str, typer.Argument(help="accepted, rejected, worked or failed.")],
+    server_id: Annotated[int, typer.Argument(min=0, help="Id of a server that the request recommends.")],
+    request: Annotated[str, typer.Argument(help="The request, as it was asked.")],
+    detail: Annotated[str, typer.Option(help="What happened, in a few words.")] = "",
+    dataset: Data = None,
+    retriever: Retriever = None,
+) -> None:
+    """Note what became of a server: `study agent feedback worked 5581 "captions for YouTube videos, in TypeScript"`."""
+    from study.agent.feedback import known, of_dataset
+    from study.agent.settings import Service, read
+
+    known(kind)
+    agent = _agent(dataset, retriever)
+    answer = _answer(agent, request)
+    if server_id not in answer.ids:
+        raise StudyError(
+            f"server {server_id} is not recommended for this request",
+            column="server_id",
+            fix=f"one of: {', '.join(map(str, answer.ids))}",
+        )
+    event = of_dataset(agent.data.name, read(Service)).append(
+        kind,
+        server_id,
+        answer.specification,
+        rank=answer.ids.index(server_id) + 1,
+        system=answer.system,
+        conversation="terminal",
+        detail=detail,
+    )
+    typer.echo(f"event {event}: {kind}, id {server_id}; it stays on this machine")
+
+
+@app.command()
+def export(
+    target: Annotated[Path, typer.Argument(help="File to write: .parquet or .jsonl.")],
+    dataset: Data = None,
+    events: Annotated[bool, typer.Option("--events", help="All events rather than training pairs.")] = False,
+) -> None:
+    """Write the feedback as training pairs (request, positive server, negative server)."""
+    from study.agent.feedback import of_dataset, training_pairs
+    from study.agent.settings import Service, read
+    from study.files import write_parquet, write_text
+
+    found = of_dataset(prepared(dataset), read(Service)).events()
+    table = found if events else training_pairs(found)
+    if target.suffix == ".parquet":
+        write_parquet(target, table)
+    elif target.suffix == ".jsonl":
+        write_text(target, table.to_json(orient="records", lines=True, force_ascii=False))
+    else:
+        raise StudyError("unknown kind of file", file=target, fix="end its name in .parquet or .jsonl")
+    typer.echo(f"{len(table)} rows in {target}", file=sys.stderr)
+
+
+@app.command()
+def load(dataset: Data = None, retriever: Retriever = None) -> None:
+    """Measure the page under many developers at once (conf/agent/load.yaml): errors, mixed answers, seconds."""
+    from study.agent import load_test as bench
+    from study.agent.settings import Load, read
+
+    typer.echo(bench.measure(prepared(dataset), retriever, read(Load)).read_text(encoding="utf-8"))

@@ -1,0 +1,297 @@
+"""The `study` command. Heavy imports stay inside the commands, so that `study recommend` starts fast."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from study.cli.agent import app as agent
+from study.cli.audit import app as audit
+from study.cli.best import app as best
+from study.cli.judge import app as judging
+from study.cli.rerank import app as rerank
+from study.cli.sweep import ablation, embedding, sweep
+from study.cli.tools import app as tools
+from study.cli.useful import app as useful
+from study.errors import StudyError
+from study.recommend.table import printable, show_recommendations
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Reproduce T2MRec: fetch and prepare data, run systems, report, verify, recommend.\n\n"
+    "Every stage takes Hydra overrides: `dataset=task2mcp protocol=warm system=tfidf profile=smoke`, or any key of "
+    "`conf/`, such as `keep=100` (a run with other settings also needs `system.name=...`). Start with `make repro`.",
+)
+# Sub-apps: each module holds the command lines alone and imports what is heavy inside its commands.
+SUB_APPS = {
+    "agent": agent,
+    "audit": audit,
+    "best": best,
+    "judge": judging,
+    "rerank": rerank,
+    "tools": tools,
+    "useful": useful,
+}
+for _name, _sub_app in SUB_APPS.items():
+    app.add_typer(_sub_app, name=_name)
+for _command in (sweep, ablation, embedding):
+    app.command()(_command)
+Replace = Annotated[
+    bool,
+    typer.Option(
+        "--replace",
+        help="Replace results that were made under another profile, as in "
+        "`study run system=tfidf profile=full --replace` after one under laptop.",
+    ),
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
+]
+
+
+def _load(overrides: list[str] | None) -> DictConfig:
+    from study.config.compose import load
+
+    return load(overrides)
+
+
+@app.command()
+def fetch(overrides: Overrides = None) -> None:
+    """Bring the raw files of a data set into data/raw (or generate them, for `synthetic`)."""
+    from study.pipeline.data import fetch as stage
+
+    typer.echo(f"raw files in {stage(_load(overrides))}")
+
+
+@app.command()
+def prepare(overrides: Overrides = None) -> None:
+    """Check and clean the raw files; count every change in results/DATASET/tables/cleaning.csv."""
+    from study.pipeline.data import prepare as stage
+
+    typer.echo(f"prepared tables in {stage(_load(overrides))}")
+
+
+@app.command()
+def split(overrides: Overrides = None) -> None:
+    """Split the prepared data for every protocol of the data set."""
+    from study.pipeline.data import split as stage
+
+    typer.echo(f"splits in {stage(_load(overrides))}")
+
+
+@app.command()
+def tune(overrides: Overrides = None, replace: Replace = False) -> None:
+    """Choose a system's hyper-parameters on validation: `study tune dataset=task2mcp system=bpr_tuned`.
+
+    A search has 12 trials (`tuning.trials`) with 0.33 of a run's epochs each (`tuning.scale`); the first has the values
+    of the system's yaml, the others draw from the space under its `search`. The validation part is that of the protocol
+    which the system's `tuned` names, unless `protocol=...` says otherwise.
+
+    It writes `trials.csv`, `best.yaml` (the values that `study run` then takes) and `record.json` to
+    `results/DATASET/sweeps/SYSTEM`. A stopped search goes on with the same command, a finished one with more trials:
+    `tuning.trials=24`.
+    """
+    from study.search.tune import tune as stage
+
+    config, words = _load(overrides), overrides or []
+    if config.system.tuned and not any(word.startswith("protocol=") for word in words):
+        config = _load([*words, f"protocol={config.system.tuned}"])
+    typer.echo(f"sweep in {stage(config, replace=replace)}")
+
+
+@app.command()
+def run(overrides: Overrides = None, replace: Replace = False) -> None:
+    """Fit a system with every seed and measure it on the test part: `study run system=tfidf protocol=warm`.
+
+    `study run system=?` lists the systems and `protocol=?` the protocols; `protocols` in `conf/system/SYSTEM.yaml` says
+    where it applies.
+
+    A row has three files below `results/DATASET`: `per_task/PROTOCOL/SYSTEM.csv.xz` (metrics of each task and seed),
+    `top10/PROTOCOL/SYSTEM.parquet` (the servers named) and `records/PROTOCOL/SYSTEM.json` (settings, versions,
+    seconds). `study report` takes it into the tables. A stopped run keeps its finished seeds and goes on with the same
+    command.
+
+    With other settings than those of `conf/system` it needs a name of its own, and so gets a row of its own:
+    `study run system=t2mrec system.model.scoring.anchors=10 system.name=t2mrec_ten_anchors`.
+    """
+    from study.runner.rows import run as stage
+
+    typer.echo(f"per-task values in {stage(_load(overrides), replace=replace).per_task}")
+
+
+@app.command()
+def evaluate(overrides: Overrides = None) -> None:
+    """Compute the per-task values of all runs of a data set again from their top tens. Trains nothing."""
+    from study.pipeline.evaluate import evaluate as stage
+
+    typer.echo(f"{len(stage(_load(overrides)))} per-task files written")
+
+
+@app.command()
+def report(overrides: Overrides = None) -> None:
+    """Redo the tables of a data set from its runs, and print the overall table. Trains nothing."""
+    from study.pipeline.report import report as stage
+
+    typer.echo((stage(_load(overrides)) / "overall.md").read_text(encoding="utf-8"))
+
+
+@app.command()
+def show(overrides: Overrides = None) -> None:
+    """Print the overall table that `report` made."""
+    from study import paths
+
+    path = paths.tables(_load(overrides).dataset.name) / "overall.md"
+    if not path.exists():
+        raise StudyError("there is no table yet", file=path, fix="run: make repro")
+    typer.echo(path.read_text(encoding="utf-8"))
+
+
+@app.command()
+def verify(
+    expected: Annotated[
+        Path | None, typer.Option(help="File of expected scores (default: results/expected.yaml).")
+    ] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Every cell of the paper's tables beside ours, with its verdict.")
+    ] = False,
+) -> None:
+    """Compare results/expected.yaml with the runs: OK, OKish (within twice the tolerance), FAIL or MISSING.
+
+    Ends with exit code 1 if a score fails. With --paper: the paper's own numbers, of which none is expected.
+    """
+    if paper:
+        from study.analysis.audit.verdicts import verify_paper
+
+        typer.echo(verify_paper(_load(["dataset=task2mcp"])))
+        return
+    from study.pipeline.verify import verify as stage
+
+    verdicts, text = stage(expected)
+    typer.echo(text)
+    if "FAIL" in verdicts:
+        raise typer.Exit(1)
+
+
+@app.command()
+def plan() -> None:
+    """Rewrite plan.yaml, the list of runs that dvc.yaml loops over, from conf/."""
+    from study.pipeline.plan import write
+
+    typer.echo("plan.yaml was rewritten" if write() else "plan.yaml is up to date")
+
+
+@app.command()
+def export(overrides: Overrides = None) -> None:
+    """Save a system for `study recommend`: T2MRec, trained once under `cold`, or `system=best`."""
+    from study.pipeline.export import export as stage
+
+    typer.echo(f"model in {stage(_load(overrides))}")
+
+
+@app.command()
+def notebooks(
+    overrides: Overrides = None,
+    only: Annotated[list[str] | None, typer.Option(help="Just this one, such as 05b_judged; may be repeated.")] = None,
+) -> None:
+    """Execute the notebooks of a data set into results/DATASET/notebooks, figures into figures/DATASET."""
+    from study.pipeline.notebooks import execute_all
+
+    for path in execute_all(_load(overrides).dataset.name, only or ()):
+        typer.echo(path)
+
+
+@app.command()
+def bench(overrides: Overrides = None) -> None:
+    """Measure training, evaluation and one recommendation against the machine's limits (efficiency.csv)."""
+    from study.pipeline.bench import bench as stage
+
+    typer.echo(stage(_load(overrides)))
+
+
+@app.command()
+def recommend(
+    task: Annotated[str, typer.Argument(help="What is to be done, in words.")],
+    language: Annotated[str, typer.Option(help="Programming language that the task asks for.")] = "",
+    theme: Annotated[str, typer.Option(help="Application domain of the task.")] = "",
+    category: Annotated[str, typer.Option(help="Category of the task, where known.")] = "",
+    subcategory: Annotated[str, typer.Option(help="Subcategory within --category, where known.")] = "",
+    k: Annotated[int, typer.Option("-k", "--top", help="How many servers to name.")] = 5,
+    dataset: Annotated[
+        str | None, typer.Option(help="Whose saved model to use (default: task2mcp if exported, else synthetic).")
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option(help="Which saved system answers (default: best if exported, else t2mrec).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON instead of a table.")] = False,
+) -> None:
+    """Name MCP servers for a task: `study recommend "read a PDF and extract all tables" -k 5`.
+
+    `best` ranks by use, by the words of the request; `--system t2mrec` is the paper's method, which reads language,
+    theme and category, too.
+    """
+    from dataclasses import asdict
+
+    from study.recommend import saved
+
+    chosen_dataset, chosen = saved.choose(dataset, system)
+    model = saved.load(chosen_dataset, chosen)
+    attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
+    found, warnings = model.recommend(task, **attributes, k=k), model.warnings(task, **attributes)
+    if system is None and chosen != saved.PREFERRED[0]:
+        typer.echo(
+            f"note: {chosen} answers, since {saved.PREFERRED[0]} was not exported "
+            f"({saved.how_to_save(chosen_dataset, saved.PREFERRED[0])})",
+            err=True,
+        )
+    for warning in warnings:
+        typer.echo(f"warning: {printable(warning)}", err=True)
+    if as_json:
+        answer = {"task": task, **attributes, "dataset": chosen_dataset, "system": chosen, "warnings": warnings}
+        typer.echo(
+            json.dumps(answer | {"recommendations": [asdict(item) for item in found]}, indent=2, ensure_ascii=False)
+        )
+        return
+    show_recommendations(found, title=f"{model.title} on {chosen_dataset}: {task}", caption=model.caption)
+
+
+def require_utf8(words: Sequence[str]) -> None:
+    """Raise `StudyError` for the first argument whose bytes are no UTF-8; Python passes them on as lone surrogates."""
+    for place, word in enumerate(words, start=1):
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            readable = word.encode(errors="surrogateescape").decode(errors="replace")
+            raise StudyError(
+                f"argument {place} is not UTF-8: {printable(readable)!r}",
+                fix="set the terminal to UTF-8 and write it again",
+            ) from error
+
+
+def main() -> None:
+    """Run the command line; a problem that the user can mend ends with its explanation and exit code 2."""
+    # Libraries announce what they load; only the study's own messages and everybody's warnings are shown.
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    for name in ("study", "baselines"):
+        logging.getLogger(name).setLevel(logging.INFO)
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # sets its own level when it is imported, unless it has one
+    try:
+        require_utf8(sys.argv[1:])
+        app()
+    except StudyError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; the same command goes on from here\n")
+        sys.exit(130)

@@ -1,0 +1,1 @@
+"""Composing the configuration, checking it, and reading the files of `conf/`."""

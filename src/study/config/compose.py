@@ -1,0 +1,180 @@
+"""Composing the configuration with Hydra, and saying clearly what is wrong with it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, InstantiationException
+from hydra.utils import get_object, instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from study import paths
+from study.config import schema
+from study.config.schema import GROUPS as GROUPS
+from study.config.schema import choices as choices
+from study.errors import StudyError
+
+# Keys of a model's yaml that Hydra reads itself.
+HYDRA_KEYS = ("_target_", "_args_", "_recursive_", "_convert_", "_partial_")
+# Classes that hand keys on to a program which takes any: what says whether it knows them.
+CHECKS = {"baselines.recbole_bridge.RecBole": "baselines.recbole_settings.require_known"}
+
+
+def _scaled(count: int, *, _root_: DictConfig) -> int:
+    """``${scaled:N}``: a number of epochs times the scales of profile and data set, at least one."""
+    scales = (float(OmegaConf.select(_root_, f"{group}.scale", default=1.0)) for group in ("profile", "dataset"))
+    return max(1, round(int(count) * math.prod(scales)))
+
+
+def _under_cold(there: Any, elsewhere: Any, *, _root_: DictConfig) -> Any:
+    """``${under_cold:A,B}``: A under the paper's protocol, B under every other."""
+    return there if OmegaConf.select(_root_, "protocol.name") == "cold" else elsewhere
+
+
+OmegaConf.register_new_resolver("scaled", _scaled, replace=True)
+OmegaConf.register_new_resolver("under_cold", _under_cold, replace=True)
+
+
+def load(overrides: list[str] | None = None) -> DictConfig:
+    """Compose ``conf/config.yaml`` with overrides such as ``system=tfidf`` or ``system.model.epochs=5``.
+
+    Works from any folder, in notebooks too, and any number of times in one process.
+
+    Raises:
+        StudyError: an unknown group choice, an unknown key (on the command line or in a file of ``conf/``), a value
+            out of its range or one that does not parse.
+    """
+    overrides = list(overrides or [])
+    try:
+        parsed = OverridesParser.create().parse_overrides(overrides)
+        for override in parsed:
+            if override.is_sweep_override():
+                raise StudyError(
+                    f"{override.key_or_group} has several values: {override.input_line!r}",
+                    fix="give one per command, or quote a text with commas; `study sweep` tries several values",
+                )
+            if override.key_or_group in GROUPS and not override.is_delete():
+                schema.require_choice(override.key_or_group, override.value())
+        if parsed:
+            _require_known_keys(parsed)
+        config = _compose(overrides)
+        container = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise StudyError(
+            f"the configuration does not compose: {first}",
+            file=paths.conf(),
+            fix="check the override; every key is explained in the yaml files of conf/",
+        ) from error
+    assert isinstance(container, dict)
+    schema.check({str(key): value for key, value in container.items()})
+    return config
+
+
+def _compose(overrides: list[str]) -> DictConfig:
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
+        return compose("config", overrides)
+
+
+def _require_known_keys(overrides: list[Override]) -> None:
+    """Raise unless every key named by an override, added ones (``+key``) included, is in the files of ``conf/``."""
+    keys = [override for override in overrides if override.key_or_group not in GROUPS]
+    if not keys:
+        return
+    chosen = [override.input_line for override in overrides if override.key_or_group in GROUPS]
+    known = schema.flat(_plain(_compose([line for line in chosen if line is not None])))
+    for override in keys:
+        if override.key_or_group not in known:
+            raise StudyError(
+                f"the configuration does not compose: unknown key {override.key_or_group!r} in {override.input_line!r}",
+                file=paths.conf(),
+                fix=schema.suggestion(override.key_or_group, known, listed=_siblings(override.key_or_group, known)),
+            )
+
+
+def _siblings(key: str, known: Mapping[str, Any]) -> list[str]:
+    """The keys of the deepest group on the way to `key` that exists."""
+    parent = key.rpartition(".")[0]
+    while parent and not isinstance(known.get(parent), Mapping):
+        parent = parent.rpartition(".")[0]
+    return [name for name in known if name.rpartition(".")[0] == parent]
+
+
+def build_system(system: DictConfig) -> Any:
+    """Instantiate the system that ``conf/system/<name>.yaml`` describes.
+
+    Raises:
+        StudyError: a class that does not exist, an argument that it does not have, or one that it refuses.
+    """
+    file = paths.conf() / "system" / f"{system.name}.yaml"
+    try:
+        _require_known_arguments(plain(system)["model"], "model")
+        return instantiate(system.model, _convert_="all")
+    except InstantiationException as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, StudyError):
+            cause = cause.__cause__
+        if cause is not None:
+            raise cause from error
+        reason = error.__cause__ or error
+        raise StudyError(
+            f"the model of {system.name} cannot be made: {type(reason).__name__}: {str(reason).splitlines()[0]}",
+            file=file,
+            column="model",
+            fix="compare its keys and values with the arguments of the class that _target_ names",
+        ) from error
+
+
+def _require_known_arguments(value: Any, key: str) -> None:
+    """Raise unless every mapping with a ``_target_`` below `value` names arguments of that class alone."""
+    if isinstance(value, list):
+        for place, item in enumerate(value):
+            _require_known_arguments(item, f"{key}.{place}")
+    if not isinstance(value, Mapping):
+        return
+    for name, item in value.items():
+        _require_known_arguments(item, f"{key}.{name}")
+    if "_target_" not in value:
+        return
+    try:
+        parameters = inspect.signature(get_object(value["_target_"])).parameters
+    except (ImportError, ValueError, TypeError, AttributeError) as error:
+        raise StudyError(
+            f"there is no class {value['_target_']!r}",
+            column=f"{key}._target_",
+            fix="write package.module.Class; is its file there?",
+        ) from error
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for name in value.keys() - parameters.keys() - set(HYDRA_KEYS):
+        raise StudyError(
+            f"{value['_target_']} has no argument {name!r}",
+            column=f"{key}.{name}",
+            fix=schema.suggestion(str(name), parameters),
+        )
+    if value["_target_"] in CHECKS:
+        get_object(CHECKS[value["_target_"]])(value, key)
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
+    """The configuration as a plain dictionary, interpolations left as they stand."""
+    container = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """A part of the configuration, resolved, as a plain dictionary."""
+    container = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}

@@ -1,0 +1,1 @@
+"""Sentence encoders: a packaged MiniLM, or an endpoint."""

@@ -1,0 +1,1 @@
+"""Language models: an OpenAI-compatible client, and the cassette that keeps replies."""

@@ -1,0 +1,1 @@
+"""Answering one request with a saved system."""

@@ -1,0 +1,236 @@
+"""A saved `best`: vectors of the catalogue's fields, priors and product names; no data set, no torch, no network."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from study.encoders.sentence import DIMENSION, WITHOUT_TORCH, model_version, without_torch
+from study.errors import StudyError
+from study.evaluation.ranking import tie_order, top_k
+from study.files import replacing, write_json
+from study.recommend.components import explain, request_of
+from study.recommend.contract import require_request
+from study.usefulness.field_dense import FieldDense
+from study.usefulness.products import Product, ProductNames, Spelling
+from study.usefulness.texts import VIEWS, texts
+
+KIND = "field_dense"
+FORMAT = 1
+# What an answer says of a server.
+CARD = ("id", "name", "url", "description", "language")
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """One recommended server and the parts of its score.
+
+    Attributes:
+        rank: from 1.
+        score: in standard deviations over the catalogue.
+        parts: what adds up to the score, as `study.recommend.components.explain` names it.
+    """
+
+    rank: int
+    server_id: int
+    name: str
+    url: str
+    score: float
+    parts: dict[str, float]
+    description: str
+    language: str
+
+    def shown(self) -> Mapping[str, float | str]:
+        """The parts of the score."""
+        return self.parts
+
+
+class SavedFieldDense:
+    """A system of class `FieldDense` over a catalogue, as it is saved.
+
+    Args:
+        name: of the system.
+        system: with the catalogue's vectors, prior and product names.
+        servers: the catalogue, columns `CARD`.
+        seed: of the tie order.
+        reader: a saved system of the same data set that reads what this one does not of a request, if there is one.
+    """
+
+    caption = "score: the sum of the parts, in standard deviations over the catalogue"
+
+    def __init__(self, name: str, system: FieldDense, servers: pd.DataFrame, *, seed: int, reader: str = "") -> None:
+        self.reader = reader
+        self.name = self.title = name
+        self.system, self.servers, self.seed = system, servers, seed
+        self.cards = servers.to_dict("records")
+        self.order = tie_order(len(servers), seed)
+
+    def save(self, folder: Path) -> None:
+        """Write model.safetensors, products.json, catalogue.json and model.json into `folder`."""
+        system = self.system
+        arrays = {f"field.{name}": vectors for name, vectors in system.fields.items()} | {"prior": system.prior}
+        with replacing(folder / "model.safetensors") as temporary:
+            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
+        write_json(folder / "products.json", None if system.products is None else _product_data(system.products))
+        write_json(folder / "catalogue.json", self.servers[list(CARD)].to_dict("list"))
+        settings = {
+            "parts": [dict(part) for part in system.parts],
+            "priors": dict(system.priors),
+            "product_bonus": system.product_bonus,
+            "encoder": system.encoder,
+        }
+        write_json(
+            folder / "model.json",
+            {
+                "kind": KIND,
+                "format": FORMAT,
+                "name": self.name,
+                "seed": self.seed,
+                "settings": settings,
+                "weights": model_version(system.encoder),
+            },
+        )
+
+    @classmethod
+    def load(cls, folder: Path, *, reader: str = "") -> SavedFieldDense:
+        """Read what `save` wrote.
+
+        Args:
+            reader: as in the class.
+
+        Raises:
+            StudyError: a damaged model, or one whose vectors another version of the encoder made.
+        """
+        fix = f"run: study export dataset={folder.parent.name} system={folder.name}"
+        try:
+            about, products, catalogue = (
+                json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+                for name in ("model", "products", "catalogue")
+            )
+            if (about["kind"], about["format"]) != (KIND, FORMAT):
+                raise ValueError(f"{about['kind']} {about['format']}, this version reads {KIND} {FORMAT}")
+            servers = pd.DataFrame(catalogue)[list(CARD)]
+            encoder = about["settings"]["encoder"]
+            system = FieldDense(**about["settings"] | {"encoder": WITHOUT_TORCH.get(encoder, encoder)})
+            arrays = load_file(folder / "model.safetensors")
+            system.fields = {name: arrays[f"field.{name}"] for name in sorted({term.field for term in system.terms})}
+            system.prior = arrays["prior"]
+            system.products = None if products is None else _product_names(products, len(servers))
+            _require_whole(system, len(servers))
+            model = cls(about["name"], system, servers, seed=about["seed"], reader=reader)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+            raise StudyError(f"the saved model does not load: {error}", file=folder, fix=fix) from error
+        if (installed := model_version(system.encoder)) != about["weights"]:
+            raise StudyError(
+                f"the saved model's vectors are of {about['weights']}, installed is {installed}", file=folder, fix=fix
+            )
+        return model
+
+    def recommend(
+        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
+    ) -> list[Recommendation]:
+        """The `k` best servers for a task described in words; the words are read as a task's description.
+
+        Args:
+            text: what is to be done.
+            language, category, subcategory, theme: used as far as the system reads them; `warnings` says what is not.
+
+        Raises:
+            StudyError: empty or oversized text, or `k` outside the catalogue.
+        """
+        require_request(text, k, len(self.servers))
+        asked = request_of(text, language=language, category=category, subcategory=subcategory, theme=theme)
+        total, parts = explain(self.system, asked)
+        found = []
+        for rank, row in enumerate(top_k(total[None], k, self.order)[0][0], start=1):
+            server, at_row = self.cards[row], {name: round(float(values[row]), 6) for name, values in parts.items()}
+            found.append(
+                Recommendation(
+                    rank,
+                    int(server["id"]),
+                    server["name"],
+                    server["url"],
+                    round(float(total[row]), 6),
+                    at_row,
+                    server["description"],
+                    server["language"],
+                )
+            )
+        return found
+
+    def warnings(
+        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""
+    ) -> list[str]:
+        """What of a request this model cannot use, one sentence each; empty where it uses everything.
+
+        Args:
+            text, language, category, subcategory, theme: as in `recommend`.
+        """
+        found = []
+        if text.strip() and not re.search(r"\w", text):
+            found.append("there is no word in the request; the ranking does not rest on it")
+        encoder = WITHOUT_TORCH.get(self.system.encoder, self.system.encoder)
+        if encoder in WITHOUT_TORCH.values() and without_torch(encoder).cut(text):
+            found.append(
+                f"only the first {without_torch(encoder).longest} tokens of the request are read, except for "
+                "names of products"
+            )
+        given = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
+        for name, value in given.items():
+            if value and self._read(text, given) == self._read(text, given | {name: ""}):
+                found.append(f"the {name} {value!r} has no effect: {self.name} ranks by the words of the request")
+                # T2MRec, too, reads no subcategory without its category.
+                if self.reader and (category or name != "subcategory"):
+                    found[-1] += f"; --system {self.reader} uses it, and shows a semantic and a structural part"
+        return found
+
+    def _read(self, text: str, attributes: Mapping[str, str]) -> list[str]:
+        """Every text that the score reads of a request."""
+        views = {term.view for term in self.system.terms} | ({"request"} if self.system.products else set())
+        return [texts(request_of(text, **attributes), VIEWS, view)[0] for view in sorted(views)]
+
+
+def _require_whole(system: FieldDense, n_servers: int) -> None:
+    """Raise ValueError unless every array is finite and fits the catalogue."""
+    shaped = [(name, array, (n_servers, DIMENSION)) for name, array in system.fields.items()]
+    for name, array, shape in (*shaped, ("prior", system.prior, (n_servers,))):
+        if array.shape != shape or not np.isfinite(array).all():
+            raise ValueError(f"{name!r} is no array of finite numbers of shape {shape}")
+
+
+def _product_data(products: ProductNames) -> dict[str, Any]:
+    """Product names as JSON holds them."""
+    spelling = products.spelling
+    return {
+        "bearers": [[list(product), rows] for product, rows in products.bearers.items()],
+        "also": [[list(product), rows] for product, rows in products.also.items()],
+        "spelling": {word: [spelling.capital.get(word, 0), uses] for word, uses in spelling.total.items()},
+        "acronyms": sorted(spelling.acronyms),
+    }
+
+
+def _product_names(data: Mapping[str, Any], n_servers: int) -> ProductNames:
+    """What `_product_data` described; ValueError where a row is outside the catalogue."""
+
+    def rows_of(pairs: Sequence[tuple[Sequence[str], list[int]]]) -> dict[Product, list[int]]:
+        found = {tuple(product): rows for product, rows in pairs}
+        if any(type(row) is not int or not 0 <= row < n_servers for rows in found.values() for row in rows):
+            raise ValueError("a product names a server outside the catalogue")
+        return found
+
+    uses = data["spelling"]
+    spelling = Spelling(
+        {word: int(pair[0]) for word, pair in uses.items()},
+        {word: int(pair[1]) for word, pair in uses.items()},
+        frozenset(data["acronyms"]),
+    )
+    return ProductNames(rows_of(data["bearers"]), rows_of(data["also"]), spelling, n_servers)

@@ -1,0 +1,149 @@
+"""Finding and loading the saved model that answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from study import paths
+from study.config.schema import NAME, choices, require_choice, suggestion
+from study.errors import StudyError
+from study.recommend.contract import SavedModel
+
+PREFERRED = ("best", "t2mrec")  # systems, the one that answers unless another is asked for first
+DATASETS = ("task2mcp", "synthetic")  # in the same way
+READER = "t2mrec"  # the system that reads every attribute of a request
+FIELD_DENSE = "study.usefulness.field_dense.FieldDense"  # the class of `best` and its variants
+RERANKED = "study.reranking."  # of the classes that re-order what T2MRec finds; a saved model could not
+
+
+def folder_of(dataset: str, system: str) -> Path:
+    """Where the saved model of a system lives."""
+    return paths.models(dataset) / system
+
+
+def exists(dataset: str, system: str) -> bool:
+    """Whether a model was saved."""
+    return (folder_of(dataset, system) / "model.json").exists()
+
+
+def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
+    """The data set and system whose saved model answers; what is not asked for is the first that was saved.
+
+    Args:
+        system: of ``conf/system``, or the name that a variant was saved under.
+
+    Raises:
+        StudyError: no such model was saved, and none can be: there is no data set or system of that name, the data set
+            has no labels, or a system of that kind cannot be saved.
+    """
+    if dataset is not None:
+        require_choice("dataset", dataset)
+    datasets, systems = (dataset,) if dataset else DATASETS, (system,) if system else PREFERRED
+    if system is None or NAME.fullmatch(system):
+        for one in datasets:
+            for other in systems:
+                if exists(one, other):
+                    return one, other
+    if dataset is not None and dataset not in (labelled := labelled_datasets()):
+        raise StudyError(
+            f"no system can be saved for {dataset}, which has no label file",
+            file=paths.conf() / "dataset" / f"{dataset}.yaml",
+            column="labels",
+            fix=f"one of: {', '.join(labelled)}",
+        )
+    if system is not None and system not in (names := savable()):
+        reason = f"{system} cannot be saved" if system in choices("system") else f"unknown system {system!r}"
+        there = {name for one in datasets for name in _saved_names(one)}
+        raise StudyError(reason, file=paths.conf() / "system", fix=suggestion(system, {*names, *there}))
+    return next(
+        (one for one in datasets if _saved_names(one)),
+        next((one for one in datasets if _is_prepared(one)), datasets[-1]),
+    ), systems[0]
+
+
+def savable() -> list[str]:
+    """The systems that `study export` saves. Read from their files: composing all of them takes ten seconds."""
+    return [name for name in choices("system") if is_savable(_configured("system", name).get("model") or {})]
+
+
+def is_savable(model: Mapping[str, Any]) -> bool:
+    """Whether settings are those of T2MRec with towers over TF-IDF and no re-ranker, or of `best` or its variants."""
+    towers, lexical, kind = model.get("towers") or {}, model.get("lexical") or {}, str(model.get("_target_"))
+    two_tower = bool(towers.get("enabled")) and lexical.get("kind") == "tfidf"
+    return kind == FIELD_DENSE or (two_tower and not kind.startswith(RERANKED))
+
+
+def labelled_datasets() -> list[str]:
+    """The data sets of ``conf/dataset`` that can be prepared; the others serve `study tools` alone."""
+    return [name for name in choices("dataset") if _configured("dataset", name).get("labels")]
+
+
+def how_to_save(dataset: str, system: str) -> str:
+    """The command that saves a system, after those that make what it reads and what is not there yet."""
+    prepared, split = _is_prepared(dataset), any(paths.splits(dataset).glob("*.parquet"))
+    stages = ["fetch", "prepare", "split"] if not prepared else [] if split else ["split"]
+    commands = (f"study {stage} dataset={dataset}" for stage in stages)
+    return " && ".join([*commands, f"study export dataset={dataset} system={system}"])
+
+
+def _is_prepared(dataset: str) -> bool:
+    from study.data.dataset import PREPARED
+
+    return all((paths.prepared(dataset) / f"{part}.parquet").exists() for part in PREPARED)
+
+
+def _saved_names(dataset: str) -> list[str]:
+    return sorted(path.parent.name for path in paths.models(dataset).glob("*/model.json"))
+
+
+def _configured(group: str, name: str) -> dict[str, Any]:
+    """A file of ``conf/`` over those that it begins with; empty where one is no valid file."""
+    import yaml
+
+    try:
+        own = yaml.safe_load((paths.conf() / group / f"{name}.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    if not isinstance(own, dict):
+        return {}
+    merged: dict[str, Any] = {}
+    for base in own.get("defaults") or ():
+        if isinstance(base, str) and base not in ("_self_", name):
+            merged = _over(merged, _configured(group, base))
+    return _over(merged, own)
+
+
+def _over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of `upper`, and beside them those of `lower`."""
+    both = {
+        key: _over(lower[key], value) if isinstance(value, dict) and isinstance(lower.get(key), dict) else value
+        for key, value in upper.items()
+    }
+    return {**lower, **both}
+
+
+def load(dataset: str, system: str) -> SavedModel:
+    """The saved model of a system.
+
+    Raises:
+        StudyError: no model there, or a damaged one.
+    """
+    folder = folder_of(dataset, system)
+    fix = f"run: {how_to_save(dataset, system)}"
+    if not exists(dataset, system):
+        raise StudyError("no saved model here", file=folder, fix=fix)
+    try:
+        kind = json.loads((folder / "model.json").read_text(encoding="utf-8")).get("kind")
+    except (OSError, ValueError, AttributeError) as error:
+        raise StudyError(f"the saved model does not load: {error}", file=folder, fix=fix) from error
+    # Each kind loads what it needs alone: the vectoriser of one takes longer to import than the other to answer.
+    if kind is None:
+        from study.recommend.t2mrec import Recommender
+
+        return Recommender.load(folder)
+    from study.recommend.field_dense import SavedFieldDense
+
+    return SavedFieldDense.load(folder, reader=READER if exists(dataset, READER) else "")

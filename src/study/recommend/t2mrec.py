@@ -1,0 +1,249 @@
+"""Answering one request from a saved T2MRec model: no training library, no data set, no network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from study.data.dataset import TASK_FIELDS, join_values
+from study.errors import StudyError
+from study.evaluation.ranking import tie_order
+from study.files import replacing, write_json
+from study.recommend.contract import nearest, require_request
+from study.t2mrec import lexical
+from study.t2mrec.fusion import expand, fuse
+from study.t2mrec.inference import TowerWeights, embed
+from study.t2mrec.settings import Scoring
+from study.t2mrec.structure import FEATURES, StructuralFeatures, languages, operating_systems, structural_score
+
+if TYPE_CHECKING:  # importing the system itself would load what training needs
+    from study.t2mrec.system import T2MRec
+
+# What a recommendation shows of a server, and what the structural score reads.
+CARD = (
+    "id",
+    "name",
+    "url",
+    "description",
+    "author",
+    "license",
+    "language",
+    "category",
+    "subcategory",
+    "system",
+    "stars_count",
+)
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """One recommended server and the parts of its score.
+
+    Attributes:
+        rank: from 1.
+        score: the fused score of an anchor; for a server from the expansion its similarity to the centroid.
+        stage: ``anchor`` (by fused score) or ``expansion`` (by the centroid of task and anchors).
+        semantic: s_sem, cosine of the embeddings.
+        structural: s_str.
+        features: phi_cat, phi_lan, phi_the.
+    """
+
+    rank: int
+    server_id: int
+    name: str
+    url: str
+    score: float
+    stage: str
+    semantic: float
+    structural: float
+    features: dict[str, float]
+    description: str
+    language: str
+
+    def shown(self) -> Mapping[str, float | str]:
+        """Both halves of the fused score, and the stage."""
+        return {"semantic": self.semantic, "structural": self.structural, "stage": self.stage}
+
+
+class Recommender:
+    """A saved T2MRec model (`study.recommend.contract.SavedModel`).
+
+    Args:
+        task_tower: the trained task tower.
+        server_embeddings: z_m of the catalogue, shape (n_servers, d').
+        vectorizer: as plain data, see `study.t2mrec.lexical.to_json`.
+        servers: the catalogue, columns `CARD`.
+        scoring: fusion and expansion.
+        seed: of the tie order.
+        themes: the application domains that tasks of the data set name; empty where they are not known.
+    """
+
+    title = "T2MRec"
+    caption = "score: fused score of an anchor, centroid similarity of an expansion"
+
+    def __init__(
+        self,
+        task_tower: TowerWeights,
+        server_embeddings: np.ndarray,
+        vectorizer: dict[str, Any],
+        servers: pd.DataFrame,
+        scoring: Scoring,
+        *,
+        seed: int,
+        themes: tuple[str, ...] = (),
+    ) -> None:
+        self.task_tower, self.server_embeddings, self.servers = task_tower, server_embeddings, servers
+        self.saved_vectorizer, self.scoring, self.seed = vectorizer, scoring, seed
+        self.themes = themes
+        self.structure = StructuralFeatures(servers)
+        self.cards = servers.to_dict("records")
+        self.order = tie_order(len(servers), seed)
+
+    @classmethod
+    def of(cls, system: T2MRec, *, seed: int) -> Recommender:
+        """The part of a fitted T2MRec (towers over TF-IDF) that answers requests."""
+        assert system.module is not None
+        themes = sorted(set(system.data.tasks["theme"]) - {""})
+        return cls(
+            system.module.task_tower.weights(),
+            system.server_embeddings,
+            lexical.to_json(system.vectorizer),
+            system.data.servers[list(CARD)],
+            system.scoring,
+            seed=seed,
+            themes=tuple(themes),
+        )
+
+    @cached_property
+    def vectorizer(self) -> Any:
+        """The fitted TF-IDF vectoriser."""
+        return lexical.from_json(self.saved_vectorizer)
+
+    def save(self, folder: Path) -> None:
+        """Write model.safetensors, vectorizer.json, catalogue.json and model.json into `folder`."""
+        with replacing(folder / "model.safetensors") as temporary:
+            save_file(
+                self.task_tower.arrays("task") | {"servers": np.ascontiguousarray(self.server_embeddings)}, temporary
+            )
+        write_json(folder / "vectorizer.json", self.saved_vectorizer)
+        write_json(folder / "catalogue.json", self.servers[list(CARD)].to_dict("list"))
+        about = {"format": FORMAT, "seed": self.seed, "scoring": asdict(self.scoring), "themes": list(self.themes)}
+        write_json(folder / "model.json", about)
+
+    @classmethod
+    def load(cls, folder: Path) -> Recommender:
+        """Read what `save` wrote.
+
+        Raises:
+            StudyError: no model there, or a damaged one.
+        """
+        if not (folder / "model.json").exists():
+            raise StudyError("no saved model here", file=folder, fix=f"run: study export dataset={folder.parent.name}")
+        try:
+            about, vectorizer, catalogue = (
+                json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+                for name in ("model", "vectorizer", "catalogue")
+            )
+            arrays = load_file(folder / "model.safetensors")
+            if about["format"] != FORMAT:
+                raise ValueError(f"format {about['format']}, this version reads {FORMAT}")
+            servers = pd.DataFrame(catalogue)
+            if len(servers) != len(arrays["servers"]):
+                raise ValueError(f"{len(servers)} servers in the catalogue, {len(arrays['servers'])} in the weights")
+            return cls(
+                TowerWeights.from_arrays(arrays, "task"),
+                arrays["servers"],
+                vectorizer,
+                servers,
+                Scoring(**about["scoring"]),
+                seed=about["seed"],
+                themes=tuple(about.get("themes", ())),
+            )
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise StudyError(
+                f"the saved model does not load: {error}",
+                file=folder,
+                fix=f"run: study export dataset={folder.parent.name}",
+            ) from error
+
+    def recommend(
+        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
+    ) -> list[Recommendation]:
+        """The `k` best servers for a task described in words (Algorithm 1 of the paper without its last step).
+
+        Args:
+            text: what is to be done.
+            language: programming language the task asks for.
+            category, subcategory, theme: as in the task taxonomy, where known.
+
+        Raises:
+            StudyError: empty or oversized text, or `k` outside the catalogue.
+        """
+        require_request(text, k, len(self.servers))
+        fields = {"name": text, "description": "", "language": language, "category": category, "theme": theme}
+        words = join_values(fields[name] for name in TASK_FIELDS)
+        embedding = embed(self.task_tower, self.vectorizer.transform([words]))
+        features = self.structure.between([category], [subcategory], [language], [theme])
+        semantic = embedding @ self.server_embeddings.T
+        structural = structural_score(features, self.scoring.structure_weights)
+        fused = fuse(semantic, structural, weight=self.scoring.semantic_weight)
+        anchors = self.scoring.anchors if self.scoring.expansion else k
+        pool = max(k, self.scoring.pool)
+        rows, _ = expand(fused, embedding, self.server_embeddings, anchors=anchors, pool=pool, order=self.order)
+        centroid = (
+            self.server_embeddings @ (embedding[0] + self.server_embeddings[rows[0, :anchors]].sum(0)) / (anchors + 1)
+        )
+        chosen = [self.cards[row] for row in rows[0, :k]]
+        return [
+            Recommendation(
+                rank=place + 1,
+                server_id=int(server["id"]),
+                name=server["name"],
+                url=server["url"],
+                score=round(float(fused[0, row] if place < anchors else centroid[row]), 6),
+                stage="anchor" if place < anchors else "expansion",
+                semantic=round(float(semantic[0, row]), 6),
+                structural=round(float(structural[0, row]), 6),
+                features={name: round(float(features[i, 0, row]), 6) for i, name in enumerate(FEATURES)},
+                description=server["description"],
+                language=server["language"],
+            )
+            for place, (row, server) in enumerate(zip(rows[0, :k], chosen, strict=True))
+        ]
+
+    def warnings(
+        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""
+    ) -> list[str]:
+        """What of a request this model cannot use, one sentence each; empty where it uses everything.
+
+        Args:
+            text, language, category, subcategory, theme: as in `recommend`.
+        """
+        found = []
+        if text.strip() and not self.vectorizer.transform([text]).nnz:
+            found.append("no word of the request occurs in the model's vocabulary; the ranking does not rest on it")
+        for name in sorted(languages(language) - self.structure.language_index.keys()):
+            found.append(f"no server is written in {name!r}{nearest(name, self.structure.language_index)}")
+        categories = set(self.structure.category.tolist()) - {""}
+        if category and category not in categories:
+            found.append(f"unknown category {category!r}{nearest(category, categories)}")
+        if subcategory and not category:
+            found.append("a subcategory counts only together with its category (--category), so it has no effect")
+        elif subcategory:
+            leaves = set(self.structure.subcategory[self.structure.category == category].tolist()) - {""}
+            if category in categories and subcategory not in leaves:
+                found.append(f"unknown subcategory {subcategory!r} of {category!r}{nearest(subcategory, leaves)}")
+        known = {name.casefold() for name in self.themes}
+        if theme and known and theme.casefold() not in known and not operating_systems(theme):
+            found.append(f"unknown theme {theme!r}{nearest(theme, self.themes)}")
+        return found

@@ -1,0 +1,1 @@
+"""How one row is made: inputs, outputs, fingerprint, processes, provenance."""

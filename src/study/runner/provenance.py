@@ -1,0 +1,90 @@
+"""What keeps a row of the tables true to its name: a run with other settings needs a name of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from study import paths
+from study.config.compose import GROUPS, choices, load, plain
+from study.errors import StudyError
+from study.evaluation.records import read_record
+
+SHOWN = 3  # differences that a message names
+
+
+def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Every key at which two trees of settings differ, as ``key: ours, not theirs``, in the order of the keys.
+
+    Values are compared as JSON holds them, so that a record read back equals what was written.
+    """
+    found = []
+    for key in sorted(ours.keys() | theirs.keys(), key=str):
+        one, other = (tree.get(key, _ABSENT) for tree in (ours, theirs))
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            found += differences(one, other, f"{prefix}{key}.")
+        elif one is _ABSENT or other is _ABSENT or json.loads(json.dumps(one)) != json.loads(json.dumps(other)):
+            found.append(f"{prefix}{key}: {_shown(one)}, not {_shown(other)}")
+    return found
+
+
+_ABSENT = object()
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is _ABSENT else json.dumps(value)
+
+
+def as_configured(config: DictConfig) -> DictConfig:
+    """What ``conf/`` alone composes for the names that `config` bears; a group with a name of its own is taken over."""
+    named = {group: config[group].name for group in GROUPS}
+    known = {group: name for group, name in named.items() if name in choices(group)}
+    base = load([f"{group}={name}" for group, name in known.items()])
+    for group in named.keys() - known.keys():
+        base[group] = config[group]
+    return base
+
+
+def require_own_row(config: DictConfig) -> None:
+    """Raise unless the system is as ``conf/system/<name>.yaml`` says, or bears a name that has no file there.
+
+    The seeds count as a setting. So do the threads, which change the last digits of a training; workers do not.
+    """
+    name = config.system.name
+    if name not in choices("system"):
+        return
+    base = as_configured(config)
+    found = differences(plain(config.system), plain(base.system), "system.")
+    found += differences({"threads": config.profile.threads}, {"threads": base.profile.threads}, "profile.")
+    if found:
+        tuned = ", and system.tuned=null to run with the values given" if config.system.tuned is not None else ""
+        raise StudyError(
+            f"these settings are not those of {name!r}: {summary(found)}; the results would stand in its row",
+            file=paths.conf() / "system" / f"{name}.yaml",
+            fix=f"name the variant, for example system.name={name}_variant (it gets a row of its own){tuned}",
+        )
+
+
+def require_same_profile(path: Path, config: DictConfig) -> None:
+    """Raise if the record at `path` was made under another profile than the configured one."""
+    if not path.exists():
+        return
+    record, wanted = read_record(path), config.profile.name
+    settings = record.get("config", {})
+    earlier = record.get("profile") or settings.get("profile", {}).get("name")
+    if earlier != wanted:
+        raise StudyError(
+            f"the results there were made under profile {earlier!r}, and this would replace them by {wanted!r}",
+            file=path,
+            fix=f"profile={earlier}, or system.name={config.system.name}_{wanted} for a row of its own, or --replace",
+        )
+
+
+def summary(found: list[str]) -> str:
+    """The first few differences, and how many more there are."""
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return "; ".join(found[:SHOWN]) + more

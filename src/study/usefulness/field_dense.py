@@ -1,0 +1,138 @@
+"""Field-aware dense ranking by need: several readings of a task against several fields of a server, one sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.encoders.sentence import cosines, encode
+from study.errors import StudyError
+from study.usefulness import priors
+from study.usefulness.products import ProductNames
+from study.usefulness.texts import FIELDS, VIEWS, texts
+
+
+@dataclass(frozen=True)
+class Part:
+    """One term of the score.
+
+    Attributes:
+        view: what is read of the task, a key of `VIEWS`.
+        field: what is read of the server, a key of `FIELDS`.
+        weight: of the term.
+    """
+
+    view: str
+    field: str
+    weight: float = 1.0
+
+
+@dataclass
+class FieldDense:
+    """s(t, m) = z(sum over parts of w * z(cos(E(view_t), E(field_m)))) + sum over priors of v * p_m + b * named(t, m).
+
+    z standardises over the catalogue (mean 0, standard deviation 1 of each task's scores), so that a weight means the
+    same for every view and field. named is 1 for a server that bears a product's name which the task mentions. No label
+    is used.
+
+    Args:
+        parts: mappings with view, field and weight.
+        priors: weight of each quality of a server, by name (`study` of them: `study.usefulness.priors`).
+        product_bonus: b, in standard deviations; 0 leaves product names out.
+        encoder: the text encoder, a key of `study.encoders.sentence.PACKAGES`.
+    """
+
+    parts: Sequence[Mapping[str, str | float]] = ({"view": "all", "field": "all", "weight": 1.0},)
+    priors: Mapping[str, float] = field(default_factory=dict)
+    product_bonus: float = 0.0
+    encoder: str = "minilm"
+
+    def __post_init__(self) -> None:
+        """Refuse parts and priors that do not exist."""
+        if not self.parts:
+            raise StudyError("there is no part", column="model.parts", fix="name at least one view and field")
+        self.terms = [_part(number, value) for number, value in enumerate(self.parts)]
+        for name in self.priors:
+            if name not in priors.PRIORS:
+                raise StudyError(
+                    f"there is no prior {name!r}", column="model.priors", fix=f"one of: {', '.join(priors.PRIORS)}"
+                )
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Encode every server (cached on disk); nothing is random."""
+        self.index(data.servers)
+        self.tasks = data.tasks
+
+    def index(self, servers: pd.DataFrame) -> None:
+        """Make a catalogue ready for requests.
+
+        Args:
+            servers: columns as in `Dataset.servers`.
+        """
+        self.fields = {
+            name: encode(texts(servers, FIELDS, name), model=self.encoder)
+            for name in sorted({term.field for term in self.terms})
+        }
+        self.prior = priors.combined(servers, self.priors)
+        self.products = ProductNames.of(servers) if self.product_bonus else None
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """Scores, shape (len(tasks), n_servers)."""
+        return self.score_requests(self.tasks.iloc[tasks])
+
+    def score_requests(self, requests: pd.DataFrame, *, store: bool = True) -> FloatArray:
+        """Scores for requests that need not belong to the data set.
+
+        Args:
+            requests: columns as in `Dataset.tasks`; an empty name or theme is allowed.
+            store: False for passing texts, which are then not kept in the encoder's cache.
+
+        Returns: shape (len(requests), n_servers), float32.
+        """
+        total = standardised(sum(self.contributions(requests, store=store).values()))  # type: ignore[arg-type]
+        total += self.prior
+        if self.products is not None:
+            total += np.float32(self.product_bonus) * self.products.named(texts(requests, VIEWS, "request"))
+        return total
+
+    def contributions(self, requests: pd.DataFrame, *, store: bool = True) -> dict[str, FloatArray]:
+        """The weighted terms of the score by ``view x field``, each of shape (len(requests), n_servers)."""
+        names = sorted({term.view for term in self.terms})
+        # One call for all views: a single request waits for the encoder once.
+        stacked = [text for name in names for text in texts(requests, VIEWS, name)]
+        vectors = encode(stacked, model=self.encoder, store=store).reshape(len(names), len(requests), -1)
+        views = dict(zip(names, vectors, strict=True))
+        return {
+            f"{term.view} x {term.field}": np.float32(term.weight)
+            * standardised(cosines(views[term.view], self.fields[term.field]))
+            for term in self.terms
+        }
+
+
+def standardised(scores: FloatArray) -> FloatArray:
+    """Each row with mean 0 and standard deviation 1 (a constant row becomes 0), shape unchanged, float32."""
+    centred = scores - scores.mean(axis=1, keepdims=True)
+    spread = centred.std(axis=1, keepdims=True)
+    return np.asarray(centred / np.where(spread > 0, spread, 1), dtype=np.float32)
+
+
+def _part(number: int, value: Mapping[str, str | float]) -> Part:
+    """One part, checked."""
+    place = f"model.parts.{number}"
+    if set(value) - {"view", "field", "weight"} or not {"view", "field"} <= set(value):
+        raise StudyError(
+            f"a part holds {', '.join(map(str, value))}", column=place, fix="its keys: view, field, weight"
+        )
+    part = Part(str(value["view"]), str(value["field"]), float(value.get("weight", 1.0)))
+    for name, kind, known in (("view", part.view, VIEWS), ("field", part.field, FIELDS)):
+        if kind not in known:
+            raise StudyError(
+                f"there is no {name} {kind!r}", column=f"{place}.{name}", fix=f"one of: {', '.join(known)}"
+            )
+    return part

@@ -1,0 +1,193 @@
+"""Feedback: durable, append-only, concurrent, and a kill loses at most the event in flight."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from study.agent import feedback as module
+from study.agent.feedback import Feedback, training_pairs
+from study.agent.settings import Service
+from study.agent.specification import Specification
+from study.cli import agent as cli
+from study.cli.agent import app
+from study.errors import StudyError
+
+SPEC = Specification("captions", languages=("Go",))
+
+WRITER = """
+import sys
+from pathlib import Path
+from study.agent.feedback import Feedback
+from study.agent.specification import Specification
+store = Feedback(Path(sys.argv[1]), 30.0)
+for number in range(int(sys.argv[2])):
+    event = store.append("accepted", number, Specification("x" * 500), rank=1, system="s", conversation=sys.argv[3])
+    sys.stdout.write(f"{event}\\n")
+    sys.stdout.flush()
+"""
+
+
+def add(store, kind, server, spec=SPEC, conversation="a"):
+    return store.append(kind, server, spec, rank=1, system="tfidf", conversation=conversation)
+
+
+def intact(path):
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+
+
+def writer(path, count, name):
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), str(count), name], stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_events_are_kept_in_order_with_what_was_asked(feedback):
+    assert [add(feedback, "accepted", 11), add(feedback, "failed", 12)] == [1, 2]
+    events = feedback.events()
+    assert list(events["kind"]) == ["accepted", "failed"]
+    assert '"languages": ["Go"]' in events.loc[0, "specification"]
+    assert events.loc[0, "conversation"] != "a"
+    assert pd.to_datetime(events["time"]).is_monotonic_increasing
+    assert Feedback(feedback.path, 1.0).events().equals(events)
+
+
+def test_events_can_be_neither_changed_nor_removed(feedback):
+    add(feedback, "accepted", 11)
+    with closing(sqlite3.connect(feedback.path)) as connection:
+        for statement in ("UPDATE events SET kind = 'failed'", "DELETE FROM events"):
+            with pytest.raises(sqlite3.IntegrityError):
+                connection.execute(statement)
+    assert list(feedback.events()["kind"]) == ["accepted"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail"), [("loved", ""), ("accepted", "x" * 2_001), ("'); DROP TABLE events; --", "")]
+)
+def test_unusable_events_are_refused(feedback, kind, detail):
+    with pytest.raises(StudyError):
+        feedback.append(kind, 1, SPEC, rank=1, system="s", conversation="a", detail=detail)
+    assert feedback.events().empty
+
+
+def test_hostile_texts_are_only_texts(feedback):
+    spec = Specification("'); DROP TABLE events; -- \x00 ‮ \ud800")
+    feedback.append("accepted", 1, spec, rank=1, system="s", conversation="\ud800", detail="\ud800'")
+    assert len(feedback.events()) == 1
+
+
+def test_many_threads_and_processes_lose_nothing(tmp_path):
+    path = tmp_path / "many.sqlite"
+    others = [writer(path, 25, name) for name in ("p", "q")]
+    store = Feedback(path, 30.0)
+    threads = [threading.Thread(target=lambda: [add(store, "rejected", n) for n in range(25)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for process in others:
+        assert process.communicate(timeout=60)[0].count("\n") == 25
+        assert process.returncode == 0
+    events = store.events()
+    assert len(events) == 150
+    assert list(events["id"]) == list(range(1, 151))
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.01, 0.05])
+def test_a_kill_loses_at_most_the_event_in_flight(tmp_path, delay):
+    path = tmp_path / "killed.sqlite"
+    process = writer(path, 100_000, "k")
+    for _ in range(20):
+        process.stdout.readline()
+    time.sleep(delay)
+    os.kill(process.pid, signal.SIGKILL)
+    rest, _ = process.communicate(timeout=30)
+    said = 20 + rest.count("\n")
+    assert intact(path)
+    events = Feedback(path, 5.0).events()
+    # Everything that was said to be kept is there, and at most one event that was not yet said.
+    assert said <= len(events) <= said + 1
+    assert add(Feedback(path, 5.0), "accepted", 1) == len(events) + 1
+
+
+def test_a_damaged_file_is_a_clear_error_and_stays(tmp_path):
+    path = tmp_path / "bad.sqlite"
+    path.write_bytes(b"this is no database, " * 100)
+    with pytest.raises(StudyError, match="cannot be used"):
+        Feedback(path, 0.1)
+    assert path.read_bytes().startswith(b"this is no database")
+
+
+def test_a_newer_format_is_not_touched(tmp_path):
+    path = tmp_path / "new.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 9")
+    with pytest.raises(StudyError, match="format 9"):
+        Feedback(path, 0.1)
+
+
+def test_training_pairs_by_hand(feedback):
+    other = Specification("charts")
+    for kind, server in [("accepted", 11), ("rejected", 12), ("rejected", 13), ("accepted", 13), ("rejected", 14)]:
+        add(feedback, kind, server)
+    add(feedback, "worked", 16, other)
+    add(feedback, "rejected", 17, SPEC, conversation="b")
+    pairs = training_pairs(feedback.events())
+    assert list(zip(pairs["intent"], pairs["positive_id"], pairs["negative_id"], strict=True)) == [
+        ("captions", 11, 12),
+        ("captions", 11, 14),
+        ("captions", 13, 12),
+        ("captions", 13, 14),
+        ("charts", 16, -1),
+    ]
+    assert set(pairs["language"]) == {"Go", ""}
+    assert training_pairs(feedback.events().iloc[:0]).empty
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_export(tmp_path, feedback, monkeypatch, suffix):
+    add(feedback, "accepted", 11)
+    monkeypatch.setattr(module, "of_dataset", lambda dataset, service: feedback)
+    target = tmp_path / f"pairs{suffix}"
+    done = CliRunner().invoke(app, ["export", str(target), "--dataset", "toy"])
+    assert done.exit_code == 0, done.output
+    table = pd.read_parquet(target) if suffix == ".parquet" else pd.read_json(target, lines=True)
+    assert list(table["positive_id"]) == [11]
+
+
+def test_the_file_of_a_data_set_lies_in_the_project(tmp_path, monkeypatch, service):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    assert isinstance(service, Service)
+    assert module.of_dataset("toy", service).path == tmp_path / "data" / "feedback" / "toy.sqlite"
+
+
+def test_outcomes_are_noted_in_the_terminal(feedback, monkeypatch, agent):
+    monkeypatch.setattr(module, "of_dataset", lambda dataset, service: feedback)
+    monkeypatch.setattr(cli, "_agent", lambda dataset, retriever: agent)
+    run = CliRunner().invoke
+    request = "captions for videos in Go"
+    for kind, server in (("accepted", 17), ("worked", 17), ("rejected", 13)):
+        done = run(app, ["feedback", kind, str(server), request, "--detail", "on my machine"])
+        assert done.exit_code == 0, done.output
+    events = feedback.events()
+    assert list(zip(events["kind"], events["server_id"], events["rank"], strict=True)) == [
+        ("accepted", 17, 1),
+        ("worked", 17, 1),
+        ("rejected", 13, 2),
+    ]
+    assert set(events["detail"]) == {"on my machine"}
+    pairs = training_pairs(events)
+    assert list(zip(pairs["intent"], pairs["positive_id"], pairs["negative_id"], strict=True)) == [(request, 17, 13)]
+    for words in (["loved", "17", request], ["worked", "11", request], ["worked", "999", request]):
+        with pytest.raises(StudyError):
+            run(app, ["feedback", *words], catch_exceptions=False)
+    assert len(feedback.events()) == 3

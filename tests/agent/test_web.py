@@ -1,0 +1,266 @@
+"""The page's JSON interface: many conversations at once, strangers refused, faults said clearly."""
+
+import asyncio
+import json
+import re
+import time
+
+import httpx2
+import pytest
+from typer.testing import CliRunner
+
+from study import paths
+from study.agent import web
+from study.agent.sessions import Sessions
+from study.cli import agent as cli
+from study.errors import StudyError
+
+HEADERS = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def address(agent, service, serve, tmp_path_factory):
+    from study.agent.feedback import Feedback
+
+    store = Feedback(tmp_path_factory.mktemp("feedback") / "toy.sqlite", 10.0)
+    with serve(web.create(agent, store, service)) as found:
+        yield found
+
+
+@pytest.fixture
+def client(address):
+    with httpx2.Client(base_url=address, timeout=30, trust_env=False) as made:
+        yield made
+
+
+def begin(client):
+    name = client.post("/api/conversations", json={}).json()["conversation"]
+    return {"X-Conversation": name}
+
+
+def test_a_whole_conversation(client):
+    me = begin(client)
+    question = client.post("/api/messages", json={"text": "captions for videos"}, headers=me).json()
+    assert (question["kind"], question["options"][0]) == ("question", "Python")
+    answer = client.post("/api/messages", json={"text": "Go"}, headers=me).json()["answer"]
+    assert [item["server_id"] for item in answer["recommendations"]] == [17, 13]
+    assert answer["recommendations"][0]["evidence"]["links"][0]["url"].startswith("https://github.com/example/")
+    edited = client.post("/api/constraints", json={"languages": ["Python"]}, headers=me).json()["answer"]
+    assert edited["recommendations"][0]["server_id"] == 12
+    compared = client.post("/api/messages", json={"text": "compare 1 and 2"}, headers=me).json()
+    assert [row["field"] for row in compared["table"]][:2] == ["languages", "platforms"]
+    done = client.post("/api/feedback", json={"kind": "accepted", "answer": 2, "server_id": 12}, headers=me)
+    assert done.status_code == 200
+    assert done.json()["event"] >= 1
+
+
+def test_feedback_belongs_to_the_answer_that_was_judged(agent, service, feedback, serve):
+    with (
+        serve(web.create(agent, feedback, service)) as address,
+        httpx2.Client(base_url=address, timeout=30, trust_env=False) as client,
+    ):
+        me = begin(client)
+
+        def say(text):
+            return client.post("/api/messages", json={"text": text}, headers=me).json()
+
+        def judge(answer, server, kind="accepted"):
+            body = {"kind": kind, "answer": answer, "server_id": server}
+            return client.post("/api/feedback", json=body, headers=me).status_code
+
+        first, second = say("captions for videos in Go"), say("query a postgres database plan in Python")
+        assert (first["number"], second["number"]) == (1, 2)
+        assert say("compare")["number"] == 2
+        assert say("undo")["number"] == 1
+        assert say("Query a postgres database plan again, in Python")["number"] == 3
+        # A card of the first answer, judged after others have followed, and one of an answer taken back.
+        assert judge(1, 17) == judge(2, 14) == judge(2, 14, "failed") == 200
+        # Server 17 is in the first answer alone.
+        assert judge(3, 17) == 422
+    events = feedback.events()
+    assert list(zip(events["kind"], events["server_id"], events["rank"], strict=True)) == [
+        ("accepted", 17, 1),
+        ("accepted", 14, 1),
+        ("failed", 14, 1),
+    ]
+    intents = [json.loads(text)["intent"] for text in events["specification"]]
+    assert intents == ["captions for videos in Go", *["query a postgres database plan in Python"] * 2]
+
+
+def test_an_address_of_the_machine_is_answered_by_its_name(agent, service, feedback, serve):
+    with serve(web.create(agent, feedback, service, extra_host="Study.example")) as address:
+        for host, status in (("study.example:1", 200), ("evil.example", 400)):
+            assert httpx2.get(address, headers={"host": host}, trust_env=False).status_code == status
+
+
+@pytest.mark.parametrize("command", ["serve", "mcp"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", ""])
+def test_an_address_that_names_no_machine_is_refused(command, host, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "_agent", lambda *given: pytest.fail("the agent was built"))
+    monkeypatch.setattr(paths, "prepared", lambda name: tmp_path)
+    (tmp_path / "servers.parquet").touch()
+    words = [command, "--host", host, *(["--transport", "streamable-http"] if command == "mcp" else [])]
+    with pytest.raises(StudyError, match="every address"):
+        CliRunner().invoke(cli.app, words, catch_exceptions=False)
+    assert cli.concrete("192.168.1.20") == "192.168.1.20"
+
+
+@pytest.mark.parametrize("path", ["/", "/app.js", "/cards.js", "/style.css", "/icon.svg"])
+def test_the_page_is_safe_and_names_no_other_host(client, path):
+    reply = client.get(path)
+    assert reply.status_code == 200
+    policy = reply.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert set(re.findall(r"https?://[^\s\"'<)]+", reply.text)) <= {"http://www.w3.org/2000/svg"}
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|<script>|\son\w+=", reply.text
+    )
+
+
+@pytest.mark.parametrize(
+    "path", ["/docs", "/redoc", "/openapi.json", "/../conf/agent/agent.yaml", "/%2e%2e/web.py", "/page/app.js"]
+)
+def test_nothing_else_is_served(client, path):
+    assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 400),
+        ({"host": "127.0.0.1.evil.example"}, 400),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"content-length": "100001"}, 413),
+    ],
+)
+def test_strangers_are_refused(client, headers, status):
+    content = b"x" * 100_001 if "content-length" in headers else b"{}"
+    reply = client.post("/api/conversations", content=content, headers=HEADERS | headers)
+    assert reply.status_code == status
+    assert "error" in reply.json()
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+
+
+def test_a_body_of_unknown_length_is_refused(client):
+    reply = client.post("/api/conversations", content=iter([b"{}"]), headers=HEADERS)
+    assert reply.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status"),
+    [
+        ("/api/messages", b'{"text": 5}', 422),
+        ("/api/messages", b'{"text": "x", "more": 1}', 422),
+        ("/api/messages", b"not json", 422),
+        ("/api/messages", b'{"text": ""}', 422),
+        ("/api/messages", b'{"text": "\\ud800 captions for videos in Go"}', 422),
+        ("/api/messages", b"[" * 5_000, 400),
+        ("/api/constraints", b'{"languages": ["<script>"]}', 422),
+        ("/api/constraints", b'{"stars": -1}', 422),
+        ("/api/feedback", b'{"kind": "accepted", "answer": 1, "server_id": 999}', 422),
+        ("/api/feedback", b'{"kind": "accepted", "answer": 2, "server_id": 17}', 422),
+        ("/api/feedback", b'{"kind": "accepted", "answer": 0, "server_id": 17}', 422),
+        ("/api/feedback", b'{"kind": "accepted", "server_id": 17}', 422),
+        ("/api/feedback", b'{"kind": "loved", "answer": 1, "server_id": 17}', 422),
+        ("/api/feedback", b'{"kind": "accepted", "answer": 1, "server_id": 1e400}', 422),
+    ],
+)
+def test_faults_are_said_and_leave_the_conversation_alone(client, path, content, status):
+    me = begin(client)
+    first = client.post("/api/messages", json={"text": "captions for videos in Go"}, headers=me).json()
+    reply = client.post(path, content=content, headers=HEADERS | me)
+    assert reply.status_code == status
+    assert reply.json()["error"]
+    assert "Traceback" not in reply.text
+    again = client.post("/api/messages", json={"text": "why 1"}, headers=me).json()
+    assert again["specification"]["languages"] == first["specification"]["languages"]
+
+
+@pytest.mark.parametrize("name", ["", "unknown", "x" * 65, "../..", "a b"])
+def test_an_unknown_conversation_is_over(client, name):
+    reply = client.post("/api/messages", json={"text": "captions"}, headers={"X-Conversation": name})
+    assert reply.status_code in (404, 422)
+
+
+def test_fifty_developers_at_once_are_never_mixed(address):
+    """Each asks for a language and a number of stars of their own and must always get these back."""
+    languages = ["Python", "Go", "TypeScript", "JavaScript"]
+    seconds = []
+
+    async def developer(client, number):
+        name = (await client.post("/api/conversations", json={})).json()["conversation"]
+        me = {"X-Conversation": name}
+        language, stars = languages[number % 4], number + 1
+        for text in (
+            f"captions for videos task {number} in {language}",
+            f"at least {stars} stars",
+            "compare",
+            "set up 1",
+            "drop the stars",
+            "undo",
+        ):
+            began = time.monotonic()
+            reply = await client.post("/api/messages", json={"text": text}, headers=me)
+            seconds.append(time.monotonic() - began)
+            assert reply.status_code == 200, reply.text
+            said = reply.json()["specification"]
+            assert said["languages"] == [language]
+            assert said["intent"] == f"captions for videos task {number} in {language}"
+            assert said["stars"] in (0, stars)
+        assert said["stars"] == stars
+        return name
+
+    async def everyone():
+        limits = httpx2.Limits(max_connections=60)
+        async with httpx2.AsyncClient(base_url=address, timeout=60, limits=limits, trust_env=False) as client:
+            return await asyncio.gather(*(developer(client, number) for number in range(50)))
+
+    names = asyncio.run(everyone())
+    assert len(set(names)) == 50
+    assert len(seconds) == 300
+    assert sorted(seconds)[int(0.95 * len(seconds))] < 20
+
+
+def test_messages_of_one_conversation_are_answered_one_after_another(address):
+    async def hammer():
+        async with httpx2.AsyncClient(base_url=address, timeout=60, trust_env=False) as client:
+            name = (await client.post("/api/conversations", json={})).json()["conversation"]
+            me = {"X-Conversation": name}
+            await client.post("/api/messages", json={"text": "captions for videos in Go"}, headers=me)
+            said = [f"at least {stars} stars" for stars in range(1, 21)]
+            await asyncio.gather(*(client.post("/api/messages", json={"text": text}, headers=me) for text in said))
+            stars = []
+            for _ in said:
+                reply = (await client.post("/api/messages", json={"text": "undo"}, headers=me)).json()
+                stars.append(reply["specification"]["stars"])
+            return stars
+
+    stars = asyncio.run(hammer())
+    # Every one of the twenty steps was kept, whatever their order.
+    assert stars[-1] == 0
+    assert len(set(stars)) == 20
+
+
+def test_sessions_are_bounded_and_expire(agent):
+    now = [0.0]
+    kept = Sessions(agent, most=3, seconds=100, clock=lambda: now[0])
+    names = [kept.begin() for _ in range(3)]
+    assert kept.find(names[0]) is not None
+    fourth = kept.begin()
+    # The longest unused one made room: not the first, which was used since.
+    assert [kept.find(name) is not None for name in (*names, fourth)] == [True, False, True, True]
+    now[0] = 99
+    kept.find(fourth)
+    now[0] = 150
+    assert [kept.find(name) is not None for name in (*names, fourth)] == [False, False, False, True]
+    assert len({kept.begin() for _ in range(50)}) == 50
+
+
+def test_answers_are_json_for_every_browser(client):
+    me = begin(client)
+    reply = client.post("/api/messages", json={"text": "captions for videos in Go"}, headers=me)
+    assert "NaN" not in reply.text
+    assert json.loads(reply.text)["answer"]["checks"]["removed"] == 0

@@ -1,0 +1,310 @@
+"""What means over tasks can be: rows of real rankings always pass, planted impossibilities never do."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from study import paths
+from study.analysis.audit import consistency as rules
+from study.analysis.audit import consistency_tables, figures_paper, verdicts_text
+from study.analysis.audit.paper_cells import AuditTables, printed_rows
+from study.analysis.audit.protocols_settings import read as read_grid
+from study.analysis.report.tables import PAPER_METRICS
+from study.config.compose import load
+from study.errors import StudyError
+from study.evaluation import metrics, per_task
+from study.evaluation.records import read_record
+
+ROOT = Path(__file__).resolve().parents[3]
+CELLS = list(PAPER_METRICS)
+N_SERVERS = 40
+
+
+def row_of(relevant, ranked):
+    """The eight cells of a ranking by the study's evaluator."""
+    return metrics.per_task(ranked, relevant)[CELLS].mean().to_numpy()
+
+
+def random_tasks(counts, seed, *, skill=0.0):
+    """Labels with the given numbers of relevant servers, and a ranking that finds them with some skill."""
+    rng = np.random.default_rng(seed)
+    relevant = np.zeros((len(counts), N_SERVERS), np.float32)
+    for line, n in zip(relevant, counts, strict=True):
+        line[rng.choice(N_SERVERS, n, replace=False)] = 1
+    ranked = np.argsort(-(skill * relevant + rng.random(relevant.shape)), axis=1)[:, :10].astype(np.int64)
+    return sp.csr_matrix(relevant), ranked
+
+
+@settings(max_examples=25)
+@given(
+    counts=st.lists(st.integers(1, 14), min_size=1, max_size=12), seed=st.integers(0, 10_000), skill=st.floats(0, 1.5)
+)
+def test_every_real_row_is_possible_under_its_own_labels(counts, seed, skill):
+    row = row_of(*random_tasks(counts, seed, skill=skill))
+    shares = consistency_tables.shares(np.array(counts))
+    assert rules.smallest_change([row], rules.points(shares), shares=shares) < 1e-7
+    assert rules.smallest_change([row], rules.points(range(1, 15))) < 1e-7
+
+
+def test_two_rankings_of_the_same_tasks_stand_together():
+    counts = np.random.default_rng(3).integers(1, 12, size=30)
+    relevant, first = random_tasks(counts, 4, skill=0.8)
+    second = np.argsort(-np.random.default_rng(5).random((30, N_SERVERS)), axis=1)[:, :10].astype(np.int64)
+    rows = [row_of(relevant, first), row_of(relevant, second)]
+    assert rules.smallest_change(rows, rules.points(range(1, 13))) < 1e-7
+
+
+def test_rows_of_different_labels_are_possible_alone_and_not_together():
+    one = row_of(*random_tasks([1] * 40, 1, skill=0.7))
+    ten = row_of(*random_tasks([10] * 40, 2, skill=0.7))
+    possible = rules.points(range(1, 13))
+    assert max(rules.smallest_change([row], possible) for row in (one, ten)) < 1e-7
+    assert rules.smallest_change([one, ten], possible) > 0.05
+
+
+def test_the_least_change_by_hand():
+    # With one relevant server per task P@5 = R@5 / 5. From R = 0.5 and P = 0.16 both must move by t, with
+    # 0.16 - t = (0.5 + t) / 5, so t = 0.06 / 1.2.
+    row = np.zeros(8)
+    row[CELLS.index("recall@5")], row[CELLS.index("precision@5")] = 0.5, 0.16
+    used = np.isin(CELLS, ["recall@5", "precision@5"])
+    assert rules.smallest_change([row], rules.points([1]), cells=used) == pytest.approx(0.05)
+
+
+def test_fixed_shares_are_kept():
+    # Half of the tasks have one relevant server, half have two: mean P@10 is at most (0.1 + 0.2) / 2.
+    row = np.zeros(8)
+    row[CELLS.index("precision@10")] = 0.2
+    used = np.isin(CELLS, ["precision@10"])
+    found = rules.smallest_change([row], rules.points([1, 2]), shares={1: 0.5, 2: 0.5}, cells=used)
+    assert found == pytest.approx(0.05)
+    assert rules.smallest_change([row], rules.points([1, 2]), cells=used) == 0
+
+
+def test_mean_f1_lies_under_the_f1_of_the_means():
+    # P = 0.4 and R = 0.2 at 5 with ten relevant servers: two hits in every task give F1 = 4 / 15, the most there is.
+    row = np.zeros(8)
+    row[CELLS.index("precision@5")], row[CELLS.index("recall@5")] = 0.4, 0.2
+    given_cells = ["precision@5", "recall@5"]
+    low, high = rules.possible_range(row, "f1@5", given_cells, rules.points(range(1, 31)), rounding=1e-9)
+    assert high == pytest.approx(4 / 15, abs=1e-6)
+    assert low < high - 0.05
+    assert rules.possible_range(row, "f1@5", given_cells, rules.points([10]), rounding=1e-9) == pytest.approx(
+        (4 / 15, 4 / 15), abs=1e-6
+    )
+
+
+def test_cells_that_contradict_each_other_leave_no_range():
+    row = np.zeros(8)
+    row[CELLS.index("precision@5")], row[CELLS.index("recall@5")] = 0.05, 0.5
+    found = rules.possible_range(row, "f1@5", ["precision@5", "recall@5"], rules.points(range(1, 31)), rounding=1e-4)
+    assert np.isnan(found).all()
+
+
+def test_ndcg_range_by_hand():
+    # One relevant server, always among the first five (R@5 = 1): NDCG@5 from 1 / log2(6) at rank 5 to 1 at rank 1.
+    row = np.zeros(8)
+    row[CELLS.index("recall@5")], row[CELLS.index("precision@5")] = 1.0, 0.2
+    low, high = rules.possible_range(row, "ndcg@5", ["recall@5", "precision@5"], rules.points([1]), rounding=1e-9)
+    assert (low, high) == pytest.approx((1 / np.log2(6), 1.0), abs=1e-6)
+
+
+def test_implied_relevant_by_hand():
+    value, low, high = rules.implied_relevant(0.25, 0.5, 5, rounding=0.001)
+    assert value == pytest.approx(2.5)
+    assert (low, high) == pytest.approx((5 * 0.249 / 0.501, 5 * 0.251 / 0.499))
+    assert rules.implied_relevant(0.0, 0.0, 5, rounding=0.001)[1:] == (0.0, float("inf"))
+
+
+def test_points_refuses_tasks_without_relevant_servers():
+    with pytest.raises(StudyError, match="at least 1"):
+        rules.points([0, 1])
+
+
+@settings(max_examples=15)
+@given(counts=st.lists(st.integers(1, 14), min_size=1, max_size=10), seed=st.integers(0, 10_000))
+@pytest.mark.parametrize("ndcg", rules.NDCGS)
+@pytest.mark.parametrize("recall", rules.RECALLS)
+def test_every_real_row_is_possible_under_its_own_reading(recall, ndcg, counts, seed):
+    """The readings of the hull are those of the protocol grid, which computes them from rankings."""
+    from study.analysis.audit.protocols import measures
+    from study.analysis.audit.protocols_inference import printed_form
+
+    relevant, ranked = random_tasks(counts, seed, skill=0.7)
+    table = measures(ranked, relevant)
+    row = printed_form(table.mean().to_numpy(), list(table), {"recall": recall, "f1": "f1", "ndcg": ndcg})
+    assert rules.smallest_change([row], rules.points(set(counts), recall=recall, ndcg=ndcg)) < 1e-7
+
+
+def test_a_reading_by_hand_and_an_unknown_one():
+    # Ten relevant servers and one hit per task, at rank 5: hit rate 1, precision 0.2, NDCG over what was found
+    # 1 / log2(6). By the paper's definitions recall is 0.1.
+    row = np.zeros(8)
+    for name, value in (("recall@5", 1.0), ("precision@5", 0.2), ("ndcg@5", 1 / np.log2(6))):
+        row[CELLS.index(name)] = value
+    used = np.isin(CELLS, ["recall@5", "precision@5", "ndcg@5"])
+    assert rules.smallest_change([row], rules.points([10], recall="hit_rate", ndcg="ndcg_found"), cells=used) < 1e-7
+    assert rules.smallest_change([row], rules.points([10]), cells=used) > 0.1
+    with pytest.raises(StudyError, match="no reading"):
+        rules.points([10], recall="hits")
+
+
+def test_other_readings_are_tried_on_printed_rows_alone():
+    planted = row_of(*random_tasks([10] * 20, 2, skill=0.7))
+    rows = pd.DataFrame([planted, planted], columns=CELLS).assign(
+        table=["table3", "own"], place="", row=["a", "b"], own=""
+    )
+    assumed = {"ten": (rules.points([10]), {10: 1.0})}
+    table = consistency_tables.feasibility(rows, assumed, 1e-4).set_index(["row", "cells"])["possible"]
+    assert len(table["a"]) == 2 + len(consistency_tables.OTHER_READINGS)
+    assert table["b"].index.tolist() == list(consistency_tables.READINGS)
+    assert table["a", "without F1"]
+    assert not table["a", "without F1, hit rate as recall"]
+    said = verdicts_text.about_readings(
+        {
+            "feasibility": table.reset_index().assign(
+                table=["table3"] * len(table["a"]) + ["own"] * 2, labels="ten", change=0.125
+            )
+        },
+        "ten",
+        "a",
+    )
+    assert "as defined 0.125" in said
+    assert "as defined 1, NDCG over what was found" in said
+
+
+def test_every_reading_is_one_that_the_protocol_grid_tries():
+    tried = [{name: values[name] for name in ("recall", "ndcg")} for values in read_grid().readings.values()]
+    assert all(reading in tried for reading in consistency_tables.OTHER_READINGS.values())
+
+
+def test_possible_rows_are_counted_and_named():
+    rows = [
+        ("one", "all eight cells", "A", 0.0),
+        ("one", "all eight cells", "B", 0.003),
+        ("one", "without F1", "A", 0.0),
+        ("one", "without F1", "B", 0.0),
+        ("two", "all eight cells", "A", 0.001),
+        ("two", "all eight cells", "B", 0.3),
+    ]
+    table = pd.DataFrame(rows, columns=["labels", "cells", "row", "change"]).assign(table="t")
+    table = table.assign(possible=table["change"] <= 1e-4)
+    found = verdicts_text.possible_rows({"feasibility": table}).set_index("labels")
+    assert found.loc["one", "which, all eight cells"] == "A"
+    assert found.loc["one", "possible, without F1"] == 2
+    assert found.loc["two", "possible, all eight cells"] == 0
+    said = verdicts_text.about_consistency({"feasibility": table})
+    assert "counting all eight cells, 1 of 2 printed rows are no mean over tasks under one servers, 1 by more" in said
+
+
+def test_what_the_printed_cells_allow():
+    rows = printed_rows().set_index("row")
+    one, wide = rules.points([1]), rules.points(range(1, 31))
+    values = {name: rows.loc[name, CELLS].to_numpy(np.float64) for name in rows.index}
+    assert rules.smallest_change([values["LightGCN"]], one) < 1e-4
+    assert rules.smallest_change([values["T2MRec"]], one) > 0.2
+    ten = {"shares": {10: 1.0}, "cells": rules.WITHOUT_F1}
+    assert rules.smallest_change([values["T2MRec"]], rules.points([10]), **ten) > 0.25
+    read = rules.points([10], recall="hit_rate", ndcg="ndcg_found")
+    assert 0.02 < rules.smallest_change([values["T2MRec"]], read, **ten) < 0.03
+    assert rules.smallest_change([values["GDSRec"]], wide) > 0.05  # NDCG@5 far under what its precision leaves
+    both = [values["MSBPR"], values["T2MRec"]]
+    assert rules.smallest_change(both, wide, cells=rules.WITHOUT_F1) > 0.01
+    assert rules.smallest_change(both[:1], wide, cells=rules.WITHOUT_F1) < 1e-4
+
+
+def test_cell_checks_name_the_broken_bound():
+    good = row_of(*random_tasks([4] * 30, 8, skill=0.5))
+    bad = good.copy()
+    bad[CELLS.index("f1@5")] += 0.05
+    bad[CELLS.index("ndcg@10")] = 1.0
+    rows = pd.DataFrame([good, bad], columns=CELLS).assign(table="t", place="", row=["good", "bad"], own="")
+    checks = consistency_tables.cell_checks(rows, rules.points(range(1, 31)), 1e-4).set_index(["row", "k"])
+    assert checks.loc["good", "breaks"].tolist() == ["", ""]
+    assert checks.loc[("bad", 5), "breaks"] == "f1 too high"
+    assert checks.loc[("bad", 10), "breaks"] == "ndcg too high"
+    assert checks.loc[("good", 5), "implied_relevant"] == pytest.approx(4)
+
+
+@pytest.fixture(scope="module")
+def small_root(tmp_path_factory):
+    """A small synthetic data set, split, with a table of two systems: a real one and one with a planted fault."""
+    from study.data import dataset as datasets
+    from study.data import split_files
+    from study.pipeline.data import fetch, prepare, split
+
+    root = tmp_path_factory.mktemp("audit")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("T2M_ROOT", str(root))
+        shutil.copytree(ROOT / "conf", root / "conf")
+        config = load(["dataset=synthetic", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"])
+        for stage in (fetch, prepare, split):
+            stage(config)
+        data = datasets.load("synthetic")
+        cold = split_files.load(paths.splits("synthetic") / "cold.parquet", data)
+        tasks = cold.tasks("test")
+        ranked = np.argsort(np.random.default_rng(0).random((len(tasks), data.n_servers)), axis=1)[:, :10]
+        values = metrics.per_task(ranked.astype(np.int64), cold.test[tasks])
+        frames = []
+        for name, change in (("honest", 1.0), ("faulty", 0.5)):
+            table = per_task.table(tasks, 1, values.assign(**{"recall@10": values["recall@10"] * change}))
+            frames.append(per_task.aggregate(table, "synthetic", "cold", name, "smoke"))
+        paths.tables("synthetic").mkdir(parents=True, exist_ok=True)
+        per_task.overall(pd.concat(frames)).to_csv(paths.tables("synthetic") / "overall.csv", index=False)
+    return root
+
+
+def test_tables_on_synthetic_data_find_the_planted_fault(small_root, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(small_root))
+    written = consistency_tables.compute(load(["dataset=synthetic"]))
+    assert [path.name for path in written] == ["consistency.csv", "feasibility.csv"]
+    assert read_record(written[0].with_suffix(".json"))["tables"] == ["consistency", "feasibility"]
+    tables = AuditTables("synthetic")
+    table = tables["feasibility"].set_index(["row", "labels", "cells"])
+    assert table.loc[("ours: honest", "task split", "all eight cells"), "change"] < 1e-6
+    assert table.loc[("ours: faulty", "task split", "all eight cells"), "change"] > 0.01
+    assert not table.loc[("ours: honest", "one server per task", "all eight cells"), "possible"]
+    assert "1 of our own 2 rows pass" in verdicts_text.about_consistency(tables)
+    assert figures_paper.plot_feasibility(tables).axes
+    assert figures_paper.plot_implied(tables, {"task split": 10.0}).axes
+    with pytest.raises(StudyError, match="has not been made") as caught:
+        tables["row_pairs"]
+    assert "study audit run" in str(caught.value)
+
+
+def test_scenarios_take_their_shares_from_the_splits(small_root, monkeypatch):
+    from study.data import dataset as datasets
+
+    monkeypatch.setenv("T2M_ROOT", str(small_root))
+    data = datasets.load("synthetic")
+    found = consistency_tables.scenarios(data, 30)
+    assert list(found) == [
+        "any lists of up to 30",
+        "any lists of up to 18",
+        "one server per task",
+        "task split",
+        "task split, longer lists",
+        "interaction split",
+    ]
+    assert sum(found["task split"][1].values()) == pytest.approx(1)
+    assert set(found["interaction split"][1]) == {2}
+
+
+def test_pairs_and_gains_of_the_printed_tables():
+    chosen = printed_rows().set_index("row").loc[["LightGCN", "MSBPR", "T2MRec"]].reset_index()
+    table = consistency_tables.pairs(chosen, rules.points(range(1, 41)), 1e-4)
+    found = {(row["row_a"], row["row_b"]): row["together"] for row in table.to_dict("records")}
+    assert found == {("LightGCN", "MSBPR"): True, ("LightGCN", "T2MRec"): False, ("MSBPR", "T2MRec"): False}
+    assert table.loc[~table["together"], "conflict"].all()
+    assert "2 pairs contradict" in verdicts_text.about_pairs({"row_pairs": table})
+    assert figures_paper.plot_pairs({"row_pairs": table}).axes
+    gains = consistency_tables.gains()
+    assert len(gains) == 8
+    assert (gains["nearer"] == "over_method").all()
+    assert "In 8 of 8 columns" in verdicts_text.about_gains({"gains": gains})

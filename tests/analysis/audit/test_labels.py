@@ -1,0 +1,346 @@
+"""Order and repetition of lists, and the annotation mixture: hand-computed cases and planted truths."""
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from study import paths
+from study.analysis.audit import labels, labels_mixture, labels_settings, labels_simulation, labels_text
+from study.analysis.audit.figures_labels import plot_mixture_fit
+from study.analysis.audit.labels_settings import Labels
+from study.data import lists as labels_lists
+from study.data import prepare, synthetic
+from study.data.dataset import load
+from study.errors import StudyError
+
+EVEN = labels_mixture.REASONS
+SETTINGS = labels_settings.read(Labels)
+FAST = replace(SETTINGS, permutations=20, simulations=2, tolerance=1e-4)
+
+
+def made(folder, **choices):
+    """A synthetic data set and what was planted in it."""
+    synthetic.generate(folder / "raw", **choices)
+    prepare.prepare("synthetic", folder / "raw", folder / "prepared", folder / "tables")
+    return load("synthetic", folder / "prepared"), json.loads((folder / "raw" / "truth.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """1,000 servers and 2,000 tasks by the default mixture."""
+    return made(tmp_path_factory.mktemp("planted"), n_servers=1000, n_tasks=2000)
+
+
+# Lists
+
+
+def brute_runs(row, gap):
+    """Run lengths of one list, entry by entry."""
+    found = []
+    for i, _ in enumerate(row):
+        first = last = i
+        while first > 0 and 0 < row[first] - row[first - 1] <= gap:
+            first -= 1
+        while last < len(row) - 1 and 0 < row[last + 1] - row[last] <= gap:
+            last += 1
+        found.append(last - first + 1)
+    return found
+
+
+@given(arrays(np.int64, (3, 7), elements=st.integers(0, 30)), st.integers(1, 30))
+def test_run_lengths_agree_with_counting_by_hand(matrix, gap):
+    found = labels_lists.run_lengths(labels_lists.steps(matrix, gap))
+    assert found.tolist() == [brute_runs(row.tolist(), gap) for row in matrix]
+
+
+def test_unfilled_places_belong_to_no_run():
+    matrix = np.array([[3, 5, -1, -1], [1, 2, 3, 9]])
+    assert labels_lists.run_lengths(labels_lists.steps(matrix)).tolist() == [[2, 2, 1, 1], [4, 4, 4, 4]]
+    assert labels_lists.run_lengths(labels_lists.steps(matrix, 1)).tolist() == [[1, 1, 1, 1], [3, 3, 3, 1]]
+
+
+def test_order_measures_by_hand():
+    matrix = np.array([[0, 1, 2, 50], [9, 4, 20, 21], [7, -1, -1, -1]])
+    found = labels_lists.order_measures(matrix, 5, 3)
+    assert found["lists wholly ascending by id"] == pytest.approx(1 / 3)  # a list of one is not called sorted
+    assert found["labels in an ascending run of 3 or more"] == pytest.approx(7 / 9)
+    assert found["labels in a run of 3 or more with gaps of at most 5"] == pytest.approx(3 / 9)
+    assert found["labels whose server follows its predecessor in the catalogue"] == pytest.approx(3 / 9)
+    assert found["mean longest ascending run (entries)"] == pytest.approx((4 + 3 + 1) / 3)
+
+
+@given(arrays(np.int64, (4, 5), elements=st.integers(0, 9)), st.integers(0, 100))
+def test_permutations_keep_what_they_promise(matrix, seed):
+    matrix = np.where(np.arange(5) < np.array([[5], [3], [1], [4]]), matrix, -1)
+    rng = np.random.default_rng(seed)
+    moved, dealt = labels_lists.shuffled(matrix, rng), labels.redealt(matrix, rng)
+    np.testing.assert_array_equal(np.sort(moved, axis=1), np.sort(matrix, axis=1))
+    np.testing.assert_array_equal(moved >= 0, matrix >= 0)
+    np.testing.assert_array_equal(dealt >= 0, matrix >= 0)
+    np.testing.assert_array_equal(np.sort(dealt.ravel()), np.sort(matrix.ravel()))
+
+
+def test_planted_sorted_and_copied_lists_are_found(planted):
+    data, truth = planted
+    table = labels.list_table(data, FAST).set_index("measure")
+    share = truth["parameters"]["ascending_share"]
+    sorted_lists = table.loc["lists wholly ascending by id"]
+    assert abs(sorted_lists["observed"] - share) < 0.03
+    assert sorted_lists["chance_high"] < 0.001
+    assert sorted_lists["p"] == pytest.approx(1 / 21)
+    # A share of the tasks copies the list of another; defects are planted afterwards in 1 % of the lists.
+    copied = table.loc["lists beyond the first of each set", "observed"]
+    assert abs(copied - truth["parameters"]["duplicate_share"]) < 0.02
+
+
+def test_lists_without_order_or_copies_show_none(tmp_path):
+    even = {"topic_match": 0.0, "language_match": 0.0, "alphabetical": 0.0, "random": 1.0}
+    data, _ = made(tmp_path, n_servers=500, mixture=even, ascending_share=0.0, duplicate_share=0.0)
+    table = labels.list_table(data, FAST)
+    inside = (table["observed"] >= table["chance_low"] - 0.003) & (table["observed"] <= table["chance_high"] + 0.05)
+    assert inside[table["measure"].str.contains("ascending by|beyond|follows|run of 6")].all()
+
+
+def test_groups_by_hand():
+    data = release_of(["a", "a", "b", "a"], [[0, 1], [1, 0], [0, 1], [2, 3]])
+    table = labels.group_table(data)
+    row = table[table["size"] == 3].iloc[0]
+    assert (row["groups"], row["tasks"], row["pairs"]) == (1, 3, 3)
+    assert row["same_theme"] == pytest.approx(1 / 3)
+    assert row["same_order"] == pytest.approx(1 / 3)
+    assert row["chance_theme"] == pytest.approx(3 / 6)
+    assert table.iloc[-1]["tasks"] == 3
+
+
+# The mixture
+
+
+def small_inputs(matrix, *, m=6, seed=0):
+    """Two tasks with different themes, languages and words over six servers."""
+    rng = np.random.default_rng(seed)
+    matrix = np.asarray(matrix)
+    words = (np.array([1, 2]), np.array([], dtype=np.int64))
+    hit = np.array([np.isin(row, own) / max(len(own), 1) for row, own in zip(matrix, words, strict=True)])
+    return labels_mixture.Inputs(
+        matrix=matrix,
+        theme=np.array([0, 1]),
+        cluster=np.array([0, 0, 1, 1, 2, 2]),
+        word_match=hit,
+        words=words,
+        language=np.array([0, 1]),
+        spoken=rng.random((2, m)) < 0.6,
+        topics=np.ones((2, 3), dtype=bool),
+    )
+
+
+def brute_posterior(x, mixture):
+    """Sum over every assignment of reasons to the entries of each list."""
+    independent = labels_mixture.emissions(x, mixture)
+    m, totals = len(x.cluster), []
+    for task, row in enumerate(x.matrix):
+        row, post, total = row[row >= 0], np.zeros((x.matrix.shape[1], 5)), 0.0
+        for reasons in itertools.product(range(5), repeat=len(row)):
+            p, last = 1.0, None
+            for j, reason in enumerate(reasons):
+                p *= mixture.weights[reason]
+                if reason == labels_mixture.ALPHABETICAL:
+                    gap = None if last is None else row[j] - last
+                    p *= 1 / m if gap is None else mixture.rho * (1 - mixture.rho) ** (gap - 1) if gap > 0 else 0.0
+                    last = row[j]
+                else:
+                    p *= independent[task, j, reason]
+            total += p
+            for j, reason in enumerate(reasons):
+                post[j, reason] += p
+        totals.append((post / total, np.log(total)))
+    return totals
+
+
+@pytest.mark.parametrize("matrix", [[[1, 2, 4, 0], [5, 0, 1, -1]], [[0, 1, 2, 3], [3, 2, 5, 4]]])
+def test_the_posterior_is_exact(matrix):
+    x = small_inputs(matrix)
+    rng = np.random.default_rng(3)
+    theta = rng.dirichlet(np.ones(3), 2)
+    weight = rng.random(6) + 0.5
+    mixture = labels_mixture.Mixture(rng.dirichlet(np.ones(5)), np.full(5, 0.2), theta, weight, 0.4, 0.0, 0)
+    posterior, log_likelihood, _ = labels_mixture.expect(x, mixture)
+    for task, (wanted, total) in enumerate(brute_posterior(x, mixture)):
+        np.testing.assert_allclose(posterior[task], wanted, atol=1e-12)
+        assert log_likelihood[task] == pytest.approx(total)
+
+
+def test_the_likelihood_never_falls(planted):
+    """EM climbs; the smoothing of theta and w costs at most a little."""
+    x = labels_mixture.inputs(planted[0], FAST, clusters(planted[0]))
+    x = replace(x, topics=labels_mixture.evident(x, 0.5, FAST.topic_p))
+    values = [
+        labels_mixture.expectation_maximisation(x, start(x), replace(FAST, iterations=n, tolerance=0)).log_likelihood
+        for n in (1, 2, 4, 8)
+    ]
+    assert values == sorted(values)
+
+
+def start(x):
+    even = np.full(5, 0.2)
+    theta = x.topics / np.maximum(x.topics.sum(axis=1, keepdims=True), 1)
+    return labels_mixture.Mixture(even, even, theta, np.ones(len(x.cluster)), 0.5, -np.inf, 0)
+
+
+def clusters(data):
+    """The servers' subcategory, which is their facet."""
+    return pd.factorize(data.servers["subcategory_clean"])[0].astype(np.int64)
+
+
+def recovered(data):
+    x, mixture = labels_mixture.fit(labels_mixture.inputs(data, FAST, clusters(data)), FAST)
+    by_name = dict(zip(labels_mixture.REASONS, mixture.shares, strict=True))
+    shares = {
+        "topic_match": by_name["topic"] + by_name["theme_word"],
+        "language_match": by_name["language"],
+        "alphabetical": by_name["alphabetical"],
+        "random": by_name["random"],
+    }
+    return x, mixture, shares
+
+
+def test_the_planted_mixture_is_recovered(planted):
+    """Every share within 0.04, the shape of the walk, and the lists' repetition and sorting."""
+    data, truth = planted
+    x, mixture, shares = recovered(data)
+    for name, share in truth["mixture_drawn"].items():
+        assert abs(shares[name] - share) < 0.04, name
+    assert mixture.rho > 0.98  # the generator takes the next server
+    assert abs(labels_simulation.copied_share(x.matrix) - 0.15) < 0.02
+    assert abs(labels_simulation.sorted_share(x.matrix, FAST) - 0.2) < 0.03
+
+
+@pytest.mark.parametrize(
+    "mixture",
+    [
+        {"topic_match": 0.25, "language_match": 0.15, "alphabetical": 0.4, "random": 0.2},
+        {"topic_match": 0.3, "language_match": 0.5, "alphabetical": 0.0, "random": 0.2},
+    ],
+)
+def test_other_planted_mixtures_are_recovered(mixture, tmp_path):
+    data, truth = made(tmp_path, n_servers=700, n_tasks=1200, mixture=mixture)
+    shares = recovered(data)[2]
+    for name, share in truth["mixture_drawn"].items():
+        assert abs(shares[name] - share) < 0.06, name
+
+
+def test_a_wrong_mixture_fails_the_goodness_of_fit(planted):
+    """What the fit explains lies within its simulations; sorted lists that it is not told of do not."""
+    data, _ = planted
+    x, mixture, _ = recovered(data)
+    rng = np.random.default_rng(0)
+    seen = labels_simulation.statistics(x, x.matrix, FAST)
+    told = labels_simulation.simulate(x, mixture, rng, ascending=0.22, copied=0.15)
+    untold = labels_simulation.simulate(x, mixture, rng, ascending=0.0, copied=0.0)
+    for name in ("lists wholly ascending by id", "lists beyond the first of each set"):
+        assert abs(labels_simulation.statistics(x, told, FAST)[name] - seen[name]) < 0.05
+        assert labels_simulation.statistics(x, untold, FAST)[name] < 0.01
+    np.testing.assert_array_equal(untold >= 0, x.matrix >= 0)
+    assert not ((told >= 0) & (x.matrix < 0)).any()
+    for row in untold:
+        filled = row[row >= 0]
+        assert len(set(filled)) == len(filled)
+
+
+def test_wrong_weights_fail_the_goodness_of_fit_and_the_lists_held_out(planted):
+    """Lists drawn from the fitted weights show what the lists show; other weights do not, and predict worse."""
+    x, mixture, _ = recovered(planted[0])
+    wrong = replace(mixture, weights=mixture.weights[[4, 0, 1, 2, 3]])
+    rng, seen = np.random.default_rng(3), labels_simulation.statistics(x, x.matrix, FAST)
+    names = ("labels in the task's language", "labels whose server follows its predecessor in the catalogue")
+    for chosen, fits in ((mixture, True), (wrong, False)):
+        drawn = labels_simulation.statistics(
+            x, labels_simulation.simulate(x, chosen, rng, ascending=0.2, copied=0.15), FAST
+        )
+        assert all(abs(drawn[name] - seen[name]) < 0.05 for name in names) == fits
+    told, untold = (float(labels_mixture.expect(x, one)[1].sum()) for one in (mixture, wrong))
+    assert told > untold
+
+
+def test_lists_held_out_are_told_by_the_planted_mixture_and_not_by_one_without_reasons(planted, tmp_path):
+    data, _ = planted
+    found = labels_simulation.held_out(labels_mixture.inputs(data, FAST, clusters(data)), FAST)
+    n_labels = int((labels_mixture.inputs(data, FAST, clusters(data)).matrix >= 0).sum())
+    assert 0.1 * n_labels < found["labels"] < 0.3 * n_labels
+    assert found["mixture"] > max(found["by_popularity"], found["evenly"]) + 0.3
+    assert found["evenly"] == pytest.approx(-np.log(data.n_servers))
+    even = {"topic_match": 0.0, "language_match": 0.0, "alphabetical": 0.0, "random": 1.0}
+    blank, _ = made(tmp_path, n_servers=300, n_tasks=400, mixture=even, ascending_share=0.0, duplicate_share=0.0)
+    found = labels_simulation.held_out(labels_mixture.inputs(blank, FAST, clusters(blank)), FAST)
+    assert found["mixture"] < found["evenly"] + 0.05  # nothing to learn: no better than drawing evenly
+
+
+@pytest.mark.parametrize(("outside", "verdict"), [(0, "is not rejected"), (3, "is not rejected"), (11, "is rejected")])
+def test_a_mixture_is_rejected_where_more_statistics_are_off_than_chance_puts_off(outside, verdict):
+    fit = pd.DataFrame({"inside": [False] * outside + [True] * (12 - outside), "simulations": 20})
+    names = (
+        "labels",
+        "log-likelihood per label (nats)",
+        "the same for servers drawn evenly",
+        "the same for servers drawn by their popularity",
+    )
+    mixture = pd.DataFrame({"parameter": [f"held out: {name}" for name in names], "value": [10, -7.0, -9.0, -8.0]})
+    said = labels_text.about_mixture({"mixture_fit": fit, "mixture": mixture})
+    assert verdict in said
+    assert (
+        f"{outside} of 12 statistics lie outside the range of 20 data sets drawn from it, by chance 1.1 would" in said
+    )
+    assert "-7.00 nats; servers drawn by their popularity have -8.00, evenly -9.00" in said
+
+
+def test_a_subset_keeps_what_belongs_to_its_tasks():
+    x = small_inputs([[1, 2, 4, 0], [5, 0, 1, -1]])
+    part = labels_mixture.subset(x, np.array([1]))
+    assert part.matrix.tolist() == [[5, 0, 1, -1]]
+    assert part.theme.tolist() == [1]
+    assert part.words[0].tolist() == x.words[1].tolist()
+    assert part.spoken is x.spoken
+
+
+def test_the_tables_are_complete_and_can_be_drawn(planted):
+    tables = labels_simulation.tables(planted[0], FAST, clusters(planted[0]))
+    fit = tables["mixture_fit"]
+    assert fit["inside"].tolist() == fit["observed"].between(fit["fitted_low"], fit["fitted_high"]).tolist()
+    said = labels_text.about_mixture(tables)
+    outside = int((~fit["inside"]).sum())
+    assert f"{outside} of {len(fit)} statistics lie outside the range of 2 data sets" in said
+    shares = tables["mixture"].set_index("parameter").loc[[f"share {name}" for name in EVEN]]
+    assert shares["value"].sum() == pytest.approx(1)
+    assert (shares["low"] <= shares["value"]).all()
+    assert (shares["value"] <= shares["high"]).all()
+    plot_mixture_fit(tables).canvas.draw()
+
+
+# Settings
+
+
+@settings(max_examples=20)
+@given(st.sampled_from(["labels", "leakage", "robustness", "task_quality"]), st.text("abc", min_size=1, max_size=4))
+def test_a_misspelt_key_is_an_error(tmp_path_factory, name, extra):
+    kind = {file: kind for kind, file in labels_settings.FILES.items()}[name]
+    path = tmp_path_factory.mktemp("conf") / f"{name}.yaml"
+    path.write_text((paths.conf() / "audit" / f"{name}.yaml").read_text() + f"\n{extra}_: 1\n")
+    with pytest.raises(StudyError, match="holds"):
+        labels_settings.read(kind, path)
+
+
+def release_of(themes, lists):
+    """A data set of so many tasks with the given themes and lists over six servers."""
+    from study.data.dataset import SERVER_FIELDS, Dataset, relevance_from_lists
+
+    rows = tuple(np.array(row, dtype=np.int64) for row in lists)
+    servers = pd.DataFrame({name: ["x"] * 6 for name in SERVER_FIELDS}).assign(id=np.arange(1, 7))
+    tasks = pd.DataFrame({"id": np.arange(1, len(lists) + 1), "theme": themes, "theme_clean": themes})
+    tasks = tasks.assign(language_tokens="go", subcategory_clean="s")
+    return Dataset("toy", servers, tasks, relevance_from_lists(rows, 6), rows)

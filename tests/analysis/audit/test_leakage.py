@@ -1,0 +1,176 @@
+"""Twins of test tasks in training: planted leaks, hand-computed shares, and what a copying system shows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from study import paths
+from study.analysis.audit import leakage
+from study.analysis.audit.figures_robustness import plot_copying
+from study.config import compose as config
+from study.data import split_files
+from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
+from study.data.splits import TEST, TRAIN, VALID, Split, by_tasks, make, matrix
+from study.errors import StudyError
+from study.files import write_csv
+
+SERVERS, PER_PART = 400, 60
+
+
+def split_of(data, part):
+    """A cold split with the given part of each task."""
+    parts = [matrix(data, by_tasks(data, np.asarray(part)), kind) for kind in (TRAIN, VALID, TEST)]
+    return Split("cold", *parts, cold=True)
+
+
+def toy(lists, texts):
+    """Tasks with lists and texts."""
+    rows = tuple(np.array(row, dtype=np.int64) for row in lists)
+    servers = pd.DataFrame({name: ["x"] * SERVERS for name in SERVER_FIELDS}).assign(id=np.arange(1, SERVERS + 1))
+    tasks = pd.DataFrame({name: ["x"] * len(lists) for name in TASK_FIELDS}).assign(
+        id=np.arange(11, 11 + len(lists)), name=texts, description=""
+    )
+    return Dataset("toy", servers, tasks, relevance_from_lists(rows, SERVERS), rows)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """60 training and 60 test tasks; of the latter 20 repeat a set, 10 hold 9 of 10, 8 repeat a text, 6 nearly."""
+    rng = np.random.default_rng(0)
+    lists = [rng.choice(SERVERS, 10, replace=False) for _ in range(2 * PER_PART)]
+    texts = [" ".join(f"w{rng.integers(10_000)}" for _ in range(12)) for _ in range(2 * PER_PART)]
+    for row in range(20):
+        lists[PER_PART + row] = rng.permutation(lists[row])
+    for row in range(20, 30):
+        other = np.setdiff1d(np.arange(SERVERS), lists[row])
+        lists[PER_PART + row] = np.r_[lists[row][:9], rng.choice(other, 1)]
+    for row in range(30, 38):
+        texts[PER_PART + row] = texts[row]
+    for row in range(38, 44):
+        texts[PER_PART + row] = texts[row].rsplit(" ", 1)[0]  # one word of twelve is missing
+    data = toy(lists, texts)
+    return data, split_of(data, [TRAIN] * PER_PART + [TEST] * PER_PART)
+
+
+def test_planted_twins_are_found(planted):
+    data, split = planted
+    found = leakage.twins(data, split, near_labels=0.9, near_text=0.9)
+    counts = found[list(leakage.KINDS)].sum()
+    assert counts.to_dict() == {"same_labels": 20, "near_labels": 30, "same_text": 8, "near_text": 14, "any_twin": 44}
+    assert found["task_id"].tolist() == data.tasks["id"].tolist()[PER_PART:]
+    assert found["same_labels"].tolist()[:20] == [1] * 20
+    table = leakage.share_table({"cold": found}).set_index("kind")
+    assert table.loc["same_labels", "share"] == pytest.approx(1 / 3)
+    assert table.loc["same_labels", "low"] < 1 / 3 < table.loc["same_labels", "high"]
+
+
+def test_validation_tasks_are_no_training(planted):
+    data, _ = planted
+    split = split_of(data, [VALID] * 30 + [TRAIN] * 30 + [TEST] * PER_PART)
+    found = leakage.twins(data, split, near_labels=0.9, near_text=0.9)
+    assert found["same_labels"].sum() == 0
+
+
+def test_a_grouped_split_leaves_no_identical_lists_or_texts(planted):
+    found = leakage.twins(planted[0], make(planted[0], "cold_grouped"), near_labels=0.9, near_text=0.9)
+    assert found[["same_labels", "same_text", "near_text"]].to_numpy().sum() == 0
+
+
+def test_a_copying_system_and_an_honest_one_are_told_apart(planted):
+    data, split = planted
+    twin = leakage.twins(data, split, near_labels=0.9, near_text=0.9)
+    has = twin["any_twin"].to_numpy() == 1
+    rng = np.random.default_rng(1)
+    values = {"copier": np.where(has, 0.9, 0.0), "honest": 0.3 + 0.05 * rng.normal(size=PER_PART)}
+    scores = {name: pd.DataFrame({"ndcg@10": row}, index=twin["task_id"]) for name, row in values.items()}
+    table = leakage.copying_table(scores, twin, ["ndcg@10"], seed=0).query("kind == 'any_twin'").set_index("system")
+    copier, honest = table.loc["copier"], table.loc["honest"]
+    assert copier["from_twins"] == pytest.approx(1)
+    assert copier["lost"] == pytest.approx(1)
+    assert copier["difference"] == pytest.approx(0.9)
+    assert honest["from_twins"] == pytest.approx(44 / 60, abs=0.02)
+    assert abs(honest["lost"]) < 0.1
+    assert honest["difference_low"] < 0 < honest["difference_high"]
+    assert (table["n_twin"] == 44).all()
+
+
+def test_an_honest_system_with_an_easier_twin_group_has_no_excess(planted):
+    """Tasks with a twin are easier for all; only the copier gains more from them than the reference does."""
+    twin = leakage.twins(*planted, near_labels=0.9, near_text=0.9)
+    has = twin["any_twin"].to_numpy() == 1
+    rng = np.random.default_rng(4)
+    easier = np.where(has, 0.3, 0.1) + 0.02 * rng.normal(size=PER_PART)
+    noise = 0.02 * rng.normal(size=PER_PART)
+    values = {"bm25": easier, "honest": easier + 0.1 + noise, "copier": easier + np.where(has, 0.4, 0.0) + noise}
+    scores = {name: pd.DataFrame({"m": row}, index=twin["task_id"]) for name, row in values.items()}
+    table = leakage.copying_table(scores, twin, ["m"], seed=0, references=["bm25", "absent"])
+    table = table.query("kind == 'any_twin'").set_index("system")
+    honest, copier = table.loc["honest"], table.loc["copier"]
+    assert honest["difference_low"] > 0.1  # by the plain difference it would be a copier
+    assert abs(honest["excess_bm25"]) < 0.02
+    assert honest["excess_bm25_low"] < 0 < honest["excess_bm25_high"]
+    gap = (values["copier"] - easier)[has].mean() - (values["copier"] - easier)[~has].mean()
+    assert copier["excess_bm25"] == pytest.approx(gap)
+    assert copier["excess_bm25_low"] > 0.35
+    assert table.loc["bm25", "excess_bm25"] == 0
+    assert table["excess_absent"].isna().all()
+
+
+def test_an_excess_needs_both_groups_of_tasks():
+    frame = pd.DataFrame({"m": [0.1, 0.2, 0.3]}, index=[1, 2, 3])
+    found = leakage.excess(frame, frame * 0, "m", pd.Series([True] * 3, index=[1, 2, 3]), seed=0)
+    assert np.isnan(found).all()
+
+
+def test_scores_of_other_tasks_are_an_error(planted):
+    twin = leakage.twins(*planted, near_labels=0.9, near_text=0.9)
+    scores = {"other": pd.DataFrame({"ndcg@10": [0.5]}, index=[999])}
+    with pytest.raises(StudyError, match="not test tasks"):
+        leakage.copying_table(scores, twin, ["ndcg@10"], seed=0)
+
+
+def test_two_protocols_by_hand():
+    first = {"a": pd.DataFrame({"m": [1.0, 0.5]}), "b": pd.DataFrame({"m": [1.0, 1.0]})}
+    second = {"a": pd.DataFrame({"m": [0.25, 0.25, 0.5, 0.5]})}
+    row = leakage.protocol_table(first, second, ["m"], seed=0)
+    assert len(row) == 1
+    assert row.loc[0, "difference"] == pytest.approx(0.375)
+    assert row.loc[0, "lost"] == pytest.approx(0.5)
+    assert (row.loc[0, "n_first"], row.loc[0, "n_second"]) == (2, 4)
+
+
+def test_the_interval_of_a_difference_holds_its_level():
+    rng, hits = np.random.default_rng(2), 0
+    for seed in range(150):
+        low, high = leakage.difference_interval(rng.normal(1, 1, 60), rng.normal(0, 2, 90), seed=seed)
+        hits += low <= 1 <= high
+    assert 0.88 < hits / 150 <= 1
+    assert np.isnan(leakage.difference_interval(np.ones(1), np.ones(9), seed=0)).all()
+
+
+def test_the_stage_writes_ids_and_numbers(planted, tmp_path, monkeypatch):
+    data, split = planted
+    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path / "results")
+    monkeypatch.setattr(paths, "splits", lambda dataset: tmp_path / "splits")
+    monkeypatch.setattr(leakage, "load", lambda name: data)
+    configuration = config.load(["dataset=synthetic"])
+    with pytest.raises(StudyError, match="no split"):
+        leakage.compute(configuration)
+    for protocol in ("cold", "cold_grouped"):
+        part = split if protocol == "cold" else make(data, protocol)
+        split_files.save(part, data, tmp_path / "splits" / f"{protocol}.parquet")
+        ids = data.tasks["id"].to_numpy()[part.tasks("test")]
+        values = pd.DataFrame({"task_id": ids, "seed": 1, "ndcg@10": 0.5, "recall@10": 0.5, "mrr@10": 0.5})
+        for system in ("tfidf", "removed_system"):
+            write_csv(tmp_path / "results" / "per_task" / protocol / f"{system}.csv.xz", values)
+    tables = {path.name.split(".")[0]: pd.read_csv(path) for path in leakage.compute(configuration)}
+    assert set(tables) == {"leakage_tasks", "leakage", "copying", "grouped"}
+    assert all(
+        column != "name" and tables["leakage_tasks"][column].dtype != object
+        for column in tables["leakage_tasks"].columns.drop("protocol")
+    )
+    assert set(tables["copying"]["system"]) == {"tfidf"}  # files of systems that are not configured are left out
+    assert tables["grouped"]["difference"].abs().max() == 0
+    assert tables["copying"]["excess_tfidf"].dropna().eq(0).all()
+    assert tables["copying"]["excess_bm25"].isna().all()  # it did not run
+    plot_copying(tables).canvas.draw()

@@ -1,0 +1,388 @@
+"""Verdicts on the paper's cells: the rule by hand, intervals against theory, and the whole command on planted runs."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from study import paths
+from study.analysis.audit import figures_paper, paper_cells, verdicts, verdicts_figures, verdicts_text
+from study.analysis.report import paper
+from study.analysis.report.tables import PAPER_METRICS
+from study.analysis.sensitivity import tables as sensitivity
+from study.cli import audit as cli
+from study.config.compose import load
+from study.data import dataset as datasets
+from study.data import prepare, synthetic
+from study.data.splits import make
+from study.errors import StudyError
+from study.evaluation import per_task
+from study.evaluation.records import read_record
+from study.files import write_csv
+from study.search import settings as sweeps
+
+ROOT = Path(__file__).resolve().parents[3]
+CHOSEN = {"tolerance": 0.01, "stated_protocol": "cold", "resamples": 200, "level": 0.95, "seed": 0}
+
+
+def cells_of(rows):
+    """Printed cells of one column: (name, system, stand_in, value)."""
+    return pd.DataFrame(
+        [
+            {
+                "table": "t",
+                "place": "Table 9",
+                "group": "g",
+                "printed": name,
+                "system": system,
+                "metric": "ndcg",
+                "k": 10,
+                "value": value,
+                "stand_in": stand_in,
+                "differs": "no re-ranker" if stand_in else "",
+            }
+            for name, system, stand_in, value in rows
+        ]
+    )
+
+
+def run_of(value, width=0.02, seed=0, tasks=range(100), by_seed=None):
+    """A run with the given mean; runs of one seed differ by the same amount in all draws."""
+    table = pd.DataFrame({"ours": [value], "low": [value - width], "high": [value + width]}, index=["ndcg@10"])
+    drawn = value + np.random.default_rng(seed).normal(0, width, 500)
+    seeds = pd.DataFrame({"ndcg@10": by_seed or [value] * 3})
+    return verdicts.Run(table, seeds, pd.DataFrame({"ndcg@10": drawn}), tuple(tasks))
+
+
+def judged(rows, ours):
+    found = {
+        ("cold", system): value if isinstance(value, verdicts.Run) else run_of(value) for system, value in ours.items()
+    }
+    lines = verdicts.with_order(verdicts.cell_lines(cells_of(rows), found, ["cold"], CHOSEN), found, CHOSEN["level"])
+    return lines.set_index("row")
+
+
+def test_the_verdicts_by_hand():
+    rows = [
+        ("A", "bpr", "", 0.50),
+        ("B", "ease", "", 0.40),
+        ("C", "", "tfidf", 0.30),
+        ("D", "random", "", 0.20),
+        ("E", "nobody", "", 0.10),
+    ]
+    table = judged(rows, {"bpr": 0.505, "ease": 0.45, "tfidf": 0.1, "random": 0.15})
+    # A within 0.01. B is off, but under A and above C and D as printed. C and D have changed places.
+    assert table["verdict"].to_dict() == {
+        "A": verdicts.REPRODUCED,
+        "B": verdicts.ORDER,
+        "C": verdicts.NOT,
+        "D": verdicts.NOT,
+        "E": verdicts.NOT_RUN,
+    }
+    assert table.loc["A":"D", "pairs"].tolist() == [3, 3, 3, 3]
+    assert table.loc["A":"D", "pairs_in_order"].tolist() == [3, 3, 2, 2]
+    assert table["counterpart"].tolist() == ["same", "same", "stand-in", "same", "same"]
+    assert table.loc["E", "reason"] == "no system nobody in this study"
+    assert table.loc["C", "reason"] == "no re-ranker"
+    assert table.loc["B", "difference"] == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"), [(0.51, "reproduced"), (0.5101, "not reproduced"), (0.4899, "not reproduced")]
+)
+def test_the_tolerance_is_a_border(ours, verdict):
+    assert judged([("A", "bpr", "", 0.5)], {"bpr": ours}).loc["A", "verdict"] == verdict
+
+
+def test_one_system_alone_keeps_no_order():
+    # Both rows are compared with one and the same run: there is nothing to order.
+    table = judged([("A", "bpr", "", 0.5), ("B", "", "bpr", 0.4)], {"bpr": 0.1})
+    assert table["pairs"].tolist() == [0, 0]
+    assert set(table["verdict"]) == {verdicts.NOT}
+
+
+@pytest.mark.parametrize(
+    ("second", "in_order"),
+    [
+        (run_of(0.29), 1),  # always 0.01 lower, task by task
+        (run_of(0.29, seed=1), 0),  # on average lower, but not beyond noise
+        (run_of(0.2999, seed=1), 0),
+        (run_of(0.31), 0),  # the other way round
+        (run_of(0.29, tasks=range(50, 150)), 0),  # other tasks: nothing to pair
+    ],
+)
+def test_an_order_counts_where_its_paired_interval_excludes_zero(second, in_order):
+    table = judged([("A", "bpr", "", 0.6), ("B", "ease", "", 0.5)], {"bpr": run_of(0.3), "ease": second})
+    assert table["pairs"].tolist() == [1, 1]
+    assert table["pairs_in_order"].tolist() == [in_order, in_order]
+    assert set(table["verdict"]) == {verdicts.ORDER if in_order else verdicts.NOT}
+
+
+@pytest.mark.parametrize(
+    ("seeds", "near", "verdict"),
+    [
+        ([0.112, 0.043, 0.021], 1, verdicts.NOT),  # the mean is 0.0587, but two of three are far away on both sides
+        ([0.062, 0.058, 0.056], 2, verdicts.REPRODUCED),
+        ([0.05, 0.06, 0.03, 0.09], 2, verdicts.NOT),  # half is not most
+    ],
+)
+def test_a_mean_of_seeds_that_lie_about_the_printed_value_does_not_reproduce_it(seeds, near, verdict):
+    table = judged([("A", "bpr", "", 0.051)], {"bpr": run_of(float(np.mean(seeds)), by_seed=seeds)})
+    assert abs(table.loc["A", "difference"]) < 0.01
+    assert table.loc["A", ["verdict", "seeds", "seeds_within"]].tolist() == [verdict, len(seeds), near]
+
+
+def test_equal_printed_values_have_no_order():
+    table = judged([("A", "bpr", "", 0.6), ("B", "ease", "", 0.6)], {"bpr": 0.3, "ease": 0.2})
+    assert table["pairs"].tolist() == [0, 0]
+    assert set(table["verdict"]) == {verdicts.NOT}
+
+
+def test_the_order_of_f1_is_that_of_the_reading_compared():
+    cells = cells_of([("A", "bpr", "", 0.6), ("B", "ease", "", 0.5)]).assign(metric="f1")
+    found = {}
+    for system, mean, of_means in (("bpr", 0.30, 0.50), ("ease", 0.40, 0.45)):
+        table = pd.DataFrame({"ours": [mean, of_means], "low": 0.0, "high": 1.0}, index=["f1@10", "f1_of_means@10"])
+        drawn = pd.DataFrame({"f1@10": np.full(50, mean), "f1_of_means@10": np.full(50, of_means)})
+        found["cold", system] = verdicts.Run(table, drawn[:1], drawn, (1, 2))
+    lines = verdicts.with_order(verdicts.cell_lines(cells, found, ["cold"], CHOSEN), found, 0.95)
+    assert set(lines["reading"]) == {"of the means"}
+    assert set(lines["verdict"]) == {verdicts.ORDER}
+
+
+def test_reasons_tell_what_was_not_run_from_what_cannot_be_computed():
+    known = {"item_knn": ["warm"], "tfidf": ["cold"], "openp5": ["warm", "loo"]}
+    assert verdicts.why_not("", "cold", known) == (verdicts.NOT_RUN, "no such system in this study")
+    assert verdicts.why_not("x", "cold", known) == (verdicts.NOT_RUN, "no system x in this study")
+    for protocol in ("cold", "cold_grouped"):
+        assert verdicts.why_not("item_knn", protocol, known) == (
+            verdicts.CANNOT,
+            f"item_knn needs a task's history, and {protocol} asks new tasks",
+        )
+    assert verdicts.why_not("tfidf", "cold", known) == (verdicts.NOT_RUN, "tfidf has not run under cold")
+    # What a system is run under here is no list of what it could be run under.
+    assert verdicts.why_not("tfidf", "loo", known) == (verdicts.NOT_RUN, "tfidf has not run under loo")
+    assert verdicts.why_not("openp5", "loo99", known) == (verdicts.NOT_RUN, "openp5 has not run under loo99")
+
+
+def test_new_tasks_are_those_of_the_cold_splits(tmp_path):
+    synthetic.generate(tmp_path / "raw", n_servers=60, n_tasks=80)
+    prepare.prepare("synthetic", tmp_path / "raw", tmp_path / "prepared", tmp_path / "tables")
+    data = datasets.load("synthetic", tmp_path / "prepared")
+    for name in load(["dataset=task2mcp"]).dataset.protocols:
+        assert verdicts.asks_new_tasks(name) == make(data, name, negatives=15).cold
+
+
+def test_a_system_in_several_rows_is_one_pair():
+    # B and C are one run, which stands in two rows; it is above A as B is printed and below A as C is.
+    table = judged(
+        [("A", "bpr", "", 0.5), ("B", "ease", "", 0.4), ("C", "", "ease", 0.6), ("D", "tfidf", "", 0.1)],
+        {"bpr": 0.30, "ease": 0.2, "tfidf": 0.05},
+    )
+    assert table["pairs"].to_dict() == {"A": 2, "B": 2, "C": 2, "D": 2}
+    assert table["pairs_in_order"].to_dict() == {"A": 1, "B": 2, "C": 1, "D": 2}
+    assert table["verdict"].to_dict() == {
+        "A": verdicts.NOT,
+        "B": verdicts.ORDER,
+        "C": verdicts.NOT,
+        "D": verdicts.ORDER,
+    }
+
+
+def test_the_interval_is_the_one_of_a_mean():
+    values = np.random.default_rng(1).beta(2, 3, size=(400, 1))
+    found = verdicts.replicates(values, resamples=3000, seed=0)
+    assert found.shape == (3000, 1)
+    assert found.mean() == pytest.approx(values.mean(), abs=0.002)
+    assert found.std() == pytest.approx(values.std() / np.sqrt(400), rel=0.05)
+
+
+def frame_of(levels, *, seeds=(1, 2), tasks=60, seed=0):
+    """A per-task file whose eight columns have about the given means."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for number in seeds:
+        values = {name: np.clip(rng.normal(level, 0.05, tasks), 0, 1) for name, level in levels.items()}
+        parts.append(per_task.table(range(1, tasks + 1), number, pd.DataFrame(values)))
+    return pd.concat(parts)
+
+
+def test_measured_averages_seeds_and_adds_the_other_f1():
+    frame = frame_of(dict.fromkeys(PAPER_METRICS, 0.4) | {"precision@5": 0.1})
+    run = verdicts.measured(frame, CHOSEN)
+    table = run.cells
+    precision, recall = (frame[f"{name}@5"].mean() for name in ("precision", "recall"))
+    assert table.loc["f1_of_means@5", "ours"] == pytest.approx(2 * precision * recall / (precision + recall))
+    assert table.loc["recall@10", "ours"] == pytest.approx(frame["recall@10"].mean())
+    assert (table["low"] < table["ours"]).all()
+    assert (table["ours"] < table["high"]).all()
+    assert len(run.tasks) == 60
+    assert list(run.drawn) == list(run.by_seed) == list(table.index)
+    assert run.by_seed.index.tolist() == [1, 2]
+    for seed, part in frame.groupby("seed"):
+        assert run.by_seed.loc[seed, "recall@10"] == pytest.approx(part["recall@10"].mean())
+        precision, recall = (part[f"{name}@5"].mean() for name in ("precision", "recall"))
+        assert run.by_seed.loc[seed, "f1_of_means@5"] == pytest.approx(2 * precision * recall / (precision + recall))
+    low, high = np.quantile(run.drawn["f1_of_means@5"], [0.025, 0.975])
+    assert table.loc["f1_of_means@5", ["low", "high"]].tolist() == pytest.approx([low, high])
+
+
+def test_f1_is_compared_in_the_reading_that_favours_the_paper():
+    cells = cells_of([("A", "bpr", "", 0.3)]).assign(metric="f1")
+    found = pd.DataFrame({"ours": [0.2, 0.31], "low": 0.0, "high": 1.0}, index=["f1@10", "f1_of_means@10"])
+    run = verdicts.Run(found, found[["ours"]].T, pd.DataFrame(), tuple(range(9)))
+    line = verdicts.cell_lines(cells, {("cold", "bpr"): run}, ["cold"], CHOSEN).iloc[0]
+    assert (line["reading"], line["ours"], line["verdict"]) == ("of the means", 0.31, verdicts.REPRODUCED)
+
+
+@pytest.fixture
+def planted(tmp_path, monkeypatch):
+    """A root whose only runs are T2MRec at the printed values under cold, and far off under warm; Table 2 as printed
+    but for one count."""
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    printed = paper.wide(paper.load(), "table4").loc["w/o Re-ranking"].to_dict()
+    base = paths.results("task2mcp") / "per_task"
+    exact = pd.DataFrame(printed, index=range(50))
+    write_csv(base / "cold" / "t2mrec.csv.xz", per_task.table(range(50), 1, exact))
+    write_csv(base / "warm" / "t2mrec.csv.xz", per_task.table(range(50), 1, exact / 2))
+    counts = paper.table2().rename(columns={"value": "released"})[["set", "attribute", "released"]]
+    counts.loc[0, "released"] += 5
+    write_csv(paths.tables("task2mcp") / "table2.csv", counts.assign(case_folded=-1, normalised=-1))
+    return tmp_path
+
+
+def test_the_whole_command_on_planted_runs(planted):
+    config = load(["dataset=task2mcp"])
+    before = sorted(planted.rglob("*"))
+    text = verdicts.verify_paper(config)
+    assert sorted(planted.rglob("*")) == before  # it prints alone
+    written = verdicts.compute(config)
+    assert [path.name for path in written] == ["verdicts.csv", "verdict_summary.csv"]
+    files = {path: path.read_bytes() for path in paper_cells.folder("task2mcp").iterdir()}
+    assert verdicts.verify_paper(config) == text
+    assert {path: path.read_bytes() for path in paper_cells.folder("task2mcp").iterdir()} == files
+    tables = paper_cells.AuditTables("task2mcp")
+    table = tables["verdicts"]
+    protocols = load(["dataset=task2mcp"]).dataset.protocols
+    assert len(table) == (12 + 5) * 8 * len(protocols) + 12 + 4
+    own = table[(table["row"] == "w/o Re-ranking")].set_index(["metric", "k", "protocol"])
+    assert (own.xs("cold", level="protocol")["verdict"] == verdicts.REPRODUCED).all()
+    assert (own.xs("warm", level="protocol")["verdict"] == verdicts.NOT).all()
+    assert (own.xs("loo", level="protocol")["verdict"] == verdicts.NOT_RUN).all()
+    assert set(read_record(paths.results("task2mcp") / "audit" / "verdicts.json")["settings"]) == set(verdicts.KEYS)
+    tiger = table[table["row"] == "TiGER"].groupby("protocol")["verdict"].agg(set)
+    assert tiger["cold"] == {verdicts.CANNOT}
+    assert tiger["loo99"] == {verdicts.NOT_RUN}
+    stated = table[table["protocol"].isna() & (table["metric"] != "count")]
+    assert stated["place"].tolist() == ["Figure 6", "Figure 7", "Figure 8", "Figure 9"]
+    assert set(stated["verdict"]) == {verdicts.NOT_RUN}
+    counted = table[table["metric"] == "count"]
+    assert counted["verdict"].tolist() == [verdicts.NOT] + [verdicts.REPRODUCED] * 11
+    summary = tables["verdict_summary"].set_index(["place", "row"])
+    assert summary.loc[("Table 4", "w/o Re-ranking"), verdicts.REPRODUCED] == 8
+    assert summary.loc[("Table 4", "w/o Re-ranking"), "nearest protocol"] == "cold"
+    assert summary.loc[("Table 3", "NeuMF"), verdicts.CANNOT] == 8  # tasks are new: it has no history of them
+    assert summary.loc[("Table 3", "LC-Rec"), verdicts.NOT_RUN] == 8
+    assert summary.loc[("Table 3", "LC-Rec"), verdicts.CANNOT] == 0
+    values = "0.5932 | cold 0.5932 (+0.0000); warm 0.2966 (-0.2966)"
+    assert f"| Table 4 | w/o Re-ranking | recall@5 | {values} | reproduced |" in text
+    assert "stand-in t2mrec" in text
+    said = verdicts_text.about_verdicts(tables, "cold")
+    assert "24 of the 136 cells of Tables 3 and 4 have a value here: 24 are reproduced" in said
+    assert (
+        "Of the 12 counts of Table 2, 11 are found again; of the 4 statements on Figures 6 to 9, 4 not run here."
+        in said
+    )
+    figure = figures_paper.plot_verdicts(tables, "cold")
+    assert len(figure.axes[0].patches) == 17 * 8
+    named = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert named[-2:] == ["not run here", "does not apply to new tasks"]
+
+
+def test_optima_are_those_that_validation_chooses(planted):
+    # The temperature's best value on validation is the printed one, the learning rate's is another.
+    for name, values, best in (("temperature", (0.07, 0.2), 0.07), ("learning_rate", (0.001, 0.01), 0.01)):
+        key = sensitivity.parameter(sweeps.load(name))
+        rows = [
+            {key: value, "seed": seed, "valid/ndcg@10": 0.3 if value == best else 0.1, "test/ndcg@10": 0.2}
+            for value in values
+            for seed in (1, 2)
+        ]
+        write_csv(paths.results("task2mcp") / "sweeps" / name / "trials.csv", pd.DataFrame(rows))
+    groups = pd.DataFrame({"level": "category", "group": ["a", "b"], "part": "test", "n": 10, "p": [1e-9, 0.02]})
+    write_csv(paths.results("task2mcp") / "embedding" / "groups.csv", groups)
+    lines = verdicts_figures.figure_lines("task2mcp").set_index("place")
+    assert lines["verdict"].to_dict() == {
+        "Figure 6": verdicts.NOT,
+        "Figure 7": verdicts.NOT_RUN,
+        "Figure 8": verdicts.REPRODUCED,
+        "Figure 9": verdicts.NOT,
+    }
+    assert lines.loc["Figure 9", "ours"] == 0.01
+    assert lines.loc["Figure 6", "ours"] == 0.02
+
+
+def test_a_data_set_without_printed_numbers_has_no_verdicts(planted):
+    config = load(["dataset=synthetic"])
+    assert verdicts.compute(config) == []
+    with pytest.raises(StudyError, match="no number for synthetic"):
+        verdicts.verify_paper(config)
+
+
+def test_the_command_line_prints_the_cells(planted):
+    done = CliRunner().invoke(cli.app, ["verify"])
+    assert done.exit_code == 0, done.output
+    assert "Tables 3 and 4 under cold, 136 cells: 24 reproduced" in done.output
+    assert not paper_cells.folder("task2mcp").exists()
+    done = CliRunner().invoke(cli.app, ["run", "--part", "verdicts", "dataset=task2mcp"])
+    assert done.exit_code == 0, done.output
+    assert "verdict_summary.csv" in done.output
+    assert isinstance(CliRunner().invoke(cli.app, ["run", "--part", "nothing"]).exception, StudyError)
+
+
+def test_every_part_of_the_command_line_exists():
+    from importlib import import_module
+
+    for module, _ in cli.PARTS.values():
+        assert callable(import_module(f"study.analysis.audit.{module}").compute)
+
+
+def test_printed_rows_hold_each_row_once():
+    rows = paper_cells.printed_rows()
+    assert len(rows) == 16
+    assert rows["row"].is_unique
+    assert rows.set_index("row").loc["w/o CL", "own"] == "t2mrec_wo_cl"
+    assert rows.set_index("row").loc["T2MRec", list(PAPER_METRICS)].tolist()[-1] == 0.6633
+
+
+def test_counts_and_optima_as_the_paper_states_them():
+    table = paper.table2().set_index(["set", "attribute"])["value"]
+    assert table.loc[("servers", "mcp_num")] == 5642
+    assert len(table) == 12
+    optima = paper.optima().set_index("figure")
+    assert optima["optimum"].dropna().to_dict() == {"figure7": 0.9, "figure8": 0.07, "figure9": 0.001}
+    model = load(["system=t2mrec"]).system.model
+    for row in optima[optima["key"] != ""].to_dict("records"):
+        part, key = row["key"].split(".")
+        assert model[part][key] == row["optimum"]
+
+
+def test_settings_are_read_strictly(tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    path = paths.conf() / "audit" / "verdicts.yaml"
+    with pytest.raises(StudyError, match="cannot be read"):
+        paper_cells.settings("verdicts", verdicts.KEYS)
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump(CHOSEN | {"tolerence": 1}))
+    with pytest.raises(StudyError, match="tolerence"):
+        paper_cells.settings("verdicts", verdicts.KEYS)
+
+
+@pytest.mark.parametrize(("names", "text"), [([], "none"), (["a"], "a"), (["a", "b", "c"], "a, b and c")])
+def test_listed(names, text):
+    assert verdicts_text.listed(names) == text

@@ -1,0 +1,323 @@
+"""The grid of protocols on synthetic data, and the inference: it finds the protocol that was planted."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import yaml
+
+from study import paths
+from study.analysis.audit import figures_paper, protocols, protocols_inference, verdicts_text
+from study.analysis.audit.protocols_settings import Variant, read
+from study.analysis.report.tables import PAPER_METRICS
+from study.config.compose import build_system, load
+from study.data import dataset as datasets
+from study.data import split_files
+from study.errors import StudyError
+from study.evaluation.records import read_record
+from study.evaluation.runs import run_seed
+
+ROOT = Path(__file__).resolve().parents[3]
+SIZE = ["dataset=synthetic", "dataset.generator.n_servers=100", "dataset.generator.n_tasks=120"]
+BASE = {"labels": "released", "prefix": None, "split": "cold", "training": "train", "negatives": None}
+VARIANTS = {
+    "task_split": {},
+    "task_split_50": {"negatives": 50},
+    "exposed": {"training": "everything"},
+    "interactions": {"split": "warm"},
+    "leave_one_out": {"split": "loo"},
+    "leave_one_out_50": {"split": "loo", "negatives": 50},
+    "longer": {"labels": "longer"},
+    "first_3": {"prefix": 3},
+}
+SYSTEMS = ["tfidf", "item_knn"]
+CELLS = list(PAPER_METRICS)
+
+
+def variant(**changes):
+    return Variant(name="v", title="v", **(BASE | changes))
+
+
+@pytest.fixture(scope="module")
+def grid_root(tmp_path_factory):
+    """Synthetic data, split, and the whole grid run once."""
+    from study.pipeline.data import fetch, prepare, split
+
+    root = tmp_path_factory.mktemp("grid")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("T2M_ROOT", str(root))
+        shutil.copytree(ROOT / "conf", root / "conf")
+        path = paths.conf() / "audit" / "protocols.yaml"
+        content = yaml.safe_load(path.read_text())
+        content["protocols"] = {name: {"title": name} | BASE | changes for name, changes in VARIANTS.items()}
+        content |= {"systems": SYSTEMS, "draws": 200}
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        for stage in (fetch, prepare, split):
+            stage(load(SIZE))
+        protocols.compute(load(SIZE))
+    return root
+
+
+@pytest.fixture
+def in_grid(grid_root, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(grid_root))
+    return grid_root
+
+
+@pytest.fixture
+def own_copy(grid_root, tmp_path, monkeypatch):
+    """A copy whose files a test may change."""
+    root = tmp_path / "copy"
+    shutil.copytree(grid_root, root)
+    monkeypatch.setenv("T2M_ROOT", str(root))
+    return root
+
+
+@pytest.fixture
+def data(in_grid):
+    return datasets.load("synthetic")
+
+
+def printed_under(data, name, system, seed):
+    """The row that a paper would print, four digits, for a run of its own."""
+    grid = read()
+    chosen = next(item for item in grid.variants if item.name == name)
+    labelled = protocols.labelled(data, chosen.labels, chosen.prefix)
+    made = protocols.make(labelled, chosen, seed=grid.split_seed)
+    model = build_system(load([*SIZE, f"system={system}"]).system)
+    done = run_seed(model, labelled, made, seed=seed, workdir=paths.cache())
+    return done.per_task[CELLS].mean().round(4)
+
+
+@pytest.mark.parametrize(
+    ("name", "system"),
+    [
+        *((name, "item_knn") for name in ("exposed", "interactions", "leave_one_out", "leave_one_out_50")),
+        *((name, "tfidf") for name in ("task_split_50", "interactions", "longer", "first_3")),
+    ],
+)
+def test_a_planted_protocol_is_found(data, name, system):
+    row = printed_under(data, name, system, seed=7)  # the grid ran with another seed
+    rows = pd.DataFrame([dict(row) | {"table": "planted", "row": "planted", "own": system}])
+    grid = read()
+    distances, inference = protocols_inference.infer(rows, protocols_inference.cells("synthetic", grid), grid)
+    for question in ("own system", "any system"):
+        best = inference[inference["question"] == question].iloc[0]
+        assert (best["variant"], best["system"]) == (name, system)
+        assert best["distance"] < 0.005
+        assert best["gives"]
+        assert best["next_distance"] > 2 * best["distance"] + 0.001
+        assert best["reading"] in ("as defined", "F1 of the means")
+    tables = {"protocol_inference": inference, "protocol_distances": distances}
+    assert f'"{name}" with {system}' in verdicts_text.about_inference(tables, "planted")
+    assert figures_paper.plot_distances(tables, "planted", system).axes
+
+
+def test_a_planted_reading_is_found(data):
+    """Columns computed in another way than the paper defines them: hit rate as recall, NDCG over what was found."""
+    grid, found = read(), protocols_inference.cells("synthetic", read())
+    title = "hit rate as recall, NDCG over what was found"
+    cell = next(one for one in found if (one.variant, one.system) == ("leave_one_out_50", "item_knn"))
+    other = next(one for one in found if (one.variant, one.system) == ("task_split_50", "tfidf"))
+    for planted in (cell, other):
+        row = protocols_inference.printed_form(planted.mean, planted.measures, grid.readings[title]).round(4)
+        rows = pd.DataFrame([dict(zip(CELLS, row, strict=True)) | {"table": "p", "row": "p", "own": planted.system}])
+        distances, inference = protocols_inference.infer(rows, found, grid)
+        best = inference[inference["question"] == "own system"].iloc[0]
+        assert (best["variant"], best["system"], best["gives"]) == (planted.variant, planted.system, True)
+        own = distances[(distances["variant"] == planted.variant) & (distances["system"] == planted.system)]
+        own = own.set_index("choice")
+        assert own.loc["nearest reading", "distance"] < 1e-4
+        if planted is other:  # with one server held out per task hit rate is recall, so only here the reading is told
+            assert best["reading"] == title
+            assert own.loc["as defined", "distance"] > 0.05
+
+
+def test_a_row_that_no_protocol_gives_is_not_given(data):
+    rows = pd.DataFrame([dict.fromkeys(CELLS, 0.5) | {"table": "x", "row": "x", "own": ""}])
+    grid = read()
+    _, inference = protocols_inference.infer(rows, protocols_inference.cells("synthetic", grid), grid)
+    assert inference["question"].tolist() == ["any system"]
+    assert not inference["gives"].any()
+    assert "no run of its own system" in verdicts_text.about_inference({"protocol_inference": inference}, "x")
+
+
+def test_cells_are_what_the_evaluator_gives(data):
+    split = split_files.load(paths.splits("synthetic") / "warm.parquet", data)
+    model = build_system(load([*SIZE, "system=item_knn"]).system)
+    expected = run_seed(model, data, split, seed=1, workdir=paths.cache()).per_task
+    cell = json.loads(protocols.cell_path("synthetic", "interactions", "item_knn", 1).read_text())
+    found = dict(zip(cell["measures"], cell["mean"], strict=True))
+    for name in (*CELLS, "hit_rate@10"):
+        assert found[name] == pytest.approx(expected[name].mean(), abs=1e-8)
+    deviation = expected["ndcg@10"].std() / np.sqrt(len(expected))
+    place = cell["measures"].index("ndcg@10")
+    assert np.sqrt(cell["covariance"][place][place]) == pytest.approx(deviation, rel=1e-4)
+    assert cell["tasks"] == len(expected)
+    assert {"git", "versions", "hardware", "settings"} <= set(cell)
+    made = read_record(paths.results("synthetic") / "audit" / "protocol_cells.json")
+    assert set(made["settings"]["readings"]) == set(read().readings)
+
+
+def test_systems_without_history_are_left_out(in_grid):
+    ran = {path.parent.name for path in paths.results("synthetic").glob("audit/protocols/*/item_knn-1.json")}
+    assert ran == {"exposed", "interactions", "leave_one_out", "leave_one_out_50"}
+
+
+def test_exposed_training_holds_the_answers_and_hides_none(data):
+    made = protocols.make(data, variant(training="everything"), seed=42)
+    apart = protocols.make(data, variant(), seed=42)
+    assert (made.test != apart.test).nnz == 0
+    assert made.train.multiply(made.test).nnz == made.test.nnz
+    assert apart.train.multiply(apart.test).nnz == 0
+    assert made.known("test").nnz == 0
+    table = pd.read_csv(paths.results("synthetic") / "audit" / "protocol_cells.csv.xz")
+    value = table.query("system == 'item_knn' and measure == 'recall' and k == 10").set_index("variant")["value"]
+    assert value["exposed"] > value["interactions"] + 0.1
+
+
+def test_candidates_hold_the_answers_and_no_other_listed_server(data):
+    made = protocols.make(data, variant(split="warm", negatives=20), seed=42)
+    tasks = made.tasks("test")
+    assert made.candidates.shape == (len(tasks), 20 + np.diff(made.test.indptr).max())
+    for task, row in zip(tasks, made.candidates, strict=True):
+        asked = set(made.test.indices[made.test.indptr[task] : made.test.indptr[task + 1]])
+        assert len(set(row)) == len(row)
+        assert set(row) & set(data.lists[task]) == asked
+    with pytest.raises(StudyError, match="too small"):
+        protocols.make(data, variant(negatives=500), seed=42)
+
+
+def test_labels_can_be_cut_or_longer(data):
+    cut = protocols.labelled(data, "released", 3)
+    assert all((short == full[:3]).all() for short, full in zip(cut.lists, data.lists, strict=True))
+    assert cut.relevance.sum() == sum(len(row) for row in cut.lists)
+    longer = protocols.labelled(data, "longer", None)
+    assert sum(map(len, longer.lists)) > sum(map(len, data.lists))
+
+
+def test_measures_by_hand():
+    # Relevant: servers 0, 1, 2. Ranked: 0 first, 1 at place 6, 2 at place 11, which only the pool of 12 holds.
+    ranked = np.array([[0, 10, 11, 12, 13, 1, 14, 15, 16, 17, 2, 18]])
+    relevant = sp.csr_matrix(np.r_[np.ones(3), np.zeros(20)][None].astype(np.float32))
+    row = protocols.measures(ranked, relevant).iloc[0]
+    discount = 1 / np.log2(np.arange(2, 12))
+    assert row["recall@5"] == pytest.approx(1 / 3)
+    assert row["recall_capped@10"] == pytest.approx(2 / 3)
+    assert row["ndcg_found@5"] == pytest.approx(1.0)
+    assert row["ndcg_found@10"] == pytest.approx((discount[0] + discount[5]) / discount[:2].sum())
+    assert row["best_recall@10"] == row["best_ndcg@10"] == pytest.approx(1.0)
+    assert row["best_precision@5"] == pytest.approx(0.6)
+
+
+def test_readings_by_hand():
+    names = [f"{name}@{k}" for name in ("recall", "hit_rate", "precision", "f1", "ndcg", "ndcg_found") for k in (5, 10)]
+    means = np.array([0.1, 0.2, 0.5, 0.6, 0.3, 0.2, 0.11, 0.12, 0.4, 0.45, 0.7, 0.8])
+    plain = protocols_inference.printed_form(means, names, {"recall": "recall", "f1": "f1", "ndcg": "ndcg"})
+    assert plain.tolist() == [0.1, 0.2, 0.3, 0.2, 0.11, 0.12, 0.4, 0.45]
+    other = protocols_inference.printed_form(
+        means, names, {"recall": "hit_rate", "f1": "of_means", "ndcg": "ndcg_found"}
+    )
+    assert other == pytest.approx([0.5, 0.6, 0.3, 0.2, 0.375, 0.3, 0.7, 0.8])
+    assert protocols_inference.distance(plain, plain + 0.1) == pytest.approx(0.1)
+
+
+def test_what_exists_is_not_run_again(own_copy, monkeypatch):
+    def never(_):
+        raise AssertionError("a fit was repeated")
+
+    monkeypatch.setattr(protocols, "build_system", never)
+    before = {path: path.read_bytes() for path in own_copy.glob("results/**/*.json")}
+    protocols.compute(load(SIZE))
+    assert {path: path.read_bytes() for path in own_copy.glob("results/**/*.json")} == before
+
+
+def test_a_stopped_grid_goes_on_and_ends_with_the_same_values(own_copy):
+    folder = paths.results("synthetic") / "audit"
+    before = {path.name: path.read_bytes() for path in folder.glob("*.csv")}
+    protocols.cell_path("synthetic", "first_3", "tfidf", 1).unlink()
+    protocols.cell_path("synthetic", "interactions", "item_knn", 1).write_text('{"half": ')
+    protocols.compute(load(SIZE))
+    assert {path.name: path.read_bytes() for path in folder.glob("*.csv")} == before
+
+
+def test_another_setting_is_another_cell(own_copy):
+    path = paths.conf() / "audit" / "protocols.yaml"
+    content = yaml.safe_load(path.read_text())
+    content["protocols"]["first_3"]["prefix"] = 2
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    file = protocols.cell_path("synthetic", "first_3", "tfidf", 1)
+    before = json.loads(file.read_text())["mean"]
+    protocols.compute(load(SIZE))
+    assert json.loads(file.read_text())["mean"] != before
+
+
+def test_a_damaged_cell_is_a_clear_error(own_copy):
+    path = protocols.cell_path("synthetic", "first_3", "tfidf", 1)
+    path.write_text('{"mean": [0.1]}')
+    with pytest.raises(StudyError, match="not a cell") as caught:
+        protocols_inference.compute(load(SIZE))
+    assert caught.value.file == path
+
+
+def test_without_cells_there_is_no_inference(own_copy):
+    shutil.rmtree(paths.results("synthetic") / "audit" / "protocols")
+    with pytest.raises(StudyError, match="no cell of the protocol grid"):
+        protocols_inference.compute(load(SIZE))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"surplus": 1}, "holds"),
+        ({"systems": ["nobody"]}, "unknown system"),
+        ({"protocols": {"a": {"title": "a"} | BASE | {"split": "tepid"}}}, "split is 'tepid'"),
+        ({"protocols": {"a": {"title": "a", "labels": "released"}}}, "not a protocol"),
+    ],
+)
+def test_a_mistake_in_the_grid_is_refused(own_copy, change, words):
+    path = paths.conf() / "audit" / "protocols.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change, sort_keys=False))
+    with pytest.raises(StudyError, match=words):
+        read()
+
+
+def test_the_committed_grid_is_readable_and_shares_fits():
+    grid = read()
+    assert len({item.name for item in grid.variants}) == len(grid.variants) >= 15
+    assert len({item.fit for item in grid.variants}) < len(grid.variants)
+    assert {"released", "longer"} == {item.labels for item in grid.variants}
+    assert "t2mrec" in grid.systems
+    for variant in grid.variants:  # the paper's method and three baselines under every protocol
+        able = [
+            name
+            for name in grid.systems
+            if protocols.applicable(variant, list(load([f"system={name}"]).system.protocols))
+        ]
+        assert len(able) >= 4, variant.name
+    assert any(item.training == "everything" for item in grid.variants)
+
+
+def test_intervals_hold_the_values_and_figures_are_drawn(in_grid):
+    table = pd.read_csv(paths.results("synthetic") / "audit" / "protocol_cells.csv.xz")
+    assert ((table["low"] <= table["value"] + 1e-6) & (table["value"] <= table["high"] + 1e-6)).all()
+    assert figures_paper.plot_grid({"protocol_cells": table}, "recall@10").axes
+    text = verdicts_text.about_exposure({"protocol_cells": table}, "tfidf")
+    value = table.query("variant == 'exposed' and system == 'tfidf' and measure == 'recall' and k == 10")["value"]
+    assert f"{value.iloc[0]:.4f}" in text
+    assert "has not been run" in verdicts_text.about_exposure({"protocol_cells": table}, "item_knn")
+
+
+def test_more_seeds_do_not_narrow_the_interval_over_tasks(own_copy, monkeypatch):
+    grid = read()
+    alone = protocols_inference.cells("synthetic", grid)[0]
+    source = protocols.cell_path("synthetic", alone.variant, alone.system, 1)
+    shutil.copy(source, source.with_name(f"{alone.system}-2.json"))
+    both = protocols_inference.cells("synthetic", dataclasses.replace(grid, seeds=[1, 2]))[0]
+    assert (alone.seeds, both.seeds) == (1, 2)
+    assert both.draws.std(axis=0) == pytest.approx(alone.draws.std(axis=0))

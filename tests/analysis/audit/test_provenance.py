@@ -1,0 +1,348 @@
+"""One class per label: hand-made lists for every detector, planted shares, and rates by chance."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study import paths
+from study.analysis.audit import labels_settings, provenance
+from study.analysis.audit.detectors import in_pattern
+from study.analysis.audit.figures_labels import CLASSES, plot_detectors, plot_first_uses, plot_provenance
+from study.analysis.audit.labels_settings import Labels
+from study.config import compose as config
+from study.data import prepare, synthetic
+from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, load, relevance_from_lists
+from study.errors import StudyError
+
+SETTINGS = replace(labels_settings.read(Labels), permutations=25)
+N = 300
+
+
+def toy(tasks, lists, servers=None):
+    """N servers with ids in the order of their rows; `servers` says what some of them are."""
+    table = pd.DataFrame({name: [""] * N for name in SERVER_FIELDS}).assign(
+        id=np.arange(1, N + 1), name=[f"nameless{row}" for row in range(N)], language_tokens="", description="thing"
+    )
+    for row, changes in (servers or {}).items():
+        for column, value in changes.items():
+            table.loc[row, column] = value
+    frame = pd.DataFrame(tasks).reindex(columns=[*TASK_FIELDS, "subcategory"], fill_value="").fillna("")
+    frame = frame.assign(
+        id=np.arange(1, len(frame) + 1),
+        theme_clean=frame["theme"],
+        language_tokens=frame["language"],
+        subcategory_clean=frame["subcategory"],
+    )
+    rows = tuple(np.array(row, dtype=np.int64) for row in lists)
+    return Dataset("toy", table, frame, relevance_from_lists(rows, N), rows)
+
+
+def classes(data, **changes):
+    settings = replace(SETTINGS, **changes)
+    frame = provenance.labels_frame(data, provenance.Evidence(data, settings))
+    return [part["class"].tolist() for _, part in frame.groupby("task_id")]
+
+
+def test_a_word_of_the_theme_is_seen_and_common_words_are_not():
+    servers = {5: {"description": "reads weather maps"}, 9: {"name": "Weather MCP"}}
+    data = toy([{"theme": "Weather thing"}], [[9, 250, 5, 100]], servers)
+    assert classes(data) == [["theme_token", "none", "theme_token", "none"]]
+
+
+def test_a_rare_word_of_the_text_is_seen():
+    data = toy([{"theme": "x", "name": "Detect pelicans"}], [[7, 3]], {3: {"description": "counts pelicans at sea"}})
+    assert classes(data) == [["none", "text_token"]]
+
+
+def test_a_walk_through_a_language_needs_neither_adjacent_ids_nor_a_full_list():
+    servers = {row: {"language_tokens": "Go, Shell"} for row in range(10, 290, 20)}
+    tasks = [{"theme": "x", "language": "Go"}, {"theme": "y", "language": "Rust"}]
+    # 10, 30 and 50 are next to each other among the servers in Go; 250 is in Go too.
+    data = toy(tasks, [[299, 250, 10, 30, 50]] * 2, servers)
+    assert classes(data) == [["none", "language", *["language_run"] * 3], ["none"] * 5]
+
+
+def test_a_walk_through_the_alphabet_has_small_steps_in_listed_order():
+    data = toy(
+        [{"theme": "x"}, {"theme": "y"}, {"theme": "z"}], [[200, 40, 41, 42], [42, 41, 40, 200], [44, 60, 80, 100]]
+    )
+    assert classes(data) == [["none", *["alphabetical"] * 3], ["none"] * 4, ["balancing"] * 4]
+
+
+def test_a_long_run_over_unequally_used_servers_is_only_a_long_run():
+    run = [3, 50, 90, 140, 190, 240]
+    # Every second server of the run is listed by three more tasks.
+    others = [[server, 299 - number] for number in range(3) for server in run[::2]]
+    data = toy([{"theme": f"t{row}"} for row in range(1 + len(others))], [run, *others])
+    assert classes(data)[0] == ["long_run"] * 6
+
+
+def test_the_pool_of_a_theme_is_what_its_other_lists_hold():
+    rng = np.random.default_rng(0)
+    lists = [[7, 250, *rng.choice(np.arange(100, 240), 4, replace=False)] for _ in range(6)]
+    lists += [list(rng.choice(np.arange(100, 240), 5, replace=False)) for _ in range(60)]
+    data = toy([{"theme": "a" if row < 6 else f"t{row}"} for row in range(66)], lists)
+    found = classes(data, long_run=99, level_run=99)
+    assert all(row[:2] == ["theme_pool"] * 2 for row in found[:6])
+    assert sum(kind == "theme_pool" for row in found for kind in row) <= 14
+
+
+def test_copies_of_one_list_are_no_pool():
+    """A set that stands several times in a theme is one piece of evidence."""
+    data = toy(
+        [{"theme": "a"}] * 5 + [{"theme": f"t{row}"} for row in range(40)],
+        [[7, 250, 120]] * 5 + [[row + 10, row + 60] for row in range(40)],
+    )
+    assert "theme_pool" not in {kind for row in classes(data) for kind in row}
+
+
+def test_the_order_of_detectors_decides():
+    servers = {row: {"description": "weather", "language_tokens": "Go"} for row in (40, 41, 42)}
+    data = toy([{"theme": "weather", "language": "Go"}], [[40, 41, 42]], servers)
+    assert classes(data) == [["theme_token"] * 3]
+    later = [name for name in SETTINGS.order if name != "theme_token"]
+    assert classes(data, order=[*later, "theme_token"]) == [["language_run"] * 3]
+
+
+@pytest.mark.parametrize("order", [["theme_token"], [*SETTINGS.order, "language"], [*SETTINGS.order[1:], "guess"]])
+def test_an_order_that_names_other_detectors_is_an_error(order):
+    with pytest.raises(StudyError, match="order of classes"):
+        classes(toy([{"theme": "x"}], [[1, 2]]), order=order)
+
+
+def test_the_configured_order_and_the_figures_know_every_detector():
+    assert sorted(SETTINGS.order) == sorted(provenance.DETECTORS)
+    assert set(CLASSES) == {*provenance.DETECTORS, provenance.NONE}
+
+
+def test_other_orders_of_detectors_by_hand():
+    servers = {row: {"description": "weather", "language_tokens": "Go"} for row in (40, 41, 42)}
+    data = toy([{"theme": "weather", "language": "Go"}], [[200, 40, 41, 42]], servers)
+    frame = provenance.labels_frame(data, provenance.Evidence(data, SETTINGS))
+    table = provenance.order_table(frame, {"as stated": SETTINGS.order} | SETTINGS.other_orders)
+    share = table.set_index(["order", "class"])["share"]
+    assert share["as stated", "any sign of content"] == 0.75
+    assert share["signs of order first", "any rule of order"] == 0.75
+    assert share["signs of content first", "any rule of order"] == 0
+    sums = table[table["class"].isin([*provenance.DETECTORS, "none"])].groupby("order")["share"].sum()
+    assert sums.tolist() == pytest.approx([1, 1, 1])
+
+
+def test_every_configured_order_names_every_detector():
+    for order in SETTINGS.other_orders.values():
+        assert sorted(order) == sorted(provenance.DETECTORS)
+
+
+# Chance
+
+
+def test_redrawn_lists_keep_the_order_the_length_and_the_language():
+    rng = np.random.default_rng(5)
+    servers = {row: {"language_tokens": "Go"} for row in range(0, 300, 3)}
+    lists = [list(rng.choice(N, size, replace=False)) for size in (10, 10, 7, 2)]
+    data = toy([{"theme": "x", "language": "Go"}] * 3 + [{"theme": "x", "language": "Rust"}], lists, servers)
+    evidence = provenance.Evidence(data, SETTINGS)
+    drawn = evidence.redrawn(np.ones(N, dtype=np.int64), rng)
+    for row, (old, new) in enumerate(zip(evidence.matrix, drawn, strict=True)):
+        assert ((old >= 0) == (new >= 0)).all()
+        kept, made = old[old >= 0], new[new >= 0]
+        assert np.argsort(kept).tolist() == np.argsort(made).tolist()
+        assert len(set(made)) == len(made)
+        if row < 3:  # no server is written in the last task's language
+            assert (kept % 3 == 0).sum() == (made % 3 == 0).sum()
+    assert (drawn != evidence.matrix).any()
+
+
+@given(st.integers(0, 1000), st.integers(1, 12))
+def test_servers_put_in_a_pattern_keep_their_set_and_take_its_order(seed, size):
+    rng = np.random.default_rng(seed)
+    pattern, servers = (np.full((2, 12), -1) for _ in range(2))
+    pattern[:, :size], servers[:, :size] = (
+        rng.permuted(np.tile(np.arange(40), (2, 1)), axis=1)[:, :size] for _ in range(2)
+    )
+    found = in_pattern(servers, pattern)
+    np.testing.assert_array_equal(np.sort(found), np.sort(servers))
+    np.testing.assert_array_equal(np.argsort(found[:, :size]), np.argsort(pattern[:, :size]))
+
+
+def test_what_systems_find_walks_only_where_the_servers_do():
+    rng = np.random.default_rng(8)
+    lists = [np.arange(start, start + 10) for start in rng.integers(0, N - 10, 20)] + [np.array([5, 90, 12])]
+    data = toy([{"theme": f"t{row}"} for row in range(21)], lists)
+    asked = np.arange(10, 21)
+    runs = {}
+    for name, servers in (("walker", np.arange(99, 89, -1)), ("stepper", np.arange(10) * 29)):
+        runs[name] = pd.DataFrame(
+            {
+                "task_id": np.repeat(asked + 1, 10),
+                "rank": np.tile(np.arange(1, 11), len(asked)),
+                "server_id": np.tile(servers + 1, len(asked)),
+            }
+        )
+    found = provenance.retrieved_table(data, provenance.Evidence(data, SETTINGS), runs).set_index(["lists", "detector"])
+    walks = found.xs("any rule of order", level="detector")
+    assert (walks["n"] == 103).all()  # ten tasks with ten, one with three
+    assert (walks["tasks"] == 11).all()
+    # The ten servers found in falling order stand as the lists do, rising; in the list of three, two steps up do not.
+    assert walks.loc["walker", "labels"] == 100
+    assert walks.loc[provenance.RELEASED, "labels"] == 100
+    assert found.loc[("stepper", "alphabetical"), "labels"] == 0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.15, 0.3, 0.5])
+def test_a_planted_share_of_filler_is_found_within_three_per_cent_of_the_labels(share):
+    """Half of the filler walks through the task's language, half through the alphabet; it fills lists up from within,
+    as in the release, and everything else is drawn."""
+    rng = np.random.default_rng(11)
+    languages = ["Go", "Rust", "Java", "Perl"]
+    servers = {row: {"language_tokens": languages[rng.integers(4)]} for row in range(N)}
+    spoken = np.array([servers[row]["language_tokens"] for row in range(N)])
+    tasks, lists, planted = [], [], {"language_run": 0, "alphabetical": 0}
+    for row in range(600):
+        language = languages[row % 4]
+        tasks.append({"theme": f"t{row}", "language": language})
+        size = int(rng.integers(6, 11)) if rng.random() < share / 0.8 else 0  # 8 of 10 entries on average
+        kind = ("language_run", "alphabetical")[row % 2]
+        pool = np.flatnonzero(spoken == language) if kind == "language_run" else np.arange(N)
+        first = int(rng.integers(len(pool) - 10))
+        walk = pool[first : first + size]
+        others = rng.choice(np.setdiff1d(np.arange(N), walk), 10 - size, replace=False)
+        lists.append([*others, *walk])
+        planted[kind] += size
+    evidence = provenance.Evidence(toy(tasks, lists, servers), SETTINGS)
+    flags = evidence.detect()
+    for kind, count in planted.items():
+        assert abs(flags[kind].mean() - count / 6000) < 0.03, kind
+    walked = flags["language_run"] | flags["alphabetical"]
+    assert abs(walked.mean() - sum(planted.values()) / 6000) < 0.03
+
+
+def test_sorted_lists_of_any_servers_show_long_runs_and_nothing_else(tmp_path):
+    """Against lists in random order every detector of order would fire; against the same order only walks do."""
+    rng = np.random.default_rng(6)
+    lists = [np.sort(rng.choice(N, 10, replace=False)) for _ in range(150)]
+    walks = [*(np.arange(start, start + 10) for start in rng.integers(0, N - 10, 50))]
+    for planted, is_walk in ((lists, False), (lists + walks, True)):
+        data = toy([{"theme": f"t{row}"} for row in range(len(planted))], planted)
+        evidence = provenance.Evidence(data, SETTINGS)
+        table = provenance.detector_table(provenance.labels_frame(data, evidence), evidence).set_index("detector")
+        run, walk = table.loc["long_run"], table.loc["alphabetical"]
+        assert run["share"] > run["chance_high"] + 0.5
+        assert run["share"] == pytest.approx(run["kept"])
+        assert run["share"] == pytest.approx(run["even"])
+        assert (walk["share"] > max(walk["kept_high"], walk["even_high"]) + 0.15) == is_walk
+    both = table.loc["any detector"]
+    assert both["chance"] >= table.loc[["alphabetical", "theme_token"], "chance"].max()
+    assert table.loc["any rule of order", "labels"] >= walk["labels"]
+
+
+# Intervals
+
+
+def test_the_interval_of_a_share_by_hand():
+    """Two clusters: 3 of 4 and 0 of 2 labels; linearised standard error sqrt(2 * (1^2 + 1^2)) / 6."""
+    p, low, high = provenance.share(np.array([1, 1, 1, 0, 0, 0], dtype=bool), np.array([5, 5, 5, 5, 8, 8]))
+    assert p == 0.5
+    assert low == pytest.approx(max(0, 0.5 - 1.96 * 2 / 6))
+    assert high == pytest.approx(min(1, 0.5 + 1.96 * 2 / 6))
+
+
+def test_the_interval_covers_the_truth_when_labels_of_a_list_go_together():
+    rng = np.random.default_rng(1)
+    cluster, hits = np.repeat(np.arange(200), 10), 0
+    for _ in range(300):
+        flag = rng.random(200)[cluster] < 0.3  # whole lists are marked or not
+        _, low, high = provenance.share(flag, cluster)
+        hits += low <= 0.3 <= high
+    assert 0.91 < hits / 300 < 0.98
+
+
+# Planted shares
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """Data with a third of the labels from each of language and alphabet, and no sorted or copied lists."""
+    folder = tmp_path_factory.mktemp("planted")
+    mixture = {"topic_match": 0.0, "language_match": 0.3, "alphabetical": 0.4, "random": 0.3}
+    synthetic.generate(
+        folder / "raw",
+        n_servers=3000,
+        n_tasks=800,
+        mixture=mixture,
+        ascending_share=0.0,
+        duplicate_share=0.0,
+        zero_lists=0.0,
+        repeat_lists=0.0,
+    )
+    prepare.prepare("synthetic", folder / "raw", folder / "prepared", folder / "tables")
+    truth = pd.read_csv(folder / "raw" / "truth_labels.csv")
+    return load("synthetic", folder / "prepared"), truth[truth["in_list"]]
+
+
+def test_planted_walks_and_languages_are_found(planted):
+    data, truth = planted
+    frame = provenance.labels_frame(data, provenance.Evidence(data, SETTINGS))
+    both = frame.merge(truth, on=["task_id", "server_id", "position"], validate="one_to_one")
+    assert len(both) == len(frame)
+    # Every drawn language match is in the language, and alphabetical entries lie in close runs where a list puts three
+    # next to each other: 0.4^3 and more of them.
+    assert both.loc[both["source"] == "language_match", "language"].mean() > 0.97
+    near = both[both["alphabetical"]]
+    assert (near["source"] == "alphabetical").mean() > 0.85
+    assert both.loc[both["source"] == "alphabetical", "alphabetical"].mean() > 0.3
+    assert both.loc[both["source"] == "random", "alphabetical"].mean() < 0.02
+
+
+def test_without_evidence_every_detector_fires_at_its_chance_rate(tmp_path):
+    even = {"topic_match": 0.0, "language_match": 0.0, "alphabetical": 0.0, "random": 1.0}
+    synthetic.generate(tmp_path / "raw", mixture=even, ascending_share=0.0, duplicate_share=0.0)
+    prepare.prepare("synthetic", tmp_path / "raw", tmp_path / "prepared", tmp_path / "tables")
+    data = load("synthetic", tmp_path / "prepared")
+    evidence = provenance.Evidence(data, SETTINGS)
+    table = provenance.detector_table(provenance.labels_frame(data, evidence), evidence).set_index("detector")
+    for name, row in table.iterrows():
+        spread = 1.96 * np.sqrt(max(row["chance"], 1e-4) * 10 / row["n"])  # a run marks several labels at once
+        if not name.startswith("any "):
+            assert np.isnan(row["kept"]) == (name in provenance.BY_CONTENT)
+        assert abs(row["share"] - row["chance"]) < 2 * spread, name
+
+
+def test_first_uses_and_evenness_by_hand():
+    lists = [[0, 1]] * 100 + [[2, 3]] + [[2, 4]] * 49
+    data = toy([{"theme": "x"}] * 150, lists)
+    evidence = provenance.Evidence(data, SETTINGS)
+    table = provenance.first_use_table(data, evidence.matrix)
+    assert table["first_task"].tolist() == [1, 101]
+    assert table["first_uses"].tolist() == [2, 3]
+    assert table["unused"].tolist() == [1.0, pytest.approx(298 / 300)]
+    measures = provenance.use_measures(np.array([0, 0, 4]))
+    assert measures["Gini coefficient"] == pytest.approx(2 / 3)
+    assert measures["servers on no list"] == 2
+    assert provenance.use_measures(np.full(5, 3))["Gini coefficient"] == pytest.approx(0)
+
+
+# Files
+
+
+def test_the_files_hold_ids_alone_and_shares_add_up(tmp_path, monkeypatch, planted):
+    conf = paths.conf()
+    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path / dataset)
+    monkeypatch.setattr(provenance, "load", lambda name: planted[0])
+    assert paths.conf() == conf
+    written = provenance.compute(config.load(["dataset=synthetic"]))
+    assert all(path.exists() for path in written)
+    assert parquet.read_schema(written[0]).names == ["task_id", "server_id", "position", "class"]
+    tables = {path.stem: pd.read_csv(path) for path in written[1:]}
+    sums = tables["provenance"].groupby(["scope", "name"])["share"].sum()
+    np.testing.assert_allclose(sums, 1, atol=1e-4)
+    counts = pd.read_parquet(written[0])["class"].value_counts()
+    everything = tables["provenance"].query("scope == 'all'").set_index("class")["labels"]
+    assert counts.to_dict() == everything[everything > 0].to_dict()
+    for draw in (plot_provenance, plot_detectors, plot_first_uses):
+        draw(tables).canvas.draw()

@@ -1,0 +1,250 @@
+"""Rank correlations of systems: against scipy, planted orders, label variants, ties, resumable random splits."""
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from study import paths
+from study.analysis.audit import robustness
+from study.analysis.audit.figures_robustness import plot_robustness, plot_splits
+from study.analysis.audit.labels_settings import Robustness, read
+from study.config import compose as config
+from study.data.dataset import load
+from study.data.splits import make
+from study.errors import StudyError
+from study.evaluation import metrics
+from study.files import write_csv
+from study.pipeline import data as stages
+from study.runner.rows import run
+
+TINY = [
+    "dataset=synthetic",
+    "profile=smoke",
+    "dataset.generator.n_servers=120",
+    "dataset.generator.n_tasks=100",
+    "dataset.generator.list_length=10",
+]
+
+
+def scores(means, n=50, noise=0.0, seed=0):
+    """One row per system with the given mean, one column per task."""
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        np.array(means)[:, None] + noise * rng.normal(size=(len(means), n)),
+        index=[f"s{row}" for row in range(len(means))],
+    )
+
+
+@given(st.lists(st.floats(0, 1), min_size=3, max_size=8, unique=True), st.randoms())
+def test_correlations_of_fixed_scores_are_scipys(means, random):
+    other = means.copy()
+    random.shuffle(other)
+    found = robustness.correlations(scores(means), scores(other), resamples=3, seed=0)
+    assert found["tau"] == pytest.approx(stats.kendalltau(means, other).statistic)
+    assert found["rho"] == pytest.approx(stats.spearmanr(means, other).statistic)
+    assert found["tau_low"] == found["tau_high"] == pytest.approx(found["tau"])  # tasks that all agree leave no doubt
+
+
+def test_planted_orders():
+    base, reverse = scores([0.1, 0.2, 0.3, 0.4]), scores([0.4, 0.3, 0.2, 0.1])
+    assert robustness.correlations(base, base, resamples=5, seed=0)["tau"] == pytest.approx(1)
+    assert robustness.correlations(base, reverse, resamples=5, seed=0)["tau"] == pytest.approx(-1)
+    noisy = robustness.correlations(
+        scores([0.1, 0.2, 0.3], noise=1.0), scores([0.1, 0.2, 0.3], noise=1.0, seed=1), resamples=200, seed=0
+    )
+    assert noisy["tau_high"] - noisy["tau_low"] > 1  # three systems within noise have no order
+    alone = robustness.correlations(base, scores([0.1]), resamples=5, seed=0)
+    assert alone["systems"] == 1
+    assert np.isnan(alone["tau"])
+
+
+def test_equal_scores_have_no_order():
+    assert np.isnan(robustness.rank_correlation(np.ones(4), np.arange(4.0))).all()
+
+
+def test_every_pair_of_seeds_is_compared_over_the_systems_that_have_both():
+    frames = {
+        name: pd.DataFrame({"task_id": [1, 2] * len(seeds), "seed": np.repeat(seeds, 2), "m": value})
+        for name, seeds, value in (("a", [1, 2, 3], 0.1), ("b", [1, 2], 0.2), ("c", [1, 2, 3], 0.3), ("lone", [0], 0.4))
+    }
+    rows = {row["variant"]: row for row in robustness.seed_table(frames, "m", resamples=3, seed=0)}
+    assert {name: row["systems"] for name, row in rows.items()} == {
+        "seed 1 against seed 2": 3,
+        "seed 1 against seed 3": 2,
+        "seed 2 against seed 3": 2,
+    }
+    assert all(row["tau"] == pytest.approx(1) for row in rows.values())
+    assert robustness.seed_table({name: frames[name] for name in ("a", "lone")}, "m", resamples=3, seed=0) == []
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A small study with four cheap systems, one of them with a seed of its own, and one ceiling."""
+    folder = tmp_path_factory.mktemp("robust")
+    shutil.copytree(paths.conf(), folder / "conf")
+    source = paths.root()
+    path = folder / "conf" / "audit" / "robustness.yaml"
+    settings = yaml.safe_load(path.read_text()) | {
+        "split_seeds": [101, 102],
+        "split_systems": ["popularity", "tfidf", "label_rules"],
+        "resamples": 20,
+    }
+    path.write_text(yaml.safe_dump(settings))
+    for file, old, new in (
+        ("profile/smoke", "\nseeds: [1]", "\nseeds: [1, 2]"),
+        ("system/popularity_theme", "seeds: ${profile.seeds}", "seeds: [0]"),
+    ):
+        path = folder / "conf" / f"{file}.yaml"
+        text = path.read_text()
+        assert text.count(old) == 1
+        path.write_text(text.replace(old, new))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("T2M_ROOT", str(folder))
+        for name in ("src", "baselines"):
+            (folder / name).symlink_to(source / name)
+        for stage in (stages.fetch, stages.prepare, stages.split):
+            stage(config.load(TINY))
+        for system in ("random", "popularity", "tfidf", "oracle_neighbour", "popularity_theme"):
+            run(config.load([*TINY, f"system={system}"]))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def made(root):
+    return {path.stem: pd.read_csv(path) for path in robustness.compute(config.load(TINY))}
+
+
+def test_every_family_has_its_rows_and_ceilings_none(made):
+    table = made["rank_robustness"]
+    assert set(table["family"]) == {"seeds", "metric", "labels", "tie rule", "random splits"}
+    seeds = table[table["family"] == "seeds"]
+    assert seeds["variant"].tolist() == ["seed 1 against seed 2"]
+    assert seeds["systems"].tolist() == [3]  # one system ran with another seed alone
+    assert table.loc[table["family"] == "metric", "systems"].max() == 4
+    assert "mcp_task_all.csv" in set(table["variant"])
+    inside = table.dropna(subset=["tau"])
+    assert (inside["tau"].between(-1, 1) & (inside["tau_low"] <= inside["tau_high"])).all()
+    plot_robustness(made).canvas.draw()
+
+
+def test_splits_say_their_spread(made):
+    table = made["random_splits"]
+    assert set(table["system"]) == {"popularity", "tfidf", "label_rules"}
+    assert (table["n_splits"] == 2).all()
+    assert ((table["min"] <= table["mean"]) & (table["mean"] <= table["max"])).all()
+    plot_splits(made).canvas.draw()
+
+
+def test_random_splits_go_on_where_they_stopped(root, made, monkeypatch):
+    files = sorted((paths.results("synthetic") / "audit" / robustness.FOLDER).glob("*/*.csv"))
+    assert len(files) == 6
+    before, lost = {path: path.read_bytes() for path in files}, files[3]
+    lost.unlink()
+    calls = []
+    once = robustness.split_run
+    monkeypatch.setattr(robustness, "split_run", lambda *a, **b: (calls.append(1), once(*a, **b))[1])
+    robustness.run_splits(config.load(TINY))
+    assert len(calls) == 1
+    assert {path: path.read_bytes() for path in files} == before
+
+
+def test_results_of_another_state_are_replaced(root, made):
+    folder = paths.results("synthetic") / "audit" / robustness.FOLDER / "tfidf"
+    stale = folder / "101-0123456789abcdef.csv"
+    good = next(folder.glob("101-*.csv"))
+    good.rename(stale)
+    robustness.run_splits(config.load(TINY))
+    assert [path.name for path in folder.glob("101-*.csv")] == [good.name]
+
+
+def test_results_of_another_state_beside_those_of_this_one_count_for_nothing(root, made):
+    """Both states side by side, as a merge of two branches leaves them."""
+    folder = paths.results("synthetic") / "audit" / robustness.FOLDER / "tfidf"
+    good = next(folder.glob("101-*.csv"))
+    for suffix in (".csv", ".json"):
+        shutil.copy(good.with_suffix(suffix), folder / f"101-0123456789abcdef{suffix}")
+    kept = robustness.run_splits(config.load(TINY))
+    assert sorted(path.name for path in folder.glob("101-*")) == [good.name, f"{good.stem}.json"]
+    shutil.copy(good, folder / "102-0123456789abcdef.csv")
+    assert len(robustness.read_splits(kept)) == len(pd.concat(map(pd.read_csv, kept)))
+    (folder / "102-0123456789abcdef.csv").unlink()
+    base = pd.DataFrame({1: [0.1, 0.2, 0.3]}, index=["popularity", "tfidf", "label_rules"])
+    _, spread = robustness.split_table(robustness.read_splits(kept), base, "ndcg@10")
+    assert (spread["n_splits"] == 2).all()
+
+
+def test_a_split_run_is_the_evaluators_and_ties_are_broken_by_id(root):
+    """Popularity on a catalogue where every count ties: ids alone decide."""
+    data = load("synthetic")
+    split = make(data, "cold", seed=101)
+    config_ = config.load([*TINY, "system=popularity"])
+    found = robustness.split_run(config_, data, split, system_seed=1).set_index(["tie_rule", "metric"])["value"]
+
+    class Flat:
+        def fit(self, data, split, *, seed, workdir):
+            self.n = data.n_servers
+
+        def score(self, tasks):
+            return np.zeros((len(tasks), self.n), np.float32)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(robustness, "build_system", lambda _: Flat())
+        flat = robustness.split_run(config_, data, split, system_seed=1).set_index(["tie_rule", "metric"])["value"]
+    tasks = split.tasks("test")
+    order = np.argsort(data.servers["id"].to_numpy())
+    for rule, top in (("by id, ascending", order[:10]), ("by id, descending", order[::-1][:10])):
+        wanted = metrics.ndcg(np.tile(top, (len(tasks), 1)), split.test[tasks], 10).mean()
+        assert flat[rule, "ndcg@10"] == pytest.approx(wanted)
+    assert found.index.get_level_values(0).nunique() == 3
+
+
+def test_kept_lists_are_measured_against_other_labels(root):
+    """Against the released lists the kept top tens give the committed values again."""
+    data = load("synthetic")
+    frames = robustness.system_frames("synthetic", "cold")
+    tasks = make(data, "cold").tasks("test")
+    folder = paths.results("synthetic") / "top10" / "cold"
+    runs = {name: pd.read_parquet(folder / f"{name}.parquet") for name in frames}
+    again = robustness.relabelled(data, tasks, runs, [data.lists[row] for row in tasks], "ndcg@10")
+    base = robustness.task_scores(frames, "ndcg@10")
+    pd.testing.assert_frame_equal(again, base, check_names=False, atol=1e-5)
+    first = robustness.relabelled(data, tasks, runs, [data.lists[row][:1] for row in tasks], "recall@10")
+    assert set(np.unique(first.to_numpy().round(3))) <= {0.0, 0.333, 0.5, 0.667, 1.0}
+
+
+def test_a_protocol_without_whole_lists_is_refused(root):
+    settings = read(Robustness)
+    with pytest.raises(StudyError, match="whole list"):
+        robustness.label_table("synthetic", load("synthetic"), "warm", {}, settings)
+
+
+def test_one_system_has_no_order(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
+    write_csv(
+        tmp_path / "per_task" / "cold" / "tfidf.csv.xz", pd.DataFrame({"task_id": [1], "seed": [1], "ndcg@10": [0.5]})
+    )
+    with pytest.raises(StudyError, match="an order needs two"):
+        robustness.tables(config.load(TINY), [])
+
+
+def test_judged_scores_join(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
+    settings = read(Robustness)
+    assert robustness.judged_table("x", settings) == []
+    folder = tmp_path / "judged" / "tables"
+    write_csv(
+        folder / "rank_correlation.csv",
+        pd.DataFrame({"part": ["test"], "systems": [3], "topics": [9], "tau": [-1.0], "low": [-1.0], "high": [0.0]}),
+    )
+    write_csv(
+        folder / "two_views.csv",
+        pd.DataFrame({"part": ["test"] * 3, "by_labels": [1, 2, 3], "by_judgements": [3, 2, 1]}),
+    )
+    row = robustness.judged_table("x", settings)[0]
+    assert (row["tau"], row["rho"], row["n"]) == (-1, pytest.approx(-1), 9)

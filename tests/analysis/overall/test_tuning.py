@@ -1,0 +1,205 @@
+"""The table of searches: hand-made sweeps of every kind, systems without one, and damaged folders."""
+
+import math
+import shutil
+
+import pandas as pd
+import pytest
+import yaml
+
+from study import paths
+from study.analysis.overall import tuning
+from study.errors import StudyError
+from study.files import write_csv, write_json, write_text
+
+CONF = paths.conf()
+HEAD = {"git": {}, "versions": {}, "hardware": {}}
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    shutil.copytree(CONF, tmp_path / "conf")
+    return tmp_path
+
+
+def sweep(name, best, trials, config):
+    folder = paths.results("toy") / "sweeps" / name
+    write_text(folder / "best.yaml", yaml.safe_dump(best))
+    write_json(folder / "record.json", HEAD | {"config": config})
+    write_csv(folder / "trials.csv", pd.DataFrame(trials))
+    return folder
+
+
+def baseline(*, scale=0.25, model=None):
+    """`study tune` of neumf_tuned: two trials, the system's own values first."""
+    model = model or {"epochs": 100, "settings": {"rate": 0.001, "layers": [64, 64], "all": None, "fast": False}}
+    search = {
+        "settings.rate": {"low": 0.0005, "high": 0.02, "log": True, "type": "float"},
+        "settings.layers": {"choices": [[64], [64, 64]]},
+        "settings.all": {"choices": [5, None]},
+        "settings.fast": {"choices": [False, True]},
+    }
+    values = {"settings.rate": 0.0123456, "settings.layers": [64], "settings.all": 5, "settings.fast": True}
+    best = {
+        "system": "neumf_tuned",
+        "protocol": "warm",
+        "objective": "valid/ndcg@10",
+        "value": 0.5,
+        "trials": 2,
+        "seconds": 1234.0,
+        "values": values,
+    }
+    own, other = ([0.001, "[64, 64]", None, False], [0.0123456, "[64]", 5, True])
+    trials = [
+        {"trial": 0, "valid/ndcg@10": 0.4, "seconds": 600.0} | dict(zip(search, own, strict=True)),
+        {"trial": 1, "valid/ndcg@10": 0.5, "seconds": 634.0} | dict(zip(search, other, strict=True)),
+    ]
+    config = {"system": {"search": search, "model": model}, "tuning": {"scale": scale}}
+    return sweep("neumf_tuned", best, trials, config)
+
+
+def row(name):
+    return tuning.tuned("toy").set_index("sweep").loc[name]
+
+
+def test_a_tuned_baseline_has_its_space_budget_and_what_it_gained():
+    baseline()
+    found = row("neumf_tuned")
+    assert found["space"] == "rate 0.0005 to 0.02 (log); layers [64], [64, 64]; all 5, null; fast false, true"
+    assert found["chosen"] == "rate 0.01235; layers [64]; all 5; fast true"
+    assert found[["kind", "title", "protocol", "trials", "settings", "seconds"]].tolist() == [
+        "equal budget",
+        "NeuMF (tuned)",
+        "warm",
+        2,
+        2,
+        1234,
+    ]
+    assert found[["epoch_share", "best", "untuned"]].tolist() == [0.25, 0.5, 0.4]
+    text = tuning.printed(tuning.tuned("toy")).set_index("system").loc["NeuMF (tuned)"]
+    assert text[["trials", "epochs per trial", "seconds", "best NDCG@10", "untuned NDCG@10"]].tolist() == [
+        "2",
+        "25%",
+        "1,234",
+        "0.5000",
+        "0.4000",
+    ]
+
+
+def test_one_slow_trial_moves_the_sum_and_not_the_median():
+    folder = baseline()
+    trials = pd.read_csv(folder / "trials.csv")
+    slow = pd.concat([trials, trials.tail(1).assign(seconds=40_000.0)])
+    write_csv(folder / "trials.csv", slow)
+    assert row("neumf_tuned")["per_trial"] == 634.0
+    text = tuning.printed(tuning.tuned("toy")).set_index("system")
+    assert text.loc["NeuMF (tuned)", "median seconds of a trial"] == "634"
+    assert text.loc["EASE (tuned)", "median seconds of a trial"] == ""  # has not run
+    write_csv(folder / "trials.csv", slow.drop(columns="seconds"))
+    text = tuning.printed(tuning.tuned("toy")).set_index("system")
+    assert text.loc["NeuMF (tuned)", "median seconds of a trial"] == "not timed"
+
+
+def test_own_settings_that_no_trial_has_are_not_measured_and_closed_forms_have_no_epochs():
+    settings = {"rate": 0.002, "layers": [64, 64], "all": None, "fast": False}
+    baseline(model={"settings": settings})
+    found = row("neumf_tuned")
+    assert math.isnan(found["untuned"])
+    assert math.isnan(found["epoch_share"])
+    text = tuning.printed(tuning.tuned("toy")).set_index("system").loc["NeuMF (tuned)"]
+    assert text[["epochs per trial", "untuned NDCG@10"]].tolist() == ["no epochs", "not measured"]
+
+
+def test_sizes_by_profile_are_the_profiles_value():
+    call = {
+        "_target_": "baselines.generative.sizes.of_profile",
+        "profile": "laptop",
+        "smoke": 1,
+        "laptop": 0.001,
+        "full": 9,
+    }
+    baseline(model={"epochs": 9, "settings": {"rate": call, "layers": [64, 64], "all": None, "fast": False}})
+    assert row("neumf_tuned")["untuned"] == 0.4
+
+
+def test_the_joint_search_of_t2mrec_counts_weights_by_their_shares():
+    space = yaml.safe_load((CONF / "sweep" / "joint.yaml").read_text())
+    first = space["enqueue"][0]
+    model = yaml.safe_load((CONF / "system" / "t2mrec.yaml").read_text())["model"]
+    best = {
+        "system": "t2mrec_joint",
+        "sweep": "joint",
+        "protocol": "cold",
+        "objective": "valid/ndcg@10",
+        "value": 0.2,
+        "trials": 40,
+        "seconds": 99.6,
+        "values": {"scoring.anchors": 3},
+    }
+    trials = [first | {"valid/ndcg@10": 0.15}, first | {"valid/ndcg@10": 0.2, "scoring.theme": 0.9}]
+    sweep("t2mrec_joint", best, trials, {"system": {"search": {}, "model": model}, "tuning": {"scale": 0.33}})
+    found = row("t2mrec_joint")
+    assert found["title"] == "T2MRec (joint search): Joint search"
+    assert found[["kind", "trials", "settings", "epoch_share", "untuned"]].tolist() == ["sweep", 40, 2, 1.0, 0.15]
+    assert found["space"].startswith("scoring.semantic_weight 0.5 to 1; ")
+
+
+def test_a_grid_over_seeds_compares_means():
+    best = {
+        "system": "t2mrec",
+        "sweep": "temperature",
+        "protocol": "cold",
+        "objective": "valid/ndcg@10",
+        "value": 0.3,
+        "trials": 4,
+        "seconds": 9,
+        "values": {"training.temperature": 0.14},
+    }
+    trials = [
+        {"training.temperature": value, "valid/ndcg@10": score}
+        for value, score in ((0.07, 0.1), (0.07, 0.2), (0.14, 0.3), (0.14, 0.3))
+    ]
+    model = {"training": {"temperature": 0.07, "epochs": 200}}
+    sweep("temperature", best, trials, {"system": {"search": {}, "model": model}, "tuning": {}})
+    assert row("temperature")["untuned"] == pytest.approx(0.15)
+    assert row("temperature")["settings"] == 2  # each with two seeds
+
+
+def test_settings_tried_twice_count_once():
+    trials = pd.DataFrame({"k": [None, 5, None, 5, 10], "layers": ["[64]", "[64]", "[64]", "[32]", "[64]"]})
+    assert len(tuning.settled(trials, ["k", "layers"], []).drop_duplicates()) == 4
+    weights = pd.DataFrame({"a": [0.5, 1.0, 0.5], "b": [0.5, 1.0, 0.25]})
+    assert len(tuning.settled(weights, ["a", "b"], ["a", "b"]).drop_duplicates()) == 2
+
+
+def test_equal_budgets_stand_before_sweeps_by_title():
+    baseline()
+    test_a_grid_over_seeds_compares_means()
+    table = tuning.tuned("toy")
+    assert table["kind"].unique().tolist() == list(tuning.KINDS)
+    for _, titles in table.groupby("kind")["title"]:
+        assert titles.tolist() == sorted(titles, key=str.casefold)
+    sweeps = table[table["kind"] == tuning.SWEEP]
+    assert sweeps["title"].tolist() == ["T2MRec (joint search)", "T2MRec: Temperature tau"]
+    assert tuning.printed(sweeps)["distinct settings"].tolist() == ["", "2"]
+
+
+def test_systems_with_a_space_and_no_run_are_there():
+    baseline()
+    table = tuning.printed(tuning.tuned("toy")).set_index("system")
+    assert table.loc["EASE (tuned)", "trials"] == "not run"
+    assert set(table.loc["EASE (tuned)"].drop(["protocol", "search space", "trials"])) == {""}
+    for title in ("T2MRec (tuned)", "T2MRec (joint search)"):
+        assert table.loc[title, "trials"] == "not run"
+        assert "training.temperature 0.01 to 0.5 (log)" in table.loc[title, "search space"]
+    assert "T2MRec" not in table.index
+    assert table.index.is_unique
+
+
+@pytest.mark.parametrize("name", ["best.yaml", "record.json", "trials.csv"])
+def test_half_a_search_is_named(name):
+    folder = baseline()
+    (folder / name).unlink()
+    with pytest.raises(StudyError, match="neumf_tuned"):
+        tuning.tuned("toy")

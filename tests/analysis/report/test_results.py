@@ -1,0 +1,162 @@
+"""Reading the reported results: order, captions, uncertainty, costs."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from study import paths
+from study.analysis.report.results import Results, licensed, named
+from study.errors import StudyError
+from study.files import write_csv, write_json
+
+CONF = paths.conf()
+VALUES = {  # system -> per-task NDCG@10 of two seeds; six tasks
+    "t2mrec": [[1, 0.5, 0.5, 0, 0.5, 0.5], [1, 0.5, 0.5, 0, 1, 1]],
+    "tfidf": [[0, 0.5, 0, 0, 0, 0.5], [0, 0.5, 0, 0, 0, 0.5]],
+    "oracle_neighbour": [[1, 1, 1, 1, 1, 1]],
+}
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    shutil.copytree(CONF, tmp_path / "conf")
+    metrics, overall, costs = [], [], []
+    for system, seeds in VALUES.items():
+        means = [np.mean(row) for row in seeds]
+        frame = pd.concat(
+            [pd.DataFrame({"task_id": range(6), "seed": seed, "ndcg@10": row}) for seed, row in enumerate(seeds)]
+        )
+        write_csv(paths.results("synthetic") / "per_task" / "cold" / f"{system}.csv.xz", frame)
+        hardware = {"processor": "P", "cores": 2, "accelerator": None}
+        write_json(paths.results("synthetic") / "records" / "cold" / f"{system}.json", {"hardware": hardware})
+        metrics += [("synthetic", "cold", system, "smoke", seed, "ndcg", 10, mean) for seed, mean in enumerate(means)]
+        deviation = np.std(means, ddof=1) if len(means) > 1 else np.nan
+        overall.append(("synthetic", "cold", system, "smoke", "ndcg", 10, np.mean(means), deviation, len(means)))
+        costs.append(("cold", system, "smoke", len(seeds), 6, 2.0, 0.3, 100.0, 7, 0.5))
+    shared = ["dataset", "protocol", "system", "profile"]
+    columns = [
+        "protocol",
+        "system",
+        "profile",
+        "seeds",
+        "tasks",
+        "seconds_fit",
+        "seconds_score",
+        "peak_memory_mib",
+        "parameters",
+        "tie_rate",
+    ]
+    folder = paths.tables("synthetic")
+    write_csv(folder / "metrics.csv.xz", pd.DataFrame(metrics, columns=[*shared, "seed", "metric", "k", "value"]))
+    write_csv(folder / "overall.csv", pd.DataFrame(overall, columns=[*shared, "metric", "k", "mean", "sd", "n_seeds"]))
+    write_csv(folder / "runs.csv", pd.DataFrame(costs, columns=columns))
+    tested = pd.DataFrame(
+        [
+            ("tfidf", "ndcg@10", -0.4, 0.01, 0.02),
+            ("rrf", "ndcg@10", 0.1, 0.04, 0.06),
+            ("ease", "ndcg@10", 0.1, 0.04, 0.04),
+        ],
+        columns=["system", "metric", "difference", "wilcoxon_p_holm", "randomisation_p_holm"],
+    )
+    write_csv(folder / "significance.csv", tested.assign(protocol="cold", family=6))
+    return Results.load("synthetic")
+
+
+def test_systems_come_best_first_with_their_titles(results):
+    assert results.protocols == ["cold"]
+    assert results.systems("cold") == ["oracle_neighbour", "t2mrec", "tfidf"]
+    assert results.systems("warm") == []
+    assert results.titles["tfidf"] == "TF-IDF cosine"
+    assert [results.is_ceiling(name) for name in results.systems("cold")] == [True, False, False]
+
+
+def test_marks_need_both_tests_and_point_where_the_mean_differs(results):
+    assert results.marks("cold") == {("tfidf", "ndcg@10"): "↓", ("ease", "ndcg@10"): "↑"}
+    assert results.marks("warm") == {}
+    assert "over 6 comparisons" in results.about_marks("cold")
+
+
+def test_why_there_can_be_no_mark_is_said(results):
+    assert results.about_marks("loo99") == (
+        "No marks against T2MRec: its protocols are cold, cold_grouped, warm, loo (conf/system/t2mrec.yaml), so under "
+        "loo99 it has no run to compare with."
+    )
+    assert results.about_marks("warm") == "No marks: T2MRec or a system to compare it with has no run under warm yet."
+
+
+def test_absent_systems_have_not_run_or_are_not_for_the_protocol(results):
+    not_run, not_applicable = results.absent("cold")
+    assert {"bm25", "random"} <= set(not_run)
+    assert {"item_knn", "ease"} <= set(not_applicable)
+    assert not {"t2mrec", "tfidf", "oracle_neighbour"} & {*not_run, *not_applicable}
+    assert "t2mrec" in results.absent("loo99")[1]
+    # Left out of the data set's plan: neither, but named.
+    assert "neumf" not in {*not_run, *not_applicable}
+    assert {"neumf", "neumf_tuned"} <= set(results.left_out())
+    assert {"oracle_neighbour", "msbpr_leaky", "tiger_unconstrained"} <= set(results.apart())
+    assert "tiger" not in results.apart()
+
+
+def test_settings_come_through_every_base(results):
+    assert results.applies["rp3beta_tuned"] == results.applies["p3alpha"]
+    assert results.families["rp3beta_tuned"] == results.families["p3alpha"]
+
+
+def test_a_protocol_without_runs_has_a_caption(results):
+    assert results.caption("warm").endswith("Protocol: warm (known tasks). No system has a run yet.")
+
+
+def test_caption_says_question_data_protocol_tasks_and_profile(results):
+    assert results.caption("cold") == (
+        "Question: fitting the released labels. Data: Synthetic. Protocol: cold (new tasks), 6 test tasks. "
+        "Profile: smoke."
+    )
+
+
+def test_per_task_averages_over_seeds(results):
+    assert results.per_task("cold", "t2mrec")["ndcg@10"].tolist() == [1, 0.5, 0.5, 0, 0.75, 0.75]
+    assert results.value("cold", "tfidf", "ndcg@10") == pytest.approx(1 / 6, abs=1e-6)
+
+
+def test_summary_holds_both_uncertainties(results):
+    table = results.summary("cold", "ndcg@10", resamples=500).set_index("system")
+    assert table.loc["t2mrec", "mean"] == pytest.approx(7 / 12, abs=1e-6)
+    assert table.loc["t2mrec", "sd"] == pytest.approx(np.std([0.5, 4 / 6], ddof=1), abs=1e-6)
+    assert pd.isna(table.loc["oracle_neighbour", "sd"])
+    assert (table["low"] <= table["mean"]).all()
+    assert (table["high"] >= table["mean"]).all()
+    assert table.loc["oracle_neighbour", ["low", "high"]].tolist() == [1, 1]
+    assert table.loc["t2mrec", "high"] - table.loc["t2mrec", "low"] > 0.2
+
+
+def test_costs_are_per_task(results):
+    table = results.cost_table("cold").set_index("system")
+    assert table["milliseconds_per_task"].tolist() == pytest.approx([50.0] * 3)
+    assert table.index.tolist() == ["oracle_neighbour", "t2mrec", "tfidf"]
+    assert table.loc["tfidf", "quality"] == pytest.approx(1 / 6, abs=1e-6)
+
+
+def test_machines_are_listed_once(results):
+    assert results.machines() == ["P, 2 cores, accelerator: none"]
+    path = paths.results("synthetic") / "records" / "cold" / "tfidf.json"
+    path.write_text(json.dumps({"hardware": {"processor": "Q", "cores": 8, "accelerator": "G"}}))
+    assert results.machines() == ["P, 2 cores, accelerator: none", "Q, 8 cores, accelerator: G"]
+
+
+def test_without_a_report_the_fix_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    with pytest.raises(StudyError, match="study report dataset=synthetic"):
+        Results.load("synthetic")
+
+
+def test_texts_are_shown_only_under_a_licence():
+    assert licensed("synthetic")
+    assert not licensed("task2mcp")
+
+
+def test_named_joins_metric_and_cutoff():
+    assert named(pd.DataFrame({"metric": ["ndcg"], "k": [10]})).tolist() == ["ndcg@10"]

@@ -1,0 +1,117 @@
+"""Tables for people: cells, order, and characters that mean something to Markdown and LaTeX."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from study.analysis.report import tables
+from study.errors import StudyError
+
+
+def overall(*rows):
+    return pd.DataFrame(rows, columns=["system", "protocol", "metric", "k", "mean", "sd"])
+
+
+def test_cell_leaves_out_the_deviation_of_a_single_seed():
+    assert tables.cell(0.12345, 0.00105) == "0.1235 ± 0.0010"
+    assert tables.cell(0.5, float("nan")) == tables.cell(0.5, None) == "0.5000"
+
+
+def test_comparison_keeps_one_protocol_and_puts_the_best_first():
+    rows = overall(
+        ("a", "cold", "ndcg", 10, 0.1, 0.01),
+        ("b", "cold", "ndcg", 10, 0.2, np.nan),
+        ("c", "warm", "ndcg", 10, 0.9, 0.1),
+    )
+    table = tables.comparison(rows, "cold", {"a": "System A"}, ("ndcg@10",))
+    assert table.to_numpy().tolist() == [["b", "0.2000"], ["System A", "0.1000 ± 0.0100"]]
+
+
+def test_markdown_escapes_bars_and_keeps_the_shape():
+    text = tables.markdown(pd.DataFrame({"system": ["a|b"], "value": [1]}))
+    assert text.splitlines() == ["| system | value |", "| --- | ---: |", "| a\\|b | 1 |"]
+
+
+def test_latex_escapes_what_latex_reads():
+    text = tables.latex(pd.DataFrame({"system": ["a_b & 5 %"], "value": ["1 ± 2"]}), "caption")
+    assert "a\\_b \\& 5 \\%" in text
+    assert "1 $\\pm$ 2" in text
+    assert "\\toprule" in text
+
+
+def test_a_missing_table_names_the_command(tmp_path):
+    with pytest.raises(StudyError, match="study report dataset=toy"):
+        tables.read(tmp_path / "toy" / "tables" / "overall.csv")
+
+
+def test_write_all_writes_both_forms(tmp_path):
+    parts = {"cold": pd.DataFrame({"system": ["a"], "ndcg@10": ["0.5"]})}
+    tables.write_all(tmp_path, "overall", parts, {"cold": "New tasks"})
+    assert (tmp_path / "overall.md").read_text().startswith("### New tasks\n\n| system |")
+    assert "\\caption{New tasks}" in (tmp_path / "overall.tex").read_text()
+
+
+def test_a_system_that_was_not_run_has_words_and_no_number():
+    overall = pd.DataFrame(
+        {
+            "system": "a",
+            "protocol": "cold",
+            "metric": ["recall", "ndcg"],
+            "k": 10,
+            "mean": [0.5, 0.25],
+            "sd": [0.1, 0.1],
+            "n_seeds": 2,
+        }
+    )
+    table = tables.comparison(overall, "cold", {"b": "Model B"}, ("recall@10", "ndcg@10"), not_run=["b"])
+    assert table.to_numpy().tolist() == [["a", "0.5000 ± 0.1000", "0.2500 ± 0.1000"], ["Model B", "not run", ""]]
+
+
+def test_best_and_second_best_are_told_by_what_is_printed_and_ceilings_take_no_part():
+    rows = overall(
+        ("oracle", "cold", "ndcg", 10, 0.9, np.nan),
+        ("a", "cold", "ndcg", 10, 0.50001, 0.01),
+        ("b", "cold", "ndcg", 10, 0.50002, 0.01),
+        ("c", "cold", "ndcg", 10, 0.3, np.nan),
+        ("d", "cold", "ndcg", 10, 0.2, np.nan),
+    )
+    marks = {("c", "ndcg@10"): tables.BELOW, ("d", "recall@10"): tables.BELOW}
+    table = tables.comparison(
+        rows, "cold", {}, ("ndcg@10",), unranked=["oracle"], marks=marks, not_run=["e"], not_applicable=["f"]
+    )
+    assert dict(zip(table["system"], table["ndcg@10"], strict=True)) == {
+        "oracle": "0.9000",
+        "b": "**0.5000 ± 0.0100**",
+        "a": "**0.5000 ± 0.0100**",
+        "c": "*0.3000* ↓",
+        "d": "0.2000",
+        "e": "not run",
+        "f": "not applicable",
+    }
+    assert list(table["system"])[-2:] == ["e", "f"]
+
+
+def test_seconds_stand_beside_the_rows_that_have_a_run_under_the_protocol():
+    rows = overall(("a", "cold", "ndcg", 10, 0.5, np.nan))
+    costs = pd.DataFrame(
+        [("cold", "a", 1234.5, 0.2894), ("warm", "b", 1.0, 1.0)],
+        columns=["protocol", "system", "seconds_fit", "seconds_score"],
+    )
+    table = tables.comparison(rows, "cold", {"a": "A"}, ("ndcg@10",), not_run=["b"], costs=costs)
+    assert table.columns[-2:].tolist() == ["training (s)", "scoring (s)"]
+    assert table.iloc[:, -2:].to_numpy().tolist() == [["1,234", "0.289"], ["", ""]]
+
+
+DURATIONS = [(0.0, "0"), (0.289, "0.289"), (73.84, "73.8"), (99.96, "100"), (100, "100"), (23456.7, "23,457")]
+
+
+@pytest.mark.parametrize(("value", "text"), DURATIONS)
+def test_durations_have_three_digits(value, text):
+    assert tables.duration(value) == text
+
+
+def test_latex_has_emphasis_and_arrows_of_its_own():
+    text = tables.latex(pd.DataFrame({"system": ["a * b * c"], "x": ["**0.5 ± 0.1** ↑"], "y": ["*0.4* ↓"]}), "caption")
+    assert "\\textbf{0.5 $\\pm$ 0.1} $\\uparrow$" in text
+    assert "\\underline{0.4} $\\downarrow$" in text
+    assert "a * b * c" in text

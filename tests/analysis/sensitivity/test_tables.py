@@ -1,0 +1,320 @@
+"""Sweeps as they are shown: curves and choices by hand, importances with a planted cause, figures that draw."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from scipy import stats
+
+from study.analysis.report.tables import PAPER_METRICS
+from study.analysis.sensitivity import claims as sensitivity_claims
+from study.analysis.sensitivity import figures as sensitivity_figures
+from study.analysis.sensitivity import tables as sensitivity
+from study.errors import StudyError
+from study.files import write_csv
+from study.search.settings import Sweep, load
+
+
+def grid(name: str, quality, noise: float = 0.0) -> tuple[Sweep, pd.DataFrame]:
+    """Trials of a grid whose every measure is quality(value) plus noise per seed."""
+    sweep, rng = load(name), np.random.default_rng(0)
+    table = pd.DataFrame(sweep.points()).rename_axis("trial").reset_index()
+    column = sensitivity.parameter(sweep)
+    for part in sweep.parts:
+        for metric in PAPER_METRICS:
+            table[f"{part}/{metric}"] = quality(table[column]) + rng.normal(0, noise, len(table))
+    return sweep, table
+
+
+def search(n: int = 40) -> tuple[Sweep, pd.DataFrame]:
+    """Trials of the joint search in which the learning rate alone decides."""
+    sweep, rng = load("joint"), np.random.default_rng(1)
+    rows = []
+    for number in range(n):
+        row = {"trial": number, "seed": 1}
+        for name, domain in sweep.space.items():
+            if "choices" in domain:
+                row[name] = rng.choice(domain["choices"])
+            elif domain["type"] == "int":
+                row[name] = rng.integers(domain["low"], domain["high"] + 1)
+            elif domain.get("log"):
+                row[name] = np.exp(rng.uniform(np.log(domain["low"]), np.log(domain["high"])))
+            else:
+                row[name] = rng.uniform(domain["low"], domain["high"])
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    for metric in PAPER_METRICS:
+        table[f"valid/{metric}"] = 0.2 - 0.05 * (np.log10(table["training.learning_rate"]) + 3) ** 2
+    return sweep, table
+
+
+def test_curve_by_hand():
+    sweep = load("temperature")
+    table = pd.DataFrame({"training.temperature": [0.14, 0.07, 0.07], "seed": [1, 1, 2]})
+    for part in sweep.parts:
+        for metric in PAPER_METRICS:
+            table[f"{part}/{metric}"] = [0.5, 0.1, 0.3]
+    points = sensitivity.curve(sweep, table)
+    assert len(points) == 2 * 8 * 2
+    own = points[(points["part"] == "test") & (points["metric"] == "ndcg@10")]
+    assert own["value"].tolist() == [0.07, 0.14]
+    assert own["mean"].tolist() == pytest.approx([0.2, 0.5])
+    assert own["sd"].iloc[0] == pytest.approx(np.sqrt(0.02))
+    assert np.isnan(own["sd"].iloc[1])
+    assert own["seeds"].tolist() == [2, 1]
+
+
+def test_the_optimum_is_chosen_on_validation_whatever_the_test_tasks_say():
+    sweep, table = grid("temperature", lambda tau: 0.2 - 0.05 * np.log10(tau / 0.14) ** 2)
+    table["test/ndcg@10"] = 1 - table["training.temperature"]
+    found = sensitivity.optimum(sweep, table)
+    assert (found["best"], found["paper"], found["flat"]) == (0.14, 0.07, [0.14])
+    assert found["gain_valid"] == pytest.approx(0.05 * np.log10(2) ** 2)
+    assert found["gain_test"] == pytest.approx(-0.07)
+    assert found["gain_test_low"] == pytest.approx(found["gain_test_high"])
+
+
+def test_values_within_the_spread_of_the_best_are_named():
+    sweep, table = grid("fusion_weight", lambda weight: 0.2 * weight, noise=0.01)
+    found = sensitivity.optimum(sweep, table)
+    assert found["best"] in found["flat"]
+    assert 0.0 not in found["flat"]
+
+
+def test_a_search_has_no_single_parameter():
+    with pytest.raises(StudyError, match="12 parameters"):
+        sensitivity.parameter(load("joint"))
+
+
+def test_a_study_rebuilt_from_the_table_holds_the_same_trials():
+    sweep, table = search()
+    study = sensitivity.rebuilt(sweep, table)
+    assert len(study.trials) == len(table)
+    assert study.best_value == pytest.approx(table["valid/ndcg@10"].max())
+    best = table.loc[table["valid/ndcg@10"].idxmax()]
+    assert study.best_params["towers.hidden"] == best["towers.hidden"]
+    assert isinstance(study.best_params["scoring.anchors"], int)
+
+
+def test_rounding_in_the_file_takes_no_value_out_of_its_range():
+    sweep, table = search(4)
+    table.loc[0, "training.learning_rate"] = 0.0100001
+    table["towers.hidden"] = table["towers.hidden"].astype(float)
+    table.loc[1, "towers.hidden"] = 127.9999
+    study = sensitivity.rebuilt(sweep, table)
+    assert study.trials[0].params["training.learning_rate"] == 0.01
+    assert study.trials[1].params["towers.hidden"] == 128
+
+
+def test_the_planted_cause_is_the_most_important():
+    sweep, table = search()
+    shares = sensitivity.importance(sweep, table, repeats=3)
+    assert shares["parameter"].iloc[0] == "training.learning_rate"
+    assert shares["mean"].iloc[0] > 0.6
+    assert shares["mean"].sum() == pytest.approx(1)
+    assert (shares["low"] <= shares["mean"]).all()
+    pd.testing.assert_frame_equal(shares, sensitivity.importance(sweep, table, repeats=3))
+
+
+def test_sweep_curves_draw_eight_measures_for_both_parts():
+    sweep, table = grid("temperature", lambda tau: 0.2 - 0.05 * np.log10(tau / 0.07) ** 2, noise=0.002)
+    figure = sensitivity_figures.sweep_curves(sweep, table, "caption")
+    assert len(figure.axes) == 8
+    for panel in figure.axes:
+        drawn = [line for line in panel.lines if len(line.get_xdata()) == 7]
+        assert len(drawn) == 2
+        assert panel.get_xscale() == "log"
+    assert sensitivity_figures.sweep_curves(*grid("fusion_weight", lambda w: w), "c").axes[0].get_xscale() == "linear"
+
+
+def test_figures_of_the_search_draw_every_trial_and_setting():
+    sweep, table = search(20)
+    shares = sensitivity.importance(sweep, table, repeats=2)
+    history = sensitivity_figures.history(sweep, table, "caption").axes[0]
+    assert len(history.lines) == 2  # no star: the paper's settings are not among the trials
+    assert len(history.lines[0].get_ydata()) == 20
+    assert (np.diff(history.lines[1].get_ydata()) >= 0).all()
+    bars = sensitivity_figures.importances(sweep, shares, "caption").axes[0]
+    assert len(bars.patches) == 12
+    names = {text.get_text() for text in bars.get_yticklabels()}
+    assert {"category (raw weight)", "language (raw weight)", "theme (raw weight)", "learning rate"} <= names
+    pairs = [("training.learning_rate", "towers.hidden"), ("training.temperature", "towers.layers")]
+    assert isinstance(sensitivity_figures.contour(sweep, table, pairs, "caption"), Figure)
+    few = sensitivity_figures.contour(sweep, table.iloc[:2], pairs, "caption")  # too few for a surface: dots alone
+    assert len(few.axes) == 2
+
+
+def test_the_star_of_the_history_is_where_the_papers_settings_are():
+    sweep, table = search(8)
+    for name, value in sweep.enqueue[0].items():  # as after a restart: the third row, with a number of its own
+        table[name] = table[name].astype(float)
+        table.loc[2, name] = float(f"{value:.6g}")
+    table["trial"] = [0, 1, 9, 3, 4, 5, 6, 7]
+    found = sensitivity.paper_trial(sweep, table)
+    assert found["trial"] == 9
+    star = sensitivity_figures.history(sweep, table, "caption").axes[0].lines[2]
+    assert list(star.get_xdata()) == [9]
+    assert list(star.get_ydata()) == [table.loc[2, "valid/ndcg@10"]]
+    table.loc[2, "towers.layers"] = 4
+    assert sensitivity.paper_trial(sweep, table) is None
+
+
+def test_slices_have_whole_ticks_for_whole_settings_and_show_the_papers_values():
+    sweep, table = search(30)
+    figure = sensitivity_figures.slices(sweep, table, "caption")
+    figure.canvas.draw()
+    panels = {panel.get_xlabel(): panel for panel in figure.axes}
+    assert len(panels) == 12
+    for name, domain in sweep.space.items():
+        panel = panels[sensitivity_figures.label(sweep, name)]
+        low, high = panel.get_xlim()
+        ticks = [tick for tick in panel.get_xticks() if low <= tick <= high]
+        assert 2 <= len(ticks) <= 6, name
+        if domain.get("type") == "int":
+            assert all(tick == round(tick) for tick in ticks), name
+        if "choices" in domain:
+            assert ticks == domain["choices"]
+        assert panel.lines[0].get_xdata()[0] == sweep.enqueue[0][name]
+
+
+def test_the_second_pair_of_a_contour_never_repeats_the_first():
+    def shares(*names):
+        return pd.DataFrame({"parameter": names})
+
+    usual = ("training.temperature", "training.learning_rate")
+    assert sensitivity.shown_pairs(shares("a", "b", "c")) == [("a", "b"), usual]
+    for first, second in (usual, usual[::-1]):
+        assert sensitivity.shown_pairs(shares(first, second, "c")) == [(first, second), (first, "c")]
+
+
+def tasks(means: dict[int, float], effect=0.0, n: int = 200, seed: int = 0) -> pd.DataFrame:
+    """A per-task table with noise around the mean of every seed; `effect` is added to all."""
+    rng, noise = np.random.default_rng(seed), np.random.default_rng(1).normal(0, 0.05, n)
+    parts = [
+        pd.DataFrame(
+            {"task_id": range(n), "seed": own, "ndcg@10": 0.5 + mean + noise + rng.normal(0, 0.01, n) + effect}
+        )
+        for own, mean in means.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_verdicts_rest_on_both_tests_over_the_family_of_settings():
+    seeds = {1: 0.0, 2: 0.01, 3: -0.01}
+    same, better, level = tasks(seeds), tasks(seeds, effect=0.02, seed=5), tasks(seeds, seed=6)
+    families = {
+        "fusion_weight": (load("fusion_weight"), 0.7, {0.9: same, 0.7: better}),
+        "temperature": (load("temperature"), 0.14, {0.07: same, 0.14: level}),
+        "learning_rate": (load("learning_rate"), 0.001, {0.001: same}),
+    }
+    table = sensitivity_claims.against_paper(families).set_index("sweep")
+    assert table["verdict"].to_dict() == {
+        "fusion_weight": "does not hold",
+        "temperature": "not contradicted",
+        "learning_rate": "holds",
+    }
+    assert (table["family"] == 3).all()
+    assert (table["seeds"] == 3).all()
+    row = table.loc["fusion_weight"]
+    difference = better.groupby("task_id")["ndcg@10"].mean() - same.groupby("task_id")["ndcg@10"].mean()
+    assert row["difference"] == pytest.approx(difference.mean())
+    assert row["ci_low"] < row["difference"] < row["ci_high"]
+    expected = stats.wilcoxon(difference.round(5), method="asymptotic").pvalue
+    assert row["wilcoxon_p"] == pytest.approx(expected, rel=1e-6)
+    assert row["wilcoxon_p_holm"] == pytest.approx(3 * expected, rel=1e-6)  # the smallest of three
+    assert table.loc["learning_rate", ["wilcoxon_p", "randomisation_p"]].tolist() == [1, 1]
+    # The other way round the paper's value is the better one.
+    families["fusion_weight"] = (load("fusion_weight"), 0.7, {0.9: better, 0.7: same})
+    turned = sensitivity_claims.against_paper(families).set_index("sweep").loc["fusion_weight"]
+    assert (turned["verdict"], turned["difference"]) == ("holds", pytest.approx(-row["difference"]))
+    assert "Wilcoxon's test and the randomisation test find the paper's value better" in turned["reason"]
+
+
+@pytest.mark.parametrize(
+    ("p_values", "difference", "ranks", "word", "said"),
+    [
+        ((0.01, 0.01), 0.02, 0.1, "does not hold", "and the randomisation test find the chosen value better"),
+        # One test alone is not enough.
+        ((0.01, 0.06), 0.02, 0.1, "not contradicted", "Wilcoxon's test finds the chosen value better"),
+        ((0.06, 0.01), 0.02, 0.1, "not contradicted", "the randomisation test finds the chosen value better"),
+        ((0.05, 0.05), 0.02, 0.1, "not contradicted", "neither test tells"),
+        ((0.01, 0.01), -0.02, -0.1, "holds", "find the paper's value better"),
+        ((0.01, 0.06), -0.02, -0.1, "not contradicted", "Wilcoxon's test finds the paper's value better"),
+        # Many small losses and a few large gains: the tests contradict each other.
+        ((0.01, 0.01), 0.02, -0.1, "not contradicted", "the randomisation test finds the chosen value better"),
+    ],
+)
+def test_verdict_by_hand(p_values, difference, ranks, word, said):
+    row = dict(zip(("wilcoxon_p_holm", "randomisation_p_holm"), p_values, strict=True))
+    row |= {"chosen": 0.7, "paper": 0.9, "difference": difference, "rank_biserial": ranks}
+    found, reason = sensitivity_claims.verdict(row)
+    assert found == word
+    assert "validation chooses 0.7" in reason
+    assert said in reason
+
+
+def test_without_tables_of_single_tasks_nothing_is_tested(tmp_path, monkeypatch):
+    monkeypatch.setattr("study.paths.results", lambda dataset: tmp_path / dataset)
+    sweep = load("temperature")
+    assert sensitivity_claims.by_value("synthetic", sweep) == {}
+    assert sensitivity_claims.scoring_statement("synthetic", sweep) == ""
+    assert sensitivity_claims.tuned_table("synthetic", "t2mrec_joint", "t2mrec").empty
+    assert sensitivity_claims.against_paper({"temperature": (sweep, 0.14, {})}).empty
+    assert sensitivity_claims.against_paper({"temperature": (sweep, 0.14, {0.14: tasks({1: 0})})}).empty
+    folder = tmp_path / "synthetic" / "sweeps" / "temperature"
+    frames = {0.07: tasks({1: 0.0, 2: 0.1}, n=5), 0.14: tasks({1: 0.2, 2: 0.0}, n=5)}
+    kept = pd.concat([frame.assign(**{"training.temperature": value}) for value, frame in frames.items()])
+    write_csv(folder / "per_task.csv.xz", kept)
+    found = sensitivity_claims.by_value("synthetic", sweep)
+    for value, frame in frames.items():
+        pd.testing.assert_frame_equal(found[value], frame, check_exact=False, atol=1e-5)
+    write_csv(folder / "per_task.csv.xz", frames[0.07])
+    with pytest.raises(StudyError, match="lacks the setting"):
+        sensitivity_claims.by_value("synthetic", sweep)
+
+
+def test_the_time_of_scoring_is_said_per_model(tmp_path, monkeypatch):
+    monkeypatch.setattr("study.paths.results", lambda dataset: tmp_path / dataset)
+    folder = tmp_path / "synthetic" / "sweeps" / "fusion_weight"
+    folder.mkdir(parents=True)
+    record = {"git": {}, "versions": {}, "hardware": {}, "seconds": 33.0, "processor_seconds": 24.3, "tasks": 1921}
+    (folder / "record.json").write_text(json.dumps(record))
+    text = sensitivity_claims.scoring_statement("synthetic", load("fusion_weight"))
+    assert "1,921 tasks of valid and test with all 11 weights took 11.0 s by the clock, 8.1 s of processor" in text
+
+
+def test_the_tuned_row_is_tested_on_the_primary_measures_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("study.paths.results", lambda dataset: tmp_path / dataset)
+    rng, n = np.random.default_rng(0), 100
+    columns = [f"{name}@{k}" for name in ("precision", "recall", "f1", "ndcg") for k in (5, 10)]
+
+    def frame(seeds, shift):
+        keys = pd.DataFrame({"seed": np.repeat(seeds, n), "task_id": np.tile(np.arange(n), len(seeds))})
+        return keys.assign(**{name: np.clip(rng.normal(0.3 + shift, 0.05, len(keys)), 0, 1) for name in columns})
+
+    base = tmp_path / "synthetic" / "per_task" / "cold"
+    write_csv(base / "t2mrec_joint.csv.xz", frame([1, 2, 3], 0.05))
+    assert sensitivity_claims.tuned_table("synthetic", "t2mrec_joint", "t2mrec").empty
+    write_csv(base / "t2mrec.csv.xz", frame([1, 2, 3, 4, 5], 0.0))
+    table = sensitivity_claims.tuned_table("synthetic", "t2mrec_joint", "t2mrec").set_index("metric")
+    assert list(table.index) == list(PAPER_METRICS)
+    assert (table["seeds"] == 3).all()
+    assert (table["untuned_seeds"] == 5).all()
+    assert table["tuned"].str.contains("±").all()
+    assert table.index[table["wilcoxon_p_holm"].notna()].tolist() == ["recall@10", "ndcg@10"]
+    assert (table["randomisation_p_holm"].dropna() < 0.01).all()
+    assert table.loc["ndcg@10", "difference"] == pytest.approx(0.05, abs=0.02)
+
+
+def test_sweeps_that_have_not_run_are_absent(tmp_path, monkeypatch):
+    monkeypatch.setattr("study.paths.results", lambda dataset: tmp_path / dataset)
+    assert sensitivity.sweeps("synthetic") == {}
+    assert sensitivity.trials("synthetic", "joint") is None
+    sweep, table = grid("learning_rate", lambda rate: rate)
+    (tmp_path / "synthetic" / "sweeps" / "learning_rate").mkdir(parents=True)
+    table.to_csv(tmp_path / "synthetic" / "sweeps" / "learning_rate" / "trials.csv", index=False)
+    found = sensitivity.sweeps("synthetic")
+    assert list(found) == ["learning_rate"]
+    assert found["learning_rate"][0] == sweep

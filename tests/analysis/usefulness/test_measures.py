@@ -1,0 +1,419 @@
+"""Calibration, diversity, dominance, steps and learning curves on hand-computed cases and planted truths."""
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+
+from study import paths
+from study.analysis.report.plots import STYLE
+from study.analysis.usefulness import calibration as c
+from study.analysis.usefulness import confidence, curves, diversity, figures, pareto, steps
+from study.data.splits import Split
+from study.errors import StudyError
+from study.judging.collection import Collection
+
+SETTINGS = {
+    "signals": ["score", "noise"],
+    "methods": ["logistic", "isotonic"],
+    "target": 0.8,
+    "bins": 5,
+    "resamples": 500,
+    "seed": 0,
+}
+
+
+def planted(n, *, slope=2.0, seed=0):
+    """A signal and outcomes whose chance is expit(slope * signal)."""
+    rng = np.random.default_rng(seed)
+    signal = rng.normal(size=n)
+    return signal, rng.random(n) < expit(slope * signal)
+
+
+def asked(n=200, *, slope=2.0, seed=0):
+    signal, useful = planted(n, slope=slope, seed=seed)
+    rng = np.random.default_rng(seed + 1)
+    part = np.where(np.arange(n) < n // 2, "valid", "test")
+    return pd.DataFrame(
+        {
+            "task_id": np.arange(n),
+            "server_id": 1,
+            "part": part,
+            "grade": useful.astype(int),
+            "score": signal,
+            "noise": rng.normal(size=n),
+        }
+    )
+
+
+@pytest.mark.parametrize("method", c.METHODS)
+def test_a_planted_chance_is_recovered(method):
+    signal, useful = planted(20_000)
+    found = c.fit(method, signal, useful)(np.linspace(-2, 2, 9))
+    assert np.abs(found - expit(2 * np.linspace(-2, 2, 9))).max() < 0.06
+    assert (np.diff(found) >= 0).all()
+
+
+def test_a_logistic_map_never_promises_all_or_nothing():
+    signal = np.array([0.0, 1.0, 2.0, 3.0])
+    found = c.logistic(signal, signal >= 2)(signal)
+    assert found[0] > 0.05
+    assert found[-1] < 0.95
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(StudyError, match="no calibration 'guess'"):
+        c.fit("guess", np.zeros(2), np.array([True, False]))
+
+
+def test_left_out_never_sees_its_own_outcome():
+    signal, useful = planted(30)
+    before = c.left_out("logistic", signal, useful)
+    useful[7] = not useful[7]
+    after = c.left_out("logistic", signal, useful)
+    assert after[7] == before[7]
+    assert (np.delete(after, 7) != np.delete(before, 7)).all()
+
+
+def test_calibration_error_by_hand():
+    chance = np.array([0.1, 0.1, 0.9, 0.9])
+    useful = np.array([False, True, True, True])
+    place = c.bins(chance, 2)
+    assert place.tolist() == [0, 0, 1, 1]
+    # Bins: promised 0.1, half useful; promised 0.9, all useful.
+    assert c.calibration_error(chance, useful.astype(float), place) == pytest.approx(0.5 * 0.4 + 0.5 * 0.1)
+
+
+def test_equal_chances_share_a_bin():
+    chance = np.repeat([0.2, 0.6], [9, 1])
+    assert len({tuple(c.bins(chance, 5)[chance == value]) for value in (0.2, 0.6)}) == 2
+    assert len(set(c.bins(chance, 5)[:9])) == 1
+
+
+def test_reliability_counts_every_request():
+    signal, useful = planted(103)
+    chance = expit(2 * signal)
+    table = c.reliability(chance, useful, 5)
+    assert table["requests"].sum() == 103
+    assert table["requests"].between(20, 21).all()
+    assert (table["useful"] * table["requests"]).sum() == pytest.approx(useful.sum())
+    assert ((table["low"] <= table["useful"]) & (table["useful"] <= table["high"])).all()
+
+
+def test_a_true_chance_passes_and_a_false_one_is_noticed():
+    signal, useful = planted(2_000)
+    true = c.expected_error(expit(2 * signal), useful, 5, seed=0, resamples=300)
+    false = c.expected_error(expit(2 * signal - 1.5), useful, 5, seed=0, resamples=300)
+    assert true.value < true.if_calibrated_high
+    assert false.low > false.if_calibrated_high
+    assert true.low <= true.value <= true.high
+
+
+def test_risk_coverage_by_hand():
+    chance, useful = np.array([0.2, 0.9, 0.5]), np.array([False, True, False])
+    table = c.risk_coverage(chance, useful)
+    assert table["chance"].tolist() == [0.9, 0.5, 0.2]
+    assert table["risk"].tolist() == pytest.approx([0, 1 / 2, 2 / 3])
+    found = c.area_interval(chance, useful, seed=0, resamples=100)
+    assert found["area"] == pytest.approx((0 + 1 / 2 + 2 / 3) / 3) == found["least"]
+    assert found["gain"] == pytest.approx(2 / 3 - found["area"])
+
+
+@given(st.lists(st.booleans(), min_size=2, max_size=30), st.integers(0, 5))
+@settings(max_examples=50)
+def test_the_area_lies_between_the_best_order_and_its_reverse(outcomes, seed):
+    useful = np.array(outcomes)
+    chance = np.random.default_rng(seed).random(len(useful))
+    found = c.area_interval(chance, useful, seed=seed, resamples=20)
+    assert found["least"] - 1e-12 <= found["area"] <= float(c.area(np.sort(useful))) + 1e-12
+
+
+def test_ties_are_ordered_at_random_and_not_by_place():
+    useful = np.repeat([True, False], 500)
+    # All chances equal: knowing nothing, the risk is about the overall one at every coverage.
+    assert c.area_interval(np.full(1000, 0.5), useful, seed=0, resamples=50)["gain"] == pytest.approx(0, abs=0.05)
+
+
+def test_threshold_by_hand():
+    chance, useful = np.array([0.9, 0.8, 0.8, 0.3]), np.array([True, True, False, True])
+    assert c.threshold(chance, useful, 1.0) == 0.9
+    assert c.threshold(chance, useful, 0.6) == 0.3  # three of four
+    assert c.threshold(chance[:3], useful[:3], 0.6) == 0.8
+    assert c.threshold(chance, np.zeros(4, bool), 0.5) == np.inf
+
+
+def test_signals_by_hand():
+    best = np.array([[3.0, 2.5, 1.0]], dtype=np.float32)
+    servers = np.eye(3, dtype=np.float32)
+    found = confidence.signals(np.array([[2, 0, 1]]), best, np.array([[0, 0.6, 0.8]], np.float32), servers).iloc[0]
+    assert found.to_dict() == pytest.approx({"score": 3, "margin": 0.5, "lead": 2, "cosine": 0.8})
+
+
+def test_the_informative_signal_is_chosen_and_abstaining_pays():
+    tables = confidence.tables(asked(), SETTINGS)
+    assert tables["calibration_choice"].iloc[0]["signal"] == "score"
+    assert "none" in set(tables["calibration_choice"]["signal"])
+    found = tables["calibration"].set_index(["part", "measure"])["value"]
+    assert found["test", "brier"] < found["test", "brier_without_signal"]
+    assert found["test", "useful_if_answered"] > found["test", "useful"] > found["test", "useful_if_not_answered"]
+    assert found["valid", "useful_if_answered"] >= SETTINGS["target"]
+    gain = tables["calibration"].set_index(["part", "measure"]).loc[("test", "area_gain")]
+    assert gain["low"] > 0
+
+
+def test_a_signal_without_information_gains_nothing():
+    frame = asked(400, slope=0.0)
+    tables = confidence.tables(frame, SETTINGS)
+    gain = tables["calibration"].set_index(["part", "measure"]).loc[("test", "area_gain")]
+    assert gain["low"] < 0 < gain["high"]
+
+
+def test_test_topics_decide_nothing():
+    frame = asked()
+    other = frame.copy()
+    other.loc[other["part"] == "test", "grade"] = 1 - other["grade"]
+    first, second = (confidence.tables(rows, SETTINGS) for rows in (frame, other))
+    pd.testing.assert_frame_equal(first["calibration_choice"], second["calibration_choice"])
+    of_valid = [table["calibration"].query("part == 'valid'") for table in (first, second)]
+    pd.testing.assert_frame_equal(*of_valid)
+    chances = [
+        table["risk_coverage"].query("part == 'test'")["chance"].sort_values().tolist() for table in (first, second)
+    ]
+    assert chances[0] == chances[1]
+
+
+def test_validation_topics_that_are_all_alike_are_refused():
+    frame = asked()
+    frame.loc[frame["part"] == "valid", "grade"] = 1
+    with pytest.raises(StudyError, match="do not tell useful from useless"):
+        confidence.tables(frame, SETTINGS)
+
+
+VECTORS = np.array([[1, 0], [0, 1], [1, 0], [0.6, 0.8]], dtype=np.float32)
+
+
+def test_similarity_by_hand():
+    rows = np.array([[0, 1, 2], [0, 3, -1], [1, -1, -1]])
+    found = diversity.similarity(rows, VECTORS)
+    assert found[:2] == pytest.approx([1 / 3, 0.6])  # of three pairs one is equal; one pair at 0.6
+    assert np.isnan(found[2])
+    kept = np.array([[True, False, True], [True, True, True], [True, True, True]])
+    assert diversity.similarity(rows, VECTORS, kept)[0] == pytest.approx(1)
+
+
+def test_only_the_lower_of_two_near_duplicates_is_repeated():
+    rows = np.array([[0, 2, 1, -1], [3, 1, 0, 2]])
+    assert diversity.repeated(rows, VECTORS, 0.99).tolist() == [[False, True, False, False], [False] * 3 + [True]]
+    assert diversity.repeated(rows, VECTORS, 0.7).tolist()[1] == [False, True, False, True]
+
+
+def test_spread_compares_where_equally_many_are_useful():
+    def answers(rows, grades):
+        return diversity.Answers(np.array(rows), np.array(grades, dtype=np.int8))
+
+    sides = {
+        "reference": answers([[0, 1], [0, 2], [0, 1]], [[1, 0], [1, 1], [0, 0]]),
+        "other": answers([[0, 2], [0, 1], [1, 3]], [[2, 0], [0, 0], [0, 0]]),
+        "unread": answers([[0, 1], [0, 1], [0, 1]], [[-1, -1], [0, 0], [0, 0]]),
+    }
+    table = diversity.spread(sides, VECTORS, reference="reference", near=0.9, seed=0).set_index("system")
+    other = table.loc["other"]
+    assert other["equal_topics"] == 2  # the first and the third
+    assert other["difference"] == pytest.approx(((1 - 0) + (0.8 - 0)) / 2)
+    assert other["useful"] == pytest.approx(1 / 6)
+    assert other["servers"] == 4
+    assert other["near_duplicates"] == pytest.approx(1 / 6)
+    assert pd.isna(table.loc["unread", "useful"])
+    assert table.loc["reference", "useful_servers"] == 2
+
+
+def test_cold_servers_are_counted_apart():
+    sides = {"a": diversity.Answers(np.array([[0, 1], [2, -1]]), np.array([[1, 0], [2, -2]], dtype=np.int8))}
+    warm = np.array([True, False, False, True])
+    table = diversity.cold(sides, warm, useful_cold=4, useful_warm=1).set_index("servers")
+    assert table.loc["cold", ["answers", "useful"]].tolist() == [2, 1]
+    assert table.loc["cold", "share"] == pytest.approx(2 / 3)
+    assert table.loc["cold", "found"] == 0.25
+    assert table.loc["warm", ["answers", "useful", "found"]].tolist() == [1, 1, 1]
+
+
+def test_gaps_in_the_ranks_keep_servers_and_grades_together():
+    topics = pd.DataFrame({"task_id": [5], "part": "test", "subcategory": "x"})
+    judged = pd.DataFrame({"task_id": 5, "server_id": [10, 20], "final": [0, 2], "grade_1": 0, "grade_2": 0})
+    run = pd.DataFrame({"task_id": 5, "seed": 1, "rank": [4, 2], "server_id": [20, 10]})
+    own = diversity.Answers.of(run, Collection.of(topics, judged), np.array([20, 10]))
+    assert own.rows[0, :3].tolist() == [1, 0, -1]
+    assert own.grades[0, :3].tolist() == [0, 2, -2]
+    with pytest.raises(StudyError, match="no server of the catalogue"):
+        diversity.Answers.of(run, Collection.of(topics, judged), np.array([20]))
+
+
+def test_dominance_by_hand():
+    quality = np.array([0.5, 0.4, 0.5, 0.6, np.nan, 0.6])
+    cost = np.array([1.0, 1.0, 2.0, 9.0, 0.1, 9.0])
+    assert pareto.non_dominated(quality, cost).tolist() == [True, False, False, True, False, True]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12))
+@settings(max_examples=60)
+def test_dominance_agrees_with_its_definition(points):
+    quality, cost = (np.array(side, dtype=float) for side in zip(*points, strict=True))
+    expected = [
+        not any(q >= own_q and k <= own_k and (q, k) != (own_q, own_k) for q, k in points) for own_q, own_k in points
+    ]
+    assert pareto.non_dominated(quality, cost).tolist() == expected
+
+
+def judged_values(shift, n=40, seed=0):
+    rng = np.random.default_rng(seed)
+    values = np.clip(0.3 + 0.2 * rng.random(n) + shift, 0, 1)
+    return pd.DataFrame({"task_id": np.arange(n), "seed": 1, "ndcg@10": values, "unjudged@10": 0.0})
+
+
+def test_steps_measure_each_idea_against_the_one_before():
+    values = {"a": judged_values(0), "b": judged_values(0.1), "c": judged_values(0.1)}
+    table = steps.one_at_a_time(values, ["a", "b", "c"], ["ndcg@10"], seed=0)
+    assert table["before"].tolist()[1:] == ["a", "b"]
+    assert table["difference"].tolist()[1:] == pytest.approx([0.1, 0])
+    assert table.loc[1, "difference_low"] > 0
+    assert table.loc[1, ["wins", "losses"]].tolist() == [40, 0]
+    assert table.loc[2, "p_holm"] == 1
+    assert table.loc[1, "p_holm"] == pytest.approx(2 * table.loc[1, "p"])
+    with pytest.raises(StudyError, match="of d are not judged"):
+        steps.one_at_a_time(values, ["a", "d"], ["ndcg@10"], seed=0)
+
+
+def test_the_way_from_floor_to_goal():
+    values = {"floor": judged_values(0), "half": judged_values(0.1, seed=0), "goal": judged_values(0.2)}
+    found = steps.closed(values, "half", floor="floor", goal="goal", metric="ndcg@10", seed=0, resamples=200)
+    assert found == pytest.approx({"closed": 0.5, "low": 0.5, "high": 0.5})
+    table = steps.supervision(
+        {"test": values}, ["half", "absent"], floor="floor", goal="goal", metric="ndcg@10", seed=0
+    )
+    assert table["system"].tolist() == ["goal", "half", "floor"]
+    assert table["difference"].tolist()[:2] == pytest.approx([0.2, 0.1])
+    with pytest.raises(StudyError, match="of goal are not judged"):
+        steps.supervision(
+            {"test": {"floor": values["floor"]}}, [], floor="floor", goal="goal", metric="ndcg@10", seed=0
+        )
+
+
+def split_of(n=40, servers=6):
+    train = sp.csr_matrix((np.random.default_rng(0).random((n, servers)) < 0.5).astype(np.float32))
+    empty = sp.csr_matrix(train.shape, dtype=np.float32)
+    return Split("cold", train, empty, empty, cold=True)
+
+
+def test_smaller_shares_lie_within_larger_ones():
+    split = split_of()
+    whole = set(split.tasks("train"))
+    kept = [set(curves.part_of(split, share, draw=3).tasks("train")) for share in (0.25, 0.5, 1.0)]
+    assert kept[0] < kept[1] < kept[2] == whole
+    assert len(kept[0]) == round(0.25 * len(whole))
+    assert kept[1] != set(curves.part_of(split, 0.5, draw=4).tasks("train"))
+    assert (curves.part_of(split, 1.0, draw=3).train != split.train).nnz == 0
+    with pytest.raises(StudyError, match="leaves 0 training tasks"):
+        curves.part_of(split, 0.001, draw=1)
+
+
+def test_curves_pair_the_shares_by_task():
+    rows = [
+        {"system": "a", "share": share, "draw": draw, "task_id": task, "ndcg@10": 0.1 * task + share, "recall@10": 0.5}
+        for share in (0.5, 1.0)
+        for draw in (1, 2)
+        for task in range(4)
+    ]
+    table = curves.curves(pd.DataFrame(rows), 100, seed=0).set_index(["metric", "share"])
+    whole = table.loc[("ndcg@10", 1.0)]
+    assert whole["mean"] == pytest.approx(1.15)
+    assert [whole["difference"], whole["difference_low"], whole["difference_high"]] == pytest.approx([0.5] * 3)
+    assert whole[["tasks", "draws"]].tolist() == [100, 2]
+    assert pd.isna(table.loc[("ndcg@10", 0.5), "difference"])
+
+
+def test_a_stopped_curve_goes_on_and_fits_nothing_twice(monkeypatch, tmp_path):
+    done = []
+
+    def fitted(config, data, split, share, draw):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append((config.system.name, share, draw))
+        return pd.DataFrame({"task_id": [1, 2], "ndcg@10": [share, 0.1 * draw], "recall@10": 0.0})
+
+    monkeypatch.setattr(paths, "cache", lambda: tmp_path)
+    monkeypatch.setattr(curves, "fitted", fitted)
+    monkeypatch.setattr(curves, "fingerprint", lambda config: "same")
+    monkeypatch.setattr(curves, "load_inputs", lambda config: (None, split_of()))
+    monkeypatch.setattr(curves, "with_tuned_values", lambda config: config)
+    wanted = {"systems": ["linear_xmc", "bm25"], "shares": [0.5, 1.0], "draws": [1], "protocol": "cold", "seed": 0}
+    with pytest.raises(KeyboardInterrupt):
+        curves.fits("synthetic", wanted)
+    first, done[:] = list(done), []
+    values = curves.fits("synthetic", wanted)
+    assert first == [("linear_xmc", 0.5, 1), ("linear_xmc", 1.0, 1), ("bm25", 0.5, 1)]
+    assert done == [("bm25", 1.0, 1)]
+    assert len(values) == 8
+    assert values.query("system == 'bm25' and share == 1")["ndcg@10"].tolist() == [1.0, 0.1]
+
+
+def test_figures_draw_the_tables():
+    tables = confidence.tables(asked(), SETTINGS)
+    figure = figures.calibration(tables["reliability"], tables["risk_coverage"], "Question: being useful.")
+    drawn = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
+    of_test = tables["reliability"].query("part == 'test'")["useful"]
+    assert drawn["test topics"].tolist() == of_test.tolist()
+    table = pd.DataFrame(
+        {
+            "system": ["a", "b"],
+            "title": ["System A", "System B"],
+            "family": ["dense", "floor"],
+            "by_labels": [0.1, 0.2],
+            "by_judgements": [0.4, np.nan],
+            "seconds_fit": [0.0, 5.0],
+            "cpu": [20.0, 3.0],
+        }
+    )
+    for quality in pareto.QUALITIES:
+        for cost in pareto.COSTS:
+            table[f"front_{quality}_{cost}"] = pareto.non_dominated(table[quality].to_numpy(), table[cost].to_numpy())
+    figure = figures.pareto(table, "Both questions.")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["System A", "System B"]
+    upper = figure.axes[0].get_lines()
+    assert [line.get_xdata()[0] for line in upper[1:]] == [1e-3, 5.0]
+    values = {"a": judged_values(0), "b": judged_values(0.1)}
+    chain = pd.concat(
+        [steps.one_at_a_time(values, ["a", "b"], ["ndcg@10"], seed=0).assign(part=part) for part in ("valid", "test")]
+    )
+    figure = figures.steps(chain, {"a": "System A"}, "ndcg@10", "Question: being useful.")
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["System A", "b"]
+
+
+def test_no_caption_runs_into_a_legend():
+    n = 26
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "system": [f"s{i}" for i in range(n)],
+            "title": [f"Intent-based rank {i}" for i in range(n)],
+            "family": ["dense", "floor"] * (n // 2),
+            "useful": rng.random(n),
+            "similarity": rng.random(n),
+            "servers": range(100, 100 + n),
+        }
+    )
+    caption = "Question: being useful. Data: Task2MCP, test topics; systems whose answers are judged."
+    figure = figures.diversity(table, caption)
+    with mpl.rc_context(STYLE):
+        figure.canvas.draw()
+    (legend,) = figure.legends
+    (written,) = [text for text in figure.texts if text.get_text() == figure.get_supxlabel()]
+    entries = [text.get_window_extent() for text in legend.get_texts()]
+    assert len(entries) == n
+    assert min(box.y0 for box in entries) > written.get_window_extent().y1
+    assert max(box.x1 for box in entries) < figure.bbox.width
+    beneath = min(panel.xaxis.label.get_window_extent().y0 for panel in figure.axes)
+    assert max(box.y1 for box in entries) < beneath

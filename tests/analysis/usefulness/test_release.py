@@ -1,0 +1,62 @@
+"""The committed tables on what `best` is worth, against the judgements and runs that they come from."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from study import paths
+from study.analysis.usefulness import pareto
+from study.evaluation.records import read_record
+from study.judging import store
+
+DATASET = "task2mcp"
+FOLDER = Path(__file__).resolve().parents[3] / "results" / DATASET / "best"
+TABLES = sorted(path.stem for path in FOLDER.glob("*.csv"))
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(Path(__file__).resolve().parents[3]))
+    assert paths.results(DATASET) / "best" == FOLDER
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_has_its_record(name):
+    assert read_record(FOLDER / f"{name}.json")["result"] == name
+
+
+def test_first_answers_are_those_that_were_judged(here):
+    asked = pd.read_csv(FOLDER / "confidence.csv")
+    run = store.read_runs(DATASET)["best"]
+    first = run[run["rank"] == 1].set_index("task_id")["server_id"]
+    assert (first[asked["task_id"]].to_numpy() == asked["server_id"]).all()
+    judged = store.final(DATASET).set_index(store.PAIR)["final"]
+    assert [judged[pair] for pair in asked[store.PAIR].itertuples(index=False, name=None)] == asked["grade"].tolist()
+    topics = store.read(DATASET, "topics").set_index("task_id")["part"]
+    assert (topics[asked["task_id"]].to_numpy() == asked["part"]).all()
+    assert len(asked) == len(topics)
+
+
+def test_the_choice_was_made_on_validation_topics(here):
+    asked, chosen = pd.read_csv(FOLDER / "confidence.csv"), pd.read_csv(FOLDER / "calibration_choice.csv")
+    assert chosen["brier"].is_monotonic_increasing
+    settings = json.loads((FOLDER / "calibration.json").read_text())["settings"]
+    useful = asked.query("part == 'valid'")["grade"] >= 1
+    share = useful.mean()
+    # Without a signal, leaving one out moves the promise away from it, so the score is a little above the variance.
+    n = len(useful)
+    expected = share * (1 - share) * (n / (n - 1)) ** 2
+    assert chosen.set_index("signal").loc["none", "brier"] == pytest.approx(expected, rel=1e-5)
+    assert set(chosen["signal"]) - {"none"} == set(settings["signals"])
+
+
+def test_fronts_follow_from_the_costs():
+    table = pd.read_csv(FOLDER / "pareto.csv")
+    for quality in pareto.QUALITIES:
+        for cost in pareto.COSTS:
+            front = pareto.non_dominated(table[quality].to_numpy(np.float64), table[cost].to_numpy(np.float64))
+            assert (front == table[f"front_{quality}_{cost}"]).all()
+            assert front.any()

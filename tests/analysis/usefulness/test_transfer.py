@@ -1,0 +1,70 @@
+"""Other people's benchmarks as data sets, from a hand-made catalogue of tools."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from study.analysis.usefulness import transfer
+from study.data.dataset import Dataset, relevance_from_lists
+from study.tools.catalogues import published
+from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
+from study.tools.catalogues.files import Loaded
+from study.tools.catalogues.queries import QuerySet
+
+# The tools of a server do not stand together; the last server has none.
+SERVERS = (Server("a", "Maps", "Finds ways."), Server("b", "Mail", "Sends letters."), Server("c", "Idle", ""))
+TOOLS = (Tool(1, "send", "sends"), Tool(0, "route", "finds a way"), Tool(1, "read", "reads"))
+# The first query wants a way and any tool of Mail, the second a letter read; no query wants Idle.
+QUERIES = QuerySet(
+    "tasks", ("q1", "q2"), ("Find the way and write home", "Read my mail"), (((1,), (0, 2)), ((2,),)), ("q1", "q2")
+)
+
+
+@pytest.fixture(autouse=True)
+def benchmark(monkeypatch):
+    loaded = Loaded(ToolCatalog("toy", SERVERS, TOOLS), {"tasks": QUERIES}, pd.DataFrame())
+    monkeypatch.setattr(published, "load", {"livemcpbench": loaded}.__getitem__)
+
+
+def test_a_benchmark_alone():
+    data, relevant, queries = transfer.as_dataset("livemcpbench")
+    assert queries is QUERIES
+    assert data.name == "livemcpbench"
+    assert data.servers["name"].tolist() == ["Maps", "Mail", "Idle"]
+    assert data.servers["description"].tolist() == ["Finds ways.", "Sends letters.", ""]
+    assert data.servers["tools"].tolist() == ["route", "send, read", ""]
+    assert data.tasks["description"].tolist() == list(QUERIES.texts)
+    # What systems may read and the benchmark does not have is empty, and no query brings its labels along.
+    for table in (data.servers, data.tasks):
+        assert set(transfer.COLUMNS) <= set(table.columns)
+        assert table["id"].tolist() == list(range(len(table)))
+    assert (data.tasks[["name", "theme", "category"]] == "").all(axis=None)
+    assert data.relevance.shape == (2, 3)
+    assert data.relevance.nnz == 0
+    assert [len(rows) for rows in data.lists] == [0, 0]
+    # A server that several tools of a label or several labels name counts once.
+    assert relevant.toarray().tolist() == [[1, 1, 0], [0, 1, 0]]
+
+
+def test_a_benchmark_inside_a_catalogue_stands_behind_its_servers():
+    own = pd.DataFrame(
+        {
+            "id": [7, 9],
+            "name": ["Slack", "Maps"],
+            "description": ["Posts.", "Other maps."],
+            "language": ["Go", None],
+            "stars_count": ["5", "6"],
+        }
+    )
+    nothing = (np.empty(0, dtype=np.int64),)
+    catalogue = Dataset("toy", own, pd.DataFrame({"id": [0]}), relevance_from_lists(nothing, 2), nothing)
+    data, relevant, _ = transfer.as_dataset("livemcpbench", inside=catalogue)
+    assert data.servers["name"].tolist() == ["Slack", "Maps", "Maps", "Mail", "Idle"]
+    assert data.servers["tools"].tolist() == ["", "", "route", "send, read", ""]
+    assert data.servers["language"].tolist() == ["Go", "", "", "", ""]
+    assert data.servers["id"].tolist() == [0, 1, 2, 3, 4]
+    assert "stars_count" not in data.servers
+    # The catalogue's own server of the same name is not relevant.
+    assert relevant.toarray().tolist() == [[0, 0, 1, 1, 0], [0, 0, 0, 1, 0]]
+    assert data.relevance.shape == (2, 5)
+    assert data.relevance.nnz == 0

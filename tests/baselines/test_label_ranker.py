@@ -1,0 +1,138 @@
+"""Label fit: the closed-form leave-one-out equals leaving out, and the trees learn from training labels alone."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from baselines.label_ranker import kernels as k
+from baselines.label_ranker.system import LabelFit, server_features
+from study.errors import StudyError
+from tests.baselines.toys import copy_dataset, make_dataset, recall10, top10
+
+KERNELS = {"theme": 1.0, "text": 0.5, "theme*near3": 0.7}
+
+
+def toy(seed=0):
+    rng = np.random.default_rng(seed)
+    words = ["ship", "boat", "train", "plane", "lorry"]
+    tasks = [
+        {"name": " ".join(rng.choice(words, 2)), "theme": str(rng.choice(["a", "B", "b"])), "language": "Go"}
+        for _ in range(12)
+    ]
+    servers = [{"name": word, "description": word, "language": "Go, Rust"} for word in words]
+    return make_dataset(tasks, servers, [sorted(rng.choice(5, 2, replace=False)) for _ in range(12)])
+
+
+def likeness(data, known):
+    return k.Likeness(data, known, k.all_kernels([KERNELS], ()), max_features=None, max_ngram=1)
+
+
+def test_factors_by_hand():
+    data = toy()
+    known = np.array([0, 3, 5])
+    found = likeness(data, known)
+    theme = data.tasks["theme"].str.casefold().to_numpy()
+    assert (found.factor("theme", np.array([1])) == (theme[1] == theme[known])).all()
+    np.testing.assert_allclose(found.factor("near3", np.array([4])), np.exp(-np.array([[4, 1, 1]]) / 3), rtol=1e-6)
+    own = found.total(KERNELS, known)
+    np.testing.assert_allclose(np.diag(own), 1 + 0.5 + 0.7, rtol=1e-5)
+    product = found.factor("theme", known) * found.factor("near3", known)
+    np.testing.assert_allclose(found.kernel("theme*near3", known), product)
+
+
+def test_a_training_task_is_scored_as_if_it_had_been_left_out():
+    data, known = toy(), np.arange(9)
+    found, labels = likeness(data, known), sp.csr_matrix(data.relevance[known])
+    ridge = k.Ridge(KERNELS, 0.5)
+    ridge.fit(found, labels)
+    kernel = found.total(KERNELS, known).astype(np.float64)
+    for task in known:
+        rest = known[known != task]
+        system = kernel[np.ix_(rest, rest)] + 0.5 * np.eye(len(rest))
+        expected = kernel[task, rest] @ np.linalg.solve(system, labels[rest].toarray())
+        np.testing.assert_allclose(ridge.score(np.array([task]), np.array([task]))[0], expected, atol=1e-4)
+        shares = k.shares(found, "theme", labels, np.array([task]), np.array([task]))[0]
+        weights = found.kernel("theme", np.array([task]))[0, rest]
+        np.testing.assert_allclose(shares, weights @ labels[rest].toarray() / max(weights.sum(), 1), atol=1e-6)
+
+
+def test_a_new_task_is_scored_by_the_ridge_regression():
+    data, known = toy(), np.arange(9)
+    found, labels = likeness(data, known), sp.csr_matrix(data.relevance[known])
+    ridge = k.Ridge(KERNELS, 0.5)
+    ridge.fit(found, labels)
+    kernel = found.total(KERNELS, known).astype(np.float64)
+    expected = found.total(KERNELS, np.array([10])) @ np.linalg.solve(kernel + 0.5 * np.eye(9), labels.toarray())
+    np.testing.assert_allclose(ridge.score(np.array([10]), np.array([-1])), expected, atol=1e-4)
+
+
+def test_server_features_by_hand():
+    data = make_dataset(
+        [{"name": "a", "theme": "Cloud Cost", "language": "rust"}, {"name": "b", "theme": "", "language": "C"}],
+        [
+            {"name": "Cloud", "description": "cloud cost", "language": "Rust, Go"},
+            {"name": "x", "description": "clouds", "language": "C++"},
+        ],
+        [[0], [1]],
+    )
+    _, language, theme = server_features(data).of(np.array([0, 1]))
+    assert language.tolist() == [[1, 0], [0, 0]]
+    assert theme.tolist() == [[2, 0], [0, 0]]
+
+
+def small(**changes):
+    settings = {
+        "ridges": [{"text": 1.0, "theme": 0.5}],
+        "shares": ["theme"],
+        "trees": 5,
+        "candidates": 12,
+        "least_in_leaf": 2,
+        "leaves": 4,
+    } | changes
+    return LabelFit(**settings)
+
+
+@pytest.mark.parametrize("trees", [0, 5])
+def test_what_is_copied_in_training_is_found_for_new_tasks(trees, tmp_path):
+    data, split = copy_dataset()
+    system = small(trees=trees)
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    assert recall10(top10(system, data, split), split).mean() > 0.9
+
+
+def test_candidates_stand_above_all_others_and_known_servers_are_left_out(tmp_path):
+    data, split = copy_dataset()
+    system = small()
+    system.fit(data, split, seed=0, workdir=tmp_path)
+    tasks = split.tasks("test")[:3]
+    scores = system.score(tasks)
+    chosen = np.sort(scores, axis=1)[:, -12:]
+    assert (chosen > 1e3).all()
+    assert (np.sort(scores, axis=1)[:, :-12] < 1e3).all()
+
+
+def test_the_same_seed_gives_the_same_trees_and_other_seeds_other_ones(tmp_path):
+    data, split = copy_dataset()
+    found = []
+    for seed in (0, 0, 1):
+        system = small(trees=10)
+        system.fit(data, split, seed=seed, workdir=tmp_path)
+        found.append(system.score(split.tasks("test")))
+    assert np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ridges": [{"colour": 1.0}]}, "no factor 'colour'"),
+        ({"ridges": [{"near0": 1.0}]}, "no factor 'near0'"),
+        ({"ridges": []}, "every ridge"),
+        ({"ridges": [{"text": 0.0}]}, "every ridge"),
+        ({"regularisation": 0.0}, "every ridge"),
+        ({"shares": ["theme*"]}, "no factor ''"),
+    ],
+)
+def test_wrong_settings_are_refused(changes, message):
+    with pytest.raises(StudyError, match=message):
+        small(**changes)

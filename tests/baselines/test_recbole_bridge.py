@@ -1,0 +1,112 @@
+"""The bridge to RecBole: the files that it writes, what it refuses and reports, and how its systems are configured."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from baselines.recbole_bridge import RecBole, bridge
+from baselines.recbole_bridge.bridge import LOG_FILE, count_known
+from baselines.recbole_bridge.scores import neumf
+from study.config import compose as config
+from study.data.splits import make
+from study.errors import StudyError
+from tests.baselines.recbole_toys import MODELS, folder_of, said, toy
+from tests.baselines.toys import block_dataset, build
+
+
+def test_neumf_without_layers_is_the_product_of_its_vectors():
+    rng = torch.Generator().manual_seed(0)
+    tasks, servers = torch.randn(4, 3, generator=rng), torch.randn(5, 3, generator=rng)
+    learned = {
+        "gmf_servers": servers,
+        "mlp_servers": torch.randn(5, 2, generator=rng),
+        "mlp.0.weight": torch.randn(6, 4, generator=rng),
+        "mlp.0.bias": torch.randn(6, generator=rng),
+        "output.weight": torch.tensor([[1.0] * 3 + [0.0] * 6]),
+        "output.bias": torch.zeros(1),
+    }
+    rows = torch.cat([tasks, torch.randn(4, 2, generator=rng)], dim=1)
+    torch.testing.assert_close(neumf(learned, rows), tasks @ servers.T)
+
+
+def test_files_name_all_tasks_and_servers_but_only_training_pairs(blocks, tmp_path):
+    data, split = blocks
+    folder = folder_of(toy("bpr"), data, split, tmp_path)
+    pairs = [line.split("\t") for line in (folder / "data" / "data.train.inter").read_text().splitlines()[1:]]
+    assert sorted((int(task), int(server)) for task, server in pairs) == sorted(
+        zip(*split.train.nonzero(), strict=True)
+    )
+    assert (folder / "data" / "data.user").read_text().splitlines()[1:] == [str(row) for row in range(data.n_tasks)]
+    assert (folder / "data" / "data.item").read_text().splitlines()[1:] == [str(row) for row in range(data.n_servers)]
+    assert not (folder / "valid.npz").exists()
+    assert (folder_of(toy("bpr", patience=1), data, split, tmp_path / "early") / "valid.npz").exists()
+
+
+def test_warm_and_cold_are_counted_and_said(caplog, monkeypatch, blocks, tmp_path):
+    data, split = blocks
+    train = split.train.tolil()
+    train[3], train[:, 7] = 0, 0
+    train = sp.csr_matrix(train)
+    train.eliminate_zeros()
+    assert count_known(train) == {"warm_tasks": 39, "cold_tasks": 1, "warm_servers": 29, "cold_servers": 1}
+    monkeypatch.setattr(RecBole, "_train", lambda *_: pytest.skip("reached training"))
+    with caplog.at_level(logging.INFO), pytest.raises(pytest.skip.Exception):
+        RecBole("BPR").fit(data, replace(split, train=train), seed=1, workdir=tmp_path)
+    assert "39 warm tasks, 1 cold tasks, 29 warm servers, 1 cold servers" in caplog.text
+
+
+def test_stopping_on_validation_needs_trained_validation_tasks(tmp_path):
+    data = block_dataset()
+    with pytest.raises(StudyError, match="no validation task has training interactions"):
+        RecBole("BPR", patience=3).fit(data, make(data, "cold"), seed=1, workdir=tmp_path)
+
+
+def test_leave_one_out_with_and_without_sampled_negatives_is_one_training(tmp_path, monkeypatch):
+    data = block_dataset()
+    loo, sampled = make(data, "loo"), make(data, "loo99", negatives=5)
+    system, again, other = (replace(build("lightgcn", epochs=2), patience=None) for _ in range(3))
+    monkeypatch.setattr(bridge.paths, "cache", lambda: tmp_path)
+    system.fit(data, loo, seed=1, workdir=tmp_path / "loo")
+    assert system.report()["epochs"] == 2
+    assert system.report()["seconds_trained"] > 0
+    monkeypatch.setattr(bridge.subprocess, "run", None)
+    again.fit(data, sampled, seed=1, workdir=tmp_path / "loo99")
+    np.testing.assert_array_equal(said(again, sampled), said(system, loo))
+    assert again.report() == system.report()
+    with pytest.raises(TypeError, match="NoneType"):  # another seed is another training
+        other.fit(data, sampled, seed=2, workdir=tmp_path / "other")
+
+
+def test_an_error_in_recbole_names_the_model_and_the_log(blocks, tmp_path):
+    data, split = blocks
+    with pytest.raises(StudyError, match=r"NoSuchModel.*No module named 'recbole.*nosuchmodel") as caught:
+        RecBole("NoSuchModel", epochs=1).fit(data, split, seed=1, workdir=tmp_path)
+    assert caught.value.file == tmp_path / "recbole" / LOG_FILE
+
+
+@pytest.mark.parametrize("name", [*MODELS, *(f"{name}_tuned" for name in MODELS)])
+def test_search_spaces_name_settings_that_exist(name):
+    system = config.plain(config.load([f"system={name}"]))["system"]
+    for key in system["search"]:
+        first, *parts, last = key.split(".")
+        assert first == "settings"
+        place = system["model"]["settings"]
+        for part in parts:
+            place = place[part]
+        assert last in place
+
+
+@pytest.mark.parametrize("name", ["item_knn", "ease", "ials", "neumf", "ngcf", "lightgcn"])
+def test_a_transferred_system_is_the_system_itself_but_for_its_stopping_rule(name):
+    own, base = (
+        config.plain(config.load([f"system={each}"]))["system"]["model"] for each in (f"{name}_transfer", name)
+    )
+    for model in (own["base"], base):
+        model.pop("patience", None)
+    assert own["base"] == base

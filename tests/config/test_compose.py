@@ -1,0 +1,190 @@
+"""Composing the configuration: every choice composes and instantiates; wrong overrides are named."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from study.config.compose import GROUPS, build_system, choices, load
+from study.errors import StudyError
+from study.evaluation.system import System
+from study.pipeline.plan import plan
+from study.runner.rows import code_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("system", choices("system"))
+def test_every_system_composes_and_instantiates(system: str) -> None:
+    config = load([f"system={system}"])
+    assert config.system.name == system
+    assert all((ROOT / place).exists() for place in code_of(config.system))
+    assert config.system.title
+    assert set(config.system.protocols) <= set(choices("protocol"))
+    built = build_system(config.system)
+    assert callable(built.fit)
+    assert callable(built.score)
+    _: System = built
+
+
+@pytest.mark.parametrize("profile", choices("profile"))
+@pytest.mark.parametrize("dataset", choices("dataset"))
+def test_every_profile_and_dataset_composes(profile: str, dataset: str) -> None:
+    assert load([f"profile={profile}", f"dataset={dataset}"]).dataset.name == dataset
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_unknown_choice_lists_the_known_ones(group: str) -> None:
+    with pytest.raises(StudyError, match=f"unknown {group} 'nonsense'") as caught:
+        load([f"{group}=nonsense"])
+    assert choices(group)[0] in str(caught.value)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_unknown_choice_names_the_nearest(group: str) -> None:
+    name = choices(group)[0]
+    with pytest.raises(StudyError, match=f"did you mean {name}"):
+        load([f"{group}={name}x"])
+
+
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    [
+        ("system.model.towers.hiden=1", "did you mean system.model.towers.hidden"),
+        ("+system.model.towers.hiden=1", "did you mean system.model.towers.hidden"),
+        ("++epoch=3", "did you mean system.model.training.epochs"),
+        ("+key=1", "one of: dataset, keep, profile, protocol, system, tuning"),
+        ("nonsense=1", "one of: dataset, keep"),
+        ("dataset.generator.n_server=9", "did you mean dataset.generator.n_servers"),
+        ("system.model.scoring.nonsense=1", "system.model.scoring.anchors, system.model.scoring.category"),
+        ("a b", "check the override"),
+    ],
+)
+def test_unknown_or_malformed_override_is_an_error(override: str, hint: str) -> None:
+    with pytest.raises(StudyError, match="does not compose") as caught:
+        load([override])
+    assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "override", ["+system@other=tfidf", "~system.seeds", "~tuning", "tuning=3", "~profile.workers"]
+)
+def test_added_and_removed_groups_and_keys_are_errors(override: str) -> None:
+    with pytest.raises(StudyError, match=r"fix: "):
+        load([override])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("keep=9", "at least 10"),
+        ("keep=10.5", "at least 10"),
+        ("keep=true", "at least 10"),
+        ("keep=many", "at least 10"),
+        ("tuning.trials=0", "at least 1"),
+        ("profile.workers=0", "at least 1"),
+        ("profile.threads=-1", "at least 1"),
+        ("profile.scale=0", "above 0"),
+        ("tuning.scale=0", "above 0"),
+        ("system.seeds=[]", "at least one seed"),
+        ("system.seeds=3", "at least one seed"),
+        ("system.seeds=[1,2,1]", "named twice"),
+        ("system.seeds=[1,x]", "not a seed"),
+        ("system.seeds=[40000]", "not a seed"),
+        ("profile.seeds=[]", "at least one seed"),
+        ("system.name=../../etc", "not a name"),
+        ("system.name=''", "not a name"),
+        ("system.protocols=[colt]", "did you mean cold"),
+    ],
+)
+def test_values_out_of_range_are_named(override: str, message: str) -> None:
+    with pytest.raises(StudyError, match=message) as caught:
+        load([override])
+    if "protocols" not in override:
+        assert override.partition("=")[0] in str(caught.value)
+
+
+@pytest.fixture
+def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A private copy of conf/, in force for the test."""
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    return tmp_path / "conf"
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "hint"),
+    [
+        ("system/tfidf.yaml", "sedes: [1]", "did you mean seeds"),
+        ("dataset/synthetic.yaml", "label: x.csv", "did you mean labels"),
+        ("protocol/cold.yaml", "sed: 3", "did you mean seed"),
+        ("profile/laptop.yaml", "worker: 3", "did you mean workers"),
+        ("config.yaml", "keeep: 3", "did you mean keep"),
+    ],
+)
+def test_unknown_key_in_a_file_is_named_with_the_file(own_conf: Path, file: str, line: str, hint: str) -> None:
+    path = own_conf / file
+    path.write_text(path.read_text() + f"\n{line}\n")
+    with pytest.raises(StudyError, match="unknown key") as caught:
+        load(["system=tfidf"])
+    assert hint in str(caught.value)
+    assert file in str(caught.value)
+
+
+def test_file_that_is_no_yaml_is_a_named_error(own_conf: Path) -> None:
+    (own_conf / "system" / "tfidf.yaml").write_text("name: [")
+    with pytest.raises(StudyError, match="does not compose"):
+        load(["system=tfidf"])
+
+
+def test_unknown_argument_of_a_model_names_the_nearest(own_conf: Path) -> None:
+    path = own_conf / "system" / "tfidf.yaml"
+    path.write_text(path.read_text().replace("max_features:", "max_feature:"))
+    with pytest.raises(StudyError, match="no argument 'max_feature'") as caught:
+        build_system(load(["system=tfidf"]).system)
+    assert "did you mean max_features" in str(caught.value)
+
+
+def test_unknown_argument_deep_in_a_model_is_found(own_conf: Path) -> None:
+    path = own_conf / "system" / "t2mrec.yaml"
+    path.write_text(path.read_text().replace("    dropout:", "    drop_out:"))
+    with pytest.raises(StudyError, match="no argument 'drop_out'") as caught:
+        build_system(load().system)
+    assert "did you mean dropout" in str(caught.value)
+    assert "model.towers.drop_out" in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["baselines.tfidf.Nothing", "no.such.module.Class", "word"])
+def test_class_that_does_not_exist_is_named(target: str) -> None:
+    with pytest.raises(StudyError, match="there is no class"):
+        build_system(load(["system=tfidf", f"system.model._target_={target}"]).system)
+
+
+@pytest.mark.parametrize(("protocol", "seeds"), [("cold", 5), ("cold_grouped", 3), ("warm", 3)])
+def test_ablations_have_the_methods_seeds_under_cold_and_fewer_elsewhere(protocol: str, seeds: int) -> None:
+    config = load(["dataset=task2mcp", "system=t2mrec_wo_cl", f"protocol={protocol}"])
+    assert list(config.system.seeds) == list(range(1, seeds + 1))
+
+
+def test_epochs_scale_with_the_profile() -> None:
+    assert load(["profile=laptop", "dataset=task2mcp"]).system.model.training.epochs == 200
+    assert load(["profile=smoke", "dataset=task2mcp"]).system.model.training.epochs == 4
+    assert build_system(load(["profile=smoke", "dataset=task2mcp"]).system).training.epochs == 4
+    assert load(["profile=laptop", "dataset=synthetic"]).system.model.training.epochs == 50
+
+
+def test_paper_settings_are_the_defaults() -> None:
+    built = build_system(load().system)
+    assert (built.towers.hidden, built.towers.output, built.towers.layers, built.towers.dropout) == (512, 256, 3, 0.2)
+    assert (built.training.temperature, built.training.learning_rate, built.training.batch_size) == (0.07, 1e-3, 256)
+    assert (built.scoring.semantic_weight, built.scoring.anchors, built.scoring.pool) == (0.9, 5, 20)
+
+
+def test_committed_plan_is_up_to_date() -> None:
+    assert yaml.safe_load((ROOT / "plan.yaml").read_text()) == plan(), "run: study plan"
+
+
+def test_loading_works_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load().dataset.name == "synthetic"

@@ -1,0 +1,133 @@
+"""Files of ``conf/`` are read strictly: whatever is wrong, the error names the file and the keys that it must have."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study import paths
+from study.agent import settings as agent
+from study.analysis.audit import labels_settings, paper_cells
+from study.analysis.usefulness import stuffing
+from study.config.reader import read_keys, read_settings
+from study.errors import StudyError
+from study.judging import settings as judging
+from study.pipeline import bench
+from study.reranking.language_model import endpoint
+from study.tools import settings as tools
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A kind of settings."""
+
+    width: int
+    depth: int
+    names: list[str]
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise StudyError("too narrow", column="width")
+
+
+KEYS = ("width", "depth", "names")
+RIGHT = {"width": 3, "depth": 2, "names": ["ä", "b"]}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "sizes.yaml"
+
+
+def test_a_right_file_is_read(file: Path) -> None:
+    file.write_text("names: [ä, b]\nwidth: 3  # int\ndepth: 2\n", encoding="utf-8")
+    assert read_keys(file, KEYS) == RIGHT
+    assert read_settings(Sizes, file) == Sizes(3, 2, ["ä", "b"])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"width: [3\n", "cannot be read (while parsing"),
+        (b"width: 3\n\tdepth: 2\n", "cannot be read (while scanning"),
+        (b"width: !!python/object/apply:os.getcwd []\n", "cannot be read (could not determine a constructor"),
+        ("width: 3\ndepth: 2\nnames: [ä]\n".encode("latin-1"), "cannot be read ('utf-8' codec can't decode"),
+        (b"- width\n- depth\n- names\n", "list instead of a mapping"),
+        (b"", "NoneType instead of a mapping"),
+        (b"width depth names\n", "str instead of a mapping"),
+        (b"width: 3\nnames: []\n", "other keys than expected: missing key 'depth'"),
+        (b"width: 3\ndepth: 2\nnames: []\ncolour: red\n", "other keys than expected: unknown key 'colour'"),
+        (b"width: 3\ndepht: 2\nnames: []\n", "expected: unknown key 'depht', missing key 'depth'"),
+        (b"width: 3\ndepth: 2\nnames: []\n1: x\n", "unknown key 1"),
+    ],
+)
+def test_a_wrong_file_is_refused(file: Path, content: bytes, reason: str) -> None:
+    file.write_bytes(content)
+    for error in (refusal(lambda: read_keys(file, KEYS)), refusal(lambda: read_settings(Sizes, file))):
+        assert reason in error.reason
+        assert error.file == file
+        assert error.fix == ("correct the file" if "cannot" in reason else "its keys are: width, depth, names")
+
+
+def test_a_missing_file_is_named(file: Path) -> None:
+    error = refusal(lambda: read_settings(Sizes, file))
+    assert "cannot be read" in error.reason
+    assert error.file == file
+    assert refusal(lambda: read_keys(file, KEYS, fix="name another")).fix == "name another"
+    file.mkdir()
+    assert "cannot be read" in refusal(lambda: read_settings(Sizes, file)).reason
+
+
+def test_what_the_kind_finds_wrong_stays_as_it_is(file: Path) -> None:
+    file.write_text(yaml.safe_dump(RIGHT | {"width": 0}))
+    assert refusal(lambda: read_settings(Sizes, file)).column == "width"
+
+
+@given(st.sets(st.sampled_from([*KEYS, "depht", "colour"])))
+def test_exactly_the_keys_are_accepted(tmp_path_factory: pytest.TempPathFactory, found: set[str]) -> None:
+    file = tmp_path_factory.mktemp("conf") / "sizes.yaml"
+    file.write_text(yaml.safe_dump(dict.fromkeys(sorted(found), 1)))
+    if found == set(KEYS):
+        assert set(read_keys(file, KEYS)) == found
+    else:
+        error = refusal(lambda: read_keys(file, KEYS))
+        assert all(f"{key!r}" in error.reason for key in found ^ set(KEYS))
+
+
+READERS: dict[str, Callable[[], object]] = {
+    "agent/words": lambda: agent.read(agent.Words),
+    "audit/leakage": lambda: labels_settings.read(labels_settings.Leakage),
+    "audit/verdicts": lambda: paper_cells.settings("verdicts", ("width",)),
+    "bench": bench.Settings.read,
+    "judging/pool": lambda: judging.read(judging.Pool),
+    "judging/topics": lambda: judging.read(judging.Topics),
+    "llm/rerank": lambda: endpoint.read("rerank"),
+    "reranking/stuffing": stuffing.read,
+    "tools/router": lambda: tools.read("router", ("width",)),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("content", [None, b"colour: \xff\n", b"colour: red\n"], ids=["missing", "bytes", "keys"])
+def test_every_reader_names_its_own_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes | None
+) -> None:
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    file = paths.conf() / f"{name}.yaml"
+    if content is not None:
+        file.parent.mkdir(parents=True)
+        file.write_bytes(content)
+    error = refusal(READERS[name])
+    assert error.file == file
+    assert error.fix
+    assert ("unknown key 'colour'" in error.reason) == (content == b"colour: red\n")
+
+
+def refusal(action: Callable[[], object]) -> StudyError:
+    with pytest.raises(StudyError) as caught:
+        action()
+    return caught.value

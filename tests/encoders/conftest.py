@@ -1,0 +1,8 @@
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _private_cache(private_cache):
+    """Every file here has a cache of its own."""

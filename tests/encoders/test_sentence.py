@@ -1,0 +1,146 @@
+"""Text encoders: the disk cache with a stand-in model, then the packaged model itself."""
+
+from __future__ import annotations
+
+import logging
+import socket
+
+import numpy as np
+import pytest
+
+from study.encoders import sentence as encoders
+from study.encoders.sentence import cached, encode
+from study.errors import StudyError
+
+
+class StandIn:
+    """Maps a text to numbers that depend on it alone, and remembers what it was asked."""
+
+    def __init__(self, fail_at: int | None = None):
+        self.asked: list[list[str]] = []
+        self.fail_at = fail_at
+
+    def __call__(self, texts):
+        if len(self.asked) == self.fail_at:
+            raise KeyboardInterrupt
+        self.asked.append(list(texts))
+        return np.array([[len(text), sum(map(ord, text)), 0.1] for text in texts], dtype=np.float32)
+
+
+def run(texts, folder, embed=None, **changes):
+    embed = embed or StandIn()
+    vectors = cached(texts, embed, **{"identity": "model 1", "dimension": 3, "folder": folder, **changes})
+    np.testing.assert_array_equal(vectors, StandIn()([text.encode("utf-8", "replace").decode() for text in texts]))
+    return embed.asked
+
+
+def test_only_new_texts_are_embedded(tmp_path):
+    assert run(["a", "bb", "a"], tmp_path) == [["a", "bb"]]
+    assert run(["bb", "a"], tmp_path) == []
+    assert run(["ccc", "a", "d"], tmp_path) == [["ccc", "d"]]
+    assert run(["d", "bb", "ccc", "a"], tmp_path) == []
+
+
+def test_another_model_shares_nothing(tmp_path):
+    run(["a"], tmp_path)
+    assert run(["a"], tmp_path, identity="model 2") == [["a"]]
+    assert run(["a"], tmp_path) == []
+
+
+def test_no_texts_need_no_model(tmp_path):
+    vectors = cached([], StandIn(fail_at=0), identity="m", dimension=3, folder=tmp_path)
+    assert vectors.shape == (0, 3)
+    assert vectors.dtype == np.float32
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path):
+    assert run(["a"], None) == [["a"]]
+    assert run(["a"], None) == [["a"]]
+
+
+def test_a_stopped_run_keeps_its_finished_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(encoders, "SHARD", 2)
+    with pytest.raises(KeyboardInterrupt):
+        run(list("abcdef"), tmp_path, StandIn(fail_at=2))
+    assert run(list("abcdef"), tmp_path) == [["e", "f"]]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda good: b"",
+        lambda good: good[:-1],
+        lambda good: good[: len(good) // 2],
+        lambda good: b"\xff" * 64,
+        lambda good: good[:-5] + bytes([good[-5] ^ 1]) + good[-4:],
+        lambda good: good.replace(b'"keys"', b'"kezs"'),
+        lambda good: good.replace(b'"sha256"', b'"sha257"'),
+    ],
+    ids=["empty", "cut by one byte", "half", "not the format", "one bit flipped", "key missing", "checksum missing"],
+)
+def test_a_damaged_file_is_seen_and_redone(damage, tmp_path, caplog):
+    run(["a", "bb"], tmp_path)
+    (path,) = tmp_path.iterdir()
+    good = path.read_bytes()
+    bad = damage(good)
+    assert bad != good
+    path.write_bytes(bad)
+    with caplog.at_level(logging.WARNING):
+        assert run(["a"], tmp_path) == [["a"]]
+    assert path.name in caplog.text
+    assert run(["a", "bb"], tmp_path) == [["bb"]]
+    assert not path.exists()
+
+
+def test_vectors_of_another_width_are_redone(tmp_path):
+    cached(["a"], lambda texts: np.ones((1, 5), np.float32), identity="model 1", dimension=5, folder=tmp_path)
+    assert run(["a"], tmp_path) == [["a"]]
+
+
+def test_lone_surrogates_are_replaced(tmp_path):
+    assert run(["x\ud800", "x?"], tmp_path) == [["x?"]]
+
+
+def test_unknown_and_missing_models_say_what_to_do(monkeypatch):
+    with pytest.raises(StudyError, match="unknown text encoder 'bert'"):
+        encode(["a"], model="bert")
+    monkeypatch.setitem(encoders.PACKAGES, "minilm", "no_such_package")
+    with pytest.raises(StudyError, match="install the package no_such_package"):
+        encode(["a"])
+
+
+SENTENCES = [
+    "A tool that queries a PostgreSQL database",
+    "Run SQL statements against a relational data store",
+    "Render a photograph with ray tracing",
+    "",
+    "word " * 2000,
+]
+
+
+def test_the_packaged_model_needs_no_network_and_gives_unit_vectors(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("a network connection was tried")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    encoders._load.cache_clear()
+    vectors = encode(SENTENCES)
+    assert vectors.shape == (5, 384)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+    similarity = vectors @ vectors.T
+    assert similarity[0, 1] > 0.4
+    assert similarity[0, 1] > similarity[0, 2] + 0.3
+
+
+def test_company_in_a_batch_changes_a_vector_by_rounding_alone():
+    together = encode(SENTENCES, store=False)
+    alone = np.concatenate([encode([text], store=False) for text in SENTENCES])
+    assert np.abs(together - alone).max() < 1e-6
+
+
+def test_kept_vectors_are_read_back_bitwise():
+    first = encode(SENTENCES[:2])
+    np.testing.assert_array_equal(encode(SENTENCES[1::-1])[::-1], first)

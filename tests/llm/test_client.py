@@ -1,0 +1,149 @@
+"""The endpoint client against a local server that misbehaves in every way that real ones do."""
+
+import time
+
+import pytest
+
+from study.agent.model import Model
+from study.errors import StudyError
+from study.llm import client as llm
+from tests.llm.scripted_endpoint import ask, limited
+
+
+def test_a_plain_answer(server, client, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    assert ask(client) == "hello"
+    path, body, authorization = server.seen[0]
+    assert path == "/v1/chat/completions"
+    assert body == {"model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": 0}
+    assert authorization == "Bearer secret"
+
+
+@pytest.mark.parametrize("fault", ["broken", "busy", "html", "torn"])
+def test_passing_faults_are_tried_again(server, client, fault):
+    server.script = [fault, fault]
+    assert ask(client) == "hello"
+    assert client.slept == ([7, 7] if fault == "busy" else [1, 2])
+
+
+@pytest.mark.parametrize("fault", ["broken", "html", "torn"])
+def test_tries_are_bounded(server, client, fault):
+    server.script = [fault] * 9
+    with pytest.raises(StudyError, match="3 attempts"):
+        ask(client)
+    assert len(server.seen) == 3
+
+
+def test_refused_parameters_are_sent_otherwise_and_remembered(server, client):
+    server.script = ["terse"] * 4
+    assert limited(client) == limited(client) == "hello"
+    sent = [
+        {name: value for name, value in body.items() if name not in ("model", "messages")} for _, body, _ in server.seen
+    ]
+    wanted = {"max_completion_tokens": 9}
+    assert sent == [{"temperature": 0, "max_tokens": 9}, {"temperature": 0, **wanted}, wanted, wanted]
+    assert client.adapted == {"max_tokens": "max_completion_tokens", "temperature": None}
+    assert client.usage.attempts == 4
+
+
+def test_the_model_of_the_agent_is_asked_as_the_endpoint_accepts(server, client):
+    server.script = ["terse"] * 3
+    with pytest.raises(StudyError, match="no JSON object"):  # the reply is "hello", but there is one
+        Model(client, {"model": "m", "tokens": 9})._ask("read", "a request")
+    last = server.seen[-1][1]
+    assert last["max_completion_tokens"] == 9
+    assert last["response_format"] == {"type": "json_object"}
+    assert {"max_tokens", "temperature"}.isdisjoint(last)
+
+
+def test_a_parameter_is_changed_once_at_most(server, client):
+    server.script = ["stubborn"] * 9
+    with pytest.raises(StudyError, match="Unsupported parameter"):
+        limited(client)
+    assert len(server.seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "name"),
+    [
+        ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", 400, "max_tokens"),
+        ("Unsupported parameter: 'temperature' is not supported with this model.", 422, "temperature"),
+        ("this model doesn't support temperature", 400, "temperature"),
+        ("Unsupported value: 'temperature'", 401, None),
+        ("temperature must be below 2", 400, None),
+        ("max_completion_tokens and the messages are longer than the model's context", 400, None),
+        ("'response_format' of type 'json_schema' is not supported", 400, None),
+        ("", 400, None),
+    ],
+)
+def test_what_a_refusal_speaks_of(said, status, name):
+    refusal = llm.EndpointError("refused", said, status=status, said=said)
+    assert llm.refused_parameter({"model": "m", "max_tokens": 9, "temperature": 0}, refusal) == name
+    assert llm.refused_parameter({"model": "m"}, refusal) is None
+
+
+def test_the_message_of_a_refusal_is_cleaned_and_cut(server, client):
+    server.script = ["vulgar"]
+    with pytest.raises(llm.EndpointError, match=r"HTTP 400: \[31mno model of that name") as found:
+        ask(client)
+    assert found.value.said.isprintable()
+    assert len(found.value.said) == llm.LONGEST_MESSAGE
+    assert (found.value.kind, found.value.status) == ("refused", 400)
+
+
+def test_a_refusal_does_not_give_the_key_away(server, client, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    server.script = ["tactless"]
+    with pytest.raises(llm.EndpointError, match=r"wrong key: \[key\]") as found:
+        ask(client)
+    assert "secret" not in str(found.value)
+
+
+@pytest.mark.parametrize("fault", ["deep", "listed"])
+def test_a_refusal_without_a_message(server, client, fault):
+    server.script = [fault]
+    with pytest.raises(llm.EndpointError, match="refused the request: HTTP 400") as found:
+        ask(client)
+    assert len(found.value.said) <= llm.LONGEST_MESSAGE
+
+
+def test_a_passing_failure_says_why(server, client):
+    server.script = ["full"] * 9
+    with pytest.raises(StudyError, match="3 attempts; the last: HTTP 503: no room today"):
+        ask(client)
+
+
+@pytest.mark.parametrize("fault", ["refuse", "redirect"])
+def test_lasting_faults_are_not_tried_again(server, client, fault):
+    server.script = [fault]
+    with pytest.raises(StudyError, match="refused"):
+        ask(client)
+    assert [path for path, *_ in server.seen] == ["/v1/chat/completions"]
+
+
+def test_a_slow_drip_ends(server, client):
+    server.script = ["drip"]
+    client.timeout, client.retries = 0.3, 0
+    started = time.monotonic()
+    with pytest.raises(StudyError, match="too slowly"):
+        ask(client)
+    assert time.monotonic() - started < 2
+
+
+def test_too_long_a_reply(server, client):
+    client.max_bytes = 10
+    with pytest.raises(StudyError, match="longer than 10 bytes"):
+        ask(client)
+
+
+def test_odd_replies(server, client):
+    server.script = ["odd", "silent"]
+    with pytest.raises(StudyError, match="not a chat completion"):
+        ask(client)
+    assert ask(client) == ""
+
+
+def test_nobody_listens():
+    client = llm.Client("http://127.0.0.1:9", mode="off", retries=0, timeout=2)
+    with pytest.raises(StudyError, match="1 attempts"):
+        ask(client)

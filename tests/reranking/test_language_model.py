@@ -1,0 +1,320 @@
+"""The language model as the last stage: recording, replaying, forms of output, and when there is no result."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from study import paths
+from study.config import compose as config
+from study.errors import StudyError
+from study.llm import client as llm
+from study.reranking.contract import Rules
+from study.reranking.language_model import endpoint as endpoints
+from study.reranking.language_model.reranker import LanguageModelReranker, Question
+from study.runner import rows as runs
+from study.t2mrec.system import T2MRec
+from tests.reranking.misbehaving_endpoint import Endpoint, answered
+
+K, POOL = 10, 20
+
+
+def reranker_at(endpoint, **question):
+    client = llm.Client(endpoint.url, "off", retries=0, timeout=20, key_variable="NO_SUCH_KEY")
+    return LanguageModelReranker(client, Question("m", Rules(K, 2), **question))
+
+
+def test_an_answer_is_followed(toy):
+    pool = np.arange(30, 50)
+    with Endpoint() as endpoint:
+        order = reranker_at(endpoint)(toy, 4, pool)
+    ids = list(toy.servers["id"].to_numpy()[pool])
+    assert list(toy.servers["id"].to_numpy()[order][:K]) == answered(ids, K)
+    body = endpoint.bodies[0]
+    assert (body["temperature"], body["max_tokens"], body["model"]) == (0, 1000, "m")
+    assert body["response_format"]["json_schema"]["schema"]["properties"]["servers"]["maxItems"] == K
+
+
+def test_no_temperature_is_sent_where_there_is_none(toy):
+    with Endpoint() as endpoint:
+        reranker_at(endpoint, temperature=None)(toy, 4, np.arange(20))
+    assert "temperature" not in endpoint.bodies[0]
+
+
+def test_an_endpoint_without_schemas_is_asked_without(toy):
+    with Endpoint(dict.fromkeys(toy.tasks["id"], "no_schema")) as endpoint:
+        reranker = reranker_at(endpoint)
+        for task in range(3):
+            reranker(toy, task, np.arange(20))
+    forms = [body["response_format"]["type"] for body in endpoint.bodies]
+    assert forms == ["json_schema", "json_object", "json_object", "json_object"]
+    assert (reranker.answered, reranker.faults.total()) == (3, 0)
+
+
+def test_a_refusal_for_another_reason_is_not_asked_again(toy):
+    with Endpoint({1: "unauthorised"}) as endpoint:
+        reranker = reranker_at(endpoint)
+        assert list(reranker(toy, 0, np.arange(20))) == list(range(20))
+    assert (len(endpoint.bodies), reranker.faults) == (1, {"refused": 1})
+
+
+def test_refused_parameters_are_sent_otherwise(toy):
+    with Endpoint(dict.fromkeys(toy.tasks["id"], "modern")) as endpoint:
+        reranker = reranker_at(endpoint)
+        for task in range(3):
+            reranker(toy, task, np.arange(20))
+    # Both are found out by the first question and remembered for the others.
+    sent = [{"max_tokens", "max_completion_tokens", "temperature"} & set(body) for body in endpoint.bodies]
+    assert sent == [
+        {"max_tokens", "temperature"},
+        {"max_completion_tokens", "temperature"},
+        *[{"max_completion_tokens"}] * 3,
+    ]
+    assert [body.get("max_completion_tokens") for body in endpoint.bodies] == [None, *[1000] * 4]
+    assert (reranker.answered, reranker.faults.total()) == (3, 0)
+    assert reranker.report()["adapted"] == {"max_tokens": "max_completion_tokens", "temperature": None}
+
+
+def test_refused_parameters_and_an_unknown_form(toy):
+    with Endpoint(dict.fromkeys(toy.tasks["id"], "modern_without_schema")) as endpoint:
+        reranker = reranker_at(endpoint)
+        for task in range(2):
+            reranker(toy, task, np.arange(20))
+    assert len(endpoint.bodies) == 5
+    assert (reranker.answered, reranker.faults.total()) == (2, 0)
+
+
+def test_tokens_and_costs_are_counted(toy):
+    with Endpoint({2: "prose"}) as endpoint:
+        reranker = reranker_at(endpoint)
+        reranker.many(toy, np.arange(4), [np.arange(20)] * 4)
+    usage = reranker.client.usage
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.attempts) == (400, 40, 4)
+    assert usage.cost(5.0, 20.0) == pytest.approx((400 * 5 + 40 * 20) / 1e6)
+    assert reranker.report()["fallbacks"] == {"wrong_form": 1}
+
+
+@pytest.mark.parametrize("usage", [None, [], {"prompt_tokens": "9"}, {"prompt_tokens": -5}, {"prompt_tokens": True}])
+def test_odd_token_counts_count_as_none(usage):
+    counted = llm.Usage()
+    counted.count({"usage": usage}, replayed=False)
+    assert (counted.asked, counted.prompt_tokens, counted.completion_tokens) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("forms", [(), ("xml",)])
+def test_unknown_forms_of_output(forms):
+    with pytest.raises(StudyError, match="no forms of output"):
+        Question("m", forms=forms)
+
+
+# The system, on a root of its own.
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    (tmp_path / "conf" / "llm").mkdir(parents=True)
+    given = yaml.safe_load((paths.conf() / "llm" / "rerank.yaml").read_text())
+    chosen = given | {"key_variable": "NO_SUCH_KEY", "pause": 0.01, "retries": 1, "timeout": 20.0}
+    (tmp_path / "conf" / "llm" / "rerank.yaml").write_text(yaml.safe_dump(chosen))
+    made = config.plain(config.load(["system=t2mrec_llm", "profile=smoke"]))["system"]
+    monkeypatch.setattr(paths, "conf", lambda: tmp_path / "conf")
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    return OmegaConf.create(made)
+
+
+def ranked(system, toy, split, workdir):
+    system.fit(toy, split, seed=1, workdir=workdir)
+    tasks = split.tasks("test")
+    return system.rank(tasks, 25, split.known("test"))
+
+
+def without_model(root, toy, split, workdir):
+    plain = T2MRec(*(config.build_system(root).__dict__[name] for name in ("lexical", "towers", "training", "scoring")))
+    return ranked(plain, toy, split, workdir)
+
+
+def test_without_replies_and_endpoint_it_is_not_run(root, toy, toy_split, tmp_path):
+    assert endpoints.not_run("toy", "t2mrec_llm") == (
+        "not run: no recorded replies (results/toy/cassettes/t2mrec_llm.jsonl) and no endpoint"
+    )
+    with pytest.raises(StudyError, match="not run: no recorded replies"):
+        config.build_system(root).fit(toy, toy_split, seed=1, workdir=tmp_path)
+
+
+def test_systems_that_are_not_run_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "results", lambda dataset: paths.root() / "results" / f"nothing_{dataset}")
+    assert list(endpoints.systems_not_run("toy")) == ["t2mrec_llm"]
+    monkeypatch.setattr(endpoints, "cassette", lambda dataset, system: paths.conf() / "config.yaml")
+    assert endpoints.systems_not_run("toy") == {}
+
+
+def test_record_then_replay(root, toy, toy_split, tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_LLM_MODE", "record")
+    test = toy_split.tasks("test")
+    with Endpoint({int(toy.tasks["id"].iloc[test[0]]): "repeat"}) as endpoint:
+        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
+        system = config.build_system(root)
+        rows, scores = ranked(system, toy, toy_split, tmp_path)
+    monkeypatch.delenv("T2M_LLM_MODE")
+    before, before_scores = without_model(root, toy, toy_split, tmp_path)
+    np.testing.assert_array_equal(scores, before_scores)
+    np.testing.assert_array_equal(rows[:, POOL:], before[:, POOL:])
+    ids = toy.servers["id"].to_numpy()
+    for task, row, old in zip(test, rows, before, strict=True):
+        wanted = list(ids[old[:K]]) if task == test[0] else answered(list(ids[old[:POOL]]), K)
+        assert list(ids[row[:K]]) == wanted
+        assert sorted(row[:POOL]) == sorted(old[:POOL])
+    cassette = tmp_path / "results" / "toy" / "cassettes" / "t2mrec_llm.jsonl"
+    lines = [json.loads(line) for line in cassette.read_text().splitlines()]
+    assert all(set(line) == {"key", "response"} for line in lines)
+    assert len(lines) == len(test)
+    assert "please handle" not in cassette.read_text()
+    assert endpoints.not_run("toy", "t2mrec_llm") is None
+    # The endpoint is gone: everything comes from the cassette, and a question that is not in it is an error.
+    again = config.build_system(root)
+    for found, first in zip(ranked(again, toy, toy_split, tmp_path), (rows, scores), strict=True):
+        np.testing.assert_array_equal(found, first)
+    report = again.report()
+    assert (report["replayed"], report["requests"], report["attempts"]) == (len(test), 0, 0)
+    assert report["fallbacks"] == {"repeat": 1}
+    with pytest.raises(StudyError, match="no recorded reply"):
+        again.rank(toy_split.tasks("train")[:2], K, toy_split.valid)
+
+
+def entries(root):
+    return [json.loads(line) for line in (root / "results/toy/cassettes/t2mrec_llm.jsonl").read_text().splitlines()]
+
+
+def test_a_tolerated_failure_is_replayed(root, toy, toy_split, tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_LLM_MODE", "record")
+    test = toy_split.tasks("test")
+    failing = int(toy.tasks["id"].iloc[test[3]])
+    with Endpoint({failing: "broken"}) as endpoint:
+        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
+        system = config.build_system(root)
+        rows, _ = ranked(system, toy, toy_split, tmp_path)
+        asked = len(endpoint.bodies)
+    assert system.report()["fallbacks"] == {"server_error": 1}
+    assert [entry["fault"] for entry in entries(tmp_path) if "fault" in entry] == ["server_error"]
+    monkeypatch.delenv("T2M_LLM_MODE")
+    again = config.build_system(root)
+    np.testing.assert_array_equal(ranked(again, toy, toy_split, tmp_path)[0], rows)
+    same = ("answered", "fallbacks", "prompt_tokens", "completion_tokens")
+    assert [again.report()[name] for name in same] == [system.report()[name] for name in same]
+    assert (again.report()["answered"], again.report()["attempts"]) == (len(test) - 1, 0)
+    # Recording again asks for what failed alone, and its reply goes before the fault from then on.
+    monkeypatch.setenv("T2M_LLM_MODE", "record")
+    with Endpoint() as endpoint:
+        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
+        ranked(config.build_system(root), toy, toy_split, tmp_path)
+        assert (len(endpoint.bodies), asked) == (1, len(test) + 1)
+    monkeypatch.delenv("T2M_LLM_MODE")
+    whole = config.build_system(root)
+    found, _ = ranked(whole, toy, toy_split, tmp_path)
+    assert (whole.report()["answered"], whole.report()["fallbacks"]) == (len(test), {})
+    assert (found[3] != rows[3]).any()
+    np.testing.assert_array_equal(np.delete(found, 3, axis=0), np.delete(rows, 3, axis=0))
+
+
+def test_a_recording_with_other_forms_and_parameters_is_replayed(root, toy, toy_split, tmp_path, monkeypatch):
+    """Forms that the endpoint did not know are recorded as refused, and a fault under a later form is found."""
+    monkeypatch.setenv("T2M_LLM_MODE", "record")
+    test = toy_split.tasks("test")
+    faults = dict.fromkeys(toy.tasks["id"], "modern_without_schema")
+    with Endpoint(faults | {int(toy.tasks["id"].iloc[test[-1]]): "broken"}) as endpoint:
+        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
+        system = config.build_system(root)
+        rows, _ = ranked(system, toy, toy_split, tmp_path)
+    assert any(entry.get("fault") == "refused" for entry in entries(tmp_path))
+    told = {"max_tokens": "max_completion_tokens", "temperature": None}
+    assert all(entry["sent"] == told for entry in entries(tmp_path) if "response" in entry)
+    monkeypatch.delenv("T2M_LLM_MODE")
+    again = config.build_system(root)
+    np.testing.assert_array_equal(ranked(again, toy, toy_split, tmp_path)[0], rows)
+    for report in (system.report(), again.report()):
+        assert (report["answered"], report["fallbacks"]) == (len(test) - 1, {"server_error": 1})
+        assert report["adapted"] == told
+
+
+def test_replies_under_different_forms_are_found_in_any_order(toy, tmp_path):
+    def reranker(url, mode):
+        client = llm.Client(url, mode, tmp_path / "c.jsonl", retries=0, key_variable="NO_SUCH_KEY")
+        return LanguageModelReranker(client, Question("m", Rules(K, 2)))
+
+    pool = np.arange(20)
+    with Endpoint({2: "no_schema"}) as endpoint:
+        orders = [reranker(endpoint.url, "record")(toy, task, pool) for task in range(2)]
+    replaying = reranker("http://nowhere", "replay")
+    for task in (1, 0):
+        np.testing.assert_array_equal(replaying(toy, task, pool), orders[task])
+    assert replaying.answered == 2
+
+
+def test_a_recording_in_which_everything_failed_gives_no_row(root, toy, toy_split, tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_LLM_MODE", "record")
+    with Endpoint(dict.fromkeys(toy.tasks["id"], "unauthorised")) as endpoint:
+        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
+        with pytest.raises(StudyError, match=r"failed for [2-5] of 20 tasks.*the last time: .* HTTP 401: who are you"):
+            ranked(config.build_system(root), toy, toy_split, tmp_path)
+    assert len(endpoint.bodies) <= 5  # one failure is tolerated, four questions are under way at a time
+    monkeypatch.delenv("T2M_LLM_MODE")
+    assert not any("response" in entry for entry in entries(tmp_path))
+    assert endpoints.not_run("toy", "t2mrec_llm") == (
+        "not run: no recorded replies (results/toy/cassettes/t2mrec_llm.jsonl) and no endpoint"
+    )
+    with pytest.raises(StudyError, match="not run: no recorded replies"):
+        config.build_system(root).fit(toy, toy_split, seed=1, workdir=tmp_path)
+
+
+@pytest.mark.parametrize("problem", [StudyError("not run: nothing recorded"), ValueError("a bug")])
+def test_a_row_that_is_not_run_shows_no_traceback(monkeypatch, caplog, tmp_path, problem):
+    def fails(*_):
+        raise problem
+
+    monkeypatch.setattr(runs, "_run_one", fails)
+    with pytest.raises(StudyError, match=str(problem)):
+        runs._run_missing(config.load(["system=t2mrec_llm"]), [1], tmp_path)
+    assert "t2mrec_llm seed 1 failed" in caplog.text
+    assert ("Traceback" in caplog.text) == isinstance(problem, ValueError)
+
+
+def test_an_endpoint_that_fails_gives_no_row(root, toy, toy_split, tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_LLM_MODE", "off")
+    test = toy_split.tasks("test")
+    failing = {int(toy.tasks["id"].iloc[row]): "broken" for row in test[:2]}
+    with Endpoint(failing) as endpoint:
+        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
+        with pytest.raises(StudyError, match=f"not run: the endpoint failed for 2 of {len(test)} tasks"):
+            ranked(config.build_system(root), toy, toy_split, tmp_path)
+        endpoint.faults = dict.fromkeys(toy.tasks["id"], "prose")
+        system = config.build_system(root)
+        rows, _ = ranked(system, toy, toy_split, tmp_path)
+    np.testing.assert_array_equal(rows, without_model(root, toy, toy_split, tmp_path)[0])
+    assert system.report()["fallbacks"] == {"wrong_form": len(test)}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"mode": "sometimes"}, "no value"),
+        ({"timeout": "soon"}, "no value"),
+        ({"retries": -1}, "no value"),
+        ({"concurrency": 0}, "no value"),
+        ({"secret": "x"}, "other keys"),
+    ],
+)
+def test_settings_of_an_endpoint_are_checked(root, tmp_path, change, reason):
+    file = tmp_path / "conf" / "llm" / "rerank.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | change))
+    with pytest.raises(StudyError, match=reason):
+        endpoints.read("rerank")
+
+
+def test_errors_survive_a_process_border():
+    import pickle
+
+    found = pickle.loads(pickle.dumps(llm.EndpointError("busy", "later", file="x", fix="wait", status=429, said="no")))
+    assert (found.kind, found.reason, found.file, found.fix, found.status) == ("busy", "later", "x", "wait", 429)
+    assert found.said == "no"

@@ -1,0 +1,316 @@
+"""The re-ranker without a language model: features by hand, planted truths, folds that see none of their own tasks."""
+
+import dataclasses
+import hashlib
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study.config import compose as config
+from study.errors import StudyError
+from study.reranking.contract import Rules
+from study.reranking.listwise import features as features_module
+from study.reranking.listwise import system as system_module
+from study.reranking.listwise.features import FIELD_PAIRS, NAMES, PairFeatures, Pools, behind, products
+from study.reranking.listwise.model import Listwise, importances, n_leaves, scores, train
+from study.reranking.listwise.system import T2MRecListwise, candidate_pools
+from study.t2mrec.settings import Lexical, Scoring, Towers, Training
+from study.t2mrec.system import T2MRec
+
+POOL = 12
+SMALL = Listwise(trees=20, leaves=4, least=5)
+
+
+def settings(epochs=3):
+    return (
+        Lexical(),
+        Towers(hidden=16, output=8),
+        Training(epochs=epochs, batch_size=16, checkpoint_every=100),
+        Scoring(anchors=3, pool=POOL),
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_encoder(monkeypatch):
+    """Vectors of random but fixed direction, so that no model is loaded."""
+
+    def encode(texts):
+        seeds = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) for text in texts]
+        found = np.array([np.random.default_rng(seed).normal(size=6) for seed in seeds], dtype=np.float32)
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+    monkeypatch.setattr(features_module, "encode", encode)
+
+
+def test_distances_by_hand():
+    pools = Pools.of(np.array([7, 9, 8]), [np.array([1, 2, 3]), np.array([4]), np.array([5, 6])])
+    best, step = behind(np.array([0.5, 2.0, 1.25, 9.0, 3.0, 3.0], np.float32), pools)
+    np.testing.assert_allclose(best, [1.5, 0, 0.75, 0, 0, 0])
+    np.testing.assert_allclose(step, [0.75, 0, 0.75, 0, 0, 0])
+    assert list(pools.tasks) == [7, 7, 7, 9, 8, 8]
+    assert list(pools.places) == [1, 2, 3, 1, 1, 2]
+
+
+@given(st.lists(st.lists(st.integers(-20, 20), max_size=6), max_size=5))
+def test_distances_are_of_one_pool_alone(values):
+    pools = Pools.of(np.arange(len(values)), [np.arange(len(part)) for part in values])
+    flat = np.array([value for part in values for value in part], np.float32)
+    best, step = behind(flat, pools)
+    assert (best >= 0).all()
+    assert (step >= 0).all()
+    start = 0
+    for part in values:
+        ordered = sorted(part, reverse=True)
+        here = slice(start, start + len(part))
+        assert sorted(best[here]) == [ordered[0] - value for value in ordered]
+        assert step[here].sum() == (ordered[0] - ordered[-1] if part else 0)
+        start += len(part)
+
+
+def test_products_against_dense():
+    rng = np.random.default_rng(1)
+    a, b = (sp.random_array((9, 30), density=0.3, rng=rng, format="csr") for _ in range(2))
+    np.testing.assert_allclose(products(a, b), np.einsum("ij,ij->i", a.toarray(), b.toarray()), rtol=1e-6)
+
+
+def test_features_of_a_pair(toy, toy_split, tmp_path):
+    system = T2MRec(*settings())
+    system.fit(toy, toy_split, seed=1, workdir=tmp_path)
+    tasks = toy_split.tasks("test")[:4]
+    pools = candidate_pools(system, tasks)
+    laid = Pools.of(tasks, pools)
+    made = PairFeatures(toy, toy_split.tasks("train"))
+    found = made(laid, system)
+    assert found.shape == (4 * POOL, len(NAMES))
+    assert np.isfinite(found).all()
+    row = 2 * POOL + 5  # the third task's sixth candidate
+    task, server = tasks[2], pools[2][5]
+    value = dict(zip(NAMES, found[row], strict=True))
+    assert (value["place"], value["anchor"]) == (6, 0)
+    assert value["semantic"] == pytest.approx(system.semantic(tasks[2:3])[0, server], abs=1e-6)
+    assert value["fused"] == pytest.approx(system.score(tasks[2:3])[0, server], abs=1e-6)
+    assert value["language"] == (toy.servers["language"].iloc[server] == "Python")
+    assert value["minilm"] == pytest.approx(float(made.dense[0][task] @ made.dense[1][server]), abs=1e-6)
+    word, topic = toy.tasks["name"].iloc[task].split()[1], toy.servers["name"].iloc[server].split()[0]
+    assert (value["name_name"] > 0) == (word == topic)
+    assert value["description_tools"] == 0
+    assert list(found[:, NAMES.index("anchor")]) == ([1] * 3 + [0] * (POOL - 3)) * 4
+
+
+def test_every_field_pair_is_read_from_its_fields(toy, toy_split, tmp_path):
+    """Each word feature answers to a change of its own two fields and to no other field."""
+    system = T2MRec(*settings())
+    system.fit(toy, toy_split, seed=1, workdir=tmp_path)
+    laid = Pools.of(np.array([0]), [np.array([3, 4])])
+    for field in ("name", "description", "subcategory", "tools"):
+        words = toy.tasks["theme"].iloc[0] + " " + toy.tasks["name"].iloc[0] + " " + toy.tasks["description"].iloc[0]
+        data = dataclasses.replace(toy, servers=toy.servers.assign(**{field: words}))
+        value = dict(zip(NAMES, PairFeatures(data, np.array([0]))(laid, system)[0], strict=True))
+        for task_field, server_field in FIELD_PAIRS:
+            if server_field == field:
+                assert value[f"{task_field}_{server_field}"] > 0.3
+    assert len(set(NAMES)) == len(NAMES)
+
+
+def planted(n, seed, feature):
+    """Pools of eight where the pair with the largest value of one feature is the listed one."""
+    rng = np.random.default_rng(seed)
+    table = rng.normal(size=(n * 8, len(NAMES))).astype(np.float32)
+    column = table[:, NAMES.index(feature)].reshape(n, 8)
+    relevant = (column == column.max(axis=1, keepdims=True)).ravel().astype(np.float32)
+    return table, relevant, np.full(n, 8)
+
+
+def first_hits(booster, table, relevant):
+    said = scores(booster, table).reshape(-1, 8)
+    return relevant.reshape(-1, 8)[np.arange(len(said)), said.argmax(axis=1)].mean()
+
+
+@pytest.mark.parametrize("objective", ["rank_xendcg", "lambdarank"])
+def test_the_trees_find_what_decides(objective):
+    table, relevant, sizes = planted(300, 1, "name_description")
+    booster = train(table, relevant, sizes, Listwise(objective=objective, trees=60), seed=1)
+    other, wanted, _ = planted(200, 2, "name_description")
+    assert first_hits(booster, other, wanted) > 0.8
+    assert next(iter(importances(booster))) == "name_description"
+    assert sum(importances(booster).values()) == pytest.approx(1, abs=1e-4)
+    # With labels that nothing decides there is nothing to find.
+    shuffled = np.random.default_rng(3).permuted(relevant.reshape(-1, 8), axis=1).ravel()
+    blind = train(table, shuffled, sizes, Listwise(objective=objective, trees=60), seed=1)
+    assert first_hits(blind, other, wanted) < 0.45
+
+
+def test_the_same_seed_gives_the_same_trees():
+    table, relevant, sizes = planted(100, 1, "words")
+    first, second = (train(table, relevant, sizes, SMALL, seed=5).model_to_string() for _ in range(2))
+    assert first == second
+
+
+def test_pools_without_a_listed_server_say_nothing():
+    table, relevant, sizes = planted(60, 1, "words")
+    relevant[: 20 * 8] = 0
+    wanted = train(table[20 * 8 :], relevant[20 * 8 :], sizes[20:], SMALL, seed=1)
+    found = train(table, relevant, sizes, SMALL, seed=1)
+    np.testing.assert_array_equal(scores(found, table), scores(wanted, table))
+    nothing = train(table, np.zeros_like(relevant), sizes, SMALL, seed=1)
+    assert nothing is None
+    assert not scores(nothing, table).any()
+    assert len(scores(found, table[:0])) == 0
+    assert (n_leaves(nothing), set(importances(nothing).values())) == (0, {0.0})
+
+
+def fitted(toy, split, workdir, seed=1):
+    system = T2MRecListwise(*settings(), SMALL)
+    system.fit(toy, split, seed=seed, workdir=workdir)
+    return system
+
+
+def test_only_the_pool_is_put_into_another_order(toy, toy_split, tmp_path):
+    system = fitted(toy, toy_split, tmp_path)
+    plain = T2MRec(*settings())
+    plain.fit(toy, toy_split, seed=1, workdir=tmp_path)
+    tasks, known = toy_split.tasks("test"), toy_split.known("test")
+    rows, values = system.rank(tasks, 30, known)
+    before, before_values = plain.rank(tasks, 30, known)
+    np.testing.assert_array_equal(np.sort(rows[:, :POOL]), np.sort(before[:, :POOL]))
+    np.testing.assert_array_equal(rows[:, POOL:], before[:, POOL:])
+    np.testing.assert_array_equal(values, before_values)
+    assert (rows[:, :POOL] != before[:, :POOL]).any()
+    assert system.invalid_rerankings == 0
+    assert system.parameters() > plain.parameters()
+    # The first places do not depend on how many are asked for.
+    np.testing.assert_array_equal(system.rank(tasks, 5, known)[0], rows[:, :5])
+    assert set(system.report()) == {"seconds_trees", "invalid", "gain"}
+
+
+def test_an_order_that_is_none_is_discarded_and_counted(toy, toy_split, tmp_path, monkeypatch):
+    system = fitted(toy, toy_split, tmp_path)
+    tasks, known = toy_split.tasks("test"), toy_split.known("test")
+    monkeypatch.setattr(system, "rerank", lambda tasks, pools: [np.zeros_like(pool) for pool in pools])
+    found = system.rank(tasks, 10, known)[0]
+    np.testing.assert_array_equal(found, T2MRec.rank(system, tasks, 10, known)[0])
+    assert system.invalid_rerankings == len(tasks)
+
+
+def test_the_trees_keep_the_rules_of_a_language_model(toy, toy_split, tmp_path, monkeypatch):
+    """Scores that turn every pool around would replace the first K whole; K - 2 of them stay all the same."""
+    system = T2MRecListwise(*settings(), SMALL, Rules(k=5, substitutions=2))
+    system.fit(toy, toy_split, seed=1, workdir=tmp_path)
+    tasks, known = toy_split.tasks("test"), toy_split.known("test")
+    before = T2MRec.rank(system, tasks, 20, known)[0]
+    monkeypatch.setattr(system_module, "scores", lambda trees, table: np.tile(np.arange(POOL), len(tasks)))
+    rows = system.rank(tasks, 20, known)[0]
+    for row, old in zip(rows.tolist(), before.tolist(), strict=True):
+        assert row[:5] == [old[11], old[10], old[4], old[3], old[2]]
+        assert row[5:POOL] == [*old[9:4:-1], old[1], old[0]]
+        assert row[POOL:] == old[POOL:]
+    assert system.invalid_rerankings == 0
+    # Free of the limit, the trees' own order.
+    system.rules = Rules(k=5, substitutions=POOL)
+    for row, old in zip(system.rank(tasks, 20, known)[0].tolist(), before.tolist(), strict=True):
+        assert row[:POOL] == old[:POOL][::-1]
+
+
+def test_an_order_against_the_rules_is_discarded_and_counted(toy, toy_split, tmp_path, monkeypatch):
+    system = T2MRecListwise(*settings(), SMALL, Rules(k=5, substitutions=2))
+    system.fit(toy, toy_split, seed=1, workdir=tmp_path)
+    tasks, known = toy_split.tasks("test"), toy_split.known("test")
+    before = T2MRec.rank(system, tasks, 20, known)[0]
+    monkeypatch.setattr(
+        system,
+        "rerank",
+        lambda tasks, pools: [
+            pools[0],
+            *(np.roll(pool, 2) for pool in pools[1:3]),
+            *(np.roll(pool, 3) for pool in pools[3:]),
+        ],
+    )
+    found = system.rank(tasks, 20, known)[0]
+    np.testing.assert_array_equal(found[3:], before[3:])
+    np.testing.assert_array_equal(found[1:3, :POOL], np.roll(before[1:3, :POOL], 2, axis=1))
+    assert system.invalid_rerankings == len(tasks) - 3
+
+
+def test_the_configured_rules_reach_both_rerankers():
+    """K and the limit are those of the configuration, and the same for both."""
+    rules = []
+    for name in ("t2mrec_listwise", "t2mrec_llm"):
+        built = config.build_system(config.load([f"system={name}", "profile=smoke"]).system)
+        rules.append(built.rules)
+    assert rules == [Rules(k=10, substitutions=2)] * 2
+    changed = config.load(["system=t2mrec_listwise", "system.model.rules.substitutions=0", "system.model.rules.k=5"])
+    assert config.build_system(changed.system).rules == Rules(k=5, substitutions=0)
+
+
+def test_a_fold_sees_nothing_of_its_own_tasks(toy, toy_split, tmp_path, monkeypatch):
+    seen = []
+    original = T2MRec.fit
+
+    def spy(self, data, split, *, seed, workdir):
+        seen.append((type(self), set(split.tasks("train"))))
+        original(self, data, split, seed=seed, workdir=workdir)
+
+    monkeypatch.setattr(T2MRec, "fit", spy)
+    asked = []
+    ranked = T2MRec.rank
+
+    def listen(self, tasks, *rest):
+        asked.append(set(tasks))
+        return ranked(self, tasks, *rest)
+
+    monkeypatch.setattr(T2MRec, "rank", listen)
+    fitted(toy, toy_split, tmp_path)
+    everyone = set(toy_split.tasks("train"))
+    (first, second), (_, last) = seen[:2], seen[2]
+    assert last == everyone
+    for (kind, trained), pools in zip((first, second), asked, strict=True):
+        assert kind is T2MRec
+        assert trained | pools == everyone
+        assert not trained & pools
+    assert asked[0] | asked[1] == everyone
+    assert not asked[0] & asked[1]
+
+
+def test_a_stopped_training_goes_on(toy, toy_split, tmp_path, monkeypatch):
+    whole = fitted(toy, toy_split, tmp_path / "whole")
+    tasks, known = toy_split.tasks("test"), toy_split.known("test")
+    wanted = whole.rank(tasks, 10, known)[0]
+    fits = []
+    original = T2MRec.fit
+
+    def stops_at(limit):
+        def fit(self, data, split, *, seed, workdir):
+            if len(fits) == limit:
+                raise KeyboardInterrupt
+            fits.append(workdir.name)
+            original(self, data, split, seed=seed, workdir=workdir)
+
+        return fit
+
+    monkeypatch.setattr(T2MRec, "fit", stops_at(1))
+    with pytest.raises(KeyboardInterrupt):
+        fitted(toy, toy_split, tmp_path / "stopped")
+    monkeypatch.setattr(T2MRec, "fit", stops_at(99))
+    again = fitted(toy, toy_split, tmp_path / "stopped")
+    assert fits == ["fold-0", "fold-1", "stopped"]
+    np.testing.assert_array_equal(again.rank(tasks, 10, known)[0], wanted)
+
+
+def test_seeds_deal_other_folds(toy, toy_split, tmp_path):
+    first, second = (fitted(toy, toy_split, tmp_path / str(seed), seed) for seed in (1, 2))
+    one, other = (np.load(tmp_path / str(seed) / "fold-0.npz")["features"] for seed in (1, 2))
+    assert one.shape == other.shape
+    assert (one != other).any()
+    assert first.trees.model_to_string() != second.trees.model_to_string()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"folds": 1}, {"trees": 0}, {"leaves": 1}, {"objective": "binary"}, {"learning_rate": 0}, {"learning_rate": True}],
+)
+def test_settings_are_checked(values):
+    with pytest.raises(StudyError, match="is no value"):
+        Listwise(**values)

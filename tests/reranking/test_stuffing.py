@@ -1,0 +1,211 @@
+"""Keyword stuffing: who attacks whom, what is measured, and that a known climb is found."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from omegaconf import OmegaConf
+from typer.testing import CliRunner
+
+from study import paths
+from study.analysis.usefulness import stuffing
+from study.analysis.usefulness.stuffing import (
+    Plan,
+    Stuffing,
+    gains,
+    keywords,
+    plan,
+    read,
+    stuffed,
+    summary,
+    watched_ranks,
+)
+from study.analysis.usefulness.stuffing_figures import keyword_stuffing
+from study.cli import rerank as cli
+from study.config import compose as config
+from study.errors import StudyError
+
+SETTINGS = Stuffing(
+    systems=["tfidf", "popularity"],
+    protocol="cold",
+    part="valid",
+    per_group=3,
+    group="theme",
+    attackers=8,
+    controls=6,
+    words=[3, 9],
+    seed=1,
+)
+
+
+def test_keywords_by_hand():
+    texts = ["The cat sat on a mat", "cat and dog", "Cat, cat, cat: DOG x", "mat"]
+    assert keywords(texts, 3) == ["cat", "dog", "mat"]
+    assert keywords(texts, 99) == ["cat", "dog", "mat", "sat"]
+
+
+def test_the_plan(toy, toy_split):
+    attack = plan(toy, toy_split, SETTINGS)
+    themes = toy.tasks["theme"].to_numpy()
+    assert set(attack.tasks) <= set(toy_split.tasks("valid"))
+    assert max(np.unique(themes[attack.tasks], return_counts=True)[1]) == 3
+    assert len(set(attack.servers)) == len(attack.servers) == 14
+    assert attack.forms == ["broad"] * 4 + ["aimed"] * 4 + ["control"] * 6
+    assert attack.groups == [""] * 4 + ["theme0", "theme1", "theme2", "theme3"] + [""] * 6
+    again = plan(toy, toy_split, SETTINGS)
+    np.testing.assert_array_equal(again.servers, attack.servers)
+    with pytest.raises(StudyError, match="60 servers, 206 are to be watched"):
+        plan(toy, toy_split, Stuffing(**(vars(SETTINGS) | {"attackers": 200})))
+
+
+def test_only_the_attackers_descriptions_change(toy, toy_split):
+    attack = plan(toy, toy_split, SETTINGS)
+    changed = stuffed(toy, toy_split, attack, "theme", 200)
+    touched = np.flatnonzero((changed.servers != toy.servers).to_numpy().any(axis=1))
+    assert set(touched) == set(attack.servers[:8])
+    others = toy.servers.columns.drop("description")
+    pd.testing.assert_frame_equal(changed.servers[others], toy.servers[others])
+    known = " ".join(np.array(toy.task_texts(("name", "description")))[toy_split.tasks("train")]).lower()
+    for row in touched:
+        old, new = toy.servers["description"].iloc[row], changed.servers["description"].iloc[row]
+        assert new.startswith(f"{old} ")
+        assert all(word in known for word in new.removeprefix(f"{old} ").split())
+    asked = {f"item{row}" for part in ("valid", "test") for row in toy_split.tasks(part)}
+    assert not asked & set(" ".join(changed.servers["description"]).split())
+
+
+class Fixed:
+    """Ranks servers by the length of their descriptions; the last ten not at all."""
+
+    def fit(self, data, split, *, seed, workdir):
+        self.lengths = data.servers["description"].str.len().to_numpy(np.float32) + np.arange(data.n_servers) / 1e3
+        self.lengths[-10:] = -np.inf
+
+    def score(self, tasks):
+        return np.tile(self.lengths, (len(tasks), 1))
+
+
+def test_ranks_are_looked_up(toy, toy_split, tmp_path, monkeypatch):
+    monkeypatch.setattr(stuffing, "build_system", lambda system: Fixed())
+    servers = np.array([0, 49, 59])
+    attack = Plan(toy_split.tasks("valid")[:3], servers, ["control"] * 3, [""] * 3)
+    found = watched_ranks(OmegaConf.create({"system": {"seeds": [1]}}), toy, toy_split, attack, "valid", tmp_path / "x")
+    system = Fixed()
+    system.fit(toy, toy_split, seed=1, workdir=tmp_path)
+    wanted = [1 + int((system.lengths > system.lengths[0]).sum()), 1, 60]
+    assert wanted[0] > 1
+    assert [list(row) for row in found] == [wanted] * 3
+
+
+def test_gains_by_hand(toy):
+    rows = np.flatnonzero(toy.tasks["theme"].to_numpy() == "theme0")[:2]
+    tasks = np.array([rows[0], rows[1], rows[0] + 1])  # the third has another theme
+    listed = toy.lists[tasks[2]][0]
+    free = next(row for row in range(60) if not any(row in toy.lists[task] for task in tasks))
+    attack = Plan(tasks, np.array([free, free, listed]), ["aimed", "broad", "control"], ["theme0", "", ""])
+    before = np.array([[50, 50, 30], [20, 20, 30], [40, 40, 1]])
+    after = np.array([[10, 10, 31], [10, 5, 31], [1, 100, 1]])
+    found = gains(toy, attack, "theme", before, after)
+    assert found["form"].tolist() == ["aimed", "broad", "control"]
+    aimed, broad, control = found.to_dict("records")
+    assert (aimed["before"], aimed["after"], aimed["gain"]) == (35, 10, 25)
+    assert (aimed["top_before"], aimed["top_after"]) == (0, 1)
+    assert broad["gain"] == pytest.approx((40 + 15 - 60) / 3)
+    assert broad["top_after"] == pytest.approx(2 / 3)
+    # Where a server is listed, its place is its right and is not counted.
+    share = np.mean([listed in toy.lists[task] for task in tasks])
+    assert share > 0
+    assert control["gain"] == -1
+
+
+def test_summary_by_hand():
+    found = pd.DataFrame(
+        {
+            "system": "a",
+            "words": 10,
+            "form": ["aimed", "aimed", "control"],
+            "before": [10.0, 20, 5],
+            "after": [1.0, 5, 5],
+            "gain": [9.0, 15, 0],
+            "top_before": 0.0,
+            "top_after": [1.0, 0, 0],
+        }
+    )
+    table = summary(found, seed=1).set_index("form")
+    assert table.loc["aimed", ["servers", "before", "after", "gain", "top_after"]].tolist() == [2, 15, 3, 12, 0.5]
+    assert table.loc["aimed", "gain_low"] >= 9
+    assert table.loc["aimed", "gain_high"] <= 15
+
+
+@pytest.fixture
+def own_root(tmp_path, monkeypatch, toy, toy_split):
+    configs = {name: config.load([f"system={name}", "profile=smoke"]) for name in SETTINGS.systems}
+    monkeypatch.setattr(stuffing, "read", lambda: SETTINGS)
+    monkeypatch.setattr(stuffing, "load", lambda overrides: configs[overrides[2].removeprefix("system=")])
+    monkeypatch.setattr(stuffing, "load_inputs", lambda config: (toy, toy_split))
+    monkeypatch.setattr(stuffing, "fingerprint", lambda config: "0")
+    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path / "results" / dataset)
+    monkeypatch.setattr(paths, "figures", lambda dataset: tmp_path / "figures" / dataset)
+    monkeypatch.setattr(paths, "cache", lambda: tmp_path / "cache")
+    return tmp_path
+
+
+def test_the_command_finds_who_climbs_and_goes_on_after_a_stop(own_root, monkeypatch):
+    done = CliRunner().invoke(cli.app, ["stuffing", "--dataset", "toy"], catch_exceptions=False)
+    assert done.exit_code == 0
+    place = own_root / "results" / "toy" / "reranking" / "stuffing.csv"
+    table = pd.read_csv(place).set_index(["system", "words", "form"]).sort_index()
+    assert len(table) == 2 * 2 * 3
+    # Words of the asked tasks carry a server up where words decide, and nowhere where counts of labels do.
+    assert (table.loc[("tfidf", 9), "gain"][["broad", "aimed"]] > 10).all()
+    assert table.loc[("tfidf", 9), "gain"]["control"] < 0
+    assert (table.loc["popularity", "gain"] == 0).all()
+    assert place.with_suffix(".json").exists()
+    assert {path.suffix for path in (own_root / "figures" / "toy").iterdir()} == {".svg", ".png"}
+    first = place.read_bytes()
+    monkeypatch.setattr(stuffing, "watched_ranks", None)  # nothing is fitted a second time
+    stuffing.measure("toy")
+    assert place.read_bytes() == first
+
+
+def test_the_figure_shows_every_system_and_form():
+    rows = [
+        {
+            "system": system,
+            "words": words,
+            "form": form,
+            "servers": 5,
+            "before": 50,
+            "after": 40,
+            "gain": gain + words,
+            "gain_low": gain - 1,
+            "gain_high": gain + 1,
+            "top_before": 0.1,
+            "top_after": 0.2,
+        }
+        for system, gain in (("a", 5), ("b", -3), ("c", 0))
+        for words in (10, 100)
+        for form in ("broad", "aimed", "control")
+    ]
+    figure = keyword_stuffing(pd.DataFrame(rows), {"a": "System A"}, "Data: toy.")
+    figure.canvas.draw()  # a layout that does not fit is a warning, which is an error here
+    climbed, top = figure.axes
+    assert [label.get_text() for label in climbed.get_yticklabels()] == ["b", "c", "System A"]
+    drawn = [line.get_xdata()[0] for line in climbed.lines if line.get_marker() == "s" and len(line.get_xdata()) == 1]
+    assert drawn == [105, 97, 100]
+    assert len(climbed.get_legend().get_texts()) == 3
+    assert max(top.lines[1].get_xdata()) == 10
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"), [({"part": "all"}, "no part 'all'"), ({"more": 1}, "other keys"), (None, "other keys")]
+)
+def test_settings_are_checked(tmp_path, change, reason):
+    file = tmp_path / "stuffing.yaml"
+    file.write_text(yaml.safe_dump(None if change is None else vars(read()) | change))
+    with pytest.raises(StudyError, match=reason):
+        read(file)
+
+
+def test_the_committed_settings_name_systems_that_there_are():
+    assert set(read().systems) <= set(config.choices("system"))

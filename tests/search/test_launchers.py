@@ -1,0 +1,64 @@
+"""The lines of docs/scaling.md that start workers through a launcher, run as they stand but for names and sizes."""
+
+import os
+import re
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.search.workers import TINY
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "scaling.md"
+
+
+def documented(launcher, *changes):
+    """The Python lines that import the launcher, with every change made at least once."""
+    (code,) = [
+        block
+        for block in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.S)
+        if f"import {launcher}\n" in block
+    ]
+    for old, new in (('"dataset=task2mcp"', ", ".join(map(repr, TINY))), *changes):
+        assert old in code, old
+        code = code.replace(old, new)
+    return code
+
+
+def require_shared(root):
+    """The sweep is whole, every point ran once, and its trials ran in one or two other processes."""
+    table = pd.read_csv(root / "results/synthetic/sweeps/temperature/trials.csv")
+    assert Counter(zip(table["training.temperature"], table["seed"], strict=True)) == Counter(
+        {(tau, seed): 1 for tau in (0.07, 0.5) for seed in (1, 2)}
+    )
+    (journal,) = (root / ".cache/sweeps/synthetic/temperature").glob("*/trials.journal")
+    workers = set(re.findall(r'"worker":(\d+)', journal.read_text()))
+    assert 1 <= len(workers) <= 2  # on a busy machine the first may be done before the second has started
+    assert str(os.getpid()) not in workers
+
+
+def test_documented_submitit_lines_share_a_sweep(tiny, tmp_path, monkeypatch):
+    pytest.importorskip("submitit", reason="submitit is not installed")
+    monkeypatch.chdir(tmp_path)
+    code = documented(
+        "submitit", ('cluster="slurm"', 'cluster="local"'), ("* 8", "* 2"), ("timeout_min=240", "timeout_min=5")
+    )
+    exec(compile(code, str(DOCUMENT), "exec"), {})
+    require_shared(tiny)
+
+
+def test_documented_ray_lines_share_a_sweep(tiny, tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+    monkeypatch.chdir(tmp_path)
+    code = documented(
+        "ray",
+        ('address="auto"', "num_cpus=2"),
+        ("ray.remote(num_cpus=2", "ray.remote(num_cpus=1"),
+        ("range(8)", "range(2)"),
+    )
+    try:
+        exec(compile(code, str(DOCUMENT), "exec"), {})
+    finally:
+        ray.shutdown()
+    require_shared(tiny)

@@ -1,0 +1,351 @@
+"""Sweeps end to end on a tiny study, and what is refused before the first training."""
+
+import json
+import logging
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from study import paths
+from study.analysis.ablation.embedding import mean_separation
+from study.analysis.report.tables import PAPER_METRICS
+from study.cli.sweep import sweep as command
+from study.config.compose import build_system, load
+from study.errors import StudyError
+from study.evaluation import per_task
+from study.evaluation.runs import run_seed
+from study.runner.rows import load_inputs, with_tuned_values
+from study.search import details, rows
+from study.search import sweep as stage
+from study.search.fits import fit_key, fitted, kept, training_seconds, with_values
+from study.search.settings import Sweep
+from study.search.settings import load as load_sweep
+from tests.search.workers import TINY
+
+
+@pytest.fixture
+def config(tiny):
+    return load([*TINY, "system=t2mrec"])
+
+
+def test_fusion_weights_equal_runs_with_that_weight(config, tmp_path):
+    folder = stage.sweep("fusion_weight", config)
+    table = pd.read_csv(folder / "trials.csv")
+    assert len(table) == 6
+    data, split = load_inputs(config)
+    for weight in (0.0, 0.9, 1.0):
+        system = build_system(with_values(config, {"scoring.semantic_weight": weight}).system)
+        for part in ("valid", "test"):
+            run = run_seed(system, data, split, seed=2, workdir=tmp_path, part=part)
+            row = table[(table["scoring.semantic_weight"] == weight) & (table["seed"] == 2)].iloc[0]
+            for metric in PAPER_METRICS:
+                assert row[f"{part}/{metric}"] == pytest.approx(run.per_task[metric].mean(), abs=1e-6)
+    record = json.loads((folder / "record.json").read_text())
+    assert record["profile"] == "smoke"
+    best = yaml.safe_load((folder / "best.yaml").read_text())
+    means = table.groupby("scoring.semantic_weight")["valid/ndcg@10"].mean()
+    assert best["values"] == {"scoring.semantic_weight": means.idxmax()}
+    assert best["value"] == pytest.approx(means.max(), abs=1e-6)
+
+
+def test_a_grid_runs_every_value_and_seed_and_resumes_without_training(config, monkeypatch):
+    folder = stage.sweep("temperature", config)
+    first = (folder / "trials.csv").read_bytes()
+    table = pd.read_csv(folder / "trials.csv")
+    assert sorted(zip(table["training.temperature"], table["seed"], strict=True)) == [
+        (0.07, 1),
+        (0.07, 2),
+        (0.5, 1),
+        (0.5, 2),
+    ]
+    monkeypatch.setattr(stage, "measure_trial", lambda *_: pytest.fail("a finished trial was run again"))
+    stage.sweep("temperature", config)
+    assert (folder / "trials.csv").read_bytes() == first
+
+
+def test_scores_are_computed_once_per_part_and_seed_however_many_weights_there_are(config, monkeypatch):
+    from study.t2mrec.system import T2MRec
+
+    stage.sweep("fusion_weight", config)  # now the trainings are kept
+    asked, semantic = [], T2MRec.semantic
+    monkeypatch.setattr(T2MRec, "semantic", lambda self, tasks: asked.append(tasks) or semantic(self, tasks))
+    monkeypatch.setattr(details, "write", lambda *_: None)
+    folder = stage.sweep("fusion_weight", config)
+    _, split = load_inputs(config)
+    once = np.concatenate([split.tasks("valid"), split.tasks("test")])
+    np.testing.assert_array_equal(np.concatenate(asked), np.concatenate([once, once]))  # two seeds, three weights
+    record = json.loads((folder / "record.json").read_text())
+    assert record["tasks"] == len(once)
+    assert record["processor_seconds"] > 0
+    assert 0 < record["seconds"] < 60
+
+
+def test_single_tasks_are_kept_for_the_chosen_and_the_papers_value(config, tmp_path):
+    data, split = load_inputs(config)
+    for name, paper in (("fusion_weight", 0.9), ("temperature", 0.07)):
+        folder = stage.sweep(name, config)
+        trials, found = pd.read_csv(folder / "trials.csv"), pd.read_csv(folder / "per_task.csv.xz")
+        column = next(iter(load_sweep(name).space))
+        best = yaml.safe_load((folder / "best.yaml").read_text())["values"][column]
+        assert set(found[column]) == {best, paper}
+        assert list(found) == [column, "task_id", "seed", *PAPER_METRICS]
+        for value, part in found.groupby(column):
+            frame = per_task.check(part.drop(columns=column).reset_index(drop=True))
+            assert len(frame) == 2 * len(split.tasks("test"))
+            own = trials[trials[column] == value].set_index("seed")
+            for metric in PAPER_METRICS:
+                means = frame.groupby("seed")[metric].mean()
+                np.testing.assert_allclose(means, own[f"test/{metric}"], atol=1e-5)
+    system = build_system(config.system)
+    run = run_seed(system, data, split, seed=2, workdir=tmp_path).per_task
+    own = found[(found[column] == paper) & (found["seed"] == 2)]
+    np.testing.assert_array_equal(own["task_id"], run["task_id"])
+    np.testing.assert_allclose(own["ndcg@10"], run["ndcg@10"], atol=1e-6)
+
+
+def test_separation_is_measured_of_every_training(config):
+    data, split = load_inputs(config)
+    found = pd.read_csv(stage.sweep("temperature", config) / "separation.csv")
+    assert list(found) == ["training.temperature", "seed", "part", "auc", "recall"]
+    assert len(found) == 4
+    system = fitted(with_values(config, {"training.temperature": 0.5}), data, split, seed=2, keep=True)
+    expected = mean_separation(system.task_embeddings, system.server_embeddings, split, "test", depth=10)
+    row = found[(found["training.temperature"] == 0.5) & (found["seed"] == 2)].iloc[0]
+    assert (row["auc"], row["recall"]) == pytest.approx((expected["auc"], expected["recall"]), abs=1e-5)
+    weights = pd.read_csv(stage.sweep("fusion_weight", config) / "separation.csv")
+    assert weights["scoring.semantic_weight"].tolist() == [0.9, 0.9]  # the configured one: it decides no embedding
+    assert weights["seed"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["temperature", "fusion_weight"])
+def test_a_finished_sweep_writes_its_tables_again_without_training(config, monkeypatch, name):
+    from study.t2mrec.system import T2MRec
+
+    folder = stage.sweep(name, config)
+    tables = ("per_task.csv.xz", "separation.csv")
+    before = {table: (folder / table).read_bytes() for table in tables}
+    for table in tables:
+        (folder / table).unlink()
+    monkeypatch.setattr(T2MRec, "fit", lambda *_, **__: pytest.fail("trained again"))
+    stage.sweep(name, config)
+    assert {table: (folder / table).read_bytes() for table in tables} == before
+
+
+def test_without_test_tasks_or_kept_trainings_there_are_no_such_tables(config):
+    sweeps = paths.conf() / "sweep"
+    content = yaml.safe_load((sweeps / "temperature.yaml").read_text()) | {"name": "blind", "parts": ["valid"]}
+    (sweeps / "blind.yaml").write_text(yaml.safe_dump(content))
+    folder = stage.sweep("blind", config)
+    (sweeps / "blind.yaml").unlink()
+    assert sorted(path.name for path in folder.iterdir()) == ["best.yaml", "record.json", "trials.csv"]
+
+
+def test_rows_of_a_grid_do_not_depend_on_who_finished_first():
+    sweep = load_sweep("temperature")
+    points = pd.DataFrame(sweep.points())
+    # A killed worker's trial is begun anew under a later number.
+    finished = points.assign(trial=range(100, 100 + len(points)), x=range(len(points))).sample(frac=1, random_state=3)
+    table = rows.in_order(sweep, finished)
+    assert table["trial"].tolist() == list(range(len(points)))
+    pd.testing.assert_frame_equal(table[list(points)], points)
+    assert table["x"].tolist() == list(range(len(points)))
+
+
+def test_trainings_are_timed_when_they_are_made_and_counted_once(config, monkeypatch):
+    data, split = load_inputs(config)
+    chosen = with_values(config, {"training.temperature": 0.3})
+    assert training_seconds(chosen, 1) is None
+    fitted(chosen, data, split, seed=1, keep=True)
+    noted = training_seconds(chosen, 1)
+    assert noted > 0
+    fitted(chosen, data, split, seed=1, keep=True)  # from the cache, which takes no training
+    assert training_seconds(chosen, 1) == noted
+    folder = stage.sweep("temperature", config)
+    table, record = pd.read_csv(folder / "trials.csv"), json.loads((folder / "record.json").read_text())
+    settings = [with_values(config, {"training.temperature": value}) for value in table["training.temperature"]]
+    expected = [training_seconds(own, seed) for own, seed in zip(settings, table["seed"], strict=True)]
+    np.testing.assert_allclose(table["seconds"], expected, rtol=1e-5)
+    assert (record["untimed"], record["seconds"]) == (0, round(sum(expected), 1))
+    # Embeddings kept before trainings were timed.
+    from safetensors.numpy import load_file, save_file
+
+    path = kept(settings[0], 1)
+    content = path.read_bytes()
+    save_file(load_file(path), path)
+    record = json.loads((stage.sweep("temperature", config) / "record.json").read_text())
+    path.write_bytes(content)
+    assert (record["untimed"], record["seconds"]) == (1, round(sum(expected[1:]), 1))
+
+
+@pytest.mark.parametrize("name", ["temperature", "joint"])
+def test_the_key_is_that_of_what_decides_a_trial(config, name):
+    sweep = load_sweep(name)
+    key = stage.sweep_key(sweep, config)
+    for same in (
+        {"attempts": 9},
+        {"paper_best": 0.5},
+        {"keep_fits": not sweep.keep_fits},
+        {"title": "x"},
+        {"place": "y"},
+        {"trials": 99},
+    ):
+        assert stage.sweep_key(replace(sweep, **same), config) == key, same
+    for other in (
+        {"seeds": [7]},
+        {"objective": "recall@5"},
+        {"sampler_seed": 2},
+        {"name": "z"},
+        {"enqueue": [], "space": {"training.temperature": {"choices": [0.5]}}, "simplex": []},
+    ):
+        assert stage.sweep_key(replace(sweep, **other), config) != key, other
+    assert stage.sweep_key(sweep, with_values(config, {"towers.hidden": 8})) != key
+
+
+def test_workers_and_a_database_mean_nothing_to_the_fusion_weight_and_it_says_so(config, caplog):
+    with caplog.at_level(logging.WARNING):
+        stage.sweep("fusion_weight", config, jobs=4, storage="sqlite:///nothing.db")
+    assert "without --jobs and --storage" in caplog.text
+    caplog.clear()
+    stage.sweep("fusion_weight", config)
+    assert not caplog.text
+
+
+def test_a_fit_is_kept_for_every_sweep_that_wants_it(config, monkeypatch):
+    from study.t2mrec.system import T2MRec
+
+    data, split = load_inputs(config)
+    once = fitted(config, data, split, seed=1, keep=True)
+    monkeypatch.setattr(T2MRec, "fit", lambda *_, **__: pytest.fail("trained again"))
+    again = fitted(with_values(config, {"scoring.anchors": 3}), data, split, seed=1, keep=True)
+    np.testing.assert_array_equal(once.task_embeddings, again.task_embeddings)
+    asked, known = split.tasks("test"), split.known("test")
+    again.scoring = once.scoring
+    np.testing.assert_array_equal(once.rank(asked, 10, known)[0], again.rank(asked, 10, known)[0])
+    with pytest.raises(pytest.fail.Exception, match="trained again"):
+        fitted(with_values(config, {"training.temperature": 0.2}), data, split, seed=1, keep=True)
+
+
+def test_scoring_alone_shares_a_fit_and_everything_else_does_not(config):
+    key = fit_key(config)
+    assert fit_key(with_values(config, {"scoring.anchors": 1, "scoring.semantic_weight": 0.1})) == key
+    for name, value in (("training.temperature", 0.5), ("towers.hidden", 64), ("lexical.max_features", 10)):
+        assert fit_key(with_values(config, {name: value})) != key
+
+
+def test_the_joint_search_tunes_a_system_without_the_test_tasks(config):
+    folder = stage.sweep("joint", config)
+    assert folder.name == "t2mrec_joint"
+    table = pd.read_csv(folder / "trials.csv")
+    assert len(table) == 3
+    assert not [name for name in table if name.startswith("test/")]
+    assert table.loc[0, "training.temperature"] == 0.07  # the paper's settings come first
+    tuned = with_tuned_values(load([*TINY, "system=t2mrec_joint"]))
+    system = build_system(tuned.system)
+    assert sum(system.scoring.structure_weights) == pytest.approx(1)
+    best = table.loc[table["valid/ndcg@10"].idxmax()]
+    assert system.training.temperature == pytest.approx(best["training.temperature"], rel=1e-4)
+    assert system.towers.hidden == best["towers.hidden"]
+
+
+def test_the_command_prints_where_the_results_are(config):
+    app = typer.Typer()
+    app.command()(command)
+    done = CliRunner().invoke(app, ["fusion_weight", *TINY])
+    assert done.exit_code == 0, done.output
+    assert "sweeps/fusion_weight" in done.output.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "column"),
+    [
+        ("objective", "ndgc@10", "objective"),
+        ("parts", ["test"], "parts"),
+        ("seeds", [], "seeds"),
+        ("seeds", [1, 1], "seeds"),
+        ("kind", "random", "kind"),
+        ("space", {}, "space"),
+        ("space", {"training.temperature": {"low": 0.1, "high": 1.0}}, "space"),
+        ("simplex", ["scoring.theme"], "simplex"),
+        ("enqueue", [{"training.epochs": 3}], "enqueue"),
+        ("attempts", 0, "attempts"),
+    ],
+)
+def test_a_wrong_sweep_is_refused(tiny, key, value, column):
+    settings = vars(load_sweep("temperature")) | {key: value}
+    with pytest.raises(StudyError) as caught:
+        Sweep(**settings)
+    assert caught.value.column == column
+    assert caught.value.fix
+
+
+def test_wrong_files_are_refused(tiny):
+    folder = paths.conf() / "sweep"
+    with pytest.raises(StudyError, match="unknown sweep 'temprature'"):
+        load_sweep("temprature")
+    content = yaml.safe_load((folder / "temperature.yaml").read_text())
+    (folder / "extra.yaml").write_text(yaml.safe_dump(content | {"colour": "red"}))
+    with pytest.raises(StudyError, match="unknown key"):
+        load_sweep("extra")
+    content.pop("seeds")
+    (folder / "extra.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(StudyError, match="missing key"):
+        load_sweep("extra")
+    (folder / "extra.yaml").unlink()
+
+
+def test_what_cannot_be_swept_is_refused_before_any_training(config):
+    with pytest.raises(StudyError, match="workers"):
+        stage.sweep("temperature", config, jobs=0)
+    with pytest.raises(StudyError, match="varies t2mrec"):
+        stage.sweep("temperature", load([*TINY, "system=tfidf"]))
+    with pytest.raises(StudyError, match="under cold"):
+        stage.sweep("temperature", load([*TINY, "system=t2mrec", "protocol=warm"]))
+    folder = paths.conf() / "sweep"
+    shutil.copy(folder / "temperature.yaml", folder / "typo.yaml")
+    content = yaml.safe_load((folder / "typo.yaml").read_text()) | {
+        "space": {"training.temprature": {"choices": [1.0]}}
+    }
+    (folder / "typo.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(StudyError, match=r"no setting 'training\.temprature'"):
+        stage.sweep("typo", config)
+    (folder / "typo.yaml").unlink()
+
+
+def test_another_profile_does_not_replace_results_silently(config):
+    stage.sweep("fusion_weight", config)
+    path = stage.folder_of("synthetic", "fusion_weight") / "record.json"
+    content = json.loads(path.read_text()) | {"profile": "laptop"}
+    path.write_text(json.dumps(content))
+    with pytest.raises(StudyError, match="profile 'laptop'"):
+        stage.sweep("fusion_weight", config)
+    stage.sweep("fusion_weight", config, replace=True)
+    assert json.loads(path.read_text())["profile"] == "smoke"
+
+
+def test_weights_are_divided_by_their_sum():
+    sweep = load_sweep("joint")
+    raw = {"scoring.category": 0.2, "scoring.language": 0.6, "scoring.theme": 0.0, "towers.layers": 3}
+    settled = sweep.settle(raw)
+    assert [settled[name] for name in sweep.simplex] == pytest.approx([0.25, 0.75, 0.0])
+    assert settled["towers.layers"] == 3
+    none = sweep.settle(raw | {"scoring.category": 0.0, "scoring.language": 0.0})
+    assert [none[name] for name in sweep.simplex] == pytest.approx([1 / 3] * 3)
+
+
+def test_choice_is_by_the_mean_over_seeds_on_validation():
+    sweep = load_sweep("temperature")
+    table = pd.DataFrame(
+        {
+            "training.temperature": [0.07, 0.07, 0.14, 0.14],
+            "seed": [1, 2, 1, 2],
+            "valid/ndcg@10": [0.2, 0.2, 0.3, 0.0],
+            "test/ndcg@10": [0.0, 0.0, 1.0, 1.0],
+        }
+    )
+    assert rows.chosen(sweep, table) == {"value": 0.2, "values": {"training.temperature": 0.07}}

@@ -1,0 +1,266 @@
+"""Schemas, cleaning, crediting and merging, on cases computed by hand and on hostile input."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from study.cli import tools as cli
+from study.encoders import endpoint as embedding
+from study.errors import StudyError
+from study.evaluation import metrics
+from study.tools.catalogues import entities, mcpflow, published
+from study.tools.catalogues.builder import Builder
+from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, concatenate, from_json, load, save, to_json
+from study.tools.catalogues.files import Loaded
+from study.tools.catalogues.merge import extend, merge, names_agree
+from study.tools.catalogues.queries import QuerySet, credit
+from study.tools.catalogues.schema import MAX_PARAMETERS, fault, parameters
+
+
+def test_parameters_in_order_with_types():
+    found = parameters(
+        {
+            "properties": {
+                "b": {"type": ["string", "null"], "description": "x"},
+                "a": {"$ref": "#/$defs/A~1B"},
+                "c": 3,
+            },
+            "required": ["a"],
+            "$defs": {"A/B": {"type": "integer", "description": "y"}},
+        }
+    )
+    assert [(p.name, p.type, p.description, p.required) for p in found] == [
+        ("b", "string or null", "x", False),
+        ("a", "integer", "y", True),
+        ("c", "", "", False),
+    ]
+
+
+def test_branches_are_followed_once():
+    both = {
+        "allOf": [{"properties": {"a": {}}}, {"$ref": "#/$defs/x"}],
+        "$defs": {"x": {"properties": {"a": {}, "b": {}}}},
+    }
+    assert [p.name for p in parameters(both)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+        {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
+        {"$ref": "https://elsewhere.example/schema"},
+        {"$ref": "#/nowhere/7"},
+        {"properties": [1, 2]},
+        {"required": "name", "allOf": 3},
+    ],
+)
+def test_broken_or_cyclic_schemas_have_no_parameters(schema):
+    assert parameters(schema) == ()
+
+
+def test_a_parameter_that_refers_to_itself():
+    schema = {"properties": {"node": {"$ref": "#/$defs/node"}}, "$defs": {"node": {"$ref": "#/$defs/node"}}}
+    assert [(p.name, p.type) for p in parameters(schema)] == [("node", "")]
+
+
+def test_huge_schemas():
+    many = {"properties": {f"p{number}": {} for number in range(5_000)}}
+    assert len(parameters(many)) == MAX_PARAMETERS
+    assert fault({"description": "x" * 300_000}) == "input schema is too large, left out"
+    deep = {}
+    for _ in range(200_000):
+        deep = {"properties": deep}
+    assert fault(deep) == "input schema nests too deeply, left out"
+    while deep:  # freed level by level: Python's own destructor recurses
+        deep = deep.pop("properties", None)
+    assert fault([1]) == "input schema is not an object, left out"
+    assert fault({"type": "object"}) is None
+
+
+def test_builder_counts_what_it_mends():
+    builder = Builder("b")
+    first, second = builder.server("s", "S", None), builder.server("s", "", "d")
+    assert builder.tool(first, "t", "text", {"type": "object"}) == 0
+    assert builder.tool(first, None, "text", {}) is None
+    assert builder.tool(first, "  ", "text", {}) is None
+    assert builder.tool(second, "t", "lone \ud800", "schema?") == 1
+    catalog = builder.build()
+    assert [server.id for server in catalog.servers] == ["s", "s#2"]
+    assert catalog.tools[1].description == "lone ?"
+    assert catalog.tools[1].schema == {}
+    rows = builder.cleaning().set_index(["rule", "table"])["rows"]
+    assert rows["tool without a name left out", "tools"] == 2
+    assert rows["repeated server id numbered", "servers"] == 1
+    assert rows["letters that UTF-8 cannot hold replaced", "tools"] == 1
+    assert rows["input schema is not an object, left out", "tools"] == 1
+    assert rows["name shared with another tool", "tools"] == 2
+    assert rows["name repeated inside one server", "tools"] == 0
+
+
+def test_catalogue_refuses_strays():
+    with pytest.raises(StudyError, match="has no server"):
+        ToolCatalog("c", (Server("a", "A", ""),), (Tool(1, "t", ""),))
+    with pytest.raises(StudyError, match="repeats a server id"):
+        ToolCatalog("c", (Server("a", "A", ""), Server("a", "A", "")), ())
+
+
+def test_catalogue_goes_to_disk_and_back(catalog, tmp_path):
+    save(tmp_path / "c.json", catalog)
+    assert load(tmp_path / "c.json") == catalog
+    assert load(tmp_path / "c.json").fingerprint() == catalog.fingerprint()
+    (tmp_path / "bad.json").write_text('{"format": 1, "name": "x", "servers": [{}], "tools": []}')
+    with pytest.raises(StudyError, match="not a tool catalogue"):
+        load(tmp_path / "bad.json")
+    (tmp_path / "torn.json").write_text('{"format": 1, "na')
+    with pytest.raises(StudyError, match="not readable JSON"):
+        load(tmp_path / "torn.json")
+    with pytest.raises(StudyError, match="no such catalogue"):
+        load(tmp_path / "absent.json")
+    with pytest.raises(StudyError, match="another format"):
+        from_json({**to_json(catalog), "format": 0})
+
+
+def test_subset_keeps_old_rows(catalog):
+    part, rows = catalog.subset([2, 0])
+    assert [tool.name for tool in part.tools] == ["read_file", "write_file", "route"]
+    assert rows.tolist() == [0, 1, 4]
+    assert [part.servers[tool.server].name for tool in part.tools] == ["Files", "Files", "Maps"]
+
+
+def test_credit_by_hand():
+    # Labels: {1 or 3} and {4}. The first of 1 and 3 counts once, whichever it is.
+    labels = [((1, 3), (4,))]
+    for ranked, hits in ([3, 1, 0], [1, 0, 0]), ([0, 3, 4], [0, 1, 1]), ([4, 0, 1], [1, 0, 1]), ([0, 2, -1], [0, 0, 0]):
+        rewritten, relevant = credit(np.array([ranked]), labels, 5)
+        found = [int(row >= 0 and relevant[0, row] > 0) for row in rewritten[0]]
+        assert found == hits, ranked
+        filled = [row for row in rewritten[0] if row >= 0]
+        assert len(filled) == len(set(filled))
+
+
+@given(st.data())
+def test_credit_finds_each_label_at_its_best_tool(data):
+    n = data.draw(st.integers(2, 12))
+    ranked = np.array([data.draw(st.permutations(range(n)))[: data.draw(st.integers(1, n))]])
+    tools = data.draw(st.permutations(range(n)))
+    cuts = sorted(data.draw(st.sets(st.integers(1, n), min_size=1, max_size=4)))
+    labels = [tuple(tuple(tools[a:b]) for a, b in zip([0, *cuts], cuts, strict=False))]
+    rewritten, relevant = credit(ranked, labels, n)
+    for k in range(1, n + 1):
+        expected = np.mean([bool(set(ranked[0, :k]) & set(label)) for label in labels[0]])
+        assert metrics.recall(rewritten, relevant, k)[0] == pytest.approx(expected)
+
+
+def test_query_sets_are_checked():
+    with pytest.raises(StudyError, match="overlap"):
+        QuerySet("q", ("a",), ("x",), (((1, 2), (2,)),), ("g",))
+    with pytest.raises(StudyError, match="repeats an id"):
+        QuerySet("q", ("a", "a"), ("x", "y"), (((1,),), ((2,),)), ("g", "g"))
+    with pytest.raises(StudyError, match="different length"):
+        QuerySet("q", ("a",), (), (), ())
+
+
+def listing(name, *texts):
+    return ToolCatalog(
+        name, (Server("s", name, "about"),), tuple(Tool(0, f"t{i}", text) for i, text in enumerate(texts))
+    )
+
+
+def test_merge_recognises_planted_copies():
+    one, copy = listing("One", "b  c", "a"), listing("Other", "a", "b\nc")
+    other, bare, bare2 = listing("Third", "a", "b", "c"), listing("Bare", ""), listing("Bare2", "")
+    merged = merge("all", [one, copy, other, bare, bare2])
+    assert merged.entity_of == (0, 0, 1, 2, 3)
+    assert merged.groups() == [[0, 1]]
+    assert merged.catalog.servers[0].sources == ("One", "Other")
+    assert merged.catalog.servers[0].aliases == ("Other",)
+    assert len(merged.catalog.tools) == 2 + 3 + 1 + 1
+
+
+def test_extend_leaves_out_what_is_known():
+    base = listing("One", "a", "b")
+    known_server, known_tool = listing("Two", "b", "a"), listing("Three", "a", "new")
+    grown = extend("grown", base, concatenate("two", [known_server, known_tool]))
+    # t0 "a" of Three is t0 "a" of One; Two is One under another name.
+    assert [tool.description for tool in grown.tools] == ["a", "b", "new"]
+    assert grown.tools[:2] == base.tools
+    # Compared with another catalogue, everything that this one does not have is new.
+    other = extend("grown", base, concatenate("two", [known_server, known_tool]), against=known_server)
+    assert [tool.description for tool in other.tools] == ["a", "b", "a", "new"]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["GitHub MCP Server", "github"], True),
+        (["Weather Server", "mcp-weather-pro"], True),
+        (["jdbc", "quarkus"], False),
+        (["Files", "files", "Mail"], False),
+        (["MCP Server", "mcp"], False),
+    ],
+)
+def test_names_that_can_be_one_server(names, expected):
+    assert names_agree(names) is expected
+    assert names_agree(names[::-1]) is expected
+
+
+def test_entities_by_hand():
+    catalogs = [
+        listing("One", "a", "b"),
+        listing("One MCP server", "b", "a"),
+        listing("Two", "a  b"),
+        listing("X", "a b"),
+    ]
+    merged = merge("m", catalogs)
+    assert entities.counts(catalogs, merged) == {
+        "catalogues": "One + One MCP server + Two + X",
+        "listings": 4,
+        "entities": 2,
+        "groups": 2,
+        "listings_in_groups": 4,
+        "names_disagree": 1,
+    }
+    table = entities.members(catalogs, merged)
+    assert table["group"].tolist() == [1, 1, 2, 2]
+    assert table["catalogue"].tolist() == ["One", "One MCP server", "Two", "X"]
+    assert table["names_agree"].tolist() == [True, True, False, False]
+    assert table["tools"].tolist() == [2, 2, 1, 1]
+    # No text of a tool leaves the catalogues.
+    assert set(table.columns) == {"group", "catalogue", "marketplace", "listing", "tools", "names_agree"}
+
+
+def test_plain_reading_of_tool_names(tmp_path):
+    folder = tmp_path / mcpflow.TOOLS_FOLDER / "market"
+    folder.mkdir(parents=True)
+    entries = [{"name": "get_user_name", "description": "x"}, {"name": None, "description": "y"}, {"name": "plain"}]
+    (folder / "Some Server.json").write_text(json.dumps(entries))
+    found = mcpflow.plainly_read(tmp_path)
+    assert [(tool.name, tool.description) for tool in found.tools] == [("user_name", "x"), ("", "y"), ("plain", "")]
+    assert found.servers[0].id == "market/Some Server"
+
+
+def test_several_catalogues_are_indexed_as_one(project, embedder, monkeypatch):
+    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
+    known = {"one": listing("One", "read a file", "b"), "two": listing("Two", "b", "read  a file")}
+    monkeypatch.setattr(published, "load", lambda name: Loaded(known[name], {}, None))
+    done = CliRunner().invoke(cli.app, ["index", "--catalogue", "one", "--catalogue", "two"], catch_exceptions=False)
+    assert "2 listings, 1 entities, 1 groups" in done.output
+    found = load(cli.place("merged"))
+    assert [(server.name, server.aliases) for server in found.servers] == [("One", ("Two",))]
+    assert len(found.tools) == 2
+
+
+def test_when_a_server_was_listed_is_kept_and_no_part_of_the_text(tmp_path):
+    plain = listing("One", "a")
+    marked = replace(plain, servers=(replace(plain.servers[0], listed="2026-01-01", problem="gone"),))
+    save(tmp_path / "c.json", marked)
+    assert load(tmp_path / "c.json") == marked
+    assert marked.fingerprint() == plain.fingerprint()
+    assert concatenate("c", [marked]).servers[0].problem == "gone"

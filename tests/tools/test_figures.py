@@ -1,0 +1,111 @@
+"""The figures draw what the tables say; positions of the needle grid are those of the published grid."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from study.analysis.tools import figures
+from study.tools.mcp_zero import grid as needle
+
+
+def frame(values, column="recall@3", tasks=None):
+    return pd.DataFrame({"task_id": tasks or range(len(values)), "seed": 0, column: values})
+
+
+def test_intervals_hold_the_mean_best_first():
+    found = figures.intervals(
+        {"poor": frame([0, 0, 1, 0]), "good": frame([1, 1, 1, 0]), "other": frame([1], "mrr@3")}, "recall@3"
+    )
+    assert found["system"].tolist() == ["good", "poor"]
+    assert found["mean"].tolist() == [0.75, 0.25]
+    assert ((found["low"] <= found["mean"]) & (found["mean"] <= found["high"])).all()
+    assert figures.intervals({}, "recall@3").empty
+
+
+def test_figures_load_nothing_that_talks():
+    # What fetches files prints a warning in notebooks without widgets, and so would the executed notebook.
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, study.analysis.tools.figures, study.tools.intent.settings\n"
+            "sys.exit('tqdm.auto' in sys.modules)",
+        ],
+        check=False,
+    )
+    assert done.returncode == 0
+
+
+def trials(n_tools, hit):
+    points = needle.grid(n_tools)
+    return pd.DataFrame(
+        {
+            "task_id": [f"{size}:0" for size, _ in points],
+            "seed": 0,
+            "hit_rate@1": [float(hit(*point)) for point in points],
+        }
+    )
+
+
+def test_positions_of_the_grid():
+    grid = figures.needle_grid(trials(100, lambda size, index: index == 0), 100)
+    assert len(grid) == len(needle.grid(100))
+    assert grid["position"].between(0, 1).all()
+    # Every size is found at its first position only.
+    assert grid[grid["hit"] == 1].groupby("size").size().eq(1).all()
+    assert set(grid.loc[grid["hit"] == 1, "position"]) == {0.0, 0.5}
+    with pytest.raises(ValueError, match="not those of the grid"):
+        figures.needle_grid(trials(50, lambda *_: True), 100)
+
+
+def test_the_grid_is_drawn_where_the_trials_are():
+    grid = figures.needle_grid(trials(100, lambda size, index: index == 0), 100)
+    panel = figures.needle_grids({"x": grid}, "caption").axes[0]
+    image = np.asarray(panel.images[0].get_array())
+    sizes = np.unique(grid["size"])
+    assert image.shape == (needle.POSITIONS, len(sizes))
+    assert not np.isnan(image).any()
+    # One tool: found everywhere; the largest collection: its first position alone, the top row.
+    assert image[:, 0].all()
+    assert image[0].all()
+    assert image[1:, -1].sum() == 0
+    assert "% of" in panel.get_title(loc="left")
+
+
+def test_lines_hold_the_values():
+    table = pd.DataFrame(
+        {
+            "system": ["a", "a", "b", "b"],
+            "size": [1, 10, 1, 10],
+            "tokens_per_success": [5, 6, 7, 8.0],
+            "tokens_all_in_prompt": [5, 50, 5, 50.0],
+        }
+    )
+    panel = figures.needle_tokens(table, {"a": "A"}, "caption").axes[0]
+    assert {line.get_label(): line.get_ydata().tolist() for line in panel.lines} == {
+        "all schemas in the prompt": [5, 50],
+        "A, per success": [5, 6],
+        "b, per success": [7, 8],
+    }
+    hits = frame([1, 0, 1, 1], "hit_rate@1", ["10:1", "10:2", "9:1", "9:2"])
+    panel = figures.needle_cross({"a": hits}, {}, "caption").axes[0]
+    assert panel.lines[0].get_xdata().tolist() == [9, 10]
+    assert panel.lines[0].get_ydata().tolist() == [1, 0.5]
+    routed = pd.DataFrame(
+        {"stage": ["x"] * 2, "budget": [500, 1000], "tool_recall": [0.1, 0.2], "low": 0.0, "high": 0.3}
+    )
+    assert figures.budgets(routed, {}, "caption").axes[0].lines[0].get_ydata().tolist() == [0.1, 0.2]
+    pools = pd.DataFrame(
+        {"tools": [5, 50], "system": "s", "mrr": [0.5, 0.4], "recall@10": 0.1, "requests_recall@3": 0.2}
+    )
+    assert [len(panel.lines) for panel in figures.pools(pools, {}, "caption").axes] == [1, 1, 1]
+    rows = pd.DataFrame({"learned_on": "log", "factor": ["a", "b"], "mean": [0.7, 0.3], "least": 0.2, "greatest": 0.8})
+    panel = figures.weights(rows, {"b": 0.6, "a": 0.4}, {}, "caption").axes[0]
+    assert [line.get_ydata().tolist() for line in panel.lines] == [[0.6, 0.4], [0.3, 0.7]]
+    listed = figures.intervals({"poor": frame([0, 1]), "good": frame([1, 1])}, "recall@3")
+    panel = figures.dots(listed, {"good": "Good"}, "x", "t", "caption").axes[0]
+    assert [label.get_text() for label in panel.get_yticklabels()] == ["Good", "poor"]
+    assert panel.lines[0].get_xdata().tolist() == [1, 0.5]

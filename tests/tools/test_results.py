@@ -1,0 +1,185 @@
+"""Result files, their tables, settings and the command line, in a project folder of their own."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from study import paths
+from study.cli import tools as cli
+from study.encoders import endpoint as embedding
+from study.errors import StudyError
+from study.tools import experiments, results, settings
+from study.tools.answers import listed
+from study.tools.catalogues.catalog import save
+from study.tools.catalogues.files import Loaded
+from study.tools.catalogues.queries import QuerySet
+from study.tools.discovery.experiments import configured, references
+from study.tools.mcp_zero import api_bank
+
+QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))
+
+
+def test_measures_by_hand():
+    ranked = np.array([[3, 0, 1, 2, 4], [0, 4, 1, -1, -1]])
+    table = results.measure(ranked, QUERIES, 5, ks=(1, 2, 3))
+    assert table["recall@1"].tolist() == [0.5, 0]
+    assert table["recall@2"].tolist() == [0.5, 1]
+    assert table["precision@2"].tolist() == [0.5, 0.5]
+    assert table["recall@3"].tolist() == [1, 1]
+    assert table["mrr@5"].tolist() == [1, 0.5]
+
+
+def test_sets_of_tools():
+    table = results.measure_sets([[2, 3, 1], []], QUERIES, 5, 3)
+    assert table["recall@3"].tolist() == [1, 0]
+    assert table["hit_rate@3"].tolist() == [1, 0]
+
+
+def test_report_from_files(project, catalog):
+    good = results.measure(np.array([[0, 1, 2], [4, 0, 1]]), QUERIES, 5, ks=(1, 2))
+    poor = results.measure(np.array([[2, 0, 1], [0, 1, 2]]), QUERIES, 5, ks=(1, 2))
+    results.save("toy", "query", "good", good, (catalog, QUERIES), config={})
+    results.save("toy", "query", "poor", poor, (catalog, QUERIES), config={})
+    folder = results.report("toy", {"query": ("poor", "recall@2"), "absent": ("x", "recall@2")})
+    metrics = pd.read_csv(folder / "metrics.csv.xz")
+    assert list(metrics) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
+    cell = metrics.set_index(["system", "metric", "k"])["value"]
+    assert cell["good", "recall", 2] == 1
+    assert cell["good", "completeness", 2] == 1
+    assert cell["poor", "recall", 2] == 0.25
+    assert cell["poor", "completeness", 2] == 0
+    compared = pd.read_csv(folder / "significance.csv")
+    assert compared[["system", "reference", "difference", "n"]].to_numpy().tolist() == [["good", "poor", 0.75, 2]]
+    # Both queries have one origin: a single unit gives no interval.
+    assert compared["groups"].tolist() == [1]
+    assert compared["ci_low"].isna().all()
+    assert "| good |" in (folder / "overall.md").read_text()
+    record = results.read_record("toy", "query", "good")
+    assert record["profile"] == "laptop"
+    assert record["catalogue_sha256"] == catalog.fingerprint()
+    assert record["queries_sha256"] == QUERIES.fingerprint() != replace(QUERIES, texts=("x", "z")).fingerprint()
+    assert record["embedder"] == {"kind": "minilm"}
+    pairs = results.report("toy", {}, {"query": [("good", "poor", "recall@1"), ("good", "gone", "recall@1")]})
+    assert pd.read_csv(pairs / "significance.csv")[["system", "reference", "metric"]].to_numpy().tolist() == [
+        ["good", "poor", "recall@1"]
+    ]
+    (paths.results("toy") / "records/query/good.json").unlink()
+    with pytest.raises(StudyError, match="no record beside"):
+        results.report("toy", {})
+
+
+def test_report_without_runs(project):
+    with pytest.raises(StudyError, match="no runs"):
+        results.report("toy", {})
+
+
+def test_configuration_is_strict(project):
+    (project / "conf").unlink()
+    (project / "conf/tools").mkdir(parents=True)
+    (project / "conf/tools/discovery.yaml").write_text(
+        "systems: {a: {mode: dense, documnet: desc}}\nreferences: {}\nten_servers: []\nembedder: {kind: magic}\n"
+        "pairs: {}\ntargets: {}\nthresholds: []\n"
+    )
+    with pytest.raises(StudyError, match="documnet"):
+        configured()
+    with pytest.raises(StudyError, match="unknown embedder"):
+        embedding.configured()
+    (project / "conf/tools/discovery.yaml").write_text("systems: {}\n")
+    with pytest.raises(StudyError, match="its keys are"):
+        settings.read("discovery", ("systems", "references"))
+
+
+def test_the_committed_configuration():
+    systems = configured()
+    for catalogue in ("livemcpbench", "mcptools", "mcptoolbench"):
+        for protocol, (reference, metric) in references(catalogue).items():
+            assert protocol.partition("_")[0] in ("request", "intent", "router", "needle") or reference in systems
+            assert metric.partition("@")[0] in ("recall", "hit_rate")
+
+
+def test_every_compared_protocol_has_a_declared_reference():
+    assert set(references("apibank")) == {"full_first", "full_later", "domain_first", "domain_later"}
+    assert {"needle_identity", "needle_cross"} <= set(references("mcptools"))
+    first = api_bank.FORMS[0]
+    assert all(system == f"discovery_desc_{first}" for system, _ in references("apibank").values())
+
+
+def run(*words):
+    return CliRunner().invoke(cli.app, list(words), catch_exceptions=False)
+
+
+@pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid", "routed"])
+def test_find_answers_with_schemas(project, catalog, embedder, monkeypatch, mode):
+    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
+    save(cli.place("toy"), catalog)
+    done = run(
+        "find", "read a file", "--catalogue", "toy", "-k", "2", "--mode", mode, "--document", "name_desc", "--json"
+    )
+    answers = json.loads(done.output)
+    assert answers[0]["rank"] == 1
+    assert answers[0]["server"] == {"id": "fs", "name": "Files", "sources": ["toy"]}
+    assert answers[0]["tool"] == {
+        "name": "read_file",
+        "description": "read a file",
+        "inputSchema": catalog.tools[0].schema,
+    }
+    assert answers[0]["score"] >= answers[1]["score"]
+    assert len(answers) == 2
+    shown = run("find", "read a file", "--catalogue", "toy", "--mode", mode, "--document", "name_desc").output
+    assert "Files / read_file" in shown.splitlines()[0]
+
+
+def test_answers_are_tools_by_the_protocol(catalog):
+    from mcp_types import methods, version
+
+    tools = [answer["tool"] for answer in listed(catalog, range(5))]
+    # A tool without parameters too.
+    assert tools[2]["inputSchema"] == {"type": "object", "properties": {}}
+    methods.validate_server_result("tools/list", version.LATEST_HANDSHAKE_VERSION, {"tools": tools})
+
+
+def test_find_looks_for_the_parts_of_a_query(project, catalog, embedder, monkeypatch):
+    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
+    save(cli.place("toy"), catalog)
+    words = ["find", "read the big file and then send it by mail", "--catalogue", "toy", "--json", "--decompose"]
+    for mode in ("dense", "routed"):
+        embedder.asked.clear()
+        assert json.loads(run(*words, "--mode", mode).output)
+        assert "send it by mail" in embedder.asked
+
+
+def test_the_command_line_refuses(project):
+    with pytest.raises(StudyError, match="study tools index --catalogue nothing"):
+        run("find", "x", "--catalogue", "nothing")
+    with pytest.raises(StudyError, match="not a catalogue name"):
+        run("find", "x", "--catalogue", "../../etc/passwd")
+    with pytest.raises(StudyError, match="no experiments"):
+        run("run", "--catalogue", "nothing")
+    with pytest.raises(StudyError, match="no experiments"):
+        run("run", "--catalogue", "mcptools", "--part", "latency")
+    with pytest.raises(StudyError, match="unknown part"):
+        run("run", "--part", "quality")
+
+
+def test_find_names_every_mode(project, catalog):
+    save(cli.place("toy"), catalog)
+    with pytest.raises(StudyError, match="unknown search mode 'foo'") as caught:
+        run("find", "x", "--catalogue", "toy", "--mode", "foo")
+    assert all(mode in str(caught.value) for mode in ("dense", "bm25", "tfidf", "hybrid", "routed"))
+
+
+def test_latency_alone_writes_its_own_tables(project, catalog, embedder, monkeypatch):
+    """The rest of a catalogue's results stays as it is."""
+    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
+    monkeypatch.setattr(experiments.published, "load", lambda name: Loaded(catalog, {"tasks": QUERIES}, None))
+    assert run("run", "--part", "latency").exit_code == 0
+    folder = paths.tables("livemcpbench")
+    assert sorted(path.name for path in folder.iterdir()) == ["discovery_latency.csv", "discovery_latency.json"]
+    line = pd.read_csv(folder / "discovery_latency.csv").iloc[0]
+    assert (line["tools"], line["queries"]) == (5, 2)
+    assert 0 < line["latency_p50_ms"] <= line["latency_p95_ms"]
+    assert "cores" in json.loads((folder / "discovery_latency.json").read_text())["hardware"]

@@ -1,0 +1,105 @@
+"""`FieldDense` against its formula, with an encoder whose vectors are known."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from study import paths
+from study.analysis.usefulness import choosing
+from study.cli.best import settings
+from study.config.compose import build_system, choices, load
+from study.errors import StudyError
+from study.judging import settings as judging
+from study.usefulness import field_dense
+from study.usefulness.field_dense import FieldDense, standardised
+
+EMPTY = dict.fromkeys(("language", "category", "subcategory", "theme", "system", "tools"), "")
+
+
+def table(names, descriptions):
+    return pd.DataFrame({"name": names, "description": descriptions, "id": range(len(names))}).assign(**EMPTY)
+
+
+def fake_encode(texts, *, model="minilm", store=True):
+    """Letter counts, normalised."""
+    counts = np.array([[1 + text.count(letter) for letter in "abc"] for text in texts], dtype=np.float32)
+    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+@pytest.fixture(autouse=True)
+def known_vectors(monkeypatch):
+    monkeypatch.setattr(field_dense, "encode", fake_encode)
+
+
+SERVERS = table(["aa", "bb", "cc", "demo of c"], ["aaa", "bab", "ccb", "abc"])
+REQUESTS = table(["b", "c"], ["abb", "cca"])
+
+
+def test_scores_are_the_weighted_sum_of_standardised_cosines():
+    system = FieldDense(
+        parts=[{"view": "description", "field": "description"}, {"view": "name", "field": "name", "weight": 0.5}]
+    )
+    system.index(SERVERS)
+    cosines = [fake_encode(REQUESTS[c]) @ fake_encode(SERVERS[c]).T for c in ("description", "name")]
+    expected = standardised(standardised(cosines[0]) + 0.5 * standardised(cosines[1]))
+    np.testing.assert_allclose(system.score_requests(REQUESTS), expected, rtol=1e-5)
+
+
+def test_priors_and_products_are_added_in_standard_deviations():
+    plain, other = FieldDense(), FieldDense(priors={"template": -2.0})
+    for system in (plain, other):
+        system.index(SERVERS)
+    difference = other.score_requests(REQUESTS) - plain.score_requests(REQUESTS)
+    np.testing.assert_allclose(difference, [[0, 0, 0, -2]] * 2, atol=1e-5)
+
+
+def test_a_named_product_comes_first():
+    servers = table(["Slack", "other"], ["posts, as Slack does", "aaa"])
+    request = table([""], ["aaa aaa and then to Slack"])
+    plain, best = FieldDense(), FieldDense(product_bonus=6.0)
+    for system in (plain, best):
+        system.index(servers)
+    assert plain.score_requests(request).argmax() == 1
+    assert best.score_requests(request).argmax() == 0
+
+
+def test_standardised_rows_and_constant_rows():
+    found = standardised(np.array([[1.0, 2, 3], [5, 5, 5]], dtype=np.float32))
+    np.testing.assert_allclose(found[0], [-1.2247449, 0, 1.2247449], rtol=1e-6)
+    assert found[1].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"parts": []}, "no part"),
+        ({"parts": [{"view": "all", "field": "price"}]}, "no field 'price'"),
+        ({"parts": [{"view": "all", "fields": "all"}]}, "a part holds"),
+        ({"priors": {"beauty": 1.0}}, "no prior 'beauty'"),
+    ],
+)
+def test_wrong_settings_are_refused(arguments, message):
+    with pytest.raises(StudyError, match=message):
+        FieldDense(**arguments)
+
+
+def test_every_committed_setting_builds_and_uses_the_validation_part_alone():
+    for name in choices("system"):
+        if name == "best" or name.startswith("best_"):
+            assert isinstance(build_system(load([f"system={name}"]).system), FieldDense)
+    chosen = settings("choice", {"part", "compared", "variants"})
+    assert chosen["part"] == "valid"
+    assert judging.read(judging.Pool).candidates_part == "valid"
+    found = choosing.variants(chosen)
+    assert len(found) == len(chosen["variants"])
+    assert found["best"] == build_system(load(["system=best"]).system)
+    with pytest.raises(StudyError, match="sets"):
+        choosing.variants({"variants": {"a": {"colour": 1}}})
+
+
+def test_settings_with_an_unknown_key_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "conf" / "best").mkdir(parents=True)
+    (tmp_path / "conf" / "best" / "choice.yaml").write_text("part: valid\ncolour: red\n")
+    monkeypatch.setattr(paths, "conf", lambda: tmp_path / "conf")
+    with pytest.raises(StudyError, match="unknown key"):
+        settings("choice", {"part"})
