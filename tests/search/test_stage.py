@@ -13,8 +13,8 @@ import yaml
 from typer.testing import CliRunner
 
 from study import paths
-from study.analysis.ablation.embedding import mean_separation
-from study.analysis.report.tables import PAPER_METRICS
+from study.evaluation.separation import mean_separation
+from study.evaluation.metrics import PAPER_METRICS
 from study.cli.sweep import sweep as command
 from study.config.compose import build_system, load
 from study.errors import StudyError

@@ -26,9 +26,9 @@ def stuffing(
     import pandas as pd
 
     from study.analysis.report.plots import save_figure
+    from study.analysis.report.runs import system_settings
     from study.analysis.usefulness.stuffing import measure
     from study.analysis.usefulness.stuffing_figures import keyword_stuffing
-    from study.pipeline.report import system_settings
 
     place = measure(dataset, profile)
     table = pd.read_csv(place)

@@ -27,6 +27,8 @@ from study.errors import StudyError
 Float64Array = NDArray[np.float64]
 
 DEFAULT_KS = (5, 10)
+# The columns of the paper's Table 3, in its order.
+PAPER_METRICS = ("recall@5", "recall@10", "precision@5", "precision@10", "f1@5", "f1@10", "ndcg@5", "ndcg@10")
 
 
 def check_ranking(ranked: IntArray, n_servers: int) -> None:

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from study import paths
 from study.analysis.overall.roofline import Limits, Work, encoding_work, ranking_work, training_work
+from study.analysis.report.runs import REFERENCE, system_settings
 from study.analysis.report.tables import markdown
 from study.config.compose import build_system, plain
 from study.config.reader import read_settings
@@ -29,7 +30,6 @@ from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.files import write_csv, write_json
-from study.pipeline.report import REFERENCE, system_settings
 from study.recommend.t2mrec import Recommender
 from study.runner.provenance import require_own_row, require_same_profile
 from study.runner.rows import limit_threads, load_inputs

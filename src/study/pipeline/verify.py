@@ -7,13 +7,13 @@ from pathlib import Path
 import pandas as pd
 
 from study import paths
+from study.analysis.report.runs import collect
 from study.analysis.report.tables import markdown
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation import verify as check
 from study.judging import verify as judged
 from study.pipeline.plan import datasets
-from study.pipeline.report import collect
 
 
 def measured(dataset: str) -> pd.DataFrame:

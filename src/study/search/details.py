@@ -15,14 +15,14 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from study import paths
-from study.analysis.ablation.embedding import mean_separation
-from study.analysis.report.tables import PAPER_METRICS
 from study.config.compose import plain
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.evaluation import metrics
+from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.per_task import table
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
+from study.evaluation.separation import mean_separation
 from study.files import write_csv
 from study.runner.rows import limit_threads, load_inputs
 from study.search.fits import fitted, with_values
@@ -80,7 +80,8 @@ def separation(sweep: Sweep, config: DictConfig, data: Dataset, split: Split) ->
     """One row per training of the sweep.
 
     Returns: the columns of the setting, seed, part, auc, recall
-        (`study.analysis.ablation.embedding.separation`). The fusion weight decides no embedding: its sweep has one row per seed, with the weight of the configuration.
+        (`study.evaluation.separation.separation`). The fusion weight decides no embedding: its sweep has one row per
+        seed, with the weight of the configuration.
     """
     depth = plain(OmegaConf.load(paths.conf() / "analysis" / "embedding.yaml"))["depth"]
     points = sweep.points()

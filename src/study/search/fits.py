@@ -13,11 +13,10 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from study import paths
-from study.analysis.report.tables import PAPER_METRICS
 from study.config.compose import build_system
 from study.data.dataset import Dataset
 from study.data.splits import Split
-from study.evaluation.metrics import per_task
+from study.evaluation.metrics import PAPER_METRICS, per_task
 from study.evaluation.ranking import tie_order
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.evaluation.system import Ranker

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from study.analysis.report.tables import PAPER_METRICS
 from study.data.dataset import Dataset
 from study.data.splits import Split
-from study.evaluation.metrics import per_task
+from study.evaluation.metrics import PAPER_METRICS, per_task
 from study.evaluation.ranking import chunks, mask_known
 from study.evaluation.runs import CUTOFFS, KEPT
 from study.t2mrec.fusion import expand, fuse

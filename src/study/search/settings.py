@@ -9,9 +9,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from study import paths
-from study.analysis.report.tables import PAPER_METRICS
 from study.config.compose import plain
 from study.errors import StudyError
+from study.evaluation.metrics import PAPER_METRICS
 
 KINDS = ("scores", "grid", "search")
 PARTS = ("valid", "test")

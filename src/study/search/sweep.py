@@ -22,9 +22,9 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from study import paths
-from study.analysis.report.tables import PAPER_METRICS
 from study.config.compose import plain
 from study.errors import StudyError
+from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import record
 from study.files import write_csv, write_json, write_text
 from study.runner.provenance import require_same_profile

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from study import paths
 from study.analysis.ablation import embedding_stage
-from study.analysis.ablation.embedding import mean_separation, separation
+from study.evaluation.separation import mean_separation, separation
 from study.analysis.ablation.embedding_points import PANELS, listed, released
 from study.config.compose import load
 from study.evaluation.records import read_record

@@ -9,7 +9,7 @@ from statsmodels.stats.multitest import multipletests
 from study.analysis.ablation import claims as ablation_claims
 from study.analysis.ablation import figures as ablation_figures
 from study.analysis.ablation import tables as ablation
-from study.analysis.report.tables import PAPER_METRICS
+from study.evaluation.metrics import PAPER_METRICS
 from study.data import dataset as datasets
 
 TASKS, SEEDS = 120, (1, 2)

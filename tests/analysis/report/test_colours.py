@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from study.analysis.report import colours, legends
-from study.pipeline.report import system_settings
+from study.analysis.report.runs import system_settings
 
 # Machado, Oliveira and Fernandes 2009, severity 1: linear RGB as protanopes and deuteranopes see it.
 SIGHT = {

@@ -6,7 +6,7 @@ import yaml
 
 from study import paths
 from study.analysis.report import paper
-from study.analysis.report.tables import PAPER_METRICS
+from study.evaluation.metrics import PAPER_METRICS
 from study.config.compose import choices
 from study.errors import StudyError
 

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import stats
 
-from study.analysis.report.tables import PAPER_METRICS
+from study.evaluation.metrics import PAPER_METRICS
 from study.analysis.sensitivity import claims as sensitivity_claims
 from study.analysis.sensitivity import figures as sensitivity_figures
 from study.analysis.sensitivity import tables as sensitivity

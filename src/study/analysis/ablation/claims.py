@@ -11,7 +11,7 @@ import pandas as pd
 
 from study import paths
 from study.analysis.ablation.tables import RERANKED
-from study.pipeline.report import COMPARED
+from study.analysis.report.runs import COMPARED
 
 ALPHA = 0.05
 STRICT = 0.001  # the paper's bound for Figure 6

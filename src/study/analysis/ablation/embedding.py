@@ -12,11 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
-from study.analysis.ablation.embedding_points import listed
 from study.data.dataset import FloatArray, IntArray
-from study.data.splits import Split
 from study.evaluation.multiplicity import holm
 from study.evaluation.significance import (
     RESAMPLES,
@@ -48,12 +45,6 @@ def cosine_distance(
     right: Any = servers[columns]
     product = left.multiply(right).sum(axis=1) if sp.issparse(left) else np.einsum("ij,ij->i", left, right)
     return (1 - np.asarray(product).ravel()).astype(np.float32)
-
-
-def all_distances(tasks: FloatArray | sp.csr_matrix, servers: FloatArray | sp.csr_matrix) -> FloatArray:
-    """1 - cosine of every task and every server, both unit vectors, dense or CSR: shape (n_tasks, n_servers)."""
-    product: Any = tasks @ servers.T
-    return np.asarray(1 - (product.toarray() if sp.issparse(product) else product), dtype=np.float32)
 
 
 def mismatched(relevant: sp.csr_matrix, rows: IntArray, *, seed: int) -> IntArray:
@@ -145,62 +136,6 @@ def _tested(part: pd.DataFrame, *, seed: int, draws: int) -> dict[str, Any]:
         "randomisation_p": randomisation(reduction, "greater", seed=seed, resamples=draws),
         "beyond_randomisation_p": randomisation(reduction - other, "greater", seed=seed, resamples=draws),
     }
-
-
-def separation(distance: FloatArray, relevant: NDArray[np.bool_], *, depth: int) -> pd.DataFrame:
-    """How far a task's listed servers stand out from the others, free of the scale of the space.
-
-    Args:
-        distance: of tasks and servers, shape (n_tasks, n_servers).
-        relevant: whether the task lists the server, same shape; every task lists some servers and not all.
-        depth: k of the recall.
-
-    Returns: one row per task: matched (mean distance of listed servers), ratio (median distance of listed servers over
-        that of the others), auc (probability that a listed server is nearer than another one, ties count half),
-        recall (share of the listed servers among the `depth` nearest).
-    """
-    rows = []
-    for values, own in zip(distance, relevant, strict=True):
-        near, far = values[own], np.sort(values[~own])
-        below, upto = np.searchsorted(far, near, side="left"), np.searchsorted(far, near, side="right")
-        nearest = np.argsort(values, kind="stable")[:depth]
-        rows.append(
-            {
-                "matched": near.mean(),
-                "ratio": np.median(near) / np.median(far),
-                "auc": 1 - (below + upto).mean() / (2 * len(far)),
-                "recall": own[nearest].sum() / own.sum(),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def part_separation(
-    tasks: FloatArray | sp.csr_matrix, servers: FloatArray | sp.csr_matrix, split: Split, part: str, *, depth: int
-) -> pd.DataFrame:
-    """`separation` of the tasks of a part by 1 - cosine, among the servers that any task of the part lists.
-
-    Args:
-        tasks, servers: unit vectors of all tasks and servers, shapes (n_tasks, d) and (n_servers, d), dense or CSR.
-
-    Returns: one row per task of the part, in row order.
-    """
-    rows = split.tasks(part)
-    columns, related = listed(split.part(part), rows)
-    return separation(all_distances(tasks[rows], servers[columns]), related, depth=depth)
-
-
-def mean_separation(
-    tasks: FloatArray | sp.csr_matrix,
-    servers: FloatArray | sp.csr_matrix,
-    split: Split,
-    part: str = "test",
-    *,
-    depth: int,
-) -> dict[str, float]:
-    """Means over tasks of `part_separation`: matched, ratio, auc, recall."""
-    means = part_separation(tasks, servers, split, part, depth=depth).mean()
-    return {str(name): float(value) for name, value in means.items()}
 
 
 def difference_table(theirs: pd.DataFrame, ours: dict[bool, pd.DataFrame], *, seed: int) -> pd.DataFrame:

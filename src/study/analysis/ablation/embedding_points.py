@@ -14,6 +14,7 @@ from scipy.spatial.distance import cdist
 
 from study.data.dataset import FloatArray, IntArray
 from study.errors import StudyError
+from study.evaluation.separation import listed
 
 COLUMNS = ["panel", "x", "y", "kind"]
 # The authors' names of their two panels.
@@ -37,16 +38,6 @@ class Points:
     def distance(self) -> FloatArray:
         """Euclidean distances, shape (n_tasks, n_servers)."""
         return np.asarray(cdist(self.tasks, self.servers), dtype=np.float32)
-
-
-def listed(relevant: sp.csr_matrix, tasks: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """The servers that any of the tasks lists, and who lists whom.
-
-    Returns: server rows, ascending, shape (n,); shape (len(tasks), n), bool.
-    """
-    part = relevant[tasks]
-    servers = np.unique(part.indices).astype(np.int64)
-    return servers, (part[:, servers] != 0).toarray()
 
 
 def released(path: Path, relevant: sp.csr_matrix, tasks: IntArray, server_ids: IntArray) -> dict[str, Points]:

@@ -16,20 +16,19 @@ from tqdm import tqdm
 from study import paths
 from study.analysis.ablation.embedding import (
     LEVELS,
-    all_distances,
     cosine_distance,
     difference_table,
     group_tests,
     mismatched,
     per_task,
-    separation,
     summary,
 )
-from study.analysis.ablation.embedding_points import Points, listed, project, released
+from study.analysis.ablation.embedding_points import Points, project, released
 from study.config.compose import plain
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.evaluation.records import record
+from study.evaluation.separation import all_distances, listed, separation
 from study.files import sha256, write_csv, write_json, write_parquet
 from study.recommend.saved import folder_of
 from study.recommend.t2mrec import Recommender

@@ -16,14 +16,14 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.analysis.report import paper
-from study.analysis.report.tables import PAPER_METRICS
+from study.analysis.report.runs import COMPARED, REFERENCE
 from study.data import dataset as datasets
 from study.data.dataset import Dataset
 from study.evaluation import metrics, per_task
+from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.multiplicity import holm
 from study.evaluation.significance import RESAMPLES, bootstrap_interval, compare, compare_all
 from study.files import write_csv
-from study.pipeline.report import COMPARED, REFERENCE
 from study.t2mrec.structure import FEATURES, StructuralFeatures
 
 # The paper's rows with and without the LLM re-ranker, and the system that has one.

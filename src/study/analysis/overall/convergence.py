@@ -43,7 +43,7 @@ def most_epochs(model: Mapping[str, Any]) -> float:
     """The cap on epochs in a system's settings, as records hold them; infinite where they state none.
 
     It stands in the model itself, in its part for training, or in the `base` that a transfer ranks through; as a
-    number, or as one for each profile (`baselines.generative.sizes.of_profile`).
+    number, or as one for each profile (`baselines.settings.of_profile`).
     """
     found = next((place["epochs"] for place in _places(model) if place.get("epochs")), None)
     if found is None:

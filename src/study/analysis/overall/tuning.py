@@ -14,12 +14,12 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from study import paths
+from study.analysis.report.runs import system_settings
 from study.analysis.report.tables import NOT_RUN, cell, duration
 from study.config import schema
 from study.config.compose import plain
 from study.errors import StudyError
 from study.evaluation.records import read_record
-from study.pipeline.report import system_settings
 from study.search import settings as sweeps
 from study.search.sweep import TUNED
 

@@ -11,8 +11,9 @@ import yaml
 
 from study import paths
 from study.analysis.report.results import TUNED_SUFFIX
-from study.analysis.report.tables import NOT_APPLICABLE, NOT_RUN, PAPER_METRICS, cell, in_place, marked, seconds
+from study.analysis.report.tables import NOT_APPLICABLE, NOT_RUN, cell, in_place, marked, seconds
 from study.errors import StudyError
+from study.evaluation.metrics import PAPER_METRICS
 
 # What is set beside the paper: its T2MRec rows hold the F1 of the mean precision and recall (see `arithmetic`).
 COMPARED = tuple(name.replace("f1@", "f1_of_means@") for name in PAPER_METRICS)

@@ -12,10 +12,10 @@ import yaml
 
 from study import paths
 from study.analysis.report import tables
+from study.analysis.report.runs import APART, CEILINGS, REFERENCE, system_settings
 from study.evaluation import per_task
 from study.evaluation.significance import bootstrap_interval
 from study.pipeline.plan import left_out, parents
-from study.pipeline.report import APART, CEILINGS, REFERENCE, system_settings
 
 QUESTION = "Question: fitting the released labels"
 # Protocols in the order of the study's argument; others follow by name.

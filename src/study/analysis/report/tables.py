@@ -9,10 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from study.errors import StudyError
+from study.evaluation.metrics import PAPER_METRICS
 from study.files import write_text
 
-# The columns of the paper's Table 3, in its order.
-PAPER_METRICS = ("recall@5", "recall@10", "precision@5", "precision@10", "f1@5", "f1@10", "ndcg@5", "ndcg@10")
 DIGITS = 4
 SECONDS = {"seconds_fit": "training (s)", "seconds_score": "scoring (s)"}  # column of runs.csv -> as printed
 NOT_RUN, NOT_APPLICABLE = "not run", "not applicable"

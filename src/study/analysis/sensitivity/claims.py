@@ -10,14 +10,15 @@ import pandas as pd
 from study import paths
 from study.analysis.ablation.claims import ALPHA, FAILS, HOLDS
 from study.analysis.ablation.tables import measured
-from study.analysis.report.tables import PAPER_METRICS, cell
+from study.analysis.report.runs import COMPARED
+from study.analysis.report.tables import cell
 from study.analysis.sensitivity.tables import parameter
 from study.errors import StudyError
 from study.evaluation import per_task
+from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.multiplicity import holm
 from study.evaluation.records import read_record
 from study.evaluation.significance import compare, compare_all
-from study.pipeline.report import COMPARED
 from study.search.settings import Sweep
 from study.search.sweep import folder_of
 

@@ -14,8 +14,8 @@ from matplotlib.tri import LinearTriInterpolator, Triangulation
 
 from study.analysis.report.colours import BLUE, GREY, ORANGE, RED
 from study.analysis.report.plots import STYLE, canvas, logarithmic, metric_name
-from study.analysis.report.tables import PAPER_METRICS
 from study.analysis.sensitivity.tables import curve, paper_trial, parameter
+from study.evaluation.metrics import PAPER_METRICS
 from study.search.settings import Sweep
 
 PARTS = {"valid": ("validation tasks", BLUE, "o"), "test": ("test tasks", ORANGE, "s")}

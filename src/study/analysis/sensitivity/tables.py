@@ -9,8 +9,9 @@ import optuna
 import pandas as pd
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from study.analysis.report.tables import PAPER_METRICS, read
+from study.analysis.report.tables import read
 from study.errors import StudyError
+from study.evaluation.metrics import PAPER_METRICS
 from study.search.rows import chosen
 from study.search.settings import Sweep, load
 from study.search.sweep import folder_of

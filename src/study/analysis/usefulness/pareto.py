@@ -7,11 +7,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from study import paths
+from study.analysis.report.runs import APART, system_settings
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.records import read_record
 from study.judging import settings, store
-from study.pipeline.report import APART, system_settings
 
 METRIC = "ndcg@10"
 QUALITIES = {"by_labels": "fitting the released labels", "by_judgements": "being useful"}

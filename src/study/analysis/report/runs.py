@@ -1,0 +1,127 @@
+"""Reading the runs of a data set: their per-task tables, their records, and what they cost."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from omegaconf import DictConfig, OmegaConf
+
+from study import paths
+from study.config.compose import choices
+from study.errors import StudyError
+from study.evaluation import per_task
+from study.evaluation.records import read_record
+from study.runner import freshness
+
+LOG = logging.getLogger(__name__)
+
+# (protocol, system) -> its per-task table and its record.
+Runs = dict[tuple[str, str], tuple[pd.DataFrame, dict[str, Any]]]
+# The declared family of comparisons: every system against T2MRec, on the paper's two primary metrics at 10.
+REFERENCE = "t2mrec"
+COMPARED = ("recall@10", "ndcg@10")
+ALPHA = 0.05  # level of every test, after Holm's correction
+# Families whose systems read the answers: shown, never compared.
+CEILINGS = ("ceiling",)
+# Families whose rows are no system, those that show a fault among them: shown, never best, tested or ranked.
+APART = (*CEILINGS, "fault")
+# What runs.csv takes from the facts of every seed.
+FACTS = ("tasks", "seconds_fit", "seconds_score", "peak_memory_mib", "parameters", "tie_rate", "unfilled")
+
+
+def system_settings() -> dict[str, DictConfig]:
+    """``conf/system`` as far as printing needs it: title, family, protocols, tuned and search of every system."""
+    return {name: _settings(name) for name in choices("system")}
+
+
+def _settings(name: str) -> DictConfig:
+    """A file of ``conf/system`` merged with those it builds on; interpolations stay as they are written."""
+    own = OmegaConf.load(paths.conf() / "system" / f"{name}.yaml")
+    assert isinstance(own, DictConfig)
+    bases = [_settings(base) for base in own.get("defaults", []) if base != "_self_"]
+    merged = OmegaConf.merge(*bases, own)
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+def collect(dataset: str) -> Runs:
+    """The per-task table and the record of every (protocol, system) that has both."""
+    found = {}
+    for path in sorted((paths.results(dataset) / "per_task").glob("*/*.csv.xz")):
+        protocol, system = path.parent.name, path.name.removesuffix(".csv.xz")
+        record = paths.results(dataset) / "records" / protocol / f"{system}.json"
+        if not record.exists():
+            fix = f"run: study run system={system} protocol={protocol} dataset={dataset}"
+            raise StudyError("a per-task file has no record beside it", file=record, fix=fix)
+        found[protocol, system] = (per_task.read(path), _checked(record))
+    if not found:
+        fix = f"run: study run dataset={dataset}, or make repro DATASET={dataset}"
+        raise StudyError("there are no runs to report", file=paths.results(dataset) / "per_task", fix=fix)
+    return found
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    """A run's record, with all that the tables take from it."""
+    record, fix = read_record(path), "run the system again, or take the file from git"
+    for key, kind in (("profile", str), ("config", dict), ("seeds", list)):
+        if not isinstance(record.get(key), kind):
+            raise StudyError("the record lacks a part", file=path, column=key, fix=fix)
+    for place, facts in enumerate(record["seeds"]):
+        for key in FACTS:
+            if not isinstance(facts, dict) or key not in facts:
+                raise StudyError("the record of a seed lacks a value", file=path, row=place, column=key, fix=fix)
+    if not record["seeds"]:
+        raise StudyError("the record holds no seed", file=path, column="seeds", fix=fix)
+    return record
+
+
+def costs(runs: Runs) -> pd.DataFrame:
+    """One row per run: seeds, seconds (means over seeds), peak memory, parameters (empty where not counted), ties,
+    unfilled places, code, and whether it is stale. Warns of stale runs and of those that cannot be checked."""
+    rows: list[dict[str, Any]] = []
+    known: dict[str, Any] = {}
+    unchecked: list[str] = []
+    for (protocol, system), (_, record) in runs.items():
+        mark, reason = freshness.state(record, known)
+        if mark == freshness.UNCHECKED:
+            unchecked.append(reason)
+        elif mark != freshness.CURRENT:
+            LOG.warning("STALE: %s under %s: %s; run it again", system, protocol, reason)
+        seeds = pd.DataFrame(record["seeds"])
+        row = {"protocol": protocol, "system": system, "profile": record["profile"], "seeds": len(seeds)}
+        row |= {"tasks": int(seeds["tasks"].max()), **seeds[["seconds_fit", "seconds_score"]].mean()}
+        row |= {"peak_memory_mib": seeds["peak_memory_mib"].max(), "parameters": parameters(record)}
+        row |= {"tie_rate": seeds["tie_rate"].mean(), "unfilled": int(seeds["unfilled"].max())}
+        rows.append(row | {"commit": record["git"]["commit"], "dirty": record["git"]["dirty"], "stale": mark})
+    if unchecked:
+        message = "%d of %d runs could not be checked for staleness, the first because %s"
+        LOG.warning(message, len(unchecked), len(runs), unchecked[0])
+    if dirty := sum(row["dirty"] is True for row in rows):
+        LOG.warning("%d of %d runs were made with uncommitted changes to code or configuration", dirty, len(runs))
+    return pd.DataFrame(rows).astype({"parameters": "Int64"})
+
+
+def parameters(record: dict[str, Any]) -> int | None:
+    """The trained parameters of a run, the most of its seeds; None for a transfer, whose base is not counted."""
+    if "base" in record["config"]["system"]["model"]:
+        return None
+    return max(int(seed["parameters"]) for seed in record["seeds"])
+
+
+def doubts(table: pd.DataFrame, protocol: str) -> str:
+    """How many rows of a protocol were made with uncommitted changes, are stale, or could not be checked, for captions.
+
+    Args:
+        table: from `costs`.
+    """
+    rows = table[table["protocol"] == protocol]
+    counts = {
+        "made with uncommitted changes": (rows["dirty"] == True).sum(),  # noqa: E712 (None: no repository)
+        "stale": rows["stale"].isin([freshness.SETTINGS, freshness.INPUTS]).sum(),
+        "without a check of code and data": (rows["stale"] == freshness.UNCHECKED).sum(),
+    }
+    named = [f"{count} {what}" for what, count in counts.items() if count]
+    return f"; of {len(rows)} rows {', '.join(named)} (runs.csv)" if named else ""
