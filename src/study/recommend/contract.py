@@ -1,44 +1,64 @@
-"""What a saved model is: anything that names servers for one request, without the data set and without a network."""
+"""The contract of a saved model: it names servers for one request, without the data set and without a network."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import Field
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol, Self
 
 from study.errors import StudyError
 
 LONGEST_REQUEST = 20_000  # characters; a longer request is a file pasted by mistake
 
 
-class Answer(Protocol):
-    """One recommended server. Every answer is a dataclass, whose fields are what ``--json`` prints."""
+@dataclass(frozen=True)
+class Recommendation:
+    """One recommended server. Its fields are what ``--json`` prints; name, url and description are strangers' text.
 
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    Attributes:
+        rank: from 1.
+        score: what the order follows; each model's `caption` says what it is.
+        parts: of the score, by name: those of `study.recommend.components.explain`, or s_sem and s_str of T2MRec.
+        stage: T2MRec: ``anchor`` (by fused score) or ``expansion`` (by the centroid of task and anchors).
+        features: T2MRec: phi_cat, phi_lan, phi_the.
+    """
+
+    rank: int
+    server_id: int
+    name: str
+    url: str
+    score: float
+    parts: Mapping[str, float]
+    description: str = ""
+    language: str = ""
+    stage: str = ""
+    features: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rank: int, server: Mapping[str, Any], score: float, parts: Mapping[str, float], **more: Any) -> Self:
+        """A row of the catalogue as an answer; numbers are rounded to six decimals."""
+        texts = {name: server[name] for name in ("name", "url", "description", "language")}
+        return cls(rank, int(server["id"]), score=round(float(score), 6), parts=rounded(parts), **texts, **more)
 
     @property
-    def rank(self) -> int:
-        """From 1."""
+    def semantic(self) -> float:
+        """s_sem of T2MRec."""
+        return self.parts["semantic"]
 
     @property
-    def server_id(self) -> int:
-        """As in the catalogue."""
+    def structural(self) -> float:
+        """s_str of T2MRec."""
+        return self.parts["structural"]
 
-    @property
-    def name(self) -> str:
-        """A stranger's text."""
+    def shown(self) -> dict[str, float | str]:
+        """What a table prints beside the score, by heading."""
+        return {**self.parts, **({"stage": self.stage} if self.stage else {})}
 
-    @property
-    def url(self) -> str:
-        """A stranger's text."""
 
-    @property
-    def score(self) -> float:
-        """What the order follows."""
-
-    def shown(self) -> Mapping[str, float | str]:
-        """The parts of the score, and what else stands beside it in a table, by heading."""
+def rounded(values: Mapping[str, float]) -> dict[str, float]:
+    """The values with six decimals."""
+    return {name: round(float(value), 6) for name, value in values.items()}
 
 
 class SavedModel(Protocol):
@@ -54,7 +74,7 @@ class SavedModel(Protocol):
 
     def recommend(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
-    ) -> Sequence[Answer]:
+    ) -> Sequence[Recommendation]:
         """The `k` best servers for a task described in words, best first.
 
         Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.files import replacing, write_json
 from study.recommend.components import explain, request_of
-from study.recommend.contract import require_request
+from study.recommend.contract import Recommendation, require_request
 from study.usefulness.field_dense import FieldDense
 from study.usefulness.products import Product, ProductNames, Spelling
 from study.usefulness.texts import VIEWS, texts
@@ -28,30 +27,6 @@ KIND = "field_dense"
 FORMAT = 1
 # What an answer says of a server.
 CARD = ("id", "name", "url", "description", "language")
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """One recommended server and the parts of its score.
-
-    Attributes:
-        rank: from 1.
-        score: in standard deviations over the catalogue.
-        parts: what adds up to the score, as `study.recommend.components.explain` names it.
-    """
-
-    rank: int
-    server_id: int
-    name: str
-    url: str
-    score: float
-    parts: dict[str, float]
-    description: str
-    language: str
-
-    def shown(self) -> Mapping[str, float | str]:
-        """The parts of the score."""
-        return self.parts
 
 
 class SavedFieldDense:
@@ -88,24 +63,12 @@ class SavedFieldDense:
             "product_bonus": system.product_bonus,
             "encoder": system.encoder,
         }
-        write_json(
-            folder / "model.json",
-            {
-                "kind": KIND,
-                "format": FORMAT,
-                "name": self.name,
-                "seed": self.seed,
-                "settings": settings,
-                "weights": model_version(system.encoder),
-            },
-        )
+        about = {"kind": KIND, "format": FORMAT, "name": self.name, "seed": self.seed, "settings": settings}
+        write_json(folder / "model.json", about | {"weights": model_version(system.encoder)})
 
     @classmethod
     def load(cls, folder: Path, *, reader: str = "") -> SavedFieldDense:
         """Read what `save` wrote.
-
-        Args:
-            reader: as in the class.
 
         Raises:
             StudyError: a damaged model, or one whose vectors another version of the encoder made.
@@ -141,7 +104,6 @@ class SavedFieldDense:
         """The `k` best servers for a task described in words; the words are read as a task's description.
 
         Args:
-            text: what is to be done.
             language, category, subcategory, theme: used as far as the system reads them; `warnings` says what is not.
 
         Raises:
@@ -150,31 +112,16 @@ class SavedFieldDense:
         require_request(text, k, len(self.servers))
         asked = request_of(text, language=language, category=category, subcategory=subcategory, theme=theme)
         total, parts = explain(self.system, asked)
-        found = []
-        for rank, row in enumerate(top_k(total[None], k, self.order)[0][0], start=1):
-            server, at_row = self.cards[row], {name: round(float(values[row]), 6) for name, values in parts.items()}
-            found.append(
-                Recommendation(
-                    rank,
-                    int(server["id"]),
-                    server["name"],
-                    server["url"],
-                    round(float(total[row]), 6),
-                    at_row,
-                    server["description"],
-                    server["language"],
-                )
-            )
-        return found
+        rows = top_k(total[None], k, self.order)[0][0]
+        return [
+            Recommendation.of(rank, self.cards[row], total[row], {name: part[row] for name, part in parts.items()})
+            for rank, row in enumerate(rows, start=1)
+        ]
 
     def warnings(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""
     ) -> list[str]:
-        """What of a request this model cannot use, one sentence each; empty where it uses everything.
-
-        Args:
-            text, language, category, subcategory, theme: as in `recommend`.
-        """
+        """See `study.recommend.contract.SavedModel`."""
         found = []
         if text.strip() and not re.search(r"\w", text):
             found.append("there is no word in the request; the ranking does not rest on it")

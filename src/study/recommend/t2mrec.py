@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from study.data.dataset import TASK_FIELDS, join_values
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order
 from study.files import replacing, write_json
-from study.recommend.contract import nearest, require_request
+from study.recommend.contract import Recommendation, nearest, require_request, rounded
 from study.t2mrec import lexical
 from study.t2mrec.fusion import expand, fuse
 from study.t2mrec.inference import TowerWeights, embed
@@ -29,50 +28,9 @@ if TYPE_CHECKING:  # importing the system itself would load what training needs
     from study.t2mrec.system import T2MRec
 
 # What a recommendation shows of a server, and what the structural score reads.
-CARD = (
-    "id",
-    "name",
-    "url",
-    "description",
-    "author",
-    "license",
-    "language",
-    "category",
-    "subcategory",
-    "system",
-    "stars_count",
-)
+TEXTS = "id name url description author license language category subcategory system stars_count"
+CARD = tuple(TEXTS.split())
 FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """One recommended server and the parts of its score.
-
-    Attributes:
-        rank: from 1.
-        score: the fused score of an anchor; for a server from the expansion its similarity to the centroid.
-        stage: ``anchor`` (by fused score) or ``expansion`` (by the centroid of task and anchors).
-        semantic: s_sem, cosine of the embeddings.
-        structural: s_str.
-        features: phi_cat, phi_lan, phi_the.
-    """
-
-    rank: int
-    server_id: int
-    name: str
-    url: str
-    score: float
-    stage: str
-    semantic: float
-    structural: float
-    features: dict[str, float]
-    description: str
-    language: str
-
-    def shown(self) -> Mapping[str, float | str]:
-        """Both halves of the fused score, and the stage."""
-        return {"semantic": self.semantic, "structural": self.structural, "stage": self.stage}
 
 
 class Recommender:
@@ -203,32 +161,25 @@ class Recommender:
         centroid = (
             self.server_embeddings @ (embedding[0] + self.server_embeddings[rows[0, :anchors]].sum(0)) / (anchors + 1)
         )
-        chosen = [self.cards[row] for row in rows[0, :k]]
-        return [
-            Recommendation(
-                rank=place + 1,
-                server_id=int(server["id"]),
-                name=server["name"],
-                url=server["url"],
-                score=round(float(fused[0, row] if place < anchors else centroid[row]), 6),
-                stage="anchor" if place < anchors else "expansion",
-                semantic=round(float(semantic[0, row]), 6),
-                structural=round(float(structural[0, row]), 6),
-                features={name: round(float(features[i, 0, row]), 6) for i, name in enumerate(FEATURES)},
-                description=server["description"],
-                language=server["language"],
+        found = []
+        for place, row in enumerate(rows[0, :k]):
+            anchor = place < anchors
+            found.append(
+                Recommendation.of(
+                    place + 1,
+                    self.cards[row],
+                    fused[0, row] if anchor else centroid[row],
+                    {"semantic": semantic[0, row], "structural": structural[0, row]},
+                    stage="anchor" if anchor else "expansion",
+                    features=rounded({name: features[i, 0, row] for i, name in enumerate(FEATURES)}),
+                )
             )
-            for place, (row, server) in enumerate(zip(rows[0, :k], chosen, strict=True))
-        ]
+        return found
 
     def warnings(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""
     ) -> list[str]:
-        """What of a request this model cannot use, one sentence each; empty where it uses everything.
-
-        Args:
-            text, language, category, subcategory, theme: as in `recommend`.
-        """
+        """See `study.recommend.contract.SavedModel`."""
         found = []
         if text.strip() and not self.vectorizer.transform([text]).nnz:
             found.append("no word of the request occurs in the model's vocabulary; the ranking does not rest on it")

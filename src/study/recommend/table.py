@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from study.recommend.contract import Answer
+    from study.recommend.contract import Recommendation
 
 
-def show_recommendations(found: Sequence[Answer], *, title: str, caption: str) -> None:
+def show_recommendations(found: Sequence[Recommendation], *, title: str, caption: str) -> None:
     """Print a table, and below it every repository's address on a line of its own, never broken, so it can be copied.
 
     A part of the score that is 0 for every server shown takes no column; the caption names it.
