@@ -8,8 +8,8 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines.list_order import LabelWalks, behind, onward, runs
-from study.analysis.audit import labels_settings
+from baselines.list_order import ListOrder, behind, onward, runs
+from study.analysis.audit import settings
 from study.config import compose as config
 from study.data.lists import steps
 from study.data.splits import Split
@@ -29,7 +29,7 @@ def fitted(data, n_test, tmp_path, **model):
     """The system and its scores of the last `n_test` tasks, learned from the others."""
     test = np.arange(data.n_tasks) >= data.n_tasks - n_test
     parts = [rows_of(data, ~test), rows_of(data, test) * 0, rows_of(data, test)]
-    system = LabelWalks(**model)
+    system = ListOrder(**model)
     system.fit(data, Split("cold", *parts, cold=True), seed=1, workdir=tmp_path)
     return system, system.score(np.flatnonzero(test))
 
@@ -125,22 +125,8 @@ def test_labels_without_walks_leave_no_score(tmp_path):
 
 def test_the_configured_thresholds_are_the_audits():
     model = config.load(["system=label_walks"]).system.model
-    audit = labels_settings.read(labels_settings.Labels)
-    assert (
-        model.language_gap,
-        model.language_run,
-        model.alphabet_gap,
-        model.alphabet_run,
-        model.use_difference,
-        model.use_run,
-        model.most,
-    ) == (
-        audit.language_gap,
-        audit.language_run,
-        audit.close_gap,
-        audit.close_run,
-        audit.use_difference,
-        audit.level_run,
-        audit.theme_words,
-    )
-    assert isinstance(build("label_walks"), LabelWalks)
+    audit = settings.read(settings.Labels)
+    same = {"alphabet_gap": "close_gap", "alphabet_run": "close_run", "use_run": "level_run", "most": "theme_words"}
+    for name in ("language_gap", "language_run", "use_difference", *same):
+        assert model[name] == getattr(audit, same.get(name, name))
+    assert isinstance(build("label_walks"), ListOrder)

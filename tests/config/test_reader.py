@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from study import paths
 from study.agent import settings as agent
-from study.analysis.audit import labels_settings, paper_cells
+from study.analysis.audit import settings as audit
 from study.analysis.usefulness import stuffing
 from study.config.reader import read_keys, read_settings
 from study.errors import StudyError
@@ -100,8 +100,8 @@ def test_exactly_the_keys_are_accepted(tmp_path_factory: pytest.TempPathFactory,
 
 READERS: dict[str, Callable[[], object]] = {
     "agent/words": lambda: agent.read(agent.Words),
-    "audit/leakage": lambda: labels_settings.read(labels_settings.Leakage),
-    "audit/verdicts": lambda: paper_cells.settings("verdicts", ("width",)),
+    "audit/leakage": lambda: audit.read(audit.Leakage),
+    "audit/verdicts": lambda: audit.read(audit.Verdicts),
     "bench": bench.Settings.read,
     "judging/pool": lambda: judging.read(judging.Pool),
     "judging/topics": lambda: judging.read(judging.Topics),

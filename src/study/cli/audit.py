@@ -2,51 +2,79 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from study.errors import StudyError
 
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Examine the paper's numbers and the released labels. Every part writes tables to results/DATASET/audit; "
-    "`study audit run` makes all of them except the long ones, which go on where they were stopped.",
+    "`study audit run` makes all of them except the long ones. A long part that was stopped goes on.",
 )
-# Part -> the module whose `compute(config)` makes it and what it shows, in an order in which each finds what it reads.
+# Part -> what it shows, in an order in which each part finds what it reads.
 PARTS = {
-    "consistency": ("consistency_tables", "can printed rows be means over the stated tasks"),
-    "protocols": ("protocols", "all systems under all protocols of the grid"),
-    "inference": ("protocols_inference", "which protocol gives the printed rows"),
-    "verdicts": ("verdicts", "each printed cell beside ours"),
-    "labels": ("labels", "order and repetition in the released lists"),
-    "provenance": ("provenance", "where each label comes from"),
-    "leakage": ("leakage", "test tasks that training has in other words"),
-    "rules": ("rules", "what the rule baseline's score rests on"),
-    "task_quality": ("task_quality", "do the parts of a task fit together"),
-    "robustness": ("robustness", "does the order of systems survive other choices"),
-    "faults": ("faults", "what faults of reference programs give"),
-    "codebooks": ("codebooks", "how evenly semantic identifiers use their codes"),
-    "wordings": ("wordings", "one model asked in all wordings"),
+    "consistency": "can printed rows be means over the stated tasks",
+    "protocols": "all systems under all protocols of the grid, and which protocol gives the printed rows",
+    "inference": "the last half of protocols alone",
+    "verdicts": "each printed cell beside ours",
+    "labels": "order and repetition in the released lists",
+    "provenance": "where each label comes from",
+    "leakage": "test tasks with a near-duplicate in training",
+    "rules": "what the score of the attribute counts rests on",
+    "task_quality": "do the parts of a task fit together",
+    "robustness": "does the order of systems survive other choices",
+    "reference_bugs": "what bugs of reference programs give",
+    "codebooks": "how evenly semantic identifiers use their codes",
+    "prompt_templates": "one model asked in all prompt templates",
 }
+OLD_NAMES = {"faults": "reference_bugs", "wordings": "prompt_templates"}
 # Parts that train or run systems for longer than a few minutes.
-LONG = ("protocols", "robustness", "codebooks", "wordings")
+LONG = ("protocols", "robustness", "codebooks", "prompt_templates")
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
 ]
 
 
-def make(part: str, overrides: list[str] | None) -> list[Path]:
-    """Compute one part; returns the files it wrote."""
-    from study.config.compose import load
+def functions() -> dict[str, Callable[[DictConfig], list[Path]]]:
+    """Part -> the function that makes its tables and returns their paths."""
+    from study.analysis.audit import (
+        consistency,
+        generative,
+        labels,
+        leakage,
+        protocols,
+        protocols_inference,
+        provenance,
+        reference_bugs,
+        robustness,
+        rules,
+        task_quality,
+        verdicts,
+    )
 
-    if part not in PARTS:
-        raise StudyError(f"unknown part {part!r}", fix=f"one of: {', '.join(PARTS)}")
-    written: list[Path] = import_module(f"study.analysis.audit.{PARTS[part][0]}").compute(load(overrides))
-    return written
+    return {
+        "consistency": consistency.compute,
+        "protocols": protocols.compute,
+        "inference": protocols_inference.compute,
+        "verdicts": verdicts.compute,
+        "labels": labels.compute,
+        "provenance": provenance.compute,
+        "leakage": leakage.compute,
+        "rules": rules.compute,
+        "task_quality": task_quality.compute,
+        "robustness": robustness.compute,
+        "reference_bugs": reference_bugs.compute,
+        "codebooks": generative.compute_codebooks,
+        "prompt_templates": generative.compute_prompt_templates,
+    }
 
 
 @app.command()
@@ -57,28 +85,36 @@ def run(
         typer.Option(
             "--part",
             help="Only this part, any number of times: "
-            f"{'; '.join(f'{part} ({about})' for part, (_, about) in PARTS.items())}.",
+            f"{'; '.join(f'{part} ({about})' for part, about in PARTS.items())}.",
         ),
     ] = None,
 ) -> None:
     """Make the tables of the audit: `study audit run --part consistency dataset=task2mcp`.
 
-    Without `--part`: all parts, but for those that run systems for long (protocols, robustness, codebooks, wordings)
-    and inference, which reads the first of them. Tables go to `results/DATASET/audit`.
+    Without `--part`: all parts, but for those that run systems for long (protocols, robustness, codebooks,
+    prompt_templates) and inference, which reads the first of them. Tables go to `results/DATASET/audit`.
     """
-    for name in part or [name for name in PARTS if name not in LONG and name != "inference"]:
-        for path in make(name, overrides):
+    from study.config.compose import load
+
+    chosen = [OLD_NAMES.get(name, name) for name in part or PARTS]
+    if not part:
+        chosen = [name for name in chosen if name not in (*LONG, "inference")]
+    for name in chosen:
+        if name not in PARTS:
+            raise StudyError(f"unknown part {name!r}", fix=f"one of: {', '.join(PARTS)}")
+    makers, config = functions(), load(overrides)
+    for name in chosen:
+        for path in makers[name](config):
             typer.echo(path)
 
 
-@app.command()
+@app.command(hidden=True)
 def protocols(overrides: Overrides = None) -> None:
-    """Run the grid of conf/audit/protocols.yaml (long, resumable) and infer which protocol gives the paper's rows."""
-    for path in make("protocols", overrides):
-        typer.echo(path)
+    """Run `study audit run --part protocols`."""
+    run(overrides, ["protocols"])
 
 
-@app.command()
+@app.command(hidden=True)
 def verify(overrides: Overrides = None) -> None:
     """Print every cell of the paper beside ours under each protocol, with its verdict: `study verify --paper`."""
     from study.analysis.audit.verdicts import verify_paper

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from study.analysis.audit.labels_settings import Labels
 from study.data.dataset import Dataset, IntArray
 
 BoolArray = NDArray[np.bool_]
@@ -85,8 +84,3 @@ def repetition_measures(matrix: IntArray) -> dict[str, float]:
         "lists beyond the first of each set": float(1 - len(counts) / len(matrix)),
         "largest group of identical sets (tasks)": float(counts.max()),
     }
-
-
-def close_gap(settings: Labels, n_servers: int) -> int:
-    """The widest step of a close run, in places of the catalogue."""
-    return max(1, round(settings.close_gap * n_servers))

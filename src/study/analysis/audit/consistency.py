@@ -2,27 +2,41 @@
 
 A task with n relevant servers whose first k places hold h of them has R = h/n, P = h/k, F1 = 2h/(k + n) (eq. 24-28)
 and an NDCG (eq. 29-31) that lies between that of the h servers in the last and in the first of the places. A printed
-row is a mean over tasks of such points, so it lies in their convex hull; how far it lies outside is found by linear
-programming. Only necessary conditions are used: a row inside the hull may still be wrong, a row outside cannot be a
-mean over tasks by the paper's definitions. The same holds for means of such rows over seeds.
+row is a mean over tasks of such points, so it lies in their convex hull; linear programming finds how far it lies
+outside. The conditions are necessary, not sufficient: a row inside the hull may still be wrong, a row outside cannot be
+a mean over tasks by the paper's definitions. The same holds for means of such rows over seeds.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from omegaconf import DictConfig
 from scipy.optimize import linprog
+from tqdm import tqdm
 
-from study.analysis.report.tables import PAPER_METRICS
-from study.data.dataset import IntArray
+from study import paths
+from study.analysis.audit.settings import Consistency, read
+from study.analysis.audit.tables import described, printed_rows, write_tables
+from study.analysis.report import paper
+from study.data import dataset as datasets
+from study.data import split_files
+from study.data.dataset import Dataset, IntArray
 from study.errors import StudyError
+from study.evaluation.metrics import PAPER_METRICS
 
 Float64Array = NDArray[np.float64]
 
+CELLS = list(PAPER_METRICS)
 DISCOUNT = 1 / np.log2(np.arange(2, 12))
 WITHOUT_F1 = np.array([not name.startswith("f1@") for name in PAPER_METRICS])
 # What a program may have computed as recall, from the hits h, the relevant servers n and the cutoff k.
@@ -32,6 +46,19 @@ RECALLS: dict[str, Callable[[int, int, int], float]] = {
     "hit_rate": lambda h, n, k: float(h > 0),
 }
 NDCGS = ("ndcg", "ndcg_found")
+# Which cells count. F1 may be computed in another way than the paper defines it, so rows are also judged without it.
+CELL_SETS: dict[str, Any] = {"all eight cells": None, "without F1": WITHOUT_F1}
+# The metric definitions that the protocol grid tries (conf/audit/protocols.yaml), F1 left out.
+OTHER_DEFINITIONS = {
+    f"without F1, {title}": {"recall": recall, "ndcg": ndcg}
+    for title, recall, ndcg in (
+        ("NDCG over what was found", "recall", "ndcg_found"),
+        ("recall capped at k", "recall_capped", "ndcg"),
+        ("recall capped at k and NDCG over what was found", "recall_capped", "ndcg_found"),
+        ("hit rate as recall", "hit_rate", "ndcg"),
+        ("hit rate as recall and NDCG over what was found", "hit_rate", "ndcg_found"),
+    )
+}
 # Below the precision that the solver is asked for; printed cells have four digits.
 SOLVER_TOLERANCE = 1e-9
 
@@ -42,11 +69,15 @@ class Points:
 
     Attributes:
         n_relevant: relevant servers of the task, shape (points,).
-        values: recall, precision, F1 and NDCG at 5 and 10 in the order of `PAPER_METRICS`, shape (points, 8).
+        cells: recall, precision, F1 and NDCG at 5 and 10 in the order of `PAPER_METRICS`, shape (points, 8).
     """
 
     n_relevant: IntArray
-    values: Float64Array
+    cells: Float64Array
+
+
+# What is assumed about the labels: title -> points, and the shares of their numbers where these are fixed.
+Scenarios = dict[str, tuple[Points, dict[int, float] | None]]
 
 
 def points(n_relevant: Iterable[int], *, recall: str = "recall", ndcg: str = "ndcg") -> Points:
@@ -54,43 +85,31 @@ def points(n_relevant: Iterable[int], *, recall: str = "recall", ndcg: str = "nd
 
     Args:
         recall: ``recall``, ``recall_capped`` (hits / min(k, n)) or ``hit_rate`` (1 where there is a hit).
-        ndcg: ``ndcg``, or ``ndcg_found``, whose ideal list holds only what was found; readings of
-            ``conf/audit/protocols.yaml``. F1 stays as the paper defines it.
+        ndcg: ``ndcg``, or ``ndcg_found``, whose ideal list holds only what was found. F1 stays as the paper defines it.
 
     Raises:
-        StudyError: no number of relevant servers, one below 1, or an unknown reading.
+        StudyError: no number of relevant servers, one below 1, or an unknown definition.
     """
     if recall not in RECALLS or ndcg not in NDCGS:
-        raise StudyError(
-            f"there is no reading {recall}, {ndcg}", fix=f"one of {', '.join(RECALLS)} and one of {', '.join(NDCGS)}"
-        )
+        fix = f"one of {', '.join(RECALLS)} and one of {', '.join(NDCGS)}"
+        raise StudyError(f"there is no definition {recall}, {ndcg}", fix=fix)
     numbers = list(n_relevant)
     if not numbers or min(numbers) < 1:
         raise StudyError("there are no label counts of at least 1", fix="give the relevant servers per task")
-    counts, rows = [], []
+    counts, rows, share = [], [], RECALLS[recall]
     # DCG of so many right servers in the first places; nothing found gives 0 whatever it is divided by.
     ideal, own_ideal = np.r_[1.0, DISCOUNT.cumsum()], ndcg == "ndcg_found"
     for n in numbers:
-        share = RECALLS[recall]
         for first in range(min(5, n) + 1):
             for second in range(min(5, n - first) + 1):
                 both = first + second
+                cells = [share(first, n, 5), share(both, n, 10), first / 5, both / 10]
+                cells += [2 * first / (5 + n), 2 * both / (10 + n)]
                 found5, found10 = ideal[first if own_ideal else min(5, n)], ideal[both if own_ideal else min(10, n)]
                 for gain5 in {DISCOUNT[:first].sum(), DISCOUNT[5 - first : 5].sum()}:
                     for more in {DISCOUNT[5 : 5 + second].sum(), DISCOUNT[10 - second :].sum() if second else 0.0}:
                         counts.append(n)
-                        rows.append(
-                            (
-                                share(first, n, 5),
-                                share(both, n, 10),
-                                first / 5,
-                                both / 10,
-                                2 * first / (5 + n),
-                                2 * both / (10 + n),
-                                gain5 / found5,
-                                (gain5 + more) / found10,
-                            )
-                        )
+                        rows.append((*cells, gain5 / found5, (gain5 + more) / found10))
     return Points(np.array(counts, dtype=np.int64), np.array(rows))
 
 
@@ -112,7 +131,7 @@ def smallest_change(
     Returns: 0 where the rows stand as they are, up to the solver's precision.
     """
     used = np.ones(len(PAPER_METRICS), bool) if cells is None else cells
-    values = sp.csr_matrix(possible.values[:, used].T)  # (cells, points)
+    values = sp.csr_matrix(possible.cells[:, used].T)  # (cells, points)
     numbers, kind = np.unique(possible.n_relevant, return_inverse=True)
     m, n_points = len(numbers), len(kind)
     member = sp.csr_matrix((np.ones(n_points), (kind, np.arange(n_points))), shape=(m, n_points))
@@ -121,13 +140,8 @@ def smallest_change(
     targets = np.concatenate([np.asarray(row, dtype=np.float64)[used] for row in rows])
     none, slack = sp.csr_matrix((len(targets), m)), -np.ones((len(targets), 1))
     bounds = sp.vstack([sp.hstack([blocks, none, slack]), sp.hstack([-blocks, none, slack])])
-    same = sp.hstack(
-        [
-            sp.block_diag([member] * len(rows)),
-            sp.vstack([-sp.identity(m)] * len(rows)),
-            sp.csr_matrix((m * len(rows), 1)),
-        ]
-    )
+    members, negative = sp.block_diag([member] * len(rows)), sp.vstack([-sp.identity(m)] * len(rows))
+    same = sp.hstack([members, negative, sp.csr_matrix((m * len(rows), 1))])
     total = sp.csr_matrix(np.r_[np.zeros(n_points * len(rows)), np.ones(m), 0.0][None])
     limits: list[tuple[float, float | None]] = [(0, None)] * (n_points * len(rows))
     limits += [(0, None)] * m if shares is None else [(shares[int(n)], shares[int(n)]) for n in numbers]
@@ -141,9 +155,7 @@ def smallest_change(
         method="highs",
     )
     if solved.status != 0:
-        raise StudyError(
-            f"the linear program was not solved: {solved.message}", fix="check the shares: they add up to 1"
-        )
+        raise StudyError(f"linear program not solved: {solved.message}", fix="check that the shares add up to 1")
     return 0.0 if solved.fun < SOLVER_TOLERANCE else float(solved.fun)
 
 
@@ -155,8 +167,8 @@ def possible_range(
     Returns: NaN twice where the given cells contradict each other already.
     """
     known = [PAPER_METRICS.index(name) for name in given]
-    matrix, printed = possible.values[:, known].T, np.asarray(row, dtype=np.float64)[known]
-    aim = possible.values[:, PAPER_METRICS.index(cell)]
+    matrix, printed = possible.cells[:, known].T, np.asarray(row, dtype=np.float64)[known]
+    aim = possible.cells[:, PAPER_METRICS.index(cell)]
     found = []
     for sign in (1.0, -1.0):
         solved = linprog(
@@ -186,3 +198,150 @@ def implied_relevant(precision: float, recall: float, k: int, *, rounding: float
     low = k * max(precision - rounding, 0.0) / (recall + rounding)
     high = k * (precision + rounding) / (recall - rounding) if recall > rounding else float("inf")
     return k * precision / recall, low, high
+
+
+def shares(counts: np.ndarray) -> dict[int, float]:
+    """Number of relevant servers -> share of the tasks that have it, tasks without any left out."""
+    numbers, times = np.unique(counts[counts > 0], return_counts=True)
+    return {int(n): float(t) / times.sum() for n, t in zip(numbers, times, strict=True)}
+
+
+def scenarios(data: Dataset, max_relevant: int) -> Scenarios:
+    """What is assumed about the labels of the test tasks: title -> points, and the shares where they are fixed.
+
+    The splits that exist on disk give the released label counts; the longer lists those of ``mcp_task_all.csv``.
+    """
+    found: dict[str, dict[int, float] | None] = {}
+    longest = max(len(row) for row in data.lists)
+    for name, title in (("loo", "leave one out"), ("cold", "task split"), ("warm", "interaction split")):
+        path = paths.splits(data.name) / f"{name}.parquet"
+        if path.exists():
+            split = split_files.load(path, data)
+            found[title] = shares(np.diff(split.test.indptr))
+            longer = paths.prepared(data.name) / "labels_all.parquet"
+            if name == "cold" and longer.exists():
+                ids = data.tasks["id"].to_numpy()[split.tasks("test")]
+                counts = pd.read_parquet(longer).groupby("task_id").size()
+                longest = max(longest, int(counts.max()))
+                found["task split, longer lists"] = shares(counts.reindex(ids, fill_value=0).to_numpy())
+    made: Scenarios = {
+        f"any lists of up to {max_relevant}": (points(range(1, max_relevant + 1)), None),
+        f"any lists of up to {longest}": (points(range(1, longest + 1)), None),
+        "one server per task": (points([1]), None),
+    }
+    return made | {title: (points(fixed), fixed) for title, fixed in found.items() if fixed and fixed != {1: 1.0}}
+
+
+def own_rows(dataset: str, protocol: str) -> pd.DataFrame:
+    """This study's rows of one protocol in the form of `printed_rows`; empty where nothing has run."""
+    path = paths.tables(dataset) / "overall.csv"
+    columns = ["table", "place", "row", "own", *CELLS]
+    if not path.exists():
+        return pd.DataFrame(columns=columns)
+    rows = pd.read_csv(path).query("protocol == @protocol")
+    rows = rows.assign(name=rows["metric"] + "@" + rows["k"].astype(str))
+    wide = rows.pivot_table(index="system", columns="name", values="mean")
+    if not set(CELLS) <= set(wide):
+        return pd.DataFrame(columns=columns)
+    wide = wide.assign(table="own", place=protocol, row="ours: " + wide.index, own=wide.index)
+    return wide[columns].reset_index(drop=True)
+
+
+def cell_checks(rows: pd.DataFrame, possible: Points, rounding: float) -> pd.DataFrame:
+    """Per row and cutoff, what precision and recall imply and whether F1 and NDCG can stand beside them.
+
+    Returns: implied_relevant with its range under rounding; precision_least = R / k, as no task has less than one
+        relevant server; f1_of_means; the possible ranges of the mean F1 and NDCG; `breaks` names the violated bounds.
+    """
+    lines = []
+    for entry in rows.to_dict("records"):
+        printed = np.array([entry[name] for name in CELLS])
+        for k in (5, 10):
+            precision, recall, f1, ndcg = (entry[f"{name}@{k}"] for name in ("precision", "recall", "f1", "ndcg"))
+            implied = implied_relevant(precision, recall, k, rounding=rounding)
+            total, given = precision + recall, [f"recall@{k}", f"precision@{k}"]
+            line = {"table": entry["table"], "row": entry["row"], "k": k}
+            line |= dict(zip(("implied_relevant", "implied_low", "implied_high"), implied, strict=True))
+            line |= {"precision": precision, "precision_least": recall / k, "f1": f1}
+            line["f1_of_means"] = 2 * precision * recall / total if total else 0.0
+            broken = ["precision below recall / k"] * (precision + rounding < (recall - rounding) / k)
+            for name, value in (("f1", f1), ("ndcg", ndcg)):
+                least, most = possible_range(printed, f"{name}@{k}", given, possible, rounding=rounding)
+                line |= {name: value, f"{name}_low": least, f"{name}_high": most}
+                broken += [f"{name} too low"] * (value + rounding < least)
+                broken += [f"{name} too high"] * (value - rounding > most)
+            lines.append(line | {"breaks": "; ".join(broken)})
+    return pd.DataFrame(lines)
+
+
+def feasibility(rows: pd.DataFrame, assumed: Scenarios, rounding: float) -> pd.DataFrame:
+    """How far some cell of each row must at least be changed for the row to be possible under each assumption.
+
+    Printed rows are also tried under `OTHER_DEFINITIONS` of their columns.
+
+    Returns: table, row, labels (the assumption), cells (which count, and their definition if it is not the paper's),
+        change (0 to 1), possible (change within rounding).
+    """
+    lines = []
+    numbers = {title: [int(n) for n in np.unique(possible.n_relevant)] for title, (possible, _) in assumed.items()}
+    again = {
+        (title, name): points(found, **definition)
+        for title, found in numbers.items()
+        for name, definition in OTHER_DEFINITIONS.items()
+    }
+    for entry in tqdm(rows.to_dict("records"), desc="rows", unit="row", leave=False, disable=not sys.stderr.isatty()):
+        printed = np.array([entry[name] for name in CELLS])
+        for title, (possible, fixed) in assumed.items():
+            tried = {name: (possible, cells) for name, cells in CELL_SETS.items()}
+            if entry["table"] != "own":
+                tried |= {name: (again[title, name], WITHOUT_F1) for name in OTHER_DEFINITIONS}
+            for name, (kind, cells) in tried.items():
+                change = smallest_change([printed], kind, shares=fixed, cells=cells)
+                lines.append((entry["table"], entry["row"], title, name, change, change <= rounding))
+    return pd.DataFrame(lines, columns=["table", "row", "labels", "cells", "change", "possible"])
+
+
+def pairs(rows: pd.DataFrame, possible: Points, rounding: float) -> pd.DataFrame:
+    """Whether two rows can come from one set of test tasks with one set of labels, F1 left out.
+
+    Returns: row_a, row_b, change_a, change_b (each row alone), change (both on the same tasks), `together` = change
+        within rounding, `conflict` = each alone is possible, both together are not; max_relevant = the longest list
+        considered.
+    """
+    printed = {entry["row"]: np.array([entry[name] for name in CELLS]) for entry in rows.to_dict("records")}
+    alone = {name: smallest_change([row], possible, cells=WITHOUT_F1) for name, row in printed.items()}
+    lines = []
+    chosen = list(combinations(printed, 2))
+    for a, b in tqdm(chosen, desc="pairs", unit="pair", leave=False, disable=not sys.stderr.isatty()):
+        change = smallest_change([printed[a], printed[b]], possible, cells=WITHOUT_F1)
+        lines.append((a, b, alone[a], alone[b], change, change <= rounding))
+    table = pd.DataFrame(lines, columns=["row_a", "row_b", "change_a", "change_b", "change", "together"])
+    singly = (table["change_a"] <= rounding) & (table["change_b"] <= rounding)
+    return table.assign(conflict=singly & ~table["together"], max_relevant=int(possible.n_relevant.max()))
+
+
+def gains() -> pd.DataFrame:
+    """The line "Gains" of Table 3 beside both ways to compute it, in %, and which is nearer."""
+    table = paper.gains(paper.wide(paper.load(), "table3")).assign(printed=paper.printed_gains())
+    error = pd.DataFrame({name: (table["printed"] - table[name]).abs() for name in ("over_baseline", "over_method")})
+    return table.assign(nearer=error.idxmin(axis=1), error=error.min(axis=1)).rename_axis("metric").reset_index()
+
+
+def compute(config: DictConfig) -> list[Path]:
+    """Write consistency.csv, feasibility.csv, row_pairs.csv and gains.csv of the configured data set, with a record.
+
+    For a data set that the paper does not describe only this study's own rows are examined, and the last two tables
+    are not written.
+    """
+    dataset, settings = config.dataset.name, read(Consistency)
+    rounding, assumed = float(settings.rounding), scenarios(datasets.load(dataset), settings.max_relevant)
+    own = own_rows(dataset, settings.own_protocol)
+    rows = pd.concat([printed_rows(), own], ignore_index=True) if described(dataset) else own
+    tables = {
+        "consistency": cell_checks(rows, next(iter(assumed.values()))[0], rounding),
+        "feasibility": feasibility(rows, assumed, rounding),
+    }
+    if described(dataset):
+        wide_enough = points(range(1, settings.joint_max_relevant + 1))
+        tables |= {"row_pairs": pairs(printed_rows(), wide_enough, rounding), "gains": gains()}
+    return write_tables(dataset, tables, "consistency", settings)

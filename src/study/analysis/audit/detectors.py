@@ -1,20 +1,20 @@
-"""Detectors that look at a released label for a sign of how it came about, and how often they fire by chance.
+"""Detectors: each looks for one sign of how a released label came about. Also their rates by chance.
 
 ``conf/audit/labels.yaml`` holds their thresholds and their order:
 
 * theme_token: the server's name or description holds a word of the task's theme.
-* language_run: the label lies in a run of the list that walks through the servers of the task's language by id.
-* alphabetical: the label lies in a run of the list that walks through the catalogue by id in small steps.
+* language_run: the label lies in a run of the list that follows the servers of the task's language by id.
+* alphabetical: the label lies in a run of the list that follows the catalogue by id in small steps.
 * theme_pool: more other lists of the theme hold the server than its popularity elsewhere explains.
 * text_token: the server's name or description holds a rare word of the task's name or description.
 * balancing: the label lies in an ascending run, of any gap, over servers that equally many lists hold.
 * language: the server is written in the task's language.
 * long_run: the label lies in a long ascending run of any gap.
 
-A class says which sign a label bears, not that a rule made it. The signs of content are what honest labels would show
-as well: a server for a task's theme often names it, other tasks of the theme list it too, and it is written in the
-task's language. Only walks (`ORDER_RULES`) are signs that relevance does not explain. long_run is a group of its
-own: it is a matter of how lists are written down, and fires as often where other servers stand in the same order.
+A class says which sign a label bears, not that a rule made it. Honest labels would show the signs of content too: a
+server for a task's theme often names it, other tasks of the theme list it, and it is written in the task's language.
+Only catalogue-order runs (`ORDER_RULES`) are signs that relevance does not explain. long_run is a group of its own: it
+depends on how lists are written down, and fires as often where other servers stand in the same order.
 """
 
 from __future__ import annotations
@@ -25,19 +25,10 @@ import scipy.sparse as sp
 from scipy import stats
 from sklearn.feature_extraction.text import CountVectorizer
 
-from study.analysis.audit.labels_settings import Labels
+from study.analysis.audit.settings import Labels
 from study.data.annotation import later_repeats
 from study.data.dataset import Dataset, IntArray
-from study.data.lists import (
-    BoolArray,
-    close_gap,
-    padded,
-    places,
-    run_lengths,
-    set_keys,
-    shuffled,
-    steps,
-)
+from study.data.lists import BoolArray, padded, places, run_lengths, set_keys, shuffled, steps
 from study.data.normalise import tokens
 
 BY_CONTENT = ("theme_token", "theme_pool", "text_token", "language")
@@ -66,7 +57,7 @@ class Evidence:
         place = places(data)
         self.settings = settings
         self.n_servers = data.n_servers
-        self.gap = close_gap(settings, data.n_servers)
+        self.gap = settings.widest_gap(data.n_servers)
         self.matrix = padded(data.lists, place)
         self.used: IntArray = np.bincount(self.matrix[self.matrix >= 0], minlength=data.n_servers)
         servers = data.servers.iloc[np.argsort(place)]
@@ -143,9 +134,10 @@ class Evidence:
         """
         moved = self.matrix[rng.permutation(len(self.matrix))]
         content, order = self.content(moved), self.order(shuffled(self.matrix, rng))
-        found = rates(content, moved) | rates(order, self.matrix)
         both = shuffled(moved, rng)
-        return found | {
+        return {
+            **{name: _rate(content, (name,), moved) for name in content},
+            **{name: _rate(order, (name,), self.matrix) for name in order},
             "any sign of content": _rate(content, BY_CONTENT, moved),
             "any rule of order": _rate(order, ORDER_RULES, self.matrix),
             "any detector": _rate(self.content(both) | self.order(both), DETECTORS, both),
@@ -162,7 +154,8 @@ class Evidence:
         """
         drawn = self.redrawn(weight, rng)
         flags = self.order(drawn)
-        return rates(flags, drawn) | {"any rule of order": _rate(flags, ORDER_RULES, drawn)}
+        found = {name: _rate(flags, (name,), drawn) for name in flags}
+        return found | {"any rule of order": _rate(flags, ORDER_RULES, drawn)}
 
     def redrawn(self, weight: IntArray, rng: np.random.Generator) -> IntArray:
         """Lists of other servers in the same order, as many of them in the task's language, same shape.
@@ -200,11 +193,6 @@ def in_pattern(servers: IntArray, pattern: IntArray) -> IntArray:
     rank = np.argsort(np.argsort(np.where(pattern >= 0, pattern, end), axis=1, kind="stable"), axis=1, kind="stable")
     found = np.take_along_axis(np.sort(np.where(pattern >= 0, servers, end), axis=1), rank, axis=1)
     return np.where(pattern >= 0, found, -1)
-
-
-def rates(flags: dict[str, BoolArray], matrix: IntArray) -> dict[str, float]:
-    """The share of labels that each detector marks."""
-    return {name: float(flag[matrix >= 0].mean()) for name, flag in flags.items()}
 
 
 def _rate(flags: dict[str, BoolArray], names: tuple[str, ...], matrix: IntArray) -> float:

@@ -1,34 +1,53 @@
-"""Figures of the label audit and of the tasks' texts. Tables come in by the names of their files."""
+"""Figures of the labels, the tasks, the robustness of the systems' order and the reference bugs.
+
+Tables come in by the names of their files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from study.analysis.audit.reference_bugs import NOT_RUN, RAN
+from study.analysis.audit.tables import AuditTables
+from study.analysis.report import plots
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
-from study.analysis.report.plots import STYLE, canvas
+from study.analysis.report.plots import STYLE, canvas, metric_name
+from study.errors import StudyError
 
+Tables = Mapping[str, pd.DataFrame]
+BROWN = "#8B6B4A"
 # Class of provenance -> colour and how it is printed, in the order in which classes are given.
 CLASSES = {
     "theme_token": (BLUE, "word of the theme"),
     "theme_pool": (SKY, "pool of the theme"),
     "text_token": (GREEN, "rare word of the text"),
-    "language_run": (ORANGE, "walk through the language"),
+    "language_run": (ORANGE, "run through the language"),
     "language": (YELLOW, "same language"),
-    "alphabetical": (RED, "walk through the alphabet"),
+    "alphabetical": (RED, "run through the alphabet"),
     "balancing": (PURPLE, "level run (equally used servers)"),
-    "long_run": ("#8B6B4A", "other long ascending run"),
+    "long_run": (BROWN, "other long ascending run"),
     "none": ("#D9D9D9", "none"),
 }
 SCOPES = {"all": "", "position": "position ", "twelfth of the file": "part ", "subcategory": ""}
+INKS = {
+    "seeds": GREY,
+    "metric": BLUE,
+    "labels": ORANGE,
+    "tie rule": SKY,
+    "protocol": GREEN,
+    "random splits": PURPLE,
+    "judged": RED,
+}
 
 
 @mpl.rc_context(STYLE)
-def plot_provenance(tables: Mapping[str, pd.DataFrame], scope: str = "position", caption: str = "") -> Figure:
+def plot_provenance(tables: Tables, scope: str = "position") -> Figure:
     """Shares of the provenance classes, one bar per position, subcategory or twelfth of the file, all labels on top.
 
     Args:
@@ -39,11 +58,11 @@ def plot_provenance(tables: Mapping[str, pd.DataFrame], scope: str = "position",
     chosen = table[table["scope"].isin(["all", scope])]
     bars = list(chosen[["scope", "name"]].drop_duplicates().itertuples(index=False, name=None))
     n = int(table.loc[table["scope"] == "all", "n"].iloc[0])
-    caption += (
-        f" {n:,} labels; each has the class of the first detector that fires, in the order of conf/audit/labels.yaml. "
-        "Words, pools and the language are what honest labels would show too; walks and level runs are not."
+    caption = (
+        f"{n:,} labels; each has the class of the first detector that fires, in the order of conf/audit/labels.yaml. "
+        "Words, pools and the language are what honest labels would show too; catalogue-order runs are not."
     )
-    figure, axes = canvas(1.9 + 0.25 * len(bars), caption=caption.strip(), title=f"Signs that labels bear, by {scope}")
+    figure, axes = canvas(1.9 + 0.25 * len(bars), caption=caption, title=f"Signs that labels bear, by {scope}")
     panel, left = axes[0, 0], np.zeros(len(bars))
     place = np.arange(len(bars))[::-1]
     for kind, (ink, label) in CLASSES.items():
@@ -52,16 +71,9 @@ def plot_provenance(tables: Mapping[str, pd.DataFrame], scope: str = "position",
         panel.barh(place, width, left=left, color=ink, label=label, height=0.75)
         for y, start, value in zip(place, left, width, strict=True):
             if value >= 7:
-                dark = ink in (BLUE, RED, "#8B6B4A", GREEN)
-                panel.text(
-                    start + value / 2,
-                    y,
-                    f"{value:.0f}",
-                    ha="center",
-                    va="center",
-                    fontsize=7,
-                    color="white" if dark else "black",
-                )
+                shade = "white" if ink in (BLUE, RED, BROWN, GREEN) else "black"
+                middle = {"ha": "center", "va": "center", "fontsize": 7}
+                panel.text(start + value / 2, y, f"{value:.0f}", color=shade, **middle)
         left += width
     panel.set_yticks(place, ["all labels" if kind == "all" else f"{SCOPES[kind]}{name}" for kind, name in bars])
     panel.set(xlabel="share of the labels (%)", xlim=(0, 100))
@@ -70,7 +82,7 @@ def plot_provenance(tables: Mapping[str, pd.DataFrame], scope: str = "position",
 
 
 @mpl.rc_context(STYLE)
-def plot_detectors(tables: Mapping[str, pd.DataFrame], caption: str = "") -> Figure:
+def plot_detectors(tables: Tables) -> Figure:
     """How often each detector fires, against its rate when its kind of evidence is destroyed.
 
     Args:
@@ -80,29 +92,21 @@ def plot_detectors(tables: Mapping[str, pd.DataFrame], caption: str = "") -> Fig
     # Unions on top, in the table's order; the others by how often they fire.
     union = table["detector"].str.startswith("any ")
     rows = pd.concat([table[~union].sort_values("share"), table[union]], ignore_index=True)
-    caption += (
-        f" {int(rows['n'].iloc[0]):,} labels, each counted by every detector that fires. Lines: 95 % intervals, tasks "
+    caption = (
+        f"{int(rows['n'].iloc[0]):,} labels, each counted by every detector that fires. Lines: 95 % intervals, tasks "
         f"with the same set of servers as one observation. Crosses: mean of {int(rows['permutations'].iloc[0])} "
         "permutations (lists moved to other tasks, or lists in random order). Diamonds, for signs of order: other "
         "servers in the same order, as many in the task's language, drawn as often as they are listed (filled) or "
         "evenly (open)."
     )
-    figure, axes = canvas(1.7 + 0.32 * len(rows), caption=caption.strip(), title="Detectors against chance")
+    figure, axes = canvas(1.7 + 0.32 * len(rows), caption=caption, title="Detectors against chance")
     panel, place = axes[0, 0], np.arange(len(rows))
     panel.hlines(place, 100 * rows["low"], 100 * rows["high"], color=BLUE)
     panel.plot(100 * rows["share"], place, "o", color=BLUE, label="released labels")
     panel.plot(100 * rows["chance"], place, "x", color="black", label="by chance")
-    for name, inside in (("kept", ORANGE), ("even", "white")):
-        panel.plot(
-            100 * rows[name],
-            place,
-            "D",
-            color=ORANGE,
-            markerfacecolor=inside,
-            markersize=4.5,
-            linestyle="none",
-            label="in the same order, " + {"kept": "as often listed", "even": "evenly"}[name],
-        )
+    for name, inside, how in (("kept", ORANGE, "as often listed"), ("even", "white", "evenly")):
+        look = {"color": ORANGE, "markerfacecolor": inside, "markersize": 4.5, "linestyle": "none"}
+        panel.plot(100 * rows[name], place, "D", label=f"in the same order, {how}", **look)
     labels = [CLASSES[name][1].removeprefix("other ") if name in CLASSES else name for name in rows["detector"]]
     panel.set_yticks(place, labels)
     panel.set(xlabel="share of the labels that the detector marks (%)", xlim=(0, None), ylim=(-0.6, len(rows) - 0.4))
@@ -112,18 +116,18 @@ def plot_detectors(tables: Mapping[str, pd.DataFrame], caption: str = "") -> Fig
 
 
 @mpl.rc_context(STYLE)
-def plot_first_uses(tables: Mapping[str, pd.DataFrame], caption: str = "") -> Figure:
+def plot_first_uses(tables: Tables) -> Figure:
     """Where in the file servers are listed for the first time, against the share of servers not yet listed.
 
     Args:
         tables: ``first_uses``.
     """
     rows = tables["first_uses"]
-    caption += (
-        " Blocks of 100 tasks in the order of the file; lines: 95 % Wilson intervals. Labels drawn without regard to "
+    caption = (
+        "Blocks of 100 tasks in the order of the file; lines: 95 % Wilson intervals. Labels drawn without regard to "
         "use would stay on or below the dashed line."
     )
-    figure, axes = canvas(3.4, caption=caption.strip(), title="Servers listed for the first time")
+    figure, axes = canvas(3.4, caption=caption, title="Servers listed for the first time")
     panel = axes[0, 0]
     panel.vlines(rows["first_task"], 100 * rows["low"], 100 * rows["high"], color=ORANGE)
     panel.plot(
@@ -137,7 +141,7 @@ def plot_first_uses(tables: Mapping[str, pd.DataFrame], caption: str = "") -> Fi
 
 
 @mpl.rc_context(STYLE)
-def plot_mixture_fit(tables: Mapping[str, pd.DataFrame], caption: str = "") -> Figure:
+def plot_mixture_fit(tables: Tables) -> Figure:
     """The fitted shares of the annotation mixture, and the ratio of observed to fitted statistics.
 
     Args:
@@ -147,15 +151,15 @@ def plot_mixture_fit(tables: Mapping[str, pd.DataFrame], caption: str = "") -> F
     shares = shares[shares["parameter"].str.fullmatch(r"share (?!of).*")].iloc[::-1]
     fit = tables["mixture_fit"]
     fit = fit[(fit["observed"] > 0) & (fit["fitted"] > 0)].iloc[::-1]
-    caption += (
-        " Left: shares of the reasons for a label, lines 95 % intervals over different lists. Right: what the lists "
+    caption = (
+        "Left: shares of the reasons for a label, lines 95 % intervals over different lists. Right: what the lists "
         f"show over what {int(fit['simulations'].iloc[0])} data sets drawn from the fitted mixture show (mean; lines: "
         "smallest and largest); 1 means that the mixture explains it. "
         f"{int((~tables['mixture_fit']['inside'].astype(bool)).sum())} of {len(tables['mixture_fit'])} statistics lie "
         "outside that range, so the shares describe the model, not how the labels were made."
     )
     figure, axes = canvas(
-        4.4, 2, caption=caption.strip(), title="The annotation mixture and what it leaves out", width_ratios=[1, 1.6]
+        4.4, 2, caption=caption, title="The annotation mixture and what it leaves out", width_ratios=[1, 1.6]
     )
     panel, place = axes[0, 0], np.arange(len(shares))
     panel.barh(place, 100 * shares["value"], color=BLUE, height=0.6)
@@ -183,7 +187,7 @@ def _wrapped(name: str, width: int = 38) -> str:
 
 
 @mpl.rc_context(STYLE)
-def plot_task_quality(tables: Mapping[str, pd.DataFrame], caption: str = "") -> Figure:
+def plot_task_quality(tables: Tables) -> Figure:
     """How well the parts of a task tell it from another task, by block of the file, and what the reader found.
 
     Args:
@@ -194,16 +198,14 @@ def plot_task_quality(tables: Mapping[str, pd.DataFrame], caption: str = "") -> 
     blocks = [name for name in table["block"].unique() if name != "all"] or ["all"]
     usual = table[table["shuffled_in"] == "all tasks"]
     pairs = list(usual[["left", "right"]].drop_duplicates().itertuples(index=False, name=None))
-    caption += (
-        " Left: share of the cases in which a task's own pair is more alike than a shuffled one (AUC of cosines; "
+    caption = (
+        "Left: share of the cases in which a task's own pair is more alike than a shuffled one (AUC of cosines; "
         "50 %: independent; lines: 95 % intervals, DeLong); open markers: shuffled within the subcategory."
     )
     if reading is not None:
         n = int(reading.loc[reading["block"] == "all", "n"].iloc[0])
         caption += f" Right: name against description of {n} tasks, read once by a language model (Wilson intervals)."
-    figure, axes = canvas(
-        3.9, 1 if reading is None else 2, caption=caption.strip(), title="Do the parts of a task agree?"
-    )
+    figure, axes = canvas(3.9, 1 if reading is None else 2, caption=caption, title="Do the parts of a task agree?")
     panel, inks = axes[0, 0], (BLUE, ORANGE, GREY)
     for number, block in enumerate(blocks):
         rows = usual[usual["block"] == block].set_index(["left", "right"]).loc[pairs]
@@ -230,3 +232,166 @@ def plot_task_quality(tables: Mapping[str, pd.DataFrame], caption: str = "") -> 
         axes[0, 1].set(xlabel="share of the tasks read (%)", xlim=(0, 100))
         axes[0, 1].grid(axis="x")
     return figure
+
+
+@mpl.rc_context(STYLE)
+def plot_robustness(tables: Tables) -> Figure:
+    """Kendall's tau between the base order of the systems and the order under each other choice.
+
+    Args:
+        tables: ``rank_robustness``.
+    """
+    rows = tables["rank_robustness"].dropna(subset=["tau"])
+    caption = (
+        f"Base order: {rows['base'].iloc[0]}. Kendall's tau-b between the systems' means; lines: 95 % bootstrap "
+        "intervals over tasks (over splits for random splits and tie rules, over topics for judged usefulness). "
+        "Numbers: systems compared. Between seeds, systems without anything random differ by broken ties alone."
+    )
+    figure, axes = canvas(1.7 + 0.22 * len(rows), caption=caption, title="Does the order of the systems hold?")
+    panel, place = axes[0, 0], np.arange(len(rows))[::-1]
+    for y, row in zip(place, rows.to_dict("records"), strict=True):
+        ink = INKS[row["family"]]
+        panel.hlines(y, row["tau_low"], row["tau_high"], color=ink, linewidth=1.4)
+        panel.plot(row["tau"], y, "o", color=ink, markersize=5)
+        panel.text(1.02, y, f"{int(row['systems'])}", va="center", fontsize=7, transform=panel.get_yaxis_transform())
+    panel.axvline(0, color="black", linewidth=0.8, linestyle="--")
+    labels = [f"{family}: {variant}" for family, variant in zip(rows["family"], rows["variant"], strict=True)]
+    panel.set_yticks(place, labels, fontsize=7.5)
+    panel.set(
+        xlabel="Kendall's tau with the base order",
+        xlim=(min(-0.05, rows["tau_low"].min() - 0.05), 1.05),
+        ylim=(-0.7, len(rows) - 0.3),
+    )
+    panel.grid(axis="x")
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def plot_splits(tables: Tables) -> Figure:
+    """The cheap systems over random splits: mean, range and standard deviation.
+
+    Args:
+        tables: ``random_splits``.
+    """
+    rows = tables["random_splits"]
+    rows = rows[rows["tie_rule"] == "seeded permutation"].sort_values("mean")
+    caption = (
+        f"{int(rows['n_splits'].max())} random splits of the tasks, one seed each. Thin line: smallest to largest; "
+        "thick line: ± one standard deviation."
+    )
+    figure, axes = canvas(1.5 + 0.28 * len(rows), caption=caption, title="Systems over random splits")
+    panel, place = axes[0, 0], np.arange(len(rows))
+    panel.hlines(place, rows["min"], rows["max"], color=BLUE, linewidth=1)
+    panel.hlines(place, rows["mean"] - rows["sd"], rows["mean"] + rows["sd"], color=BLUE, linewidth=6, alpha=0.4)
+    panel.plot(rows["mean"], place, "o", color=BLUE, markersize=4)
+    panel.set_yticks(place, rows["system"])
+    panel.set(xlabel=f"{metric_name(rows['metric'].iloc[0])} (0 to 1)", xlim=(0, None))
+    panel.grid(axis="x")
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def plot_copying(tables: Tables, metric: str = "ndcg@10") -> Figure:
+    """Every system on test tasks with and without a near-duplicate in training, for the first protocol of the table.
+
+    Beside it, how much more than the first reference a system gains on them, since such tasks are easier for all.
+
+    Args:
+        tables: ``copying``.
+    """
+    table = tables["copying"]
+    protocol = table["protocol"].iloc[0]
+    rows = table[(table["protocol"] == protocol) & (table["metric"] == metric)]
+    rows = rows[rows["kind"] == "any_near_duplicate"].sort_values("mean")
+    first = rows.iloc[0]
+    references = [name for name in rows if re.fullmatch(r"excess_(?!.*_(low|high)$).+", name)][:1]
+    caption = (
+        f"Protocol: {protocol}. A near-duplicate is a training task with the same or nearly the same label set or text "
+        f"({int(first['n_duplicate'])} of {int(first['n'])} test tasks have one). Lines: 95 % intervals over tasks. "
+        "Labels decide which tasks have one, and these are easier for systems that read no labels too."
+    )
+    for name in references:
+        caption += (
+            f" Right: the difference between both groups less that of {name.removeprefix('excess_')}, which reads no "
+            "label; above 0 a system gains more on near-duplicates than that one."
+        )
+    title, columns = "Scores on tasks with and without a near-duplicate", 1 + len(references)
+    figure, axes = canvas(1.5 + 0.3 * len(rows), columns, caption=caption, share_y=True, title=title)
+    panel, place = axes[0, 0], np.arange(len(rows))
+    series = (
+        ("mean_other", BLUE, "s", "tasks without a near-duplicate"),
+        ("mean", GREY, "|", "all tasks"),
+        ("mean_duplicate", RED, "o", "tasks with a near-duplicate"),
+    )
+    for name, ink, marker, label in series:
+        panel.hlines(place, rows[f"{name}_low"], rows[f"{name}_high"], color=ink, linewidth=1.2)
+        panel.plot(rows[name], place, marker, color=ink, markersize=5 if marker != "|" else 11, label=label)
+    for name in references:
+        beside = axes[0, 1]
+        beside.hlines(place, rows[f"{name}_low"], rows[f"{name}_high"], color=PURPLE, linewidth=1.2)
+        beside.plot(rows[name], place, "D", color=PURPLE, markersize=4)
+        beside.axvline(0, color="black", linewidth=0.8, linestyle="--")
+        beside.set(xlabel=f"excess over {name.removeprefix('excess_')}")
+        beside.grid(axis="x")
+    panel.set_yticks(place, rows["system"])
+    panel.set(xlabel=f"{metric_name(metric)} (0 to 1)", xlim=(0, 1))
+    panel.grid(axis="x")
+    panel.legend(loc="lower right")
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def plot_reference_bugs(tables: Tables) -> Figure:
+    """One line per bug, from the method without it (open) to the method with it (filled).
+
+    Raises:
+        StudyError: no row with a bug has run.
+    """
+    table = tables["reference_bugs"]
+    if not (table["state"] == RAN).any():
+        fix = "study run system=msbpr_leaky protocol=warm, then study audit run --part reference_bugs"
+        raise StudyError("no row with a reference bug has run", fix=fix)
+    titles, metric = table["system"] + ": " + table["bug"], str(table["metric"].iloc[0])
+    caption = (
+        "Open: the method as built here, without the bug of its reference program. Filled: with it, at the same seeds. "
+        "Green: the bug raises the score, red: it lowers it, where the 95 % bootstrap interval of the difference over "
+        "tasks leaves out 0 and every seed agrees; grey: elsewhere."
+    )
+    title = "What bugs of reference programs give on the test tasks"
+    figure, axes = canvas(1.6 + 0.42 * len(table), caption=caption, title=title)
+    panel, places = axes[0, 0], np.arange(len(table))[::-1]
+    clear = table.assign(low=table[["low", "least"]].min(axis=1), high=table[["high", "most"]].max(axis=1))
+    plots.dumbbells(panel, clear, "without", "with_bug", "low", "high")
+    for row, place in zip(table.to_dict("records"), places, strict=True):
+        text, at, coordinates = NOT_RUN, 0.0, "axes fraction"
+        if row["state"] == RAN:
+            text, at, coordinates = f"{row['difference']:+.3f}", max(row["without"], row["with_bug"]), "data"
+        where = {"xycoords": (coordinates, "data"), "textcoords": "offset points"}
+        panel.annotate(text, (at, place), (6, -3), fontsize=7.5, **where)
+    panel.set_yticks(places, titles.tolist(), parse_math=False)
+    panel.margins(x=0.12)
+    panel.set_xlim(left=0)
+    panel.set_xlabel(f"{metric_name(metric)} (0 to 1)")
+    return figure
+
+
+FIGURES: dict[str, Callable[[Tables], Figure]] = {
+    "detectors": plot_detectors,
+    "first_uses": plot_first_uses,
+    "mixture_fit": plot_mixture_fit,
+    "provenance": plot_provenance,
+    "task_quality": plot_task_quality,
+    "copying": plot_copying,
+    "robustness": plot_robustness,
+    "splits": plot_splits,
+    "reference_bugs": plot_reference_bugs,
+}
+
+
+def figures(tables: AuditTables, names: Iterable[str]) -> Iterator[tuple[str, Figure | str]]:
+    """Name and figure of the chosen `FIGURES`, or why its table is missing."""
+    for name in names:
+        try:
+            yield name, FIGURES[name](tables)
+        except StudyError as problem:
+            yield name, f"{problem.reason} ({problem.fix})"

@@ -12,12 +12,12 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from study.analysis.audit.consistency_tables import READINGS
+from study.analysis.audit.consistency import CELL_SETS
+from study.analysis.audit.figure_statements import CANNOT, NOT, NOT_RUN, REPRODUCED
 from study.analysis.audit.verdicts import ORDER
-from study.analysis.audit.verdicts_figures import CANNOT, NOT, NOT_RUN, REPRODUCED
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED
 from study.analysis.report.plots import MARKERS, STYLE, canvas, logarithmic, metric_name
-from study.analysis.report.tables import PAPER_METRICS
+from study.evaluation.metrics import PAPER_METRICS
 
 Tables = Mapping[str, pd.DataFrame]
 VERDICT_COLOURS = {REPRODUCED: GREEN, ORDER: "#F0E442", NOT: RED, NOT_RUN: "#DDDDDD", CANNOT: "#A0A0A0"}
@@ -112,7 +112,7 @@ def plot_feasibility(tables: Tables) -> Figure:
         tables: feasibility.
     """
     table = tables["feasibility"]
-    table = table[table["cells"].isin(READINGS)]
+    table = table[table["cells"].isin(CELL_SETS)]
     rows, labels = list(dict.fromkeys(table["row"])), list(dict.fromkeys(table["labels"]))
     possible = table.groupby("cells", sort=False)["possible"].agg(["sum", "size"])
     caption = (
@@ -135,7 +135,7 @@ def plot_feasibility(tables: Tables) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def plot_readings(tables: Tables, labels: Sequence[str]) -> Figure:
+def plot_definitions(tables: Tables, labels: Sequence[str]) -> Figure:
     """What the least change of a cell becomes where a program computed the columns in another way than the paper says.
 
     Args:
@@ -148,10 +148,14 @@ def plot_readings(tables: Tables, labels: Sequence[str]) -> Figure:
     caption = (
         "Number: the least change of some cell, F1 left out, after which the row is a mean over test tasks for any "
         'ranking whatever (linear program); "~0": below 0.0005, but beyond rounding. As defined: by the paper\'s '
-        "definitions; the others are the readings of these columns that the protocol grid tries."
+        "definitions; the others are the metric definitions that the protocol grid tries."
     )
     figure, axes = canvas(
-        3.9 + 0.24 * len(rows), len(labels), caption=caption, share_y=True, title="The same under other readings"
+        3.9 + 0.24 * len(rows),
+        len(labels),
+        caption=caption,
+        share_y=True,
+        title="The same under other metric definitions",
     )
     names = ["as defined", *(name.removeprefix("without F1, ").replace(" and ", "\nand ") for name in kinds[1:])]
     for panel, name in zip(axes[0], labels, strict=True):
@@ -227,19 +231,19 @@ def plot_distances(tables: Tables, row: str, system: str) -> Figure:
     titles = list(dict.fromkeys(part["title"]))
     caption = (
         f"Root mean square difference to the eight printed cells of {row} (logarithmic). Bars: 95 % intervals over "
-        f"test tasks. Filled: {system} by the paper's definitions. Open: {system} by whichever reading is nearest. "
-        "Cross: the nearest other system by whichever reading is nearest."
+        f"test tasks. Filled: {system} by the paper's definitions. Open: {system} by the nearest metric definition. "
+        "Cross: the nearest other system by the nearest metric definition."
     )
     figure, axes = canvas(
         1.6 + 0.26 * len(titles), caption=caption, title=f"Which protocol gives the printed row {row}?"
     )
     panel = axes[0, 0]
     place = {title: len(titles) - number for number, title in enumerate(titles)}
-    defined, nearest = (part[part["choice"] == name] for name in ("as defined", "nearest reading"))
+    defined, nearest = (part[part["choice"] == name] for name in ("as defined", "nearest definition"))
     others = nearest[nearest["system"] != system]
     series = [
         (defined[defined["system"] == system], 0.2, "o", RED, f"{system}, as defined"),
-        (nearest[nearest["system"] == system], 0.0, "o", "white", f"{system}, nearest reading"),
+        (nearest[nearest["system"] == system], 0.0, "o", "white", f"{system}, nearest definition"),
         (others.loc[others.groupby("title", sort=False)["distance"].idxmin()], -0.2, "X", GREY, "nearest other system"),
     ]
     for lines, shift, marker, inside, label in series:

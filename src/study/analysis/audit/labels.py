@@ -1,8 +1,12 @@
-"""Label forensics: what the order and the repetition of the released lists say about how they were made."""
+"""What the order and the repetition of the released lists say, and whether the annotation mixture describes them.
+
+Lists drawn from the fitted mixture stand beside the released ones, and some lists are held out of the fit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -10,20 +14,27 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
-from study.analysis.audit import labels_settings, labels_simulation
-from study.analysis.audit.labels_settings import Labels, table
-from study.data.dataset import Dataset, IntArray, load
-from study.data.lists import (
-    close_gap,
-    order_measures,
-    padded,
-    places,
-    repetition_measures,
-    set_keys,
-    shuffled,
+from study.analysis.audit.labels_mixture import (
+    ALPHABETICAL,
+    LANGUAGE,
+    RANDOM,
+    REASONS,
+    THEME_WORD,
+    TOPIC,
+    Inputs,
+    Mixture,
+    distinct,
+    expect,
+    fit,
+    inputs,
+    share_intervals,
+    subset,
 )
-from study.evaluation.records import record
-from study.files import write_csv, write_json
+from study.analysis.audit.settings import Labels, read
+from study.analysis.audit.tables import write_tables
+from study.data import lists
+from study.data.annotation import PATIENCE, later_repeats
+from study.data.dataset import Dataset, IntArray, load
 
 ATTRIBUTES = {"theme": "theme_clean", "language": "language_tokens", "subcategory": "subcategory_clean"}
 
@@ -51,32 +62,20 @@ def against_chance(
     """
     observed = measure(matrix)
     drawn = pd.DataFrame([measure(change(matrix, rng)) for _ in range(permutations)])
-    rows = []
-    for name, value in observed.items():
-        values = drawn[name].to_numpy()
-        low, high = np.quantile(values, [0.025, 0.975])
-        rows.append(
-            {
-                "measure": name,
-                "observed": value,
-                "chance": values.mean(),
-                "chance_low": low,
-                "chance_high": high,
-                "p": (1 + int((values >= value).sum())) / (1 + permutations),
-                "permutations": permutations,
-                "model": chance,
-            }
-        )
-    return pd.DataFrame(rows)
+    ends = drawn.quantile([0.025, 0.975]).to_numpy()
+    rows = pd.DataFrame({"measure": list(observed), "observed": list(observed.values())})
+    rows = rows.assign(chance=drawn.mean().to_numpy(), chance_low=ends[0], chance_high=ends[1])
+    reached = (drawn.to_numpy() >= rows["observed"].to_numpy()).sum(axis=0)
+    return rows.assign(p=(1 + reached) / (1 + permutations), permutations=permutations, model=chance)
 
 
 def list_table(data: Dataset, settings: Labels) -> pd.DataFrame:
     """Order and repetition of the lists against chance; columns of `against_chance` and n_lists."""
-    matrix, rng = padded(data.lists, places(data)), np.random.default_rng(settings.seed)
-    gap = close_gap(settings, data.n_servers)
+    matrix, rng = lists.padded(data.lists, lists.places(data)), np.random.default_rng(settings.seed)
+    gap = settings.widest_gap(data.n_servers)
     parts = (
-        (lambda lists: order_measures(lists, gap, settings.long_run), shuffled, "each list in random order"),
-        (repetition_measures, redealt, "labels dealt anew, popularity and lengths kept"),
+        (lambda rows: lists.order_measures(rows, gap, settings.long_run), lists.shuffled, "each list in random order"),
+        (lists.repetition_measures, redealt, "labels dealt anew, popularity and lengths kept"),
     )
     frames = [
         against_chance(measure, change, matrix, chance=chance, permutations=settings.permutations, rng=rng)
@@ -92,8 +91,8 @@ def group_table(data: Dataset) -> pd.DataFrame:
         subcategory and in the order of the list (same_...), and the same shares over all pairs of tasks (chance_...).
         The last row, size 0, holds all groups together.
     """
-    matrix = padded(data.lists, places(data))
-    key = set_keys(matrix)
+    matrix = lists.padded(data.lists, lists.places(data))
+    key = lists.set_keys(matrix)
     names = {name: pd.factorize(data.tasks[column].str.casefold())[0] for name, column in ATTRIBUTES.items()}
     names["order"] = np.unique(matrix, axis=0, return_inverse=True)[1].ravel()
     chance = {name: _pair_share(values) for name, values in names.items()}
@@ -121,15 +120,167 @@ def _pair_share(values: IntArray) -> float:
     return float((counts * (counts - 1)).sum() / (n * (n - 1)))
 
 
+def simulate(x: Inputs, mixture: Mixture, rng: np.random.Generator, *, ascending: float, copied: float) -> IntArray:
+    """Lists drawn from the mixture, then a share sorted and a share replaced by the list of another task of the theme.
+
+    Returns: shape of ``x.matrix``; no list is longer than the task's own, and a copy of a shorter one is as short.
+    """
+    n, width = x.matrix.shape
+    m = len(x.cluster)
+    reason: IntArray = rng.choice(len(REASONS), (n, width), p=mixture.weights).astype(np.int64)
+    walking: lists.BoolArray = reason == ALPHABETICAL
+    length = np.cumsum(np.where(walking, rng.geometric(mixture.rho, (n, width)), 0), axis=1)
+    drawn: IntArray = np.asarray((rng.integers(m, size=(n, 1)) + length) % m, dtype=np.int64)
+    pending = ~walking
+    for attempt in range(PATIENCE + 1):
+        if attempt == PATIENCE:
+            reason[pending] = RANDOM
+        redraw(x, mixture, rng, drawn, np.where(pending, reason, -1))
+        pending = later_repeats(drawn)
+        reason = np.where(pending & walking, RANDOM, reason)
+    drawn = np.where(x.matrix >= 0, drawn, -1)
+    order = np.argsort(np.where(drawn >= 0, drawn, m), axis=1, kind="stable")
+    ordered: lists.BoolArray = np.asarray(rng.random((n, 1)) < ascending)
+    drawn = np.where(ordered, np.take_along_axis(drawn, order, axis=1), drawn)
+    source = np.arange(n)
+    for theme in range(len(mixture.theta)):
+        rows = np.flatnonzero(x.theme == theme)
+        copying = rows[rng.random(len(rows)) < copied]
+        originals = np.setdiff1d(rows, copying)
+        if len(originals):
+            source[copying] = rng.choice(originals, len(copying))
+    copies: IntArray = drawn[source]
+    # A copy of a longer list ends where the task's own list ends.
+    return np.where(x.matrix >= 0, copies, -1)
+
+
+def redraw(x: Inputs, mixture: Mixture, rng: np.random.Generator, drawn: IntArray, reason: IntArray) -> None:
+    """Draw the entries whose reason is not negative anew, in place; a reason without servers draws from all."""
+    m = len(x.cluster)
+    chosen = reason >= 0
+    drawn[chosen] = rng.integers(m, size=int(chosen.sum()))
+    for task, place in zip(*np.nonzero(reason == THEME_WORD), strict=True):
+        if len(x.words[task]):
+            drawn[task, place] = rng.choice(x.words[task])
+    by_cluster = np.bincount(x.cluster, weights=mixture.weight, minlength=mixture.theta.shape[1])
+    on_topic, in_language = reason == TOPIC, reason == LANGUAGE
+    for theme in np.unique(x.theme[on_topic.any(axis=1)]):
+        p = (mixture.theta[theme] / by_cluster)[x.cluster] * mixture.weight
+        places = on_topic & (x.theme == theme)[:, None]
+        if p.any():
+            drawn[places] = rng.choice(m, int(places.sum()), p=p / p.sum())
+    for language in np.unique(x.language[in_language.any(axis=1)]):
+        p = x.spoken[language] * mixture.weight
+        places = in_language & (x.language == language)[:, None]
+        if p.any():
+            drawn[places] = rng.choice(m, int(places.sum()), p=p / p.sum())
+
+
+def copied_share(matrix: IntArray) -> float:
+    """Share of lists that repeat an earlier one exactly, in servers and order."""
+    return float(1 - len(np.unique(matrix, axis=0)) / len(matrix))
+
+
+def sorted_share(matrix: IntArray, settings: Labels) -> float:
+    """Share of the lists of `long_run` or more entries that ascend by id; by chance 1 / n! of the lists of n do.
+
+    Nothing is subtracted: for the shortest such list of six chance is 1 in 720.
+    """
+    size = (matrix >= 0).sum(axis=1)
+    long = size >= settings.long_run
+    if not long.any():
+        return 0.0
+    sorted_lists = lists.run_lengths(lists.steps(matrix))[:, 0] == size
+    return float(sorted_lists[long].mean())
+
+
+def held_out(x: Inputs, settings: Labels) -> dict[str, float]:
+    """The log-likelihood of lists that the mixture has not seen, beside servers drawn by popularity and evenly.
+
+    Equal label sets are on one side together, and a list that repeats another counts once.
+
+    Returns: nats per label under the mixture, by_popularity (counts of the other lists, `smoothing` added to each) and
+        evenly; labels (how many).
+    """
+    key, rng = lists.set_keys(x.matrix), np.random.default_rng(settings.seed)
+    asked = rng.random(int(key.max()) + 1)[key] < settings.held_out
+    fitted, mixture = fit(subset(x, np.flatnonzero(~asked)), settings)
+    new = distinct(subset(replace(x, topics=fitted.topics), np.flatnonzero(asked)))
+    seen, n_servers = distinct(fitted).matrix, len(x.cluster)
+    used = np.bincount(seen[seen >= 0], minlength=n_servers) + settings.smoothing
+    servers = new.matrix[new.matrix >= 0]
+    return {
+        "mixture": float(expect(new, mixture)[1].sum()) / len(servers),
+        "by_popularity": float(np.log(used / used.sum())[servers].mean()),
+        "evenly": -float(np.log(n_servers)),
+        "labels": len(servers),
+    }
+
+
+def statistics(x: Inputs, matrix: IntArray, settings: Labels) -> dict[str, float]:
+    """What released and simulated lists are compared by."""
+    filled, server = matrix >= 0, np.maximum(matrix, 0)
+    used = np.bincount(matrix[filled], minlength=len(x.cluster))
+    gap = settings.widest_gap(len(x.cluster))
+    language = x.spoken[x.language[:, None], server]
+    rows = np.array([np.isin(row, words) for row, words in zip(matrix, x.words, strict=True)])
+    return (
+        {
+            "labels with a theme word": float(rows[filled].mean()),
+            "labels in the task's language": float(language[filled].mean()),
+            "servers on some list (share)": float((used > 0).mean()),
+            "labels of the tenth of the servers listed most (share)": float(
+                np.sort(used)[::-1][: len(used) // 10].sum() / used.sum()
+            ),
+        }
+        | lists.order_measures(matrix, gap, settings.long_run)
+        | lists.repetition_measures(matrix)
+    )
+
+
+def mixture_tables(data: Dataset, settings: Labels, cluster: IntArray | None = None) -> dict[str, pd.DataFrame]:
+    """mixture (one row per parameter) and mixture_fit (observed statistics against simulated ones).
+
+    A statistic that is not `inside` the range of the simulations rejects the mixture as a description of it.
+    """
+    x, mixture = fit(inputs(data, settings, cluster), settings)
+    rng, n = np.random.default_rng(settings.seed), int((x.matrix >= 0).sum())
+    even = float(np.log(len(x.cluster)))
+    once = distinct(x).matrix
+    used = np.bincount(once[once >= 0], minlength=len(x.cluster))
+    popularity = float(np.log(np.maximum(used, 1) / used.sum())[once[once >= 0]].mean())
+    ascending, copied = sorted_share(x.matrix, settings), copied_share(x.matrix)
+    unseen = held_out(x, settings)
+    rows: list[tuple[str, float, float, float]] = share_intervals(x, mixture)
+    others = [
+        ("share of lists sorted by id", ascending),
+        ("share of lists that repeat another", copied),
+        ("mean step of the alphabetical walk (places)", 1 / mixture.rho),
+        ("log-likelihood per label (nats)", mixture.log_likelihood),
+        ("the same for servers drawn evenly", -even),
+        ("the same for servers drawn by their popularity", popularity),
+        ("held out: log-likelihood per label (nats)", unseen["mixture"]),
+        ("held out: the same for servers drawn evenly", unseen["evenly"]),
+        ("held out: the same for servers drawn by their popularity", unseen["by_popularity"]),
+        ("held out: labels", unseen["labels"]),
+        ("labels", n),
+        ("labels of different lists", int(used.sum())),
+        ("EM steps", mixture.steps),
+    ]
+    rows += [(name, float(value), np.nan, np.nan) for name, value in others]
+    observed = statistics(x, x.matrix, settings)
+    draws = [simulate(x, mixture, rng, ascending=ascending, copied=copied) for _ in range(settings.simulations)]
+    drawn = pd.DataFrame([statistics(x, draw, settings) for draw in draws])
+    fitted = pd.DataFrame({"statistic": list(observed), "observed": list(observed.values())})
+    fitted = fitted.assign(fitted=drawn.mean().to_numpy(), fitted_low=drawn.min().to_numpy())
+    fitted = fitted.assign(fitted_high=drawn.max().to_numpy(), simulations=len(drawn))
+    fitted["inside"] = fitted["observed"].between(fitted["fitted_low"], fitted["fitted_high"])
+    return {"mixture": pd.DataFrame(rows, columns=["parameter", "value", "low", "high"]), "mixture_fit": fitted}
+
+
 def compute(config: DictConfig) -> list[Path]:
-    """Write label_lists.csv, label_groups.csv, mixture.csv and mixture_fit.csv; returns their paths."""
-    settings, dataset = labels_settings.read(Labels), str(config.dataset.name)
+    """Write label_lists.csv, label_groups.csv, mixture.csv and mixture_fit.csv."""
+    settings, dataset = read(Labels), str(config.dataset.name)
     data = load(dataset)
     tables = {"label_lists": list_table(data, settings), "label_groups": group_table(data)}
-    tables |= labels_simulation.tables(data, settings)
-    written = []
-    for name, frame in tables.items():
-        write_csv(table(dataset, name), frame)
-        written.append(table(dataset, name))
-    write_json(table(dataset, "labels").with_suffix(".json"), record(dataset=dataset, settings=vars(settings)))
-    return written
+    return write_tables(dataset, tables | mixture_tables(data, settings), "labels", settings)

@@ -11,8 +11,7 @@ A list is a sequence m_1 ... m_n of servers by place in the order of ids. Each e
 
 Where a theme and a reason that draws from everything overlap, only their sum is determined. The convention is that a
 theme's topics are the clusters that it lists more often than the rest of the mixture explains (`evident`), so that what
-is spread evenly counts as random. Lists that repeat an
-earlier list are left out of the fit.
+is spread evenly counts as random. Lists that repeat an earlier list are left out of the fit.
 
 The posterior of all z of a list is exact: a forward-backward pass over "which entry was the last alphabetical one".
 theta, w, rho and the mixture are updated in closed form (w by a minorise-maximise step, as in Hunter 2004).
@@ -27,7 +26,7 @@ from scipy import stats
 from sklearn.cluster import KMeans
 
 from study.analysis.audit.detectors import Evidence
-from study.analysis.audit.labels_settings import Labels
+from study.analysis.audit.settings import Labels
 from study.data import lists
 from study.data.dataset import Dataset, IntArray
 

@@ -1,14 +1,15 @@
 """What of a protocol's test part stands in its training part already, and how scores differ on those tasks.
 
-Tasks with a twin are not drawn at random: twins are found by their labels, so they lie where labels repeat, and such
-tasks are easier for systems that cannot copy as well. So a system's difference between the two groups of tasks is set
-against that of systems that read no label (`excess`). What is left may still have other reasons than copying.
+Test tasks with a near-duplicate in training are no random sample: their labels decide it, so they lie where labels
+repeat, and such tasks are easier for systems that cannot copy as well. So a system's difference between the two groups
+of tasks is set against that of systems that read no label (`excess`). What is left may have other reasons than copying.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,29 +20,27 @@ from scipy import stats
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study import paths
-from study.analysis.audit import labels_settings
-from study.analysis.audit.labels_settings import Leakage, table
+from study.analysis.audit.settings import Leakage, read
+from study.analysis.audit.tables import run_frames, write_tables
 from study.config.compose import choices
 from study.data import split_files
 from study.data.dataset import Dataset, load
 from study.data.splits import WORD, Split
 from study.errors import StudyError
-from study.evaluation import per_task
-from study.evaluation.records import record
 from study.evaluation.significance import bootstrap_interval
-from study.files import write_csv, write_json
 
 Float64Array = NDArray[np.float64]
-KINDS = ("same_labels", "near_labels", "same_text", "near_text", "any_twin")
+KINDS = ("same_labels", "near_labels", "same_text", "near_text", "any_near_duplicate")
 RESAMPLES = 2_000
 
 
-def twins(data: Dataset, split: Split, *, near_labels: float, near_text: float) -> pd.DataFrame:
-    """For every test task, whether a training task is a twin of it.
+def near_duplicates(data: Dataset, split: Split, *, near_labels: float, near_text: float) -> pd.DataFrame:
+    """For every test task, whether training holds a near-duplicate of it.
 
     Returns: columns task_id; label_overlap (largest share of its test labels that one training list holds),
         text_similarity (largest TF-IDF cosine of name and description); then, of each of `KINDS`, 0 or 1: same_labels
-        (a training list is the same set), near_labels (overlap at least `near_labels`), same_text, near_text, any_twin.
+        (a training list is the same set), near_labels (overlap at least `near_labels`), same_text, near_text,
+        any_near_duplicate.
     """
     test, train = split.tasks("test"), split.tasks("train")
     shared = sp.csr_matrix(split.test[test] @ split.train[train].T)
@@ -66,7 +65,7 @@ def twins(data: Dataset, split: Split, *, near_labels: float, near_text: float) 
             "near_text": similarity >= near_text - 1e-9,
         }
     )
-    frame["any_twin"] = frame[list(KINDS[:-1])].any(axis=1)
+    frame["any_near_duplicate"] = frame[list(KINDS[:-1])].any(axis=1)
     return frame.astype(dict.fromkeys(KINDS, "int8"))
 
 
@@ -76,7 +75,7 @@ def _largest(matrix: sp.csr_matrix) -> Float64Array:
 
 
 def share_table(found: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """How many test tasks have a twin: columns protocol, kind, tasks, n, share, low, high (95 %, Wilson)."""
+    """How many test tasks have a near-duplicate: columns protocol, kind, tasks, n, share, low, high (95 %, Wilson)."""
     rows = []
     for protocol, frame in found.items():
         for kind in KINDS:
@@ -84,17 +83,6 @@ def share_table(found: dict[str, pd.DataFrame]) -> pd.DataFrame:
             interval = stats.binomtest(count, len(frame)).proportion_ci(method="wilson")
             rows.append((protocol, kind, count, len(frame), count / len(frame), interval.low, interval.high))
     return pd.DataFrame(rows, columns=["protocol", "kind", "tasks", "n", "share", "low", "high"])
-
-
-def values(dataset: str, protocol: str) -> dict[str, pd.DataFrame]:
-    """Per-task values of every system that ran, averaged over seeds; system -> frame with index task_id."""
-    folder = paths.results(dataset) / "per_task" / protocol
-    known = set(choices("system"))
-    return {
-        path.name.removesuffix(".csv.xz"): per_task.read(path).drop(columns="seed").groupby("task_id").mean()
-        for path in sorted(folder.glob("*.csv.xz"))
-        if path.name.removesuffix(".csv.xz") in known
-    }
 
 
 def difference_interval(a: Float64Array, b: Float64Array, *, seed: int, level: float = 0.95) -> tuple[float, float]:
@@ -108,23 +96,23 @@ def difference_interval(a: Float64Array, b: Float64Array, *, seed: int, level: f
     return float(low), float(high)
 
 
-def _mean(name: str, part: Float64Array, seed: int) -> dict[str, float]:
+def mean_columns(name: str, values: Float64Array, seed: int) -> dict[str, float]:
     """The mean with its 95 % interval, as columns `name`, `name`_low, `name`_high; NaN for no task."""
-    low, high = bootstrap_interval(part, seed=seed, resamples=RESAMPLES)
-    return {name: float(part.mean()) if len(part) else np.nan, f"{name}_low": low, f"{name}_high": high}
+    low, high = bootstrap_interval(values, seed=seed, resamples=RESAMPLES)
+    return {name: float(values.mean()) if len(values) else np.nan, f"{name}_low": low, f"{name}_high": high}
 
 
 def excess(
     frame: pd.DataFrame, reference: pd.DataFrame | None, metric: str, has: pd.Series, *, seed: int
 ) -> tuple[float, float, float]:
-    """How much more a system gains from twins than a reference that cannot copy: a difference of differences.
+    """How much more a system gains on tasks with a near-duplicate than a reference that cannot copy.
 
     Args:
         frame, reference: per-task values, index task_id; None for a reference that did not run.
-        has: whether a task has a twin, by task_id.
+        has: whether a task has a near-duplicate, by task_id.
 
-    Returns: (twin - other) of the system less (twin - other) of the reference, on the tasks that both were asked, with
-        its 95 % interval; NaN where there is none.
+    Returns: (with - without) of the system less (with - without) of the reference, on the tasks that both were asked,
+        with its 95 % interval; NaN where there is none.
     """
     if reference is None:
         return float("nan"), float("nan"), float("nan")
@@ -138,62 +126,53 @@ def excess(
 
 def copying_table(
     scores: dict[str, pd.DataFrame],
-    twin: pd.DataFrame,
+    found: pd.DataFrame,
     metrics: list[str],
     *,
     seed: int,
     references: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """How every system's score differs between test tasks with and without a twin in training.
+    """How every system's score differs between test tasks with and without a near-duplicate in training.
 
     Args:
         scores: system -> per-task values (index task_id) of one protocol.
-        twin: rows of `twins` of the same protocol.
+        found: from `near_duplicates`, of the same protocol.
         references: systems that cannot copy.
 
-    Returns: one row per system, metric and kind of twin: system, metric, kind, n, n_twin, mean, mean_twin, mean_other,
-        each mean with _low and _high (95 %, over tasks); difference (twin - other) with interval; from_twins (share of
-        the summed score that tasks with a twin give); lost (share of the mean that goes when only tasks without a twin
-        are asked); per reference excess_<name> with _low and _high (`excess`).
+    Returns: one row per system, metric and kind: system, metric, kind, n, n_duplicate, mean, mean_duplicate,
+        mean_other, each mean with _low and _high (95 %, over tasks); difference (duplicate - other) with interval;
+        from_duplicates (share of the summed score that tasks with a near-duplicate give); lost (share of the mean that
+        goes when only the other tasks are asked); per reference excess_<name> with _low and _high (`excess`).
     """
-    flags = twin.set_index("task_id")
-    rows = []
+    flags, rows = found.set_index("task_id"), []
     for system, frame in scores.items():
         if not frame.index.isin(flags.index).all():
-            raise StudyError(
-                f"{system} was scored on tasks that are not test tasks of the split",
-                column="task_id",
-                fix="split and run again",
-            )
+            said = f"{system} was scored on tasks that are not test tasks of the split"
+            raise StudyError(said, column="task_id", fix="split and run again")
         for metric in metrics:
             known = frame[metric].dropna()
-            every = known.to_numpy(np.float64)
-            overall = _mean("mean", every, seed)
+            every, total = known.to_numpy(np.float64), float(known.to_numpy(np.float64).sum())
+            overall = mean_columns("mean", every, seed)
             for kind in KINDS:
                 has = flags.loc[known.index, kind].to_numpy() == 1
-                twin_mean, other_mean = _mean("mean_twin", every[has], seed), _mean("mean_other", every[~has], seed)
-                low, high = difference_interval(every[has], every[~has], seed=seed)
-                total = float(every.sum())
-                beyond: dict[str, float] = {}
+                ends = difference_interval(every[has], every[~has], seed=seed)
+                row: dict[str, Any] = {
+                    "system": system,
+                    "metric": metric,
+                    "kind": kind,
+                    "n": len(every),
+                    "n_duplicate": int(has.sum()),
+                }
+                row |= overall | mean_columns("mean_duplicate", every[has], seed)
+                row |= mean_columns("mean_other", every[~has], seed)
+                row |= {"difference": row["mean_duplicate"] - row["mean_other"]}
+                row |= {"difference_low": ends[0], "difference_high": ends[1]}
+                row["from_duplicates"] = float(every[has].sum()) / total if total else np.nan
+                row["lost"] = 1 - row["mean_other"] / row["mean"] if total else np.nan
                 for name in references:
-                    found = excess(frame, scores.get(name), metric, flags[kind] == 1, seed=seed)
-                    beyond |= dict(
-                        zip((f"excess_{name}", f"excess_{name}_low", f"excess_{name}_high"), found, strict=True)
-                    )
-                rows.append(
-                    {"system": system, "metric": metric, "kind": kind, "n": len(every), "n_twin": int(has.sum())}
-                    | overall
-                    | twin_mean
-                    | other_mean
-                    | {
-                        "difference": twin_mean["mean_twin"] - other_mean["mean_other"],
-                        "difference_low": low,
-                        "difference_high": high,
-                        "from_twins": float(every[has].sum()) / total if total else np.nan,
-                        "lost": 1 - other_mean["mean_other"] / overall["mean"] if total else np.nan,
-                    }
-                    | beyond
-                )
+                    beyond = excess(frame, scores.get(name), metric, flags[kind] == 1, seed=seed)
+                    row |= {f"excess_{name}{end}": one for end, one in zip(("", "_low", "_high"), beyond, strict=True)}
+                rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -202,8 +181,8 @@ def protocol_table(
 ) -> pd.DataFrame:
     """Every system under two protocols with different test tasks.
 
-    Returns: columns system, metric, first, first_low, first_high, second, second_low, second_high (95 % over tasks),
-        difference (first - second) with _low and _high, lost (difference / first), n_first, n_second.
+    Returns: columns system, metric, first, first_low, first_high, n_first, the same of second (95 % over tasks),
+        difference (first - second) with _low and _high, lost (difference / first).
     """
     rows = []
     for system in sorted(first.keys() & second.keys()):
@@ -211,8 +190,7 @@ def protocol_table(
             parts = [frame[metric].dropna().to_numpy(np.float64) for frame in (first[system], second[system])]
             row: dict[str, object] = {"system": system, "metric": metric}
             for name, part in zip(("first", "second"), parts, strict=True):
-                low, high = bootstrap_interval(part, seed=seed, resamples=RESAMPLES)
-                row |= {name: part.mean(), f"{name}_low": low, f"{name}_high": high, f"n_{name}": len(part)}
+                row |= mean_columns(name, part, seed) | {f"n_{name}": len(part)}
             low, high = difference_interval(*parts, seed=seed)
             difference = float(parts[0].mean() - parts[1].mean())
             lost = difference / parts[0].mean() if parts[0].any() else np.nan
@@ -222,42 +200,35 @@ def protocol_table(
 
 def compute(config: DictConfig) -> list[Path]:
     """Write leakage_tasks.csv, leakage.csv, copying.csv.xz and (where both protocols ran) grouped.csv."""
-    settings, dataset = labels_settings.read(Leakage), str(config.dataset.name)
-    data = load(dataset)
-    found, scores = {}, {}
+    settings, dataset = read(Leakage), str(config.dataset.name)
+    data, found, scores = load(dataset), {}, {}
     for protocol in settings.protocols:
         path = paths.splits(dataset) / f"{protocol}.parquet"
-        if not path.exists():
-            continue
-        split = split_files.load(path, data)
-        found[protocol] = twins(data, split, near_labels=settings.near_labels, near_text=settings.near_text)
-        scores[protocol] = values(dataset, protocol)
+        if path.exists():
+            split = split_files.load(path, data)
+            limits = {"near_labels": settings.near_labels, "near_text": settings.near_text}
+            found[protocol] = near_duplicates(data, split, **limits)
+            frames = run_frames(dataset, protocol, sorted(choices("system")))
+            # Averaged over seeds.
+            scores[protocol] = {k: v.drop(columns="seed").groupby("task_id").mean() for k, v in frames.items()}
     if not found:
-        raise StudyError(
-            "there is no split to look at", file=paths.splits(dataset), fix=f"run: study split dataset={dataset}"
-        )
+        fix = f"run: study split dataset={dataset}"
+        raise StudyError("there is no split to look at", file=paths.splits(dataset), fix=fix)
     tables = {
         "leakage_tasks": pd.concat([frame.assign(protocol=name) for name, frame in found.items()]),
         "leakage": share_table(found),
     }
+    options: dict[str, Any] = {"seed": settings.seed, "references": settings.references}
     copying = [
-        copying_table(scores[name], frame, settings.metrics, seed=settings.seed, references=settings.references).assign(
-            protocol=name
-        )
+        copying_table(scores[name], frame, settings.metrics, **options).assign(protocol=name)
         for name, frame in found.items()
         if scores[name]
     ]
     if copying:
         tables["copying"] = pd.concat(copying)
     if len(found) > 1:
-        first, second = (scores[name] for name in settings.protocols[:2])
-        compared = protocol_table(first, second, settings.metrics, seed=settings.seed)
+        a, b = settings.protocols[:2]
+        compared = protocol_table(scores[a], scores[b], settings.metrics, seed=settings.seed)
         if len(compared):
-            tables["grouped"] = compared.assign(
-                first_protocol=settings.protocols[0], second_protocol=settings.protocols[1]
-            )
-    written = {name: table(dataset, name).with_suffix(".csv.xz" if name == "copying" else ".csv") for name in tables}
-    for name, path in written.items():
-        write_csv(path, tables[name])
-    write_json(table(dataset, "leakage").with_suffix(".json"), record(dataset=dataset, settings=vars(settings)))
-    return list(written.values())
+            tables["grouped"] = compared.assign(first_protocol=a, second_protocol=b)
+    return write_tables(dataset, tables, "leakage", settings)

@@ -1,4 +1,4 @@
-"""Running systems under every protocol of the grid; one small file per (protocol, system, seed), resumable."""
+"""Running systems under every protocol of the grid, resumable fit by fit."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from study import paths
 from study.analysis.audit import protocols_inference
-from study.analysis.audit.paper_cells import folder
-from study.analysis.audit.protocols_settings import Grid, Variant, read
+from study.analysis.audit.protocols_inference import protocol_fits
+from study.analysis.audit.settings import Protocols, Variant, read
 from study.config.compose import build_system, load, plain
 from study.data import dataset as datasets
 from study.data import splits
@@ -28,10 +28,9 @@ from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation import metrics
-from study.evaluation.records import record
+from study.evaluation.records import git_state
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.evaluation.system import System
-from study.files import write_json
 from study.runner.rows import limit_threads, with_tuned_values
 
 LOG = logging.getLogger(__name__)
@@ -75,10 +74,8 @@ def sampled(data: Dataset, test: sp.csr_matrix, *, negatives: int, seed: int) ->
     rows = np.flatnonzero(np.diff(test.indptr))
     width = negatives + int(np.diff(test.indptr).max())
     if data.n_servers < negatives + 2 * max(len(row) for row in data.lists):
-        raise StudyError(
-            f"the catalogue of {data.n_servers} servers is too small for {negatives} negatives",
-            fix="take it out of conf/audit/protocols.yaml, or use a larger catalogue",
-        )
+        said = f"the catalogue of {data.n_servers} servers is too small for {negatives} negatives"
+        raise StudyError(said, fix="take it out of conf/audit/protocols.yaml, or use a larger catalogue")
     chosen = np.empty((len(rows), width), dtype=np.int64)
     for out, row in zip(chosen, rows, strict=True):
         asked = test.indices[test.indptr[row] : test.indptr[row + 1]]
@@ -98,7 +95,7 @@ def make(data: Dataset, variant: Variant, *, seed: int) -> Split:
 
 
 def measures(ranked: IntArray, relevant: sp.csr_matrix) -> pd.DataFrame:
-    """Per task every measure that a reading may use, at both cutoffs, one column like ``recall_capped@5`` each.
+    """Per task every measure of the metric definitions at both cutoffs, one column like ``recall_capped@5`` each.
 
     recall_capped is H / min(k, |M+|). ndcg_found divides by the best order of the servers that were found: a slip that
     makes NDCG 1 as soon as the found servers come first, however many are missing. best_recall, best_precision and
@@ -119,18 +116,8 @@ def measures(ranked: IntArray, relevant: sp.csr_matrix) -> pd.DataFrame:
         )
         table[f"best_recall@{k}"], table[f"best_precision@{k}"] = best / n_relevant, best / k
         table[f"best_ndcg@{k}"] = ideal[best] / ideal[np.minimum(k, n_relevant)]
-    kinds = (
-        "recall",
-        "recall_capped",
-        "hit_rate",
-        "precision",
-        "f1",
-        "ndcg",
-        "ndcg_found",
-        "best_recall",
-        "best_precision",
-        "best_ndcg",
-    )
+    kinds = ["recall", "recall_capped", "hit_rate", "precision", "f1", "ndcg", "ndcg_found"]
+    kinds += ["best_recall", "best_precision", "best_ndcg"]
     return table[[f"{name}@{k}" for name in kinds for k in CUTOFFS]]
 
 
@@ -139,28 +126,21 @@ def applicable(variant: Variant, protocols: list[str]) -> bool:
     return "cold" in protocols or variant.split != "cold" or variant.training == "everything"
 
 
-def cell_path(dataset: str, variant: str, system: str, seed: int) -> Path:
-    """The file of one cell."""
-    return folder(dataset) / "protocols" / variant / f"{system}-{seed}.json"
+def fits(data: Dataset, variant: Variant) -> bool:
+    """Whether the catalogue is large enough for a protocol's negatives; a small data set leaves the others out."""
+    longest = max(len(row) for row in data.lists)
+    return variant.negatives is None or data.n_servers >= variant.negatives + 2 * longest
 
 
-def settings_of(grid: Grid, variant: Variant, config: DictConfig) -> dict[str, Any]:
-    """All that decides a cell, as kept in its file; a cell made with other settings is made again."""
+def key_of(grid: Protocols, variant: Variant, config: DictConfig, seed: int) -> tuple[str, str, int, str]:
+    """What names a cell of the grid: protocol, system, seed, and as JSON all else that decides its values."""
     own = {name: value for name, value in vars(variant).items() if name not in ("name", "title")}
-    return {"protocol": own, "split_seed": grid.split_seed, "pool": grid.pool, "system": plain(config.system)["model"]}
+    about = {"protocol": own, "split_seed": grid.split_seed, "pool": grid.pool, "system": plain(config.system)["model"]}
+    return variant.name, str(config.system.name), seed, json.dumps(about, separators=(",", ":"))
 
 
-def is_done(grid: Grid, variant: Variant, config: DictConfig, dataset: str, seed: int) -> bool:
-    """Whether a cell was made with these settings, or the system does not apply to the protocol."""
-    try:
-        kept = json.loads(cell_path(dataset, variant.name, config.system.name, seed).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return not applicable(variant, list(config.system.protocols))
-    return bool(kept.get("settings") == json.loads(json.dumps(settings_of(grid, variant, config))))
-
-
-def run_fit(data: Dataset, grid: Grid, variants: list[Variant], config: DictConfig, seed: int) -> list[Path]:
-    """Fit a system once and write the cells of all protocols that share the fit.
+def run_fit(data: Dataset, grid: Protocols, variants: list[Variant], config: DictConfig, seed: int) -> None:
+    """Fit a system once and keep the cells of all protocols that share the fit.
 
     Args:
         data: with the labels of these protocols.
@@ -168,62 +148,49 @@ def run_fit(data: Dataset, grid: Grid, variants: list[Variant], config: DictConf
     """
     made = {variant.name: make(data, variant, seed=grid.split_seed) for variant in variants}
     name, first = str(config.system.name), made[variants[0].name]
-    key = "-".join(map(str, variants[0].fit))
-    workdir = paths.cache() / "audit" / data.name / f"{key}-{name}-{seed}"
+    workdir = paths.cache() / "audit" / data.name / f"{'-'.join(map(str, variants[0].fit))}-{name}-{seed}"
     workdir.mkdir(parents=True, exist_ok=True)
     system: System = build_system(config.system)
     started = time.perf_counter()
     system.fit(data, replace(first, candidates=None), seed=seed, workdir=workdir)
-    seconds, written = time.perf_counter() - started, []
+    seconds, kept = time.perf_counter() - started, protocol_fits(data.name)
     for variant in variants:
         split = made[variant.name]
         tasks = split.tasks("test")
-        rows, _ = rank_tasks(system, split, tasks, part="test", k=grid.pool, seed=seed, n_servers=data.n_servers)
-        table = measures(rows, split.test[tasks])
-        written.append(cell_path(data.name, variant.name, name, seed))
-        about = {
-            "dataset": data.name,
-            "protocol": variant.name,
-            "system": name,
-            "seed": seed,
-            "settings": settings_of(grid, variant, config),
-            "profile": str(config.profile.name),
-            "tasks": len(tasks),
-            "seconds_fit": round(seconds, 2),
-        }
+        ranked, _ = rank_tasks(system, split, tasks, part="test", k=grid.pool, seed=seed, n_servers=data.n_servers)
+        table = measures(ranked, split.test[tasks])
         # The covariance of the means is what intervals of any function of them need; per-task values are not kept.
-        values = {
-            "measures": list(table),
-            "mean": [round(float(value), 9) for value in table.mean()],
-            "covariance": [[float(f"{value:.6g}") for value in row] for row in np.cov(table.to_numpy().T) / len(table)],
-        }
-        write_json(written[-1], record(**about) | values, compact=True)  # long lists of values
+        covariance = np.cov(table.to_numpy().T) / len(table)
+        columns = [[float(f"{value:.6g}") for value in row] for row in covariance]
+        rows = pd.DataFrame({"measure": list(table), "mean": table.mean().round(9).to_numpy()})
+        rows = rows.assign(**{f"covariance {one}": column for one, column in zip(table, columns, strict=True)})
+        about: dict[str, Any] = dict(zip(kept.keys, key_of(grid, variant, config, seed), strict=True))
+        about |= {"tasks": len(tasks), "seconds_fit": round(seconds, 2), "profile": str(config.profile.name)}
+        kept.add(rows.assign(**about, commit=git_state()["commit"]))
     shutil.rmtree(workdir)
-    return written
 
 
 def compute(config: DictConfig) -> list[Path]:
     """Run what is missing of the grid for the configured data set and profile, then write the inference.
 
-    A stopped run goes on from the files that exist; cells whose settings have changed are run again.
+    A stopped run goes on from the finished fits; cells whose settings have changed are run again.
     """
-    grid, dataset = read(), config.dataset.name
+    grid, dataset = read(Protocols), config.dataset.name
     limit_threads(config.profile.threads)
-    data, jobs = datasets.load(dataset), []
+    data, kept, jobs = datasets.load(dataset), protocol_fits(dataset), []
+    wanted: list[tuple[str, str, int, str]] = []
+    finished = kept.finished()
     for name in grid.systems:
         chosen = with_tuned_values(load([f"dataset={dataset}", f"system={name}", f"profile={config.profile.name}"]))
-        for fit in dict.fromkeys(variant.fit for variant in grid.variants):
-            group = [variant for variant in grid.variants if variant.fit == fit and fits(data, variant)]
+        able = [each for each in grid.variants if fits(data, each) and applicable(each, list(chosen.system.protocols))]
+        for fit in dict.fromkeys(variant.fit for variant in able):
             for seed in grid.seeds:
-                missing = [variant for variant in group if not is_done(grid, variant, chosen, dataset, seed)]
+                keys = {variant: key_of(grid, variant, chosen, seed) for variant in able if variant.fit == fit}
+                wanted += keys.values()
+                missing = [variant for variant, key in keys.items() if key not in finished]
                 jobs += [(chosen, fit, missing, seed)] if missing else []
     for chosen, fit, variants, seed in tqdm(jobs, desc="protocols", unit="fit", disable=not sys.stderr.isatty()):
         LOG.info("%s under %s, seed %d", chosen.system.name, ", ".join(variant.name for variant in variants), seed)
         run_fit(labelled(data, fit[0], fit[1]), grid, variants, chosen, seed)
+    kept.save(wanted)
     return protocols_inference.compute(config)
-
-
-def fits(data: Dataset, variant: Variant) -> bool:
-    """Whether the catalogue is large enough for a protocol's negatives; a small data set leaves the others out."""
-    longest = max(len(row) for row in data.lists)
-    return variant.negatives is None or data.n_servers >= variant.negatives + 2 * longest

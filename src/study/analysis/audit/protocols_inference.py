@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +11,15 @@ import pandas as pd
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
-from study.analysis.audit.paper_cells import described, folder, printed_rows
-from study.analysis.audit.protocols_settings import Grid, read
+from study.analysis.audit.settings import Definition, Protocols, read
+from study.analysis.audit.tables import Fits, described, printed_rows, write_tables
 from study.analysis.audit.verdicts import BORDER
-from study.analysis.report.tables import PAPER_METRICS
 from study.errors import StudyError
-from study.evaluation.records import record
+from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.runs import CUTOFFS
-from study.files import write_csv, write_json
 
 Float64Array = NDArray[np.float64]
 CELLS = list(PAPER_METRICS)
-MEND = "remove the file and run: study audit protocols"
 
 
 @dataclass(frozen=True)
@@ -49,8 +44,8 @@ class Measured:
     draws: Float64Array
 
 
-def printed_form(means: Float64Array, names: list[str], reading: Mapping[str, str]) -> Float64Array:
-    """The eight columns of the paper's tables under one reading of the measures.
+def printed_form(means: Float64Array, names: list[str], definition: Definition) -> Float64Array:
+    """The eight columns of the paper's tables under one definition of the metrics.
 
     Args:
         means: means of measures, shape (..., len(names)).
@@ -61,14 +56,14 @@ def printed_form(means: Float64Array, names: list[str], reading: Mapping[str, st
     at = {name: means[..., place] for place, name in enumerate(names)}
     columns: dict[str, Float64Array] = {}
     for k in CUTOFFS:
-        precision, recall = at[f"precision@{k}"], at[f"{reading['recall']}@{k}"]
+        precision, recall = at[f"precision@{k}"], at[f"{definition.recall}@{k}"]
         total = precision + recall
         harmonic = np.divide(2 * precision * recall, total, out=np.zeros_like(total), where=total > 0)
         columns |= {
             f"recall@{k}": recall,
             f"precision@{k}": precision,
-            f"ndcg@{k}": at[f"{reading['ndcg']}@{k}"],
-            f"f1@{k}": harmonic if reading["f1"] == "of_means" else at[f"f1@{k}"],
+            f"ndcg@{k}": at[f"{definition.ndcg}@{k}"],
+            f"f1@{k}": harmonic if definition.f1 == "of_means" else at[f"f1@{k}"],
         }
     return np.stack([columns[name] for name in CELLS], axis=-1)
 
@@ -79,52 +74,39 @@ def distance(measured: Float64Array, printed: Float64Array) -> Float64Array:
     return result
 
 
-def cells(dataset: str, grid: Grid) -> list[Measured]:
-    """The protocols and systems of the grid that have been run, in its order."""
-    found: list[Measured] = []
-    for variant in grid.variants:
-        for system in grid.systems:
-            kept = []
-            for seed in grid.seeds:
-                path = folder(dataset) / "protocols" / variant.name / f"{system}-{seed}.json"
-                if path.exists():
-                    kept.append(read_cell(path))
-            if not kept:
-                continue
-            mean = np.mean([part["mean"] for part in kept], axis=0)
-            # The seeds ask the same tasks, so averaging them does not make the tasks more.
-            covariance = np.mean([part["covariance"] for part in kept], axis=0)
-            rng = np.random.default_rng([grid.seed, len(found)])
-            draws = rng.multivariate_normal(mean, covariance, size=grid.draws, method="eigh", check_valid="ignore")
-            found.append(
-                Measured(
-                    variant.name,
-                    variant.title,
-                    system,
-                    len(kept),
-                    int(kept[0]["tasks"]),
-                    list(kept[0]["measures"]),
-                    mean,
-                    draws,
-                )
-            )
-    return found
+def protocol_fits(dataset: str) -> Fits:
+    """The finished cells of the grid: a row per measure with its mean over tasks and the covariance of the means."""
+    return Fits(dataset, "protocol_fits", ("protocol", "system", "seed", "settings"))
 
 
-def read_cell(path: Path) -> dict[str, Any]:
-    """One cell's file.
+def cells(dataset: str, grid: Protocols) -> list[Measured]:
+    """The protocols and systems of the grid that have been run, in its order.
 
     Raises:
-        StudyError: it cannot be read.
+        StudyError: the table of fits is damaged.
     """
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StudyError("not readable as JSON", file=path, fix=MEND) from error
-    missing = {"mean", "covariance", "measures", "tasks"} - set(content)
-    if missing:
-        raise StudyError("not a cell of the protocol grid", file=path, column=min(missing), fix=MEND)
-    return content
+    found: list[Measured] = []
+    known = protocol_fits(dataset).known()
+    if missing := {"mean", "measure", "tasks"} - set(known) if len(known) else set():
+        fix, path = "remove the file and run: study audit run --part protocols", protocol_fits(dataset).path
+        raise StudyError("not the cells of the protocol grid", file=path, column=min(missing), fix=fix)
+    of_cell = dict(list(known.groupby(["protocol", "system"], sort=False)))
+    for variant in grid.variants:
+        for system in grid.systems:
+            rows = of_cell.get((variant.name, system), known[:0])
+            kept = [part for seed, part in rows.groupby("seed", sort=False) if seed in grid.seeds]
+            if not kept:
+                continue
+            mean = np.mean([part["mean"].to_numpy() for part in kept], axis=0)
+            # The seeds ask the same tasks, so averaging them does not make the tasks more.
+            measures = list(kept[0]["measure"])
+            columns = [f"covariance {name}" for name in measures]
+            covariance = np.mean([part[columns].to_numpy() for part in kept], axis=0)
+            rng = np.random.default_rng([grid.seed, len(found)])
+            draws = rng.multivariate_normal(mean, covariance, size=grid.draws, method="eigh", check_valid="ignore")
+            about = (variant.name, variant.title, system, len(kept), int(kept[0]["tasks"].iloc[0]))
+            found.append(Measured(*about, measures, mean, draws))
+    return found
 
 
 def interval(values: Float64Array, level: float) -> tuple[float, float]:
@@ -146,7 +128,7 @@ def measured_table(found: list[Measured], level: float) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=columns)
 
 
-def infer(rows: pd.DataFrame, found: list[Measured], grid: Grid) -> tuple[pd.DataFrame, pd.DataFrame]:
+def infer(rows: pd.DataFrame, found: list[Measured], grid: Protocols) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Distances of printed rows to everything measured, and the nearest protocol of each row.
 
     Args:
@@ -154,10 +136,10 @@ def infer(rows: pd.DataFrame, found: list[Measured], grid: Grid) -> tuple[pd.Dat
         found: from `cells`.
 
     Returns: two tables.
-        distances: per row, protocol and system the first reading (the paper's definitions) and the nearest one, with
-            the interval of the distance over tasks and the largest difference of a cell.
+        distances: per row, protocol and system the first metric definition (the paper's) and the nearest one, with the
+            interval of the distance over tasks and the largest difference of a cell.
         inference: per row the nearest protocol among runs of its own system and among all runs. `compared` counts the
-            combinations of protocol, system and reading that were tried, `share` is the share of the draws in which
+            combinations of protocol, system and definition that were tried, `share` is the share of the draws in which
             the same protocol is nearest, `gives` says whether all eight cells are within the tolerance, `trivial`
             whether zeros would be as well.
     """
@@ -167,44 +149,30 @@ def infer(rows: pd.DataFrame, found: list[Measured], grid: Grid) -> tuple[pd.Dat
         lines, drawn = [], []
         for cell in found:
             options = []
-            for reading, columns in grid.readings.items():
+            for title, columns in grid.metric_definitions.items():
                 value = printed_form(cell.mean, cell.measures, columns)
-                options.append((float(distance(value, printed)), reading, value))
+                options.append((float(distance(value, printed)), title, value))
             chosen = min(options, key=lambda option: option[0])
-            for number, (gap, reading, value) in enumerate([options[0], chosen]):
-                spread = distance(printed_form(cell.draws, cell.measures, grid.readings[reading]), printed)
+            for choice, (gap, title, value) in (("as defined", options[0]), ("nearest definition", chosen)):
+                spread = distance(printed_form(cell.draws, cell.measures, grid.metric_definitions[title]), printed)
                 low, high = interval(spread, grid.level)
-                lines.append(
-                    {
-                        "table": row["table"],
-                        "row": row["row"],
-                        "variant": cell.variant,
-                        "title": cell.title,
-                        "system": cell.system,
-                        "choice": ("as defined", "nearest reading")[number],
-                        "reading": reading,
-                        "distance": gap,
-                        "low": low,
-                        "high": high,
-                        "largest": float(np.abs(value - printed).max()),
-                        "cells_within": int((np.abs(value - printed) <= grid.tolerance + BORDER).sum()),
-                        "trivial": bool((printed <= grid.tolerance).all()),
-                    }
-                )
+                off = np.abs(value - printed)
+                line = {"table": row["table"], "row": row["row"], "variant": cell.variant, "title": cell.title}
+                line |= {"system": cell.system, "choice": choice, "definition": title, "distance": gap}
+                line |= {"low": low, "high": high, "largest": float(off.max())}
+                line |= {"cells_within": int((off <= grid.tolerance + BORDER).sum())}
+                lines.append(line | {"trivial": bool((printed <= grid.tolerance).all())})
             drawn.append(spread)
         distances += lines
-        for question, kept in (
-            ("own system", [i for i, cell in enumerate(found) if cell.system == row["own"]]),
-            ("any system", list(range(len(found)))),
-        ):
+        own = [i for i, cell in enumerate(found) if cell.system == row["own"]]
+        for question, kept in (("own system", own), ("any system", list(range(len(found))))):
             if kept:
-                inference.append(
-                    nearest([lines[2 * i + 1] for i in kept], np.array([drawn[i] for i in kept]), question, grid)
-                )
+                best = [lines[2 * i + 1] for i in kept]
+                inference.append(nearest(best, np.array([drawn[i] for i in kept]), question, grid))
     return pd.DataFrame(distances), pd.DataFrame(inference)
 
 
-def nearest(lines: list[dict[str, Any]], draws: Float64Array, question: str, grid: Grid) -> dict[str, Any]:
+def nearest(lines: list[dict[str, Any]], draws: Float64Array, question: str, grid: Protocols) -> dict[str, Any]:
     """The line of the nearest protocol, with how sure it is and which one comes next.
 
     Args:
@@ -213,52 +181,34 @@ def nearest(lines: list[dict[str, Any]], draws: Float64Array, question: str, gri
     """
     gaps = np.array([line["distance"] for line in lines], dtype=np.float64)
     order = np.argsort(gaps, kind="stable")
-    best = lines[order[0]]
-    second = lines[order[1]] if len(order) > 1 else None
-    return {
-        "table": best["table"],
-        "row": best["row"],
-        "question": question,
-        "variant": best["variant"],
-        "title": best["title"],
-        "system": best["system"],
-        "reading": best["reading"],
-        "distance": best["distance"],
-        "low": best["low"],
-        "high": best["high"],
-        "largest": best["largest"],
-        "cells_within": best["cells_within"],
+    best, second = lines[order[0]], lines[order[1]] if len(order) > 1 else {}
+    found = {"table": best["table"], "row": best["row"], "question": question}
+    for name in ("variant", "title", "system", "definition", "distance", "low", "high", "largest", "cells_within"):
+        found[name] = best[name]
+    return found | {
         "gives": bool(best["largest"] <= grid.tolerance + BORDER),
         "trivial": best["trivial"],
-        "compared": len(lines) * len(grid.readings),
+        "compared": len(lines) * len(grid.metric_definitions),
         "share": float((draws.argmin(axis=0) == order[0]).mean()),
-        "next_variant": second["variant"] if second else "",
-        "next_system": second["system"] if second else "",
-        "next_distance": second["distance"] if second else float("nan"),
+        "next_variant": second.get("variant", ""),
+        "next_system": second.get("system", ""),
+        "next_distance": second.get("distance", float("nan")),
     }
 
 
 def compute(config: DictConfig) -> list[Path]:
     """Write protocol_cells.csv.xz, and for the data set that the paper describes protocol_distances.csv.xz (every row
-    of the paper beside every cell; both are packed) and protocol_inference.csv, with one record.
+    of the paper beside every cell) and protocol_inference.csv.
 
     Raises:
         StudyError: no cell of the grid has been run.
     """
-    dataset, grid = config.dataset.name, read()
+    dataset, grid = config.dataset.name, read(Protocols)
     found = cells(dataset, grid)
     if not found:
-        raise StudyError(
-            "no cell of the protocol grid has been run",
-            file=folder(dataset) / "protocols",
-            fix=f"run: study audit protocols dataset={dataset}",
-        )
-    written = {folder(dataset) / "protocol_cells.csv.xz": measured_table(found, grid.level)}
+        path, fix = protocol_fits(dataset).path, f"run: study audit run --part protocols dataset={dataset}"
+        raise StudyError("no cell of the protocol grid has been run", file=path, fix=fix)
+    tables = {"protocol_cells": measured_table(found, grid.level)}
     if described(dataset):
-        distances, inference = infer(printed_rows(), found, grid)
-        written[folder(dataset) / "protocol_distances.csv.xz"] = distances
-        written[folder(dataset) / "protocol_inference.csv"] = inference
-    for path, table in written.items():
-        write_csv(path, table)
-    write_json(folder(dataset) / "protocol_cells.json", record(dataset=dataset, settings=asdict(grid)))
-    return list(written)
+        tables["protocol_distances"], tables["protocol_inference"] = infer(printed_rows(), found, grid)
+    return write_tables(dataset, tables, "protocol_cells", grid)

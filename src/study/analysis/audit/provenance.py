@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,18 +12,18 @@ from omegaconf import DictConfig
 from scipy import stats
 
 from study import paths
-from study.analysis.audit import labels_settings
 from study.analysis.audit.detectors import BY_CONTENT, DETECTORS, ORDER_RULES, UNIONS, Evidence, in_pattern
-from study.analysis.audit.labels_settings import Labels, table
+from study.analysis.audit.settings import Labels, read, settings_file
+from study.analysis.audit.tables import folder, write_tables
 from study.data.dataset import Dataset, IntArray, load
-from study.data.lists import BoolArray, Float64Array, places, set_keys
+from study.data.lists import BoolArray, places, set_keys
 from study.errors import StudyError
-from study.evaluation.records import record
-from study.files import write_csv, write_json, write_parquet
+from study.files import write_parquet
 
 NONE = "none"
 RELEASED = "released labels"
 BLOCK = 100
+COUNTED = ["labels", "n", "share", "low", "high"]
 
 
 def classify(flags: dict[str, BoolArray], order: list[str]) -> np.ndarray:
@@ -32,12 +33,9 @@ def classify(flags: dict[str, BoolArray], order: list[str]) -> np.ndarray:
         StudyError: the order names an unknown detector, or leaves one out.
     """
     if sorted(order) != sorted(flags):
-        raise StudyError(
-            f"the order of classes is {', '.join(order)}",
-            file=paths.conf() / "audit" / "labels.yaml",
-            column="order",
-            fix=f"name each of these once: {', '.join(sorted(flags))}",
-        )
+        fix = f"name each of these once: {', '.join(sorted(flags))}"
+        said = f"the order of classes is {', '.join(order)}"
+        raise StudyError(said, file=settings_file(Labels), column="order", fix=fix)
     found: np.ndarray = np.select([flags[name] for name in order], order, default=NONE)
     return found
 
@@ -89,50 +87,37 @@ def detector_table(frame: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
         even, even_low, even_high (drawn evenly).
     """
     rng, times = np.random.default_rng(evidence.settings.seed), max(1, evidence.settings.permutations // 5)
-    drawn = pd.DataFrame([evidence.by_chance(rng) for _ in range(times)])
-    weights = {"kept": evidence.used, "even": np.ones_like(evidence.used)}
-    redrawn = {
-        name: pd.DataFrame([evidence.in_kept_order(weight, rng) for _ in range(times)])
-        for name, weight in weights.items()
-    }
+    drawn = {"chance": pd.DataFrame([evidence.by_chance(rng) for _ in range(times)])}
+    for kind, weight in (("kept", evidence.used), ("even", np.ones_like(evidence.used))):
+        drawn[kind] = pd.DataFrame([evidence.in_kept_order(weight, rng) for _ in range(times)])
     rows = []
     for name in (*DETECTORS, *UNIONS):
         flag = frame[list(UNIONS.get(name, (name,)))].any(axis=1).to_numpy()
-        p, low, high = share(flag, frame["cluster"].to_numpy())
-        chance = float(drawn[name].mean())
-        rows.append(
-            {
-                "detector": name,
-                "labels": int(flag.sum()),
-                "n": len(frame),
-                "share": p,
-                "low": low,
-                "high": high,
-                "chance": chance,
-                "chance_low": drawn[name].min(),
-                "chance_high": drawn[name].max(),
-                "lift": p / chance if chance else np.nan,
-                "permutations": times,
-                **{
-                    f"{kind}{end}": value
-                    for kind, again in redrawn.items()
-                    if name in again
-                    for end, value in (
-                        ("", again[name].mean()),
-                        ("_low", again[name].min()),
-                        ("_high", again[name].max()),
-                    )
-                },
-            }
+        row = (
+            {"detector": name} | counted(flag, frame["cluster"].to_numpy()) | in_draws("chance", drawn["chance"][name])
         )
+        row |= {"lift": row["share"] / row["chance"] if row["chance"] else np.nan, "permutations": times}
+        for kind in ("kept", "even"):
+            row |= in_draws(kind, drawn[kind][name]) if name in drawn[kind] else {}
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
+def counted(flag: BoolArray, cluster: IntArray) -> dict[str, Any]:
+    """The columns `COUNTED`: labels (marked ones), n, and `share`."""
+    return dict(zip(COUNTED, (int(flag.sum()), len(flag), *share(flag, cluster)), strict=True))
+
+
+def in_draws(name: str, drawn: pd.Series) -> dict[str, float]:
+    """The mean of draws and their range, as columns `name`, `name`_low and `name`_high."""
+    return {name: float(drawn.mean()), f"{name}_low": drawn.min(), f"{name}_high": drawn.max()}
+
+
 def retrieved_table(data: Dataset, evidence: Evidence, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Walks among what systems find by text alone: would lists of relevant servers show them too?
+    """Catalogue-order runs among what systems find by text alone: would lists of relevant servers show them too?
 
     The first servers of a system, as many as the task's list holds, stand in the up and down of that list
-    (`detectors.in_pattern`), so that a walk is a matter of which servers they are.
+    (`detectors.in_pattern`), so that a run depends on which servers they are.
 
     Args:
         runs: system -> top tens of one seed: columns task_id, rank, server_id; all of the same tasks.
@@ -158,16 +143,15 @@ def retrieved_table(data: Dataset, evidence: Evidence, runs: Mapping[str, pd.Dat
         for detector in (*ORDER_RULES, "any rule of order"):
             members = UNIONS.get(detector, (detector,))
             flag = np.any([flags[member] for member in members], axis=0)[filled]
-            rows.append((name, detector, len(asked), int(flag.sum()), len(flag), *share(flag, cluster)))
-    return pd.DataFrame(rows, columns=["lists", "detector", "tasks", "labels", "n", "share", "low", "high"])
+            rows.append({"lists": name, "detector": detector, "tasks": len(asked), **counted(flag, cluster)})
+    return pd.DataFrame(rows)
 
 
 def top_tens(dataset: str, settings: Labels) -> dict[str, pd.DataFrame]:
     """The kept top tens of the configured systems, first seed each; those that have not run are left out."""
-    folder = paths.results(dataset) / "top10" / settings.retrieved_protocol
     found = {}
     for name in settings.retrieved:
-        path = folder / f"{name}.parquet"
+        path = paths.results(dataset) / "top10" / settings.retrieved_protocol / f"{name}.parquet"
         if path.exists():
             run = pd.read_parquet(path)
             found[name] = run[run["seed"] == run["seed"].min()]
@@ -191,8 +175,8 @@ def order_table(frame: pd.DataFrame, orders: dict[str, list[str]]) -> pd.DataFra
         kinds = classify(flags, order)
         for name, members in (groups | {kind: (kind,) for kind in (*order, NONE)}).items():
             flag = np.isin(kinds, members)
-            rows.append((title, name, int(flag.sum()), len(flag), *share(flag, frame["cluster"].to_numpy())))
-    return pd.DataFrame(rows, columns=["order", "class", "labels", "n", "share", "low", "high"])
+            rows.append({"order": title, "class": name, **counted(flag, frame["cluster"].to_numpy())})
+    return pd.DataFrame(rows)
 
 
 def class_table(frame: pd.DataFrame, data: Dataset, order: list[str]) -> pd.DataFrame:
@@ -203,7 +187,7 @@ def class_table(frame: pd.DataFrame, data: Dataset, order: list[str]) -> pd.Data
     tasks = data.tasks.set_index("id").loc[frame["task_id"]]
     block = np.arange(data.n_tasks) * 12 // data.n_tasks
     in_block = pd.Series(block, index=data.tasks["id"]).loc[frame["task_id"]].to_numpy()
-    scopes: dict[str, Float64Array | IntArray | np.ndarray] = {
+    scopes: dict[str, np.ndarray] = {
         "all": np.full(len(frame), "all"),
         "position": frame["position"].to_numpy(),
         "subcategory": tasks["subcategory_clean"].to_numpy().astype(str),
@@ -214,10 +198,9 @@ def class_table(frame: pd.DataFrame, data: Dataset, order: list[str]) -> pd.Data
         for name in np.unique(names):
             part = frame[names == name]
             for kind in [*order, NONE]:
-                flag = (part["class"] == kind).to_numpy()
-                p, low, high = share(flag, part["cluster"].to_numpy())
-                rows.append((scope, name, kind, int(flag.sum()), len(part), p, low, high))
-    return pd.DataFrame(rows, columns=["scope", "name", "class", "labels", "n", "share", "low", "high"])
+                found = counted((part["class"] == kind).to_numpy(), part["cluster"].to_numpy())
+                rows.append({"scope": scope, "name": name, "class": kind, **found})
+    return pd.DataFrame(rows)
 
 
 def use_table(data: Dataset, evidence: Evidence) -> pd.DataFrame:
@@ -229,10 +212,10 @@ def use_table(data: Dataset, evidence: Evidence) -> pd.DataFrame:
     rng, draws = np.random.default_rng(evidence.settings.seed), evidence.settings.permutations
     drawn = pd.DataFrame([use_measures(np.bincount(rng.integers(n, size=total), minlength=n)) for _ in range(draws)])
     rows = [
-        (name, value, drawn[name].mean(), drawn[name].min(), drawn[name].max(), draws)
+        {"measure": name, "observed": value, **in_draws("chance", drawn[name]), "draws": draws}
         for name, value in use_measures(evidence.used).items()
     ]
-    return pd.DataFrame(rows, columns=["measure", "observed", "chance", "chance_low", "chance_high", "draws"])
+    return pd.DataFrame(rows)
 
 
 def use_measures(used: IntArray) -> dict[str, float]:
@@ -271,12 +254,12 @@ def first_use_table(data: Dataset, matrix: IntArray) -> pd.DataFrame:
 
 def compute(config: DictConfig) -> list[Path]:
     """Write provenance.parquet (ids, position and class) and the tables provenance, class_orders, detectors, label_use,
-    first_uses and, where a system of `retrieved` ran, retrieved_walks."""
-    settings, dataset = labels_settings.read(Labels), str(config.dataset.name)
+    first_uses and, where a system of `retrieved` ran, retrieved_runs."""
+    settings, dataset = read(Labels), str(config.dataset.name)
     data = load(dataset)
     evidence = Evidence(data, settings)
     frame = labels_frame(data, evidence)
-    labels = paths.results(dataset) / "audit" / "provenance.parquet"
+    labels = folder(dataset) / "provenance.parquet"
     small = frame[["task_id", "server_id", "position", "class"]]
     write_parquet(labels, small.astype({"task_id": "int32", "server_id": "int32", "position": "int8"}), packed=True)
     tables = {
@@ -286,11 +269,6 @@ def compute(config: DictConfig) -> list[Path]:
         "label_use": use_table(data, evidence),
         "first_uses": first_use_table(data, evidence.matrix),
     }
-    runs = top_tens(dataset, settings)
-    if runs:
-        tables["retrieved_walks"] = retrieved_table(data, evidence, runs)
-    for name, result in tables.items():
-        write_csv(table(dataset, name), result)
-    made = record(dataset=dataset, settings=vars(settings))
-    write_json(labels.with_suffix(".json"), made)
-    return [labels, *(table(dataset, name) for name in tables)]
+    if runs := top_tens(dataset, settings):
+        tables["retrieved_runs"] = retrieved_table(data, evidence, runs)
+    return [labels, *write_tables(dataset, tables, "provenance", settings)]

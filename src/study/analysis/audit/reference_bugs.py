@@ -1,8 +1,7 @@
-"""What faults of reference programs give: a published method beside its row with the fault, drawn from their runs."""
+"""What bugs of reference programs give: a published method beside its row with the bug, drawn from their runs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,69 +9,17 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
-from study import paths
-from study.config.reader import read_settings
-from study.config.schema import require_choice
+from study.analysis.audit.settings import ReferenceBugs, read
+from study.analysis.audit.tables import write_tables
 from study.errors import StudyError
 from study.evaluation import per_task
-from study.evaluation.records import read_record, record
+from study.evaluation.records import read_record
 from study.evaluation.significance import bootstrap_interval, paired
-from study.files import write_csv, write_json
 from study.runner.rows import Outputs
 
 RAN, NOT_RUN = "run", "not run"
-COLUMNS = (
-    "row",
-    "system",
-    "protocol",
-    "fault",
-    "state",
-    "metric",
-    "seeds",
-    "n",
-    "without",
-    "with_fault",
-    "difference",
-    "low",
-    "high",
-    "least",
-    "most",
-    "unmoved",
-    "no_server",
-)
-ABOUT = ("system", "protocol", "fault")
-
-
-@dataclass(frozen=True)
-class Faults:
-    """``conf/audit/faults.yaml``, where every key is explained."""
-
-    metric: str
-    resamples: int
-    seed: int
-    rows: dict[str, dict[str, str]]
-
-
-def read(path: Path | None = None) -> Faults:
-    """The settings.
-
-    Raises:
-        StudyError: the file cannot be read, has other keys, or names a system or protocol that is not configured.
-    """
-    path = path or paths.conf() / "audit" / "faults.yaml"
-    settings = read_settings(Faults, path)
-    for row, about in settings.rows.items():
-        if set(about) != set(ABOUT):
-            raise StudyError(
-                f"a row states {', '.join(sorted(about))}",
-                file=path,
-                column=f"rows.{row}",
-                fix=f"its keys are: {', '.join(ABOUT)}",
-            )
-        for name in (row, about["system"]):
-            require_choice("system", name)
-        require_choice("protocol", about["protocol"])
-    return settings
+COLUMNS = ["row", "system", "protocol", "bug", "state", "metric", "seeds", "n", "without", "with_bug", "difference"]
+COLUMNS += ["low", "high", "least", "most", "unmoved", "no_server"]
 
 
 def answers_of_no_server(seeds: list[dict[str, Any]]) -> float:
@@ -86,34 +33,30 @@ def answers_of_no_server(seeds: list[dict[str, Any]]) -> float:
     return sum(report.get("answers_of_no_server", 0) for report in said) / written if written else np.nan
 
 
-def faults(dataset: str, settings: Faults) -> pd.DataFrame:
-    """One row per fault; a pair of which a run is missing says so and has no number.
+def bug_table(dataset: str, settings: ReferenceBugs) -> pd.DataFrame:
+    """One row per bug; a pair of which a run is missing says so and has no number.
 
     Both sides are compared at the seeds that both have, so that no other seed's luck stands in the difference; where
-    the fault is one of the search alone, both trainings are the same computation.
+    the bug is one of the search alone, both trainings are the same computation.
 
-    Returns: columns row, system, protocol, fault, state, metric, seeds (how many both have), n (tasks), without and
-        with_fault (means over tasks of the means over those seeds), difference (with the fault - without) with its 95 %
+    Returns: columns row, system, protocol, bug, state, metric, seeds (how many both have), n (tasks), without and
+        with_bug (means over tasks of the means over those seeds), difference (with the bug - without) with its 95 %
         interval over tasks (low, high), the least and the most of it in a single seed (least, most), unmoved (share of
-        the tasks and seeds whose value is the same), no_server (share of the faulty row's answers that name no server).
+        the tasks and seeds whose value is the same), no_server (share of the row's answers that name no server).
 
     Raises:
         StudyError: the two runs of a pair share no seed, or were asked different tasks.
     """
     found = []
     for row, about in settings.rows.items():
-        entry: dict[str, Any] = {"row": row, **about, "state": NOT_RUN, "metric": settings.metric}
-        outputs = [Outputs.of(dataset, about["protocol"], name) for name in (row, about["system"])]
+        entry: dict[str, Any] = {"row": row, **vars(about), "state": NOT_RUN, "metric": settings.metric}
+        outputs = [Outputs.of(dataset, about.protocol, name) for name in (row, about.system)]
         if all(each.record.exists() and each.per_task.exists() for each in outputs):
             faulty, sound = (per_task.read(each.per_task) for each in outputs)
             shared = sorted(set(faulty["seed"]) & set(sound["seed"]))
             if not shared:
-                raise StudyError(
-                    f"no seed of {row} is a seed of {about['system']}",
-                    file=outputs[0].per_task,
-                    column="seed",
-                    fix="run both with a common seed",
-                )
+                said, fix = f"no seed of {row} is a seed of {about.system}", "run both with a common seed"
+                raise StudyError(said, file=outputs[0].per_task, column="seed", fix=fix)
             faulty, sound = (frame[frame["seed"].isin(shared)] for frame in (faulty, sound))
             pairs = paired(faulty, sound, settings.metric)
             gap = (pairs["system"] - pairs["reference"]).to_numpy()
@@ -121,28 +64,15 @@ def faults(dataset: str, settings: Faults) -> pd.DataFrame:
             by_seed = faulty.merge(sound, on=["task_id", "seed"], suffixes=("", "_sound"), validate="one_to_one")
             moved = by_seed[settings.metric] - by_seed[f"{settings.metric}_sound"]
             of_seed = moved.groupby(by_seed["seed"]).mean()
-            entry |= {
-                "state": RAN,
-                "seeds": len(shared),
-                "n": len(pairs),
-                "without": pairs["reference"].mean(),
-                "with_fault": pairs["system"].mean(),
-                "difference": gap.mean(),
-                "low": low,
-                "high": high,
-                "least": of_seed.min(),
-                "most": of_seed.max(),
-                "unmoved": float((moved == 0).mean()),
-                "no_server": answers_of_no_server(read_record(outputs[0].record)["seeds"]),
-            }
+            entry |= {"state": RAN, "seeds": len(shared), "n": len(pairs), "without": pairs["reference"].mean()}
+            entry |= {"with_bug": pairs["system"].mean(), "difference": gap.mean(), "low": low, "high": high}
+            entry |= {"least": of_seed.min(), "most": of_seed.max(), "unmoved": float((moved == 0).mean())}
+            entry["no_server"] = answers_of_no_server(read_record(outputs[0].record)["seeds"])
         found.append(entry)
     return pd.DataFrame(found, columns=COLUMNS).astype({"seeds": "Int64", "n": "Int64"})
 
 
 def compute(config: DictConfig) -> list[Path]:
-    """Write faults.csv."""
-    settings, dataset = read(), str(config.dataset.name)
-    path = paths.results(dataset) / "audit" / "faults.csv"
-    write_csv(path, faults(dataset, settings))
-    write_json(path.with_suffix(".json"), record(dataset=dataset, settings=vars(settings)))
-    return [path]
+    """Write reference_bugs.csv."""
+    settings, dataset = read(ReferenceBugs), str(config.dataset.name)
+    return write_tables(dataset, {"reference_bugs": bug_table(dataset, settings)}, "reference_bugs", settings)

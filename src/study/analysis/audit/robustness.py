@@ -20,27 +20,25 @@ from scipy import stats
 from tqdm import tqdm
 
 from study import paths
-from study.analysis.audit import labels_settings
-from study.analysis.audit.labels_settings import Robustness, table
-from study.config.compose import build_system, choices, load, plain
+from study.analysis.audit.settings import Robustness, read, settings_file
+from study.analysis.audit.tables import Fits, run_frames, write_tables
+from study.analysis.report.runs import APART, system_settings
+from study.config.compose import build_system, choices, load
 from study.data import dataset as datasets
 from study.data import split_files, splits
 from study.data.dataset import Dataset, IntArray
 from study.errors import StudyError
-from study.evaluation import metrics, per_task
+from study.evaluation import metrics
 from study.evaluation.per_task import KEYS
 from study.evaluation.ranking import chunks, top_k
-from study.evaluation.records import record
+from study.evaluation.records import git_state
 from study.evaluation.runs import KEPT, run_seed
 from study.evaluation.system import Ranker
-from study.files import write_csv, write_json
-from study.pipeline.report import APART, system_settings
 from study.runner.rows import fingerprint, with_tuned_values
 
 Float64Array = NDArray[np.float64]
 # Rows are systems in a common order, columns the sampled units (tasks).
 Scores = pd.DataFrame
-FOLDER = "random_splits"
 TIE_RULES = ("by id, ascending", "by id, descending")
 # How the family of each variant is called, in the order of the tables and figures.
 FAMILIES = ("seeds", "metric", "labels", "tie rule", "protocol", "random splits", "judged")
@@ -88,11 +86,6 @@ def rank_correlation(a: Float64Array, b: Float64Array) -> tuple[float, float]:
     return float(stats.kendalltau(a, b).statistic), float(stats.spearmanr(a, b).statistic)
 
 
-def named(family: str, variant: str) -> dict[str, object]:
-    """The first columns of a row of the correlation table."""
-    return {"family": family, "variant": variant}
-
-
 def task_scores(frames: dict[str, pd.DataFrame], metric: str, seed: int | None = None) -> Scores:
     """One row per system, one column per task: the metric of one seed, or averaged over seeds."""
     rows = {}
@@ -114,9 +107,8 @@ def seed_table(frames: dict[str, pd.DataFrame], metric: str, *, resamples: int, 
         both = {name: frame for name, frame in frames.items() if {a, b} <= seeds[name]}
         if len(both) > 1:
             scores = (task_scores(both, metric, one) for one in (a, b))
-            rows.append(
-                named("seeds", f"seed {a} against seed {b}") | correlations(*scores, resamples=resamples, seed=seed)
-            )
+            found = correlations(*scores, resamples=resamples, seed=seed)
+            rows.append({"family": "seeds", "variant": f"seed {a} against seed {b}"} | found)
     return rows
 
 
@@ -152,69 +144,49 @@ def label_table(
     """Longer lists, and lists cut after their first servers, in place of the test labels; training is as it was."""
     split = split_files.load(paths.splits(dataset) / f"{protocol}.parquet", data)
     if not split.cold:
-        raise StudyError(
-            "label variants need a protocol that asks a test task for its whole list",
-            file=paths.conf() / "audit" / "robustness.yaml",
-            column="protocol",
-            fix="use cold",
-        )
-    tasks = split.tasks("test")
-    folder = paths.results(dataset) / "top10" / protocol
-    runs = {
-        name: pd.read_parquet(folder / f"{name}.parquet") for name in frames if (folder / f"{name}.parquet").exists()
-    }
+        said = "label variants need a protocol that asks a test task for its whole list"
+        raise StudyError(said, file=settings_file(Robustness), column="protocol", fix="use cold")
+    tasks, folder = split.tasks("test"), paths.results(dataset) / "top10" / protocol
+    found = {name: folder / f"{name}.parquet" for name in frames}
+    runs = {name: pd.read_parquet(path) for name, path in found.items() if path.exists()}
     variants = {f"first {n} labels": [data.lists[row][:n] for row in tasks] for n in settings.prefixes}
     longer = paths.prepared(dataset) / "labels_all.parquet"
     if longer.exists():
         full = datasets.build(data.name, data.servers, data.tasks, pd.read_parquet(longer))
         variants["mcp_task_all.csv"] = [full.lists[row] for row in tasks]
-    base = task_scores(frames, settings.metric)
-    return [
-        named("labels", name)
-        | correlations(
-            base,
-            relabelled(data, tasks, runs, lists, settings.metric),
-            resamples=settings.resamples,
-            seed=settings.seed,
-        )
-        for name, lists in variants.items()
-    ]
+    base, rows = task_scores(frames, settings.metric), []
+    for name, lists in variants.items():
+        other = relabelled(data, tasks, runs, lists, settings.metric)
+        found_here = correlations(base, other, resamples=settings.resamples, seed=settings.seed)
+        rows.append({"family": "labels", "variant": name} | found_here)
+    return rows
 
 
-def run_splits(config: DictConfig) -> list[Path]:
-    """Run the cheap systems on further random splits, one small file per system and split; what exists is kept.
+def split_fits(dataset: str) -> Fits:
+    """The finished runs on further splits: a row per tie rule and metric with the mean over the test tasks."""
+    return Fits(dataset, "split_fits", ("system", "split_seed", "fingerprint"))
 
-    A file holds metric means of its test part (columns system, split_seed, tie_rule, metric, value) and is named by
-    the fingerprint of all that decides the run. Files of another state of the study are removed.
 
-    Returns: the files of this state, all that is to be read (`read_splits`).
+def run_splits(config: DictConfig) -> pd.DataFrame:
+    """Run the cheap systems on further random splits. Fits of the same fingerprint are kept, others are dropped.
+
+    Returns: split_fits.parquet: columns tie_rule, metric, value, system, split_seed, fingerprint, commit.
     """
-    settings, dataset = labels_settings.read(Robustness), str(config.dataset.name)
-    data = datasets.load(dataset)
-    profile = str(config.profile.name)
-    jobs = [(system, seed) for seed in settings.split_seeds for system in settings.split_systems]
-    written = []
-    for system, seed in tqdm(jobs, desc="random splits", unit="run", disable=not sys.stderr.isatty()):
-        composed = load([f"system={system}", f"dataset={dataset}", "protocol=cold", f"profile={profile}"])
-        composed = with_tuned_values(composed)
-        path = table(dataset, f"{FOLDER}/{system}/{seed}-{fingerprint(composed)}")
-        for stale in path.parent.glob(f"{seed}-*"):
-            if stale.stem != path.stem:
-                stale.unlink()
-        if not path.exists():
-            split = splits.make(data, "cold", seed=seed)
-            write_csv(
-                path,
-                split_run(composed, data, split, system_seed=settings.system_seed).assign(
-                    system=system, split_seed=seed
-                ),
-            )
-            write_json(
-                path.with_suffix(".json"),
-                record(dataset=dataset, system=system, split_seed=seed, config=plain(composed)),
-            )
-        written.append(path)
-    return written
+    settings, dataset = read(Robustness), str(config.dataset.name)
+    data, fits = datasets.load(dataset), split_fits(dataset)
+    composed = {}
+    for system in settings.split_systems:
+        chosen = [f"system={system}", f"dataset={dataset}", "protocol=cold", f"profile={config.profile.name}"]
+        composed[system] = with_tuned_values(load(chosen))
+    prints = {system: fingerprint(chosen) for system, chosen in composed.items()}
+    wanted = [(system, seed, prints[system]) for seed in settings.split_seeds for system in settings.split_systems]
+    finished = fits.finished()
+    jobs = [key for key in wanted if key not in finished]
+    for system, seed, made in tqdm(jobs, desc="random splits", unit="run", disable=not sys.stderr.isatty()):
+        split = splits.make(data, "cold", seed=seed)
+        rows = split_run(composed[system], data, split, system_seed=settings.system_seed)
+        fits.add(rows.assign(system=system, split_seed=seed, fingerprint=made, commit=git_state()["commit"]))
+    return fits.save(wanted)
 
 
 def split_run(config: DictConfig, data: Dataset, split: splits.Split, *, system_seed: int) -> pd.DataFrame:
@@ -235,15 +207,8 @@ def split_run(config: DictConfig, data: Dataset, split: splits.Split, *, system_
                 top_k(np.array(system.score(tasks[piece]), dtype=np.float32), KEPT, order)[0] for piece in chunks(tasks)
             ]
             frames[rule] = metrics.per_task(np.concatenate(ranked), sp.csr_matrix(split.test[tasks]))
-    return pd.DataFrame(
-        [(rule, metric, float(value)) for rule, frame in frames.items() for metric, value in frame.mean().items()],
-        columns=["tie_rule", "metric", "value"],
-    )
-
-
-def read_splits(files: list[Path]) -> pd.DataFrame:
-    """What `run_splits` returned, as one table: columns tie_rule, metric, value, system, split_seed."""
-    return pd.concat([pd.read_csv(path) for path in files], ignore_index=True) if files else pd.DataFrame()
+    means = [(rule, name, float(value)) for rule, frame in frames.items() for name, value in frame.mean().items()]
+    return pd.DataFrame(means, columns=["tie_rule", "metric", "value"])
 
 
 def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[dict[str, object]], pd.DataFrame]:
@@ -260,43 +225,27 @@ def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[dic
     usual = by_rule["seeded permutation"]
     means = base.mean(axis=1)
     known = [name for name in usual.columns if name in means.index]
-    comparisons = {
-        ("random splits", "further split against the study's"): [
-            rank_correlation(means[known].to_numpy(), row[known].to_numpy()) for _, row in usual.iterrows()
-        ]
-    }
     pairs = combinations(range(len(usual)), 2)
-    comparisons["random splits", "further split against another"] = [
-        rank_correlation(usual.iloc[a].to_numpy(), usual.iloc[b].to_numpy()) for a, b in pairs
-    ]
+    sides: dict[tuple[str, str], Iterable[tuple[pd.Series, pd.Series]]] = {
+        ("random splits", "further split against the study's"): (
+            (means[known], row[known]) for _, row in usual.iterrows()
+        ),
+        ("random splits", "further split against another"): ((usual.iloc[a], usual.iloc[b]) for a, b in pairs),
+    }
     for rule in TIE_RULES:
         if rule in by_rule:
             other = by_rule[rule]
             names = [name for name in usual.columns if name in other.columns]
-            comparisons["tie rule", rule] = [
-                rank_correlation(usual.loc[seed, names].to_numpy(), other.loc[seed, names].to_numpy())
-                for seed in other.index
-            ]
-    found = []
-    for (family, variant), values in comparisons.items():
+            sides["tie rule", rule] = [(usual.loc[seed, names], other.loc[seed, names]) for seed in other.index]
+    found: list[dict[str, object]] = []
+    for (family, variant), both in sides.items():
+        values = [rank_correlation(a.to_numpy(), b.to_numpy()) for a, b in both]
         if values:
-            tau, rho = np.array(values, dtype=np.float64).T
-            ends = [np.quantile(side, [0.025, 0.975]) for side in (tau, rho)]
-            found.append(
-                {
-                    "family": family,
-                    "variant": variant,
-                    "systems": len(known),
-                    "tau": tau.mean(),
-                    "tau_low": ends[0][0],
-                    "tau_high": ends[0][1],
-                    "rho": rho.mean(),
-                    "rho_low": ends[1][0],
-                    "rho_high": ends[1][1],
-                    "n": len(values),
-                    "unit": "pairs of splits" if "another" in variant else "splits",
-                }
-            )
+            row: dict[str, object] = {"family": family, "variant": variant, "systems": len(known)}
+            for name, side in zip(("tau", "rho"), np.array(values, dtype=np.float64).T, strict=True):
+                low, high = np.quantile(side, [0.025, 0.975])
+                row |= {name: side.mean(), f"{name}_low": low, f"{name}_high": high}
+            found.append(row | {"n": len(values), "unit": "pairs of splits" if "another" in variant else "splits"})
     return found, spread
 
 
@@ -311,74 +260,51 @@ def judged_table(dataset: str, settings: Robustness) -> list[dict[str, object]]:
     for part, row in known.iterrows():
         both = means[means["part"] == part]
         _, rho = rank_correlation(both["by_labels"].to_numpy(), both["by_judgements"].to_numpy())
-        rows.append(
-            {
-                "family": "judged",
-                "variant": f"judged usefulness, {part} topics",
-                "systems": int(row["systems"]),
-                "tau": row["tau"],
-                "tau_low": row["low"],
-                "tau_high": row["high"],
-                "rho": rho,
-                "rho_low": np.nan,
-                "rho_high": np.nan,
-                "n": int(row["topics"]),
-                "unit": "topics",
-            }
-        )
+        line: dict[str, object] = {"family": "judged", "variant": f"judged usefulness, {part} topics"}
+        line |= {"systems": int(row["systems"]), "tau": row["tau"], "tau_low": row["low"], "tau_high": row["high"]}
+        line |= {"rho": rho, "rho_low": np.nan, "rho_high": np.nan, "n": int(row["topics"]), "unit": "topics"}
+        rows.append(line)
     return rows
 
 
-def system_frames(dataset: str, protocol: str) -> dict[str, pd.DataFrame]:
-    """Per-task files of every ranked system that ran under a protocol, system -> frame."""
-    folder = paths.results(dataset) / "per_task" / protocol
-    found = {name: folder / f"{name}.csv.xz" for name in ranked_systems()}
-    return {name: per_task.read(path) for name, path in found.items() if path.exists()}
-
-
 def compute(config: DictConfig) -> list[Path]:
-    """Run what is missing of the further splits, then write `tables`."""
-    return tables(config, run_splits(config))
+    """Run what is missing of the further splits, then write `order_tables`."""
+    return order_tables(config, run_splits(config))
 
 
-def tables(config: DictConfig, on_splits: list[Path]) -> list[Path]:
+def order_tables(config: DictConfig, runs: pd.DataFrame) -> list[Path]:
     """Write rank_robustness.csv and (where further splits ran) random_splits.csv.
 
     Args:
-        on_splits: from `run_splits`.
+        runs: from `run_splits`.
 
     Raises:
         StudyError: fewer than two systems ran under the base protocol.
     """
-    settings, dataset = labels_settings.read(Robustness), str(config.dataset.name)
-    data, metric = datasets.load(dataset), settings.metric
-    frames = system_frames(dataset, settings.protocol)
+    settings, dataset = read(Robustness), str(config.dataset.name)
+    data, metric, ranked = datasets.load(dataset), settings.metric, ranked_systems()
+    frames, folder = run_frames(dataset, settings.protocol, ranked), paths.results(dataset) / "per_task"
     if len(frames) < 2:
-        raise StudyError(
-            f"{len(frames)} systems ran under {settings.protocol!r}, an order needs two",
-            file=paths.results(dataset) / "per_task" / settings.protocol,
-            fix=f"run: study run system=tfidf dataset={dataset}",
-        )
+        said = f"{len(frames)} systems ran under {settings.protocol!r}, an order needs two"
+        fix = f"run: study run system=tfidf dataset={dataset}"
+        raise StudyError(said, file=folder / settings.protocol, fix=fix)
     base, options = task_scores(frames, metric), {"resamples": settings.resamples, "seed": settings.seed}
-    rows = seed_table(frames, metric, resamples=settings.resamples, seed=settings.seed)
-    rows += [
-        named("metric", name) | correlations(base, task_scores(frames, name), **options) for name in settings.metrics
-    ]
+    rows = seed_table(frames, metric, **options)
+    for name in settings.metrics:
+        found = correlations(base, task_scores(frames, name), **options)
+        rows.append({"family": "metric", "variant": name} | found)
     rows += label_table(dataset, data, settings.protocol, frames, settings)
-    for other in sorted({path.name for path in (paths.results(dataset) / "per_task").iterdir()} - {settings.protocol}):
-        there = system_frames(dataset, other)
+    for other in sorted({path.name for path in folder.iterdir()} - {settings.protocol}):
+        there = run_frames(dataset, other, ranked)
         if len(there) > 1 and metric in next(iter(there.values())):
-            rows.append(named("protocol", other) | correlations(base, task_scores(there, metric), **options))
+            found = correlations(base, task_scores(there, metric), **options)
+            rows.append({"family": "protocol", "variant": other} | found)
     rows = [row | {"n": base.shape[1], "unit": "tasks"} for row in rows]
     made: dict[str, pd.DataFrame] = {}
-    runs = read_splits(on_splits)
     if len(runs):
         more, made["random_splits"] = split_table(runs, base, metric)
         rows += more
     rows += judged_table(dataset, settings)
     frame = pd.DataFrame(rows).assign(base=f"{settings.protocol}, {metric}")
     made["rank_robustness"] = frame.sort_values("family", key=lambda names: names.map(FAMILIES.index), kind="stable")
-    for name, result in made.items():
-        write_csv(table(dataset, name), result)
-    write_json(table(dataset, "rank_robustness").with_suffix(".json"), record(dataset=dataset, settings=vars(settings)))
-    return [table(dataset, name) for name in made]
+    return write_tables(dataset, made, "rank_robustness", settings)

@@ -15,14 +15,11 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 from scipy import stats
 
-from study import paths
-from study.analysis.audit import labels_settings
-from study.analysis.audit.labels_settings import TaskQuality, table
+from study.analysis.audit.settings import TaskQuality, read, settings_file
+from study.analysis.audit.tables import folder, write_tables
 from study.data.dataset import Dataset, FloatArray, IntArray, load
 from study.encoders.sentence import encode
 from study.errors import StudyError
-from study.evaluation.records import record
-from study.files import write_csv, write_json
 
 Float64Array = NDArray[np.float64]
 # What a reader says about a task, and what it means; the read sample keeps these codes.
@@ -66,7 +63,7 @@ def auc_error(own: Float64Array, shuffled: Float64Array) -> float:
 
 
 def agreement(
-    left: FloatArray, right: FloatArray, groups: IntArray, *, shuffles: int, quantile: float, seed: int
+    left: FloatArray, right: FloatArray, groups: IntArray, shuffles: int, quantile: float, seed: int
 ) -> tuple[dict[str, float], Float64Array]:
     """How far own pairs are more alike than shuffled ones.
 
@@ -94,21 +91,10 @@ def agreement(
     threshold = float(np.quantile(shuffled, quantile))
     below = int((own < threshold).sum())
     interval = stats.binomtest(below, len(own)).proportion_ci(method="wilson")
-    place = np.searchsorted(np.sort(shuffled), own) / len(shuffled)
-    found = {
-        "n": len(own),
-        "mean": float(own.mean()),
-        "shuffled_mean": float(shuffled.mean()),
-        "auc": value,
-        "auc_low": max(0.0, value - error),
-        "auc_high": min(1.0, value + error),
-        "threshold": threshold,
-        "below": below / len(own),
-        "below_low": interval.low,
-        "below_high": interval.high,
-        "below_chance": quantile,
-    }
-    return found, place
+    found = {"n": len(own), "mean": float(own.mean()), "shuffled_mean": float(shuffled.mean()), "auc": value}
+    found |= {"auc_low": max(0.0, value - error), "auc_high": min(1.0, value + error), "threshold": threshold}
+    found |= {"below": below / len(own), "below_low": interval.low, "below_high": interval.high}
+    return found | {"below_chance": quantile}, np.searchsorted(np.sort(shuffled), own) / len(shuffled)
 
 
 def blocks(data: Dataset, boundary: int | None) -> dict[str, NDArray[np.bool_]]:
@@ -133,14 +119,8 @@ def quality_table(data: Dataset, settings: TaskQuality) -> pd.DataFrame:
             for scope, groups in zip(SCOPES, (np.zeros_like(subcategory), subcategory), strict=True):
                 if scope == SCOPES[1] and "subcategory" in (left, right):
                     continue  # partners of one subcategory have the same text
-                found, _ = agreement(
-                    vectors[left][filled],
-                    vectors[right][filled],
-                    groups[filled],
-                    shuffles=settings.shuffles,
-                    quantile=settings.quantile,
-                    seed=settings.seed,
-                )
+                sides = (vectors[left][filled], vectors[right][filled], groups[filled])
+                found, _ = agreement(*sides, settings.shuffles, settings.quantile, settings.seed)
                 rows.append({"block": block, "left": left, "right": right, "shuffled_in": scope, **found})
     return pd.DataFrame(rows)
 
@@ -160,21 +140,12 @@ def read_sample(path: Path, data: Dataset, settings: TaskQuality) -> pd.DataFram
     frame = pd.read_csv(path, comment="#")
     wanted = data.tasks["id"].to_numpy()[sample_rows(data.n_tasks, settings.sample, settings.seed)]
     if frame["task_id"].tolist() != wanted.tolist():
-        raise StudyError(
-            "the file does not hold the sampled tasks",
-            file=path,
-            column="task_id",
-            fix="read the tasks that sample and seed of conf/audit/task_quality.yaml draw",
-        )
+        fix = f"read the tasks that sample and seed of {settings_file(TaskQuality).name} draw"
+        raise StudyError("the file does not hold the sampled tasks", file=path, column="task_id", fix=fix)
     unknown = ~frame["code"].isin(list(CODES))
     if unknown.any():
-        raise StudyError(
-            "an unknown code",
-            file=path,
-            row=int(np.flatnonzero(unknown)[0]),
-            column="code",
-            fix=f"one of: {', '.join(CODES)}",
-        )
+        fix, row = f"one of: {', '.join(CODES)}", int(np.flatnonzero(unknown)[0])
+        raise StudyError("an unknown code", file=path, row=row, column="code", fix=fix)
     return frame
 
 
@@ -186,73 +157,37 @@ def reading_table(codes: pd.DataFrame, data: Dataset, settings: TaskQuality) -> 
         auc (how well that place tells coherent from contradictory tasks of the block; NaN for fewer than `FEWEST` of
         one kind) with auc_low, auc_high (DeLong).
     """
-    _, place = agreement(
-        encode(data.tasks["name"].tolist()),
-        encode(data.tasks["description"].tolist()),
-        np.zeros(data.n_tasks, dtype=np.int64),
-        shuffles=settings.shuffles,
-        quantile=settings.quantile,
-        seed=settings.seed,
-    )
+    sides = (encode(data.tasks["name"].tolist()), encode(data.tasks["description"].tolist()))
+    everywhere = np.zeros(data.n_tasks, dtype=np.int64)
+    _, place = agreement(*sides, everywhere, settings.shuffles, settings.quantile, settings.seed)
     row = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"])
-    read = codes.assign(row=row.loc[codes["task_id"]].to_numpy())
-    read["place"] = place[read["row"]]
+    read_rows = codes.assign(row=row.loc[codes["task_id"]].to_numpy())
+    read_rows["place"] = place[read_rows["row"]]
     rows = []
     for block, chosen in blocks(data, settings.boundary).items():
-        part = read[chosen[read["row"]]]
-        sides = [part.loc[part["code"] == code, "place"].to_numpy() for code in ("coherent", "contradictory")]
-        enough = min(map(len, sides)) >= FEWEST
-        value = auc(*sides) if enough else np.nan
-        error = 1.96 * auc_error(sides[0], sides[1]) if enough else np.nan
-        for code in CODES:
-            own = part.loc[part["code"] == code, "place"].to_numpy()
+        part = read_rows[chosen[read_rows["row"]]]
+        by_code = {code: part.loc[part["code"] == code, "place"].to_numpy() for code in CODES}
+        both = by_code["coherent"], by_code["contradictory"]
+        enough = min(map(len, both)) >= FEWEST
+        value, error = (auc(*both), 1.96 * auc_error(*both)) if enough else (np.nan, np.nan)
+        for code, own in by_code.items():
             interval = stats.binomtest(len(own), len(part)).proportion_ci(method="wilson")
             middle = float(own.mean()) if len(own) else np.nan
             spread = 1.96 * float(own.std(ddof=1)) / np.sqrt(len(own)) if len(own) > 1 else np.nan
-            rows.append(
-                (
-                    block,
-                    code,
-                    len(own),
-                    len(part),
-                    len(own) / len(part),
-                    interval.low,
-                    interval.high,
-                    middle,
-                    middle - spread,
-                    middle + spread,
-                    value,
-                    *np.clip([value - error, value + error], 0, 1),
-                )
-            )
-    names = [
-        "block",
-        "code",
-        "tasks",
-        "n",
-        "share",
-        "low",
-        "high",
-        "similarity_place",
-        "place_low",
-        "place_high",
-        "auc",
-        "auc_low",
-        "auc_high",
-    ]
-    return pd.DataFrame(rows, columns=names)
+            line = {"block": block, "code": code, "tasks": len(own), "n": len(part), "share": len(own) / len(part)}
+            line |= {"low": interval.low, "high": interval.high, "similarity_place": middle}
+            line |= {"place_low": middle - spread, "place_high": middle + spread, "auc": value}
+            low, high = np.clip([value - error, value + error], 0, 1)
+            rows.append(line | {"auc_low": low, "auc_high": high})
+    return pd.DataFrame(rows)
 
 
 def compute(config: DictConfig) -> list[Path]:
     """Write task_quality.csv and, where a read sample lies beside it, task_quality_reading.csv."""
-    settings, dataset = labels_settings.read(TaskQuality), str(config.dataset.name)
+    settings, dataset = read(TaskQuality), str(config.dataset.name)
     data = load(dataset)
     tables = {"task_quality": quality_table(data, settings)}
-    sample = paths.results(dataset) / "audit" / "task_quality_read.csv"
+    sample = folder(dataset) / "task_quality_read.csv"
     if sample.exists():
         tables["task_quality_reading"] = reading_table(read_sample(sample, data, settings), data, settings)
-    for name, frame in tables.items():
-        write_csv(table(dataset, name), frame)
-    made = record(dataset=dataset, settings=vars(settings), rubric=CODES)
-    write_json(table(dataset, "task_quality").with_suffix(".json"), made)
-    return [table(dataset, name) for name in tables]
+    return write_tables(dataset, tables, "task_quality", settings, rubric=CODES)

@@ -13,49 +13,26 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from study import paths
-from study.analysis.audit.paper_cells import described, folder, settings
-from study.analysis.audit.verdicts_figures import CANNOT, NOT, NOT_RUN, REPRODUCED, figure_lines
+from study.analysis.audit.figure_statements import CANNOT, NOT, NOT_RUN, REPRODUCED, figure_lines
+from study.analysis.audit.settings import Verdicts, read
+from study.analysis.audit.tables import described, run_frames, write_tables
 from study.analysis.report import paper
-from study.analysis.report.tables import PAPER_METRICS, markdown
+from study.analysis.report.tables import markdown
 from study.config.compose import choices, load
 from study.errors import StudyError
-from study.evaluation import per_task
-from study.evaluation.records import record
-from study.files import write_csv, write_json
+from study.evaluation.metrics import PAPER_METRICS
 
 Float64Array = NDArray[np.float64]
 
-KEYS = ("tolerance", "stated_protocol", "resamples", "level", "seed")
 ORDER = "same order only"
 VERDICTS = (REPRODUCED, ORDER, NOT, NOT_RUN, CANNOT)
-COLUMNS = [
-    "table",
-    "place",
-    "row",
-    "metric",
-    "k",
-    "paper",
-    "protocol",
-    "system",
-    "counterpart",
-    "ours",
-    "low",
-    "high",
-    "reading",
-    "difference",
-    "tasks",
-    "seeds",
-    "seeds_within",
-    "pairs",
-    "pairs_in_order",
-    "trivial",
-    "verdict",
-    "reason",
-]
+COLUMNS = ["table", "place", "row", "metric", "k", "paper", "protocol", "system", "counterpart", "ours", "low", "high"]
+COLUMNS += ["definition", "difference", "tasks", "seeds", "seeds_within", "pairs", "pairs_in_order", "trivial"]
+COLUMNS += ["verdict", "reason"]
 # A difference of 0.01 is within 0.01 although its digits may say 0.010000000000000009.
 BORDER = 1e-9
 # F1 as the paper defines it, and as some of its rows are computed (study.analysis.report.paper.arithmetic).
-F1_READINGS = {"f1": "mean over tasks", "f1_of_means": "of the means"}
+F1_DEFINITIONS = {"f1": "mean over tasks", "f1_of_means": "of the means"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +68,7 @@ def replicates(values: Float64Array, *, resamples: int, seed: int) -> Float64Arr
     return np.concatenate(found)
 
 
-def measured(frame: pd.DataFrame, chosen: dict[str, Any]) -> Run:
+def measured(frame: pd.DataFrame, chosen: Verdicts) -> Run:
     """A run's cells with their intervals over tasks, values averaged over seeds first.
 
     Args:
@@ -99,10 +76,10 @@ def measured(frame: pd.DataFrame, chosen: dict[str, Any]) -> Run:
     """
     tasks = frame.drop(columns="seed").groupby("task_id").mean()[list(PAPER_METRICS)].dropna()
     values = tasks.to_numpy(np.float64)
-    drawn = replicates(values, resamples=chosen["resamples"], seed=chosen["seed"])
+    drawn = replicates(values, resamples=chosen.resamples, seed=chosen.seed)
     means = with_f1_of_means(pd.DataFrame(values.mean(axis=0)[None], columns=list(PAPER_METRICS)))
     again = with_f1_of_means(pd.DataFrame(drawn, columns=list(PAPER_METRICS)))
-    tail = (1 - chosen["level"]) / 2
+    tail = (1 - chosen.level) / 2
     table = pd.DataFrame({"ours": means.iloc[0], "low": again.quantile(tail), "high": again.quantile(1 - tail)})
     by_seed = frame[frame["task_id"].isin(tasks.index)].groupby("seed")[list(PAPER_METRICS)].mean()
     return Run(table, with_f1_of_means(by_seed), again, tuple(tasks.index))
@@ -117,15 +94,13 @@ def with_f1_of_means(means: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def runs(dataset: str, systems: set[str], protocols: list[str], chosen: dict[str, Any]) -> dict[Any, Run]:
+def runs(dataset: str, systems: set[str], protocols: list[str], chosen: Verdicts) -> dict[Any, Run]:
     """(protocol, system) -> `measured`, for those that have run."""
-    found = {}
-    for protocol in protocols:
-        for system in sorted(systems):
-            path = paths.results(dataset) / "per_task" / protocol / f"{system}.csv.xz"
-            if path.exists():
-                found[protocol, system] = measured(per_task.read(path), chosen)
-    return found
+    return {
+        (protocol, system): measured(frame, chosen)
+        for protocol in protocols
+        for system, frame in run_frames(dataset, protocol, sorted(systems)).items()
+    }
 
 
 def why_not(system: str, protocol: str, known: Mapping[str, Sequence[str]]) -> tuple[str, str]:
@@ -150,57 +125,37 @@ def asks_new_tasks(protocol: str) -> bool:
     return protocol.startswith("cold")
 
 
-def cell_lines(
-    cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str], chosen: dict[str, Any]
-) -> pd.DataFrame:
+def cell_lines(cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str], chosen: Verdicts) -> pd.DataFrame:
     """One line per cell and protocol, without the verdict on its order.
 
-    For F1 the nearer of both readings is taken, which favours the paper; `reading` says which. A cell is reproduced
-    where the mean over seeds is within the tolerance, and most seeds are: seeds that lie about the printed value
-    without coming near it do not reproduce it by their mean.
+    For F1 the nearer of both definitions is taken, which favours the paper; `definition` says which. A cell is
+    reproduced where the mean over seeds and most seeds are within the tolerance: seeds on both sides of the printed
+    value, none of them near it, do not reproduce it by their mean.
     """
     lines = []
     named, there = set(own(cells)), set(choices("system"))
     known = {name: list(load([f"system={name}"]).system.protocols) for name in named & there}
     for row, system in zip(cells.to_dict("records"), own(cells), strict=True):
+        about = {"table": row["table"], "place": row["place"], "row": row["printed"], "metric": row["metric"]}
+        about |= {"k": row["k"], "paper": row["value"], "trivial": row["value"] <= chosen.tolerance, "system": system}
+        about["counterpart"] = "same" if row["system"] else "stand-in" if system else "none"
         for protocol in protocols:
-            line = {
-                "table": row["table"],
-                "place": row["place"],
-                "row": row["printed"],
-                "metric": row["metric"],
-                "k": row["k"],
-                "paper": row["value"],
-                "protocol": protocol,
-                "system": system,
-                "counterpart": "same" if row["system"] else "stand-in" if system else "none",
-                "trivial": row["value"] <= chosen["tolerance"],
-            }
+            line = about | {"protocol": protocol}
             if (protocol, system) not in found:
                 verdict, reason = why_not(system, protocol, known)
                 lines.append(line | {"reason": reason, "verdict": verdict})
                 continue
             run = found[protocol, system]
-            names = list(F1_READINGS) if row["metric"] == "f1" else [row["metric"]]
+            names = list(F1_DEFINITIONS) if row["metric"] == "f1" else [row["metric"]]
             name = min(names, key=lambda part: abs(run.cells.loc[f"{part}@{row['k']}", "ours"] - row["value"]))
             ours, low, high = run.cells.loc[f"{name}@{row['k']}"]
-            near = within(run.by_seed[f"{name}@{row['k']}"] - row["value"], chosen["tolerance"])
-            same = bool(within(ours - row["value"], chosen["tolerance"]) and 2 * near.sum() > len(near))
-            lines.append(
-                line
-                | {
-                    "ours": ours,
-                    "low": low,
-                    "high": high,
-                    "reading": F1_READINGS.get(name, ""),
-                    "difference": ours - row["value"],
-                    "tasks": len(run.tasks),
-                    "seeds": len(near),
-                    "seeds_within": int(near.sum()),
-                    "reason": row["differs"] if not row["system"] else "",
-                    "verdict": REPRODUCED if same else NOT,
-                }
-            )
+            near = within(run.by_seed[f"{name}@{row['k']}"] - row["value"], chosen.tolerance)
+            same = bool(within(ours - row["value"], chosen.tolerance) and 2 * near.sum() > len(near))
+            line |= {"ours": ours, "low": low, "high": high, "definition": F1_DEFINITIONS.get(name, "")}
+            line |= {"difference": ours - row["value"], "tasks": len(run.tasks)}
+            line |= {"seeds": len(near), "seeds_within": int(near.sum())}
+            line["reason"] = row["differs"] if not row["system"] else ""
+            lines.append(line | {"verdict": REPRODUCED if same else NOT})
     return pd.DataFrame(lines).reindex(columns=COLUMNS)
 
 
@@ -251,8 +206,8 @@ def direction(a: Mapping[Any, Any], b: Mapping[Any, Any], found: dict[Any, Run],
 
 
 def drawn_cell(run: Run, line: Mapping[Any, Any]) -> Float64Array:
-    """The draws of a line's cell, F1 in the reading that the line has."""
-    name = {reading: key for key, reading in F1_READINGS.items()}.get(line["reading"], line["metric"])
+    """The draws of a line's cell, F1 by the definition that the line has."""
+    name = {title: key for key, title in F1_DEFINITIONS.items()}.get(line["definition"], line["metric"])
     return run.drawn[f"{name}@{line['k']}"].to_numpy(np.float64)
 
 
@@ -262,29 +217,16 @@ def count_lines(dataset: str) -> pd.DataFrame:
     counted = pd.read_csv(path).set_index(["set", "attribute"]) if path.exists() else None
     lines = []
     for row in paper.table2().to_dict("records"):
-        line = {
-            "table": row["table"],
-            "place": row["place"],
-            "row": f"{row['set']}: {row['attribute']}",
-            "metric": "count",
-            "paper": row["value"],
-            "counterpart": "same",
-            "trivial": False,
-        }
+        name = f"{row['set']}: {row['attribute']}"
+        line = {"table": row["table"], "place": row["place"], "row": name, "metric": "count", "paper": row["value"]}
+        line |= {"counterpart": "same", "trivial": False}
         if counted is None:
             lines.append(line | {"verdict": NOT_RUN, "reason": "the data has not been prepared"})
             continue
         ways = counted.loc[(row["set"], row["attribute"]), ["released", "case_folded", "normalised"]].astype(float)
         way = (ways - row["value"]).abs().idxmin()
-        lines.append(
-            line
-            | {
-                "ours": ways[way],
-                "reading": way,
-                "difference": ways[way] - row["value"],
-                "verdict": REPRODUCED if ways[way] == row["value"] else NOT,
-            }
-        )
+        line |= {"ours": ways[way], "definition": way, "difference": ways[way] - row["value"]}
+        lines.append(line | {"verdict": REPRODUCED if ways[way] == row["value"] else NOT})
     return pd.DataFrame(lines).reindex(columns=COLUMNS)
 
 
@@ -295,12 +237,11 @@ def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
         StudyError: the paper does not describe this data set.
     """
     if not described(dataset):
-        raise StudyError(
-            f"the paper reports no number for {dataset}", fix=f"use dataset={paper.load().attrs['dataset']}"
-        )
-    chosen, cells = settings("verdicts", KEYS), paper.load()
+        fix = f"use dataset={paper.load().attrs['dataset']}"
+        raise StudyError(f"the paper reports no number for {dataset}", fix=fix)
+    chosen, cells = read(Verdicts), paper.load()
     found = runs(dataset, set(own(cells)) - {""}, protocols, chosen)
-    judged = with_order(cell_lines(cells, found, protocols, chosen), found, chosen["level"])
+    judged = with_order(cell_lines(cells, found, protocols, chosen), found, chosen.level)
     parts = [judged, count_lines(dataset), figure_lines(dataset)]
     # By records: concatenating columns without any value would guess at their types.
     return pd.DataFrame([line for part in parts for line in part.to_dict("records")]).reindex(columns=COLUMNS)
@@ -313,7 +254,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         stated protocol, `reproduced somewhere` (cells reproduced under some protocol), and the protocol of
         the smallest mean absolute difference with that difference.
     """
-    stated = settings("verdicts", KEYS)["stated_protocol"]
+    stated = read(Verdicts).stated_protocol
     lines = []
     for (place, row), part in table[table["protocol"].notna()].groupby(["place", "row"], sort=False):
         at_home = part[part["protocol"] == stated]
@@ -340,7 +281,7 @@ def printed(table: pd.DataFrame) -> str:
 
     The verdict is that of the stated protocol; where nothing can be computed there, that of the protocol named.
     """
-    stated = settings("verdicts", KEYS)["stated_protocol"]
+    stated = read(Verdicts).stated_protocol
     lines = []
     for (place, row, metric, _), part in table.groupby(["place", "row", "metric", "k"], sort=False, dropna=False):
         computed = part[part["ours"].notna()].set_index("protocol", drop=False)
@@ -349,7 +290,7 @@ def printed(table: pd.DataFrame) -> str:
         ]
         if part["protocol"].isna().all():
             line = part.iloc[0]
-            texts = [f"{line['ours']:g} ({line['difference']:+g}, {line['reading']})" for _ in computed.index]
+            texts = [f"{line['ours']:g} ({line['difference']:+g}, {line['definition']})" for _ in computed.index]
             shown, verdict = f"{line['paper']:g}", str(line["verdict"])
             verdict += f" ({line['reason']})" if isinstance(line["reason"], str) else ""
         else:
@@ -376,21 +317,16 @@ def printed(table: pd.DataFrame) -> str:
 def verify_paper(config: DictConfig) -> str:
     """The verdicts of the configured data set as text, with counts. Writes nothing; `compute` does."""
     table = compute_table(config.dataset.name, list(config.dataset.protocols))
-    stated = settings("verdicts", KEYS)["stated_protocol"]
+    stated = read(Verdicts).stated_protocol
     home = table[table["protocol"] == stated]["verdict"].value_counts()
     counts = ", ".join(f"{home.get(name, 0)} {name}" for name in VERDICTS)
     return f"{printed(table)}\nTables 3 and 4 under {stated}, {home.sum()} cells: {counts}\n"
 
 
 def compute(config: DictConfig) -> list[Path]:
-    """Write verdicts.csv and verdict_summary.csv with a record; nothing for a data set that the paper does not
-    describe."""
+    """Write verdicts.csv and verdict_summary.csv; nothing for a data set that the paper does not describe."""
     dataset = config.dataset.name
     if not described(dataset):
         return []
     table = compute_table(dataset, list(config.dataset.protocols))
-    tables = {"verdicts": table, "verdict_summary": summary(table)}
-    for name, part in tables.items():
-        write_csv(folder(dataset) / f"{name}.csv", part)
-    write_json(folder(dataset) / "verdicts.json", record(dataset=dataset, settings=settings("verdicts", KEYS)))
-    return [folder(dataset) / f"{name}.csv" for name in tables]
+    return write_tables(dataset, {"verdicts": table, "verdict_summary": summary(table)}, "verdicts", read(Verdicts))

@@ -1,0 +1,265 @@
+"""The settings of the audit, ``conf/audit``, read strictly: a misspelt key is an error."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from study import paths
+from study.config.reader import read_settings
+from study.config.schema import require_choice
+from study.errors import StudyError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Kind = TypeVar("Kind", bound="DataclassInstance")
+
+
+def settings_file(kind: type) -> Path:
+    """The file of a kind of settings: `TaskQuality` stands in ``conf/audit/task_quality.yaml``."""
+    return paths.conf() / "audit" / f"{re.sub('(?<!^)(?=[A-Z])', '_', kind.__name__).lower()}.yaml"
+
+
+def read(kind: type[Kind], path: Path | None = None) -> Kind:
+    """Read the settings of `kind`. The yaml explains every key.
+
+    Raises:
+        StudyError: the file cannot be read, its keys are not those of `kind`, or a value is not allowed.
+    """
+    return read_settings(kind, path or settings_file(kind))
+
+
+@dataclass(frozen=True)
+class Consistency:
+    """Checks of the printed cells against each other."""
+
+    rounding: float
+    max_relevant: int
+    joint_max_relevant: int
+    own_protocol: str
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The printed cells beside this study's."""
+
+    tolerance: float
+    stated_protocol: str
+    resamples: int
+    level: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Detectors, their order, and the mixture fitted to the lists."""
+
+    theme_words: float
+    text_words: float
+    close_gap: float
+    close_run: int
+    long_run: int
+    language_gap: int
+    language_run: int
+    pool_tasks: int
+    pool_p: float
+    level_run: int
+    use_difference: int
+    order: list[str]
+    other_orders: dict[str, list[str]]
+    retrieved: list[str]
+    retrieved_protocol: str
+    permutations: int
+    seed: int
+    clusters: int
+    smoothing: float
+    topic_p: float
+    rounds: int
+    iterations: int
+    tolerance: float
+    simulations: int
+    held_out: float
+
+    def widest_gap(self, n_servers: int) -> int:
+        """The widest step of a close run, in places of the catalogue."""
+        return max(1, round(self.close_gap * n_servers))
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """Near-duplicates of test tasks in training."""
+
+    protocols: list[str]
+    near_labels: float
+    near_text: float
+    metrics: list[str]
+    references: list[str]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the attribute counts' score rests on."""
+
+    system: str
+    protocol: str
+    parts: list[str]
+    metrics: list[str]
+    system_seed: int
+    seed: int
+    variants: dict[str, dict[str, Any]]
+    others: list[str]
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """The order of the systems under other choices."""
+
+    protocol: str
+    metric: str
+    metrics: list[str]
+    prefixes: list[int]
+    split_seeds: list[int]
+    split_systems: list[str]
+    system_seed: int
+    resamples: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class TaskQuality:
+    """Agreement between the parts of a task."""
+
+    pairs: list[list[str]]
+    shuffles: int
+    quantile: float
+    sample: int
+    seed: int
+    boundary: int | None
+
+
+@dataclass(frozen=True)
+class Codebooks:
+    """Use of the codes of semantic identifiers."""
+
+    systems: list[str]
+
+    def __post_init__(self) -> None:
+        for name in self.systems:
+            require_choice("system", name)
+
+
+@dataclass(frozen=True)
+class PromptTemplates:
+    """One training asked in all prompt templates."""
+
+    system: str
+    templates: int
+    metrics: list[str]
+    seeds: dict[str, list[int]]
+
+    def __post_init__(self) -> None:
+        require_choice("system", self.system)
+        for protocol in self.seeds:
+            require_choice("protocol", protocol)
+
+
+@dataclass(frozen=True)
+class ReferenceBug:
+    """A bug of a reference program: the method's own system, the protocol of both rows, and what the bug is."""
+
+    system: str
+    protocol: str
+    bug: str
+
+
+@dataclass(frozen=True)
+class ReferenceBugs:
+    """Published methods beside their rows with a bug of the reference program."""
+
+    metric: str
+    resamples: int
+    seed: int
+    rows: dict[str, ReferenceBug]
+
+    def __post_init__(self) -> None:
+        for row, about in self.rows.items():
+            for name in (row, about.system):
+                require_choice("system", name)
+            require_choice("protocol", about.protocol)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One protocol of the grid.
+
+    Attributes:
+        labels, prefix: whose labels count and how many of each list.
+        split, training: what is asked for and what a system learns from.
+        negatives: servers that compete with the right ones, None for the whole catalogue.
+    """
+
+    title: str
+    labels: str
+    prefix: int | None
+    split: str
+    training: str
+    negatives: int | None
+    name: str = ""
+
+    @property
+    def fit(self) -> tuple[str, int | None, str]:
+        """What decides a fit: variants that agree in it share one training."""
+        return self.labels, self.prefix, "everything" if self.training == "everything" else self.split
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Which measure stands in a column of the paper's tables."""
+
+    recall: str
+    f1: str
+    ndcg: str
+
+
+ALLOWED = {
+    "labels": ("released", "longer"),
+    "split": ("cold", "warm", "loo"),
+    "training": ("train", "everything"),
+    "recall": ("recall", "recall_capped", "hit_rate"),
+    "f1": ("f1", "of_means"),
+    "ndcg": ("ndcg", "ndcg_found"),
+}
+
+
+@dataclass(frozen=True)
+class Protocols:
+    """The grid of protocols and how its result is read."""
+
+    seeds: list[int]
+    split_seed: int
+    systems: list[str]
+    pool: int
+    tolerance: float
+    draws: int
+    level: float
+    seed: int
+    protocols: dict[str, Variant]
+    metric_definitions: dict[str, Definition]
+
+    def __post_init__(self) -> None:
+        for name in self.systems:
+            require_choice("system", name)
+        for name, entry in [*self.protocols.items(), *self.metric_definitions.items()]:
+            for key, value in vars(entry).items():
+                if value not in ALLOWED.get(key, (value,)):
+                    fix = f"one of: {', '.join(ALLOWED[key])}"
+                    raise StudyError(f"{key} is {value!r}", file=settings_file(type(self)), row=name, fix=fix)
+
+    @property
+    def variants(self) -> list[Variant]:
+        """The protocols in the order of the file, with their names."""
+        return [replace(variant, name=name) for name, variant in self.protocols.items()]

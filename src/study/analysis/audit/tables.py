@@ -1,0 +1,140 @@
+"""The tables of the audit, ``results/DATASET/audit``, and the rows of the paper that it examines."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from study import paths
+from study.analysis.report import paper
+from study.errors import StudyError
+from study.evaluation import per_task
+from study.evaluation.metrics import PAPER_METRICS
+from study.evaluation.records import record
+from study.files import write_csv, write_json, write_parquet
+
+# Tables that are kept packed.
+PACKED = ("copying", "protocol_cells", "protocol_distances")
+
+
+def folder(dataset: str) -> Path:
+    """Where the audit of a data set keeps its tables."""
+    return paths.results(dataset) / "audit"
+
+
+def write_tables(
+    dataset: str, tables: Mapping[str, pd.DataFrame], name: str, settings: Any, **about: Any
+) -> list[Path]:
+    """Write the tables of a part and its record, ``<name>.json``; returns the paths of the tables."""
+    written = [folder(dataset) / f"{table}.csv{'.xz' if table in PACKED else ''}" for table in tables]
+    for path, table in zip(written, tables.values(), strict=True):
+        write_csv(path, table)
+    write_json(folder(dataset) / f"{name}.json", record(dataset=dataset, settings=asdict(settings), **about))
+    return written
+
+
+class AuditTables(dict[str, pd.DataFrame]):
+    """The tables of an audit by name; one that has not been made is a `StudyError` that says how to make it."""
+
+    def __init__(self, dataset: str) -> None:
+        found = [*folder(dataset).glob("*.csv"), *folder(dataset).glob("*.csv.xz")]
+        super().__init__({path.name.partition(".")[0]: pd.read_csv(path, comment="#") for path in sorted(found)})
+        self.dataset = dataset
+
+    def __missing__(self, name: str) -> pd.DataFrame:
+        fix = f"run: study audit run dataset={self.dataset}"
+        raise StudyError("the table has not been made", file=folder(self.dataset) / f"{name}.csv", fix=fix)
+
+
+@dataclass(frozen=True)
+class Fits:
+    """The rows of finished fits: one long table, and one file per fit in the cache until the table is written.
+
+    Attributes:
+        dataset, name: the table is ``results/<dataset>/audit/<name>.parquet``.
+        keys: columns that together name a fit; all that decides a fit is in them.
+    """
+
+    dataset: str
+    name: str
+    keys: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        """The table."""
+        return folder(self.dataset) / f"{self.name}.parquet"
+
+    @property
+    def cache(self) -> Path:
+        """The folder of the fits that are not yet in the table."""
+        return paths.cache() / "audit" / self.dataset / self.name
+
+    def add(self, rows: pd.DataFrame) -> None:
+        """Keep the rows of one fit."""
+        key = repr(tuple(rows[name].iloc[0] for name in self.keys))
+        write_parquet(self.cache / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.parquet", rows)
+
+    def known(self) -> pd.DataFrame:
+        """The rows of every finished fit; without any, an empty table of the columns `keys`.
+
+        Raises:
+            StudyError: a file is damaged.
+        """
+        parts = [pd.DataFrame(columns=list(self.keys))]
+        for path in (self.path, *sorted(self.cache.glob("*.parquet"))):
+            if path.exists():
+                try:
+                    parts.append(pd.read_parquet(path))
+                except (OSError, ValueError) as error:
+                    raise StudyError(
+                        "not readable as Parquet", file=path, fix="remove the file and run again"
+                    ) from error
+                if not set(self.keys) <= set(parts[-1]):
+                    raise StudyError("not a table of fits", file=path, fix="remove the file and run again")
+        return pd.concat(parts[1:], ignore_index=True) if len(parts) > 1 else parts[0]
+
+    def finished(self) -> set[tuple[Any, ...]]:
+        """The keys of every finished fit."""
+        return set(self.known()[list(self.keys)].drop_duplicates().itertuples(index=False, name=None))
+
+    def save(self, wanted: Collection[tuple[Any, ...]]) -> pd.DataFrame:
+        """Write the table with the fits of these keys, in their order, and empty the cache; returns the table."""
+        groups = dict(list(self.known().groupby(list(self.keys), sort=False)))
+        table = pd.concat([groups[key] for key in wanted if key in groups], ignore_index=True)
+        write_parquet(self.path, table)
+        for path in self.cache.glob("*.parquet"):
+            path.unlink()
+        return table
+
+
+def run_frames(dataset: str, protocol: str, systems: Collection[str]) -> dict[str, pd.DataFrame]:
+    """The per-task file of each of the systems that ran under a protocol, in their order."""
+    found = {name: paths.results(dataset) / "per_task" / protocol / f"{name}.csv.xz" for name in systems}
+    return {name: per_task.read(path) for name, path in found.items() if path.exists()}
+
+
+def described(dataset: str) -> bool:
+    """Whether the paper's numbers describe this data set."""
+    return bool(paper.load().attrs["dataset"] == dataset)
+
+
+def printed_rows() -> pd.DataFrame:
+    """The rows of Tables 3 and 4, each once.
+
+    Returns: columns table, place, row (the paper's name), own (the study's system of the same or nearest
+        configuration, empty where there is none) and one per metric@k, in `PAPER_METRICS` order.
+    """
+    cells, parts = paper.load(), []
+    for table in dict.fromkeys(cells["table"]):
+        about = cells[cells["table"] == table].drop_duplicates("printed").set_index("printed")
+        values = paper.wide(cells, table)
+        own = about["system"].where(about["system"] != "", about["stand_in"])
+        part = values.assign(table=table, place=about["place"], own=own, row=values.index)
+        parts.append(part[["table", "place", "row", "own", *PAPER_METRICS]])
+    # Table 4 repeats the method's row of Table 3.
+    return pd.concat(parts, ignore_index=True).drop_duplicates(["row", *PAPER_METRICS], ignore_index=True)
