@@ -1,4 +1,4 @@
-"""Counts of training labels by attribute, with word matches: how far a task's attributes tell its labels."""
+"""Counts of training labels by attribute, with word matches: how well a task's attributes predict its labels."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from study.data.splits import Split
 
 
 @dataclass
-class LabelRules:
-    """A weighted sum of counts by attribute and of words, the signs of content of the label audit.
+class AttributeCounts:
+    """A weighted sum of counts by attribute and of word matches, the evidence of content in the label audit.
 
     score(t, m) = sum over `groups` g of weight_g * share of the training tasks of t's group g that list m
     + near * (the same share in the first group, training tasks weighted by exp(-|difference in file position| / span))
@@ -26,8 +26,8 @@ class LabelRules:
     + rare * (1 where m's text holds a rare word of t's name or description)
     + fill * (1 where m is written in t's language, by the share of training tasks of the language that list it).
 
-    No server's meaning is read, only words, names and the file's order. It follows no walk: a count follows whatever
-    made the labels, a rule or a judgement. `baselines.list_order` follows the walks and counts nothing else.
+    It reads words, names and the order of the file, no meaning. `baselines.list_order` models the order of the
+    catalogue and counts nothing else.
 
     Args:
         groups: sets of task columns, joined by "+", whose equal values make a group.
@@ -35,7 +35,7 @@ class LabelRules:
         near: weight of the neighbours in the file; their group is the first of `groups`.
         span: tasks over which the weight of a neighbour falls to 1 / e.
         word, rare, fill: weights of the other terms.
-        most: a word counts if at most this share of the servers has it (themes); a fifth of it for names and
+        most: a word of a theme counts if at most this share of the servers has it; a fifth of it for names and
             descriptions.
     """
 

@@ -11,16 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, softplus
+from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss, softplus
 
-from baselines.choices import require_choice
-from baselines.generative.training import fingerprint
-from baselines.published.hypergraphs import global_hypergraph, similarity, tags
-from baselines.published.sampling import Pairs
-from baselines.published.text_encoder import encoder, fit_encoder
-from baselines.published.training import Progress, Schedule, train, validation_quality
-from baselines.published.vectors import VectorModel
-from baselines.published.views import Network, decaying, reduction, squared
+from baselines.cvh_networks import Network, decaying, encoder, global_hypergraph, reduction, similarity, squared, tags
+from baselines.interactions import Pairs, shuffled
+from baselines.settings import require_choices
+from baselines.training import Job, Progress, Schedule, VectorModel, fingerprint, train, validation_quality
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -40,39 +36,21 @@ class Step(NamedTuple):
 class CVHRec(VectorModel):
     """CVH-REC: A novel method for web API recommendation based on the cross-view HGNNs (2026, Zenodo 18346231).
 
-    Tasks stand for mashups, servers for APIs. Five tables that start from text vectors are propagated over hypergraphs:
+    Tasks stand for mashups, servers for APIs. Five tables start from text vectors and are propagated over hypergraphs:
     tasks by common servers, servers by common tasks, tasks and servers by common tags, and the global one of tasks,
-    servers and tags. local = softmax(v) [call, tag], e = softmax(w) [local, global], score = e_t . e_m. Minimised are
+    servers and tags. local = softmax(v) [call, tag], e = softmax(w) [local, global], score = e_t . e_m. The loss is
     BPR + decay / (2 B) sum |e|^2 + contrast ([C(call, tag) + C(local, global)] of tasks + the same of servers)
     + the binary cross-entropy of predicting tags from e, of tasks and of servers.
 
-    New tasks, in stage 2: an encoder of the text vector is trained to give e_t of the training tasks (mean squared
-    error) and then stands in for e_t. New tasks are no nodes of any hypergraph.
+    Stage 2 serves new tasks: an encoder of the text vector learns e_t of the training tasks (mean squared error) and
+    then replaces e_t. New tasks are no nodes of any hypergraph.
 
     Deviations: tags are attributes of Task2MCP; text vectors are MiniLM's, reduced by PCA where `width` is smaller;
-    weights of both stages are chosen on validation, instead of by training loss; while stage 1 is trained there is no
-    encoder yet, and new validation tasks are asked with the mean e of their nearest training tasks; the contrast may be
-    taken among sampled nodes and the tags predicted in some of the steps, for the time it takes.
+    validation chooses the weights of both stages, not the training loss; stage 1 has no encoder yet, so new validation
+    tasks get the mean e of their nearest training tasks; to save time, the contrast may use sampled nodes and the tags
+    may be predicted in some steps only.
 
-    Args:
-        width: d.
-        layers: L.
-        alpha: least Jaccard similarity of an edge, in all four hypergraphs.
-        hidden: width inside the heads of the contrast.
-        global_norm: ``repo`` or ``row``, of the global propagation.
-        keywords: words of each text that count as tags, 0 for none.
-        contrast: weight of the contrast.
-        contrasted: nodes of a kind in a step's contrast; None takes all.
-        tags_every: steps between two predictions of tags.
-        decay: of the vectors of a batch.
-        learning_rate: of Adam.
-        batch_size: tasks per step.
-        encoder_hidden: width inside the encoder.
-        encoder_epochs: of stage 2, at most.
-        dropout: of the encoder.
-        cold_tasks: what stands for e_t of a new task: ``encoder``, ``neighbours`` (mean e of the five nearest training
-            tasks, an ablation of the authors) or ``text`` (its text vector).
-        schedule: epochs and selection of stage 1; the selection of stage 2.
+    `conf/system/cvh_rec.yaml` explains every setting.
     """
 
     width: int = 64
@@ -100,8 +78,7 @@ class CVHRec(VectorModel):
     NEIGHBOURS: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
-        for name, allowed in self.CHOICES.items():
-            require_choice(name, getattr(self, name), allowed)
+        require_choices(self, self.CHOICES)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train stage 1, and stage 2 where there are new tasks; goes on from the checkpoints in `workdir`."""
@@ -109,7 +86,6 @@ class CVHRec(VectorModel):
         self.stage_2: Progress | None = None
         self.prepare(data, split)
         model = self.network = Network(self.starts, self.layers, self.hidden)
-        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
         identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.texts, self.task_tags.indices)
 
         def score(tasks: IntArray) -> FloatArray:
@@ -119,16 +95,13 @@ class CVHRec(VectorModel):
 
         self.progress = train(
             model,
-            optimiser,
             lambda epoch: self.steps(np.random.default_rng([seed, epoch])),
             self.loss,
             self.schedule,
+            Job(seed, workdir, "cvh_rec", identity),
             quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=True),
-            seed=seed,
-            workdir=workdir,
-            name="cvh_rec",
-            identity=identity,
-            rate=decaying(),
+            optimiser=torch.optim.Adam(model.parameters(), lr=self.learning_rate),
+            rate=decaying,
         )
         self.finish(model)
         torch.manual_seed(seed)  # stage 2 starts the same, whether stage 1 has just ended or was taken up
@@ -189,7 +162,6 @@ class CVHRec(VectorModel):
     def loss(self, step: Step) -> Tensor:
         """The loss of a step; all nodes are propagated."""
         model = self.network
-        assert isinstance(model, Network)
         views = model(self.operators)
         tasks = views["task"].final[step.tasks]
         listed, drawn = (views["server"].final[rows] for rows in (step.positives, step.negatives))
@@ -225,17 +197,21 @@ class CVHRec(VectorModel):
             e[self.new] = self.encoder(texts[self.new]).detach().numpy()
             return self.score(tasks)
 
-        self.stage_2 = fit_encoder(
+        known = texts[self.known]
+
+        def batches(epoch: int) -> Iterator[Tensor]:
+            for part in shuffled(len(known), self.batch_size, np.random.default_rng([seed, epoch])):
+                yield torch.from_numpy(part)
+
+        self.stage_2 = train(
             self.encoder,
-            texts[self.known],
-            wanted,
+            batches,
+            lambda rows: mse_loss(self.encoder(known[rows]), wanted[rows]),
             schedule,
-            learning_rate=self.learning_rate,
-            batch_size=self.batch_size,
-            seed=seed,
-            workdir=workdir,
-            identity=identity,
+            Job(seed, workdir, "cvh_rec_encoder", identity),
             quality=validation_quality(score, split, schedule, seed=seed, ranks_new=True),
+            optimiser=torch.optim.Adam(self.encoder.parameters(), lr=self.learning_rate),
+            rate=decaying,
         )
         score(self.new)
 

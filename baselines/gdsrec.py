@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,13 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from baselines.choices import require_choice
-from baselines.generative.training import fingerprint
-from baselines.published.attention import Network
-from baselines.published.deviations import (
+from baselines.gdsrec_networks import (
     MIDPOINT,
     PADDING,
     Lists,
+    Network,
     agree,
     averages,
     deviation_lists,
@@ -27,9 +25,9 @@ from baselines.published.deviations import (
     nearest,
     shares,
 )
-from baselines.published.ratings import stars
-from baselines.published.sampling import Pairs, shuffled
-from baselines.published.training import Schedule, train, validation_quality
+from baselines.interactions import Pairs, shuffled, stars
+from baselines.settings import require_choices
+from baselines.training import Job, Schedule, Scheduled, fingerprint, train, validation_quality
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -50,36 +48,23 @@ class Groups(NamedTuple):
 
 
 @dataclass
-class GDSRec:
+class GDSRec(Scheduled):
     """Graph-based decentralized collaborative filtering for social recommendation (Chen et al., TKDE 35(5), 2023).
 
     h_t aggregates the servers of a task with the deviations of their ratings, z_m the tasks of a server, y_o the
-    servers of a friend (with weights of its own). p(t, m) = sigma((r1 + r2) / 2 + (mu_t + mu_m) / 2 - 3) with
+    servers of a friend (with its own weights). p(t, m) = sigma((r1 + r2) / 2 + (mu_t + mu_m) / 2 - 3) with
     r1 = phi(h_t, z_m) and r2 = the mean of phi(y_o, z_m) over the friends o, weighted by how many servers t and o rate
     alike; trained by binary cross-entropy (the authors' ranking program).
 
-    Adapted: ratings are drawn from the place in the list, or all 5 (`rating`); friends are the training tasks with the
-    nearest texts; servers outside the list are drawn as negatives and enter neither lists nor averages.
+    Adaptations: ratings follow the place in the list, or are all 5 (`rating`); friends are the training tasks with the
+    nearest texts; negatives are drawn outside the list and enter neither lists nor averages.
 
-    Deviation from the reference programs: they keep the target among the inputs, so that a model can read the answer.
-    Here the pair is taken out of both lists, both averages and the friends' weights, for the drawn servers of the same
-    group as well, and a drawn server's own list and average lose a random task in its stead: were listed servers alone
-    one short, that would tell them (`mask_target_edge`). Deviation 0 has a vector of its own
-    (`zero_deviation_is_padding`).
+    Deviations from the reference programs: they keep the target among the inputs, so a model can read the answer. Here
+    the pair is removed from both lists, both averages and the friends' weights, also for the drawn servers of the same
+    group. A drawn server's own list and average lose a random task instead; otherwise a list that is one short would
+    reveal the listed servers (`mask_target_edge`). Deviation 0 has its own vector (`zero_deviation_is_padding`).
 
-    Args:
-        rating: ``rank`` or ``binary``.
-        width: d.
-        spread: standard deviation of the starting tables.
-        list_length: c, longest list; longer ones are sampled in each epoch.
-        friends: of a task.
-        tolerance: sigma, largest difference of ratings that are alike.
-        branches: ``both``, or ``friends`` for r2 alone, which a task without history has, too.
-        negatives: drawn servers per listed one.
-        learning_rate, weight_decay: of Adam.
-        batch_size: training interactions per step.
-        mask_target_edge, zero_deviation_is_padding: see above.
-        schedule: epochs and selection.
+    `conf/system/gdsrec.yaml` explains every setting.
     """
 
     rating: str = "rank"
@@ -100,36 +85,27 @@ class GDSRec:
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"rating": ("rank", "binary"), "branches": ("both", "friends")}
 
     def __post_init__(self) -> None:
-        for name, allowed in self.CHOICES.items():
-            require_choice(name, getattr(self, name), allowed)
-
-    @property
-    def uses_validation(self) -> bool:
-        """Whether the weights are chosen on validation labels."""
-        return self.schedule.patience is not None
+        require_choices(self, self.CHOICES)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train; goes on from the checkpoint in `workdir`."""
         torch.manual_seed(seed)
         self.prepare(data, split, seed)
         model = self.network = Network(data.n_tasks, data.n_servers, self.width, self.spread)
-        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
 
         def score(tasks: IntArray) -> FloatArray:
             self.finish()
             return self.score(tasks)
 
+        identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.ratings.data, self.near)
         self.progress = train(
             model,
-            optimiser,
             lambda epoch: self.batches(np.random.default_rng([seed, epoch])),
             self.loss,
             self.schedule,
+            Job(seed, workdir, "gdsrec", identity),
             quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=True),
-            seed=seed,
-            workdir=workdir,
-            name="gdsrec",
-            identity=fingerprint(self, seed, split.train.indptr, split.train.indices, self.ratings.data, self.near),
+            optimiser=torch.optim.Adam(model.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay),
         )
         self.finish()
 
@@ -191,7 +167,7 @@ class GDSRec:
         gone = np.where(gone_ratings > 0, gone, PADDING - 1).ravel()
         z = self._aggregate("server", servers.ravel(), *self.server_lists.without(servers.ravel(), gone))
         z = z.view(*servers.shape, -1)
-        total = torch.from_numpy(averages_) - MIDPOINT
+        total: Tensor = torch.from_numpy(averages_) - MIDPOINT
         if self.branches == "both":
             h = self._aggregate("task", tasks, *self.task_lists.without(tasks, target))
             total = total + self.network.predict(h[:, None, :].expand_as(z), z) / 2
@@ -203,11 +179,13 @@ class GDSRec:
         shape = (*servers.shape, near.shape[1], self.width)  # (b, 1 + n, f, d)
         opinions = self.network.predict(y[:, None].expand(shape), z[:, :, None].expand(shape))
         share = torch.from_numpy(shares(alike))[:, None, :]
-        return total + (share * opinions).sum(dim=2) / (2 if self.branches == "both" else 1)
+        total = total + (share * opinions).sum(dim=2) / (2 if self.branches == "both" else 1)
+        return total
 
     def _aggregate(self, side: str, rows: IntArray, entries: IntArray, deviations: IntArray) -> Tensor:
         tensors = (torch.from_numpy(values) for values in (rows, entries, deviations))
-        return self.network.aggregate(side, *tensors, zero_is_padding=self.zero_deviation_is_padding)
+        found: Tensor = self.network.aggregate(side, *tensors, zero_is_padding=self.zero_deviation_is_padding)
+        return found
 
     @torch.no_grad()
     def finish(self) -> None:
@@ -250,11 +228,3 @@ class GDSRec:
         for part in chunks(rows, BLOCK):
             found[part] = self.network.predict_all(left[torch.from_numpy(rows[part])], self.z).numpy()
         return found
-
-    def report(self) -> dict[str, Any]:
-        """Epochs, the best of them on validation, and seconds of training."""
-        return self.progress.report()
-
-    def parameters(self) -> int:
-        """Entries of all trained tensors."""
-        return sum(weight.numel() for weight in self.network.parameters())

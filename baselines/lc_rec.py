@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
-from baselines.choices import require_choice
-from baselines.generative import prompts
 from baselines.generative.causal import CausalBeams, Continuer, Example, LlamaSize, Packed, pack
-from baselines.generative.histories import batched, prefixes, training_lists
-from baselines.generative.identifiers import as_tokens, made_unique, spread_last
-from baselines.generative.prefix_tree import INVALID, LevelTree, PrefixTree, Tree, beam_search, score_matrix
-from baselines.generative.quantisation import Quantiser, fit_codes, standardised
-from baselines.generative.text import BytePairs, Published, Vocabulary
-from baselines.generative.training import Optimisation, fingerprint, quality_of, staged_report, train
-from baselines.task_tokens import task_tokens
+from baselines.generative.prefix_tree import LevelTree, PrefixTree, Tree, search_scores
+from baselines.generative.prompts import INSTRUCTIONS
+from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, made_unique, spread_last, standardised
+from baselines.generative.text import BytePairs, Published, Vocabulary, task_tokens
+from baselines.interactions import batched, prefixes, training_lists
+from baselines.settings import require_choice
+from baselines.training import Generative, Job, Optimisation, fingerprint, train, validation_quality
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -39,36 +35,24 @@ SHARES = {
 
 
 @dataclass
-class LCRec:
+class LCRec(Generative):
     """Language and collaborative semantics in one language model (Zheng et al., ICDE 2024).
 
     A server's index is its four codes of an RQ-VAE over its text vector, the last level assigned evenly by
     Sinkhorn-Knopp ("uniform semantic mapping", section III-B). The tokens of indices join a language model's
     vocabulary, and six kinds of instructions are tuned together by cross-entropy on the responses (section III-C). A
-    task's text is just the intention that the paper has an LLM write. score(t, m) = log p(index of m | instruction with
-    the text of t) for the servers that a beam search over the prefix tree of all indices reaches; the others are not
-    ranked.
+    task's text replaces the intention that the paper has an LLM write. score(t, m) = log p(index of m | instruction
+    with the text of t) for the servers that a beam search over the prefix tree of all indices reaches; the others are
+    not ranked.
 
-    Deviations: the wordings are our own, five for each kind. Indices that are still shared are made unique. The search
-    follows the tree of true indices; the reference program allows any token of a level (``constraint: level``). Lists
-    are sets here, so a history is a beginning of a random permutation and every other server of the task is a response,
-    all of which share one reading of the prompt. All epochs run, and the best weights of a few looks at validation are
-    kept. The history at inference is the training servers alone. The small model keeps the mechanism, not the prior
-    knowledge of language. A published model is tuned whole.
+    Deviations: the prompt templates are our own, five for each kind. Shared indices are made unique. The search follows
+    the tree of existing indices; the reference program allows any token of a level (``constraint: level``). Lists are
+    sets here, so a history is the beginning of a random permutation and every other server of the task is a response;
+    all of them share one reading of the prompt. All epochs run, and the best of a few evaluations on validation gives
+    the weights. The history at inference is the training servers alone. The small model keeps the mechanism, without
+    prior knowledge of language. A published model is tuned whole.
 
-    Args:
-        quantiser: the RQ-VAE.
-        size: the language model, or the name of a published one.
-        training: its optimisation; an epoch holds the examples of `shares`.
-        shares: the share of its examples that each kind of instruction adds to an epoch, a kind with 0 is left out.
-        asks: ``search`` (the text, and the history of tasks that have one) or ``next_item`` (the history alone).
-        wording: of the question at inference, 0 to 4.
-        constraint: ``tree`` or ``level``.
-        history: servers of an instruction at most, the last ones of the list.
-        text_tokens, name_tokens: of a task's or a server's text (`task_tokens`), and of a server's name, at most.
-        text_vocabulary: tokens of a vocabulary learned here.
-        beam: indices written per task; those known are left out later, so it must exceed 10 by their number.
-        score_batch: tasks decoded at a time.
+    `conf/system/lc_rec.yaml` explains every setting.
     """
 
     quantiser: Quantiser = field(default_factory=lambda: Quantiser(levels=4))
@@ -94,11 +78,6 @@ class LCRec:
         for key, value, allowed in chosen:
             require_choice(key, value, allowed)
 
-    @property
-    def uses_validation(self) -> bool:
-        """Whether the weights are chosen on validation labels."""
-        return self.training.looks > 0
-
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train the RQ-VAE, or take up a kept one, then the language model; goes on from a checkpoint in `workdir`."""
         vectors = standardised(encode(data.server_texts()))
@@ -113,16 +92,10 @@ class LCRec:
         self.tree: Tree = LevelTree(tree, levels) if self.constraint == "level" else tree
         torch.manual_seed(seed)
         self.writer = Continuer(starts[-1], self.size, pad=self.vocabulary.pad)
+        job = Job(seed, workdir, "lc_rec", identity)
+        quality = validation_quality(self.score, split, self.training, seed=seed, ranks_new=self.asks == "search")
         self.progress = train(
-            self.writer,
-            lambda epoch: self.batches(epoch, seed),
-            self.writer,
-            self.training,
-            seed=seed,
-            workdir=workdir,
-            name="lc_rec",
-            identity=identity,
-            quality=quality_of(self.score, split, self.training, seed=seed, ranks_new=self.asks == "search"),
+            self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, job, quality=quality
         )
         self.written, self.invalid = 0, 0  # the answers of the looks at validation are none of the run's
 
@@ -132,7 +105,7 @@ class LCRec:
         if self.size.pretrained is not None:
             self.vocabulary: Vocabulary = Published(self.size.pretrained)
         else:
-            wordings = map(" ".join, prompts.instructions().values())
+            wordings = map(" ".join, INSTRUCTIONS.values())
             learned = [*(tasks[row] for row in self.known), *data.server_texts(), *wordings]
             self.vocabulary = BytePairs(learned, self.text_vocabulary)
         self.task_texts = task_tokens(data, self.vocabulary, self.text_tokens)
@@ -165,9 +138,11 @@ class LCRec:
         """What is asked about a task of which the servers `seen` are known."""
         slots = {"items": self._indices(seen)}
         if asks == "next_item":
-            return self.instruction(prompts.NEXT_ITEM[wording], **slots)
+            return self.instruction(INSTRUCTIONS["next_item"][wording], **slots)
         slots["text"] = self.task_texts[task]
-        return self.instruction((prompts.SEARCH_WITH_HISTORY if len(seen) else prompts.SEARCH)[wording], **slots)
+        return self.instruction(
+            (INSTRUCTIONS["search_with_history"] if len(seen) else INSTRUCTIONS["search"])[wording], **slots
+        )
 
     # Examples of each kind
 
@@ -176,26 +151,26 @@ class LCRec:
 
     def _next_item(self, rng: np.random.Generator) -> Iterator[Example]:
         for task, seen, targets in prefixes(self.lists, "random", rng):
-            asked = self.question(task, seen, int(rng.integers(len(prompts.NEXT_ITEM))), asks="next_item")
+            asked = self.question(task, seen, int(rng.integers(len(INSTRUCTIONS["next_item"]))), asks="next_item")
             yield Example(asked, [self._index(server) for server in targets])
 
     def _index_of_text(self, rng: np.random.Generator) -> Iterator[Example]:
         for server, (name, about) in enumerate(zip(self.names, self.about, strict=True)):
-            wording = self._pick(rng, prompts.INDEX_OF_TEXT)
+            wording = self._pick(rng, INSTRUCTIONS["index_of_text"])
             yield Example(self.instruction(wording, name=name, about=about), [self._index(server)])
 
     def _text_of_index(self, rng: np.random.Generator) -> Iterator[Example]:
         for server, (name, about) in enumerate(zip(self.names, self.about, strict=True)):
-            asked = self.instruction(self._pick(rng, prompts.TEXT_OF_INDEX), item=self._index(server)[:-1])
+            asked = self.instruction(self._pick(rng, INSTRUCTIONS["text_of_index"]), item=self._index(server)[:-1])
             yield Example(asked, [[*[*name, *about][: self.text_tokens], self.vocabulary.end]])
 
     def _fusion(self, rng: np.random.Generator) -> Iterator[Example]:
         for _, seen, targets in prefixes(self.lists, "random", rng):
             if rng.random() < 0.5:
-                asked = self.instruction(self._pick(rng, prompts.NAMES_TO_INDEX), names=self._names(seen))
+                asked = self.instruction(self._pick(rng, INSTRUCTIONS["names_to_index"]), names=self._names(seen))
                 yield Example(asked, [self._index(server) for server in targets])
             else:
-                asked = self.instruction(self._pick(rng, prompts.INDICES_TO_NAME), items=self._indices(seen))
+                asked = self.instruction(self._pick(rng, INSTRUCTIONS["indices_to_name"]), items=self._indices(seen))
                 yield Example(asked, [[*self.names[server], self.vocabulary.end] for server in targets])
 
     def _search(self, rng: np.random.Generator) -> Iterator[Example]:
@@ -203,13 +178,13 @@ class LCRec:
             mixed = rng.permutation(self.lists[task])
             # Half of the questions have no history, as those about a new task.
             cut = int(rng.integers(1, len(mixed))) if len(mixed) > 1 and rng.random() < 0.5 else 0
-            asked = self.question(int(task), mixed[:cut], int(rng.integers(len(prompts.SEARCH))))
+            asked = self.question(int(task), mixed[:cut], int(rng.integers(len(INSTRUCTIONS["search"]))))
             yield Example(asked, [self._index(server) for server in mixed[cut:]])
 
     def _preference(self, rng: np.random.Generator) -> Iterator[Example]:
         for task in self.known:
             items = self._indices(rng.permutation(self.lists[task]))
-            asked = self.instruction(self._pick(rng, prompts.PREFERENCE), items=items)
+            asked = self.instruction(self._pick(rng, INSTRUCTIONS["preference"]), items=items)
             yield Example(asked, [[*self.task_texts[task], self.vocabulary.end]])
 
     def examples(self, rng: np.random.Generator) -> Iterator[Example]:
@@ -231,7 +206,6 @@ class LCRec:
         parts = batched(list(self.examples(rng)), len, self.training.batch_size, rng)
         return [pack(part, self.vocabulary.pad) for part in parts]
 
-    @torch.no_grad()
     def score(self, tasks: IntArray) -> FloatArray:
         """log p(index | instruction) of the servers in the beam, shape (len(tasks), n_servers).
 
@@ -239,25 +213,11 @@ class LCRec:
         """
         scores = np.full((len(tasks), self.n_servers), -np.inf, dtype=np.float32)
         asked = [place for place, task in enumerate(tasks) if self.asks == "search" or len(self.lists[task])]
-        for start in tqdm(
-            range(0, len(asked), self.score_batch),
-            desc="lc_rec",
-            unit="batch",
-            leave=False,
-            disable=not sys.stderr.isatty(),
-        ):
-            places = asked[start : start + self.score_batch]
-            questions = [self.question(int(t), self.lists[t], self.wording, asks=self.asks) for t in tasks[places]]
-            items, values = beam_search(CausalBeams(self.writer, questions), self.tree, min(self.beam, self.n_servers))
-            self.written, self.invalid = self.written + items.size, self.invalid + int((items == INVALID).sum())
-            scores[places] = score_matrix(items, values, self.n_servers)
+        questions = [self.question(int(t), self.lists[t], self.wording, asks=self.asks) for t in tasks[asked]]
+        sizes = {"n_items": self.n_servers, "beam": self.beam, "batch": self.score_batch}
+        scores[asked], invalid = search_scores(
+            lambda part: CausalBeams(self.writer, part), self.tree, questions, label="lc_rec", **sizes
+        )
+        self.written += len(asked) * min(self.beam, self.n_servers)
+        self.invalid += invalid
         return scores
-
-    def report(self) -> dict[str, Any]:
-        """How many answers the searches wrote, how many of these name no server, and how the models were trained."""
-        parts = staged_report(self.progress, quantiser=self.coded)
-        return {"answers": self.written, "answers_of_no_server": self.invalid} | parts
-
-    def parameters(self) -> int:
-        """Weights of the RQ-VAE and of the language model."""
-        return sum(weight.numel() for model in (self.codes, self.writer) for weight in model.parameters())

@@ -1,4 +1,4 @@
-"""The walks by which released labels seem to have been listed, followed literally, from training lists alone."""
+"""Catalogue-order runs: the label lists often follow the order of the catalogue, and this model predicts just that."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import pandas as pd
 import scipy.sparse as sp
 
 from baselines.attribute_counts import group_names, word_matches
-from baselines.generative.histories import training_lists
+from baselines.interactions import training_lists
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.lists import BoolArray, Float64Array, padded, places, run_lengths, steps
 from study.data.splits import Split
 
 
 @dataclass
-class LabelWalks:
-    """How many walks are expected to pass a server if they start and go on as those of the training lists do.
+class ListOrder:
+    """The expected number of catalogue-order runs that pass a server, estimated from training lists alone.
 
-    score(t, m) = sum over walks w of (runs of w per training list) * sum over starts s of P_w(s | t) * P_w(m | s)
+    score(t, m) = sum over kinds w of (runs of w per training list) * sum over starts s of P_w(s | t) * P_w(m | s)
 
-    The three walks that the label audit finds (study.analysis.audit.detectors): through the servers of t's language by
-    id, through the catalogue by id, and by id through servers that about equally many training lists hold. A run is a
-    stretch of a training list that walks; an entry belongs to the first walk that has it. P_w(m | s) is the share of
-    runs that hold the server as far behind their start as m is behind s; P_w(s | t) is the share that started at s, for
-    the first walk mostly whatever the language (`prior`). The second also starts at servers with a word of t's theme,
-    as often as in training. No label is counted beyond that, by theme or otherwise, as `label_rules` does.
+    The label audit (study.analysis.audit.detectors) finds three kinds: through the servers of t's language by id,
+    through the catalogue by id, and by id through servers that about equally many training lists hold. A run is a
+    stretch of a training list that follows one of these orders; an entry belongs to the first kind that has it.
+    P_w(m | s) is the share of runs that hold the server as far behind their start as m is behind s; P_w(s | t) is the
+    share that started at s, for the first kind mostly whatever the language (`prior`). Runs of the second kind also
+    start at servers with a word of t's theme, as often as in training. No other label is counted.
 
     Args:
         language_gap, language_run: servers of the language from one entry to the next at most; entries of a run.
         alphabet_gap, alphabet_run: the same for the catalogue, the gap as a share of it.
         use_difference, use_run: lists by which the use of neighbours may differ; entries of a run.
-        prior: runs that every language is given beside its own, with the starts of all languages.
+        prior: runs added to every language, with the starts of all languages.
         reach: places behind its start that a run may come to.
         most: a word of a theme counts if at most this share of the servers has it.
     """
@@ -77,8 +77,8 @@ class LabelWalks:
         member = np.array([[bool(name) and name in row for row in spoken] for name in names], dtype=bool)
         among = np.where(member, member.cumsum(axis=1) - 1, -1)
         own = np.where(matrix >= 0, among[self.language[known][:, None], np.maximum(matrix, 0)], -1)
-        walk = steps(own, self.language_gap)
-        row, entries = runs(own, walk, self.language_run)
+        step = steps(own, self.language_gap)
+        row, entries = runs(own, step, self.language_run)
         language, width = self.language[known], member.shape[1]
         started = np.zeros((len(names), width))
         np.add.at(started, (language[row], entries[:, 0]), 1)
@@ -87,14 +87,14 @@ class LabelWalks:
         per_list = started.sum(axis=1) / np.maximum(np.bincount(language, minlength=len(names)), 1)
         passed = per_list[:, None] * (starts @ onward(behind(entries, min(self.reach, width)), width))
         self.by_language = np.where(member, np.take_along_axis(passed, np.maximum(among, 0), axis=1), 0.0)
-        return np.where(run_lengths(walk) >= self.language_run, -1, matrix)
+        return np.where(run_lengths(step) >= self.language_run, -1, matrix)
 
     def _fit_alphabet(self, data: Dataset, servers: pd.DataFrame, matrix: IntArray, known: IntArray) -> IntArray:
-        """Set the passes of the second walk, `named` (servers with a word of the theme, a distribution per task) and
+        """Set the passes of the second kind, `named` (servers with a word of the theme, a distribution per task) and
         `from_word` (share of the runs that start at one of these); returns what no run has, -1 elsewhere."""
         n = data.n_servers
-        walk = steps(matrix, max(1, round(self.alphabet_gap * n)))
-        row, entries = runs(matrix, walk, self.alphabet_run)
+        step = steps(matrix, max(1, round(self.alphabet_gap * n)))
+        row, entries = runs(matrix, step, self.alphabet_run)
         texts = [f"{name} {text}" for name, text in zip(servers["name"], servers["description"], strict=True)]
         of_themes, of_servers = word_matches(data.tasks["theme"].tolist(), texts, self.most)
         matches = sp.csr_matrix(of_themes @ of_servers.T > 0).astype(np.float64)
@@ -107,10 +107,10 @@ class LabelWalks:
         self.onward = onward(behind(entries, min(self.reach, n)), n)
         starts = np.bincount(entries[~at_word, 0], minlength=n) / max((~at_word).sum(), 1)
         self.alphabet: Float64Array = self.per_list * (starts @ self.onward)
-        return np.where(run_lengths(walk) >= self.alphabet_run, -1, matrix)
+        return np.where(run_lengths(step) >= self.alphabet_run, -1, matrix)
 
     def _use(self, matrix: IntArray, lists: IntArray) -> Float64Array:
-        """Passes by place of the walk through equally used servers, shape (n_servers,)."""
+        """Passes by place of the runs through equally used servers, shape (n_servers,)."""
         n = len(self.place)
         used = np.bincount(lists[lists >= 0], minlength=n)
         level = steps(matrix) & (np.abs(np.diff(used[np.maximum(matrix, 0)], axis=1)) <= self.use_difference)
@@ -129,7 +129,7 @@ class LabelWalks:
 
 
 def runs(matrix: IntArray, step: BoolArray, shortest: int) -> tuple[IntArray, IntArray]:
-    """The row of every stretch that walks (`step`: from entry j on to j + 1), and its entries, -1 fills the row up."""
+    """The row of every run (`step`: from entry j on to j + 1), and its entries, -1 fills the row up."""
     length, width = run_lengths(step), matrix.shape[1]
     row, column = np.nonzero((length >= shortest) & ~np.c_[np.zeros(len(step), dtype=bool), step])
     inside = np.arange(width) < length[row, column][:, None]

@@ -1,25 +1,36 @@
-"""MPT-Rec: experts of several scenarios trained against one another, then a small prompt for each new task."""
+"""MPT-Rec: experts for several scenarios, trained against one another, then a small prompt for each new task."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from baselines.choices import require_choice
-from baselines.generative.training import Optimisation, fingerprint, quality_of, staged_report, train
-from baselines.mpt_networks import Additive, Experts, Prompt, Reader, Stage1, reverse_gradient
-from baselines.pair_features import PairFeatures, codes
-from baselines.published.sampling import Pairs
+from baselines.interactions import Pairs
+from baselines.mpt_networks import (
+    UNKNOWN,
+    Additive,
+    Experts,
+    PairFeatures,
+    Prompt,
+    Reader,
+    Stage1,
+    codes,
+    reverse_gradient,
+)
+from baselines.settings import require_choice
+from baselines.training import Job, Optimisation, Progress, fingerprint, staged_report, train, validation_quality
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.normalise import spelling_key
 from study.data.splits import Split
+from study.errors import StudyError
 
 
 class Batch(NamedTuple):
@@ -38,29 +49,19 @@ class MPTRec:
     Stage 1 trains a shared expert, which an adversary keeps from telling scenarios apart, and one expert for each
     scenario; stage 2 freezes them and tunes a small prompt for each new task. The T2MRec paper does not say what a
     "task" of the method is on Task2MCP. Here a scenario is one of the four categories and a new task one of the 16
-    subcategories, both of which are known for every development task. score(t, m) = logit of the prompt of t's
-    subcategory; tasks of a subcategory without training tasks are scored by their scenario's own head.
+    subcategories; both are known for every development task. score(t, m) = logit of the prompt of t's subcategory;
+    tasks of a subcategory without training tasks are scored by the head of their scenario.
 
     L1 = BCE(f_k) + general_weight BCE(g) + adversary_weight NLL(k | reversed g) + decay_tables / 2 |tables|^2
-    + decay_layers / 2 |weights of experts and towers|^2, where k is the scenario of the task: the terms of the other
-    scenarios, which have no label for it, are left out. The strength of the reversal grows as 2 / (1 + e^(-10 p)) - 1
-    with p the share of steps done. L2 = BCE + decay_layers / 2 |tower|^2.
+    + decay_layers / 2 |weights of experts and towers|^2, where k is the scenario of the task: the other scenarios have
+    no label for it and their terms are left out. The strength of the reversal grows as 2 / (1 + e^(-10 p)) - 1 with p
+    the share of steps done. L2 = BCE + decay_layers / 2 |tower|^2.
 
     Deviations: one label per sample (the method expects one per objective), so environments are the scenarios and are
-    not re-assigned; negatives are drawn; all epochs of a stage run, and the best weights of a few looks at validation
-    are kept, those of stage 1 by the heads of the scenarios; frozen experts are in evaluation mode in stage 2.
+    not re-assigned; negatives are drawn; all epochs of a stage run, and the best of a few evaluations on validation
+    gives the weights, those of stage 1 by the heads of the scenarios; frozen experts are in evaluation mode in stage 2.
 
-    Args:
-        embedding: width of the tables.
-        dense: principal components of the text vectors.
-        experts: widths of the two layers of an expert.
-        towers: widths of a tower.
-        attention: width inside a prompt's attention.
-        dropout: rate.
-        negatives: servers drawn per training interaction, among those that the task does not list in training.
-        general_weight, adversary_weight, decay_tables, decay_layers: of L1 and L2.
-        first, second: optimisation of the stages.
-        head: ``prompt``, or ``scenario`` to leave out stage 2.
+    `conf/system/mpt_rec.yaml` explains every setting.
     """
 
     embedding: int = 8
@@ -83,7 +84,7 @@ class MPTRec:
     @property
     def uses_validation(self) -> bool:
         """Whether the weights of a stage are chosen on validation labels."""
-        return self.first.looks > 0 or (self.head == "prompt" and self.second.looks > 0)
+        return self.first.selects or (self.head == "prompt" and self.second.selects)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train both stages; goes on from the checkpoints in `workdir`."""
@@ -101,41 +102,29 @@ class MPTRec:
         self.stage1 = Stage1(reader, experts)
         self.prompts = nn.ModuleList()  # while there are none, tasks are scored by the heads of their scenarios
         identity = fingerprint(self, seed, split.train, split.valid, features.task_dense)
-        first, second = (
-            quality_of(self.score, split, stage, seed=seed, ranks_new=True) for stage in (self.first, self.second)
-        )
+        quality = validation_quality(self.score, split, self.first, seed=seed, ranks_new=True)
+        job = Job(seed, workdir, "mpt_rec_experts", identity)
         trained = train(
-            self.stage1,
-            lambda epoch: self.batches(epoch, seed, 1),
-            self.loss1,
-            self.first,
-            seed=seed,
-            workdir=workdir,
-            name="mpt_rec_experts",
-            identity=identity,
-            quality=first,
+            self.stage1, lambda epoch: self.batches(epoch, seed, 1), self.loss1, self.first, job, quality=quality
         )
         self.trained = trained.report()
         self.stage1.requires_grad_(requires_grad=False)
+        if self.head == "prompt" and self.prompt.max() >= 0:
+            self.trained = staged_report(self.tune(split, seed, workdir, identity), experts=trained)
+
+    def tune(self, split: Split, seed: int, workdir: Path, identity: str) -> Progress:
+        """Stage 2: one prompt for each subcategory on the frozen experts."""
         torch.manual_seed(seed)
-        n_prompts = int(self.prompt.max()) + 1 if self.head == "prompt" else 0
+        width, shape = sum(self.stage1.reader.widths), {"towers": self.towers, "dropout": self.dropout}
         self.prompts = nn.ModuleList(
-            Prompt(experts, sum(reader.widths), attention=self.attention, **shape)  # type: ignore[arg-type]
-            for _ in range(n_prompts)
+            Prompt(self.stage1.experts, width, attention=self.attention, **shape)  # type: ignore[arg-type]
+            for _ in range(int(self.prompt.max()) + 1)
         )
-        if n_prompts:
-            prompted = train(
-                self.prompts,
-                lambda epoch: self.batches(epoch, seed, 2),
-                self.loss2,
-                self.second,
-                seed=seed,
-                workdir=workdir,
-                name="mpt_rec_prompts",
-                identity=identity,
-                quality=second,
-            )
-            self.trained = staged_report(prompted, experts=trained)
+        quality = validation_quality(self.score, split, self.second, seed=seed, ranks_new=True)
+        job = Job(seed, workdir, "mpt_rec_prompts", identity)
+        return train(
+            self.prompts, lambda epoch: self.batches(epoch, seed, 2), self.loss2, self.second, job, quality=quality
+        )
 
     def batches(self, epoch: int, seed: int, stage: int) -> list[Batch]:
         """Every training interaction once with its negatives, in random order, both of them others in each stage."""
@@ -227,3 +216,78 @@ def squares(modules: Sequence[nn.Module]) -> Tensor:
     """Sum of the squares of all matrices."""
     found = [(weight**2).sum() for module in modules for weight in module.parameters() if weight.ndim > 1]
     return torch.stack(found).sum()
+
+
+@dataclass
+class MPTRecEmerging(MPTRec):
+    """MPT-Rec (Bai et al., TOIS 2025) for a task that emerges after the experts were trained, as the article tells it.
+
+    Every category k has its own model: stage 1 learns from the training tasks of the other categories alone, each a
+    scenario, and stage 2 tunes the prompts of k's subcategories on the training tasks of k, with stage 1 frozen.
+    score(t, m) comes from the model to which t's category is new, so only its prompt has seen a label of that category.
+    Each stage is evaluated on validation tasks of the categories that it trains on.
+
+    Settings are those of `MPTRec`, with ``head: prompt``.
+    """
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Train both stages once for each category; goes on from the checkpoints in `workdir`.
+
+        Raises:
+            StudyError: the training tasks have one category alone.
+        """
+        require_choice("head", self.head, ("prompt",))
+        known = split.tasks("train")
+        self.category = codes(data.tasks["category"], spelling_key, known)
+        numbers = [int(number) for number in np.unique(self.category[known]) if number != UNKNOWN]
+        if len(numbers) < 2:
+            raise StudyError(
+                "the training tasks have one category, and another one is needed to learn from", fix="system=mpt_rec"
+            )
+        settings = {setting.name: getattr(self, setting.name) for setting in fields(MPTRec)}
+        self.models: dict[int, MPTRec] = {}
+        for number in numbers:
+            model, folder, new = MPTRec(**settings), workdir / f"new_{number}", self.category == number
+            model.head = "scenario"
+            model.fit(data, only(split, ~new), seed=seed, workdir=folder)
+            _tune(model, data, only(split, new), seed, folder)
+            self.models[number] = model
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """Logits, shape (len(tasks), n_servers); tasks of an unknown category are scored by the first model."""
+        first = min(self.models)
+        which = np.array([number if number in self.models else first for number in self.category[tasks]])
+        scores = np.empty((len(tasks), self.models[first].n_servers), dtype=np.float32)
+        for number in np.unique(which):
+            places = np.flatnonzero(which == number)
+            scores[places] = self.models[int(number)].score(tasks[places])
+        return scores
+
+    def report(self) -> dict[str, Any]:
+        """How the prompts of each new category were trained, and the experts before them."""
+        return {f"new_{number}": model.trained for number, model in self.models.items()}
+
+    def parameters(self) -> int:
+        """Weights of all models."""
+        return sum(model.parameters() for model in self.models.values())
+
+
+def only(split: Split, tasks: np.ndarray) -> Split:
+    """The split without the training and validation interactions of other tasks.
+
+    Args:
+        tasks: bool, shape (n_tasks,).
+    """
+    keep = sp.diags_array(tasks.astype(np.float32))
+    kept = {name: sp.csr_matrix(keep @ split.part(name)) for name in ("train", "valid")}
+    for part in kept.values():
+        part.eliminate_zeros()
+    return replace(split, **kept)
+
+
+def _tune(model: MPTRec, data: Dataset, split: Split, seed: int, workdir: Path) -> None:
+    """Stage 2 on the frozen experts of `model`: a prompt for every subcategory of the training tasks of `split`."""
+    model.head, model.listed = "prompt", Pairs(split.train)
+    model.prompt = codes(data.tasks["subcategory"], spelling_key, split.tasks("train")) - 1
+    prompted = model.tune(split, seed, workdir, fingerprint(model, seed, split.train, split.valid))
+    model.trained = prompted.report() | {"experts": model.trained}

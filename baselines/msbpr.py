@@ -10,18 +10,95 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import embedding, softplus
 
-from baselines.choices import require_choice
-from baselines.generative.training import fingerprint
-from baselines.published import preferences
-from baselines.published.ratings import counts
-from baselines.published.sampling import Pairs
-from baselines.published.training import Schedule, train, validation_quality
-from baselines.published.vectors import VectorModel
+from baselines.interactions import Pairs, counts
+from baselines.settings import require_choices
+from baselines.training import Job, Schedule, VectorModel, fingerprint, train, validation_quality
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
+
+# Sums of shares that equal a threshold on paper may fall short of it by rounding.
+ROUNDING = 1e-9
+
+
+def disliked(train: sp.csr_matrix, threshold: int) -> NDArray[np.bool_]:
+    """J: servers with at most `threshold` training tasks, shape (n_servers,)."""
+    unpopular: NDArray[np.bool_] = train.getnnz(axis=0) <= threshold
+    return unpopular
+
+
+def column_cosine(counts: sp.csr_matrix, kind: str) -> sp.csr_matrix:
+    """Cosine between the columns of `counts`.
+
+    Args:
+        counts: r, shape (n, m).
+        kind: ``corated`` takes the norms over the rows that both columns have, as the method does (so binary counts
+            give 1 wherever there is such a row); ``full`` takes the ordinary norms.
+
+    Returns: shape (m, m), stored where two columns share a row.
+    """
+    products = _sorted(counts.T @ counts)
+    squares = sp.csr_matrix((counts.data**2, counts.indices, counts.indptr), shape=counts.shape)
+    if kind == "full":
+        norms = np.asarray(squares.sum(axis=0)).ravel()
+        row = np.repeat(np.arange(products.shape[0]), np.diff(products.indptr))
+        norm = norms[row] * norms[products.indices]
+    else:
+        present = sp.csr_matrix((np.ones(counts.nnz), counts.indices, counts.indptr), shape=counts.shape)
+        own = _sorted(squares.T @ present)  # the same stored entries as `products`
+        norm = own.data * _sorted(own.T).data
+    return sp.csr_matrix((products.data / np.sqrt(norm), products.indices, products.indptr), shape=products.shape)
+
+
+def item_preference(counts: sp.csr_matrix, similarity: sp.csr_matrix) -> sp.csr_matrix:
+    """s(u, j) = sum over the task's servers i of (r_ui / sum r_u) S(i, j) (variant I), shape (n_tasks, n_servers)."""
+    return sp.csr_matrix(_rows_to_one(counts) @ similarity)
+
+
+def hybrid_similarity(counts: sp.csr_matrix, similarity: sp.csr_matrix) -> sp.csr_matrix:
+    """S_H(u, v) = sum r_ui r_vj S(i, j) / (sqrt(|r_u|^2 |I_v|) sqrt(|r_v|^2 |I_u|)) (variant III), shape (n, n)."""
+    total = sp.coo_matrix(counts @ similarity @ counts.T)
+    norm = np.asarray(counts.power(2).sum(axis=1)).ravel() * np.diff(counts.indptr)
+    return sp.csr_matrix((total.data / np.sqrt(norm[total.row] * norm[total.col]), (total.row, total.col)), total.shape)
+
+
+def user_preference(counts: sp.csr_matrix, similarity: sp.csr_matrix, threshold: float) -> sp.csr_matrix:
+    """rhat(u, j): mean count of j among the tasks v != u with S(u, v) >= threshold, weighted by S (variants II, III).
+
+    A task without such neighbours has an empty row. Returns: shape (n_tasks, n_servers).
+    """
+    near = sp.coo_matrix(similarity)
+    kept = (near.row != near.col) & (near.data >= threshold - ROUNDING)
+    weights = sp.csr_matrix((near.data[kept], (near.row[kept], near.col[kept])), shape=near.shape)
+    return sp.csr_matrix(_rows_to_one(weights) @ counts)
+
+
+def potentially_liked(
+    preference: sp.csr_matrix, train: sp.csr_matrix, unpopular: NDArray[np.bool_], threshold: float
+) -> sp.csr_matrix:
+    """P: servers outside I_u and J whose preference reaches `threshold`; entries 1, shape (n_tasks, n_servers)."""
+    found = sp.coo_matrix(preference)
+    kept = (found.data >= threshold - ROUNDING) & ~unpopular[found.col]
+    liked = sp.csr_matrix((np.ones(kept.sum()), (found.row[kept], found.col[kept])), shape=found.shape)
+    observed = sp.csr_matrix((np.ones(train.nnz), train.indices, train.indptr), shape=train.shape)
+    liked = sp.csr_matrix(liked - liked.multiply(observed))
+    liked.eliminate_zeros()
+    return liked
+
+
+def _rows_to_one(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """Each row divided by its sum; empty rows stay empty."""
+    total = np.asarray(matrix.sum(axis=1)).ravel()
+    return sp.csr_matrix(sp.diags_array(np.divide(1, total, out=np.zeros_like(total), where=total > 0)) @ matrix)
+
+
+def _sorted(matrix: sp.spmatrix) -> sp.csr_matrix:
+    rows = sp.csr_matrix(matrix)
+    rows.sort_indices()
+    return rows
 
 
 class Draws(NamedTuple):
@@ -51,33 +128,19 @@ class Factors(nn.Module):
 class MSBPR(VectorModel):
     """Multi-pairwise preference and similarity based BPR (Zeng, Guan, Chen; Knowledge-Based Systems 260, 2023, 110165).
 
-    The servers of a task u are split into I_u (observed), J_u (disliked: unobserved and with at most `popularity`
+    The servers of a task u form four sets: I_u (observed), J_u (disliked: unobserved and with at most `popularity`
     training tasks), P_u (potentially liked: similar enough to what u lists) and C_u (uncertain: the rest). Each step
-    draws as many tasks as there are and one server of each set, i, p, c, j, and goes down the gradient of the sum of
+    draws as many tasks as there are and one server of each set, i, p, c, j, and descends the gradient of the sum of
     softplus(f_uc - f_ui) + softplus(f_uj - f_ui) + softplus(f_uc - f_up) + softplus(f_uj - f_up)
     + decay_tasks / 2 |U_u|^2 + decay_servers / 2 sum |V|^2 + decay_bias / 2 sum b^2.
     Terms with an empty set are left out; there is no term between i and p. Sums, not means: a mean over n draws would
     divide the learning rate by n.
 
-    Deviations: a step updates tasks and servers at the same time; Task2MCP has no counts, so r = 1, or the place in the
-    list; the similarities are computed on training interactions, where the reference program takes the held-out ones,
-    too (`leaky_similarity`); weights are chosen on validation.
+    Deviations: a step updates tasks and servers at the same time; Task2MCP has no counts, so r = 1, or follows the
+    place in the list; similarities use training interactions, while the reference program also uses the held-out ones
+    (`leaky_similarity`); validation chooses the weights.
 
-    Args:
-        variant: how P_u is found: ``item`` (I), ``user`` (II) or ``hybrid`` (III).
-        counts: r, ``binary`` or ``rank``.
-        similarity: cosine over common tasks (``corated``, as published) or over all (``full``).
-        popularity: theta_pop.
-        item_threshold: theta_i of variant I.
-        user_threshold: theta_u of variants II and III, least similarity of a neighbour.
-        preference_threshold: theta_c of variants II and III, least predicted count.
-        width: d.
-        spread: standard deviation of the starting vectors.
-        learning_rate: of plain SGD.
-        decay_tasks, decay_servers, decay_bias: alpha_u, alpha_v, beta_v.
-        steps: of an epoch.
-        schedule: epochs and selection.
-        leaky_similarity: the reference program's fault, to show its effect.
+    `conf/system/msbpr.yaml` explains every setting.
     """
 
     variant: str = "item"
@@ -104,8 +167,7 @@ class MSBPR(VectorModel):
     }
 
     def __post_init__(self) -> None:
-        for name, allowed in self.CHOICES.items():
-            require_choice(name, getattr(self, name), allowed)
+        require_choices(self, self.CHOICES)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Mine the sets, then train; goes on from the checkpoint in `workdir`."""
@@ -117,23 +179,20 @@ class MSBPR(VectorModel):
             np.float32
         )
         model = self.network = Factors(bias, data.n_tasks, self.width, self.spread)
-        optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)
 
         def score(tasks: IntArray) -> FloatArray:
             self.keep(model.tasks, model.servers, model.bias)
             return self.score(tasks)
 
+        identity = fingerprint(self, seed, self.histories.indptr, self.histories.indices)
         self.progress = train(
             model,
-            optimiser,
             lambda epoch: self.draws(np.random.default_rng([seed, epoch])),
             self.loss,
             self.schedule,
+            Job(seed, workdir, "msbpr", identity),
             quality=validation_quality(score, split, self.schedule, seed=seed),
-            seed=seed,
-            workdir=workdir,
-            name="msbpr",
-            identity=fingerprint(self, seed, self.histories.indptr, self.histories.indices),
+            optimiser=torch.optim.SGD(model.parameters(), lr=self.learning_rate),
         )
         self.keep(model.tasks, model.servers, model.bias)
 
@@ -144,18 +203,18 @@ class MSBPR(VectorModel):
             weights: training counts r, shape (n_tasks, n_servers).
             known: counts that similarities and predictions are taken from, the training counts unless they leak.
         """
-        unpopular = preferences.disliked(weights, self.popularity)
+        unpopular = disliked(weights, self.popularity)
         if self.variant == "item":
             threshold = self.item_threshold
-            preference = preferences.item_preference(weights, preferences.column_cosine(known, self.similarity))
+            preference = item_preference(weights, column_cosine(known, self.similarity))
         else:
             threshold = self.preference_threshold
             if self.variant == "user":
-                alike = preferences.column_cosine(sp.csr_matrix(known.T), self.similarity)
+                alike = column_cosine(sp.csr_matrix(known.T), self.similarity)
             else:
-                alike = preferences.hybrid_similarity(known, preferences.column_cosine(known, self.similarity))
-            preference = preferences.user_preference(known, alike, self.user_threshold)
-        liked = preferences.potentially_liked(preference, weights, unpopular, threshold)
+                alike = hybrid_similarity(known, column_cosine(known, self.similarity))
+            preference = user_preference(known, alike, self.user_threshold)
+        liked = potentially_liked(preference, weights, unpopular, threshold)
         self.observed, self.potential = Pairs(weights), Pairs(liked)
         self.taken = Pairs(sp.csr_matrix(weights + liked))  # I_u and P_u
         self.unpopular, self.others = np.flatnonzero(unpopular), np.flatnonzero(~unpopular)
@@ -181,7 +240,6 @@ class MSBPR(VectorModel):
     def loss(self, step: Draws) -> Tensor:
         """The sum over the draws of a step."""
         model = self.network
-        assert isinstance(model, Factors)
         tasks = embedding(torch.from_numpy(step.tasks), model.tasks)
         rows = torch.from_numpy(np.stack([step.observed, step.potential, step.uncertain, step.disliked]))
         weight = torch.from_numpy(

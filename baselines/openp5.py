@@ -5,62 +5,172 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 import torch
+from sklearn.cluster import SpectralClustering
 from torch import nn
 
-from baselines.choices import require_choice
 from baselines.generative import prompts
-from baselines.generative.histories import batched, prefixes, training_lists
-from baselines.generative.indexing import identifiers
-from baselines.generative.prefix_tree import PAD, PrefixTree
-from baselines.generative.seq2seq import IGNORED, Batch, ItemWriter, T5Size, padded, written
+from baselines.generative.prefix_tree import PAD, PrefixTree, search_scores
+from baselines.generative.seq2seq import IGNORED, Batch, ItemWriter, T5Size, decoder, padded
 from baselines.generative.text import BytePairs, Published, Vocabulary, numbers
-from baselines.generative.training import Optimisation, fingerprint, quality_of, train
-from baselines.generative.words import Reading, Speller, Word, flatten
+from baselines.interactions import batched, prefixes, training_lists
+from baselines.settings import require_choice
+from baselines.training import Generative, Job, Optimisation, fingerprint, train, validation_quality
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
+
+FIRST_NUMBER = 1001
+INDEXINGS = ("random", "sequential", "collaborative")
+OTHER = "<other>"  # the cluster of items without a training interaction
+# Added to every affinity, so that the graph of co-occurrences is connected and its spectrum defined.
+LINK = 1e-6
+
+Identifier = tuple[str, ...]
+
+
+def identifiers(
+    indexing: str, lists: Sequence[IntArray], train: sp.csr_matrix, *, clusters: int, largest: int, seed: int
+) -> list[Identifier]:
+    """One identifier per item.
+
+    Args:
+        indexing: ``random``, ``sequential`` or ``collaborative`` (Hua et al. 2023, sections 3 and 4).
+        lists: training items of each user, in order.
+        train: the same interactions, shape (n_users, n_items).
+        clusters: parts into which a cluster is cut (N of the paper).
+        largest: items of a cluster that is cut no further (K).
+    """
+    require_choice("indexing", indexing, INDEXINGS)
+    if indexing == "random":
+        return random_numbers(train.shape[1], seed)
+    if indexing == "sequential":
+        return sequential_numbers(lists, train.shape[1], seed)
+    return collaborative(train, clusters=clusters, largest=largest, seed=seed)
+
+
+def random_numbers(n_items: int, seed: int) -> list[Identifier]:
+    """Shuffled numbers from 1001."""
+    numbers = FIRST_NUMBER + np.random.default_rng([seed, 2]).permutation(n_items)
+    return [tuple(str(number)) for number in numbers]
+
+
+def sequential_numbers(lists: Sequence[IntArray], n_items: int, seed: int) -> list[Identifier]:
+    """Numbers from 1001 in the order in which items first appear in the training lists; items without one follow in
+    random order.
+    """
+    rest = np.random.default_rng([seed, 2]).permutation(n_items).tolist()
+    order = list(dict.fromkeys([int(item) for row in lists for item in row] + rest))
+    number = {item: FIRST_NUMBER + place for place, item in enumerate(order)}
+    return [tuple(str(number[item])) for item in range(n_items)]
+
+
+def collaborative(train: sp.csr_matrix, *, clusters: int, largest: int, seed: int) -> list[Identifier]:
+    """The path of spectral clusters of the co-occurrence graph, then the place in the last cluster."""
+    seen = np.flatnonzero(train.getnnz(axis=0))
+    together = sp.csr_matrix(train[:, seen].T @ train[:, seen]).astype(np.float64)
+    together.setdiag(0)
+    found: list[Identifier] = [()] * train.shape[1]
+    counter = 0
+    queue: list[tuple[IntArray, Identifier]] = [(np.arange(len(seen)), ())]
+    while queue:
+        group, path = queue.pop(0)
+        if len(group) <= largest:
+            for place, item in enumerate(group):
+                found[seen[item]] = (*path, f"<{place}>")
+            continue
+        labels = cut(together[group][:, group].toarray(), clusters, seed)
+        for label in range(labels.max() + 1):
+            # As in the reference program, symbols of clusters are counted on through all of them.
+            queue.append((group[labels == label], (*path, f"<{counter % max(largest, clusters)}>")))
+            counter += 1
+    for place, item in enumerate(np.setdiff1d(np.arange(train.shape[1]), seen)):
+        found[item] = (OTHER, f"<{place // largest}>", f"<{place % largest}>")
+    return found
+
+
+def cut(affinity: np.ndarray, clusters: int, seed: int) -> IntArray:
+    """Spectral clusters of an affinity matrix, numbered from 0 without gaps; equal parts where it sees only one."""
+    affinity = affinity + LINK
+    model = SpectralClustering(clusters, affinity="precomputed", assign_labels="cluster_qr", random_state=seed)
+    labels = np.unique(model.fit_predict(affinity), return_inverse=True)[1]
+    return labels if labels.max() else np.arange(len(labels)) * clusters // len(labels)
+
+
+Word = tuple[int, ...]  # the tokens of one word
+Reading = tuple[list[int], list[int]]  # tokens, and the number of the word that each belongs to
+
+
+class Speller:
+    """Turns words, identifiers and users into tokens.
+
+    Args:
+        vocabulary: of ordinary words.
+        items: identifiers, whose symbols get tokens of their own after those of the vocabulary.
+        names: words that stand in every prompt and answer, such as ``item_``.
+
+    A published vocabulary spells digits and names itself, in whatever pieces it has, as the original does. With one
+    learned here each digit and each name is a token, which no other text has.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, items: Sequence[Identifier], names: Sequence[str]) -> None:
+        self.vocabulary, self.small = vocabulary, isinstance(vocabulary, BytePairs)
+        symbols = sorted({symbol for item in items for symbol in item if len(symbol) > 1})
+        if self.small:
+            symbols += [*"0123456789", *names]
+        self.symbols = {symbol: vocabulary.size + number for number, symbol in enumerate(symbols)}
+        self.size = vocabulary.size + len(symbols)
+        self.known: dict[str, Word] = {}
+
+    def word(self, text: str) -> Word:
+        """An ordinary word."""
+        if text not in self.known:
+            self.known[text] = tuple(self.vocabulary.encode(text))
+        return self.known[text]
+
+    def name(self, text: str) -> Word:
+        """One of the `names`."""
+        return (self.symbols[text],) if self.small else self.word(text)
+
+    def named(self, kind: str, identifier: Identifier) -> Word:
+        """The word ``item_<identifier>`` or ``user_<number>``."""
+        if not self.small and all(len(symbol) == 1 for symbol in identifier):
+            return self.word(f"{kind}_{''.join(identifier)}")
+        return (*self.name(f"{kind}_"), *(self.symbols[symbol] for symbol in identifier))
+
+
+def flatten(words: Sequence[Word], limit: int) -> Reading:
+    """The first `limit` tokens of the words, and for each token the number of its word, from 1."""
+    pairs = [(token, number) for number, word in enumerate(words, start=1) for token in word][:limit]
+    return [token for token, _ in pairs], [number for _, number in pairs]
+
 
 TEMPLATES = {"sequential": prompts.SEQUENTIAL, "straightforward": prompts.STRAIGHTFORWARD}
 SEEN = 10  # wordings that are trained on; the one after them is not
 
 
 @dataclass
-class OpenP5:
+class OpenP5(Generative):
     """Text-to-text recommendation with constrained decoding (Xu et al., SIGIR 2024; indexing: Hua et al. 2023).
 
-    A T5 reads a prompt, the tokens of which carry whole-word embeddings, and is trained by cross-entropy to write
-    "<data set> item_<identifier>". Two tasks, ten wordings each: ``sequential`` gives the training servers of a task,
-    ``straightforward`` its number alone. score(t, m) = log p(answer m | first wording for t) / tokens for the servers
-    that a beam search over the prefix tree of all answers reaches; the others are not ranked.
+    A T5 reads a prompt, whose tokens carry whole-word embeddings, and learns by cross-entropy to write
+    "<data set> item_<identifier>". Two kinds of prompts, ten templates each: ``sequential`` gives the training servers
+    of a task, ``straightforward`` its number alone. score(t, m) = log p(answer m | first template for t) / tokens for
+    the servers that a beam search over the prefix tree of all answers reaches; the others are not ranked.
 
-    Deviations: the wordings are our own. Lists are sets here, so a history is a beginning of a random permutation and
-    every other server of the task is an answer (`order`). An answer ends with an end token, so that no identifier is
-    the beginning of another one. Whole-word embeddings start small next to tokens. All epochs run, and the best weights
-    of a few looks at validation are kept. The history at inference is the training servers alone. The small model is
-    made from scratch with words of the templates, names, digits and cluster symbols as tokens, and knows no language.
+    Deviations: the templates are our own. Lists are sets here, so a history is the beginning of a random permutation
+    and every other server of the task is an answer (`order`). An answer ends with an end token, so that no identifier
+    is the beginning of another one. Whole-word embeddings start small next to tokens. All epochs run, and the best of a
+    few evaluations on validation gives the weights. The history at inference is the training servers alone. The small
+    model is trained from scratch; words of the templates, names, digits and cluster symbols are its tokens.
 
-    With ``source: text`` a task's text stands where its number did, and the model ranks for new tasks. That is an
-    extension made for this study (OpenP5-text), never reported under the method's name.
+    With ``source: text`` a task's text replaces its number, and the model ranks for new tasks. That is an extension of
+    this study (OpenP5-text), never reported under the method's name.
 
-    Args:
-        size: the T5, or the name of a published one.
-        training: its optimisation; an epoch holds `wordings` prompts of each kind per task.
-        indexing: ``random``, ``sequential`` or ``collaborative``.
-        clusters, largest: N and K of collaborative indexing.
-        kinds: prompts that are trained on, ``sequential`` and ``straightforward``.
-        asks: the kind that is asked at inference.
-        wordings: prompts per task, kind and epoch, drawn from the ten.
-        whole_words: rows of the table of whole-word embeddings; 0 has none.
-        source: ``ids`` or ``text``.
-        order: ``random`` or ``list``; see `baselines.generative.histories.prefixes`.
-        history: servers of a prompt at most, the last ones of the list; at inference never more than in training.
-        input_tokens: tokens of a prompt at most.
-        text_words, text_vocabulary: of ``source: text``, words per task at most and tokens in all.
-        beam: answers written per task; those known are left out later, so it must exceed 10 by their number.
-        score_batch: tasks decoded at a time.
+    `conf/system/openp5.yaml` explains every setting.
     """
 
     size: T5Size = field(default_factory=T5Size)
@@ -89,11 +199,6 @@ class OpenP5:
         for key, value, allowed in chosen:
             require_choice(key, value, allowed)
 
-    @property
-    def uses_validation(self) -> bool:
-        """Whether the weights are chosen on validation labels."""
-        return self.training.looks > 0
-
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Index the servers and train the T5; goes on from the checkpoint in `workdir`."""
         self.lists, self.n_servers = training_lists(data, split), data.n_servers
@@ -121,16 +226,10 @@ class OpenP5:
                 nn.init.normal_(rows := torch.empty(len(spelled), self.writer.t5.config.d_model))
                 self.writer.t5.get_input_embeddings().weight[spelled] = rows.to(self.writer.t5.device)
         identity = fingerprint(self, seed, split.train, split.valid, self.answers, self.texts)
+        job = Job(seed, workdir, "openp5", identity)
+        quality = validation_quality(self.score, split, self.training, seed=seed, ranks_new=self.source == "text")
         self.progress = train(
-            self.writer,
-            lambda epoch: self.batches(epoch, seed),
-            self.writer,
-            self.training,
-            seed=seed,
-            workdir=workdir,
-            name="openp5",
-            identity=identity,
-            quality=quality_of(self.score, split, self.training, seed=seed, ranks_new=self.source == "text"),
+            self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, job, quality=quality
         )
 
     def _vocabulary(self, data: Dataset, split: Split) -> Vocabulary:
@@ -207,22 +306,8 @@ class OpenP5:
         scores = np.full((len(tasks), self.n_servers), -np.inf, dtype=np.float32)
         asked = [place for place, task in enumerate(tasks) if self.texts is not None or len(self.lists[task])]
         readings = [self.prompt(self.asks, 0, int(tasks[place]), self.lists[tasks[place]]) for place in asked]
-        scores[asked], _ = written(
-            self.writer,
-            self.tree,
-            readings,
-            n_items=self.n_servers,
-            beam=self.beam,
-            batch=self.score_batch,
-            length_power=1.0,
-            label="openp5",
+        sizes = {"n_items": self.n_servers, "beam": self.beam, "batch": self.score_batch}
+        scores[asked], _ = search_scores(
+            decoder(self.writer), self.tree, readings, length_power=1.0, label="openp5", **sizes
         )
         return scores
-
-    def report(self) -> dict[str, Any]:
-        """How the model was trained."""
-        return self.progress.report()
-
-    def parameters(self) -> int:
-        """Weights of the T5 and of the whole-word embeddings."""
-        return sum(weight.numel() for weight in self.writer.parameters())

@@ -13,12 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
-from baselines.choices import require_choice
-from baselines.generative.training import fingerprint
-from baselines.published.propagation import bipartite, drop_entries, propagate
-from baselines.published.sampling import Pairs, shuffled
-from baselines.published.training import Schedule, train, validation_quality
-from baselines.published.vectors import VectorModel
+from baselines.interactions import Pairs, shuffled
+from baselines.propagation import bipartite, drop_entries, propagate
+from baselines.settings import require_choice
+from baselines.training import Job, Schedule, VectorModel, fingerprint, train, validation_quality
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -67,28 +65,15 @@ class ReCAFR(VectorModel):
     L = mean softplus(z_t z_n - z_t z_p) + decay sum |theta|^2
     + alignment (NCE(z_t, g_t; all tasks) + NCE(z_p, g_p; in batch) + NCE(z_n, g_n; in batch)), with
     NCE(a_i, b_i; S) = -cos(a_i, b_i) / tau + log sum over s in S of exp(cos(a_i, b_s) / tau).
-    A reconstruction of the article's review augmentation can be added (the formula is in no readable program):
+    A reconstruction of the article's review augmentation can be added (no readable program has the formula):
     view_weight InfoNCE(z + g(view 1), z + g(view 2)) of tasks and servers, in batch, where the views are the free text
     and the attributes.
 
-    Deviations: the texts are x_t and x_m, encoded by MiniLM, since there are no reviews; weights are chosen on
-    validation NDCG@10; the tasks in the denominator may be sampled. For a task without training interactions the method
-    learns that z is close to g(h), so g(h) is a natural stand-in (`cold_tasks`), an extension of this study.
+    Deviations: there are no reviews, so the texts are x_t and x_m, encoded by MiniLM; validation NDCG@10 chooses the
+    weights; the tasks in the denominator may be sampled. For a task without training interactions g(h) can replace z,
+    since the method learns that they are close (`cold_tasks`), an extension of this study.
 
-    Args:
-        width: d.
-        layers: L.
-        keep_edges: probability that an entry of the graph is kept in a training step.
-        alignment: weight of the alignment (kd).
-        temperature: tau.
-        view_weight: weight of the augmentation, 0 leaves it out.
-        view_temperature: tau of the augmentation.
-        contrast: tasks drawn for the denominator in each step; None takes all.
-        decay: reg, on all parameters.
-        learning_rate: of Adam.
-        batch_size: training interactions per step.
-        cold_tasks: ``unranked`` or ``profile`` (g(h) of the task's text).
-        schedule: epochs and selection.
+    `conf/system/recafr.yaml` explains every setting.
     """
 
     width: int = 32
@@ -120,23 +105,20 @@ class ReCAFR(VectorModel):
             if self.view_weight
         ]
         model = self.network = Network(data.n_tasks, data.n_servers, self.width, self.layers, self.texts.shape[1])
-        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
         def score(tasks: IntArray) -> FloatArray:
             self.finish(model)
             return self.score(tasks)
 
+        identity = fingerprint(self, seed, self.histories.indptr, self.histories.indices, self.texts.numpy())
         self.progress = train(
             model,
-            optimiser,
             lambda epoch: self.batches(np.random.default_rng([seed, epoch])),
             self.loss,
             self.schedule,
-            seed=seed,
-            workdir=workdir,
-            name="recafr",
+            Job(seed, workdir, "recafr", identity),
             quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=self.cold_tasks == "profile"),
-            identity=fingerprint(self, seed, self.histories.indptr, self.histories.indices, self.texts.numpy()),
+            optimiser=torch.optim.Adam(model.parameters(), lr=self.learning_rate),
         )
         self.finish(model)
 
@@ -154,7 +136,6 @@ class ReCAFR(VectorModel):
     def loss(self, batch: Triples) -> Tensor:
         """L of a batch."""
         model = self.network
-        assert isinstance(model, Network)
         z = model(batch.graph)
         tasks, positives, negatives = (
             torch.from_numpy(rows)
@@ -162,7 +143,7 @@ class ReCAFR(VectorModel):
         )
         z_tasks, z_positives, z_negatives = (z.index_select(0, rows) for rows in (tasks, positives, negatives))
         gap = (z_tasks * (z_negatives - z_positives)).sum(dim=1)
-        total = softplus(gap).mean() + self.decay * sum(weight.square().sum() for weight in model.parameters())
+        total: Tensor = softplus(gap).mean() + self.decay * sum(weight.square().sum() for weight in model.parameters())
         if self.alignment:
             own, other = self.texts[tasks], self.texts[torch.from_numpy(batch.others)]
             sizes = [len(own), len(positives), len(negatives), len(other)]

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from baselines.choices import require_choice
-from baselines.generative.histories import batched, prefixes, training_lists
-from baselines.generative.identifiers import as_tokens, numbered, spread_last
-from baselines.generative.prefix_tree import LevelTree, PrefixTree, Tree
-from baselines.generative.quantisation import Quantiser, fit_codes, standardised
-from baselines.generative.seq2seq import Batch, ItemWriter, T5Size, padded, written
+from baselines.generative.prefix_tree import LevelTree, PrefixTree, Tree, search_scores
+from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, numbered, spread_last, standardised
+from baselines.generative.seq2seq import Batch, ItemWriter, T5Size, decoder, padded
 from baselines.generative.text import PAD, BytePairs
-from baselines.generative.training import Optimisation, fingerprint, quality_of, staged_report, train
+from baselines.interactions import batched, prefixes, training_lists
+from baselines.settings import require_choice
+from baselines.training import Generative, Job, Optimisation, fingerprint, train, validation_quality
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -26,36 +25,24 @@ Pair = tuple[list[int], list[int]]  # tokens read, servers to be written
 
 
 @dataclass
-class Tiger:
+class Tiger(Generative):
     """Generative retrieval with semantic identifiers (Rajput et al., NeurIPS 2023).
 
     A server's identifier is its three codes of an RQ-VAE over its text vector and a number among servers that share
-    them (section 3.1). A T5 made from scratch reads the identifiers of the training servers, in turn, and is trained by
+    them (section 3.1). A T5 trained from scratch reads the identifiers of the training servers and learns by
     cross-entropy to write that of a further one (section 3.2). score(t, m) = log p(identifier of m | servers of t) for
     the servers that a beam search over the prefix tree of all identifiers reaches; the others are not ranked.
 
-    Deviations: text vectors are those of MiniLM, not of Sentence-T5. Lists are sets here, so a history is a beginning
-    of a random permutation and every other server of the task is a target (`order`). All epochs run, without early
-    stopping, and the best weights of a few looks at validation are kept. The history at inference is the training
-    servers, for validation and test alike. No user token unless `user_tokens` is set, as in the unofficial program that
-    the T2MRec paper names. Codes that no server has are moved at the start of each epoch, without which most of a
-    codebook stays unused.
+    Deviations: text vectors are those of MiniLM, not of Sentence-T5. Lists are sets here, so a history is the beginning
+    of a random permutation and every other server of the task is a target (`order`). All epochs run, and the best of a
+    few evaluations on validation gives the weights. The history at inference is the training servers, for validation
+    and test alike. No user token unless `user_tokens` is set, as in the unofficial program that the T2MRec paper names.
+    Unused codes are moved at the start of each epoch; otherwise most of a codebook stays unused.
 
-    With ``source: text`` the encoder reads the task's text in place of its servers, and so ranks for new tasks. That is
-    an extension made for this study (TIGER-text), never reported under the method's name.
+    With ``source: text`` the encoder reads the task's text instead of its servers, and so ranks for new tasks. That is
+    an extension of this study (TIGER-text), never reported under the method's name.
 
-    Args:
-        quantiser: the RQ-VAE.
-        size: the T5.
-        training: its optimisation; an epoch holds one history of each task.
-        source: ``history`` or ``text``.
-        order: ``random`` or ``list``; see `baselines.generative.histories.prefixes`.
-        history: servers read at most, the last ones of the list.
-        user_tokens: tokens over which tasks are spread, one in front of each history (the paper: 2,000); 0 has none.
-        beam: identifiers written per task; those known are left out later, so it must exceed 10 by their number.
-        constrained: False lets the search write any token, so that identifiers of no server cost places.
-        text_tokens, text_vocabulary: of ``source: text``, tokens per task at most and in all.
-        score_batch: tasks decoded at a time.
+    `conf/system/tiger.yaml` explains every setting.
     """
 
     quantiser: Quantiser = field(default_factory=Quantiser)
@@ -72,11 +59,6 @@ class Tiger:
     score_batch: int = 128
 
     SOURCES: ClassVar[tuple[str, ...]] = ("history", "text")
-
-    @property
-    def uses_validation(self) -> bool:
-        """Whether the weights are chosen on validation labels."""
-        return self.training.looks > 0
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train the RQ-VAE, or take up a kept one, then the T5; goes on from the checkpoint in `workdir`."""
@@ -98,16 +80,10 @@ class Tiger:
             vocabulary += self._read_texts(data, split, vocabulary)
         torch.manual_seed(seed)
         self.writer = ItemWriter(vocabulary, self.size, pad=PAD)
+        job = Job(seed, workdir, "tiger", identity)
+        quality = validation_quality(self.score, split, self.training, seed=seed, ranks_new=self.source == "text")
         self.progress = train(
-            self.writer,
-            lambda epoch: self.batches(epoch, seed),
-            self.writer,
-            self.training,
-            seed=seed,
-            workdir=workdir,
-            name="tiger",
-            identity=identity,
-            quality=quality_of(self.score, split, self.training, seed=seed, ranks_new=self.source == "text"),
+            self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, job, quality=quality
         )
         self.written, self.invalid = 0, 0  # the answers of the looks at validation are none of the run's
 
@@ -153,24 +129,11 @@ class Tiger:
         scores = np.full((len(tasks), self.n_servers), -np.inf, dtype=np.float32)
         asked = [place for place, task in enumerate(tasks) if self.texts is not None or len(self.lists[task])]
         readings = [self.reading(int(tasks[place]), self.lists[tasks[place]]) for place in asked]
-        scores[asked], invalid = written(
-            self.writer,
-            self.tree,
-            [(reading, [0] * len(reading)) for reading in readings],
-            n_items=self.n_servers,
-            beam=self.beam,
-            batch=self.score_batch,
-            label="tiger",
+        sizes = {"n_items": self.n_servers, "beam": self.beam, "batch": self.score_batch}
+        numbered_readings = [(reading, [0] * len(reading)) for reading in readings]
+        scores[asked], invalid = search_scores(
+            decoder(self.writer), self.tree, numbered_readings, label="tiger", **sizes
         )
         self.written += len(asked) * min(self.beam, self.n_servers)
         self.invalid += invalid
         return scores
-
-    def report(self) -> dict[str, Any]:
-        """How many answers the searches wrote, how many of these name no server, and how the models were trained."""
-        answers = {"answers": self.written, "answers_of_no_server": self.invalid}
-        return answers | staged_report(self.progress, quantiser=self.coded)
-
-    def parameters(self) -> int:
-        """Weights of the RQ-VAE and of the T5."""
-        return sum(weight.numel() for model in (self.codes, self.writer) for weight in model.parameters())

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from study.data.dataset import FloatArray, IntArray
 
+Reading = TypeVar("Reading")
 PAD = -1  # fills identifiers that are shorter than the longest
 UNFINISHED, INVALID = -1, -2  # instead of an item: the prefix goes on, and there is no item of this identifier
 
@@ -177,3 +180,34 @@ def score_matrix(items: IntArray, scores: FloatArray, n_items: int) -> FloatArra
     row, place = np.nonzero(items >= 0)
     matrix[row, items[row, place]] = scores[row, place]
     return matrix
+
+
+@torch.no_grad()
+def search_scores(
+    decoder: Callable[[Sequence[Reading]], Decoder],
+    tree: Tree,
+    readings: Sequence[Reading],
+    *,
+    n_items: int,
+    beam: int,
+    batch: int,
+    length_power: float = 0.0,
+    label: str,
+) -> tuple[FloatArray, int]:
+    """Beam search for every reading, `batch` at a time.
+
+    Args:
+        decoder: makes the decoder of some readings.
+        label: of the progress bar.
+
+    Returns: log-probabilities, -inf where an item is not reached, shape (len(readings), n_items); and the number of
+        identifiers that no item has.
+    """
+    scores, invalid = np.full((len(readings), n_items), -np.inf, dtype=np.float32), 0
+    starts, quiet = range(0, len(readings), batch), not sys.stderr.isatty()
+    for start in tqdm(starts, desc=label, unit="batch", leave=False, disable=quiet):
+        part = decoder(readings[start : start + batch])
+        items, values = beam_search(part, tree, min(beam, n_items), length_power=length_power)
+        invalid += int((items == INVALID).sum())
+        scores[start : start + batch] = score_matrix(items, values, n_items)
+    return scores, invalid

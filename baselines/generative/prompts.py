@@ -32,73 +32,61 @@ STRAIGHTFORWARD = (
 
 # LC-Rec (Zheng et al. 2024, section III-C): five wordings for each of its tasks. {text} is a task's text, {items} are
 # indices, {names} are names, {item} is one index, {name} and {about} belong to one server.
-NEXT_ITEM = (
-    "Servers chosen so far: {items}. The next server:",
-    "Given the servers {items}, predict another one:",
-    "A developer works with {items} and adds",
-    "Continue this list of servers: {items},",
-    "What goes together with {items}?",
-)
-INDEX_OF_TEXT = (
-    "Server {name}: {about} Its index:",
-    "Which index belongs to {name}, described as {about}?",
-    "Name: {name}. Description: {about} Index:",
-    "Find the server called {name}. {about}",
-    "{about} This is {name}, with the index",
-)
-TEXT_OF_INDEX = (
-    "Describe the server {item}:",
-    "What is the server {item}?",
-    "Index {item}. Name and description:",
-    "Tell me about {item}:",
-    "Which server has the index {item}?",
-)
-NAMES_TO_INDEX = (
-    "Servers by name: {names}. The index of the next:",
-    "Given {names}, the index of a further server:",
-    "A developer uses {names}. Add the index of one more:",
-    "After {names} comes the index",
-    "What goes together with {names}? Index:",
-)
-INDICES_TO_NAME = (
-    "Servers by index: {items}. The name of the next:",
-    "Given {items}, the name of a further server:",
-    "A developer uses {items}. Add the name of one more:",
-    "After {items} comes the server named",
-    "What goes together with {items}? Name:",
-)
-SEARCH = (
-    "Task: {text} Server:",
-    "A developer wants: {text} Recommend a server:",
-    "Which server helps with this? {text}",
-    "Need: {text} A fitting server is",
-    "Find a server for the following task. {text}",
-)
-SEARCH_WITH_HISTORY = (
-    "Task: {text} Chosen: {items}. Server:",
-    "A developer wants: {text} Having {items}, recommend a server:",
-    "Which server beside {items} helps with this? {text}",
-    "Need: {text} Beside {items}, a fitting server is",
-    "Find a server for the following task that goes with {items}. {text}",
-)
-PREFERENCE = (
-    "Servers: {items}. What is the developer's task?",
-    "Describe the task that {items} are meant for:",
-    "A developer chose {items}. The task:",
-    "From {items}, tell what is wanted:",
-    "Which need do {items} serve?",
-)
-
-
-def instructions() -> dict[str, tuple[str, ...]]:
-    """All wordings of LC-Rec's instructions."""
-    return {
-        "NEXT_ITEM": NEXT_ITEM,
-        "INDEX_OF_TEXT": INDEX_OF_TEXT,
-        "TEXT_OF_INDEX": TEXT_OF_INDEX,
-        "NAMES_TO_INDEX": NAMES_TO_INDEX,
-        "INDICES_TO_NAME": INDICES_TO_NAME,
-        "SEARCH": SEARCH,
-        "SEARCH_WITH_HISTORY": SEARCH_WITH_HISTORY,
-        "PREFERENCE": PREFERENCE,
-    }
+INSTRUCTIONS = {
+    "next_item": (
+        "Servers chosen so far: {items}. The next server:",
+        "Given the servers {items}, predict another one:",
+        "A developer works with {items} and adds",
+        "Continue this list of servers: {items},",
+        "What goes together with {items}?",
+    ),
+    "index_of_text": (
+        "Server {name}: {about} Its index:",
+        "Which index belongs to {name}, described as {about}?",
+        "Name: {name}. Description: {about} Index:",
+        "Find the server called {name}. {about}",
+        "{about} This is {name}, with the index",
+    ),
+    "text_of_index": (
+        "Describe the server {item}:",
+        "What is the server {item}?",
+        "Index {item}. Name and description:",
+        "Tell me about {item}:",
+        "Which server has the index {item}?",
+    ),
+    "names_to_index": (
+        "Servers by name: {names}. The index of the next:",
+        "Given {names}, the index of a further server:",
+        "A developer uses {names}. Add the index of one more:",
+        "After {names} comes the index",
+        "What goes together with {names}? Index:",
+    ),
+    "indices_to_name": (
+        "Servers by index: {items}. The name of the next:",
+        "Given {items}, the name of a further server:",
+        "A developer uses {items}. Add the name of one more:",
+        "After {items} comes the server named",
+        "What goes together with {items}? Name:",
+    ),
+    "search": (
+        "Task: {text} Server:",
+        "A developer wants: {text} Recommend a server:",
+        "Which server helps with this? {text}",
+        "Need: {text} A fitting server is",
+        "Find a server for the following task. {text}",
+    ),
+    "search_with_history": (
+        "Task: {text} Chosen: {items}. Server:",
+        "A developer wants: {text} Having {items}, recommend a server:",
+        "Which server beside {items} helps with this? {text}",
+        "Need: {text} Beside {items}, a fitting server is",
+        "Find a server for the following task that goes with {items}. {text}",
+    ),
+    "preference": (
+        "Servers: {items}. What is the developer's task?",
+        "Describe the task that {items} are meant for:",
+        "A developer chose {items}. The task:",
+        "From {items}, tell what is wanted:",
+        "Which need do {items} serve?",
+    ),
+}

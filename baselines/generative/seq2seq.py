@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,13 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
-from tqdm import tqdm
 from transformers import T5Config, T5ForConditionalGeneration
 from transformers.modeling_outputs import BaseModelOutput
 
-from baselines.generative.prefix_tree import INVALID, Tree, beam_search, score_matrix
 from baselines.generative.text import device, from_disk, widened
-from study.data.dataset import FloatArray
 
 IGNORED = -100  # a target that does not count
 # Standard deviation of whole-word embeddings at the start; tokens of a T5 from scratch have 1, those of T5-small more.
@@ -86,22 +82,13 @@ class ItemWriter(nn.Module):
     def __init__(self, vocabulary: int, size: T5Size, *, pad: int, whole_words: int = 0) -> None:
         super().__init__()
         if size.pretrained is None:
-            options: dict[str, Any] = {
-                "vocab_size": vocabulary,
-                "d_model": size.width,
-                "d_kv": size.head_width,
-                "d_ff": size.feed_forward,
-                "num_heads": size.heads,
-                "num_layers": size.layers,
-                "num_decoder_layers": size.layers,
-                "dropout_rate": size.dropout,
-                "feed_forward_proj": "relu",
-                "tie_word_embeddings": True,
-                "pad_token_id": pad,
-                "decoder_start_token_id": pad,
-                "eos_token_id": None,
-            }
-            t5: Any = T5ForConditionalGeneration(T5Config(**options))
+            sizes = {"d_model": size.width, "d_kv": size.head_width, "d_ff": size.feed_forward, "num_heads": size.heads}
+            layers = {"num_layers": size.layers, "num_decoder_layers": size.layers, "dropout_rate": size.dropout}
+            special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": None}
+            shape: dict[str, Any] = (
+                sizes | layers | special | {"feed_forward_proj": "relu", "tie_word_embeddings": True}
+            )
+            t5: Any = T5ForConditionalGeneration(T5Config(vocab_size=vocabulary, **shape))
         else:
             t5 = widened(from_disk(T5ForConditionalGeneration, size.pretrained, use_safetensors=True), vocabulary)
         self.t5 = t5
@@ -176,35 +163,8 @@ class T5Beams:
         return log_softmax(out.logits[:, -1].float(), dim=-1)
 
 
-@torch.no_grad()
-def written(
-    writer: ItemWriter,
-    tree: Tree,
-    readings: Sequence[tuple[list[int], list[int]]],
-    *,
-    n_items: int,
-    beam: int,
-    batch: int,
-    length_power: float = 0.0,
-    label: str,
-) -> tuple[FloatArray, int]:
-    """What a beam search writes for each reading (tokens and word numbers).
-
-    Args:
-        batch: readings decoded at a time.
-        label: of the progress bar.
-
-    Returns: log-probabilities, -inf where an item is not reached, shape (len(readings), n_items); and the number of
-        identifiers that no item has.
-    """
-    scores = np.full((len(readings), n_items), -np.inf, dtype=np.float32)
-    invalid = 0
-    for start in tqdm(
-        range(0, len(readings), batch), desc=label, unit="batch", leave=False, disable=not sys.stderr.isatty()
-    ):
-        part = readings[start : start + batch]
-        inputs, words = padded([tokens for tokens, _ in part], writer.pad), padded([word for _, word in part], 0)
-        items, values = beam_search(T5Beams(writer, inputs, words), tree, min(beam, n_items), length_power=length_power)
-        invalid += int((items == INVALID).sum())
-        scores[start : start + batch] = score_matrix(items, values, n_items)
-    return scores, invalid
+def decoder(writer: ItemWriter) -> Callable[[Sequence[tuple[list[int], list[int]]]], T5Beams]:
+    """What makes the decoder of readings (tokens and word numbers), for `search_scores`."""
+    return lambda part: T5Beams(
+        writer, padded([tokens for tokens, _ in part], writer.pad), padded([words for _, words in part], 0)
+    )

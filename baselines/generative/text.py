@@ -9,6 +9,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from torch import nn
 
+from study.data.dataset import FIELD_SEPARATOR, TASK_FIELDS, Dataset
 from study.errors import StudyError
 
 PAD, END = 0, 1  # of vocabularies learned here
@@ -135,3 +136,17 @@ def device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
+
+
+ATTRIBUTES = ("language", "category", "theme")  # fields of a task that are a word or two
+
+
+def task_tokens(data: Dataset, vocabulary: Vocabulary, limit: int) -> list[list[int]]:
+    """The tokens of every task's text x_t, `limit` at most.
+
+    What is too long is cut at the end of name and description, so that language, category and theme always stand: a
+    plain cut to 24 tokens leaves out the theme of every task of Task2MCP.
+    """
+    told = data.task_texts(tuple(name for name in TASK_FIELDS if name not in ATTRIBUTES))
+    ends = [vocabulary.encode(FIELD_SEPARATOR + text, limit) for text in data.task_texts(ATTRIBUTES)]
+    return [[*vocabulary.encode(text, limit - len(end)), *end] for text, end in zip(told, ends, strict=True)]

@@ -20,8 +20,8 @@ def check() -> dict[str, float]:
     from recbole.data.interaction import Interaction
     from recbole.utils import get_model
 
-    from baselines.recbole_bridge.runner import ITEM, USER, Training
-    from baselines.recbole_bridge.scores import score
+    from baselines.recbole_bridge import score
+    from baselines.recbole_runner import ITEM, USER, Training
 
     job = json.loads(Path("job.json").read_text())
     training = Training(job)
@@ -48,7 +48,7 @@ def inspect() -> dict[str, Any]:
     """
     import torch
 
-    from baselines.recbole_bridge.runner import Training
+    from baselines.recbole_runner import Training
 
     job = json.loads(Path("job.json").read_text())
     training = Training(job)
@@ -82,12 +82,12 @@ def main() -> None:
     place, last = sys.argv.index("--check"), sys.argv.index("--inspect")
     trained, checked, inspected = sys.argv[1:place], sys.argv[place + 1 : last], sys.argv[last + 1 :]
     sys.argv = sys.argv[:1]
-    from baselines.recbole_bridge import compat, runner
+    from baselines import recbole_runner
 
-    compat.apply()
+    recbole_runner.restore_aliases()
     for folder in trained:
         os.chdir(folder)
-        runner.main(Path("job.json"))
+        recbole_runner.main(Path("job.json"))
     said: dict[str, Any] = {"differences": {}, "inspected": {}}
     for kind, folders, ask in (("differences", checked, check), ("inspected", inspected, inspect)):
         for folder in folders:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from baselines.attribute_counts import LabelRules, group_names, shares, word_matches
+from baselines.attribute_counts import AttributeCounts, group_names, shares, word_matches
 from study.config import compose as config
 from study.data import prepare, synthetic
 from study.data.dataset import load
@@ -19,7 +19,7 @@ OFF = {"weights": (0.0,) * 4, "near": 0.0, "word": 0.0, "rare": 0.0, "fill": 0.0
 
 def fitted(data, train, test, tmp_path, **model):
     parts = [rows_of(data, np.isin(np.arange(data.n_tasks), rows)) for rows in (train, [], test)]
-    system = LabelRules(**(OFF | model))
+    system = AttributeCounts(**(OFF | model))
     system.fit(data, Split("cold", *parts, cold=True), seed=1, workdir=tmp_path)
     return system.score(np.array(test))
 
@@ -67,7 +67,7 @@ def test_near_tasks_count_more(tmp_path):
 
 def test_a_training_task_is_no_neighbour_of_itself(tmp_path):
     data = make_dataset(TASKS[:2], SERVERS, LISTS[:2])
-    system = LabelRules(**(OFF | {"near": 1.0}))
+    system = AttributeCounts(**(OFF | {"near": 1.0}))
     train = rows_of(data, np.array([True, True]))
     system.fit(data, Split("warm", train, train * 0, train * 0, cold=False), seed=1, workdir=tmp_path)
     np.testing.assert_allclose(system.score(np.array([1]))[0, 2:4], [1, 1])

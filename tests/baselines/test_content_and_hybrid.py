@@ -14,10 +14,10 @@ from baselines.knn_transfer import KnnTransfer, neighbour_weights
 from baselines.linear_xmc import LinearXMC
 from baselines.msbpr import MSBPR
 from baselines.neighbours import ItemKNN, UserKNN
-from baselines.published.training import Schedule
 from baselines.recafr import ReCAFR
 from baselines.rrf import ReciprocalRankFusion
 from baselines.tfidf import TfidfCosine
+from baselines.training import Schedule
 from study.data.splits import make
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order

@@ -9,10 +9,17 @@ import torch
 from scipy.special import softmax
 
 from baselines.gdsrec import GDSRec, Groups
-from baselines.published.attention import Aggregation, Network
-from baselines.published.deviations import PADDING, averages, deviation_lists, friend_weights, nearest, shares
-from baselines.published.ratings import stars, train_positions
-from baselines.published.training import Schedule
+from baselines.gdsrec_networks import (
+    PADDING,
+    Aggregation,
+    Network,
+    averages,
+    deviation_lists,
+    friend_weights,
+    nearest,
+    shares,
+)
+from baselines.training import Schedule
 from study.data.splits import make
 from study.errors import StudyError
 from tests.baselines.toys import block_dataset, recall10, top10
@@ -44,18 +51,6 @@ def test_friend_weights_count_servers_that_are_rated_alike():
     friends = np.array([[1, 2], [0, PADDING], [0, 1]])
     np.testing.assert_array_equal(friend_weights(ratings, friends, 0.0), [[2, 1], [2, 0], [1, 1]])
     np.testing.assert_array_equal(friend_weights(ratings, friends, 1.0), [[3, 1], [3, 0], [1, 1]])
-
-
-def test_stars_follow_the_place_of_training_servers_in_the_list():
-    data = block_dataset()
-    split = make(data, "warm")
-    places, ratings = train_positions(data, split), stars(data, split, "rank")
-    for task in (0, 17):
-        for server in split.train[[task]].indices:
-            place = list(data.lists[task]).index(server) + 1
-            assert places[task, server] == place
-            assert ratings[task, server] == {1: 5, 2: 5, 3: 4, 4: 4, 5: 3, 6: 3, 7: 2, 8: 2, 9: 1, 10: 1}[place]
-    assert set(stars(data, split, "binary").data) == {5.0}
 
 
 def test_the_aggregation_by_hand():

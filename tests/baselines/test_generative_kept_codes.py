@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from baselines.generative.quantisation import Quantiser, RqVae, fit_codes, standardised
-from baselines.generative.training import Optimisation
+from baselines.training import Optimisation
 from study import paths
 from study.data.splits import make
 from tests.baselines.toys import block_dataset, build

@@ -11,9 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from baselines.generative.identifiers import as_tokens, colliding, made_unique, numbered, spread_last
-from baselines.generative.quantisation import Quantiser, RqVae, fit_codes, sinkhorn, standardised
-from baselines.generative.training import Optimisation
+from baselines.generative.quantisation import (
+    Quantiser,
+    RqVae,
+    as_tokens,
+    colliding,
+    fit_codes,
+    made_unique,
+    numbered,
+    sinkhorn,
+    spread_last,
+    standardised,
+)
+from baselines.training import Optimisation
 from tests.baselines.toys import build
 
 

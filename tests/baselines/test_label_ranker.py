@@ -1,11 +1,11 @@
-"""Label fit: the closed-form leave-one-out equals leaving out, and the trees learn from training labels alone."""
+"""Label ranker: the closed-form leave-one-out equals leaving out, and the trees learn from training labels alone."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from baselines.label_ranker import kernels as k
-from baselines.label_ranker.system import LabelFit, server_features
+from baselines import label_ranker as k
+from baselines.label_ranker import LabelRanker, server_features
 from study.errors import StudyError
 from tests.baselines.toys import copy_dataset, make_dataset, recall10, top10
 
@@ -89,7 +89,7 @@ def small(**changes):
         "least_in_leaf": 2,
         "leaves": 4,
     } | changes
-    return LabelFit(**settings)
+    return LabelRanker(**settings)
 
 
 @pytest.mark.parametrize("trees", [0, 5])

@@ -8,12 +8,12 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from baselines.generative import prompts
 from baselines.generative.causal import CausalBeams, Continuer, Example, LlamaSize, pack, visible
 from baselines.generative.prefix_tree import PrefixTree, beam_search
+from baselines.generative.prompts import INSTRUCTIONS
 from baselines.generative.quantisation import Quantiser
-from baselines.generative.training import Optimisation, train
 from baselines.lc_rec import SHARES, LCRec
+from baselines.training import Optimisation, train
 from study.data.splits import Split, make
 from study.errors import StudyError
 from tests.baselines.toys import block_dataset, copy_dataset, make_dataset, recall10, scores, top10
@@ -152,7 +152,7 @@ def test_an_index_is_learned_by_heart(tmp_path):
         workdir=tmp_path,
     )
     for server, index in enumerate(system.indices.tolist()):
-        wording = prompts.INDEX_OF_TEXT[server % len(prompts.INDEX_OF_TEXT)]
+        wording = INSTRUCTIONS["index_of_text"][server % len(INSTRUCTIONS["index_of_text"])]
         question = system.instruction(wording, name=system.names[server], about=system.about[server])
         assert greedy(system.writer, question, 5) == [*index, system.vocabulary.end]
 
@@ -222,7 +222,7 @@ def test_responses_never_name_a_server_of_the_question(untrained):
 
 def test_wordings_are_filled_and_differ(untrained):
     system, _, _ = untrained
-    for name, kinds in prompts.instructions().items():
+    for name, kinds in INSTRUCTIONS.items():
         assert len(set(kinds)) == 5, name
         assert all(wording.count("{") == wording.count("}") >= 1 for wording in kinds)
     tokens = system.instruction("before {items} after", items=[900, 901])

@@ -5,15 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse as sp
 import torch
 from sklearn.metrics import roc_auc_score
 
-from baselines.generative.training import Optimisation
-from baselines.mpt_networks import ATTENTION_TEMPERATURE, Additive, Experts, Prompt, reverse_gradient
+from baselines.mpt_networks import (
+    ATTENTION_TEMPERATURE,
+    UNKNOWN,
+    Additive,
+    Experts,
+    PairFeatures,
+    Prompt,
+    bins,
+    codes,
+    reverse_gradient,
+)
 from baselines.mpt_rec import Batch, MPTRec, groups
-from baselines.pair_features import UNKNOWN, PairFeatures, bins, codes
-from baselines.published.sampling import Pairs
+from baselines.training import Optimisation
 from study.data.normalise import spelling_key
 from study.data.splits import Split, make
 from study.errors import StudyError
@@ -268,15 +275,6 @@ def test_an_epoch_holds_every_interaction_once_with_its_negatives(fitted):
     assert shares[0] == 0.5
     assert shares == sorted(shares)
     assert shares[-1] < 1
-
-
-def test_negatives_are_uniform_over_what_a_task_does_not_list():
-    pairs = Pairs(sp.csr_matrix(np.array([[1, 0, 0, 1, 0], [1, 1, 1, 1, 1]], dtype=np.float32)))
-    drawn = pairs.draw_outside(np.zeros(6000, dtype=np.int64), np.random.default_rng(0))
-    counts = np.bincount(drawn, minlength=5)
-    assert counts[[0, 3]].tolist() == [0, 0]
-    assert abs(counts[[1, 2, 4]] - 2000).max() < 5 * np.sqrt(6000 * 2 / 9)
-    assert len(pairs.draw_outside(np.ones(4, dtype=np.int64), np.random.default_rng(0))) == 4
 
 
 # Features

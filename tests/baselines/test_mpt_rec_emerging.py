@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from baselines.generative.training import Optimisation
-from baselines.mpt_rec_emerging import MPTRecEmerging, only
+from baselines.mpt_rec import MPTRecEmerging, only
+from baselines.training import Optimisation
 from study.data.splits import make
 from study.errors import StudyError
 from tests.baselines.toys import block_dataset, recall10, top10

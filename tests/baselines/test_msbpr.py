@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from baselines import msbpr as preferences
 from baselines.msbpr import MSBPR, Draws, Factors
-from baselines.published import preferences
-from baselines.published.ratings import counts
-from baselines.published.sampling import Pairs
-from baselines.published.training import Schedule, train
+from baselines.training import Schedule
 from study.data.splits import Split, make
 from study.errors import StudyError
 from tests.baselines.toys import block_dataset, make_dataset, recall10, top10, with_other_answers
@@ -213,16 +211,6 @@ def test_only_the_leaky_similarity_sees_held_out_servers(variant, leaky, tmp_pat
     assert (sets[0] != sets[1]) == leaky
 
 
-def test_counts_by_rank_fall_with_the_place_in_the_list():
-    data = block_dataset()
-    split = make(data, "warm")
-    weights = counts(data, split, "rank")
-    task = 4
-    for server in split.train[[task]].indices:
-        assert weights[task, server] == 10 - list(data.lists[task]).index(server)
-    assert set(counts(data, split, "binary").data) == {1.0}
-
-
 @pytest.mark.parametrize(("kind", "sums"), [("binary", [3, 2, 1, 1, 0]), ("rank", [3 + 2 + 3, 2 + 3, 1, 2, 0])])
 def test_servers_start_with_their_popularity(kind, sums, tmp_path):
     """b_i = (sum over u of r_ui) / n - mean r; by rank, r falls from 3, as the longest list has three."""
@@ -242,81 +230,6 @@ def test_blocks_are_found(variant, tmp_path):
     system = MSBPR(variant=variant, popularity=0, learning_rate=0.05, schedule=all_epochs(6), steps=50)
     system.fit(data, split, seed=1, workdir=tmp_path)
     assert recall10(top10(system, data, split), split).mean() > 0.9
-
-
-def test_a_stopped_training_goes_on_as_if_nothing_had_happened(tmp_path):
-    data = block_dataset()
-    split = make(data, "warm")
-    whole = Schedule(epochs=6, evaluate_every=2, patience=2, checkpoint_seconds=0)
-    systems = [MSBPR(schedule=whole, steps=4) for _ in range(2)]
-    systems[0].fit(data, split, seed=1, workdir=tmp_path / "whole")
-    dies = systems[1].loss
-    left = iter(range(3 * 4 + 2))  # in the middle of the fourth epoch
-
-    def failing(step):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return dies(step)
-
-    systems[1].loss = failing
-    with pytest.raises(KeyboardInterrupt):
-        systems[1].fit(data, split, seed=1, workdir=tmp_path / "stopped")
-    del systems[1].loss
-    systems[1].fit(data, split, seed=1, workdir=tmp_path / "stopped")
-    everyone = np.arange(data.n_tasks)
-    np.testing.assert_array_equal(systems[1].score(everyone), systems[0].score(everyone))
-    # A complete training is taken up as it is, a damaged file and one of other settings are not.
-    calls = []
-    systems[1].loss = lambda step: calls.append(1) or dies(step)
-    systems[1].fit(data, split, seed=1, workdir=tmp_path / "stopped")
-    assert not calls
-    (tmp_path / "stopped" / "msbpr.safetensors").write_bytes(b"damaged")
-    systems[1].fit(data, split, seed=1, workdir=tmp_path / "stopped")
-    assert len(calls) == 24
-    systems[1].fit(data, split, seed=2, workdir=tmp_path / "stopped")
-    assert len(calls) == 48
-
-
-def test_the_best_weights_are_kept_and_patience_ends_the_training(tmp_path):
-    model = torch.nn.Linear(1, 1, bias=False)
-    values = iter([0.1, 0.5, 0.3, 0.5, 0.2, 0.9])
-    seen = []
-
-    def quality():
-        seen.append(model.weight.item())
-        return next(values)
-
-    progress = train(
-        model,
-        torch.optim.SGD(model.parameters(), lr=1.0),
-        lambda epoch: [0],
-        lambda batch: model.weight.sum(),
-        Schedule(epochs=20, evaluate_every=1, patience=3),
-        quality=quality,
-        seed=0,
-        workdir=tmp_path,
-        name="toy",
-        identity="a",
-    )
-    assert (progress.epoch, progress.best_epoch, progress.best) == (5, 2, 0.5)  # an equal value is no better one
-    assert model.weight.item() == seen[1]
-
-
-def test_pairs_answer_as_the_matrix_does():
-    rng = np.random.default_rng(0)
-    matrix = sp.random(20, 15, density=0.3, format="csr", random_state=rng)
-    pairs, dense = Pairs(matrix), matrix.toarray() > 0
-    rows, columns = rng.integers(20, size=200), rng.integers(15, size=200)
-    np.testing.assert_array_equal(pairs.hold(rows, columns), dense[rows, columns])
-    pool = np.array([1, 4, 9])
-    np.testing.assert_array_equal(pairs.outside(pool), 3 - dense[:, pool].sum(axis=1))
-    drawn = pairs.draw_outside(rows, rng, pool)
-    free = pairs.outside(pool)[rows] > 0
-    assert not dense[rows, drawn][free].any()
-    counted = np.bincount(pairs.draw(np.zeros(3000, dtype=np.int64), rng), minlength=15)
-    listed = np.flatnonzero(dense[0])
-    assert counted[~dense[0]].sum() == 0
-    np.testing.assert_allclose(counted[listed] / 3000, 1 / len(listed), atol=0.05)
 
 
 def test_settings_are_checked():

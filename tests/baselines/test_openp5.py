@@ -12,13 +12,23 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from baselines.generative import prompts
-from baselines.generative.indexing import OTHER, collaborative, cut, identifiers, random_numbers, sequential_numbers
-from baselines.generative.prefix_tree import PAD
-from baselines.generative.seq2seq import T5Size, written
+from baselines.generative.prefix_tree import PAD, search_scores
+from baselines.generative.seq2seq import T5Size, decoder
 from baselines.generative.text import BytePairs
-from baselines.generative.training import Optimisation, train
-from baselines.generative.words import Speller, flatten
-from baselines.openp5 import SEEN, TEMPLATES, OpenP5
+from baselines.openp5 import (
+    OTHER,
+    SEEN,
+    TEMPLATES,
+    OpenP5,
+    Speller,
+    collaborative,
+    cut,
+    flatten,
+    identifiers,
+    random_numbers,
+    sequential_numbers,
+)
+from baselines.training import Optimisation, train
 from study.data.splits import Split, make
 from study.errors import StudyError
 from tests.baselines.toys import block_dataset, copy_dataset, make_dataset, recall10, scores, top10
@@ -196,8 +206,8 @@ def test_twenty_users_are_learned_by_heart(tmp_path, monkeypatch):
     def first(kind: str, seen: slice) -> np.ndarray:
         """The best server for each wording and task, shape (3, 20)."""
         asked = [system.prompt(kind, wording, task, pairs[task, seen]) for wording in range(3) for task in range(20)]
-        found, _ = written(
-            system.writer, system.tree, asked, n_items=40, beam=4, batch=60, length_power=1.0, label="test"
+        found, _ = search_scores(
+            decoder(system.writer), system.tree, asked, n_items=40, beam=4, batch=60, length_power=1.0, label="test"
         )
         return found.argmax(axis=1).reshape(3, 20)
 
@@ -238,8 +248,8 @@ def test_a_narrow_beam_finds_what_enumeration_finds_first(tmp_path):
     system = small(epochs=3)
     system.fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
     readings = [system.prompt("sequential", 0, task, system.lists[task]) for task in range(5)]
-    found, invalid = written(
-        system.writer, system.tree, readings, n_items=30, beam=20, batch=5, length_power=1.0, label="test"
+    found, invalid = search_scores(
+        decoder(system.writer), system.tree, readings, n_items=30, beam=20, batch=5, length_power=1.0, label="test"
     )
     assert invalid == 0
     assert (np.isfinite(found).sum(axis=1) == 20).all()

@@ -14,15 +14,14 @@ from baselines.gdsrec import GDSRec
 from baselines.generative.causal import LlamaSize
 from baselines.generative.quantisation import Quantiser
 from baselines.generative.seq2seq import T5Size
-from baselines.generative.training import Optimisation
 from baselines.lc_rec import LCRec
 from baselines.mpt_rec import MPTRec
 from baselines.msbpr import MSBPR
 from baselines.openp5 import OpenP5
 from baselines.popularity import Popularity
-from baselines.published.training import Schedule
 from baselines.recafr import ReCAFR
 from baselines.tiger import Tiger
+from baselines.training import Optimisation, Schedule
 from study.data.dataset import Dataset
 from study.data.splits import Split, make
 from study.evaluation.metrics import ndcg

@@ -9,10 +9,10 @@ import torch
 from scipy.special import logsumexp
 from torch.nn.functional import cosine_similarity, normalize
 
-from baselines.published.propagation import bipartite, drop_entries, propagate
-from baselines.published.sampling import Pairs
-from baselines.published.training import Schedule
+from baselines.interactions import Pairs
+from baselines.propagation import bipartite, drop_entries, propagate
 from baselines.recafr import Network, ReCAFR, Triples, contrast
+from baselines.training import Schedule
 from study.data.splits import make
 from study.errors import StudyError
 from tests.baselines.toys import WORDS, block_dataset, copy_dataset, make_dataset, recall10, top10

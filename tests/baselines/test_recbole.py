@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from baselines import recbole_bridge
 from baselines.ease import Ease
 from baselines.neighbours import ItemKNN
-from baselines.recbole_bridge import RecBole, bridge
-from baselines.recbole_bridge.bridge import LOG_FILE
+from baselines.recbole_bridge import LOG_FILE, RecBole
 from study.data.splits import make
 from study.errors import StudyError
 from tests.baselines.collaborative_toys import group_copies, quality, relabelled, told_apart, without_training
@@ -285,7 +285,7 @@ def test_a_killed_training_is_reported_and_resumes_to_the_same_scores(fitted, bl
         started.append(subprocess.Popen(command, **settings))
         return subprocess.CompletedProcess(command, started[-1].wait())
 
-    monkeypatch.setattr(bridge.subprocess, "run", run)
+    monkeypatch.setattr(recbole_bridge.subprocess, "run", run)
 
     caught, killed = [], interruptible()
 

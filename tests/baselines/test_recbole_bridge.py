@@ -10,10 +10,9 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from baselines.recbole_bridge import RecBole, bridge
-from baselines.recbole_bridge.bridge import LOG_FILE, count_known
-from baselines.recbole_bridge.scores import neumf
-from study.config import compose as config
+from baselines import recbole_bridge
+from baselines.recbole_bridge import LOG_FILE, RecBole, count_known, known_settings, neumf
+from study.config import compose
 from study.data.splits import make
 from study.errors import StudyError
 from tests.baselines.recbole_toys import MODELS, folder_of, said, toy
@@ -71,11 +70,11 @@ def test_leave_one_out_with_and_without_sampled_negatives_is_one_training(tmp_pa
     data = block_dataset()
     loo, sampled = make(data, "loo"), make(data, "loo99", negatives=5)
     system, again, other = (replace(build("lightgcn", epochs=2), patience=None) for _ in range(3))
-    monkeypatch.setattr(bridge.paths, "cache", lambda: tmp_path)
+    monkeypatch.setattr(recbole_bridge.paths, "cache", lambda: tmp_path)
     system.fit(data, loo, seed=1, workdir=tmp_path / "loo")
     assert system.report()["epochs"] == 2
     assert system.report()["seconds_trained"] > 0
-    monkeypatch.setattr(bridge.subprocess, "run", None)
+    monkeypatch.setattr(recbole_bridge.subprocess, "run", None)
     again.fit(data, sampled, seed=1, workdir=tmp_path / "loo99")
     np.testing.assert_array_equal(said(again, sampled), said(system, loo))
     assert again.report() == system.report()
@@ -92,7 +91,7 @@ def test_an_error_in_recbole_names_the_model_and_the_log(blocks, tmp_path):
 
 @pytest.mark.parametrize("name", [*MODELS, *(f"{name}_tuned" for name in MODELS)])
 def test_search_spaces_name_settings_that_exist(name):
-    system = config.plain(config.load([f"system={name}"]))["system"]
+    system = compose.plain(compose.load([f"system={name}"]))["system"]
     for key in system["search"]:
         first, *parts, last = key.split(".")
         assert first == "settings"
@@ -105,8 +104,35 @@ def test_search_spaces_name_settings_that_exist(name):
 @pytest.mark.parametrize("name", ["item_knn", "ease", "ials", "neumf", "ngcf", "lightgcn"])
 def test_a_transferred_system_is_the_system_itself_but_for_its_stopping_rule(name):
     own, base = (
-        config.plain(config.load([f"system={each}"]))["system"]["model"] for each in (f"{name}_transfer", name)
+        compose.plain(compose.load([f"system={each}"]))["system"]["model"] for each in (f"{name}_transfer", name)
     )
     for model in (own["base"], base):
         model.pop("patience", None)
     assert own["base"] == base
+
+
+@pytest.mark.parametrize(
+    ("system", "setting", "nearest"),
+    [
+        ("bpr", "learning_rat: 0.5", "learning_rate"),
+        ("neumf", "mlp_hidden_sizes: [8]", "mlp_hidden_size"),
+        ("bpr", "n_layers: 3", "one of"),  # a setting of another model
+        ("simplex", "train_neg_sample_args: {sample_nums: 50}", "sample_num"),
+        ("ngcf_transfer", "learning_rat: 0.5", "learning_rate"),  # a model within another system
+    ],
+)
+def test_a_key_that_recbole_does_not_know_is_named_with_the_nearest(system, setting, nearest):
+    config = compose.load([f"system={system}"])
+    place = config.system.model.base if system.endswith("_transfer") else config.system.model
+    key, _, value = setting.partition(": ")
+    place.settings = dict(place.settings) | {key: {"sample_nums": 50} if "{" in value else value}
+    with pytest.raises(StudyError, match="RecBole's") as caught:
+        compose.build_system(config.system)
+    assert caught.value.column.split(".settings.")[1].startswith(key)
+    assert caught.value.column.startswith("model.base" if system.endswith("_transfer") else "model.settings")
+    assert nearest in caught.value.fix
+
+
+def test_known_settings_are_those_of_training_and_of_the_model_alone():
+    assert {"learning_rate", "train_neg_sample_args", "hidden_size_list", "node_dropout"} <= set(known_settings("NGCF"))
+    assert "mlp_hidden_size" not in known_settings("NGCF")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +9,11 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from baselines.generative.prefix_tree import INVALID, PrefixTree, beam_search
+from baselines.generative.prefix_tree import INVALID, PrefixTree, beam_search, search_scores
 from baselines.generative.quantisation import Quantiser
-from baselines.generative.seq2seq import IGNORED, Batch, ItemWriter, T5Beams, T5Size, padded, written
-from baselines.generative.training import Optimisation
+from baselines.generative.seq2seq import IGNORED, Batch, ItemWriter, T5Beams, T5Size, decoder, padded
 from baselines.tiger import Tiger
+from baselines.training import Optimisation
 from study.data.splits import Split, make
 from study.errors import StudyError
 from tests.baselines.toys import block_dataset, copy_dataset, recall10, scores, top10
@@ -69,7 +68,7 @@ def test_fifty_random_identifiers_are_enumerated_in_batches_of_any_size():
     asked = [(reading, [0] * len(reading)) for reading in readings]
     tree = PrefixTree.of(identifiers)
     for batch in (1, 3):
-        found, invalid = written(writer, tree, asked, n_items=50, beam=50, batch=batch, label="test")
+        found, invalid = search_scores(decoder(writer), tree, asked, n_items=50, beam=50, batch=batch, label="test")
         for row, reading in zip(found, readings, strict=True):
             expected = [log_likelihood(writer, reading, identifier) for identifier in identifiers.tolist()]
             np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-4)
@@ -102,7 +101,7 @@ def test_thirty_sequences_are_learned_by_heart(tmp_path):
     system.fit(changed, Split("warm", train, train * 0, train * 0, cold=False), seed=1, workdir=tmp_path)
     readings = [(system.reading(row, pairs[row, :1]), [0] * 4) for row in range(15)]
     readings += [(system.reading(row, pairs[row, 1:]), [0] * 4) for row in range(15)]
-    found, _ = written(system.writer, system.tree, readings, n_items=30, beam=30, batch=30, label="test")
+    found, _ = search_scores(decoder(system.writer), system.tree, readings, n_items=30, beam=30, batch=30, label="test")
     assert found.argmax(axis=1).tolist() == [*pairs[:, 1], *pairs[:, 0]]
 
 
@@ -152,28 +151,6 @@ def test_tiger_text_ranks_a_task_as_the_training_task_with_its_text(tmp_path):
     np.testing.assert_allclose(system.score(np.arange(20)), system.score(np.arange(20, 40)), rtol=1e-4, atol=1e-5)
     # 0.91 to 0.99 over three seeds; it took 300 epochs, 17 s, until a model this small reached 1.
     assert recall10(top10(system, data, split), split).mean() > 0.9
-
-
-def test_a_stopped_fit_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
-    from baselines.generative import training
-
-    data = block_dataset()
-    split = make(data, "warm")
-    whole = scores(small(epochs=4), data, split, "test", tmp_path / "whole")
-    save = training.save_checkpoint
-
-    def save_and_stop(path, *rest):
-        save(path, *rest)
-        if path.name == "tiger.safetensors" and json.loads(rest[3]["progress"])["epoch"] == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(training, "save_checkpoint", save_and_stop)
-    options = Optimisation(epochs=4, batch_size=16, learning_rate=1e-2, checkpoint_seconds=-1.0)
-    with pytest.raises(KeyboardInterrupt):
-        scores(small(training=options), data, split, "test", tmp_path / "parts")
-    monkeypatch.setattr(training, "save_checkpoint", save)
-    resumed = scores(small(training=options), data, split, "test", tmp_path / "parts")
-    np.testing.assert_array_equal(resumed, whole)
 
 
 def test_an_unknown_source_is_refused(tmp_path):

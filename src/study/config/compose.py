@@ -26,7 +26,7 @@ from study.errors import StudyError
 # Keys of a model's yaml that Hydra reads itself.
 HYDRA_KEYS = ("_target_", "_args_", "_recursive_", "_convert_", "_partial_")
 # Classes that hand keys on to a program which takes any: what says whether it knows them.
-CHECKS = {"baselines.recbole_bridge.RecBole": "baselines.recbole_settings.require_known"}
+CHECKS = {"baselines.recbole_bridge.RecBole": "baselines.recbole_bridge.require_known"}
 
 
 def _scaled(count: int, *, _root_: DictConfig) -> int:

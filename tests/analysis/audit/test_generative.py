@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import torch
 
 from baselines.generative.quantisation import Quantiser, fit_codes, standardised
-from baselines.generative.training import Optimisation
+from baselines.training import Optimisation
 from study import paths
 from study.analysis.audit import codebooks
 from study.analysis.audit import prompt_templates as wordings

@@ -30,7 +30,7 @@ REPORTS = {
     "simplex_tuned": [(200, 200, 0.5)],
     "ease": [(1, 1, None)],  # looks at nothing
 }
-SIZES = {"_target_": "baselines.generative.sizes.of_profile", "profile": "laptop", "smoke": 2, "laptop": CAP, "full": 9}
+SIZES = {"_target_": "baselines.settings.of_profile", "profile": "laptop", "smoke": 2, "laptop": CAP, "full": 9}
 PLACES = {"simplex": {"training": {"epochs": CAP}}, "ngcf": {"schedule": {"epochs": SIZES, "patience": 5}}}
 
 

@@ -113,7 +113,7 @@ def test_own_settings_that_no_trial_has_are_not_measured_and_closed_forms_have_n
 
 def test_sizes_by_profile_are_the_profiles_value():
     call = {
-        "_target_": "baselines.generative.sizes.of_profile",
+        "_target_": "baselines.settings.of_profile",
         "profile": "laptop",
         "smoke": 1,
         "laptop": 0.001,

@@ -1,8 +1,8 @@
-"""Train one RecBole model in a process of its own: ``python -m baselines.recbole_bridge.runner job.json``.
+"""Train one RecBole model in a subprocess: ``python -m baselines.recbole_runner job.json``.
 
-RecBole (Zhao et al., CIKM 2021) reads ``sys.argv``, changes numpy and writes beside the working folder; here that stays
-in a process that ends. It reads training interactions (and validation ones only where it stops early) and leaves what
-the model learned. RecBole's own evaluation is not used: it is slow, and one evaluator measures all systems.
+RecBole (Zhao et al., CIKM 2021) reads ``sys.argv``, changes numpy and writes beside the working folder; all of that
+ends with the subprocess. The runner reads training interactions (validation ones only where it stops early) and writes
+what the model learned. RecBole's own evaluation is not used: it is slow, and one evaluator measures all systems.
 """
 
 from __future__ import annotations
@@ -22,14 +22,32 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from baselines.recbole_bridge import compat
-from baselines.recbole_bridge.scores import score
+from baselines.recbole_bridge import score
 from study.evaluation.metrics import ndcg
 from study.files import replacing, write_json
 
 CUTOFF = 10  # NDCG@10, the study's criterion of every choice
 USER, ITEM = "task", "server"
 BLOCK = 512  # tasks scored at a time
+# Aliases that numpy 2 removed and that `recbole.config.Config` copies at construction (RecBole issue 2162).
+REMOVED_ALIASES = {"float_": np.float64, "complex_": np.complex128, "unicode_": np.str_, "bool8": np.bool_}
+
+
+def restore_aliases() -> None:
+    """Restore the removed names. Call it before the first import of ``recbole``.
+
+    `recbole.quick_start` must never be imported: it alone needs ray, and a ray that today's numpy breaks.
+    """
+    for name, kind in REMOVED_ALIASES.items():
+        if name not in np.__dict__:
+            setattr(np, name, kind)
+    if not hasattr(sp.dok_matrix, "_update"):
+        # scipy 1.13 removed this private method, with which RecBole's graph models fill matrices (RecBole issue 2034).
+        sp.dok_matrix._update = _update
+
+
+def _update(matrix: sp.dok_matrix, entries: dict[tuple[int, int], float]) -> None:
+    matrix._dict.update(entries)
 
 
 def settings(job: dict[str, Any]) -> dict[str, Any]:
@@ -271,7 +289,7 @@ def main(path: Path) -> None:
     """Run the job that the file describes, in its folder."""
     job = json.loads(path.read_text(encoding="utf-8"))
     sys.argv = sys.argv[:1]  # RecBole takes every argument for a setting
-    compat.apply()
+    restore_aliases()
     learned, facts = train(job)
     with replacing(Path("learned.safetensors")) as temporary:
         save_file({name: value.detach().float().contiguous() for name, value in learned.items()}, temporary)

@@ -1,4 +1,4 @@
-"""Any general recommender of RecBole 1.2.1 as a system of this study: our split in, its scores out, our evaluator."""
+"""Any general recommender of RecBole 1.2.1 as a system: our split in, its scores out, our evaluator."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+import yaml
 from safetensors.torch import load_file
+from torch import Tensor
 
 from baselines.collaborative import Representations, unranked_without_history
-from baselines.recbole_bridge.scores import score
 from study import paths
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
@@ -35,18 +38,18 @@ ONE_TRAINING = ("loo", "loo99")
 
 @dataclass
 class RecBole:
-    """One RecBole model (Zhao et al., CIKM 2021), trained by `baselines.recbole_bridge.runner` in a process of its own.
+    """One RecBole model (Zhao et al., CIKM 2021), trained by `baselines.recbole_runner` in a subprocess.
 
-    RecBole is given every task and every server, so that all servers are candidates, and the training interactions. Its
+    RecBole gets every task and every server, so that all servers are candidates, and the training interactions. Its
     metrics are not used. A task without training interactions has an untrained embedding and is not ranked.
 
     Args:
         model: a class of `recbole.model.general_recommender`.
-        settings: RecBole's parameters by RecBole's names; what is not named keeps RecBole's default.
+        settings: RecBole's parameters by RecBole's names; others keep RecBole's default.
         epochs: passes over the training interactions at most.
-        evaluate_every: epochs between two looks at the validation part, checkpoints and lines of the log.
-        patience: looks without a better validation NDCG@10 after which training stops, and the best state is kept.
-            None trains all epochs, keeps the last state and reads no validation labels.
+        evaluate_every: epochs between two evaluations on validation, checkpoints and lines of the log.
+        patience: evaluations without a better validation NDCG@10 before training stops with the best state. None trains
+            all epochs, keeps the last state and reads no validation labels.
         checkpoint_seconds: least time between two checkpoints.
     """
 
@@ -115,13 +118,13 @@ class RecBole:
 
     def _train(self, folder: Path) -> None:
         log = folder / LOG_FILE
-        project = str(Path(__file__).resolve().parents[2])
+        project = str(Path(__file__).resolve().parents[1])
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join([project, *filter(None, [os.environ.get("PYTHONPATH")])])
         }
         with log.open("a") as stream:
             # -P: the working folder holds data and must never be searched for modules.
-            command = [sys.executable, "-P", "-W", "ignore", "-m", "baselines.recbole_bridge.runner", "job.json"]
+            command = [sys.executable, "-P", "-W", "ignore", "-m", "baselines.recbole_runner", "job.json"]
             done = subprocess.run(  # noqa: S603 - the command is our own, and no shell is involved
                 command, cwd=folder, env=environment, stdout=stream, stderr=subprocess.STDOUT, check=False
             )
@@ -132,6 +135,26 @@ class RecBole:
                 file=log,
                 fix="read the log; the same command goes on from the last checkpoint",
             )
+
+    @staticmethod
+    def check_settings(arguments: Mapping[str, Any], key: str) -> None:
+        """Raise unless every one of the `settings` exists in RecBole, which takes any key without a word.
+
+        Args:
+            arguments: of the class, as in a yaml file.
+            key: their place in the yaml file, for the message.
+
+        Raises:
+            StudyError: RecBole does not know a key; names the nearest ones.
+        """
+        model = str(arguments.get("model"))
+        names = known_settings(model)
+        for name, value in dict(arguments.get("settings") or {}).items():
+            _require(str(name), names, f"{model} has no setting", f"{key}.settings.{name}")
+            inner = names[name]
+            if isinstance(value, Mapping) and isinstance(inner, Mapping):
+                for part in value:
+                    _require(str(part), inner, f"{name} has no key", f"{key}.settings.{name}.{part}")
 
     @property
     def representations(self) -> Representations:
@@ -175,7 +198,7 @@ def is_complete(folder: Path, key: str) -> bool:
 
 def code_key() -> str:
     """A short hash of the code that trains."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    files = (Path(__file__), Path(__file__).with_name("recbole_runner.py"))
     return hashlib.sha256("".join(sha256(path) for path in files).encode()).hexdigest()[:16]
 
 
@@ -194,3 +217,75 @@ def write_atomic(path: Path, header: str, rows: np.ndarray) -> None:
     """Write one of RecBole's atomic files: a typed header, then one tab-separated row of numbers per line."""
     lines = ["\t".join(map(str, row)) for row in rows.tolist()]
     write_text(path, "\n".join([header, *lines]) + "\n")
+
+
+# Tasks per block of NeuMF: 4 x 5,642 pairs x 128 hidden units in float32 are 12 MB; blocks of 32 take twice as long.
+BLOCK = 4
+
+
+def score(learned: dict[str, Tensor], rows: Tensor) -> Tensor:
+    """Scores of every server for tasks that are known by `rows`.
+
+    Args:
+        learned: ``servers`` (n_servers, d) for models whose score is a product, or NeuMF's tensors (`neumf`).
+        rows: task representations, shape (b, d).
+
+    Returns: shape (b, n_servers).
+    """
+    if "servers" in learned:
+        return rows @ learned["servers"].T
+    blocks = [neumf(learned, block) for block in torch.split(rows, BLOCK)]
+    return torch.cat(blocks) if blocks else rows.new_zeros(0, len(learned["gmf_servers"]))
+
+
+def neumf(learned: dict[str, Tensor], rows: Tensor) -> Tensor:
+    """NeuMF's logits (He et al. 2017, eq. 12) of every server; their order is that of the probabilities.
+
+    The first layer is applied to tasks and servers apart, W [p; q] = W_p p + W_q q, instead of to every pair.
+
+    Args:
+        learned: ``gmf_servers`` (M, g), ``mlp_servers`` (M, h), layers ``mlp.<i>.weight`` and ``.bias``,
+            ``output.weight`` (1, g + last width), ``output.bias`` (1,).
+        rows: vectors of the tasks, those of the product branch before those of the layers, shape (b, g + h).
+
+    Returns: shape (b, M).
+    """
+    width = learned["gmf_servers"].shape[1]
+    product, layered = rows[:, :width], rows[:, width:]
+    first = learned["mlp.0.weight"]
+    split = layered.shape[1]
+    by_task = layered @ first[:, :split].T + learned["mlp.0.bias"]  # (b, d1)
+    by_server = learned["mlp_servers"] @ first[:, split:].T  # (M, d1)
+    hidden = (by_task[:, None, :] + by_server).relu_().flatten(0, 1)  # (b * M, d1); time goes into passes over memory
+    layer = 1
+    while f"mlp.{layer}.weight" in learned:
+        hidden = torch.addmm(learned[f"mlp.{layer}.bias"], hidden, learned[f"mlp.{layer}.weight"].T).relu_()
+        layer += 1
+    output = learned["output.weight"][0]
+    pairs = (product * output[:width]) @ learned["gmf_servers"].T
+    return pairs + (hidden @ output[width:]).view(len(rows), -1) + learned["output.bias"]
+
+
+def known_settings(model: str) -> dict[str, Any]:
+    """RecBole's defaults by name: those of every training and those of a model, read from the package's own files.
+
+    Nothing of RecBole is imported: that takes long, and changes numpy.
+    """
+    spec = find_spec("recbole")
+    if spec is None or spec.origin is None:
+        raise StudyError("RecBole is not installed", fix="make setup")
+    folder = Path(spec.origin).parent / "properties"
+    found: dict[str, Any] = {}
+    for path in (folder / "overall.yaml", folder / "model" / f"{model}.yaml"):
+        if path.exists():
+            found |= yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    return found
+
+
+def _require(name: str, known: Iterable[str], what: str, key: str) -> None:
+    if name not in known:
+        near = get_close_matches(name, list(known)) or sorted(known)
+        raise StudyError(f"RecBole's {what} {name!r}", column=key, fix=f"one of: {', '.join(near)}")
+
+
+require_known = RecBole.check_settings

@@ -1,7 +1,8 @@
-"""One configuration, three sizes: what a model is at the sizes of the profiles; and values that hang on another one."""
+"""Settings: values that depend on the profile or on another setting, and the check of a choice."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 from study.errors import StudyError
@@ -30,3 +31,15 @@ def of_choice(choice: str, **values: Size) -> Size:
     if choice not in values:
         raise StudyError(f"no value is stated for {choice!r}", fix=f"one of: {', '.join(values)}")
     return values[choice]
+
+
+def require_choices(system: object, choices: Mapping[str, Collection[str]]) -> None:
+    """Raise `StudyError` unless each named setting of `system` is one of its choices."""
+    for name, allowed in choices.items():
+        require_choice(name, getattr(system, name), allowed)
+
+
+def require_choice(key: str, value: str, allowed: Collection[str]) -> None:
+    """Raise `StudyError` unless `value`, the setting `key` of a system's model, is one of `allowed`."""
+    if value not in allowed:
+        raise StudyError(f"unknown {key} {value!r}", column=f"system.model.{key}", fix=f"one of: {', '.join(allowed)}")

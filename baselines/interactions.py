@@ -1,0 +1,162 @@
+"""Training interactions as sets of pairs, as histories, and as counts or ratings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from baselines.settings import require_choice
+from study.data.dataset import Dataset, IntArray
+from study.data.splits import Split
+
+
+class Pairs:
+    """A set of (row, column) pairs that answers many questions at once.
+
+    Args:
+        matrix: stored entries are the pairs, shape (n, m).
+    """
+
+    def __init__(self, matrix: sp.csr_matrix) -> None:
+        sorted_ = sp.csr_matrix(matrix)
+        sorted_.sum_duplicates()
+        self.indptr, self.indices, self.width = sorted_.indptr, sorted_.indices.astype(np.int64), matrix.shape[1]
+        self.counts: IntArray = np.diff(self.indptr).astype(np.int64)
+        self.keys = np.repeat(np.arange(matrix.shape[0]), self.counts) * self.width + self.indices  # ascending
+
+    def hold(self, rows: IntArray, columns: IntArray) -> NDArray[np.bool_]:
+        """Whether each (row, column) is in the set, shape (len(rows),)."""
+        if not len(self.keys):
+            return np.zeros(len(rows), dtype=bool)
+        wanted = rows * self.width + columns
+        place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        found: NDArray[np.bool_] = self.keys[place] == wanted
+        return found
+
+    def draw(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
+        """One column of each row, uniform over those in the set; 0 for rows without any."""
+        if not len(self.indices):
+            return np.zeros(len(rows), dtype=np.int64)
+        offset = np.floor(rng.random(len(rows)) * self.counts[rows]).astype(np.int64)
+        drawn = self.indices[np.minimum(self.indptr[rows] + offset, len(self.indices) - 1)]
+        return np.where(self.counts[rows] > 0, drawn, 0)
+
+    def draw_outside(self, rows: IntArray, rng: np.random.Generator, among: IntArray | None = None) -> IntArray:
+        """One column for each row, uniform over the columns that its row does not hold.
+
+        Args:
+            among: the columns to draw from, by default all.
+
+        Returns: shape (len(rows),); a row that holds all of them keeps what was drawn first.
+        """
+        pool = np.arange(self.width) if among is None else among
+        if not len(pool):
+            return np.zeros(len(rows), dtype=np.int64)
+        drawn = pool[rng.integers(len(pool), size=len(rows))]
+        again = np.flatnonzero(self.hold(rows, drawn) & (self.outside(pool)[rows] > 0))
+        while len(again):
+            drawn[again] = pool[rng.integers(len(pool), size=len(again))]
+            again = again[self.hold(rows[again], drawn[again])]
+        return drawn
+
+    def outside(self, pool: IntArray) -> IntArray:
+        """How many columns of `pool` each row does not hold, shape (n,)."""
+        inside = np.zeros(self.width, dtype=np.int64)
+        inside[pool] = 1
+        total = np.concatenate([[0], np.cumsum(inside[self.indices])])
+        held: IntArray = total[self.indptr[1:]] - total[self.indptr[:-1]]
+        return len(pool) - held
+
+
+def shuffled(size: int, batch: int, rng: np.random.Generator) -> Iterator[IntArray]:
+    """All numbers below `size` in random order, `batch` at a time."""
+    order = rng.permutation(size)
+    for start in range(0, size, batch):
+        yield order[start : start + batch]
+
+
+ORDERS = ("random", "list")
+Example = TypeVar("Example")
+
+
+def training_lists(data: Dataset, split: Split) -> tuple[IntArray, ...]:
+    """The training servers of every task, in the order in which the task lists them."""
+    train = split.train
+    rows = (train.indices[train.indptr[row] : train.indptr[row + 1]] for row in range(data.n_tasks))
+    return tuple(
+        listed[np.isin(listed, known)] if len(known) else known.astype(np.int64)
+        for listed, known in zip(data.lists, rows, strict=True)
+    )
+
+
+def prefixes(
+    lists: Sequence[IntArray], order: str, rng: np.random.Generator
+) -> Iterator[tuple[int, IntArray, IntArray]]:
+    """One example per task with two servers or more: its row, the servers seen, the servers to be named.
+
+    ``random``: a beginning (of uniform length, one at least) of a random permutation, and all the rest. A list is a
+    set, so every server that is not seen is an equally right next one; one reading of the history then serves several
+    targets. ``list``: a beginning of the list and the next server alone, as the sequential methods have it.
+    """
+    require_choice("order", order, ORDERS)
+    for row, servers in enumerate(lists):
+        if len(servers) < 2:
+            continue
+        cut = int(rng.integers(1, len(servers)))
+        if order == "list":
+            yield row, servers[:cut], servers[cut : cut + 1]
+        else:
+            mixed = rng.permutation(servers)
+            yield row, mixed[:cut], mixed[cut:]
+
+
+def batched(
+    examples: Sequence[Example], length: Callable[[Example], int], size: int, rng: np.random.Generator
+) -> list[list[Example]]:
+    """Batches of examples of similar length, in random order: little padding, and little regularity."""
+    order = np.lexsort((rng.random(len(examples)), np.array([length(example) for example in examples])))
+    parts = [[examples[i] for i in order[start : start + size]] for start in range(0, len(examples), size)]
+    return [parts[i] for i in rng.permutation(len(parts))]
+
+
+def train_positions(data: Dataset, split: Split) -> sp.csr_matrix:
+    """Place (from 1) of every training server in its task's list.
+
+    This is the one use of the lists' order, and of training servers alone: which servers stand at the other places is
+    not looked at. Whether the order means anything is doubtful, so every method that uses it offers a way without it.
+
+    Returns: shape (n_tasks, n_servers), int64, with the stored entries of ``split.train``.
+    """
+    positions = sp.csr_matrix(split.train, dtype=np.int64)
+    positions.sort_indices()
+    for task in split.tasks("train"):
+        span = slice(positions.indptr[task], positions.indptr[task + 1])
+        place = {server: number for number, server in enumerate(data.lists[task], start=1)}
+        positions.data[span] = [place[server] for server in positions.indices[span]]
+    return positions
+
+
+def counts(data: Dataset, split: Split, kind: str) -> sp.csr_matrix:
+    """Interaction counts: 1 (``binary``), or longest list + 1 - position (``rank``).
+
+    Returns: shape (n_tasks, n_servers), float64.
+    """
+    if kind == "binary":
+        return sp.csr_matrix(split.train, dtype=np.float64)
+    positions = train_positions(data, split)
+    longest = max(len(row) for row in data.lists)
+    return sp.csr_matrix((longest + 1.0 - positions.data, positions.indices, positions.indptr), shape=positions.shape)
+
+
+def stars(data: Dataset, split: Split, kind: str) -> sp.csr_matrix:
+    """Ratings from 1 to 5: all 5 (``binary``), or positions 1-2 -> 5, 3-4 -> 4, ..., 9 and later -> 1 (``rank``).
+
+    Returns: shape (n_tasks, n_servers), float64.
+    """
+    positions = train_positions(data, split) if kind == "rank" else sp.csr_matrix(split.train)
+    values = np.maximum(5.0 - (positions.data - 1) // 2, 1.0) if kind == "rank" else np.full(positions.nnz, 5.0)
+    return sp.csr_matrix((values, positions.indices, positions.indptr), shape=positions.shape)

@@ -1,1 +1,0 @@
-"""Fitting the released labels as well as possible, annotation habits included. It says nothing about usefulness."""

@@ -1,0 +1,93 @@
+"""Vocabularies, published tokenizers, and a task's text in few tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.generative.text import BytePairs, Published, device, task_tokens
+from study.errors import StudyError
+from tests.baselines.toys import make_dataset
+
+TEXTS = ["Query a PostgreSQL database", "Render an image of a database", "naïve café \N{SNOWMAN}"]
+
+
+@given(st.text(max_size=60))
+@settings(max_examples=60)
+def test_any_text_is_spelled_and_read_back_in_lower_case(text):
+    words = BytePairs(TEXTS * 3, 300)
+    tokens = words.encode(text)
+    assert all(2 <= token < words.size for token in tokens)
+    spelled = text.encode("utf-8", "replace").decode()
+    assert words.decode(tokens) == spelled.lower().strip() or spelled.lower() != spelled.casefold()
+
+
+def test_no_text_spells_a_special_token():
+    words = BytePairs(TEXTS * 3, 300)
+    for text in ("<pad>", "</s>", "<a_1><b_2>", "[PAD]", "\x00\x01", "<0>"):
+        assert not {words.pad, words.end} & set(words.encode(text))
+    assert words.encode("database " * 50, 7) == words.encode("database " * 50)[:7]
+
+
+def test_frequent_words_become_single_tokens():
+    words = BytePairs(["recommend server"] * 5, 2000)
+    assert len(words.encode("recommend")) == 1
+    assert len(words.encode("server")) == 1
+
+
+def test_a_model_that_is_not_here_says_what_to_do(tmp_path):
+    with pytest.raises(StudyError, match="hf download no/such-model"):
+        Published("no/such-model")
+    with pytest.raises(StudyError, match="cannot be read"):
+        Published(str(tmp_path))
+
+
+def test_the_processor_is_used_where_there_is_no_accelerator(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert device("auto").type == device("cpu").type == "cpu"
+
+
+TASK = {
+    "name": "Query tables",
+    "description": "Write a query, look at its plan and add the index that is missing",
+    "language": "SQL",
+    "category": "Databases",
+    "theme": "Finance",
+}
+
+
+@pytest.fixture
+def data():
+    return make_dataset(
+        [TASK, dict.fromkeys(TASK, "") | {"name": "Render", "theme": "Finance"}], [{"name": "alone"}], [[0], [0]]
+    )
+
+
+@pytest.fixture
+def words(data):
+    return BytePairs(data.task_texts() * 3, 300)
+
+
+def test_a_text_that_fits_is_all_there(data, words):
+    texts = data.task_texts()
+    assert task_tokens(data, words, 200) == [words.encode(text) for text in texts]
+
+
+def test_name_and_description_are_cut_at_their_end(data, words):
+    whole, ends = (
+        words.encode("Query tables \n " + TASK["description"]),
+        words.encode(" \n SQL \n Databases \n Finance"),
+    )
+    limit = len(ends) + 9
+    assert task_tokens(data, words, limit)[0] == [*whole[:9], *ends]
+    # A plain cut leaves the theme out.
+    assert "finance" not in words.decode(words.encode(data.task_texts()[0], limit))
+
+
+@pytest.mark.parametrize("limit", [1, 3, 8])
+def test_the_limit_holds_even_where_it_cuts_the_attributes(data, words, limit):
+    ends = words.encode(" \n SQL \n Databases \n Finance")
+    assert task_tokens(data, words, limit)[0] == ends[:limit]
+    assert all(len(tokens) <= limit for tokens in task_tokens(data, words, limit))

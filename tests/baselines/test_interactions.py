@@ -1,0 +1,129 @@
+"""Training interactions as pairs, histories, counts and ratings; settings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baselines.interactions import Pairs, batched, counts, prefixes, stars, train_positions, training_lists
+from baselines.settings import of_profile, require_choice
+from study.data.splits import make
+from study.errors import StudyError
+from tests.baselines.toys import block_dataset, with_other_answers
+
+
+def test_training_lists_keep_the_listed_order_and_hold_no_other_server():
+    data = block_dataset()
+    split = make(data, "warm")
+    lists = training_lists(data, split)
+    for task, row in enumerate(lists):
+        assert set(row) == set(split.train[[task]].indices)
+        places = [data.lists[task].tolist().index(server) for server in row]
+        assert places == sorted(places)
+    changed, other = with_other_answers(data, split, ("valid", "test"))
+    for before, after in zip(lists, training_lists(changed, other), strict=True):
+        np.testing.assert_array_equal(before, after)
+    cold = make(data, "cold")
+    assert [len(row) for row in training_lists(data, cold)] == np.diff(cold.train.indptr).tolist()
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=8), st.integers(0, 99))
+def test_prefixes_split_a_list_in_two(counts, seed):
+    lists = [np.arange(count) + 10 * row for row, count in enumerate(counts)]
+    drawn = list(prefixes(lists, "random", np.random.default_rng(seed)))
+    assert [row for row, _, _ in drawn] == [row for row, count in enumerate(counts) if count >= 2]
+    for row, seen, targets in drawn:
+        assert len(seen)
+        assert len(targets)
+        assert sorted([*seen, *targets]) == lists[row].tolist()
+    for row, seen, targets in prefixes(lists, "list", np.random.default_rng(seed)):
+        assert [*seen, *targets] == lists[row][: len(seen) + 1].tolist()
+
+
+def test_every_beginning_is_drawn_as_often_as_any_other():
+    drawn = [
+        len(seen)
+        for seed in range(600)
+        for _, seen, _ in prefixes([np.arange(5)], "random", np.random.default_rng(seed))
+    ]
+    counts = np.bincount(drawn, minlength=5)[1:]
+    assert counts.sum() == 600
+    assert abs(counts - 150).max() < 5 * np.sqrt(600 * 0.25 * 0.75)
+
+
+def test_an_unknown_order_is_refused():
+    with pytest.raises(StudyError, match="unknown order 'sorted'"):
+        list(prefixes([np.arange(3)], "sorted", np.random.default_rng(0)))
+
+
+def test_batches_hold_every_example_once_and_similar_lengths_together():
+    examples = ["x" * n for n in range(1, 30)]
+    parts = batched(examples, len, 4, np.random.default_rng(0))
+    assert sorted((example for part in parts for example in part), key=len) == examples
+    assert all(max(map(len, part)) - min(map(len, part)) <= 3 for part in parts)
+    assert [len(part[0]) for part in parts] != sorted(len(part[0]) for part in parts)
+
+
+def test_a_profile_of_another_name_has_no_size():
+    assert of_profile("laptop", 1, 2, 3) == 2
+    with pytest.raises(StudyError, match="huge"):
+        of_profile("huge", 1, 2, 3)
+
+
+def test_a_choice_is_one_of_those_allowed():
+    require_choice("colour", "red", ("red", "blue"))
+    with pytest.raises(StudyError, match="unknown colour 'green'") as caught:
+        require_choice("colour", "green", ("red", "blue"))
+    assert caught.value.column == "system.model.colour"
+    assert caught.value.fix == "one of: red, blue"
+
+
+def test_pairs_answer_as_the_matrix_does():
+    rng = np.random.default_rng(0)
+    matrix = sp.random(20, 15, density=0.3, format="csr", random_state=rng)
+    pairs, dense = Pairs(matrix), matrix.toarray() > 0
+    rows, columns = rng.integers(20, size=200), rng.integers(15, size=200)
+    np.testing.assert_array_equal(pairs.hold(rows, columns), dense[rows, columns])
+    pool = np.array([1, 4, 9])
+    np.testing.assert_array_equal(pairs.outside(pool), 3 - dense[:, pool].sum(axis=1))
+    drawn = pairs.draw_outside(rows, rng, pool)
+    free = pairs.outside(pool)[rows] > 0
+    assert not dense[rows, drawn][free].any()
+    counted = np.bincount(pairs.draw(np.zeros(3000, dtype=np.int64), rng), minlength=15)
+    listed = np.flatnonzero(dense[0])
+    assert counted[~dense[0]].sum() == 0
+    np.testing.assert_allclose(counted[listed] / 3000, 1 / len(listed), atol=0.05)
+
+
+def test_counts_by_rank_fall_with_the_place_in_the_list():
+    data = block_dataset()
+    split = make(data, "warm")
+    weights = counts(data, split, "rank")
+    task = 4
+    for server in split.train[[task]].indices:
+        assert weights[task, server] == 10 - list(data.lists[task]).index(server)
+    assert set(counts(data, split, "binary").data) == {1.0}
+
+
+def test_stars_follow_the_place_of_training_servers_in_the_list():
+    data = block_dataset()
+    split = make(data, "warm")
+    places, ratings = train_positions(data, split), stars(data, split, "rank")
+    for task in (0, 17):
+        for server in split.train[[task]].indices:
+            place = list(data.lists[task]).index(server) + 1
+            assert places[task, server] == place
+            assert ratings[task, server] == {1: 5, 2: 5, 3: 4, 4: 4, 5: 3, 6: 3, 7: 2, 8: 2, 9: 1, 10: 1}[place]
+    assert set(stars(data, split, "binary").data) == {5.0}
+
+
+def test_negatives_are_uniform_over_what_a_task_does_not_list():
+    pairs = Pairs(sp.csr_matrix(np.array([[1, 0, 0, 1, 0], [1, 1, 1, 1, 1]], dtype=np.float32)))
+    drawn = pairs.draw_outside(np.zeros(6000, dtype=np.int64), np.random.default_rng(0))
+    counts = np.bincount(drawn, minlength=5)
+    assert counts[[0, 3]].tolist() == [0, 0]
+    assert abs(counts[[1, 2, 4]] - 2000).max() < 5 * np.sqrt(6000 * 2 / 9)
+    assert len(pairs.draw_outside(np.ones(4, dtype=np.int64), np.random.default_rng(0))) == 4

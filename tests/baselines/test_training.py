@@ -1,0 +1,444 @@
+"""The training loop: resuming, selection on validation, rates and checkpoints."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from baselines import training
+from baselines.training import (
+    Job,
+    Optimisation,
+    Progress,
+    Schedule,
+    fingerprint,
+    load_checkpoint,
+    save_checkpoint,
+    staged_report,
+    train,
+    validation_quality,
+)
+from study import paths
+from study.data.splits import make
+from study.evaluation.metrics import ndcg
+from tests.baselines.toys import block_dataset, build, scores, top10
+
+
+class Line(torch.nn.Module):
+    """Learns y = 3x - 1, with dropout, so that a resumed training must restore the random state too."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.dropout = torch.nn.Linear(4, 1), torch.nn.Dropout(0.2)
+
+    def forward(self, batch):
+        inputs, wanted = batch
+        return ((self.layer(self.dropout(inputs)).squeeze(1) - wanted) ** 2).mean()
+
+
+def line_batches(epoch: int):
+    rng = np.random.default_rng(epoch)
+    inputs = torch.from_numpy(rng.normal(size=(3, 16, 4)).astype(np.float32))
+    return [(part, 3 * part.sum(dim=1) - 1) for part in inputs]
+
+
+def run(workdir, *, epochs: int = 6, stop_after: int | None = None, identity: str = "a"):
+    model, calls = Line(), []
+
+    def loss(batch):
+        if stop_after is not None and len(calls) == stop_after:
+            raise KeyboardInterrupt
+        calls.append(batch)
+        return model(batch)
+
+    options = Optimisation(epochs=epochs, learning_rate=0.05, checkpoint_seconds=-1.0)
+    train(model, line_batches, loss, options, Job(1, workdir, "line", identity))
+    return [weight.detach().clone() for weight in model.parameters()], len(calls)
+
+
+def test_a_stopped_training_ends_where_an_undisturbed_one_does_and_is_not_repeated(tmp_path):
+    whole, calls = run(tmp_path / "whole")
+    assert calls == 18
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "parts", stop_after=7)
+    for left in (18 - 12, 0):
+        resumed, calls = run(tmp_path / "parts")
+        assert calls == left
+        for a, b in zip(whole, resumed, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+    _, calls = run(tmp_path / "parts", identity="another")
+    assert calls == 18
+
+
+def test_seconds_are_those_of_all_epochs_that_count_also_before_a_stop(tmp_path, monkeypatch):
+    """A clock that moves a second with every step: six epochs of three steps. Steps of a lost epoch do not count."""
+    clock = [0.0]
+
+    class Timed(Line):
+        def forward(self, batch):
+            clock[0] += 1
+            if clock[0] in (8, 17):  # in the third epoch, and again in the fifth
+                raise KeyboardInterrupt
+            return super().forward(batch)
+
+    monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    options = Optimisation(epochs=6, checkpoint_seconds=-1.0)
+
+    def trained() -> Progress:
+        model = Timed()
+        return train(model, line_batches, model, options, Job(1, tmp_path, "line", "a"))
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            trained()
+    assert trained() == Progress(epoch=6, seconds=18.0)
+    assert clock[0] > 18
+    assert trained().report() == {"epochs": 6, "seconds_trained": 18.0}  # nothing is left to be done
+
+
+LOOKS = (0.2, 0.5, 0.4, 0.5, 0.3)  # the second is the best, and an equal one is no better
+
+
+def looked_at(workdir, *, stop_at: int | None = None):
+    """Five epochs with a look after each; may be stopped after a look. Returns weights, progress, weights at looks."""
+    model, seen = Line(), []
+    options = Optimisation(epochs=5, learning_rate=0.05, checkpoint_seconds=-1.0)
+
+    def quality() -> float:
+        assert not model.training
+        assert not torch.is_grad_enabled()
+        if stop_at is not None and len(seen) == stop_at:
+            raise KeyboardInterrupt
+        seen.append([weight.detach().clone() for weight in model.parameters()])
+        return LOOKS[done + len(seen) - 1]
+
+    def loss(batch):
+        assert model.training
+        return model(batch)
+
+    path = workdir / "line.safetensors"
+    with safe_open(path, framework="pt") if path.exists() else nullcontext() as stored:
+        done = json.loads(stored.metadata()["progress"])["epoch"] if stored else 0
+    progress = train(model, line_batches, loss, options, Job(1, workdir, "line", "a"), quality=quality)
+    return list(model.parameters()), progress, seen
+
+
+def test_the_best_weights_are_kept_and_all_epochs_run(tmp_path):
+    weights, progress, seen = looked_at(tmp_path)
+    assert (progress.epoch, progress.best_epoch, progress.best) == (5, 2, 0.5)
+    assert progress.report().keys() == {"epochs", "best_epoch", "validation_ndcg", "seconds_trained"}
+    for kept, then, last in zip(weights, seen[1], seen[4], strict=True):
+        torch.testing.assert_close(kept, then, rtol=0, atol=0)
+        assert not torch.equal(kept, last)
+
+
+@pytest.mark.parametrize("stop_at", [0, 1, 3])
+def test_a_stopped_training_keeps_the_weights_that_an_undisturbed_one_does(stop_at, tmp_path):
+    whole, expected, _ = looked_at(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        looked_at(tmp_path / "parts", stop_at=stop_at)
+    resumed, progress, seen = looked_at(tmp_path / "parts")
+    assert len(seen) == 5 - stop_at
+    for _ in range(2):  # and once more, when nothing is left to be done
+        assert (progress.epoch, progress.best_epoch, progress.best) == (5, expected.best_epoch, expected.best)
+        for a, b in zip(whole, resumed, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+        resumed, progress, seen = looked_at(tmp_path / "parts")
+        assert not seen
+
+
+def test_the_best_weights_are_kept_and_patience_ends_the_training(tmp_path):
+    model = torch.nn.Linear(1, 1, bias=False)
+    values = iter([0.1, 0.5, 0.3, 0.5, 0.2, 0.9])
+    seen = []
+
+    def quality():
+        seen.append(model.weight.item())
+        return next(values)
+
+    progress = train(
+        model,
+        lambda epoch: [0],
+        lambda batch: model.weight.sum(),
+        Schedule(epochs=20, evaluate_every=1, patience=3),
+        Job(0, tmp_path, "toy", "a"),
+        quality=quality,
+        optimiser=torch.optim.SGD(model.parameters(), lr=1.0),
+    )
+    assert (progress.epoch, progress.best_epoch, progress.best) == (5, 2, 0.5)  # an equal value is no better one
+    assert model.weight.item() == seen[1]
+
+
+def test_evaluations_are_spread_evenly_and_the_last_is_at_the_end():
+    def evaluated(settings):
+        return [epoch for epoch in range(1, settings.epochs + 1) if settings.evaluates_after(epoch)]
+
+    assert evaluated(Optimisation(epochs=28, looks=5)) == [6, 12, 17, 23, 28]
+    assert evaluated(Optimisation(epochs=2, looks=5)) == [1, 2]
+    assert evaluated(Optimisation(epochs=9, looks=1)) == [9]
+    assert evaluated(Schedule(epochs=8, evaluate_every=3)) == [3, 6, 8]
+    assert not Optimisation(looks=0).selects
+    assert not Schedule(patience=None).selects
+
+
+def test_a_look_measures_validation_at_some_tasks_and_none_is_taken_where_none_is_wanted():
+    data = block_dataset()
+    split = make(data, "warm")
+    asked = []
+
+    def score(tasks):
+        asked.append(tasks)
+        return split.valid[tasks].toarray()  # the answers themselves
+
+    options = Optimisation(looks=3, validation_tasks=7)
+    quality = validation_quality(score, split, options, seed=1, ranks_new=False)
+    assert quality() == pytest.approx(1)
+    assert len(np.concatenate(asked)) == 7
+    assert validation_quality(score, split, Optimisation(looks=0), seed=1, ranks_new=True) is None
+    cold = make(data, "cold")
+    assert validation_quality(score, cold, options, seed=1, ranks_new=False) is None
+    right = validation_quality(lambda tasks: cold.valid[tasks].toarray(), cold, options, seed=1, ranks_new=True)
+    assert right() == pytest.approx(1)
+
+
+def test_a_report_of_stages_has_the_seconds_of_all():
+    found = staged_report(Progress(epoch=7, seconds=3.0), first=Progress(epoch=2, seconds=1.5))
+    assert found == {"epochs": 7, "seconds_trained": 4.5, "first": {"epochs": 2, "seconds_trained": 1.5}}
+
+
+def test_training_ends_in_evaluation_mode_and_learns(tmp_path):
+    weights, _ = run(tmp_path, epochs=60)
+    assert weights[0].mean() == pytest.approx(3, abs=0.8)
+    model = Line()
+    train(model, line_batches, model, Optimisation(epochs=1), Job(1, tmp_path, "other", "b"))
+    assert not model.training
+
+
+@pytest.mark.parametrize("decay", ["cosine", "linear"])
+def test_the_rate_rises_and_then_falls_to_nothing(decay):
+    settings = Optimisation(epochs=1, warm_up=0.1, decay=decay)
+    values = [settings.rate(share / 1000) for share in range(1001)]
+    assert values[0] == 0
+    assert max(values) == pytest.approx(1)
+    assert np.argmax(values) == 100
+    assert values[-1] == pytest.approx(0, abs=1e-9)
+    assert values[550] == pytest.approx(0.5)
+    assert Optimisation(warm_up=0.0).rate(0.0) == 1
+
+
+def test_fingerprints_tell_arrays_and_settings_apart():
+    same = fingerprint(Optimisation(), np.arange(3))
+    assert same == fingerprint(Optimisation(), np.arange(3))
+    assert same != fingerprint(Optimisation(epochs=3), np.arange(3))
+    assert same != fingerprint(Optimisation(), np.arange(4))
+    matrices = [sp.csr_matrix(np.array(rows, np.float32)) for rows in ([[0, 1]], [[1, 0]], [[0, 2]], [[0], [1]])]
+    assert len({fingerprint(matrix) for matrix in matrices}) == 4
+    assert fingerprint(matrices[0]) == fingerprint(matrices[0].copy())
+
+
+# Checkpoints
+
+
+OPTIMISERS = {
+    "sgd": lambda weights: torch.optim.SGD(weights, lr=0.1),
+    "momentum": lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9),
+    "adam": lambda weights: torch.optim.Adam(weights, lr=0.1),
+}
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, as a language model's first and last table are."""
+
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first, self.second = nn.Linear(3, 3, bias=False), nn.Linear(3, 3)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+def step(model, optimiser, times):
+    for number in range(times):
+        optimiser.zero_grad()
+        model(torch.full((2, 3), 1.0 + number)).square().sum().backward()
+        optimiser.step()
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_what_goes_on_from_a_checkpoint_equals_what_was_never_stopped(name, tmp_path):
+    path, whole = tmp_path / "a.safetensors", Tied(0)
+    optimiser = OPTIMISERS[name](whole.parameters())
+    step(whole, optimiser, 2)
+    best = {"best.x": whole.first.weight.detach().clone().T}  # safetensors takes no transposed view
+    save_checkpoint(path, whole, optimiser, "this", {"epoch": "2"}, best)
+    step(whole, optimiser, 3)
+
+    resumed = Tied(1)
+    optimiser = OPTIMISERS[name](resumed.parameters())
+    found = load_checkpoint(path, resumed, optimiser, "this")
+    assert found is not None
+    facts, others = found
+    assert facts == {"epoch": "2"}
+    assert others.keys() == best.keys()
+    torch.testing.assert_close(others["best.x"], best["best.x"], rtol=0, atol=0)
+    assert resumed.second.weight is resumed.first.weight
+    step(resumed, optimiser, 3)
+    for key, value in whole.named_parameters():
+        torch.testing.assert_close(dict(resumed.named_parameters())[key], value, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "other", "without identity"])
+def test_nothing_is_restored_where_there_is_nothing_to_go_on_from(damage, tmp_path):
+    path, model = tmp_path / "a.safetensors", Tied(0)
+    optimiser = OPTIMISERS["adam"](model.parameters())
+    step(model, optimiser, 1)
+    if damage == "without identity":
+        save_file({f"model.{key}": value.detach() for key, value in model.named_parameters()}, path)
+    elif damage != "missing":
+        save_checkpoint(path, model, optimiser, "other" if damage == "other" else "this", {})
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-1])
+
+    fresh, untouched = Tied(1), Tied(1)
+    optimiser = OPTIMISERS["adam"](fresh.parameters())
+    assert load_checkpoint(path, fresh, optimiser, "this") is None
+    assert not optimiser.state_dict()["state"]
+    for a, b in zip(fresh.parameters(), untouched.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+# The published methods
+
+
+CODES = {"quantiser.training.checkpoint_seconds": -1, "training.checkpoint_seconds": -1}
+SETTINGS: dict[str, dict[str, object]] = {
+    "msbpr": {"schedule.checkpoint_seconds": -1},
+    "recafr": {"schedule.checkpoint_seconds": -1},
+    "gdsrec": {"schedule.checkpoint_seconds": -1},
+    "cvh_rec": {"schedule.checkpoint_seconds": -1},
+    "tiger": CODES,
+    "openp5": {"training.checkpoint_seconds": -1},
+    "lc_rec": {**CODES, "training.epochs": 2},
+    "mpt_rec": {"first.checkpoint_seconds": -1, "second.checkpoint_seconds": -1},
+}
+# The checkpoints of each method, in the order of its stages.
+STAGES = {
+    "msbpr": ["msbpr"],
+    "recafr": ["recafr"],
+    "gdsrec": ["gdsrec"],
+    "cvh_rec": ["cvh_rec", "cvh_rec_encoder"],
+    "tiger": ["codes", "tiger"],
+    "openp5": ["openp5"],
+    "lc_rec": ["codes", "lc_rec"],
+    "mpt_rec": ["mpt_rec_experts", "mpt_rec_prompts"],
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_training_that_is_stopped_in_every_stage_ends_as_an_undisturbed_one(name, tmp_path, monkeypatch):
+    data = block_dataset()
+    split = make(data, "cold" if name == "cvh_rec" else "warm")
+    saved, stop_at, seconds = [], [], {}
+
+    def save(path, *rest):
+        kept(path, *rest)
+        saved.append(path.stem)
+        seconds[path.stem] = json.loads(rest[3]["progress"])["seconds"]
+        if stop_at and path.stem == stop_at[0]:
+            stop_at.pop(0)
+            raise KeyboardInterrupt
+
+    kept = training.save_checkpoint
+    monkeypatch.setattr(training, "save_checkpoint", save)
+    codes = paths.cache() / "quantisers"  # kept for all who come after
+    shutil.rmtree(codes, ignore_errors=True)
+    whole = scores(build(name, **SETTINGS[name]), data, split, "test", tmp_path / "whole")
+    stages = STAGES[name]
+    assert saved == [stage for stage in stages for _ in range(2)]  # every epoch, and there are two
+    saved.clear()
+    shutil.rmtree(codes, ignore_errors=True)
+    stop_at += [stage for stage in stages for _ in range(2)]
+    while stop_at:
+        with pytest.raises(KeyboardInterrupt):
+            scores(build(name, **SETTINGS[name]), data, split, "test", tmp_path / "stopped")
+    system = build(name, **SETTINGS[name])
+    resumed = scores(system, data, split, "test", tmp_path / "stopped")
+    assert saved == [stage for stage in stages for _ in range(2)]  # no epoch twice
+    np.testing.assert_array_equal(resumed, whole)
+    counted = [seconds[stage] for stage in stages if stage != "cvh_rec_encoder"]  # which has a report of its own
+    assert system.report()["seconds_trained"] == pytest.approx(sum(counted), abs=1e-3)
+    assert min(counted) > 0
+
+
+CASES = [
+    ("tiger", "warm"),
+    ("openp5", "warm"),
+    ("lc_rec", "warm"),
+    ("mpt_rec", "warm"),
+    ("tiger_text", "cold"),
+    ("openp5_text", "cold"),
+    ("lc_rec", "cold"),
+    ("mpt_rec", "cold"),
+]
+# Enough that some epochs are worse than one before them.
+SIX_EPOCHS = {"training.epochs.smoke": 6, "training.learning_rate.smoke": 0.02}
+SIX = {
+    "lc_rec": {"training.epochs.smoke": 6},
+    "mpt_rec": {"first.epochs.smoke": 6, "second.epochs.smoke": 6, "first.learning_rate": 0.02},
+}
+
+
+@pytest.mark.parametrize(("name", "protocol"), CASES)
+def test_the_recorded_quality_is_that_of_the_weights_that_are_kept(name, protocol, tmp_path):
+    data = block_dataset()
+    split = make(data, protocol)
+    system = build(name, **SIX.get(name, SIX_EPOCHS))
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    report = system.report()
+    wanted = split.valid[split.tasks("valid")]
+    measured = ndcg(top10(system, data, split, "valid"), wanted, 10).mean()
+    assert report["validation_ndcg"] == pytest.approx(measured, abs=1e-6)
+    assert measured > 0
+    assert 1 <= report["best_epoch"] <= report["epochs"] == 6
+    assert report["seconds_trained"] > 0
+    assert system.uses_validation
+
+
+def test_the_experts_are_chosen_by_the_heads_of_their_scenarios(tmp_path):
+    data = block_dataset()
+    split = make(data, "warm")
+    both, alone = build("mpt_rec", **SIX["mpt_rec"]), build("mpt_rec_stage1", **SIX["mpt_rec"])
+    for number, system in enumerate((both, alone)):
+        (tmp_path / str(number)).mkdir()
+        system.fit(data, split, seed=1, workdir=tmp_path / str(number))
+    first, expected = both.report()["experts"], alone.report()
+    assert expected.keys() == {"epochs", "best_epoch", "validation_ndcg", "seconds_trained"}
+    for key in ("epochs", "best_epoch", "validation_ndcg"):
+        assert first[key] == expected[key]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "looks"),
+    [
+        ("tiger", {"training.looks": 0}, False),
+        ("mpt_rec", {"first.looks": 0}, True),
+        ("mpt_rec", {"first.looks": 0, "second.looks": 0}, False),
+        ("mpt_rec_stage1", {"first.looks": 0}, False),  # its second stage does not run
+    ],
+)
+def test_who_looks_at_validation_says_so(name, changes, looks):
+    assert build(name, **changes).uses_validation == looks
