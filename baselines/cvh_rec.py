@@ -88,30 +88,12 @@ class CVHRec(VectorModel):
         model = self.network = Network(self.starts, self.layers, self.hidden)
         identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.texts, self.task_tags.indices)
 
-        def score(tasks: IntArray) -> FloatArray:
-            self.finish(model)
-            self.stand_in()
-            return self.score(tasks)
-
-        self.progress = train(
-            model,
-            lambda epoch: self.steps(np.random.default_rng([seed, epoch])),
-            self.loss,
-            self.schedule,
-            Job(seed, workdir, "cvh_rec", identity),
-            quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=True),
-            optimiser=torch.optim.Adam(model.parameters(), lr=self.learning_rate),
-            rate=decaying,
-        )
-        self.finish(model)
+        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
+        self.train(self.steps, optimiser, split, Job(seed, workdir, "cvh_rec", identity), rate=decaying)
         torch.manual_seed(seed)  # stage 2 starts the same, whether stage 1 has just ended or was taken up
         self.encoder = encoder(self.texts.shape[1], self.encoder_hidden, self.representations.shape[1], self.dropout)
-        if not len(self.new):
-            return
-        if self.cold_tasks == "encoder":
+        if len(self.new) and self.cold_tasks == "encoder":
             self.fit_encoder(split, seed, workdir, identity)
-        else:
-            self.stand_in()
 
     def prepare(self, data: Dataset, split: Split) -> None:
         """Text vectors, tags and hypergraphs; the nodes are training tasks, all servers and tags."""
@@ -176,15 +158,12 @@ class CVHRec(VectorModel):
         return total
 
     @torch.no_grad()
-    def finish(self, model: Network) -> None:
-        """Take over e of training tasks and servers; new tasks have zeros until stage 2."""
-        views = model(self.operators)
+    def finish(self) -> None:
+        """Take over e of training tasks and servers; new tasks have vectors that need no encoder until stage 2."""
+        views = self.network(self.operators)
         tasks = torch.zeros(len(self.texts), views["task"].final.shape[1])
         tasks[torch.from_numpy(self.known)] = views["task"].final
         self.keep(tasks, views["server"].final)
-
-    def stand_in(self) -> None:
-        """Give the new tasks the vectors that need no encoder."""
         e = np.asarray(self.representations)
         e[self.new] = self.reduced[self.new] if self.cold_tasks == "text" else e[self.near].mean(axis=1)
 

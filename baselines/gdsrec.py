@@ -27,7 +27,7 @@ from baselines.gdsrec_networks import (
 )
 from baselines.interactions import Pairs, shuffled, stars
 from baselines.settings import require_choices
-from baselines.training import Job, Schedule, Scheduled, fingerprint, train, validation_quality
+from baselines.training import Job, Schedule, Scheduled, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -92,22 +92,9 @@ class GDSRec(Scheduled):
         torch.manual_seed(seed)
         self.prepare(data, split, seed)
         model = self.network = Network(data.n_tasks, data.n_servers, self.width, self.spread)
-
-        def score(tasks: IntArray) -> FloatArray:
-            self.finish()
-            return self.score(tasks)
-
+        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
         identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.ratings.data, self.near)
-        self.progress = train(
-            model,
-            lambda epoch: self.batches(np.random.default_rng([seed, epoch])),
-            self.loss,
-            self.schedule,
-            Job(seed, workdir, "gdsrec", identity),
-            quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=True),
-            optimiser=torch.optim.Adam(model.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay),
-        )
-        self.finish()
+        self.train(self.batches, optimiser, split, Job(seed, workdir, "gdsrec", identity))
 
     def prepare(self, data: Dataset, split: Split, seed: int) -> None:
         """Ratings, averages, lists and friends."""

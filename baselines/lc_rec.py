@@ -18,7 +18,7 @@ from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, m
 from baselines.generative.text import BytePairs, Published, Vocabulary, task_tokens
 from baselines.interactions import batched, prefixes, training_lists
 from baselines.settings import require_choice
-from baselines.training import Generative, Job, Optimisation, fingerprint, train, validation_quality
+from baselines.training import Generative, Job, Optimisation, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -83,7 +83,7 @@ class LCRec(Generative):
         vectors = standardised(encode(data.server_texts()))
         identity = fingerprint(self, seed, split.train, split.valid, vectors)
         self.codes, self.coded = fit_codes(vectors, self.quantiser, seed=seed)
-        self.n_servers, self.written, self.invalid = data.n_servers, 0, 0
+        self.n_servers = data.n_servers
         self.lists = training_lists(data, split)
         self._read_texts(data, split)
         self.indices, starts = as_tokens(made_unique(*spread_last(self.codes, vectors)), self.vocabulary.size)
@@ -92,12 +92,7 @@ class LCRec(Generative):
         self.tree: Tree = LevelTree(tree, levels) if self.constraint == "level" else tree
         torch.manual_seed(seed)
         self.writer = Continuer(starts[-1], self.size, pad=self.vocabulary.pad)
-        job = Job(seed, workdir, "lc_rec", identity)
-        quality = validation_quality(self.score, split, self.training, seed=seed, ranks_new=self.asks == "search")
-        self.progress = train(
-            self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, job, quality=quality
-        )
-        self.written, self.invalid = 0, 0  # the answers of the looks at validation are none of the run's
+        self.train(split, Job(seed, workdir, "lc_rec", identity), ranks_new=self.asks == "search")
 
     def _read_texts(self, data: Dataset, split: Split) -> None:
         """The vocabulary, learned from training tasks, servers and wordings alone, and the tokens of all texts."""

@@ -16,7 +16,7 @@ from torch.nn.functional import embedding, softplus
 
 from baselines.interactions import Pairs, counts
 from baselines.settings import require_choices
-from baselines.training import Job, Schedule, VectorModel, fingerprint, train, validation_quality
+from baselines.training import Job, Schedule, VectorModel, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 
@@ -178,23 +178,14 @@ class MSBPR(VectorModel):
         bias = (np.asarray(weights.sum(axis=0)).ravel() / data.n_tasks - weights.sum() / np.prod(weights.shape)).astype(
             np.float32
         )
-        model = self.network = Factors(bias, data.n_tasks, self.width, self.spread)
+        self.network = Factors(bias, data.n_tasks, self.width, self.spread)
+        optimiser = torch.optim.SGD(self.network.parameters(), lr=self.learning_rate)
+        job = Job(seed, workdir, "msbpr", fingerprint(self, seed, self.histories.indptr, self.histories.indices))
+        self.train(self.draws, optimiser, split, job, ranks_new=False)
 
-        def score(tasks: IntArray) -> FloatArray:
-            self.keep(model.tasks, model.servers, model.bias)
-            return self.score(tasks)
-
-        identity = fingerprint(self, seed, self.histories.indptr, self.histories.indices)
-        self.progress = train(
-            model,
-            lambda epoch: self.draws(np.random.default_rng([seed, epoch])),
-            self.loss,
-            self.schedule,
-            Job(seed, workdir, "msbpr", identity),
-            quality=validation_quality(score, split, self.schedule, seed=seed),
-            optimiser=torch.optim.SGD(model.parameters(), lr=self.learning_rate),
-        )
-        self.keep(model.tasks, model.servers, model.bias)
+    def finish(self) -> None:
+        """Take over the vectors and the bias."""
+        self.keep(self.network.tasks, self.network.servers, self.network.bias)
 
     def mine(self, weights: sp.csr_matrix, known: sp.csr_matrix) -> None:
         """Find I, P, J and what is none of them.

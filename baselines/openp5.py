@@ -19,7 +19,7 @@ from baselines.generative.seq2seq import IGNORED, Batch, ItemWriter, T5Size, dec
 from baselines.generative.text import BytePairs, Published, Vocabulary, numbers
 from baselines.interactions import batched, prefixes, training_lists
 from baselines.settings import require_choice
-from baselines.training import Generative, Job, Optimisation, fingerprint, train, validation_quality
+from baselines.training import Generative, Job, Optimisation, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 
@@ -226,11 +226,7 @@ class OpenP5(Generative):
                 nn.init.normal_(rows := torch.empty(len(spelled), self.writer.t5.config.d_model))
                 self.writer.t5.get_input_embeddings().weight[spelled] = rows.to(self.writer.t5.device)
         identity = fingerprint(self, seed, split.train, split.valid, self.answers, self.texts)
-        job = Job(seed, workdir, "openp5", identity)
-        quality = validation_quality(self.score, split, self.training, seed=seed, ranks_new=self.source == "text")
-        self.progress = train(
-            self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, job, quality=quality
-        )
+        self.train(split, Job(seed, workdir, "openp5", identity), ranks_new=self.source == "text")
 
     def _vocabulary(self, data: Dataset, split: Split) -> Vocabulary:
         """Of the published model, or learned from the templates (and, where texts are read, from training tasks)."""

@@ -16,7 +16,7 @@ from torch.nn.functional import normalize, softplus
 from baselines.interactions import Pairs, shuffled
 from baselines.propagation import bipartite, drop_entries, propagate
 from baselines.settings import require_choice
-from baselines.training import Job, Schedule, VectorModel, fingerprint, train, validation_quality
+from baselines.training import Job, Schedule, VectorModel, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -106,21 +106,12 @@ class ReCAFR(VectorModel):
         ]
         model = self.network = Network(data.n_tasks, data.n_servers, self.width, self.layers, self.texts.shape[1])
 
-        def score(tasks: IntArray) -> FloatArray:
-            self.finish(model)
-            return self.score(tasks)
-
         identity = fingerprint(self, seed, self.histories.indptr, self.histories.indices, self.texts.numpy())
-        self.progress = train(
-            model,
-            lambda epoch: self.batches(np.random.default_rng([seed, epoch])),
-            self.loss,
-            self.schedule,
+        optimiser, job = (
+            torch.optim.Adam(model.parameters(), lr=self.learning_rate),
             Job(seed, workdir, "recafr", identity),
-            quality=validation_quality(score, split, self.schedule, seed=seed, ranks_new=self.cold_tasks == "profile"),
-            optimiser=torch.optim.Adam(model.parameters(), lr=self.learning_rate),
         )
-        self.finish(model)
+        self.train(self.batches, optimiser, split, job, ranks_new=self.cold_tasks == "profile")
 
     def batches(self, rng: np.random.Generator) -> Iterator[Triples]:
         """Every training interaction once, with one drawn server."""
@@ -163,8 +154,9 @@ class ReCAFR(VectorModel):
         return total
 
     @torch.no_grad()
-    def finish(self, model: Network) -> None:
+    def finish(self) -> None:
         """Take over the vectors, without dropped edges; with ``profile`` those of tasks without history are g(h)."""
+        model = self.network
         tasks, servers = model(self.graph).split([model.n_tasks, len(self.texts) - model.n_tasks])
         if self.cold_tasks == "profile":
             new = torch.from_numpy(np.setdiff1d(np.arange(model.n_tasks), self.known))

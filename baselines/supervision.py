@@ -1,4 +1,4 @@
-"""T2MRec taught by something better than the released labels: is its weakness theirs or its own?"""
+"""T2MRec trained on other labels than the released ones: do the labels or the model limit it?"""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from study.config.compose import build_system, load
 from study.data.dataset import Dataset, IntArray, relevance_from_lists
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -22,6 +20,7 @@ from study.evaluation.ranking import chunks, tie_order, top_k
 from study.t2mrec.rerank import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
+from study.usefulness.field_dense import FieldDense
 from study.usefulness.texts import FIELDS, VIEWS, capability, texts
 
 LOG = logging.getLogger(__name__)
@@ -34,10 +33,10 @@ class Supervision:
 
     Attributes:
         sources: any of `SOURCES`. ``agreement``: the released labels of the training tasks that an encoder finds near
-            the task's description; ``best``: the first servers of the system `best` for the training tasks;
-            ``cards``: a query made from every server's card, whose answer is that server.
-        keep: agreement keeps a label among this share of the catalogue, nearest first.
-        depth: servers that `best` gives per task.
+            the task's description; ``best``: the first servers of the teacher for the training tasks; ``cards``: one
+            query per server, made from its card, whose answer is that server.
+        keep: agreement keeps a label within this share of the catalogue, nearest first.
+        depth: servers that the teacher gives per task.
     """
 
     sources: Sequence[str]
@@ -66,6 +65,7 @@ class T2MRecSupervised(T2MRec):
 
     Args:
         supervision: what is learned from.
+        teacher: the system whose answers ``best`` teaches.
     """
 
     def __init__(
@@ -75,17 +75,20 @@ class T2MRecSupervised(T2MRec):
         training: Training,
         scoring: Scoring,
         supervision: Supervision,
+        teacher: FieldDense | None = None,
         reranker: Reranker | None = None,
     ) -> None:
         super().__init__(lexical, towers, training, scoring, reranker)
-        self.supervision = supervision
+        self.supervision, self.teacher = supervision, teacher
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train on what the supervision says of the training tasks; no other task's text or label is looked at."""
-        super().fit(*taught(data, split, self.supervision), seed=seed, workdir=workdir)
+        super().fit(*taught(data, split, self.supervision, self.teacher), seed=seed, workdir=workdir)
 
 
-def taught(data: Dataset, split: Split, supervision: Supervision) -> tuple[Dataset, Split]:
+def taught(
+    data: Dataset, split: Split, supervision: Supervision, teacher: FieldDense | None = None
+) -> tuple[Dataset, Split]:
     """The data set, card queries appended as further tasks, and a split whose training part is the supervision.
 
     Row numbers of the given tasks stay. Validation and test parts are empty.
@@ -95,7 +98,7 @@ def taught(data: Dataset, split: Split, supervision: Supervision) -> tuple[Datas
     if "agreement" in supervision.sources:
         positives = positives + agreeing(data, split.train, tasks, supervision.keep)
     if "best" in supervision.sources:
-        positives = positives + answered(data, tasks, supervision.depth)
+        positives = positives + answered(data, tasks, supervision.depth, teacher or _teacher())
     if "cards" in supervision.sources:
         queries = card_queries(data.servers, data.tasks)
         # Rows without words teach nothing.
@@ -137,13 +140,19 @@ def agreeing(data: Dataset, labels: sp.csr_matrix, tasks: IntArray, keep: float)
     return sp.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=labels.shape)
 
 
-def answered(data: Dataset, tasks: IntArray, depth: int) -> sp.csr_matrix:
-    """The first `depth` servers of `best` for each of `tasks`, shape (n_tasks, n_servers)."""
-    system: Any = build_system(load(["system=best"]).system)
-    system.index(data.servers)
+def _teacher() -> FieldDense:
+    from study.config.compose import build_system, load
+
+    system: FieldDense = build_system(load(["system=best"]).system)
+    return system
+
+
+def answered(data: Dataset, tasks: IntArray, depth: int, teacher: FieldDense) -> sp.csr_matrix:
+    """The first `depth` servers of the teacher for each of `tasks`, shape (n_tasks, n_servers)."""
+    teacher.index(data.servers)
     order, found = tie_order(data.n_servers, 0), []
     for part in chunks(np.arange(len(tasks))):
-        found.append(top_k(system.score_requests(data.tasks.iloc[tasks[part]]), depth, order)[0])
+        found.append(top_k(teacher.score_requests(data.tasks.iloc[tasks[part]]), depth, order)[0])
     columns = np.concatenate(found)
     rows = np.repeat(tasks, columns.shape[1])
     values = np.ones(columns.size, np.float32)

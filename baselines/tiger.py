@@ -16,7 +16,7 @@ from baselines.generative.seq2seq import Batch, ItemWriter, T5Size, decoder, pad
 from baselines.generative.text import PAD, BytePairs
 from baselines.interactions import batched, prefixes, training_lists
 from baselines.settings import require_choice
-from baselines.training import Generative, Job, Optimisation, fingerprint, train, validation_quality
+from baselines.training import Generative, Job, Optimisation, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -72,7 +72,7 @@ class Tiger(Generative):
         vocabulary = starts[-1] + self.user_tokens
         tree = PrefixTree.of(self.identifiers)
         self.tree: Tree = tree if self.constrained else LevelTree(tree, [torch.arange(vocabulary)] * tree.depth)
-        self.n_servers, self.written, self.invalid = data.n_servers, 0, 0
+        self.n_servers = data.n_servers
         self.lists = training_lists(data, split)
         self.first_user = starts[-1]
         self.texts: list[list[int]] | None = None
@@ -80,12 +80,7 @@ class Tiger(Generative):
             vocabulary += self._read_texts(data, split, vocabulary)
         torch.manual_seed(seed)
         self.writer = ItemWriter(vocabulary, self.size, pad=PAD)
-        job = Job(seed, workdir, "tiger", identity)
-        quality = validation_quality(self.score, split, self.training, seed=seed, ranks_new=self.source == "text")
-        self.progress = train(
-            self.writer, lambda epoch: self.batches(epoch, seed), self.writer, self.training, job, quality=quality
-        )
-        self.written, self.invalid = 0, 0  # the answers of the looks at validation are none of the run's
+        self.train(split, Job(seed, workdir, "tiger", identity), ranks_new=self.source == "text")
 
     def _read_texts(self, data: Dataset, split: Split, first: int) -> int:
         """Tokens of all tasks' texts, from `first` on; returns the size of their vocabulary."""

@@ -338,10 +338,10 @@ def load_checkpoint(
 
 
 class Scheduled:
-    """What a system with one trained network reports.
+    """A system with one network that is trained until validation stops it.
 
     Attributes:
-        network: what was trained.
+        network: what is trained.
         schedule: its settings.
         progress: how it went.
     """
@@ -349,6 +349,46 @@ class Scheduled:
     network: Any
     schedule: Schedule
     progress: Progress
+
+    def loss(self, batch: Any) -> Tensor:
+        """The loss of a batch."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Take over from the network what `score` needs."""
+        raise NotImplementedError
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """As `study.evaluation.system.System.score`."""
+        raise NotImplementedError
+
+    def train(
+        self,
+        batches: Callable[[np.random.Generator], Iterable[Any]],
+        optimiser: torch.optim.Optimizer,
+        split: Split,
+        job: Job,
+        *,
+        ranks_new: bool = True,
+        rate: Callable[[float], float] | None = None,
+    ) -> None:
+        """Train the network and finish; goes on from a checkpoint."""
+
+        def score(tasks: IntArray) -> FloatArray:
+            self.finish()
+            return self.score(tasks)
+
+        self.progress = train(
+            self.network,
+            lambda epoch: batches(np.random.default_rng([job.seed, epoch])),
+            self.loss,
+            self.schedule,
+            job,
+            quality=validation_quality(score, split, self.schedule, seed=job.seed, ranks_new=ranks_new),
+            optimiser=optimiser,
+            rate=rate,
+        )
+        self.finish()
 
     @property
     def uses_validation(self) -> bool:
@@ -380,13 +420,34 @@ class Generative:
     progress: Progress
     codes: nn.Module | None = None
     coded: Progress
-    written: int
-    invalid: int
+    written: int = 0
+    invalid: int = 0
 
     @property
     def uses_validation(self) -> bool:
         """Whether validation labels choose the weights."""
         return self.training.selects
+
+    def batches(self, epoch: int, seed: int) -> Iterable[Any]:
+        """The batches of an epoch."""
+        raise NotImplementedError
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """As `study.evaluation.system.System.score`."""
+        raise NotImplementedError
+
+    def train(self, split: Split, job: Job, *, ranks_new: bool) -> None:
+        """Train the language model; goes on from a checkpoint. Answers of evaluations on validation do not count."""
+        quality = validation_quality(self.score, split, self.training, seed=job.seed, ranks_new=ranks_new)
+        self.progress = train(
+            self.writer,
+            lambda epoch: self.batches(epoch, job.seed),
+            self.writer,
+            self.training,
+            job,
+            quality=quality,
+        )
+        self.written = self.invalid = 0
 
     def report(self) -> dict[str, Any]:
         """How the models were trained; with an RQ-VAE also the answers and those that name no server."""

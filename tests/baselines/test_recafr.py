@@ -220,7 +220,7 @@ def test_the_profile_needs_the_right_text(tmp_path):
     tasks = split.tasks("test")
     right = recall10(top10(system, data, split), split).mean()
     system.texts[tasks] = system.texts[tasks[::-1].copy()]  # tasks of one block get texts of the other
-    system.finish(system.network)
+    system.finish()
     assert recall10(top10(system, data, split), split).mean() < right - 0.2
     plain = fitted(data, split, tmp_path / "plain", schedule=all_epochs(1))
     assert np.isneginf(plain.score(tasks)).all()
