@@ -18,7 +18,7 @@ from study.errors import StudyError
 from study.judging import settings as judging
 from study.pipeline import bench
 from study.reranking.language_model import endpoint
-from study.tools import settings as tools
+from study.tools import router
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ READERS: dict[str, Callable[[], object]] = {
     "judging/topics": lambda: judging.read(judging.Topics),
     "llm/rerank": lambda: endpoint.read("rerank"),
     "reranking/stuffing": stuffing.read,
-    "tools/router": lambda: tools.read("router", ("width",)),
+    "tools/router": router.router_settings,
 }
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.llm.scripted_endpoint import client, server  # noqa: F401
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _private_cache(private_cache):

@@ -6,6 +6,8 @@ import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pytest
+
 from study.llm import client as llm
 
 REPLY = {"choices": [{"message": {"content": "hello"}}]}
@@ -145,3 +147,14 @@ def ask(client):
 
 def limited(client):
     return client.chat("m", [{"role": "user", "content": "hi"}], temperature=0, max_tokens=9)
+
+
+@pytest.fixture
+def server():
+    with serving() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def client(server):
+    return patient(server)

@@ -5,7 +5,7 @@ import pytest
 
 from study import paths
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
-from tests.llm.scripted_endpoint import patient, serving
+from tests.llm.scripted_endpoint import client, server  # noqa: F401
 
 WORDS = ("file", "read", "write", "mail", "send", "map", "route", "price")
 
@@ -30,17 +30,6 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "conf").symlink_to(paths.conf())
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     return tmp_path
-
-
-@pytest.fixture
-def server():
-    with serving() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-def client(server):
-    return patient(server)
 
 
 @pytest.fixture

@@ -13,13 +13,23 @@ from study.cli import tools as cli
 from study.encoders import endpoint as embedding
 from study.errors import StudyError
 from study.evaluation import metrics
-from study.tools.catalogues import entities, mcpflow, published
-from study.tools.catalogues.builder import Builder
-from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, concatenate, from_json, load, save, to_json
-from study.tools.catalogues.files import Loaded
-from study.tools.catalogues.merge import extend, merge, names_agree
+from study.tools.catalogues import mcpflow, published
+from study.tools.catalogues.catalog import (
+    MAX_PARAMETERS,
+    Server,
+    Tool,
+    ToolCatalog,
+    concatenate,
+    fault,
+    from_json,
+    load_catalog,
+    parameters,
+    save_catalog,
+    to_json,
+)
+from study.tools.catalogues.files import Builder, Loaded
+from study.tools.catalogues.merge import entity_counts, extend, group_members, merge_catalogs, names_agree
 from study.tools.catalogues.queries import QuerySet, credit
-from study.tools.catalogues.schema import MAX_PARAMETERS, fault, parameters
 
 
 def test_parameters_in_order_with_types():
@@ -112,17 +122,17 @@ def test_catalogue_refuses_strays():
 
 
 def test_catalogue_goes_to_disk_and_back(catalog, tmp_path):
-    save(tmp_path / "c.json", catalog)
-    assert load(tmp_path / "c.json") == catalog
-    assert load(tmp_path / "c.json").fingerprint() == catalog.fingerprint()
+    save_catalog(tmp_path / "c.json", catalog)
+    assert load_catalog(tmp_path / "c.json") == catalog
+    assert load_catalog(tmp_path / "c.json").fingerprint() == catalog.fingerprint()
     (tmp_path / "bad.json").write_text('{"format": 1, "name": "x", "servers": [{}], "tools": []}')
     with pytest.raises(StudyError, match="not a tool catalogue"):
-        load(tmp_path / "bad.json")
+        load_catalog(tmp_path / "bad.json")
     (tmp_path / "torn.json").write_text('{"format": 1, "na')
     with pytest.raises(StudyError, match="not readable JSON"):
-        load(tmp_path / "torn.json")
+        load_catalog(tmp_path / "torn.json")
     with pytest.raises(StudyError, match="no such catalogue"):
-        load(tmp_path / "absent.json")
+        load_catalog(tmp_path / "absent.json")
     with pytest.raises(StudyError, match="another format"):
         from_json({**to_json(catalog), "format": 0})
 
@@ -176,7 +186,7 @@ def listing(name, *texts):
 def test_merge_recognises_planted_copies():
     one, copy = listing("One", "b  c", "a"), listing("Other", "a", "b\nc")
     other, bare, bare2 = listing("Third", "a", "b", "c"), listing("Bare", ""), listing("Bare2", "")
-    merged = merge("all", [one, copy, other, bare, bare2])
+    merged = merge_catalogs("all", [one, copy, other, bare, bare2])
     assert merged.entity_of == (0, 0, 1, 2, 3)
     assert merged.groups() == [[0, 1]]
     assert merged.catalog.servers[0].sources == ("One", "Other")
@@ -218,8 +228,8 @@ def test_entities_by_hand():
         listing("Two", "a  b"),
         listing("X", "a b"),
     ]
-    merged = merge("m", catalogs)
-    assert entities.counts(catalogs, merged) == {
+    merged = merge_catalogs("m", catalogs)
+    assert entity_counts(catalogs, merged) == {
         "catalogues": "One + One MCP server + Two + X",
         "listings": 4,
         "entities": 2,
@@ -227,7 +237,7 @@ def test_entities_by_hand():
         "listings_in_groups": 4,
         "names_disagree": 1,
     }
-    table = entities.members(catalogs, merged)
+    table = group_members(catalogs, merged)
     assert table["group"].tolist() == [1, 1, 2, 2]
     assert table["catalogue"].tolist() == ["One", "One MCP server", "Two", "X"]
     assert table["names_agree"].tolist() == [True, True, False, False]
@@ -249,10 +259,10 @@ def test_plain_reading_of_tool_names(tmp_path):
 def test_several_catalogues_are_indexed_as_one(project, embedder, monkeypatch):
     monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
     known = {"one": listing("One", "read a file", "b"), "two": listing("Two", "b", "read  a file")}
-    monkeypatch.setattr(published, "load", lambda name: Loaded(known[name], {}, None))
+    monkeypatch.setattr(published, "load_collection", lambda name: Loaded(known[name], {}, None))
     done = CliRunner().invoke(cli.app, ["index", "--catalogue", "one", "--catalogue", "two"], catch_exceptions=False)
     assert "2 listings, 1 entities, 1 groups" in done.output
-    found = load(cli.place("merged"))
+    found = load_catalog(cli.catalogue_file("merged"))
     assert [(server.name, server.aliases) for server in found.servers] == [("One", ("Two",))]
     assert len(found.tools) == 2
 
@@ -260,7 +270,7 @@ def test_several_catalogues_are_indexed_as_one(project, embedder, monkeypatch):
 def test_when_a_server_was_listed_is_kept_and_no_part_of_the_text(tmp_path):
     plain = listing("One", "a")
     marked = replace(plain, servers=(replace(plain.servers[0], listed="2026-01-01", problem="gone"),))
-    save(tmp_path / "c.json", marked)
-    assert load(tmp_path / "c.json") == marked
+    save_catalog(tmp_path / "c.json", marked)
+    assert load_catalog(tmp_path / "c.json") == marked
     assert marked.fingerprint() == plain.fingerprint()
     assert concatenate("c", [marked]).servers[0].problem == "gone"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from study.errors import StudyError
 from study.evaluation.significance import bootstrap_interval, compare_all, randomisation
-from study.tools.clusters import clustered, interval
+from study.tools.results import clustered, interval
 
 
 def test_queries_of_one_origin_are_one_unit():

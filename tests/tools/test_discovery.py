@@ -12,18 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from study.errors import StudyError
-from study.tools import macro
 from study.tools.catalogues.catalog import Server, ToolCatalog
-from study.tools.catalogues.queries import QuerySet
-from study.tools.discovery import budget
-from study.tools.discovery import tokens as token_counts
-from study.tools.discovery.budget import by_k, by_threshold
-from study.tools.discovery.decompose import MAX_PARTS, decompose
-from study.tools.discovery.documents import documents
-from study.tools.discovery.experiments import popularity, rank_all
+from study.tools.catalogues.queries import QuerySet, rank_all
+from study.tools.discovery import experiments
+from study.tools.discovery import texts as token_counts
+from study.tools.discovery.experiments import by_k, by_threshold, grown, macro_means, of_requests, popularity
 from study.tools.discovery.index import Settings, ToolIndex, above, best, fuse, order_of
-from study.tools.discovery.scaling import grown, of_requests
-from study.tools.discovery.words import Bm25, TfIdf, tokens
+from study.tools.discovery.texts import MAX_PARTS, Bm25, TfIdf, decompose, documents, words_of
 
 
 def test_documents(catalog):
@@ -38,7 +33,7 @@ def test_documents(catalog):
 
 
 def test_tokens_split_names():
-    assert tokens("getUserToken read_file v2 使用 HTTPServer") == [
+    assert words_of("getUserToken read_file v2 使用 HTTPServer") == [
         "get",
         "user",
         "token",
@@ -53,12 +48,12 @@ def test_tokens_split_names():
 
 
 def own_bm25(documents, query, k1=1.5, b=0.75):
-    listed = [tokens(text) for text in documents]
+    listed = [words_of(text) for text in documents]
     mean = np.mean([len(words) for words in listed])
     scores = []
     for words in listed:
         counts, score = Counter(words), 0.0
-        for word in tokens(query):
+        for word in words_of(query):
             df = sum(word in other for other in listed)
             idf = math.log(1 + (len(listed) - df + 0.5) / (df + 0.5))
             score += idf * counts[word] / (counts[word] + k1 * (1 - b + b * len(words) / mean))
@@ -123,7 +118,7 @@ def test_popularity_knows_nothing_of_its_own_unit():
 def test_means_over_tools_and_servers_by_hand(catalog):
     queries = QuerySet("q", tuple("abcd"), tuple("wxyz"), (((0,),), ((0,),), ((1,),), ((4,),)), tuple("abcd"))
     table = pd.DataFrame({"task_id": list("abcd"), "seed": 0, "hit_rate@1": [1.0, 0.0, 0.0, 1.0]})
-    line = macro.means({"s": table}, catalog, queries, ["hit_rate@1"]).iloc[0]
+    line = macro_means({"s": table}, catalog, queries, ["hit_rate@1"]).iloc[0]
     # Tools 0, 1 and 4 have 0.5, 0 and 1; server 0 has 1/3, server 2 has 1.
     assert (line["by_query"], line["by_tool"]) == (0.5, 0.5)
     assert line["by_server"] == pytest.approx((1 / 3 + 1) / 2)
@@ -195,9 +190,9 @@ def test_decompose_is_total_and_bounded(query):
 
 
 def test_token_counts():
-    assert token_counts.count(["", "hello world", "a" * 3000]).tolist()[:2] == [0, 2]
+    assert token_counts.count_tokens(["", "hello world", "a" * 3000]).tolist()[:2] == [0, 2]
     # A text far beyond the model's 256 tokens is counted to its end.
-    assert token_counts.count(["word " * 1000])[0] == 1000
+    assert token_counts.count_tokens(["word " * 1000])[0] == 1000
     assert token_counts.last_tokens(["one two three", "one"], 2) == ["two three", "one"]
     sizes = np.array([5, 7, 11])
     assert token_counts.handed_over(np.array([[2, 0], [1, -1]]), sizes).tolist() == [16, 7]
@@ -233,8 +228,8 @@ def test_thresholds_by_hand(catalog):
 
 def test_latency_times_the_search_that_users_get(catalog, embedder, monkeypatch):
     index, calls = ToolIndex(catalog, Settings(document="name_desc"), embedder), []
-    monkeypatch.setattr(budget, "cosines", lambda a, b: calls.append(a.shape) or a @ b.T)
-    found = budget.latency(index, ("read", "send"), 2)
+    monkeypatch.setattr(experiments, "cosines", lambda a, b: calls.append(a.shape) or a @ b.T)
+    found = experiments.latency(index, ("read", "send"), 2)
     assert calls == [(1, 8), (1, 8)]
     assert 0 < found["search_p95_ms"] < found["latency_p95_ms"] + 1000
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from study.analysis.tools import figures
-from study.tools.mcp_zero import grid as needle
+from study.tools.mcp_zero import needle
 
 
 def frame(values, column="recall@3", tasks=None):

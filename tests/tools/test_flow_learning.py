@@ -8,17 +8,16 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from study import paths
 from study.cli import tools as cli
 from study.errors import StudyError
 from study.tools import results
-from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save
+from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save_catalog
 from study.tools.flow import bench as benches
-from study.tools.flow import calling, experiments, floors, learned, report, selector, servers, settings
+from study.tools.flow import experiments, learned, selector, settings, tables
 from study.tools.flow.calls import Call
 from study.tools.flow.samples import Sample
 from study.tools.flow.selector import Exemplars
-from study.tools.flow.slot_filler import Copier
+from study.tools.flow.slot_filler import SlotFiller
 
 COPYING = settings.Copying(strength=1.0, letters=500, spans=40)
 
@@ -68,7 +67,7 @@ SAMPLES = made()
 
 @pytest.fixture
 def flow():
-    return settings.load()
+    return settings.flow_settings()
 
 
 @pytest.fixture
@@ -78,26 +77,26 @@ def bench(embedder, flow):
 
 def test_the_copier_learns_which_piece_is_whose():
     train = [one for one in SAMPLES if "Prague" not in one.text and "Vienna" not in one.text]
-    copier = Copier(CATALOG, COPYING).fit(train)
+    slot_filler = SlotFiller(CATALOG, COPYING).fit(train)
     unseen = [one for one in SAMPLES if one not in train]
-    right = [copier.fill(one.text, one.tool) == one.arguments for one in unseen]
+    right = [slot_filler.fill(one.text, one.tool) == one.arguments for one in unseen]
     assert np.mean(right) > 0.9
     # Where the right values are another's, nothing can be learned.
     shuffled = [replace(one, arguments=dict.fromkeys(one.arguments, "none of it")) for one in train]
-    lost = Copier(CATALOG, COPYING).fit(shuffled)
+    lost = SlotFiller(CATALOG, COPYING).fit(shuffled)
     assert np.mean([lost.fill(one.text, one.tool) == one.arguments for one in unseen]) < np.mean(right)
 
 
 def test_the_copier_fills_tools_of_another_catalogue():
-    copier = Copier(CATALOG, COPYING).fit(SAMPLES)
+    slot_filler = SlotFiller(CATALOG, COPYING).fit(SAMPLES)
     other = ToolCatalog("o", (Server("x", "X", ""),), (Tool(0, "open", "open", parameters(["url"], url=URL)),))
-    assert copier.of(other).fill("Open https://new.org/x today", 0) == {"url": "https://new.org/x"}
+    assert slot_filler.of(other).fill("Open https://new.org/x today", 0) == {"url": "https://new.org/x"}
     listed = ToolCatalog(
         "o", (Server("x", "X", ""),), (Tool(0, "t", "t", parameters(["m"], m={"enum": ["slow", "fast"]})),)
     )
-    assert copier.of(listed).fill("as fast as you can", 0)["m"] in ("slow", "fast")
+    assert slot_filler.of(listed).fill("as fast as you can", 0)["m"] in ("slow", "fast")
     empty = ToolCatalog("o", (Server("x", "X", ""),), (Tool(0, "t", "t", parameters(["m"], m={"type": "object"})),))
-    assert copier.of(empty).fill("anything", 0) == {"m": ""}
+    assert slot_filler.of(empty).fill("anything", 0) == {"m": ""}
 
 
 def test_overlap_by_hand():
@@ -153,7 +152,7 @@ def test_candidates_hold_the_right_tool_once_and_no_twin(bench):
 def test_answers_of_an_unseen_server_beat_chance(bench, flow):
     train = np.array([row for row, one in enumerate(SAMPLES) if one.server != 2])
     test = np.array([row for row, one in enumerate(SAMPLES) if one.server == 2])
-    trained = benches.train(bench, train, flow, 0, Copier(CATALOG, COPYING))
+    trained = benches.train(bench, train, flow, 0, SlotFiller(CATALOG, COPYING))
     shown = benches.candidates(bench, settings.Pool("catalogue", None, 1), 0)
     found = benches.answer(bench, test, shown, flow.systems, trained, 0)
     chosen = found["flow_trained_without_exemplars"]
@@ -172,7 +171,7 @@ def test_test_labels_cannot_change_answers(bench, flow, embedder):
     shown = [np.arange(6) for _ in SAMPLES]
     systems = {"flow_trained": flow.systems["flow_trained"]}
     first = benches.answer(
-        bench, test, shown, systems, benches.train(bench, train, flow, 0, Copier(CATALOG, COPYING)), 0
+        bench, test, shown, systems, benches.train(bench, train, flow, 0, SlotFiller(CATALOG, COPYING)), 0
     )
     spoilt = [
         one if row < 60 else Sample(one.id, one.text, one.tool, one.server, {"other": 1}, one.group)
@@ -180,7 +179,7 @@ def test_test_labels_cannot_change_answers(bench, flow, embedder):
     ]
     other = benches.assemble(CATALOG, spoilt, flow, embedder)
     second = benches.answer(
-        other, test, shown, systems, benches.train(other, train, flow, 0, Copier(CATALOG, COPYING)), 0
+        other, test, shown, systems, benches.train(other, train, flow, 0, SlotFiller(CATALOG, COPYING)), 0
     )
     assert (first["flow_trained"]["rank"] == second["flow_trained"]["rank"]).all()
     assert not second["flow_trained"]["param"].any()
@@ -200,18 +199,18 @@ def test_siblings_leak_and_grouping_stops_it(bench, flow):
 
 
 def test_servers_side_by_side(bench):
-    table = servers.compare(bench, {"Web": ["web"], "Maps": ["maps"]}, COPYING).set_index("server")
+    table = tables.compare_servers(bench, {"Web": ["web"], "Maps": ["maps"]}, COPYING).set_index("server")
     assert table.loc["Web", ["tools", "parameters", "required"]].tolist() == [2, 3, 2]
     assert table.loc["Maps", "instructions"] == 24
     assert table["best"].sum() == pytest.approx(1)
     assert (table["fit_low"] <= table["fit"]).all()
     assert (table["fit"] <= table["fit_high"]).all()
     with pytest.raises(StudyError, match="no server"):
-        servers.compare(bench, {"Web": ["absent"]}, COPYING)
+        tables.compare_servers(bench, {"Web": ["absent"]}, COPYING)
 
 
 def test_a_call_for_another_catalogue(bench, catalog, embedder):
-    found = calling.call(catalog, "find a route on a map", np.array([1, 4]), learned_from=bench, embedder=embedder)
+    found = learned.call_tool(catalog, "find a route on a map", np.array([1, 4]), learned_from=bench, embedder=embedder)
     assert found == Call(4, {})
 
 
@@ -228,14 +227,14 @@ def test_a_call_uses_the_exemplars_of_its_candidates(bench, flow, embedder, monk
     kept = known.exemplars(other, 5)
     carried = {(one.tool, CATALOG.tools[row].name) for one, row in zip(kept.samples, kept_rows(), strict=True)}
     assert carried == {(0, "route_map"), (1, "send_mail"), (2, "read_page")}
-    fill, filled = Copier.fill, []
+    fill, filled = SlotFiller.fill, []
     monkeypatch.setattr(
-        Copier, "fill", lambda self, *told, **more: filled.append(told[1:]) or fill(self, *told, **more)
+        SlotFiller, "fill", lambda self, *told, **more: filled.append(told[1:]) or fill(self, *told, **more)
     )
     text = "please read a page using https://toronto.org/a for Anna at 7"
-    near = calling.call(other, text, np.arange(3), learned_from=bench, embedder=embedder)
+    near = learned.call_tool(other, text, np.arange(3), learned_from=bench, embedder=embedder)
     assert near == Call(2, {"url": "https://toronto.org/a"})
-    # The parameters are those of an exemplar, not the copier's guess.
+    # The parameters are those of an exemplar, not the slot filler's guess.
     assert filled == [(2, ["url"])]
     nowhere = ToolCatalog("n", other.servers, (replace(tools[0], name="unknown"),))
     assert not known.exemplars(nowhere, 5).samples
@@ -244,22 +243,22 @@ def test_a_call_uses_the_exemplars_of_its_candidates(bench, flow, embedder, monk
 def test_what_was_learned_is_kept_without_texts(bench, flow, embedder, tmp_path):
     more = [replace(one, id=f"{one.id}!", text=f"again {one.text}") for one in SAMPLES[:20]]
     found, stem = learned.learn(bench, flow, more), tmp_path / "kept"
-    assert learned.read(stem) is None
-    learned.write(stem, found)
-    again = learned.read(stem)
+    assert learned.read_learned(stem) is None
+    learned.write_learned(stem, found)
+    again = learned.read_learned(stem)
     assert (again.tools, again.parameters) == (found.tools, found.parameters)
     np.testing.assert_array_equal(again.vectors, found.vectors)
     text = "please read a page using https://toronto.org/a for Anna at 7"
-    answers = [one.copier(CATALOG, flow.copying).fill(text, 0) for one in (found, again)]
+    answers = [one.slot_filler(CATALOG, flow.copying).fill(text, 0) for one in (found, again)]
     assert answers[0] == answers[1] == {"url": "https://toronto.org/a"}
     assert SAMPLES[0].text not in stem.with_suffix(".json").read_text()
-    # The copier learns from more than the selector.
+    # The slot_filler learns from more than the selector.
     alone = learned.learn(bench, flow)
     assert not np.array_equal(alone.value[0], found.value[0])
     np.testing.assert_array_equal(alone.weights[True], found.weights[True])
     for damage in (b"", stem.with_suffix(".safetensors").read_bytes()[:100]):
         stem.with_suffix(".safetensors").write_bytes(damage)
-        assert learned.read(stem) is None
+        assert learned.read_learned(stem) is None
 
 
 def test_mcp_flow_is_learned_from_once(project, bench, catalog, embedder, monkeypatch):
@@ -267,37 +266,37 @@ def test_mcp_flow_is_learned_from_once(project, bench, catalog, embedder, monkey
     monkeypatch.setattr(benches, "prepare", lambda *_: prepared.append(1) or bench)
     monkeypatch.setattr(experiments, "synthetic", lambda *_: (SAMPLES[:12], {}))
     for _ in range(2):
-        made = calling.call(catalog, "find a route on a map", np.array([1, 4]), embedder=embedder, say=told.append)
+        made = learned.call_tool(catalog, "find a route on a map", np.array([1, 4]), embedder=embedder, say=told.append)
         assert made == Call(4, {})
     assert (len(prepared), len(told)) == (1, 1)
     assert "embedded" in told[0]
     # Other settings teach something else.
-    first = learned.key()
+    first = learned.learned_key()
     monkeypatch.setattr(learned, "SETTINGS", learned.SETTINGS[:1])
-    assert learned.key() != first
+    assert learned.learned_key() != first
 
 
 def test_a_parameter_without_a_value_is_named(bench, embedder):
     schema = parameters(["url", "depth"], url=URL, depth=COUNT, extra=COUNT)
     other = ToolCatalog("o", (Server("x", "X", ""),), (Tool(0, "read_page", "read a page", schema),))
     text = "read a page using https://toronto.org/a"
-    made = calling.call(other, text, np.array([0]), learned_from=bench, embedder=embedder)
+    made = learned.call_tool(other, text, np.array([0]), learned_from=bench, embedder=embedder)
     # Neither an empty text nor an invented number; what is optional and unsaid is not set at all.
     assert made.arguments == {"url": "https://toronto.org/a", "depth": None}
-    assert calling.missing(other, made) == ["depth"]
+    assert learned.missing(other, made) == ["depth"]
 
 
 def test_floors_by_hand():
-    copier = Copier(CATALOG, COPYING).fit(SAMPLES)
+    slot_filler = SlotFiller(CATALOG, COPYING).fit(SAMPLES)
     own = [one for one in SAMPLES if one.tool in (0, 1)]
-    line = floors.measure("toy", "required", copier, own)
+    line = tables.measure_arguments("toy", "required", slot_filler, own)
     # Half of the calls of read_page set a limit, which is not required.
     assert (line["calls"], line["tools"]) == (24, 2)
     assert line["param"] == line["param_by_tool"] == 0.75
     foreign = [replace(one, arguments={"unheard": 1}) if one.tool == 1 else one for one in own]
-    assert (line["nameable"], floors.measure("toy", "required", copier, foreign)["nameable"]) == (1, 0.5)
+    assert (line["nameable"], tables.measure_arguments("toy", "required", slot_filler, foreign)["nameable"]) == (1, 0.5)
     assert line["ast"] == 0.75
-    trained = floors.measure("toy", "trained", copier, own)
+    trained = tables.measure_arguments("toy", "trained", slot_filler, own)
     assert trained["param"] > line["param"]
 
 
@@ -305,11 +304,12 @@ def test_runs_resume_and_their_tables_follow(project, bench, flow, monkeypatch):
     pools = {"labelled3": settings.Pool("labelled", 3, 2), "all": settings.Pool("catalogue", None, 1)}
     chosen = {"seeds": (0, 1), "pools": pools, "references": {"seen": ("flow_dense", "labelled3")}}
     small = replace(flow, **chosen, splits=settings.Splits(2, 3))
-    experiments.run_calls(bench, bench, small)
-    folder = report.report(small)
+    for runs in experiments.call_parts(bench, bench, small):
+        results.write_results("mcpflow", runs)
+    folder = tables.report_flow(small)
     calls = pd.read_csv(folder / "flow_calls.csv")
     row = calls.set_index(["split", "pool", "system"]).loc["unseen_server", "labelled3", "flow_trained"]
-    files = report.collect()
+    files = results.collect_runs("mcpflow", "calls")
     answers = files["unseen_server_labelled3"]["flow_trained"]
     assert row["tool"] == pytest.approx(100 * answers["tool"].mean(), rel=1e-4)
     assert row["tool_by_server"] == pytest.approx(100 * answers.groupby("server")["tool"].mean().mean(), rel=1e-4)
@@ -323,10 +323,10 @@ def test_runs_resume_and_their_tables_follow(project, bench, flow, monkeypatch):
     assert set(compared["metric"]) == {"tool", "param", "ast"}
     assert (compared["n"] == 6).all()
     assert "flow_random" not in files["seen_all"]
-    assert results.read_record("mcpflow", *at)["seeds"] == [{"seed": 0}, {"seed": 1}]
+    assert results.read_records("mcpflow")[at]["seeds"] == [{"seed": 0}, {"seed": 1}]
     assert "Not run" in (folder / "overall.md").read_text()
     monkeypatch.setattr(benches, "answer", lambda *_: pytest.fail("a finished split ran again"))
-    experiments.run_calls(bench, bench, small)
+    assert not list(experiments.call_parts(bench, bench, small))
     # Other settings, other samples or another catalogue: what lies there is not this run.
     assert experiments.finished("seen", bench, small)
     assert not experiments.finished("seen", bench, replace(small, exemplars=small.exemplars + 1))
@@ -335,9 +335,6 @@ def test_runs_resume_and_their_tables_follow(project, bench, flow, monkeypatch):
         bench.catalog, servers=(replace(bench.catalog.servers[0], name="Other"), *bench.catalog.servers[1:])
     )
     assert not experiments.finished("seen", replace(bench, catalog=renamed), small)
-    (report.folder("records") / "seen_all" / "flow_dense.json").unlink()
-    with pytest.raises(StudyError, match="no record beside"):
-        report.collect()
 
 
 def test_synthesis_keeps_off_labelled_servers(bench, flow, embedder, project, monkeypatch):
@@ -346,8 +343,8 @@ def test_synthesis_keeps_off_labelled_servers(bench, flow, embedder, project, mo
     texts, counts = experiments.synthetic(own, flow)
     assert {one.server for one in texts} == {2}
     lenient = replace(flow, filtration=replace(flow.filtration, similarity=1.1))
-    kept = experiments.filtered(own, texts, counts, lenient, embedder)
-    rules = pd.read_csv(paths.tables("mcpflow") / "flow_filtration.csv")
+    kept, made = experiments.filtered(own, texts, counts, lenient, embedder)
+    rules = next(table.frame for table in made if table.name == "flow_filtration")
     assert set(rules["of"]) == {"synthetic", "public"}
     assert 0 < len(kept.samples) <= len(texts)
 
@@ -357,7 +354,7 @@ def test_the_configuration_is_strict(project):
     (project / "conf/tools").mkdir(parents=True)
     (project / "conf/tools/flow.yaml").write_text("seeds: [0]\n")
     with pytest.raises(StudyError, match="its keys are"):
-        settings.load()
+        settings.flow_settings()
     with pytest.raises(StudyError, match="pool"):
         settings.Pool("nowhere", 10, 1)
 
@@ -366,14 +363,14 @@ def test_commands(project, catalog):
     (project / "records.json").write_text(json.dumps([{"name": "A", "source": "glama"}, 3]))
 
     def run(*words):
-        return CliRunner().invoke(cli.app, ["flow", *words], catch_exceptions=False)
+        return CliRunner().invoke(cli.app, list(words), catch_exceptions=False)
 
-    done = run("normalise", str(project / "records.json"))
+    done = run("index", "--marketplace", str(project / "records.json"))
     assert json.loads(done.stdout)["name"] == "A"
     assert "1 left out: not an object" in done.stderr
-    save(cli.place("toy"), catalog)
+    save_catalog(cli.catalogue_file("toy"), catalog)
     lines = [json.loads(line) for line in run("synthesise", "--catalogue", "toy", "--tools", "2").stdout.splitlines()]
     assert {line["tool"] for line in lines} <= {tool.name for tool in catalog.tools}
     (project / "records.json").write_text("{}")
     with pytest.raises(StudyError, match="not a list"):
-        run("normalise", str(project / "records.json"))
+        run("index", "--marketplace", str(project / "records.json"))

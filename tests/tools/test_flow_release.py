@@ -9,9 +9,9 @@ import yaml
 from study import paths
 from study.data import sources
 from study.tools.catalogues import livemcpbench, mcpflow
-from study.tools.flow import experiments, samples, servers, settings, splits
+from study.tools.flow import experiments, samples, settings, tables
 from study.tools.flow.calls import Call, measures
-from study.tools.flow.slot_filler import Copier
+from study.tools.flow.slot_filler import SlotFiller
 
 pytestmark = [
     pytest.mark.mirror,
@@ -26,11 +26,11 @@ def fetched(name, folder):
 
 def test_public_samples(tmp_path):
     folder = fetched("mcpflow", tmp_path)
-    loaded, flow = mcpflow.load(folder), settings.load()
-    found, left_out = samples.load(folder, loaded)
+    loaded, flow = mcpflow.load_mcpflow(folder), settings.flow_settings()
+    found, left_out = samples.load_samples(folder, loaded)
     assert (len(found), left_out) == (1827, 10)
     assert (len({one.tool for one in found}), len({one.server for one in found})) == (82, 12)
-    turns = {name: splits.folds(found, name, flow.splits, 0) for name in experiments.SPLITS}
+    turns = {name: samples.folds(found, name, flow.splits, 0) for name in experiments.SPLITS}
     tested = {name: sum(len(turn.test) for turn in own) for name, own in turns.items()}
     assert tested == {"seen": 1827, "unseen_tool": 1740, "unseen_server": 1827}
     # No call of another group is the same call: copying one with its whole group left out can never be right.
@@ -42,7 +42,7 @@ def test_public_samples(tmp_path):
         if tool == tool_of_other and group != group_of_other
     ]
     assert sum(right) == 0
-    assert all(servers.rows_of(loaded.catalog, ids) for ids in flow.servers.values())
+    assert all(tables.rows_of(loaded.catalog, ids) for ids in flow.servers.values())
     # Required parameters alone are the exact argument set of 77 % of the calls.
     exact = [
         {p.name for p in loaded.catalog.tools[one.tool].parameters if p.required} == set(one.arguments) for one in found
@@ -51,19 +51,19 @@ def test_public_samples(tmp_path):
 
 
 def test_arguments_of_tools_that_were_never_seen(tmp_path):
-    """The shipped copier on everyday instructions for tools of LiveMCPBench, whose servers it has no example of."""
-    folder, flow = fetched("mcpflow", tmp_path), settings.load()
-    loaded = mcpflow.load(folder)
-    found, _ = samples.load(folder, loaded)
+    """The slot filler on everyday instructions for tools of LiveMCPBench, of whose servers it has no example."""
+    folder, flow = fetched("mcpflow", tmp_path), settings.flow_settings()
+    loaded = mcpflow.load_mcpflow(folder)
+    found, _ = samples.load_samples(folder, loaded)
     bench = SimpleNamespace(catalog=loaded.catalog, samples=found)
     # Without the filters, which need every text's vector; a quarter of the instructions answers alike in less time.
     made, _ = experiments.synthetic(bench, flow)
-    other = livemcpbench.load(fetched("livemcpbench", tmp_path)).catalog
-    copier = Copier(loaded.catalog, flow.copying).fit(found[::4], made[::4]).of(other)
+    other = livemcpbench.load_livemcpbench(fetched("livemcpbench", tmp_path)).catalog
+    slot_filler = SlotFiller(loaded.catalog, flow.copying).fit(found[::4], made[::4]).of(other)
 
     def fill(tool, text):
         wanted = [p.name for p in other.tools[other.rows_by_name[tool][0]].parameters if p.required]
-        given = copier.fill(text, other.rows_by_name[tool][0])
+        given = slot_filler.fill(text, other.rows_by_name[tool][0])
         return {name: given[name] for name in wanted}
 
     assert fill("read_file", "read the file /home/ann/report.txt") == {"path": "/home/ann/report.txt"}

@@ -1,4 +1,4 @@
-"""The whole loop on the command line: recommend, record, metrics, compare, tune; and bad files."""
+"""The whole loop on the command line: recommend, feedback, comparison, weights; and bad files."""
 
 import json
 
@@ -9,22 +9,21 @@ from typer.testing import CliRunner
 from study.cli import tools as cli
 from study.encoders import endpoint as embedding
 from study.errors import StudyError
-from study.tools.catalogues.catalog import save
-from study.tools.intent.comparison import assign
+from study.tools.catalogues.catalog import save_catalog
 from study.tools.intent.context import read_requirements
 from study.tools.intent.feedback import Event, FeedbackStore
+from study.tools.intent.learning import assign, lessons
 from study.tools.intent.settings import FACTORS
-from study.tools.intent.tuning import lessons
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, catalog, embedder):
-    monkeypatch.setattr(cli, "place", lambda name: tmp_path / f"{name}.json")
+    monkeypatch.setattr(cli, "catalogue_file", lambda name: tmp_path / f"{name}.json")
     monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
-    save(tmp_path / "toy.json", catalog)
+    save_catalog(tmp_path / "toy.json", catalog)
 
-    def invoke(command, *words):
-        return CliRunner().invoke(cli.app, ["intent", command, *words, "--catalogue", "toy"], catch_exceptions=False)
+    def invoke(*words):
+        return CliRunner().invoke(cli.app, [*words, "--catalogue", "toy"], catch_exceptions=False)
 
     return invoke
 
@@ -37,16 +36,16 @@ def test_the_loop(run, tmp_path):
     assert (len(event["shown"]), len(event["factors"][0])) == (3, len(FACTORS))
     assert "read a file" not in done.stderr
     chosen = ["--selected", event["shown"][1], "--success", "--rating", "4", "--latency-ms", "20"]
-    run("record", json.dumps(event), *chosen)
-    run("record", json.dumps(event), "--selected", "fs/read_file", "--failure")
-    run("record", json.dumps(event))
+    run("feedback", json.dumps(event), *chosen)
+    run("feedback", json.dumps(event), "--selected", "fs/read_file", "--failure")
+    run("feedback", json.dumps(event))
     stored = FeedbackStore(tmp_path / "toy.feedback.jsonl").events()
     assert [found.success for found in stored] == [True, False, None]
-    shown = run("metrics").stdout
+    shown = run("feedback").stdout
     assert "click_through_rate  0.667" in shown.replace(" " * 2, "  ")
     # One successful use tells something: its tool against the other two shown.
     assert [own.shape for own in lessons(stored)] == [(2, len(FACTORS))]
-    tuned = run("tune").stdout.splitlines()
+    tuned = run("feedback", "--tune").stdout.splitlines()
     assert tuned[0].startswith("1 successful uses")
     assert sum(json.loads(tuned[1]).values()) == pytest.approx(1, abs=1e-3)
     again = run("recommend", "read a file", "-k", "3", "--experiment", "trial")
@@ -61,7 +60,7 @@ def test_compare_names_every_variant(run, tmp_path):
         agent = f"agent {number}"
         rate = 0.95 if assign(agent, names, "trial") == "variant_a" else 0.3
         store.append(Event(agent, "h", (), "fs/read_file", bool(rng.random() < rate), experiment="trial"))
-    lines = [line.split() for line in run("compare", "trial").stdout.splitlines()]
+    lines = [line.split() for line in run("feedback", "--compare", "trial").stdout.splitlines()]
     assert {line[0]: line[-1] for line in lines[1:]} == {"variant_a": "better", "variant_b": "open"}
 
 
@@ -69,7 +68,7 @@ def test_weights_of_a_few_uses_come_with_a_warning(run, tmp_path):
     FeedbackStore(tmp_path / "toy.feedback.jsonl").append(
         Event("a", "h", ("fs/read_file", "mail/send"), "fs/read_file", True, factors=((1, 0, 0, 0, 0), (0, 1, 0, 0, 0)))
     )
-    done = run("tune")
+    done = run("feedback", "--tune")
     assert "1 successful uses" in done.stdout
     assert "do not use them" in done.stderr
 
@@ -102,7 +101,7 @@ def test_bad_events_are_refused(run, tmp_path):
         '{"agent": "a", "query": "h", "shown": ["t"], "factors": [[1]]}',
     ):
         with pytest.raises(StudyError):
-            run("record", text)
+            run("feedback", text)
     with pytest.raises(StudyError, match="above 5"):
-        run("record", '{"agent": "a", "query": "h"}', "--rating", "9")
+        run("feedback", '{"agent": "a", "query": "h"}', "--rating", "9")
     assert not (tmp_path / "toy.feedback.jsonl").exists()

@@ -14,23 +14,22 @@ from scipy import optimize, stats
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.errors import StudyError
-from study.tools.catalogues.livemcp_log import Episode, Execution, Route
+from study.tools.catalogues.livemcpbench import Episode, Execution, Route
 from study.tools.catalogues.queries import QuerySet
-from study.tools.intent import behaviour, experiments, log, tuning
-from study.tools.intent.comparison import assign, compare, confidence_sequence, outcomes
+from study.tools.intent import experiments, learning, log
 from study.tools.intent.feedback import Event
-from study.tools.intent.online import metrics
+from study.tools.intent.learning import assign, compare_variants, confidence_sequence, online_metrics, outcomes
 from study.tools.intent.servers import IntentServers
-from study.tools.intent.settings import Comparison, Rules, Tuning, load
+from study.tools.intent.settings import Comparison, Rules, Tuning, intent_settings
 
-SET = load()
+SET = intent_settings()
 LONG = Tuning(0.1, 20_000)
 VECTORS = hnp.arrays(np.float64, st.integers(1, 6), elements=st.floats(-5, 5))
 
 
 @given(VECTORS)
 def test_projection_is_the_nearest_point(vector):
-    found = tuning.project(vector)
+    found = learning.project(vector)
     assert found.sum() == pytest.approx(1)
     assert (found >= 0).all()
     # Optimality on the simplex: no corner lies in a direction of descent.
@@ -38,9 +37,9 @@ def test_projection_is_the_nearest_point(vector):
 
 
 def test_projection_by_hand():
-    np.testing.assert_allclose(tuning.project(np.array([0.5, 0.5])), [0.5, 0.5])
-    np.testing.assert_allclose(tuning.project(np.array([2.0, 0.0])), [1, 0])
-    np.testing.assert_allclose(tuning.project(np.array([0.8, 0.6, -1.0])), [0.6, 0.4, 0])
+    np.testing.assert_allclose(learning.project(np.array([0.5, 0.5])), [0.5, 0.5])
+    np.testing.assert_allclose(learning.project(np.array([2.0, 0.0])), [1, 0])
+    np.testing.assert_allclose(learning.project(np.array([0.8, 0.6, -1.0])), [0.6, 0.4, 0])
 
 
 def lessons(seed, n=12, pairs=7):
@@ -49,24 +48,26 @@ def lessons(seed, n=12, pairs=7):
 
 def test_gradient_is_that_of_the_loss():
     w, queries = SET.variants["variant_b"], [*lessons(0, 3), *lessons(1, 2, 4)]
-    error = optimize.check_grad(lambda x: tuning.loss(x, queries, 0.3)[0], lambda x: tuning.loss(x, queries, 0.3)[1], w)
+    error = optimize.check_grad(
+        lambda x: learning.loss(x, queries, 0.3)[0], lambda x: learning.loss(x, queries, 0.3)[1], w
+    )
     assert error < 1e-6
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_minimum_is_that_of_an_independent_solver(seed):
     queries, start = lessons(seed), SET.variants["control"]
-    own = tuning.tune(queries, start, LONG)
+    own = learning.tune(queries, start, LONG)
     other = optimize.minimize(
-        lambda w: tuning.loss(w, queries, 0.1)[0],
+        lambda w: learning.loss(w, queries, 0.1)[0],
         start,
-        jac=lambda w: tuning.loss(w, queries, 0.1)[1],
+        jac=lambda w: learning.loss(w, queries, 0.1)[1],
         bounds=[(0, 1)] * 5,
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
         method="SLSQP",
         options={"ftol": 1e-12, "maxiter": 500},
     )
-    assert tuning.loss(own, queries, 0.1)[0] <= other.fun + 1e-6
+    assert learning.loss(own, queries, 0.1)[0] <= other.fun + 1e-6
     np.testing.assert_allclose(own, other.x, atol=2e-3)
 
 
@@ -75,27 +76,27 @@ def test_a_planted_factor_is_found():
     queries = []
     for _ in range(60):
         table = rng.uniform(size=(20, 5))
-        queries.append(tuning.differences(table, [int(table[:, 2].argmax())], range(20)))
-    found = tuning.tune(queries, SET.variants["control"], SET.tuning)
+        queries.append(learning.differences(table, [int(table[:, 2].argmax())], range(20)))
+    found = learning.tune(queries, SET.variants["control"], SET.tuning)
     assert found[2] > 0.95
 
 
 def test_differences_by_hand():
     table = np.array([[1.0, 0], [0, 1], [0.5, 0.5]])
-    assert tuning.differences(table, [0, 7], [0, 2]).tolist() == [[0.5, -0.5]]
-    assert tuning.differences(table, [7], [0, 2]).shape == (0, 2)
+    assert learning.differences(table, [0, 7], [0, 2]).tolist() == [[0.5, -0.5]]
+    assert learning.differences(table, [7], [0, 2]).shape == (0, 2)
     start = SET.variants["control"]
-    np.testing.assert_array_equal(tuning.tune([np.empty((0, 5))], start, SET.tuning), start)
-    np.testing.assert_array_equal(tuning.tune([np.zeros((3, 5))], start, SET.tuning), start)
+    np.testing.assert_array_equal(learning.tune([np.empty((0, 5))], start, SET.tuning), start)
+    np.testing.assert_array_equal(learning.tune([np.zeros((3, 5))], start, SET.tuning), start)
 
 
 def test_dividing_by_the_sum_leaves_the_simplex():
     # The first factor speaks against the choice: the design's weights go below 0, projected ones stop there.
     queries = [np.array([[-1.0, 0.5, 0, 0, 0]])] * 5
     start = np.array([0.02, 0.98, 0, 0, 0])
-    designed = tuning.tune(queries, start, Tuning(0.1, 50), Rules(sum_normalised=True))
+    designed = learning.tune(queries, start, Tuning(0.1, 50), Rules(sum_normalised=True))
     assert designed.min() < 0
-    assert tuning.tune(queries, start, Tuning(0.1, 50)).min() >= 0
+    assert learning.tune(queries, start, Tuning(0.1, 50)).min() >= 0
 
 
 def test_assignment_is_fixed_even_and_new_for_each_experiment():
@@ -161,14 +162,14 @@ def test_a_better_variant_is_found_and_an_equal_one_is_not():
         name: rng.binomial(1, rate, 3000).astype(float)
         for name, rate in {"control": 0.5, "better": 0.7, "worse": 0.3, "equal": 0.5}.items()
     }
-    decided = {verdict.variant: verdict.decision for verdict in compare(observed, SET.comparison)}
+    decided = {verdict.variant: verdict.decision for verdict in compare_variants(observed, SET.comparison)}
     assert decided == {"better": "better", "worse": "worse", "equal": "open"}
-    for verdict in compare({"control": [], "a": [1.0]}, SET.comparison):
+    for verdict in compare_variants({"control": [], "a": [1.0]}, SET.comparison):
         assert (verdict.decision, verdict.agents, verdict.control_agents) == ("open", 1, 0)
     with pytest.raises(StudyError, match="control"):
-        compare({"a": [1.0], "b": [0.0]}, SET.comparison)
+        compare_variants({"a": [1.0], "b": [0.0]}, SET.comparison)
     with pytest.raises(StudyError, match="outside"):
-        compare({"control": [2.0], "b": [0.0]}, SET.comparison)
+        compare_variants({"control": [2.0], "b": [0.0]}, SET.comparison)
     with pytest.raises(StudyError, match="range"):
         Comparison(0, 1, 0.5)
 
@@ -189,13 +190,13 @@ def test_online_metrics_by_hand():
         Event("b", "q", ("x", "y"), None),
         Event("b", "q", ("x",), "z", True, 0.0, 2.0, None, 2.0),
     ]
-    found = {metric.name: metric for metric in metrics(events)}
+    found = {metric.name: metric for metric in online_metrics(events)}
     assert (found["click_through_rate"].value, found["click_through_rate"].n) == (0.5, 4)
     assert found["success_rate"].value == pytest.approx(2 / 3)
     assert (found["time_to_success_s"].value, found["time_to_success_s"].n) == (3.0, 2)
     assert found["satisfaction"].value == 3.5
     assert 0 < found["click_through_rate"].low < 0.5 < found["click_through_rate"].high < 1
-    assert all(np.isnan(metric.value) and metric.n == 0 for metric in metrics([]))
+    assert all(np.isnan(metric.value) and metric.n == 0 for metric in online_metrics([]))
 
 
 BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
@@ -273,8 +274,8 @@ def test_signal_recall_by_hand(catalog, episodes):
 
 def test_misread_queries_and_the_cache(catalog, embedder):
     queries = ["the latest capital", "verify, please", "read a file", "nothing"]
-    assert behaviour.misread(catalog, queries, SET) == {"queries": 4, "false_domain": 0.25, "missed_verb": 0.25}
-    found = behaviour.latency(catalog, queries, SET, embedder)
+    assert experiments.misread(catalog, queries, SET) == {"queries": 4, "false_domain": 0.25, "missed_verb": 0.25}
+    found = experiments.latency(catalog, queries, SET, embedder)
     assert found["cache_hits"] == 4
     assert 0 < found["cached_p50_ms"] <= found["cached_p95_ms"]
 
@@ -310,7 +311,7 @@ def servers_and_tasks():
 
 
 def test_compatibility_by_hand():
-    table = behaviour.compatibility(*servers_and_tasks()).set_index("filter")
+    table = experiments.compatibility(*servers_and_tasks()).set_index("filter")
     # The task in Python loses the server in Go and Rust, the one about Linux that for macOS; the other states nothing.
     assert table["servers_that_state_it"].tolist() == [2, 1]
     assert table["pairs_removed"].tolist() == pytest.approx([1 / 6, 1 / 6])

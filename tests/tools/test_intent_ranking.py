@@ -11,15 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.errors import StudyError
-from study.tools.intent import cache, context, factors, feedback
-from study.tools.intent.analysis import analyse
-from study.tools.intent.candidates import SignalIndex, most_named
+from study.tools.intent import context, feedback, ranking
+from study.tools.intent import recommender as answers
 from study.tools.intent.context import Context, RateLimiter, Requirements, obstacle, usable
 from study.tools.intent.feedback import Event, FeedbackStore, statistics, tool_keys
+from study.tools.intent.ranking import SignalIndex, analyse, most_named
 from study.tools.intent.recommender import IntentRecommender
-from study.tools.intent.settings import CORRECTED, FACTORS, CacheSize, Limit, Rules, as_designed, load, weights
+from study.tools.intent.settings import (
+    CORRECTED,
+    FACTORS,
+    CacheSize,
+    Limit,
+    Rules,
+    as_designed,
+    intent_settings,
+    weights,
+)
 
-SET = load()
+SET = intent_settings()
 NEAR = {"file": 0, "mail": 1}
 
 
@@ -82,39 +91,39 @@ def past(**columns):
 def test_success_of_an_unused_tool():
     known = past(calls=[10, 2, 0], successes=[5, 2, 0])
     overall = 7 / 12
-    found = factors.success_rate(known, SET.ranking)
+    found = ranking.success_rate(known, SET.ranking)
     np.testing.assert_allclose(found, [(5 + 2 * overall) / 12, (2 + 2 * overall) / 4, overall])
-    np.testing.assert_allclose(factors.success_rate(known, SET.ranking, Rules(unused_fails=True)), [0.5, 1, 0])
-    np.testing.assert_allclose(factors.success_rate(past(), SET.ranking), 0.5)
+    np.testing.assert_allclose(ranking.success_rate(known, SET.ranking, Rules(unused_fails=True)), [0.5, 1, 0])
+    np.testing.assert_allclose(ranking.success_rate(past(), SET.ranking), 0.5)
 
 
 def test_half_life():
     days = np.array([0, 30, 60, np.nan, -5.0])
-    np.testing.assert_allclose(factors.recency(days, 30), [1, 0.5, 0.25, 1, 1])
-    designed = factors.recency(days, 30, Rules(e_folding_decay=True))
+    np.testing.assert_allclose(ranking.recency(days, 30), [1, 0.5, 0.25, 1, 1])
+    designed = ranking.recency(days, 30, Rules(e_folding_decay=True))
     np.testing.assert_allclose(designed[:2], [1, math.exp(-1)])
     # exp(-d / 30) is at one half after 20.8 days, not after 30.
-    assert factors.recency(np.array([30 * math.log(2)]), 30, Rules(e_folding_decay=True))[0] == pytest.approx(0.5)
+    assert ranking.recency(np.array([30 * math.log(2)]), 30, Rules(e_folding_decay=True))[0] == pytest.approx(0.5)
 
 
 def test_popularity_by_hand():
-    day = factors.DAY
+    day = ranking.DAY
     known = past(calls=[8, 4, 0], last_used=[0, 0, np.nan])
     known = replace(known, agents={"a": (np.array([2.0, 0, 0]), np.array([2.0, 0, 0]))})
     # Tool 0: the most used, half decayed, bias 0.5 + (2 + 1) / 4 = 1.25; tool 1: half as much, bias 1.
-    np.testing.assert_allclose(factors.popularity(known, SET.ranking, 30 * day, "a"), [0.625, 0.25, 0])
-    np.testing.assert_allclose(factors.popularity(known, SET.ranking, 0, "a"), [1, 0.5, 0])
-    designed = factors.popularity(past(calls=[2000, 500, 0]), SET.ranking, 0, "", Rules(fixed_cap=True))
+    np.testing.assert_allclose(ranking.popularity(known, SET.ranking, 30 * day, "a"), [0.625, 0.25, 0])
+    np.testing.assert_allclose(ranking.popularity(known, SET.ranking, 0, "a"), [1, 0.5, 0])
+    designed = ranking.popularity(past(calls=[2000, 500, 0]), SET.ranking, 0, "", Rules(fixed_cap=True))
     np.testing.assert_allclose(designed, [1, 0.5, 0])
 
 
 def test_unknown_latency_and_rating_are_neutral():
     known = past(latency_ms=[200, 9000, 0], timed=[4, 3, 0], rating=[10, 0, 0], rated=[2, 1, 0])
-    np.testing.assert_allclose(factors.performance(known, SET.ranking), [0.95, 0, 0.5])
-    np.testing.assert_allclose(factors.user_rating(known, SET.ranking), [(2 + 4 / 3) / 4, (0 + 4 / 3) / 3, 2 / 3])
+    np.testing.assert_allclose(ranking.performance(known, SET.ranking), [0.95, 0, 0.5])
+    np.testing.assert_allclose(ranking.user_rating(known, SET.ranking), [(2 + 4 / 3) / 4, (0 + 4 / 3) / 3, 2 / 3])
     designed = Rules(extreme_unknowns=True)
-    np.testing.assert_allclose(factors.performance(known, SET.ranking, designed), [0.95, 0, 1])
-    np.testing.assert_allclose(factors.user_rating(known, SET.ranking, designed), [1, 0, 0])
+    np.testing.assert_allclose(ranking.performance(known, SET.ranking, designed), [0.95, 0, 1])
+    np.testing.assert_allclose(ranking.user_rating(known, SET.ranking, designed), [1, 0, 0])
 
 
 def test_the_designs_worked_example():
@@ -139,7 +148,7 @@ def test_factors_stay_between_0_and_1(pairs, relevance, now, latency):
         rated=calls,
         last_used=np.full(len(pairs), 10.0),
     )
-    table = factors.factors(np.full(len(pairs), relevance, np.float32), known, SET.ranking, now=now)
+    table = ranking.factors(np.full(len(pairs), relevance, np.float32), known, SET.ranking, now=now)
     assert table.shape == (len(pairs), len(FACTORS))
     assert ((table >= 0) & (table <= 1)).all()
 
@@ -173,7 +182,7 @@ def test_rate_limit_is_a_sliding_window():
     assert not limiter.limited("a", "t", 10.0)
 
 
-STATE = cache.State("c", "s", 3)
+STATE = answers.State("c", "s", 3)
 CONTROL = SET.variants["control"]
 
 
@@ -187,21 +196,27 @@ def test_the_key_names_everything():
         "state": replace(STATE, feedback=4),
         "rules": Rules(filter_last=True),
     }
-    names = [cache.key(**base)] + [cache.key(**{**base, name: value}) for name, value in changes.items()]
+    names = [answers.cache_key(**base)] + [
+        answers.cache_key(**{**base, name: value}) for name, value in changes.items()
+    ]
     names += [
-        cache.key(**{**base, "context": Context("b")}),
-        cache.key(**{**base, "state": replace(STATE, catalogue="d")}),
+        answers.cache_key(**{**base, "context": Context("b")}),
+        answers.cache_key(**{**base, "state": replace(STATE, catalogue="d")}),
     ]
     assert len(set(names)) == len(names)
     shuffled = Context("a", permissions=frozenset("zyx"))
-    assert cache.key(**{**base, "context": shuffled}) == cache.key(**{**base, "context": replace(shuffled)})
+    assert answers.cache_key(**{**base, "context": shuffled}) == answers.cache_key(
+        **{**base, "context": replace(shuffled)}
+    )
     loose = Rules(query_only_cache=True)
-    assert cache.key(**{**base, "rules": loose}) == cache.key(**{**base, "rules": loose, "context": Context("b")})
+    assert answers.cache_key(**{**base, "rules": loose}) == answers.cache_key(
+        **{**base, "rules": loose, "context": Context("b")}
+    )
 
 
 def test_cache_forgets():
     now = [0.0]
-    kept = cache.TtlCache(CacheSize(10.0, 2), lambda: now[0])
+    kept = answers.TtlCache(CacheSize(10.0, 2), lambda: now[0])
     kept.put("a", 1)
     kept.put("b", 2)
     assert kept.get("a") == 1

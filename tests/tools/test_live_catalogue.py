@@ -140,10 +140,10 @@ def test_indexing_again_embeds_only_what_changed(project, tmp_path, monkeypatch)
     )
     assert "2 new, 1 changed, 0 gone, 0 unchanged" in second.output
     assert asked[1:] == [["more: read a file", "read_file: send a mail"]]
-    assert len(catalogs.load(cli.place("mine")).tools) == 3
+    assert len(catalogs.load_catalog(cli.catalogue_file("mine")).tools) == 3
     with pytest.raises(StudyError, match="no server gave a tool"):
         runner.invoke(cli.app, [*words, str(config(tmp_path, a=entry("dies")))], catch_exceptions=False)
-    assert len(catalogs.load(cli.place("mine")).tools) == 3
+    assert len(catalogs.load_catalog(cli.catalogue_file("mine")).tools) == 3
 
 
 def test_an_outage_keeps_the_last_good_listing(project, tmp_path, monkeypatch):
@@ -154,7 +154,7 @@ def test_an_outage_keeps_the_last_good_listing(project, tmp_path, monkeypatch):
         return CliRunner().invoke(cli.app, ["index", "--mcp-config", path, *words], catch_exceptions=False).output
 
     index("--timeout", "60", a=entry("good"), b=entry("changed"), c=entry("good"))
-    before = catalogs.load(cli.place("mine"))
+    before = catalogs.load_catalog(cli.catalogue_file("mine"))
     today = before.servers[0].listed
     assert [(server.listed, server.problem) for server in before.servers] == [(today, "")] * 3
     # b worked and now hangs; c has left the configuration; d never worked.
@@ -163,7 +163,7 @@ def test_an_outage_keeps_the_last_good_listing(project, tmp_path, monkeypatch):
     assert "d: left out" in shown
     assert "0 new, 0 changed, 1 gone, 3 unchanged" in shown
     assert "cleaning: server without a usable answer kept from before: 1" in shown
-    after = catalogs.load(cli.place("mine"))
+    after = catalogs.load_catalog(cli.catalogue_file("mine"))
     assert [server.id for server in after.servers] == ["a", "b"]
     assert [after.tools[row] for row in after.tools_of(1)] == [before.tools[row] for row in before.tools_of(1)]
     assert (after.servers[1].listed, after.servers[1].problem) == (today, "no complete answer within 3 s")
@@ -171,7 +171,7 @@ def test_an_outage_keeps_the_last_good_listing(project, tmp_path, monkeypatch):
     assert after.subset([1])[0].fingerprint() == before.subset([1])[0].fingerprint()
     # It answers again: the mark is gone.
     index("--timeout", "60", a=entry("good"), b=entry("changed"))
-    assert catalogs.load(cli.place("mine")).servers[1].problem == ""
+    assert catalogs.load_catalog(cli.catalogue_file("mine")).servers[1].problem == ""
 
 
 def test_the_day_of_a_listing_is_that_of_the_last_good_one():
@@ -192,7 +192,7 @@ def test_published_catalogues_are_not_replaced(project, tmp_path):
     for name in published.LOADERS:
         with pytest.raises(StudyError, match="published catalogue"):
             CliRunner().invoke(cli.app, ["index", "--mcp-config", path, "--catalogue", name], catch_exceptions=False)
-        assert not cli.place(name).exists()
+        assert not cli.catalogue_file(name).exists()
     words = ["--mcp-config", path, "--catalogue", "a", "--catalogue", "b"]
     with pytest.raises(StudyError, match="make one catalogue"):
         CliRunner().invoke(cli.app, ["index", *words], catch_exceptions=False)

@@ -11,20 +11,32 @@ from study.errors import StudyError
 from study.tools.catalogues.apibank import Call
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
 from study.tools.catalogues.queries import QuerySet
-from study.tools.mcp_zero import api_bank, needle, recorded
-from study.tools.mcp_zero.grid import grid
-from study.tools.mcp_zero.log_experiments import hand_over, same_number
-from study.tools.mcp_zero.loop import BROKEN, REPEATED, construct, shown
-from study.tools.mcp_zero.request import Request, malformed, parse
-from study.tools.mcp_zero.routing import Router, Routing, best_servers, combine, summaries, zero_score
+from study.tools.mcp_zero import api_bank, needle, request_log
+from study.tools.mcp_zero.needle import grid
+from study.tools.mcp_zero.request_log import hand_over, same_number
+from study.tools.mcp_zero.routing import (
+    BROKEN,
+    REPEATED,
+    Request,
+    Router,
+    Routing,
+    best_servers,
+    combine,
+    count_malformed,
+    gather_tools,
+    parse_requests,
+    shown,
+    summaries,
+    zero_score,
+)
 
 BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
 
 
 def test_blocks_of_a_reply():
     reply = f"First {BLOCK.format('file system', 'read a file')} then {BLOCK.format('mail', 'send: it')}"
-    assert parse(reply) == [Request("file system", "read a file"), Request("mail", "send: it")]
-    assert malformed(reply) == 0
+    assert parse_requests(reply) == [Request("file system", "read a file"), Request("mail", "send: it")]
+    assert count_malformed(reply) == 0
 
 
 @pytest.mark.parametrize(
@@ -38,20 +50,20 @@ def test_blocks_of_a_reply():
     ],
 )
 def test_malformed_blocks_are_counted(reply):
-    assert parse(reply) == []
-    assert malformed(reply) == 1
+    assert parse_requests(reply) == []
+    assert count_malformed(reply) == 1
 
 
 def test_an_open_block_does_not_swallow_the_next():
     reply = "<tool_assistant>\nserver: a\ntool: b\n" + BLOCK.format("c", "d")
-    assert parse(reply) == [Request("c", "d")]
-    assert malformed(reply) == 1
+    assert parse_requests(reply) == [Request("c", "d")]
+    assert count_malformed(reply) == 1
 
 
 @given(st.text(max_size=400))
 def test_parsing_is_total(reply):
-    assert malformed(reply) >= 0
-    assert all(request.server and request.tool for request in parse(reply))
+    assert count_malformed(reply) >= 0
+    assert all(request.server and request.tool for request in parse_requests(reply))
 
 
 def test_equation_one_is_clipped():
@@ -170,7 +182,7 @@ def test_calls_of_one_dialogue_share_a_group():
 
 def test_servers_alone_by_hand(catalog):
     queries = QuerySet("q", ("a", "b"), ("x", "y"), (((2, 1),), ((4,),)), ("a", "b"))
-    found = recorded.servers(np.array([[0.1, 0.2, 0.9], [0.9, 0.5, 0.1]], np.float32), catalog, queries)
+    found = request_log.server_measures(np.array([[0.1, 0.2, 0.9], [0.9, 0.5, 0.1]], np.float32), catalog, queries)
     # The first label is served by the servers 0 and 1, of which 1 is ranked second; the other server is third.
     assert found["mrr"] == pytest.approx((1 / 2 + 1 / 3) / 2)
     assert (found["hit_rate@1"], found["hit_rate@3"]) == (0, 1)
@@ -178,13 +190,13 @@ def test_servers_alone_by_hand(catalog):
 
 def test_agreement_by_hand():
     ranked = np.array([[1, 2, 3, 9], [4, 5, 6, 9], [7, 8, -1, -1]])
-    found = recorded.agreement(ranked, [(1, 3, 5), (6,), ()])
+    found = request_log.agreement(ranked, [(1, 3, 5), (6,), ()])
     assert found == {"requests": 3, "same_first": pytest.approx(1 / 3), "jaccard@3": pytest.approx((2 / 4 + 1 / 3) / 3)}
 
 
 def test_what_the_agent_ran_by_hand():
     queries = QuerySet("r", ("a", "b"), ("x", "y"), (((2,),), ((4,),)), ("a", "b"))
-    table = recorded.executed({"own": np.array([[2, 1, 0], [0, 1, 4]])}, queries, 5).iloc[0]
+    table = request_log.executed({"own": np.array([[2, 1, 0], [0, 1, 4]])}, queries, 5).iloc[0]
     assert (table["requests"], table["hit_rate@1"], table["hit_rate@3"]) == (2, 0.5, 1)
 
 
@@ -201,7 +213,7 @@ class Agent:
 
 def test_loop_gathers_tools_across_servers(catalog, embedder):
     agent = Agent(BLOCK.format("file", "read a file"), BLOCK.format("map", "route"), "Use read_file, then route.")
-    chain = construct("do both", Router(catalog, embedder=embedder), agent, k=1)
+    chain = gather_tools("do both", Router(catalog, embedder=embedder), agent, k=1)
     assert chain.tools == [0, 4]
     assert (chain.rounds, chain.malformed, chain.finished) == (3, 0, True)
     assert chain.answer == "Use read_file, then route."
@@ -214,16 +226,16 @@ def test_loop_survives_a_bad_agent(catalog, embedder):
     agent = Agent(
         "<tool_assistant>server: a", BLOCK.format("mail", "send"), BLOCK.format("mail", "send"), "", "never asked"
     )
-    chain = construct("mail it", router, agent, k=1)
+    chain = gather_tools("mail it", router, agent, k=1)
     assert agent.told[1][-1]["content"] == BROKEN
     assert agent.told[3][-1]["content"] == REPEATED
     assert (chain.malformed, chain.tools, chain.finished, chain.answer) == (1, [2], True, "")
-    stubborn = construct("x", router, lambda _: BLOCK.format("mail", "send"), max_rounds=3)
+    stubborn = gather_tools("x", router, lambda _: BLOCK.format("mail", "send"), max_rounds=3)
     assert (stubborn.rounds, stubborn.finished, len(stubborn.requests)) == (3, False, 1)
-    flood = construct("x", router, Agent("".join(BLOCK.format("a", f"t{n}") for n in range(50)), "done"), k=1)
+    flood = gather_tools("x", router, Agent("".join(BLOCK.format("a", f"t{n}") for n in range(50)), "done"), k=1)
     assert len(flood.requests) == 8
     with pytest.raises(StudyError):
-        construct(" ", router, agent)
+        gather_tools(" ", router, agent)
 
 
 def test_tool_text_cannot_leave_its_frame():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from study.errors import StudyError
-from study.tools.catalogues import apibank, livemcp_log, livemcpbench, mcpflow, mcptools
+from study.tools.catalogues import apibank, livemcpbench, mcpflow, published
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_narrow_reading_of_descriptions(tmp_path):
     (tmp_path / apibank.DIALOGUES).mkdir(parents=True)
     lines = [{"role": "User", "text": "hi"}, *(line | {"api_name": name} for name in texts)]
     (tmp_path / apibank.DIALOGUES / "d.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
-    catalog = apibank.load(tmp_path).catalog
+    catalog = apibank.load_apibank(tmp_path).catalog
     assert {tool.name: tool.description for tool in catalog.tools} == {"Good": "A.", "Blank": "B."}
     narrow = apibank.narrowly_read(tmp_path, catalog)
     assert {tool.name: tool.description for tool in narrow.tools} == {"Good": "A.", "Blank": ""}
@@ -75,7 +75,7 @@ def test_calls_that_count_as_equal_are_siblings(tmp_path):
     folder = tmp_path / mcpflow.SAMPLES_FOLDER / "Smithery"
     folder.mkdir(parents=True)
     (folder / "Web.json").write_text(json.dumps(samples))
-    groups = mcpflow.load(tmp_path).queries["instructions"].groups
+    groups = mcpflow.load_mcpflow(tmp_path).queries["instructions"].groups
     assert groups[0] == groups[1]
     assert groups[3] == groups[4]
     assert len(set(groups)) == 4
@@ -99,7 +99,7 @@ def write_livemcpbench(folder, tools="1. read\n 2) gone\n3 . read\n10.write"):
 
 
 def test_livemcpbench_labels(tmp_path):
-    loaded = livemcpbench.load(write_livemcpbench(tmp_path))
+    loaded = livemcpbench.load_livemcpbench(write_livemcpbench(tmp_path))
     queries, rows = loaded.queries["tasks"], loaded.cleaning.set_index("rule")["rows"]
     assert queries.ids == ("1",)
     assert queries.labels == (((0, 2), (1, 3)),)
@@ -111,7 +111,7 @@ def test_livemcpbench_labels(tmp_path):
 
 
 def test_log_rows_and_verdicts(tmp_path):
-    catalog = livemcpbench.load(write_livemcpbench(tmp_path)).catalog
+    catalog = livemcpbench.load_livemcpbench(write_livemcpbench(tmp_path)).catalog
     route = {"id": "1", "function": {"name": "route", "arguments": json.dumps({"query": "please"})}}
     runs = [
         {"id": str(n), "function": {"name": "execute-tool", "arguments": text}}
@@ -129,8 +129,8 @@ def test_log_rows_and_verdicts(tmp_path):
     (tmp_path / livemcpbench.LOG_FILE).write_text(
         json.dumps([{"task_id": "1", "messages": messages, "task_success": "failure"}])
     )
-    (episode,) = livemcp_log.load(tmp_path, catalog)
-    assert episode.routes == (livemcp_log.Route("please", (0,)),)
+    (episode,) = livemcpbench.load_log(tmp_path, catalog)
+    assert episode.routes == (livemcpbench.Route("please", (0,)),)
     assert [(run.tool, run.ok, run.after) for run in episode.executions] == [(3, False, 1), (None, True, 1)]
     assert not episode.success
 
@@ -147,7 +147,7 @@ def test_log_rows_and_verdicts(tmp_path):
     ],
 )
 def test_which_replies_are_failures(reply, ok):
-    assert livemcp_log.succeeded(reply) is ok
+    assert livemcpbench.succeeded(reply) is ok
 
 
 def test_mcptools_ids_that_repeat(tmp_path):
@@ -159,12 +159,12 @@ def test_mcptools_ids_that_repeat(tmp_path):
         {"query_id": n, "query": text, "correct_tool_id": gold, "origin_task_id": "t"}
         for n, text, gold in (("a", "x", "s::get"), ("b", "x", "s::get"), ("c", "y", "z::no"))
     ]
-    (tmp_path / mcptools.SERVERS_FILE).write_text("\n".join(map(json.dumps, servers)) + "\n")
-    (tmp_path / mcptools.QUERIES_FILE).write_text("\n".join(map(json.dumps, queries)))
-    loaded = mcptools.load(tmp_path)
+    (tmp_path / published.SERVERS_FILE).write_text("\n".join(map(json.dumps, servers)) + "\n")
+    (tmp_path / published.QUERIES_FILE).write_text("\n".join(map(json.dumps, queries)))
+    loaded = published.load_mcptools(tmp_path)
     assert [server.id for server in loaded.catalog.servers] == ["s", "s#2"]
     assert loaded.queries["atlas"].ids == ("a",)
     assert loaded.queries["atlas"].labels == (((0, 1),),)
-    (tmp_path / mcptools.SERVERS_FILE).write_text('{"server_id": "s"')
+    (tmp_path / published.SERVERS_FILE).write_text('{"server_id": "s"')
     with pytest.raises(StudyError, match="line 1"):
-        mcptools.load(tmp_path)
+        published.load_mcptools(tmp_path)

@@ -9,15 +9,15 @@ import yaml
 from study import paths
 from study.data import sources
 from study.tools import results
-from study.tools.catalogues import apibank, entities, livemcp_log, merge, published
-from study.tools.discovery import scaling
-from study.tools.discovery.experiments import rank_all, ten_servers
-from study.tools.discovery.index import Settings, ToolIndex
-from study.tools.discovery.tokens import definition_tokens
+from study.tools.catalogues import apibank, livemcpbench, merge, published
+from study.tools.catalogues.queries import rank_all
+from study.tools.discovery import experiments
+from study.tools.discovery.index import Settings, ToolIndex, discovery_settings
+from study.tools.discovery.texts import definition_tokens
 from study.tools.intent import log as intent_log
 from study.tools.mcp_zero.api_bank import by_pool, parts, query
-from study.tools.mcp_zero.log_experiments import requests_by_task
 from study.tools.mcp_zero.needle import pairs
+from study.tools.mcp_zero.request_log import requests_by_task
 
 pytestmark = [
     pytest.mark.mirror,
@@ -56,14 +56,16 @@ def test_sizes(loaded, name, servers, tools, queries):
 def test_mcptools_is_the_papers(loaded):
     sizes = np.bincount(loaded["mcptools"].catalog.server_of)
     assert (round(sizes.mean(), 2), np.median(sizes), round(sizes.std(ddof=1), 2)) == (9.08, 5, 11.40)
-    ten, queries = ten_servers(loaded["mcptools"].catalog, loaded["mcptools"].queries["atlas"])
+    ten, queries = experiments.ten_servers(
+        loaded["mcptools"].catalog, loaded["mcptools"].queries["atlas"], discovery_settings().ten_servers
+    )
     assert (len(ten.tools), len(queries)) == (146, 130)
 
 
 def test_livemcpbench_labels_and_log(loaded, folders):
     queries, catalog = loaded["livemcpbench"].queries["tasks"], loaded["livemcpbench"].catalog
     assert sum(map(len, queries.labels)) == 251
-    episodes = livemcp_log.load(folders["livemcpbench"], catalog)
+    episodes = livemcpbench.load_log(folders["livemcpbench"], catalog)
     assert (len(episodes), sum(episode.success for episode in episodes)) == (95, 67)
     runs = [run for episode in episodes for run in episode.executions]
     assert (len(runs), sum(run.tool is not None for run in runs), len({run.tool for run in runs} - {None})) == (
@@ -88,23 +90,23 @@ def test_tokens(loaded):
 
 
 def test_listings_and_entities(loaded):
-    merged = merge.merge("all", [loaded[name].catalog for name in ("mcptools", "livemcpbench", "mcpflow")])
+    merged = merge.merge_catalogs("all", [loaded[name].catalog for name in ("mcptools", "livemcpbench", "mcpflow")])
     assert (len(merged.entity_of), len(merged.catalog.servers), len(merged.groups())) == (1509, 1450, 57)
-    facts = entities.counts([loaded[name].catalog for name in entities.MERGED], merged)
+    facts = merge.entity_counts([loaded[name].catalog for name in ("mcptools", "livemcpbench", "mcpflow")], merged)
     assert (facts["listings_in_groups"], facts["names_disagree"]) == (116, 6)
     grown = merge.extend("grown", loaded["livemcpbench"].catalog, loaded["mcptools"].catalog)
     assert len(grown.tools) == 3298
 
 
 def test_the_pool_of_the_reference_scores(loaded, folders, monkeypatch):
-    monkeypatch.setattr(scaling.paths, "raw", lambda name: folders[name])
+    monkeypatch.setattr(experiments.paths, "raw", lambda name: folders[name])
     small = loaded["livemcpbench"].catalog
     middle = merge.extend("middle", small, loaded["mcptools"].catalog)
-    whole = scaling.reference_pool(small, middle)
+    whole = experiments.reference_pool(small, middle)
     assert len(whole.tools) == 12_618
     assert whole.tools[: len(middle.tools)] == middle.tools
     queries = loaded["livemcpbench"].queries["tasks"]
-    ranked = rank_all(ToolIndex(whole, scaling.SYSTEMS["bm25_name_desc"]).scores(queries.texts))
+    ranked = rank_all(ToolIndex(whole, experiments.SYSTEMS["bm25_name_desc"]).scores(queries.texts))
     means = results.measure(ranked, queries, len(whole.tools)).mean(numeric_only=True)
     measured = means[["mrr@12618", "hit_rate@5", "recall@10"]].tolist()
     assert measured == pytest.approx([0.180, 0.255, 0.157], abs=0.01)

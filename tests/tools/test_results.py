@@ -12,12 +12,12 @@ from study import paths
 from study.cli import tools as cli
 from study.encoders import endpoint as embedding
 from study.errors import StudyError
-from study.tools import experiments, results, settings
+from study.tools import experiments, results
 from study.tools.answers import listed
-from study.tools.catalogues.catalog import save
+from study.tools.catalogues.catalog import save_catalog
 from study.tools.catalogues.files import Loaded
 from study.tools.catalogues.queries import QuerySet
-from study.tools.discovery.experiments import configured, references
+from study.tools.discovery.index import discovery_settings
 from study.tools.mcp_zero import api_bank
 
 QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))
@@ -34,7 +34,7 @@ def test_measures_by_hand():
 
 
 def test_sets_of_tools():
-    table = results.measure_sets([[2, 3, 1], []], QUERIES, 5, 3)
+    table = results.measure_sets({3: [[2, 3, 1], []]}, QUERIES, 5)
     assert table["recall@3"].tolist() == [1, 0]
     assert table["hit_rate@3"].tolist() == [1, 0]
 
@@ -42,9 +42,18 @@ def test_sets_of_tools():
 def test_report_from_files(project, catalog):
     good = results.measure(np.array([[0, 1, 2], [4, 0, 1]]), QUERIES, 5, ks=(1, 2))
     poor = results.measure(np.array([[2, 0, 1], [0, 1, 2]]), QUERIES, 5, ks=(1, 2))
-    results.save("toy", "query", "good", good, (catalog, QUERIES), config={})
-    results.save("toy", "query", "poor", poor, (catalog, QUERIES), config={})
-    folder = results.report("toy", {"query": ("poor", "recall@2"), "absent": ("x", "recall@2")})
+    inputs = catalog, QUERIES
+    results.write_results(
+        "toy", [results.Run("query", "good", good, inputs), results.Run("query", "poor", good, inputs)]
+    )
+    # A run takes the place of the one of its name; the others stay.
+    table = results.Table("extra", pd.DataFrame({"a": [1]}), {"config": 3})
+    results.write_results("toy", [results.Run("query", "poor", poor, inputs, {"config": {}}), table])
+    pd.testing.assert_frame_equal(
+        results.collect_runs("toy")["query"]["good"], good, check_dtype=False, check_like=True
+    )
+    assert json.loads((paths.tables("toy") / "extra.json").read_text())["config"] == 3
+    folder = results.report_runs("toy", {"query": ("poor", "recall@2"), "absent": ("x", "recall@2")})
     metrics = pd.read_csv(folder / "metrics.csv.xz")
     assert list(metrics) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
     cell = metrics.set_index(["system", "metric", "k"])["value"]
@@ -58,54 +67,58 @@ def test_report_from_files(project, catalog):
     assert compared["groups"].tolist() == [1]
     assert compared["ci_low"].isna().all()
     assert "| good |" in (folder / "overall.md").read_text()
-    record = results.read_record("toy", "query", "good")
+    record = results.read_records("toy")["query", "good"]
     assert record["profile"] == "laptop"
     assert record["catalogue_sha256"] == catalog.fingerprint()
     assert record["queries_sha256"] == QUERIES.fingerprint() != replace(QUERIES, texts=("x", "z")).fingerprint()
     assert record["embedder"] == {"kind": "minilm"}
-    pairs = results.report("toy", {}, {"query": [("good", "poor", "recall@1"), ("good", "gone", "recall@1")]})
+    pairs = results.report_runs("toy", {}, {"query": [("good", "poor", "recall@1"), ("good", "gone", "recall@1")]})
     assert pd.read_csv(pairs / "significance.csv")[["system", "reference", "metric"]].to_numpy().tolist() == [
         ["good", "poor", "recall@1"]
     ]
-    (paths.results("toy") / "records/query/good.json").unlink()
+    records = paths.results("toy") / "records.jsonl"
+    records.write_text(records.read_text().splitlines()[1])
     with pytest.raises(StudyError, match="no record beside"):
-        results.report("toy", {})
+        results.report_runs("toy", {})
 
 
 def test_report_without_runs(project):
     with pytest.raises(StudyError, match="no runs"):
-        results.report("toy", {})
+        results.report_runs("toy", {})
 
 
-def test_configuration_is_strict(project):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("systems: {a: {mode: dense, documnet: desc}}\nreferences: {}\nten_servers: []\n", "systems.a.*documnet"),
+        ("systems: {a: {mode: 3}}\nreferences: {}\nten_servers: []\n", "systems.a.mode.*3 is no str"),
+        ("systems: {a: {mode: psychic}}\nreferences: {}\nten_servers: []\n", "unknown search mode"),
+        ("systems: [a]\nreferences: {}\nten_servers: []\n", "systems"),
+    ],
+)
+def test_configuration_is_strict(project, text, reason):
     (project / "conf").unlink()
     (project / "conf/tools").mkdir(parents=True)
-    (project / "conf/tools/discovery.yaml").write_text(
-        "systems: {a: {mode: dense, documnet: desc}}\nreferences: {}\nten_servers: []\nembedder: {kind: magic}\n"
-        "pairs: {}\ntargets: {}\nthresholds: []\n"
-    )
-    with pytest.raises(StudyError, match="documnet"):
-        configured()
-    with pytest.raises(StudyError, match="unknown embedder"):
-        embedding.configured()
-    (project / "conf/tools/discovery.yaml").write_text("systems: {}\n")
-    with pytest.raises(StudyError, match="its keys are"):
-        settings.read("discovery", ("systems", "references"))
+    (project / "conf/tools/discovery.yaml").write_text(text + "pairs: {}\ntargets: {}\nthresholds: []\n")
+    with pytest.raises(StudyError, match=reason):
+        discovery_settings()
 
 
 def test_the_committed_configuration():
-    systems = configured()
+    settings = discovery_settings()
     for catalogue in ("livemcpbench", "mcptools", "mcptoolbench"):
-        for protocol, (reference, metric) in references(catalogue).items():
-            assert protocol.partition("_")[0] in ("request", "intent", "router", "needle") or reference in systems
+        for protocol, (reference, metric) in settings.references[catalogue].items():
+            own = protocol.partition("_")[0] in ("request", "intent", "router", "needle")
+            assert own or reference in settings.systems
             assert metric.partition("@")[0] in ("recall", "hit_rate")
 
 
 def test_every_compared_protocol_has_a_declared_reference():
-    assert set(references("apibank")) == {"full_first", "full_later", "domain_first", "domain_later"}
-    assert {"needle_identity", "needle_cross"} <= set(references("mcptools"))
+    references = discovery_settings().references
+    assert set(references["apibank"]) == {"full_first", "full_later", "domain_first", "domain_later"}
+    assert {"needle_identity", "needle_cross"} <= set(references["mcptools"])
     first = api_bank.FORMS[0]
-    assert all(system == f"discovery_desc_{first}" for system, _ in references("apibank").values())
+    assert all(system == f"discovery_desc_{first}" for system, _ in references["apibank"].values())
 
 
 def run(*words):
@@ -115,7 +128,7 @@ def run(*words):
 @pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid", "routed"])
 def test_find_answers_with_schemas(project, catalog, embedder, monkeypatch, mode):
     monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
-    save(cli.place("toy"), catalog)
+    save_catalog(cli.catalogue_file("toy"), catalog)
     done = run(
         "find", "read a file", "--catalogue", "toy", "-k", "2", "--mode", mode, "--document", "name_desc", "--json"
     )
@@ -144,7 +157,7 @@ def test_answers_are_tools_by_the_protocol(catalog):
 
 def test_find_looks_for_the_parts_of_a_query(project, catalog, embedder, monkeypatch):
     monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
-    save(cli.place("toy"), catalog)
+    save_catalog(cli.catalogue_file("toy"), catalog)
     words = ["find", "read the big file and then send it by mail", "--catalogue", "toy", "--json", "--decompose"]
     for mode in ("dense", "routed"):
         embedder.asked.clear()
@@ -166,7 +179,7 @@ def test_the_command_line_refuses(project):
 
 
 def test_find_names_every_mode(project, catalog):
-    save(cli.place("toy"), catalog)
+    save_catalog(cli.catalogue_file("toy"), catalog)
     with pytest.raises(StudyError, match="unknown search mode 'foo'") as caught:
         run("find", "x", "--catalogue", "toy", "--mode", "foo")
     assert all(mode in str(caught.value) for mode in ("dense", "bm25", "tfidf", "hybrid", "routed"))
@@ -175,7 +188,8 @@ def test_find_names_every_mode(project, catalog):
 def test_latency_alone_writes_its_own_tables(project, catalog, embedder, monkeypatch):
     """The rest of a catalogue's results stays as it is."""
     monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
-    monkeypatch.setattr(experiments.published, "load", lambda name: Loaded(catalog, {"tasks": QUERIES}, None))
+    monkeypatch.setattr(experiments, "load_collection", lambda name: Loaded(catalog, {"tasks": QUERIES}, None))
+    monkeypatch.setattr(experiments, "load_log", lambda *_: [])
     assert run("run", "--part", "latency").exit_code == 0
     folder = paths.tables("livemcpbench")
     assert sorted(path.name for path in folder.iterdir()) == ["discovery_latency.csv", "discovery_latency.json"]

@@ -17,11 +17,11 @@ from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.encoders import endpoint as embedding
 from study.errors import StudyError
-from study.tools import router, router_experiments
-from study.tools.catalogues.catalog import save
+from study.tools import router
+from study.tools.catalogues.catalog import save_catalog
 from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery.index import Settings
-from study.tools.discovery.tokens import definition_tokens
+from study.tools.discovery.texts import definition_tokens
 from study.tools.router import Stage
 
 pytestmark = pytest.mark.usefixtures("private_cache")
@@ -131,24 +131,26 @@ def test_other_stages(catalog, embedder):
         router.server_scores(Stage("nobody", None, None), catalog, ["x"], seed=1)
 
 
-def test_measures_by_hand(project, tmp_path, monkeypatch, catalog):
-    monkeypatch.setattr(router_experiments, "definition_tokens", lambda _: np.array([10, 20, 30, 40, 50]))
-    chosen = router.Configured({"good": Stage("oracle", None, None)}, Settings(), (1, 2), 1, (30, 100), 0)
+def test_measures_by_hand(monkeypatch, catalog):
+    monkeypatch.setattr(router, "definition_tokens", lambda _: np.array([10, 20, 30, 40, 50]))
+    chosen = router.RouterSettings({"good": Stage("oracle", None, None)}, Settings(), (1, 2), 1, (30, 100), 0)
     queries = QuerySet("q", ("a",), ("t",), (((1,), (4,)),), ("a",))
     servers = np.array([[0.9, 0.1, 0.5]], np.float32)
-    lines = pd.DataFrame(router_experiments.measure("good", servers, TOOLS, catalog, queries, chosen, {}))
-    by = lines.set_index(["servers", "budget"])
+    runs, lines = router.measure_stage("good", servers, TOOLS, catalog, queries, chosen)
+    by = pd.DataFrame(lines).set_index(["servers", "budget"])
     # One server: tools 1 (20 tokens) and 0 (10); two servers add tool 4 (50).
     assert by["server_recall"].tolist() == [0.5, 0.5, 1, 1]
     assert by["tokens_of_these_servers"].tolist() == [30, 30, 80, 80]
     assert by["tool_recall"].tolist() == [0.5, 0.5, 0.5, 1]
     assert by["tokens"].tolist() == [30, 30, 30, 80]
-    assert (tmp_path / "results/livemcpbench/per_task/router_budget/router_good.csv.xz").is_file()
-    assert (tmp_path / "results/livemcpbench/records/router_servers/router_good.json").is_file()
+    made = {run.protocol: run.table.drop(columns=["task_id", "seed"]).iloc[0].to_dict() for run in runs}
+    assert made["router_budget"] == {"recall@30": 0.5, "hit_rate@30": 1, "recall@100": 0.5, "hit_rate@100": 1}
+    assert made["router_servers"] == {"recall@1": 0.5, "hit_rate@1": 1, "recall@2": 1, "hit_rate@2": 1}
+    assert made["router"]["recall@1"] == 0.5
 
 
 def test_the_committed_configuration():
-    found = router.configured()
+    found = router.router_settings()
     assert {"all", "random", "oracle", "t2mrec"} <= set(found.stages)
     assert found.default_servers in found.servers
     from study.config.compose import choices
@@ -158,9 +160,9 @@ def test_the_committed_configuration():
 
 
 def test_route_on_the_command_line(tmp_path, monkeypatch, catalog, embedder):
-    monkeypatch.setattr(cli, "place", lambda name: tmp_path / f"{name}.json")
+    monkeypatch.setattr(cli, "catalogue_file", lambda name: tmp_path / f"{name}.json")
     monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
-    save(tmp_path / "toy.json", catalog)
+    save_catalog(tmp_path / "toy.json", catalog)
 
     def run(*words):
         return CliRunner().invoke(cli.app, ["route", *words, "--catalogue", "toy"], catch_exceptions=False)

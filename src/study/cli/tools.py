@@ -1,100 +1,143 @@
-"""`study tools`: index a tool catalogue, find tools in it, run the tool-level experiments, report them."""
+"""`study tools`: index catalogues of MCP tools, find and call tools, keep feedback, run the tool-level experiments."""
 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from study import paths
-from study.cli.tools_flow import app as flow
-from study.cli.tools_intent import app as intent
 from study.errors import StudyError
-from study.tools.answers import line, listed, printable
+from study.tools.answers import as_line, listed, printable, search
 
 if TYPE_CHECKING:
+    from study.llm.client import Client
     from study.tools.catalogues.catalog import ToolCatalog
+    from study.tools.intent.feedback import FeedbackStore
 
 app = typer.Typer(
-    no_args_is_help=True, help="Find tools of MCP servers: index, find, route, intent, flow, run, report."
+    no_args_is_help=True,
+    help="Which tools of which MCP servers? Start with `study tools index`, then `study tools find TASK`.",
 )
-app.add_typer(intent, name="intent")
-app.add_typer(flow, name="flow")
-Catalogue = Annotated[str, typer.Option(help="livemcpbench, mcptools, mcpflow, apibank, mcptoolbench, or an own name.")]
+Catalogue = Annotated[str, typer.Option(help="An indexed catalogue: livemcpbench, mcptools, ..., or your own.")]
+Task = Annotated[str, typer.Argument(help="What is to be done, in words.")]
+Top = Annotated[int, typer.Option("-k", "--top", min=1, help="How many tools.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON with the input schemas, ready to paste.")]
+Names = Annotated[list[str] | None, typer.Option(help="May be given several times.")]
+Url = Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1.")]
+Model = Annotated[str, typer.Option(help="Name of the model there.")]
+Experiment = Annotated[str | None, typer.Option(help="Name of a running comparison of the configured variants.")]
 
 # The catalogue of a user's own servers, unless another name is given, and that of several published ones.
 OWN, MERGED = "mine", "merged"
-# A mode of `find` beside those of an index: MCP-Zero's two stages.
-ROUTED = "routed"
 
 
-def place(catalogue: str) -> Path:
+def catalogue_file(catalogue: str) -> Path:
     """Where the index of a catalogue is kept (never committed)."""
     if not catalogue.replace("-", "").replace("_", "").isalnum():
         raise StudyError(f"not a catalogue name: {catalogue!r}", fix="use letters, digits, - and _")
     return paths.root() / "data" / "tools" / f"{catalogue}.json"
 
 
+def indexed(catalogue: str) -> ToolCatalog:
+    """An indexed catalogue."""
+    from study.tools.catalogues.catalog import load_catalog
+
+    return load_catalog(catalogue_file(catalogue))
+
+
+def feedback_store(catalogue: str, **how: float) -> FeedbackStore:
+    """The feedback about a catalogue (never committed)."""
+    from study.tools.intent.feedback import FeedbackStore
+
+    return FeedbackStore(catalogue_file(catalogue).with_suffix(".feedback.jsonl"), **how)
+
+
 @app.command()
 def index(
     catalogue: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A published catalogue (default livemcpbench), or several, which become `merged`; "
-            "with --mcp-config an own name."
-        ),
+        typer.Option(help="A published collection; several become `merged`. With --mcp-config: a name of your own."),
     ] = None,
     mcp_config: Annotated[
-        Path | None, typer.Option(help="Ask the servers of this MCP client configuration; it starts their programs.")
+        Path | None, typer.Option(help="MCP client configuration. Its servers are started and asked for their tools.")
     ] = None,
-    document: Annotated[str, typer.Option(help="Form of the documents.")] = "template",
+    marketplace: Annotated[
+        Path | None, typer.Option(help="JSON list of marketplace records: print them in one form, index nothing.")
+    ] = None,
+    market: Annotated[str | None, typer.Option(help="Marketplace of all records; default: as each says.")] = None,
+    document: Annotated[
+        str, typer.Option(help="Form of the documents: name_desc, desc, template, server.")
+    ] = "template",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that each server has to answer.")] = 30.0,
 ) -> None:
-    """Index published catalogues, or running MCP servers; a text that was embedded before is not embedded again.
+    """Index tools so that `find` can search them: published collections (default livemcpbench) or running MCP servers.
 
-    In several catalogues, servers with equal lists of tool descriptions become one. Running servers make the catalogue
-    `mine` unless another name is given; a server of the configuration that does not answer keeps its last good list.
+    A text is embedded once, ever. In several collections, servers with equal lists of tool descriptions become one.
+    Running servers make the catalogue `mine`; a server that does not answer keeps its last good list.
     """
-    from study.tools.catalogues import catalog as catalogs
     from study.tools.catalogues import published
+    from study.tools.catalogues.catalog import save_catalog
     from study.tools.discovery.index import Settings, ToolIndex
 
+    if marketplace is not None:
+        return print_listings(marketplace, market)
     names = list(dict.fromkeys(catalogue or [])) or [OWN if mcp_config is not None else "livemcpbench"]
     name = names[0] if len(names) == 1 else MERGED
     if mcp_config is not None and len(names) > 1:
         raise StudyError("running servers make one catalogue", fix="give --catalogue once")
     if mcp_config is not None and name in published.LOADERS:
         raise StudyError(f"{name!r} is a published catalogue", fix=f"give yours another name: --catalogue {OWN}")
-    target = place(name)
+    target = catalogue_file(name)
     if mcp_config is not None:
         found = live_catalog(name, mcp_config, timeout)
     else:
-        found = published.load(name).catalog if len(names) == 1 else merged_catalog(names)
+        found = published.load_collection(name).catalog if len(names) == 1 else merged_catalog(names)
     vectors = ToolIndex(found, Settings(document=document)).vectors
-    catalogs.save(target, found)
+    save_catalog(target, found)
     typer.echo(f"{len(found.servers)} servers, {len(vectors)} tools in {target}")
+
+
+def print_listings(records: Path, market: str | None) -> None:
+    """Marketplace records in one form, one JSON object a line, without secrets."""
+    from study.data.raw_files import read_text
+    from study.tools.flow.marketplace import normalise
+
+    fix = "give a JSON list of records"
+    try:
+        value = json.loads(read_text(records))
+    except (ValueError, RecursionError) as error:
+        raise StudyError(f"not valid JSON ({error})", file=records, fix=fix) from error
+    if not isinstance(value, list):
+        raise StudyError("not a list", file=records, fix=fix)
+    found, problems = normalise(value, market)
+    for listing in found:
+        typer.echo(json.dumps(asdict(listing), ensure_ascii=True))
+    typer.echo("; ".join(f"{count} left out: {name}" for name, count in problems.items()) or "all kept", err=True)
 
 
 def merged_catalog(names: list[str]) -> ToolCatalog:
     """Several published catalogues as one; what was joined is printed."""
-    from study.tools.catalogues import entities, published
-    from study.tools.catalogues.merge import merge
+    from study.tools.catalogues.merge import entity_counts, merge_catalogs
+    from study.tools.catalogues.published import load_collection
 
-    catalogs = [published.load(name).catalog for name in names]
-    merged = merge(MERGED, catalogs)
-    found = entities.counts(catalogs, merged)
+    catalogs = [load_collection(name).catalog for name in names]
+    merged = merge_catalogs(MERGED, catalogs)
+    found = entity_counts(catalogs, merged)
     typer.echo(", ".join(f"{found[kind]} {kind}" for kind in ("listings", "entities", "groups")))
     return merged.catalog
 
 
 def live_catalog(name: str, config: Path, timeout: float) -> ToolCatalog:
     """The catalogue of the servers that answer, or did before; the outcome of each is printed."""
-    from study.tools.catalogues import catalog as catalogs
     from study.tools.catalogues import live
 
-    before = catalogs.load(place(name)) if place(name).is_file() else None
+    before = indexed(name) if catalogue_file(name).is_file() else None
     listings = live.list_all(live.read_config(config), timeout)
     found, cleaning = live.build(name, listings, before=before)
     kept = {server.id: server.listed for server in found.servers if server.problem}
@@ -114,153 +157,273 @@ def live_catalog(name: str, config: Path, timeout: float) -> ToolCatalog:
 
 @app.command()
 def find(
-    query: Annotated[str, typer.Argument(help="What is to be done, in words.")],
+    query: Task,
     catalogue: Catalogue = "livemcpbench",
-    k: Annotated[int, typer.Option("-k", "--top", min=1, help="How many tools.")] = 5,
+    k: Top = 5,
     mode: Annotated[str, typer.Option(help="dense, bm25, tfidf, hybrid, or routed (MCP-Zero's two stages).")] = "dense",
-    document: Annotated[str, typer.Option(help="Form of the documents.")] = "template",
+    document: Annotated[
+        str, typer.Option(help="Form of the documents: name_desc, desc, template, server.")
+    ] = "template",
     threshold: Annotated[float | None, typer.Option(help="Leave out lower scores, unless that leaves nothing.")] = None,
     decompose: Annotated[bool, typer.Option(help="Search for the parts of the query too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer with schemas, ready to paste.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Name tools for a task: `study tools find "turn a word document into a PDF" --json`."""
-    from study.tools.catalogues import catalog as catalogs
-
-    found = catalogs.load(place(catalogue))
-    show(search(found, query, k, mode, document, threshold, decompose), as_json)
-
-
-def show(answers: list[dict[str, Any]], as_json: bool) -> None:
-    """Print tools for a person, or as JSON with their schemas."""
-    if as_json:
-        typer.echo(json.dumps(answers, indent=2, ensure_ascii=False))
-        return
-    for answer in answers:
-        typer.echo(line(answer))
+    """Search tools for a task: `study tools find "turn a word document into a PDF" --json`."""
+    show_tools(search(indexed(catalogue), query, k, mode, document, threshold, decompose), as_json)
 
 
 @app.command()
 def route(
-    task: Annotated[str, typer.Argument(help="What is to be done, in words.")],
+    task: Task,
     catalogue: Catalogue = "livemcpbench",
     by: Annotated[str, typer.Option(help="Server stage of conf/tools/router.yaml.")] = "minilm",
-    servers: Annotated[
-        int | None, typer.Option(min=1, help="Servers that stay; default: the configured number.")
-    ] = None,
+    servers: Annotated[int | None, typer.Option(min=1, help="How many servers stay; default: as configured.")] = None,
     budget: Annotated[int, typer.Option(min=1, help="Tokens of tool definitions to hand over.")] = 2000,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer with schemas, ready to paste.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Name servers for a task, then their tools within a budget of tokens."""
+    """Choose servers for a task first, then their tools within a budget of tokens."""
     from study.tools import router
-    from study.tools.catalogues import catalog as catalogs
 
-    found = catalogs.load(place(catalogue))
-    routed = router.answer(found, task, stage=by, keep=servers or router.configured().default_servers, budget=budget)
-    tools = listed(found, routed.tools, routed.scores)
-    kept = [
-        {"id": found.servers[row].id, "name": found.servers[row].name, "score": round(score, 4)}
-        for row, score in routed.servers
-    ]
+    found, settings = indexed(catalogue), router.router_settings()
+    routed = router.route_task(found, task, stage=by, keep=servers or settings.default_servers, budget=budget)
+    tools, kept = listed(found, routed.tools, routed.scores), []
+    for row, score in routed.servers:
+        kept.append({"id": found.servers[row].id, "name": found.servers[row].name, "score": round(score, 4)})
     if as_json:
         whole = {"servers": kept, "tokens": routed.tokens, "budget": budget, "tools": tools}
         typer.echo(json.dumps(whole, indent=2, ensure_ascii=False))
         return
     shown = ", ".join(f"{server['name']} ({server['score']:.3f})" for server in kept)
     typer.echo(printable(f"servers: {shown or 'all'}"))
-    show(tools, as_json=False)
+    show_tools(tools, as_json=False)
     typer.echo(f"{routed.tokens} of {budget} tokens")
 
 
 @app.command()
 def request(
-    task: Annotated[str, typer.Argument(help="What is to be done, in words.")],
-    url: Annotated[str, typer.Option(help="OpenAI-compatible chat endpoint, e.g. http://localhost:8000/v1.")],
-    model: Annotated[str, typer.Option(help="Name of the model there.")],
+    task: Task,
+    url: Annotated[str, typer.Option(help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1.")],
+    model: Model,
     catalogue: Catalogue = "livemcpbench",
     cassette: Annotated[Path | None, typer.Option(help="File of recorded replies; not with --mode off.")] = None,
     mode: Annotated[str, typer.Option(help="replay (never connects), record, or off (keeps nothing).")] = "replay",
-    k: Annotated[int, typer.Option("-k", "--top", min=1, help="Tools per request.")] = 3,
+    k: Top = 3,
     rounds: Annotated[int, typer.Option(min=1, help="Replies of the model at most.")] = 8,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer with schemas, ready to paste.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Let a model ask for the tools that it needs, request by request (MCP-Zero), and name what it was given."""
     from study.llm.client import Client
-    from study.tools.catalogues import catalog as catalogs
-    from study.tools.mcp_zero.loop import chat_with, construct
-    from study.tools.mcp_zero.routing import Router
+    from study.tools.mcp_zero.routing import Router, chat_with, gather_tools
 
-    found = catalogs.load(place(catalogue))
+    found = indexed(catalogue)
     # An unknown mode is refused by the client.
     client = Client(url, mode=mode, cassette=cassette)  # type: ignore[arg-type]
-    chain = construct(task, Router(found), chat_with(client, model), k=k, max_rounds=rounds)
-    show(listed(found, chain.tools), as_json)
+    chain = gather_tools(task, Router(found), chat_with(client, model), k=k, max_rounds=rounds)
+    show_tools(listed(found, chain.tools), as_json)
     ended = "finished" if chain.finished else f"stopped after {chain.rounds} rounds"
     facts = f"{len(chain.requests)} requests, {chain.malformed} malformed, {chain.tokens} tokens, {ended}"
     typer.echo(printable(f"{facts}. {chain.answer}"), err=True)
 
 
-def search(
-    catalog: ToolCatalog,
-    query: str,
-    k: int,
-    mode: str = "dense",
-    document: str = "template",
-    threshold: float | None = None,
-    decompose: bool = False,
-) -> list[dict[str, Any]]:
-    """The best tools for a query, best first, in the form of `answers.listed`."""
-    from study.tools.discovery.decompose import decompose as split
-    from study.tools.discovery.index import MODES, Settings, ToolIndex, above, best
-    from study.tools.mcp_zero.request import Request
-    from study.tools.mcp_zero.routing import Router
+@app.command()
+def call(
+    instruction: Task,
+    catalogue: Catalogue = "livemcpbench",
+    candidates: Annotated[int, typer.Option(min=1, help="Tools among which is chosen; the nearest ones.")] = 10,
+    url: Url = None,
+    model: Model = "gpt-4o",
+) -> None:
+    """Name one tool with its arguments (MCP-Flow): by trained parts, or by a model where --url is given.
 
-    if mode not in (*MODES, ROUTED):
-        raise StudyError(f"unknown search mode {mode!r}", fix=f"one of: {', '.join((*MODES, ROUTED))}")
-    chosen = Settings(mode="dense" if mode == ROUTED else mode, document=document, decompose=decompose)
-    index = ToolIndex(catalog, chosen)
-    if mode == ROUTED and query.strip():
-        parts = split(query) if decompose else [query]
-        scores = Router(catalog).scores([Request(part, part) for part in parts], store=False).max(axis=0)
-        rows, values = above(*best(scores, k, index.order), threshold)
+    `missing` names required parameters for which the instruction holds no value. The first call learns from MCP-Flow,
+    which takes minutes; later ones read what was learned.
+    """
+    from study.tools.discovery.index import Settings, ToolIndex
+    from study.tools.flow import endpoint, learned
+    from study.tools.mcp_zero.routing import chat_with
+
+    found = indexed(catalogue)
+    near, _ = ToolIndex(found, Settings(document="name_desc")).search(instruction, candidates)
+    if url is not None:
+        made = endpoint.ask_for_call(chat_with(endpoint_client(url), model), found, instruction, near.tolist())
     else:
-        rows, values = index.search(query, k, threshold=threshold)
-    return listed(catalog, rows.tolist(), values.tolist())
+        made = learned.call_tool(found, instruction, near, say=lambda text: typer.echo(text, err=True))
+    if made is None:
+        raise StudyError("the model's reply is no call of a given tool", fix="ask again, or another model")
+    tool = found.tools[made.tool]
+    answer = {"server": found.servers[tool.server].name, "name": tool.name, "arguments": dict(made.arguments)}
+    answer["missing"] = learned.missing(found, made)
+    typer.echo(printable(json.dumps(answer, ensure_ascii=False)))
+
+
+@app.command()
+def synthesise(
+    catalogue: Catalogue = "livemcpbench",
+    tools: Annotated[int, typer.Option(min=1, help="How many tools of the catalogue, drawn at random.")] = 10,
+    url: Url = None,
+    model: Model = "gpt-4o",
+) -> None:
+    """Make instructions with calls for tools of a catalogue: by templates, or by a model where --url is given."""
+    import numpy as np
+
+    from study.tools.flow import endpoint, synthesis
+    from study.tools.flow.settings import flow_settings
+    from study.tools.mcp_zero.routing import chat_with
+
+    flow, found = flow_settings(), indexed(catalogue)
+    how, seed = flow.synthesis, flow.seeds[0]
+    drawn = np.random.default_rng(seed).permutation(len(found.tools))[:tools].tolist()
+    writer: synthesis.Writer = synthesis.Templates(how.openings, how.rewrites, how.values, seed, how.quoted)
+    if url is not None:
+        writer = endpoint.ModelWriter(chat_with(endpoint_client(url), model))
+    made, _ = synthesis.synthesise(found, drawn, writer, number=how.per_tool, depth=how.depth)
+    for sample in made:
+        name = found.tools[sample.tool].name
+        typer.echo(json.dumps({"instruction": sample.text, "tool": name, "arguments": sample.arguments}))
+
+
+@app.command()
+def recommend(
+    query: Task,
+    catalogue: Catalogue = "livemcpbench",
+    agent: Annotated[str, typer.Option(help="Who asks.")] = "",
+    k: Top = 5,
+    language: Names = None,
+    system: Names = None,
+    needs: Annotated[
+        Path | None, typer.Option(help='JSON: tool key -> {"permissions": [], "services": [], "languages": []}.')
+    ] = None,
+    permission: Names = None,
+    service: Names = None,
+    experiment: Experiment = None,
+    as_designed: Annotated[bool, typer.Option(help="Keep the defects of the design document.")] = False,
+) -> None:
+    """Rank tools by meaning and by what earlier uses taught; the parts of each score are shown.
+
+    The last line (error stream) is an event: give it to `study tools feedback` with what came of it.
+    """
+    from study.tools.intent import feedback, settings
+    from study.tools.intent.context import Context, read_requirements
+    from study.tools.intent.recommender import IntentRecommender
+
+    stated = [None if names is None else frozenset(names) for names in (permission, service, language, system)]
+    made = IntentRecommender(
+        indexed(catalogue),
+        store=feedback_store(catalogue),
+        experiment=experiment,
+        requirements=read_requirements(needs) if needs else None,
+        rules=settings.as_designed() if as_designed else settings.CORRECTED,
+    )
+    found = made.recommend(query, Context(agent, *stated), k)
+    for rank, item in enumerate(found, start=1):
+        typer.echo(printable(f"{rank:>2}  {item.score:.3f}  {item.key}  ({item.why})"))
+    asked = {"agent": agent, "query": feedback.query_hash(query), "asked": time.time(), "experiment": experiment}
+    table = [list(item.factors.values()) for item in found]
+    typer.echo(json.dumps(asked | {"shown": [item.key for item in found], "factors": table}), err=True)
+
+
+@app.command()
+def feedback(
+    event: Annotated[str | None, typer.Argument(help="What `recommend` wrote to the error stream.")] = None,
+    selected: Annotated[str | None, typer.Option(help="Key of the tool that was used; leave out for none.")] = None,
+    success: Annotated[bool | None, typer.Option("--success/--failure", help="Whether it worked.")] = None,
+    latency_ms: Annotated[float | None, typer.Option(min=0, help="Milliseconds that the tool took.")] = None,
+    rating: Annotated[float | None, typer.Option(min=0, help="From 0 to 5.")] = None,
+    compare: Experiment = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Learn weights, to be written into conf/tools/intent.yaml.")
+    ] = False,
+    catalogue: Catalogue = "livemcpbench",
+) -> None:
+    """Record what came of a recommendation; without an event, show what the recorded feedback says.
+
+    Shown are click-through rate, success rate, time to success and satisfaction; with --compare every variant of a
+    comparison against the control (may be looked at after every use); with --tune the weights that fit the uses best.
+    """
+    import pandas as pd
+
+    from study.tools.intent import learning
+    from study.tools.intent.settings import intent_settings
+
+    settings = intent_settings()
+    if event is not None:
+        outcome = {"selected": selected, "success": success, "latency_ms": latency_ms, "rating": rating}
+        return record_event(event, outcome, feedback_store(catalogue, rating_scale=settings.ranking.rating_scale))
+    events = feedback_store(catalogue).events()
+    if tune:
+        told = learning.lessons(events)
+        weights = learning.tune(told, settings.variants[learning.CONTROL], settings.tuning)
+        count = sum(bool(len(own)) for own in told)
+        typer.echo(f"{count} successful uses tell something")
+        if count < learning.FEW:
+            typer.echo(f"fewer than {learning.FEW}: these weights fit single uses, do not use them", err=True)
+        typer.echo(json.dumps({name: round(value, 4) for name, value in learning.by_factor(weights).items()}))
+        return None
+    shown: Sequence[Any] = learning.online_metrics(events)
+    if compare is not None:
+        how = settings.comparison
+        observed = learning.outcomes(events, list(settings.variants), compare, how.uses_per_agent)
+        shown = learning.compare_variants(observed, how)
+    typer.echo(pd.DataFrame(shown).to_string(index=False, float_format="{:.3f}".format))
+
+
+def record_event(event: str, outcome: dict[str, Any], store: FeedbackStore) -> None:
+    """Add an event with its outcome to the store."""
+    fix = "paste what `study tools recommend` printed last"
+    try:
+        told = json.loads(event)
+    except (ValueError, RecursionError) as error:
+        raise StudyError(f"the event is not JSON ({error})", fix=fix) from error
+    if not isinstance(told, dict):
+        raise StudyError("the event is not an object", fix=fix)
+    store.append(store.event(told | {"finished": time.time()} | outcome, "the event"))
 
 
 @app.command()
 def run(
-    catalogue: Catalogue = "livemcpbench",
+    catalogue: Annotated[
+        str, typer.Option(help="livemcpbench, mcptools, mcpflow, apibank, mcptoolbench, scaling, intent or router.")
+    ] = "livemcpbench",
     part: Annotated[
-        str | None, typer.Option(help="latency: measure the times of livemcpbench, scaling or intent again, no more.")
-    ] = None,
+        str, typer.Option(help="all, latency (measure only the times again) or report (only redo the tables).")
+    ] = "all",
 ) -> None:
-    """Run all experiments of a catalogue and redo its tables.
+    """Run the experiments of a collection and redo its tables in results/.
 
-    `--catalogue scaling` grows that of livemcpbench; `intent` and `router` run on livemcpbench too.
+    `scaling`, `intent` and `router` run on livemcpbench too, and their results stand with it.
     """
-    from study.tools.experiments import LATENCY, REPORTED_WITH, RUNS
-    from study.tools.flow import experiments
+    from study.tools.experiments import run_experiment
 
-    if part not in (None, "latency"):
-        raise StudyError(f"unknown part {part!r}", fix="latency, or leave it out")
-    runs = RUNS | {"mcpflow": experiments.run} if part is None else LATENCY
-    if catalogue not in runs:
-        raise StudyError(f"no experiments for {catalogue!r}", fix=f"one of: {', '.join(runs)}")
-    runs[catalogue]()
-    if part is None:
-        report(REPORTED_WITH.get(catalogue, catalogue))
+    collection = run_experiment(catalogue, part)
+    if part != "latency":
+        typer.echo((paths.tables(collection) / "overall.md").read_text(encoding="utf-8"))
 
 
-@app.command()
+@app.command(hidden=True)
 def report(catalogue: Catalogue = "livemcpbench") -> None:
-    """Redo metrics.csv.xz, significance.csv and overall.md of a catalogue from its runs."""
-    from study.tools import results
-    from study.tools.discovery.experiments import pairs, references
-    from study.tools.flow import report as flow_report
-    from study.tools.flow import settings as flow_settings
+    """The same as `run --part report`."""
+    run(catalogue, "report")
 
-    if catalogue == flow_report.CATALOGUE:
-        folder = flow_report.report(flow_settings.load())
-    else:
-        folder = results.report(catalogue, references(catalogue), pairs(catalogue))
-    typer.echo((folder / "overall.md").read_text(encoding="utf-8"))
+
+# The groups of before: `study tools flow call`, `study tools intent recommend`.
+for group, commands in {"flow": (call, synthesise), "intent": (recommend,)}.items():
+    old = typer.Typer(hidden=True)
+    for command in commands:
+        old.command()(command)
+    app.add_typer(old, name=group, hidden=True)
+
+
+def endpoint_client(url: str) -> Client:
+    """The client of an endpoint; nothing of it is kept."""
+    from study.llm.client import Client
+
+    return Client(url, mode="off")
+
+
+def show_tools(answers: list[dict[str, Any]], as_json: bool) -> None:
+    """Print tools for a person, or as JSON with their schemas."""
+    if as_json:
+        typer.echo(json.dumps(answers, indent=2, ensure_ascii=False))
+        return
+    for answer in answers:
+        typer.echo(as_line(answer))

@@ -10,16 +10,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from study import paths
-from study.data.dataset import FloatArray
+from study.config.reader import read_settings
 from study.encoders import sentence as encoders
+from study.encoders.sentence import FloatArray
 from study.errors import StudyError
 from study.llm import client as llm
-from study.tools import settings
 
 BATCH = 64
 KINDS = ("minilm", "endpoint")
-FILE = "conf/tools/discovery.yaml"
-KEYS = ("embedder", "systems", "references", "pairs", "targets", "thresholds", "ten_servers")
+FILE = "conf/tools/embedder.yaml"
 
 
 class Embedder(Protocol):
@@ -91,7 +90,7 @@ class EndpointEmbedder:
 
 @dataclass(frozen=True)
 class EmbedderSettings:
-    """Where vectors come from; see `embedder` in ``conf/tools/discovery.yaml``."""
+    """Where vectors come from; see ``conf/tools/embedder.yaml``."""
 
     kind: str = "minilm"
     base_url: str | None = None
@@ -104,7 +103,6 @@ class EmbedderSettings:
     retries: int = 3
 
     def __post_init__(self) -> None:
-        """Refuse an unknown kind, and an endpoint without an address, a model or a length of its vectors."""
         if self.kind not in KINDS:
             raise StudyError(f"unknown embedder {self.kind!r}", file=FILE, fix=f"one of: {', '.join(KINDS)}")
         if self.kind == "endpoint" and not (self.base_url and self.model and (self.dimension or 0) > 0):
@@ -117,27 +115,19 @@ class EmbedderSettings:
         return {name: asdict(self)[name] for name in ("kind", "base_url", "model", "dimension")}
 
 
-def settings_of() -> EmbedderSettings:
-    """The configured embedder."""
-    found: EmbedderSettings = settings.build(EmbedderSettings, settings.read("discovery", KEYS)["embedder"], FILE)
-    return found
+def embedder_settings() -> EmbedderSettings:
+    """``conf/tools/embedder.yaml``."""
+    return read_settings(EmbedderSettings, paths.conf() / "tools" / "embedder.yaml")
 
 
-def configured() -> Embedder:
-    """The embedder of ``conf/tools/discovery.yaml``."""
-    chosen = settings_of()
+def configured_embedder() -> Embedder:
+    """The embedder of ``conf/tools/embedder.yaml``."""
+    chosen = embedder_settings()
     if chosen.kind == "minilm":
         return MiniLm()
     assert chosen.base_url is not None
     assert chosen.model is not None
     assert chosen.dimension is not None
     cassette = paths.root() / Path(chosen.cassette) if chosen.cassette else None
-    client = llm.Client(
-        chosen.base_url,
-        mode=chosen.mode,
-        cassette=cassette,
-        key_variable=chosen.key_variable,
-        timeout=chosen.timeout,
-        retries=chosen.retries,
-    )
-    return EndpointEmbedder(client, chosen.model, chosen.dimension)
+    how: Any = {name: getattr(chosen, name) for name in ("mode", "key_variable", "timeout", "retries")}
+    return EndpointEmbedder(llm.Client(chosen.base_url, cassette=cassette, **how), chosen.model, chosen.dimension)

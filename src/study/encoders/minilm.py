@@ -8,11 +8,12 @@ from importlib.resources import files as package_files
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from scipy.special import erf
 from tokenizers import Encoding, Tokenizer
 
-from study.data.dataset import FloatArray
+FloatArray = NDArray[np.float32]
 
 
 @dataclass(frozen=True)

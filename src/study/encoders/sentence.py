@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from threadpoolctl import ThreadpoolController
 
 from study import paths
-from study.data.dataset import FloatArray
 from study.errors import StudyError
 from study.files import replacing
 
@@ -41,6 +41,7 @@ SHARD = 1024
 
 _BLAS = ThreadpoolController()
 
+FloatArray = NDArray[np.float32]
 Embed = Callable[[list[str]], FloatArray]
 
 
@@ -151,8 +152,7 @@ def _read_shard(path: Path, dimension: int) -> tuple[list[bytes], FloatArray] | 
 def model_version(model: str) -> str:
     """Package and version of a model's weights.
 
-    Raises:
-        StudyError: if the model is unknown or its package is not installed.
+    Raises StudyError: if the model is unknown or its package is not installed.
     """
     if model not in PACKAGES:
         raise StudyError(f"unknown text encoder {model!r}", fix=f"one of: {', '.join(PACKAGES)}")

@@ -52,8 +52,7 @@ class Entry:
     def read(cls, line: Mapping[str, Any]) -> Entry:
         """From a line of a cassette.
 
-        Raises:
-            KeyError, ValueError, TypeError: it holds neither a reply nor a known fault.
+        Raises KeyError, ValueError, TypeError: it holds neither a reply nor a known fault.
         """
         if "fault" in line:
             if line["fault"] not in KINDS:
@@ -72,8 +71,7 @@ class Entry:
 class Cassette:
     """One file; used by one thread at a time.
 
-    Args:
-        keep_requests: False keeps only a request's key beside what became of it.
+    `keep_requests`: False keeps only a request's key beside what became of it.
     """
 
     path: Path
@@ -85,8 +83,7 @@ class Cassette:
 
         An unfinished last line (a stopped recording) is ignored.
 
-        Raises:
-            StudyError: any other bad line.
+        Raises StudyError: any other bad line.
         """
         if self._entries is not None:
             return self._entries

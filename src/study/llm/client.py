@@ -172,7 +172,6 @@ class Client:
     _sender: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse an unknown mode, a missing cassette, and anything but HTTP."""
         if self.mode not in MODES:
             raise StudyError(f"unknown mode {self.mode!r}", fix=f"one of: {', '.join(MODES)}")
         if self.mode != "off" and self.cassette is None:
@@ -197,9 +196,8 @@ class Client:
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The decoded JSON reply to `body`, from the cassette or from the endpoint as the mode says.
 
-        Raises:
-            EndpointError: there is no usable reply; its `kind` says why.
-            StudyError: the cassette is damaged.
+        Raises EndpointError: there is no usable reply; its `kind` says why. Raises StudyError: the cassette is
+        damaged.
         """
         request = {"path": path, "body": body}
         if self.mode != "off":
@@ -387,8 +385,7 @@ def _seconds(headers: Mapping[str, str]) -> float | None:
 def _message(body: Any, secret: str | None) -> str:
     """What an endpoint's error says, in one printable line without the key, cut after `LONGEST_MESSAGE` characters.
 
-    Args:
-        body: its ``error`` object or text, as the `openai` package gives it.
+    `body`: its ``error`` object or text, as the `openai` package gives it.
     """
     text = body.get("message") if isinstance(body, dict) else body
     text = text if isinstance(text, str) else ""

@@ -1,14 +1,45 @@
-"""How tools are named to a person, and to a program that pastes them."""
+"""Tools found for a task, as data for a program and as lines for a person."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from study.errors import StudyError
+
 if TYPE_CHECKING:
     from study.tools.catalogues.catalog import ToolCatalog
 
+# A mode of searching beside those of an index: MCP-Zero's two stages.
+ROUTED = "routed"
 SUMMARY = 100  # characters of a description that a person is shown
+
+
+def search(
+    catalog: ToolCatalog,
+    query: str,
+    k: int,
+    mode: str = "dense",
+    document: str = "template",
+    threshold: float | None = None,
+    decompose: bool = False,
+) -> list[dict[str, Any]]:
+    """The best tools for a query, best first, in the form of `listed`."""
+    from study.tools.discovery.index import MODES, Settings, ToolIndex, above, best
+    from study.tools.discovery.texts import decompose as split
+    from study.tools.mcp_zero.routing import Request, Router
+
+    if mode not in (*MODES, ROUTED):
+        raise StudyError(f"unknown search mode {mode!r}", fix=f"one of: {', '.join((*MODES, ROUTED))}")
+    settings = Settings(mode="dense" if mode == ROUTED else mode, document=document, decompose=decompose)
+    chosen = ToolIndex(catalog, settings)
+    if mode == ROUTED and query.strip():
+        parts = split(query) if decompose else [query]
+        scores = Router(catalog).scores([Request(part, part) for part in parts], store=False).max(axis=0)
+        rows, values = above(*best(scores, k, chosen.order), threshold)
+    else:
+        rows, values = chosen.search(query, k, threshold=threshold)
+    return listed(catalog, rows.tolist(), values.tolist())
 
 
 def printable(text: str) -> str:
@@ -17,11 +48,7 @@ def printable(text: str) -> str:
 
 
 def listed(catalog: ToolCatalog, rows: Sequence[int], scores: Sequence[float] | None = None) -> list[dict[str, Any]]:
-    """Tools in their order, as data.
-
-    Args:
-        rows: of the tools in the catalogue.
-        scores: of the same tools, where there are some.
+    """Tools in their order, as data; `rows`: of the tools in the catalogue. `scores`: of the same tools.
 
     Returns: rank, score (where there are some), server (id, name, sources), and tool, which is an entry of an MCP
     server's list of tools: name, description, inputSchema.
@@ -33,20 +60,14 @@ def listed(catalog: ToolCatalog, rows: Sequence[int], scores: Sequence[float] | 
         score = {} if scores is None else {"score": round(float(scores[place]), 4)}
         # The protocol wants a schema of type object, also of a tool without parameters.
         schema = dict(tool.schema) or {"type": "object", "properties": {}}
-        answers.append(
-            {
-                "rank": place + 1,
-                **score,
-                "server": {"id": server.id, "name": server.name, "sources": [*(server.sources or (catalog.name,))]},
-                "tool": {"name": tool.name, "description": tool.description, "inputSchema": schema},
-            }
-        )
+        owner = {"id": server.id, "name": server.name, "sources": [*(server.sources or (catalog.name,))]}
+        entry = {"name": tool.name, "description": tool.description, "inputSchema": schema}
+        answers.append({"rank": place + 1, **score, "server": owner, "tool": entry})
     return answers
 
 
-def line(answer: dict[str, Any]) -> str:
+def as_line(answer: dict[str, Any]) -> str:
     """One tool of `listed` as a line of text."""
-    tool = answer["tool"]
+    tool, score = answer["tool"], f"  {answer['score']:.3f}" if "score" in answer else ""
     summary = " ".join(str(tool["description"]).split())[:SUMMARY]
-    score = f"  {answer['score']:.3f}" if "score" in answer else ""
     return printable(f"{answer['rank']:>2}{score}  {answer['server']['name']} / {tool['name']}  {summary}")

@@ -1,83 +1,171 @@
-"""Everything that `study tools run` measures on a catalogue."""
+"""Every experiment on tools by the name under which `study tools run` starts it, and the one place that runs them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from study import paths
-from study.files import write_csv
-from study.tools import macro, router_experiments
-from study.tools.catalogues import published
-from study.tools.discovery import budget, scaling
+from study.errors import StudyError
+from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.livemcpbench import Episode, load_log
+from study.tools.catalogues.merge import entity_tables
+from study.tools.catalogues.published import load_collection
+from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery import experiments as discovery
+from study.tools.discovery.index import discovery_settings
+from study.tools.flow.experiments import flow_parts
+from study.tools.flow.settings import flow_settings
+from study.tools.flow.tables import COLLECTION, report_flow
 from study.tools.intent import experiments as intent
-from study.tools.mcp_zero import api_bank, log_experiments, needle, recorded
+from study.tools.mcp_zero import api_bank, needle, request_log
+from study.tools.results import Made, report_runs, write_results
+from study.tools.router import router_settings, stage_runs
 
 
-def livemcpbench() -> None:
+def livemcpbench() -> Iterator[Made]:
     """Raw queries with every search, the routed query, the real requests, tokens and latency."""
-    discovery.run_livemcpbench()
-    loaded = published.load("livemcpbench")
-    log_experiments.run_queries("livemcpbench", loaded.catalog, loaded.queries["tasks"])
-    log_experiments.run_requests()
-    recorded.run()
-    discovery.run_popularity("livemcpbench", "query", loaded.catalog, loaded.queries["tasks"])
-    budget.run("livemcpbench", loaded.catalog, loaded.queries["tasks"])
-    discovery_latency()
+    catalog, queries, episodes = logged_tasks()
+    settings = discovery_settings()
+    yield discovery.search_runs("query", catalog, queries, settings.systems)
+    yield request_log.query_runs(catalog, queries)
+    yield request_log.request_runs(catalog, queries, episodes)
+    yield request_log.recorded_tables(catalog, queries, episodes)
+    yield [discovery.popularity_run("query", catalog, queries)]
+    yield discovery.template_tables(catalog, queries, settings.thresholds)
+    yield from livemcpbench_latency()
 
 
-def discovery_latency() -> None:
+def livemcpbench_latency() -> Iterator[Made]:
     """Times of the search over LiveMCPBench's tools, one query at a time."""
-    loaded = published.load("livemcpbench")
-    budget.run_latency("livemcpbench", loaded.catalog, loaded.queries["tasks"])
+    catalog, queries, _ = logged_tasks()
+    yield [discovery.latency_table(catalog, queries)]
 
 
-def mcptools() -> None:
-    """Atlas queries on all tools and on ten servers, the needle tests."""
-    discovery.run_mcptools()
-    loaded = published.load("mcptools")
-    log_experiments.run_queries(
-        "mcptools", loaded.catalog, loaded.queries["atlas"], {"mcp_zero": log_experiments.PAPER}
-    )
-    ten, queries = discovery.ten_servers(loaded.catalog, loaded.queries["atlas"])
-    budget.run_per_server("mcptools", ten, queries)
-    macro.run("mcptools", {"query": (loaded.catalog, loaded.queries["atlas"]), "query_ten": (ten, queries)})
-    for name, trials in {"identity": needle.run_identity(), "cross": needle.run_cross()}.items():
-        write_csv(paths.tables("mcptools") / f"needle_{name}.csv", needle.by_size(trials))
-
-
-def mcptoolbench() -> None:
-    """The labelled tool alone, and with its published equivalents."""
-    discovery.run_mcptoolbench()
-    loaded = published.load("mcptoolbench")
-    macro.run("mcptoolbench", {name: (loaded.catalog, queries) for name, queries in loaded.queries.items()})
-
-
-def scale() -> None:
+def scaling() -> Iterator[Made]:
     """LiveMCPBench's tasks over three pools of real tools, and latency up to 100,000 tools; embeds 9,000 texts once."""
-    scaling.run()
-    scaling.run_growth()
+    _, queries, episodes = logged_tasks()
+    small, middle, large = three_pools()
+    requests, _ = request_log.requests_by_task(episodes, queries.ids)
+    owner = [task for task, own in enumerate(requests) for _ in own]
+    asked = [f"{request.server} {request.tool}" for own in requests for request in own]
+    named = [("", small), ("", middle), ("", large)]
+    named.append((discovery.REFERENCE, discovery.reference_pool(small, middle)))
+    yield discovery.pool_runs(named, queries, asked, owner)
+    yield from scaling_latency()
 
 
-def route() -> None:
+def scaling_latency() -> Iterator[Made]:
+    """Times over the largest pool and its noisy copies."""
+    yield [discovery.growth_table(three_pools()[-1], logged_tasks()[1])]
+
+
+def intent_ranking() -> Iterator[Made]:
+    """Intent-based ranking on LiveMCPBench's log; its filters need the prepared Task2MCP."""
+    yield intent.protocol_runs(*logged_tasks())
+    yield from intent_latency()
+    yield [intent.filter_table()]
+
+
+def intent_latency() -> Iterator[Made]:
+    """Times of a recommendation."""
+    yield [intent.latency_table(*logged_tasks()[:2])]
+
+
+def router() -> Iterator[Made]:
     """The router over all on LiveMCPBench; trains T2MRec on Task2MCP once."""
-    router_experiments.run()
+    yield stage_runs(*logged_tasks()[:2], router_settings())
 
 
-RUNS: dict[str, Callable[[], None]] = {
+def mcptools() -> Iterator[Made]:
+    """Atlas queries on all tools and on ten servers, the needle tests."""
+    loaded, settings = load_collection("mcptools"), discovery_settings()
+    catalog, queries = loaded.catalog, loaded.queries["atlas"]
+    ten = discovery.ten_servers(catalog, queries, settings.ten_servers)
+    asked = {"query": (catalog, queries), "query_ten": ten}
+    for protocol, own in asked.items():
+        yield discovery.search_runs(protocol, *own, settings.systems)
+        yield [discovery.popularity_run(protocol, *own)]
+    yield request_log.query_runs(catalog, queries, {"mcp_zero": request_log.PAPER})
+    yield [discovery.server_table(*ten), discovery.macro_table("mcptools", asked)]
+    yield needle.identity_runs(catalog)
+    yield needle.cross_runs(catalog, [load_collection(name).catalog for name in ("livemcpbench", "mcpflow")])
+
+
+def mcptoolbench() -> Iterator[Made]:
+    """The labelled tool alone, and with its published equivalents; servers have no text of their own."""
+    loaded = load_collection("mcptoolbench")
+    systems = {name: own for name, own in discovery_settings().systems.items() if own.document != "server"}
+    for name, queries in loaded.queries.items():
+        yield discovery.search_runs(name, loaded.catalog, queries, systems)
+        # Its groups are the domains; what one query may not know is the same text with its label.
+        yield [discovery.popularity_run(name, loaded.catalog, queries, queries.texts)]
+    asked = {name: (loaded.catalog, queries) for name, queries in loaded.queries.items()}
+    yield [discovery.macro_table("mcptoolbench", asked)]
+
+
+def apibank() -> Iterator[Made]:
+    """The called API among all, or among those of its dialogue."""
+    yield api_bank.dialogue_runs(load_collection("apibank").catalog, paths.raw("apibank"))
+
+
+def mcpflow() -> Iterator[Made]:
+    """Calls on three splits, the leak, the synthesis, the servers, and one server under several listings."""
+    yield entity_tables([load_collection(name).catalog for name in ("mcptools", "livemcpbench", "mcpflow")])
+    yield from flow_parts()
+
+
+def logged_tasks() -> tuple[ToolCatalog, QuerySet, list[Episode]]:
+    """LiveMCPBench's tools, tasks and log."""
+    loaded = load_collection("livemcpbench")
+    return loaded.catalog, loaded.queries["tasks"], load_log(paths.raw("livemcpbench"), loaded.catalog)
+
+
+def three_pools() -> tuple[ToolCatalog, ToolCatalog, ToolCatalog]:
+    """The three growing catalogues of `discovery.pools`."""
+    return discovery.pools(*(load_collection(name).catalog for name in ("livemcpbench", "mcptools", "mcpflow")))
+
+
+EXPERIMENTS: dict[str, Callable[[], Iterator[Made]]] = {
     "livemcpbench": livemcpbench,
     "mcptools": mcptools,
-    "scaling": scale,
-    "intent": intent.run,
-    "router": route,
-    "apibank": api_bank.run,
+    "scaling": scaling,
+    "intent": intent_ranking,
+    "router": router,
+    "apibank": apibank,
     "mcptoolbench": mcptoolbench,
+    COLLECTION: mcpflow,
 }
 # What of them measures times: seconds each, for a machine that does nothing else meanwhile.
-LATENCY: dict[str, Callable[[], object]] = {
-    "livemcpbench": discovery_latency,
-    "scaling": scaling.run_growth,
-    "intent": intent.run_latency,
+LATENCY: dict[str, Callable[[], Iterator[Made]]] = {
+    "livemcpbench": livemcpbench_latency,
+    "scaling": scaling_latency,
+    "intent": intent_latency,
 }
-# Experiments whose results stand with those of another name.
-REPORTED_WITH = {"scaling": "livemcpbench", "intent": "livemcpbench", "router": "livemcpbench"}
+
+
+def run_experiment(name: str, part: str = "all") -> str:
+    """Run an experiment part by part, each kept when it is through. Returns: the collection that its results are of.
+
+    `part`: all, latency (only what measures times) or report (only the tables that are made from the kept runs).
+    """
+    collection = "livemcpbench" if name in ("scaling", "intent", "router") else name
+    chosen = {"all": EXPERIMENTS, "latency": LATENCY, "report": EXPERIMENTS}.get(part)
+    if chosen is None:
+        raise StudyError(f"unknown part {part!r}", fix="all, latency or report")
+    if name not in chosen:
+        raise StudyError(f"no experiments for {name!r}", fix=f"one of: {', '.join(chosen)}")
+    if part != "report":
+        for made in chosen[name]():
+            write_results(collection, made)
+    if part != "latency":
+        report_collection(collection)
+    return collection
+
+
+def report_collection(collection: str) -> None:
+    """Redo the tables of a collection that are made from its kept runs."""
+    if collection == COLLECTION:
+        report_flow(flow_settings())
+    else:
+        settings = discovery_settings()
+        report_runs(collection, settings.references.get(collection, {}), settings.pairs.get(collection, {}))

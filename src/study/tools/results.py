@@ -1,13 +1,17 @@
-"""What tool-level experiments leave behind, in the layout of the rest of the study, and the tables made from it.
+"""What tool-level experiments leave behind, and the tables made from it.
 
-``results/<catalogue>/per_task/<protocol>/<system>.csv.xz`` (one row per query), ``records/<protocol>/<system>.json``,
-and from them ``tables/metrics.csv.xz``, ``significance.csv`` and ``overall.md``. Only ids, scores and statistics.
+An experiment is a function that yields `Run` (one system under one protocol, a row per query) and `Table` (a summary of
+its own); `write_results` keeps both. The folder of a collection holds ``per_query.csv.xz`` (the rows of all runs),
+``records.jsonl`` (how each run was made, one a line), for MCP-Flow ``calls.parquet``, and ``tables``. Only ids, scores
+and statistics are kept.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +19,61 @@ import numpy as np
 import pandas as pd
 
 from study import paths
-from study.analysis.report.tables import markdown
-from study.data.dataset import IntArray
+from study.data.dataset import FloatArray, IntArray
 from study.encoders import endpoint as embedding
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
+from study.evaluation.significance import holm
 from study.evaluation.records import record
-from study.evaluation.significance import compare_all
-from study.files import write_csv, write_json, write_text
-from study.tools import clusters
+from study.evaluation.significance import RESAMPLES, Float64Array, compare_all, paired, randomisation, wilcoxon
+from study.files import write_csv, write_json, write_parquet, write_text
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.catalogues.queries import QuerySet, credit
+from study.tools.catalogues.queries import QuerySet, credit, rank_all
 
 KS = (1, 2, 3, 5, 10, 20)
 PROFILE = "laptop"
 SEED = 0
+CELL = ["protocol", "system"]
+FILES = {"per_query": "per_query.csv.xz", "calls": "calls.parquet"}
+Runs = dict[str, dict[str, pd.DataFrame]]  # protocol -> system -> rows
+
+
+@dataclass(frozen=True)
+class Run:
+    """One system under one protocol.
+
+    Attributes:
+        table: the per-task table of the evaluator.
+        inputs: what was searched, and what was asked.
+        facts: further entries of the record.
+        calls: Tool, Param and AST per query where calls are measured; the report then knows the units of resampling.
+    """
+
+    protocol: str
+    system: str
+    table: pd.DataFrame
+    inputs: tuple[ToolCatalog, QuerySet]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    calls: pd.DataFrame | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of an experiment, and what its record says (None: it has none); of another collection where named."""
+
+    name: str
+    frame: pd.DataFrame
+    facts: Mapping[str, Any] | None = None
+    collection: str | None = None
+
+
+Made = Iterable[Run | Table]
 
 
 def measure(ranked: IntArray, queries: QuerySet, n_tools: int, *, ks: Sequence[int] = KS) -> pd.DataFrame:
-    """Per-query measures at `ks`, and MRR over the whole catalogue (column ``mrr@<n_tools>``).
+    """The per-task table of rankings: measures at `ks`, and MRR over the whole catalogue (column ``mrr@<n_tools>``).
 
-    Args:
-        ranked: tool rows, best first, shape (len(queries), K), -1 where unfilled.
-
-    Returns: the per-task table of the evaluator.
+    `ranked`: tool rows, best first, shape (len(queries), K), -1 where unfilled.
     """
     rewritten, relevant = credit(ranked, queries.labels, n_tools)
     values = metrics.per_task(rewritten, relevant, ks)
@@ -46,22 +81,39 @@ def measure(ranked: IntArray, queries: QuerySet, n_tools: int, *, ks: Sequence[i
     return per_task.table(queries.ids, SEED, values)
 
 
-def measure_sets(handed: Sequence[Sequence[int]], queries: QuerySet, n_tools: int, k: int) -> pd.DataFrame:
-    """Recall and hit rate of a *set* of tools per query, in columns ``recall@k`` and ``hit_rate@k``.
+def measure_sets(handed: Mapping[int, Sequence[Sequence[int]]], queries: QuerySet, n_tools: int) -> pd.DataFrame:
+    """Recall and hit rate of *sets* of tools per query, in columns ``recall@k`` and ``hit_rate@k``.
 
-    Args:
-        handed: tool rows given to the agent, per query.
-        k: what the columns are named after: tools per request, of which a query may have several.
+    `handed`: k (what the columns are named after: tools per request, or tokens) -> tool rows per query.
     """
-    once = [list(dict.fromkeys(rows)) for rows in handed]
-    width = max(1, *(len(rows) for rows in once)) if once else 1
-    ranked = np.array([[*rows, *[-1] * (width - len(rows))] for rows in once], dtype=np.int64).reshape(len(once), width)
-    rewritten, relevant = credit(ranked, queries.labels, n_tools)
-    values = {
-        f"recall@{k}": metrics.recall(rewritten, relevant, width),
-        f"hit_rate@{k}": metrics.hit_rate(rewritten, relevant, width),
-    }
+    values = {}
+    for k, sets in handed.items():
+        once = [list(dict.fromkeys(rows)) for rows in sets]
+        width = max(1, *(len(rows) for rows in once)) if once else 1
+        filled = [[*rows, *[-1] * (width - len(rows))] for rows in once]
+        ranked = np.array(filled, dtype=np.int64).reshape(len(once), width)
+        rewritten, relevant = credit(ranked, queries.labels, n_tools)
+        values[f"recall@{k}"] = metrics.recall(rewritten, relevant, width)
+        values[f"hit_rate@{k}"] = metrics.hit_rate(rewritten, relevant, width)
     return per_task.table(queries.ids, SEED, pd.DataFrame(values))
+
+
+def ranking_run(
+    protocol: str,
+    system: str,
+    inputs: tuple[ToolCatalog, QuerySet],
+    scores: Callable[[tuple[str, ...]], FloatArray],
+    order: IntArray | None = None,
+    **facts: Any,
+) -> Run:
+    """A system that ranks the whole catalogue for every query; `order`: of tools with one score, as in `rank_all`."""
+    catalog, queries = inputs
+    started = time.perf_counter()
+    ranked = rank_all(scores(queries.texts), order=order)
+    seconds = round(time.perf_counter() - started, 3)
+    counts = {"queries": len(queries), "tools": len(catalog.tools), "servers": len(catalog.servers)}
+    table = measure(ranked, queries, len(catalog.tools))
+    return Run(protocol, system, table, inputs, counts | {"seconds": seconds} | facts)
 
 
 def sources(catalog: ToolCatalog, queries: QuerySet) -> dict[str, Any]:
@@ -69,138 +121,222 @@ def sources(catalog: ToolCatalog, queries: QuerySet) -> dict[str, Any]:
     return {
         "catalogue_sha256": catalog.fingerprint(),
         "queries_sha256": queries.fingerprint(),
-        "embedder": embedding.settings_of().identity(),
+        "embedder": embedding.embedder_settings().identity(),
     }
 
 
-def save(
-    catalogue: str,
-    protocol: str,
-    system: str,
-    table: pd.DataFrame,
-    inputs: tuple[ToolCatalog, QuerySet],
-    *,
-    origins: bool = True,
-    **facts: Any,
-) -> None:
-    """Write the per-task file and the record of one system under one protocol, and the groups of its queries.
-
-    Args:
-        inputs: what was searched, and what was asked.
-        origins: False where a report of its own knows the units of resampling.
-        facts: further entries of the record.
-    """
-    base = paths.results(catalogue)
-    facts = sources(*inputs) | facts
-    if origins:
-        keep_groups(catalogue, protocol, table, inputs[1])
-    write_csv(base / "per_task" / protocol / f"{system}.csv.xz", table)
-    whole = record(
-        dataset=catalogue, protocol=protocol, system=system, profile=PROFILE, seeds=[{"seed": SEED}], **facts
-    )
-    write_json(base / "records" / protocol / f"{system}.json", whole)
+def write_results(collection: str, made: Made) -> None:
+    """Write what an experiment yields: a table at once, the runs together when the experiment ends."""
+    runs = []
+    for one in made:
+        if isinstance(one, Run):
+            runs.append(one)
+            continue
+        name = one.collection or collection
+        write_csv(paths.tables(name) / f"{one.name}.csv", one.frame)
+        if one.facts is not None:
+            whole = record(dataset=name, table=one.name, **one.facts)
+            write_json(paths.tables(name) / f"{one.name}.json", whole)
+    if runs:
+        _write_runs(collection, runs)
 
 
-def keep_groups(catalogue: str, protocol: str, table: pd.DataFrame, queries: QuerySet) -> None:
-    """Write ``tables/groups_<protocol>.csv`` where several queries of the table have one origin."""
-    group_of = dict(zip(queries.ids, queries.groups, strict=True))
-    asked = list(dict.fromkeys(table["task_id"].astype(str)))
+def _write_runs(collection: str, runs: Sequence[Run]) -> None:
+    """Put runs in the place of those of the same protocol and system."""
+    folder, records = paths.results(collection), read_records(collection)
+    _replace(folder / "per_query.csv.xz", {(run.protocol, run.system): run.table for run in runs})
+    _replace(folder / "calls.parquet", {(run.protocol, run.system): run.calls for run in runs if run.calls is not None})
+    for run in runs:
+        seeds = [{"seed": int(seed)} for seed in sorted(set(run.table["seed"].tolist()))]
+        names = {"dataset": collection, "protocol": run.protocol, "system": run.system}
+        facts = sources(*run.inputs) | dict(run.facts)
+        records[run.protocol, run.system] = record(**names, profile=PROFILE, seeds=seeds, **facts)
+    lines = [
+        json.dumps(records[key], ensure_ascii=False, allow_nan=False, separators=(",", ":")) for key in sorted(records)
+    ]
+    write_text(folder / "records.jsonl", "".join(f"{line}\n" for line in lines))
+    for run in {run.protocol: run for run in runs if run.calls is None}.values():
+        _write_groups(collection, run)
+
+
+def _replace(path: Path, new: Mapping[tuple[str, str], pd.DataFrame]) -> None:
+    """Replace the rows of some protocols and systems in a long table, which is ordered by both."""
+    if not new:
+        return None
+    whole = pd.concat(new, names=CELL).reset_index(CELL)
+    if path.exists():
+        old = _read_long(path)
+        whole = pd.concat([old[~pd.MultiIndex.from_frame(old[CELL]).isin(list(new))], whole])
+    columns = [*CELL, *per_task.KEYS]
+    columns += sorted((str(name) for name in whole if name not in columns), key=_place)
+    whole = whole.sort_values(CELL, kind="stable")[columns]
+    if path.suffix == ".parquet":
+        hits = whole.select_dtypes("float").columns
+        return write_parquet(path, whole.astype(dict.fromkeys(hits, "int8")))
+    write_csv(path, whole)
+
+
+def _read_long(path: Path) -> pd.DataFrame:
+    return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+
+
+def _place(column: str) -> tuple[int, int]:
+    """Where a measure stands among the columns: by its name, then by its cut-off; other columns keep their order."""
+    found = per_task.measure(column)
+    return (list(metrics.PER_TASK).index(found[0]), found[1]) if found else (-1, 0)
+
+
+def _write_groups(collection: str, run: Run) -> None:
+    """Write ``tables/groups_<protocol>.csv`` where several queries of a protocol have one origin."""
+    group_of = dict(zip(run.inputs[1].ids, run.inputs[1].groups, strict=True))
+    asked = list(dict.fromkeys(run.table["task_id"].astype(str)))
     groups = [group_of.get(query, query) for query in asked]
     if len(set(groups)) < len(groups):
-        write_csv(paths.tables(catalogue) / f"groups_{protocol}.csv", pd.DataFrame({"task_id": asked, "group": groups}))
+        frame = pd.DataFrame({"task_id": asked, "group": groups})
+        write_csv(paths.tables(collection) / f"groups_{run.protocol}.csv", frame)
 
 
-def groups_of(catalogue: str, protocol: str) -> dict[str, str] | None:
+def read_records(collection: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The records of a collection by protocol and system; empty where nothing ran."""
+    path = paths.results(collection) / "records.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {(found["protocol"], found["system"]): found for found in map(json.loads, lines)}
+
+
+def collect_runs(collection: str, kind: str = "per_query") -> Runs:
+    """The rows of every protocol and system; `kind`: ``per_query``, or ``calls`` for MCP-Flow."""
+    path, found = paths.results(collection) / FILES[kind], dict[str, dict[str, pd.DataFrame]]()
+    fix = f"run: study tools run --catalogue {collection}"
+    if not path.exists():
+        raise StudyError("there are no runs to report", file=path, fix=fix)
+    records = read_records(collection)
+    for cell, own in _read_long(path).groupby(CELL, sort=False):
+        protocol, system = map(str, cell)
+        if (protocol, system) not in records:
+            raise StudyError("a run has no record beside it", file=path, row=f"{protocol}, {system}", fix=fix)
+        table = own.drop(columns=CELL).dropna(axis=1, how="all").reset_index(drop=True)
+        found.setdefault(protocol, {})[system] = per_task.check(table, path) if kind == "per_query" else table
+    return found
+
+
+def groups_of(collection: str, protocol: str) -> dict[str, str] | None:
     """The origin of every query of a protocol, None where each has its own."""
-    path = paths.tables(catalogue) / f"groups_{protocol}.csv"
+    path = paths.tables(collection) / f"groups_{protocol}.csv"
     if not path.exists():
         return None
     frame = pd.read_csv(path, dtype=str)
     return dict(zip(frame["task_id"], frame["group"], strict=True))
 
 
-def compared(
-    catalogue: str, protocol: str, runs: Mapping[str, pd.DataFrame], reference: str, metric: str
+def interval(
+    difference: Float64Array, groups: np.ndarray, *, seed: int, resamples: int = RESAMPLES, level: float = 0.95
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean over queries; whole groups are drawn with replacement.
+
+    `difference`, `groups`: value and group of every query, shapes (n,).
+    """
+    _, place = np.unique(groups, return_inverse=True)
+    sums, sizes = np.bincount(place, difference), np.bincount(place)
+    if len(sums) < 2:
+        return float("nan"), float("nan")
+    drawn = np.random.default_rng(seed).integers(len(sums), size=(resamples, len(sums)))
+    means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def clustered(
+    table: pd.DataFrame, frames: Mapping[str, pd.DataFrame], groups: Mapping[str, str], seed: int
 ) -> pd.DataFrame:
-    """Every other system of a protocol against the reference; origins are resampled where queries share them."""
-    found = compare_all(runs, reference, [metric], SEED)
-    groups = groups_of(catalogue, protocol)
-    if groups is not None:
-        found = clusters.clustered(found, runs, groups, SEED)
-    return found.assign(protocol=protocol)
+    """A table of `compare_all` where queries share an origin: the origin is the unit that is resampled.
 
+    Queries made from one task, one dialogue or one target are no independent evidence. Intervals come from the cluster
+    bootstrap, p-values from tests on one value per origin; the column ``groups`` counts the origins.
 
-def collect(catalogue: str) -> dict[str, dict[str, pd.DataFrame]]:
-    """The per-task tables of every protocol and system that have a record."""
-    found: dict[str, dict[str, pd.DataFrame]] = {}
-    for path in sorted((paths.results(catalogue) / "per_task").glob("*/*.csv.xz")):
-        system = path.name.removesuffix(".csv.xz")
-        if not (paths.results(catalogue) / "records" / path.parent.name / f"{system}.json").exists():
-            raise StudyError("a per-task file has no record beside it", file=path, fix="run it again: study tools run")
-        found.setdefault(path.parent.name, {})[system] = per_task.read(path)
-    if not found:
-        raise StudyError("there are no runs to report", file=paths.results(catalogue), fix="run: study tools run")
+    `frames`: the per-task tables that were compared, by system. `groups`: the origin of every query.
+    """
+    lines = []
+    for line in table.to_dict("records"):
+        pairs = paired(frames[str(line["system"])], frames[str(line["reference"])], str(line["metric"]))
+        unknown = [query for query in pairs.index.astype(str) if query not in groups]
+        if unknown:
+            raise StudyError("a query has no group", row=unknown[0], fix="run the protocol again")
+        difference = (pairs["system"] - pairs["reference"]).to_numpy(np.float64)
+        own = np.array([groups[str(query)] for query in pairs.index])
+        low, high = interval(difference, own, seed=seed)
+        by_group = pd.Series(difference).groupby(own)
+        # The mean over queries is the sum over groups, up to a constant: signs of whole groups are flipped.
+        resamples = max(RESAMPLES, 100 * len(table))
+        p = randomisation(by_group.sum().to_numpy(), seed=seed, resamples=resamples)
+        tests = {"wilcoxon_p": wilcoxon(by_group.mean().to_numpy()), "randomisation_p": p}
+        lines.append(line | {"ci_low": low, "ci_high": high, "groups": by_group.ngroups} | tests)
+    found = pd.DataFrame(lines)
+    for test in ("wilcoxon_p", "randomisation_p"):
+        found[f"{test}_holm"] = holm(found[test].to_numpy())
     return found
 
 
-def aggregate(table: pd.DataFrame, catalogue: str, protocol: str, system: str) -> pd.DataFrame:
+def compare_systems(
+    collection: str, protocol: str, runs: Mapping[str, pd.DataFrame], reference: str, metric: str
+) -> pd.DataFrame:
+    """Every other system of a protocol against the reference; origins are resampled where queries share them."""
+    found = compare_all(runs, reference, [metric], SEED)
+    groups = groups_of(collection, protocol)
+    if groups is not None:
+        found = clustered(found, runs, groups, SEED)
+    return found.assign(protocol=protocol)
+
+
+def aggregate(table: pd.DataFrame, collection: str, protocol: str, system: str) -> pd.DataFrame:
     """Means as the evaluator gives them, and ``completeness``: the share of queries whose labels are all found."""
-    means = per_task.aggregate(table, catalogue, protocol, system, PROFILE)
+    means = per_task.aggregate(table, collection, protocol, system, PROFILE)
     cutoffs = [found[1] for column in table if (found := per_task.measure(str(column))) and found[0] == "recall"]
     shares = [(k, float(table[f"recall@{k}"].eq(1).mean())) for k in cutoffs]
-    complete = [(catalogue, protocol, system, PROFILE, SEED, "completeness", k, share) for k, share in shares]
+    complete = [(collection, protocol, system, PROFILE, SEED, "completeness", k, share) for k, share in shares]
     return pd.concat([means, pd.DataFrame(complete, columns=means.columns)])
 
 
-def report(
-    catalogue: str,
+def report_runs(
+    collection: str,
     references: Mapping[str, tuple[str, str]],
     pairs: Mapping[str, Sequence[tuple[str, str, str]]] | None = None,
 ) -> Path:
-    """Redo the tables of a catalogue from its per-task files; runs nothing.
+    """Redo metrics.csv.xz, significance.csv and overall.md of a collection from its runs; runs nothing.
 
-    Args:
-        references: protocol -> the system that the others are compared with (paired), and the metric.
-        pairs: protocol -> further comparisons of two: system, reference, metric; each is a family of its own.
-
-    Returns: the folder of the tables.
+    `references`: protocol -> the system that the others are compared with, and the metric. `pairs`: protocol ->
+    further comparisons of two: system, reference, metric; each is a family of its own. Returns: the folder of tables.
     """
-    runs, folder = collect(catalogue), paths.tables(catalogue)
-    rows = [aggregate(table, catalogue, at, name) for at, own in runs.items() for name, table in own.items()]
+    runs, folder = collect_runs(collection), paths.tables(collection)
+    rows = [aggregate(table, collection, at, name) for at, own in runs.items() for name, table in own.items()]
     write_csv(folder / "metrics.csv.xz", pd.concat(rows))
     tested = [
-        compared(catalogue, protocol, runs[protocol], reference, metric)
+        compare_systems(collection, protocol, runs[protocol], reference, metric)
         for protocol, (reference, metric) in references.items()
         if len(runs.get(protocol, {})) > 1
     ]
-    tested += [
-        compared(catalogue, protocol, {name: runs[protocol][name] for name in (system, reference)}, reference, metric)
-        for protocol, own in (pairs or {}).items()
-        for system, reference, metric in own
-        if {system, reference} <= runs.get(protocol, {}).keys()
-    ]
+    for protocol, own in (pairs or {}).items():
+        for system, reference, metric in own:
+            if {system, reference} <= runs.get(protocol, {}).keys():
+                two = {name: runs[protocol][name] for name in (system, reference)}
+                tested.append(compare_systems(collection, protocol, two, reference, metric))
     if tested:
         write_csv(folder / "significance.csv", pd.concat(tested))
-    write_text(folder / "overall.md", "\n".join(_section(catalogue, at, own) for at, own in runs.items()))
+    write_text(folder / "overall.md", "\n".join(_section(collection, at, own) for at, own in runs.items()))
     return folder
 
 
-def _section(catalogue: str, protocol: str, runs: Mapping[str, pd.DataFrame]) -> str:
-    """One protocol as Markdown: a row per system, best first by its first hit rate."""
-    lines = []
-    for name, table in runs.items():
-        means = table.drop(columns=per_task.KEYS).mean()
-        lines.append({"system": name} | {str(column): f"{value:.3f}" for column, value in means.items()})
-    shown = pd.DataFrame(lines)
-    chosen = [c for c in shown if c == "system" or str(c).split("@")[0] in ("recall", "hit_rate", "mrr")]
-    chosen = [c for c in chosen if not str(c).startswith("mrr@") or c == chosen[-1]]
+def _section(collection: str, protocol: str, runs: Mapping[str, pd.DataFrame]) -> str:
+    """One protocol as Markdown: a row per system, best first by its first measure."""
+    measured = dict.fromkeys(str(column) for table in runs.values() for column in table)
+    found = sorted((place, column) for column in measured if (place := per_task.measure(column)))
+    named = {name: [(k, column) for (own, k), column in found if own == name] for name in ("recall", "hit_rate", "mrr")}
+    chosen = named["recall"] + named["hit_rate"] + named["mrr"][-1:]
+    if not named["mrr"]:
+        chosen.sort(key=lambda pair: pair[0])  # sets of tools stand cut-off by cut-off
+    columns = [column for _, column in chosen]
+    means = {name: table.reindex(columns=columns).mean().map("{:.3f}".format, "ignore") for name, table in runs.items()}
+    shown = pd.DataFrame(means).T.rename_axis("system").reset_index().sort_values(columns[0], ascending=False)
+    rows = [["system", *columns], ["---", *["---:"] * len(columns)], *shown.to_numpy().tolist()]
+    body = "".join(f"| {' | '.join(map(str, row))} |\n" for row in rows)
     queries = next(iter(runs.values()))["task_id"].nunique()
-    ordered = shown[chosen].sort_values(str(chosen[1]), ascending=False)
-    return f"### {catalogue}, protocol {protocol}, {queries} queries\n\n{markdown(ordered)}"
-
-
-def read_record(catalogue: str, protocol: str, system: str) -> dict[str, Any]:
-    """The record that `save` wrote."""
-    path = paths.results(catalogue) / "records" / protocol / f"{system}.json"
-    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return value
+    return f"### {collection}, protocol {protocol}, {queries} queries\n\n{body}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from study import paths
+from study.config.reader import read_settings
 from study.data import dataset as datasets
 from study.data import split_files
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, FloatArray, IntArray, relevance_from_lists
@@ -19,14 +20,16 @@ from study.data.splits import Split
 from study.encoders.endpoint import Embedder
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
-from study.tools import settings
+from study.evaluation.significance import bootstrap_interval
+from study.tools import results
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.catalogues.queries import Label
+from study.tools.catalogues.queries import Label, QuerySet
 from study.tools.discovery.index import Settings, ToolIndex
+from study.tools.discovery.texts import definition_tokens
 from study.tools.mcp_zero.routing import Router, best_servers
+from study.tools.results import Run, Table
 
 FILE = "conf/tools/router.yaml"
-KEYS = ("stages", "tools", "servers", "default_servers", "budgets", "seed")
 # Columns of the prepared tables that a system may read and that no tool catalogue has.
 OTHER_SERVER_COLUMNS = ("author", "license", "url")
 OTHER_TASK_COLUMNS = ("subcategory",)
@@ -42,10 +45,10 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Configured:
+class RouterSettings:
     """The whole file."""
 
-    stages: dict[str, Stage]
+    stages: Mapping[str, Stage]
     tools: Settings
     servers: tuple[int, ...]
     default_servers: int
@@ -53,14 +56,9 @@ class Configured:
     seed: int
 
 
-def configured() -> Configured:
+def router_settings() -> RouterSettings:
     """Read ``conf/tools/router.yaml``."""
-    found = settings.read("router", KEYS)
-    stages = {name: settings.build(Stage, values, FILE) for name, values in found["stages"].items()}
-    tools = settings.build(Settings, found["tools"], FILE)
-    return Configured(
-        stages, tools, tuple(found["servers"]), found["default_servers"], tuple(found["budgets"]), found["seed"]
-    )
+    return read_settings(RouterSettings, paths.conf() / "tools" / "router.yaml")
 
 
 def own_tables(catalog: ToolCatalog, texts: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -135,8 +133,7 @@ def server_scores(
 
     A trained stage keeps its checkpoints in the cache folder: a stopped training goes on, a finished one is reused.
 
-    Args:
-        overrides: for the configuration of a system of the study, such as ``profile=smoke``.
+    `overrides`: for the configuration of a system of the study, such as ``profile=smoke``.
     """
     if stage.system == "all":
         return np.zeros((len(texts), len(catalog.servers)), dtype=np.float32)
@@ -227,17 +224,14 @@ class Routed:
     tokens: int
 
 
-def answer(
+def route_task(
     catalog: ToolCatalog, task: str, *, stage: str, keep: int, budget: int, embedder: Embedder | None = None
 ) -> Routed:
     """Servers for one task, then their tools within a budget of tokens.
 
-    Raises:
-        StudyError: an empty task, an unknown stage, or numbers below 1.
+    Raises StudyError: an empty task, an unknown stage, or numbers below 1.
     """
-    from study.tools.discovery.tokens import definition_tokens
-
-    found = configured()
+    found = router_settings()
     if not task.strip() or keep < 1 or budget < 1:
         raise StudyError("no task, or servers or budget below 1", fix="say what is to be done; use numbers from 1")
     if stage not in found.stages or found.stages[stage].system == "oracle":
@@ -256,3 +250,75 @@ def answer(
         tuple(tools[0, rows].tolist()),
         int(sizes[rows].sum()),
     )
+
+
+def stage_runs(
+    catalog: ToolCatalog, queries: QuerySet, settings: RouterSettings, overrides: Sequence[str] = ()
+) -> Iterator[Run | Table]:
+    """All server stages on LiveMCPBench, and router.csv: one row per stage, number of servers and budget.
+
+    Protocols: ``router_servers`` (recall@s = share of the labels that some tool of the s best servers satisfies: what a
+    server recommender alone hands over), ``router`` (the tool ranking among the default number of servers),
+    ``router_budget`` (recall@b = recall of the tools handed over within b tokens).
+
+    `overrides`: for the systems that are trained, such as ``profile=smoke``.
+    """
+    tools, lines = ToolIndex(catalog, settings.tools).scores(queries.texts), []
+    for name, stage in settings.stages.items():
+        if stage.system == "oracle":
+            servers = oracle(catalog, queries.labels)
+        else:
+            servers = server_scores(stage, catalog, queries.texts, seed=settings.seed, overrides=overrides)
+        runs, own = measure_stage(name, servers, tools, catalog, queries, settings)
+        config = {"stage": asdict(stage), "tools": asdict(settings.tools), "overrides": list(overrides)}
+        yield from (replace(run, facts={**run.facts, "config": config}) for run in runs)
+        lines += own
+    yield Table("router", pd.DataFrame(lines))
+
+
+def measure_stage(
+    name: str,
+    servers: FloatArray,
+    tools: FloatArray,
+    catalog: ToolCatalog,
+    queries: QuerySet,
+    settings: RouterSettings,
+) -> tuple[list[Run], list[dict[str, object]]]:
+    """One stage's runs, and its lines of router.csv.
+
+    `servers`, `tools`: scores, shapes (b, n_servers) and (b, n_tools).
+    """
+    sizes, order = definition_tokens(catalog), tie_order(len(catalog.servers), settings.seed)
+    every, inputs, n = settings.stages[name].system == "all", (catalog, queries), len(catalog.tools)
+    runs: list[Run] = []
+    lines: list[dict[str, object]] = []
+    sets: dict[int, list[list[int]]] = {}
+    for keep in (len(catalog.servers),) if every else settings.servers:
+        ranked = route(servers, tools, catalog.server_of, None if every else keep, order)
+        sets[keep] = tools_of(servers, keep, catalog, order)
+        head = {"stage": name, "servers": keep}
+        head["server_recall"] = results.measure_sets({keep: sets[keep]}, queries, n)[f"recall@{keep}"].mean()
+        head["tokens_of_these_servers"] = np.mean([sizes[own].sum() for own in sets[keep]])
+        handed = {budget: within(ranked, sizes, budget) for budget in settings.budgets}
+        by_budget = results.measure_sets(handed, queries, n)
+        for budget, own in handed.items():
+            values = by_budget[f"recall@{budget}"].to_numpy(np.float64)
+            low, high = bootstrap_interval(values, seed=results.SEED)
+            line = {"budget": budget, "tools": float(np.mean([len(part) for part in own]))}
+            line |= {"tokens": float(np.mean([sizes[part].sum() for part in own])), "tool_recall": values.mean()}
+            lines.append(head | line | {"low": low, "high": high, "hit_rate": by_budget[f"hit_rate@{budget}"].mean()})
+        if every or keep == settings.default_servers:
+            runs.append(Run("router_budget", f"router_{name}", by_budget, inputs, {"servers": keep}))
+            table = results.measure(ranked, queries, n)
+            runs.append(Run("router", f"router_{name}", table, inputs, {"servers": keep}))
+    if not every:
+        table = results.measure_sets(sets, queries, n)
+        runs.append(Run("router_servers", f"router_{name}", table, inputs))
+    return runs, lines
+
+
+def tools_of(servers: FloatArray, keep: int, catalog: ToolCatalog, order: IntArray) -> list[list[int]]:
+    """All tools of the `keep` best servers of every task."""
+    best, _ = top_k(servers, keep, order)
+    own = [catalog.tools_of(server) for server in range(len(catalog.servers))]
+    return [[tool for server in row if server >= 0 for tool in own[server]] for row in best]

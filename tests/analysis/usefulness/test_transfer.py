@@ -23,7 +23,7 @@ QUERIES = QuerySet(
 @pytest.fixture(autouse=True)
 def benchmark(monkeypatch):
     loaded = Loaded(ToolCatalog("toy", SERVERS, TOOLS), {"tasks": QUERIES}, pd.DataFrame())
-    monkeypatch.setattr(published, "load", {"livemcpbench": loaded}.__getitem__)
+    monkeypatch.setattr(published, "load_collection", {"livemcpbench": loaded}.__getitem__)
 
 
 def test_a_benchmark_alone():

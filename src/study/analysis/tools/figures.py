@@ -14,7 +14,7 @@ from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
 from study.analysis.report.plots import MARKERS, STYLE, canvas, logarithmic
 from study.evaluation.significance import bootstrap_interval
 from study.tools import results
-from study.tools.mcp_zero import grid as needle
+from study.tools.mcp_zero import needle
 
 INKS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
 
@@ -22,10 +22,8 @@ INKS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
 def intervals(frames: Mapping[str, pd.DataFrame], metric: str) -> pd.DataFrame:
     """Mean and 95 % bootstrap interval over tasks of one metric per system, best first.
 
-    Args:
-        frames: per-task tables by system; those without the metric are left out.
-
-    Returns: columns system, n, mean, low, high.
+    `frames`: per-task tables by system; those without the metric are left out. Returns: columns system, n, mean, low,
+    high.
     """
     rows = []
     for name, frame in frames.items():
@@ -41,10 +39,8 @@ def intervals(frames: Mapping[str, pd.DataFrame], metric: str) -> pd.DataFrame:
 def needle_grid(frame: pd.DataFrame, n_tools: int) -> pd.DataFrame:
     """The trials of the needle test by size and position.
 
-    Args:
-        frame: per-task table of a system under ``needle_identity``, in the order of `needle.grid`.
-
-    Returns: columns size, position (0 first, 1 last; 0.5 where there is a single tool), hit.
+    `frame`: per-task table of a system under ``needle_identity``, in the order of `needle.grid`. Returns: columns
+    size, position (0 first, 1 last; 0.5 where there is a single tool), hit.
     """
     points = needle.grid(n_tools)
     sizes = [int(task.partition(":")[0]) for task in frame["task_id"]]
@@ -58,8 +54,7 @@ def needle_grid(frame: pd.DataFrame, n_tools: int) -> pd.DataFrame:
 def needle_grids(grids: Mapping[str, pd.DataFrame], caption: str) -> Figure:
     """MCP-Zero's figure 4: one panel per system, a square per trial, by number of tools and position of the target.
 
-    Args:
-        grids: from `needle_grid`, by title.
+    `grids`: from `needle_grid`, by title.
     """
     figure, axes = canvas(3.1, len(grids), caption=caption, share_y=True, title="Needle test: found or missed")
     for panel, (title, grid) in zip(axes[0], grids.items(), strict=True):
@@ -93,8 +88,7 @@ def needle_grids(grids: Mapping[str, pd.DataFrame], caption: str) -> Figure:
 def needle_tokens(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """MCP-Zero's figure 5: tokens of tool definitions by number of tools, all in the prompt or retrieved.
 
-    Args:
-        table: needle_identity.csv.
+    `table`: needle_identity.csv.
     """
     figure, axes = canvas(3.2, caption=caption, title="Tokens that the tools cost")
     panel = axes[0, 0]
@@ -115,8 +109,7 @@ def needle_tokens(table: pd.DataFrame, titles: Mapping[str, str], caption: str) 
 def needle_cross(frames: Mapping[str, pd.DataFrame], titles: Mapping[str, str], caption: str) -> Figure:
     """Accuracy by number of tools for requests in another catalogue's words, with 95 % intervals over targets.
 
-    Args:
-        frames: per-task tables under ``needle_cross``; a task is "size:target".
+    `frames`: per-task tables under ``needle_cross``; a task is "size:target".
     """
     figure, axes = canvas(3.2, caption=caption, title="Needle test in another catalogue's words")
     panel = axes[0, 0]
@@ -140,9 +133,7 @@ def needle_cross(frames: Mapping[str, pd.DataFrame], titles: Mapping[str, str], 
 def dots(table: pd.DataFrame, titles: Mapping[str, str], axis: str, title: str, caption: str) -> Figure:
     """Means with intervals, one row per system, best first.
 
-    Args:
-        table: from `intervals`.
-        axis: name of the metric with its range.
+    `table`: from `intervals`. `axis`: name of the metric with its range.
     """
     figure, axes = canvas(1.3 + 0.23 * len(table), caption=caption, title=title)
     panel = axes[0, 0]
@@ -159,8 +150,7 @@ def dots(table: pd.DataFrame, titles: Mapping[str, str], axis: str, title: str, 
 def budgets(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """Tool recall by tokens handed over, one line per server stage.
 
-    Args:
-        table: rows of router.csv for one number of servers, and those without a server stage.
+    `table`: rows of router.csv for one number of servers, and those without a server stage.
     """
     figure, axes = canvas(3.6, caption=caption, title="Task, servers, tools: recall at equal budgets")
     panel = axes[0, 0]
@@ -188,11 +178,7 @@ def budgets(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Fig
 
 @mpl.rc_context(STYLE)
 def pools(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
-    """How the quality falls as other catalogues are added.
-
-    Args:
-        table: scaling.csv.
-    """
+    """How the quality falls as other catalogues are added. `table`: scaling.csv."""
     columns = {"mrr": "MRR", "recall@10": "Recall@10", "requests_recall@3": "Recall, requests"}
     figure, axes = canvas(2.9, len(columns), caption=caption, share_y=True, title="The same tasks in larger catalogues")
     for panel, (column, label) in zip(axes[0], columns.items(), strict=True):
@@ -216,9 +202,7 @@ def pools(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figur
 def weights(table: pd.DataFrame, control: Mapping[str, float], titles: Mapping[str, str], caption: str) -> Figure:
     """Learned weights: mean over the folds with their range, beside the design's.
 
-    Args:
-        table: rows of intent_weights.csv for one protocol.
-        control: the design's weights by factor.
+    `table`: rows of intent_weights.csv for one protocol. `control`: the design's weights by factor.
     """
     figure, axes = canvas(2.9, caption=caption, title="Weights of the five factors: the design's, and learned ones")
     panel = axes[0, 0]

@@ -7,29 +7,46 @@ MCP-Atlas: its steps over the servers of MCP-tools.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+from omegaconf import OmegaConf
 
-from baselines.rrf import ReciprocalRankFusion
 from study.config.compose import build_system, load
 from study.data import dataset as datasets
-from study.data.dataset import Dataset, relevance_from_lists
+from study.data.dataset import Dataset, IntArray, relevance_from_lists
 from study.data.splits import Split
 from study.evaluation import metrics, per_task
 from study.evaluation.ranking import chunks, tie_order, top_k
 from study.evaluation.system import System
+from study.judging.evaluate import mean_interval
 from study.tools.catalogues import published
 from study.tools.catalogues.queries import QuerySet
 
 SETS = {"livemcpbench": "tasks", "mcptools": "atlas"}
-FUSED = ("minilm", "bm25", "tfidf")
-FUSION = "fusion"
+# setting -> the benchmark, and whether its servers are ranked inside Task2MCP's catalogue
+SETTINGS = {
+    "livemcpbench": ("livemcpbench", False),
+    "livemcpbench_inside": ("livemcpbench", True),
+    "mcptools": ("mcptools", False),
+}
 KS = (1, 5, 10)
+SHOWN = ["ndcg@5", "ndcg@10", "recall@10", "hit_rate@1"]
 COLUMNS = ("name", "description", "language", "system", "tools", "category", "subcategory", "theme", "url")
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """``conf/usefulness/transfer.yaml``, where every key is explained."""
+
+    systems: list[str]
+    fusion: list[str]
+    system: str
+    metric: str
+    seed: int
 
 
 def as_dataset(benchmark: str, *, inside: Dataset | None = None) -> tuple[Dataset, sp.csr_matrix, QuerySet]:
@@ -44,33 +61,28 @@ def as_dataset(benchmark: str, *, inside: Dataset | None = None) -> tuple[Datase
     Returns: the data set (no training labels), the relevant servers (shape (n_queries, n_servers): every server that
         holds a tool which satisfies a label), and the queries.
     """
-    loaded = published.load(benchmark)
+    loaded = published.load_collection(benchmark)
     queries, catalog = loaded.queries[SETS[benchmark]], loaded.catalog
     tools: list[list[str]] = [[] for _ in catalog.servers]
     for tool in catalog.tools:
         tools[tool.server].append(tool.name)
-    servers = pd.DataFrame(
-        {
-            "name": [server.name for server in catalog.servers],
-            "description": [server.description for server in catalog.servers],
-            "tools": [", ".join(names) for names in tools],
-        }
-    )
-    servers = _filled(servers)
-    offset = 0
+    rows = [
+        (server.name, server.description, ", ".join(own)) for server, own in zip(catalog.servers, tools, strict=True)
+    ]
+    servers, offset = _filled(pd.DataFrame(rows, columns=["name", "description", "tools"])), 0
     if inside is not None:
         offset = inside.n_servers
         servers = pd.concat([inside.servers[servers.columns.intersection(inside.servers.columns)], servers])
         servers = _filled(servers.reset_index(drop=True).fillna(""))
     tasks = _filled(pd.DataFrame({"description": list(queries.texts)}))
-    wanted = [
-        np.unique([offset + catalog.tools[tool].server for label in labels for tool in label])
-        for labels in queries.labels
-    ]
-    relevant = relevance_from_lists(tuple(np.asarray(rows, dtype=np.int64) for rows in wanted), len(servers))
-    nothing = relevance_from_lists(tuple(np.empty(0, dtype=np.int64) for _ in wanted), len(servers))
-    empty = tuple(np.empty(0, dtype=np.int64) for _ in wanted)
-    return Dataset(benchmark, servers, tasks, nothing, empty), relevant, queries
+
+    def lists(rows: list[list[int]]) -> tuple[IntArray, ...]:
+        return tuple(np.unique(np.array(own, dtype=np.int64)) for own in rows)
+
+    wanted = [[offset + catalog.tools[tool].server for label in own for tool in label] for own in queries.labels]
+    empty = lists([[] for _ in wanted])
+    data = Dataset(benchmark, servers, tasks, relevance_from_lists(empty, len(servers)), empty)
+    return data, relevance_from_lists(lists(wanted), len(servers)), queries
 
 
 def _filled(table: pd.DataFrame) -> pd.DataFrame:
@@ -79,11 +91,15 @@ def _filled(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**missing, id=np.arange(len(table)))
 
 
-def systems(names: tuple[str, ...]) -> dict[str, System]:
-    """The named systems of ``conf/system``, and the rank fusion of `FUSED`."""
-    built: dict[str, System] = {name: build_system(load([f"system={name}"]).system) for name in names}
-    members = {name: build_system(load([f"system={name}"]).system) for name in FUSED}
-    return built | {FUSION: ReciprocalRankFusion(members=members, weights={})}
+def build_systems(settings: Transfer) -> dict[str, System]:
+    """The systems to ask, by name; `fusion` is the rank fusion of the named systems with equal weights."""
+    models = {name: load([f"system={name}"]).system for name in dict.fromkeys([*settings.systems, *settings.fusion])}
+    fused = load(["system=rrf"]).system
+    members = {name: models[name].model for name in settings.fusion}
+    OmegaConf.update(
+        fused, "model", {"members": members, "weights": {}} | {"_target_": fused.model._target_}, merge=False
+    )
+    return {name: build_system(models[name]) for name in settings.systems} | {"fusion": build_system(fused)}
 
 
 def measure(data: Dataset, relevant: sp.csr_matrix, ids: tuple[str, ...], system: System, *, seed: int) -> pd.DataFrame:
@@ -97,17 +113,23 @@ def measure(data: Dataset, relevant: sp.csr_matrix, ids: tuple[str, ...], system
     return per_task.table(ids, seed, metrics.per_task(ranked, relevant, KS))
 
 
-def run(names: tuple[str, ...], *, seed: int = 0) -> Mapping[str, dict[str, pd.DataFrame]]:
-    """Every setting and system: setting -> system -> per-query table."""
-    catalogue = datasets.load("task2mcp")
-    found: dict[str, dict[str, pd.DataFrame]] = {}
-    for setting, benchmark, inside in (
-        ("livemcpbench", "livemcpbench", None),
-        ("livemcpbench_inside", "livemcpbench", catalogue),
-        ("mcptools", "mcptools", None),
-    ):
-        data, relevant, queries = as_dataset(benchmark, inside=inside)
-        found[setting] = {
-            name: measure(data, relevant, queries.ids, system, seed=seed) for name, system in systems(names).items()
+def transfer_table(settings: Transfer) -> pd.DataFrame:
+    """Every setting and system, with how much better the chosen system is, paired by query.
+
+    Returns: columns setting, system, queries, ndcg@5, ndcg@10, recall@10, hit_rate@1, best_minus_it, low, high (95 %,
+        bootstrap over queries).
+    """
+    catalogue, rows = datasets.load("task2mcp"), []
+    for setting, (benchmark, inside) in SETTINGS.items():
+        data, relevant, queries = as_dataset(benchmark, inside=catalogue if inside else None)
+        values = {
+            name: measure(data, relevant, queries.ids, system, seed=settings.seed)
+            for name, system in build_systems(settings).items()
         }
-    return found
+        reference = values[settings.system][settings.metric]
+        for name, frame in values.items():
+            row = {"setting": setting, "system": name, "queries": len(frame), **frame[SHOWN].mean().to_dict()}
+            rows.append(
+                row | mean_interval(reference - frame[settings.metric], seed=settings.seed, name="best_minus_it")
+            )
+    return pd.DataFrame(rows)

@@ -16,9 +16,8 @@ from typing import Any
 
 from study.data.raw_files import read_text
 from study.errors import StudyError
-from study.tools.catalogues.builder import LEFT_OUT, REPORTED, Builder
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.catalogues.files import AGAIN, Loaded, read_lines
+from study.tools.catalogues.files import AGAIN, LEFT_OUT, REPORTED, Builder, Loaded, read_lines
 
 APIS_FILE, DIALOGUES = "data/all_apis.csv", "lv1-lv2-samples/level-1-given-desc"
 NAME, TEXT = "类名", "api_info"
@@ -53,7 +52,7 @@ class Call:
     first: bool
 
 
-def load(folder: Path) -> Loaded:
+def load_apibank(folder: Path) -> Loaded:
     """The catalogue of the called APIs (one server, in file order) and the cleaning table; calls are from `calls`."""
     builder = Builder("apibank")
     server = builder.server("apibank", "API-Bank", "")

@@ -21,8 +21,8 @@ import pandas as pd
 
 from study.data.raw_files import read_text
 from study.errors import StudyError
-from study.tools.catalogues.builder import LEFT_OUT, REPORTED, Builder
 from study.tools.catalogues.catalog import Tool, ToolCatalog
+from study.tools.catalogues.files import LEFT_OUT, REPORTED, Builder
 
 # Bounds on what one server may say; a server without end would otherwise fill the memory.
 MAX_TOOLS, MAX_PAGES = 5_000, 200
@@ -158,7 +158,6 @@ class Sieve:
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         self.faulty = 0
 
     @asynccontextmanager
@@ -248,9 +247,7 @@ def build(
     A server that did not answer keeps its tools from `before`, with the day of that listing and the problem beside
     them: an outage says nothing about what a server offers. A server without a listing has left the configuration.
 
-    Args:
-        before: the catalogue that this one replaces.
-        day: of the listings (ISO 8601); default today.
+    `before`: the catalogue that this one replaces. `day`: of the listings (ISO 8601); default today.
     """
     builder, today = Builder(name), day or datetime.now().astimezone().date().isoformat()
     known = {server.id: row for row, server in enumerate(before.servers)} if before else {}

@@ -1,13 +1,19 @@
-"""LiveMCPBench (Mo et al. 2025): 70 servers, 527 tools, 95 tasks with the tools that a human annotator used."""
+"""LiveMCPBench (Mo et al. 2025): 70 servers, 527 tools, 95 tasks with the tools that a human annotator used, and a log.
+
+The log holds one agent's calls (Claude Sonnet 4): `route` with a request block, `execute-tool` with a server and a
+tool. It has no times and no latencies.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from study.tools.catalogues.builder import CHANGED, LEFT_OUT, REPORTED, Builder
-from study.tools.catalogues.files import Loaded, read_list, text_of
+from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.files import CHANGED, LEFT_OUT, REPORTED, Builder, Loaded, read_list, text_of
 from study.tools.catalogues.queries import QuerySet
 
 TOOLS_FILE = "tools/LiveMCPTool/tools.json"
@@ -16,7 +22,7 @@ LOG_FILE = "baseline/annotation/claude-sonnet-4-20250514_Qwen3-Embedding-0.6B.js
 NUMBER = re.compile(r"^\s*\d+\s*[.)]\s*")
 
 
-def load(folder: Path) -> Loaded:
+def load_livemcpbench(folder: Path) -> Loaded:
     """The catalogue, the query set `tasks` (labels credit any tool of the labelled name), and the cleaning table.
 
     Labels keep the annotators' step order, which says nothing about importance. A task that loses all its labels is
@@ -55,3 +61,87 @@ def label_names(metadata: dict[str, Any]) -> list[str]:
     """The tool names of a numbered list, one a line."""
     lines = str(metadata.get("Tools", "")).splitlines()
     return [name for line in lines if (name := NUMBER.sub("", line).strip())]
+
+
+RETURNED = re.compile(r"server_name: (.*?)\\n  tool_name: (.*?)\\n")
+FAILED_TEXT = re.compile(
+    r"""['"]text['"]?(?::|=)\s*\\?['"](?:Error|Failed)|"text": "(?:Error|Failed)|text='(?:Error|Failed)"""
+)
+
+
+@dataclass(frozen=True)
+class Route:
+    """One `route` call: the text of the request, and the rows of the tools returned (unknown ones left out)."""
+
+    text: str
+    returned: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One `execute-tool` call.
+
+    Attributes:
+        tool: its row, None where the catalogue has no such tool.
+        ok: no error was reported: neither by the client, nor by the server, nor at the start of the text.
+        after: how many route calls came before it in the task.
+    """
+
+    tool: int | None
+    ok: bool
+    after: int
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One task: its calls in order and the human verdict."""
+
+    task: str
+    routes: tuple[Route, ...]
+    executions: tuple[Execution, ...]
+    success: bool
+
+
+def load_log(folder: Path, catalog: ToolCatalog) -> list[Episode]:
+    """Every task of the log, in file order (95, one of which has no known label)."""
+    rows = {
+        (alias, tool.name): row
+        for row, tool in enumerate(catalog.tools)
+        for alias in catalog.servers[tool.server].aliases
+    }
+    return [_episode(entry, rows) for entry in read_list(folder / LOG_FILE, ("task_id", "messages", "task_success"))]
+
+
+def _episode(entry: dict[str, Any], rows: dict[tuple[str, str], int]) -> Episode:
+    replies = {m["tool_call_id"]: str(m["content"]) for m in entry["messages"] if m.get("role") == "tool"}
+    routes: list[Route] = []
+    executions: list[Execution] = []
+    for message in entry["messages"]:
+        for call in message.get("tool_calls") or ():
+            arguments = _json_arguments(call["function"]["arguments"])
+            reply = replies.get(call["id"], "")
+            if call["function"]["name"] == "route":
+                shown = (rows.get(pair) for pair in RETURNED.findall(reply))
+                routes.append(Route(str(arguments.get("query", "")), tuple(row for row in shown if row is not None)))
+            else:
+                pair = (str(arguments.get("server_name")), str(arguments.get("tool_name")))
+                executions.append(Execution(rows.get(pair), succeeded(reply), len(routes)))
+    return Episode(str(entry["task_id"]), tuple(routes), tuple(executions), entry["task_success"] == "success")
+
+
+def _json_arguments(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def succeeded(reply: str) -> bool:
+    """Whether an execution's reply reports no error."""
+    return not (
+        "Error executing tool" in reply
+        or re.search(r'\\?"isError\\?": true', reply)
+        or reply.rstrip().endswith("isError=True")
+        or FAILED_TEXT.search(reply)
+    )

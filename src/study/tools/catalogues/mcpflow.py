@@ -10,9 +10,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from study.tools.catalogues.builder import CHANGED, LEFT_OUT, REPORTED, Builder
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
-from study.tools.catalogues.files import Loaded, read_list
+from study.tools.catalogues.files import CHANGED, LEFT_OUT, REPORTED, Builder, Loaded, read_list
 from study.tools.catalogues.queries import QuerySet
 from study.tools.flow.calls import same_value
 
@@ -20,7 +19,7 @@ TOOLS_FOLDER, SAMPLES_FOLDER, INFO_FILE = "data/tools", "data/function_call", "s
 WORD = re.compile(r"[^a-z0-9]+")
 
 
-def load(folder: Path) -> Loaded:
+def load_mcpflow(folder: Path) -> Loaded:
     """The catalogue (server ids are ``marketplace/file``), the query set `instructions`, and the cleaning table.
 
     Most tool names carry the server's name in front, which is removed where `prefix` finds one. Samples are grouped by

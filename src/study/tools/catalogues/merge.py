@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
+import pandas as pd
+
 from study.tools.catalogues.catalog import Tool, ToolCatalog, concatenate
+from study.tools.results import Table
 
 # Two tools with one name and this much of one description are one tool, whatever follows.
 SAME_START = 60
@@ -56,7 +59,7 @@ def signatures(catalog: ToolCatalog) -> list[tuple[str, ...]]:
     return [tuple(sorted(own)) for own in listed]
 
 
-def merge(name: str, catalogs: Sequence[ToolCatalog]) -> Merged:
+def merge_catalogs(name: str, catalogs: Sequence[ToolCatalog]) -> Merged:
     """Join catalogues; listings with identical tool-description lists become one server.
 
     Listings without any described tool say nothing about what they are, and stay apart.
@@ -91,8 +94,7 @@ def extend(name: str, base: ToolCatalog, other: ToolCatalog, *, against: ToolCat
 
     A server is known by its description list, a tool by its name and the start of its description. Rows of `base` stay.
 
-    Args:
-        against: what `other` is compared with (default: `base`).
+    `against`: what `other` is compared with (default: `base`).
     """
     compared = against or base
     known = {signature for signature in signatures(compared) if any(signature)}
@@ -105,3 +107,53 @@ def extend(name: str, base: ToolCatalog, other: ToolCatalog, *, against: ToolCat
 
 def _start(tool: Tool) -> tuple[str, str]:
     return tool.name, tool.description[:SAME_START]
+
+
+def entity_counts(catalogs: Sequence[ToolCatalog], merged: Merged) -> dict[str, object]:
+    """How many listings became how many entities, and how many groups hold names that have nothing in common."""
+    listings = [server for catalog in catalogs for server in catalog.servers]
+    groups = merged.groups()
+    agree = [names_agree([listings[row].name for row in group]) for group in groups]
+    return {
+        "catalogues": " + ".join(catalog.name for catalog in catalogs),
+        "listings": len(merged.entity_of),
+        "entities": len(merged.catalog.servers),
+        "groups": len(groups),
+        "listings_in_groups": sum(map(len, groups)),
+        "names_disagree": agree.count(False),
+    }
+
+
+def group_members(catalogs: Sequence[ToolCatalog], merged: Merged) -> pd.DataFrame:
+    """One row per listing of every group: ids alone, no text of a catalogue.
+
+    Returns: columns group (from 1), catalogue, marketplace (MCP-Flow's; empty elsewhere), listing (its id), tools,
+    names_agree (of the whole group).
+    """
+    listings = [(catalog, row) for catalog in catalogs for row in range(len(catalog.servers))]
+    lines = []
+    for number, group in enumerate(merged.groups(), start=1):
+        agree = names_agree([listings[place][0].servers[listings[place][1]].name for place in group])
+        for place in group:
+            catalog, row = listings[place]
+            server = catalog.servers[row]
+            lines.append(
+                {
+                    "group": number,
+                    "catalogue": catalog.name,
+                    "marketplace": " ".join(server.sources),
+                    "listing": server.id,
+                    "tools": len(catalog.tools_of(row)),
+                    "names_agree": agree,
+                }
+            )
+    return pd.DataFrame(lines, columns=["group", "catalogue", "marketplace", "listing", "tools", "names_agree"])
+
+
+def entity_tables(catalogs: Sequence[ToolCatalog]) -> Iterator[Table]:
+    """entities.csv (each catalogue alone, and all together) and entity_groups.csv of MCP-Flow."""
+    whole = merge_catalogs("merged", catalogs)
+    lines = [entity_counts([one], merge_catalogs(one.name, [one])) for one in catalogs]
+    hashes = {f"{catalog.name}_sha256": catalog.fingerprint() for catalog in catalogs}
+    yield Table("entities", pd.DataFrame([*lines, entity_counts(catalogs, whole)]), hashes)
+    yield Table("entity_groups", group_members(catalogs, whole))

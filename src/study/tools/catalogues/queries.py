@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from study.data.dataset import IntArray
+from study.data.dataset import FloatArray, IntArray
 from study.errors import StudyError
+from study.evaluation.ranking import tie_order, top_k
 
 Label = tuple[int, ...]
 
@@ -40,7 +41,6 @@ class QuerySet:
     groups: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse unequal lengths, repeated ids, empty or overlapping labels."""
         if len({len(self.ids), len(self.texts), len(self.labels), len(self.groups)}) > 1:
             raise StudyError(f"the query set {self.name} has columns of different length", fix="build it again")
         if len(set(self.ids)) < len(self.ids):
@@ -51,7 +51,6 @@ class QuerySet:
                 raise StudyError(f"labels of {self.name} are empty or overlap", row=row, fix="join the labels")
 
     def __len__(self) -> int:
-        """The number of queries."""
         return len(self.ids)
 
     def fingerprint(self) -> str:
@@ -70,17 +69,23 @@ class QuerySet:
         )
 
 
+def rank_all(scores: FloatArray, k: int | None = None, order: IntArray | None = None) -> IntArray:
+    """Every row's tools, best first (the first `k`), -1 where not ranked.
+
+    `order`: of tools with one score; default: a seeded random one.
+    """
+    ranked, _ = top_k(scores, k or scores.shape[1], tie_order(scores.shape[1], 0) if order is None else order)
+    return ranked
+
+
 def credit(ranked: IntArray, labels: Sequence[Sequence[Label]], n_tools: int) -> tuple[IntArray, sp.csr_matrix]:
     """Rankings and relevance in the form that `study.evaluation.metrics` takes, one column per label.
 
     Inside every row the first ranked tool of a label changes places with the label's first tool, which stands for the
     label in the relevance matrix. The row stays a ranking of tools without repeats.
 
-    Args:
-        ranked: tool rows, best first, shape (b, K); -1 is unfilled.
-        labels: per row its labels.
-
-    Returns: the rewritten rankings, shape (b, K), and the relevance, CSR of shape (b, n_tools).
+    `ranked`: tool rows, best first, shape (b, K); -1 is unfilled. `labels`: per row its labels. Returns: the rewritten
+    rankings, shape (b, K), and the relevance, CSR of shape (b, n_tools).
     """
     rewritten = ranked.copy()
     rows, columns = [], []

@@ -1,92 +1,60 @@
-"""The experiments of Semantic Tool Discovery: which catalogue, which queries, which systems."""
+"""Experiments of Semantic Tool Discovery: searches, popularity, the form of Tables 1 to 6, larger catalogues.
+
+The paper's own numbers contradict each other and cannot be compared: P@1 (92.1 %) and the hit rate at 1 (85.0 %) must
+be equal at K = 1, and a token reduction of 99.6 % at every K cannot be a share of the tools' tokens, which grow with K.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 
 import numpy as np
+import pandas as pd
 
+from study import paths
 from study.data.dataset import FloatArray, IntArray
-from study.encoders.endpoint import KEYS
-from study.evaluation.ranking import tie_order, top_k
-from study.tools import results, settings
-from study.tools.catalogues import published
+from study.encoders.sentence import cosines
+from study.evaluation.metrics import f1_of_means
+from study.tools import results
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.catalogues.queries import QuerySet
-from study.tools.discovery.index import Settings, ToolIndex
+from study.tools.catalogues.mcpflow import plainly_read
+from study.tools.catalogues.merge import extend
+from study.tools.catalogues.queries import QuerySet, rank_all
+from study.tools.discovery.index import Settings, ToolIndex, above, best
+from study.tools.discovery.texts import definition_quarters, definition_tokens, handed_over
+from study.tools.results import Run, Table
+
+KS = (1, 2, 3, 5, 10)
+TEMPLATE = Settings(document="template")
+MACRO_METRICS = ("hit_rate@1", "recall@5")
+# Characters of MCP-Flow's descriptions, which are cut: they only serve as hay.
+LIMIT = 220
+GROWTH = (500, 1_000, 5_000, 10_000, 12_000, 50_000, 100_000)
+TOP = 10
+# Tools that one request brings.
+PER_REQUEST = (3, TOP)
+SYSTEMS = {"discovery_name_desc": Settings("dense", "name_desc"), "bm25_name_desc": Settings("bm25", "name_desc")}
+# Before the names of systems on the pool of the reference scores, which reads MCP-Flow in its own way.
+REFERENCE = "reference_"
 
 
-def configured() -> dict[str, Settings]:
-    """The systems of ``conf/tools/discovery.yaml``."""
-    listed = settings.read("discovery", KEYS)["systems"]
-    return {name: settings.build(Settings, values, "conf/tools/discovery.yaml") for name, values in listed.items()}
-
-
-def references(catalogue: str) -> dict[str, tuple[str, str]]:
-    """Protocol -> (reference system, metric) of a catalogue."""
-    listed = settings.read("discovery", KEYS)["references"].get(catalogue, {})
-    return {protocol: (system, metric) for protocol, (system, metric) in listed.items()}
-
-
-def pairs(catalogue: str) -> dict[str, list[tuple[str, str, str]]]:
-    """Protocol -> further comparisons of two systems: system, reference, metric."""
-    listed = settings.read("discovery", KEYS)["pairs"].get(catalogue, {})
-    return {protocol: [(system, other, metric) for system, other, metric in own] for protocol, own in listed.items()}
-
-
-def rank_all(scores: FloatArray, k: int | None = None, order: IntArray | None = None) -> IntArray:
-    """Every row's tools, best first (the first `k`), -1 where not ranked.
-
-    Args:
-        order: of tools with one score; default: a seeded random one.
-    """
-    chosen = tie_order(scores.shape[1], results.SEED) if order is None else order
-    ranked, _ = top_k(scores, k or scores.shape[1], chosen)
-    return ranked
-
-
-def run(catalogue: str, protocol: str, catalog: ToolCatalog, queries: QuerySet, systems: dict[str, Settings]) -> None:
-    """Search for every query with every system and keep the per-query measures."""
+def search_runs(
+    protocol: str, catalog: ToolCatalog, queries: QuerySet, systems: Mapping[str, Settings]
+) -> Iterator[Run]:
+    """Every query searched with every system."""
     for name, chosen in systems.items():
-        index = ToolIndex(catalog, chosen)
-        score_and_save(
-            catalogue, protocol, name, catalog, queries, index.scores, order=index.order, config=asdict(chosen)
-        )
+        index, config = ToolIndex(catalog, chosen), asdict(chosen)
+        yield results.ranking_run(protocol, name, (catalog, queries), index.scores, index.order, config=config)
 
 
-def score_and_save(
-    catalogue: str,
-    protocol: str,
-    name: str,
-    catalog: ToolCatalog,
-    queries: QuerySet,
-    scores: Callable[[tuple[str, ...]], FloatArray],
-    *,
-    order: IntArray | None = None,
-    **facts: Any,
-) -> None:
-    """Measure one system's ranking of the whole catalogue and keep it.
-
-    Args:
-        order: of tools with one score, as in `rank_all`.
-    """
-    started = time.perf_counter()
-    ranked = rank_all(scores(queries.texts), order=order)
-    seconds = round(time.perf_counter() - started, 3)
-    table = results.measure(ranked, queries, len(catalog.tools))
-    counts: dict[str, Any] = {"queries": len(queries), "tools": len(catalog.tools), "servers": len(catalog.servers)}
-    results.save(catalogue, protocol, name, table, (catalog, queries), **counts, seconds=seconds, **facts)
-
-
-def ten_servers(catalog: ToolCatalog, queries: QuerySet) -> tuple[ToolCatalog, QuerySet]:
+def ten_servers(catalog: ToolCatalog, queries: QuerySet, ids: Sequence[str]) -> tuple[ToolCatalog, QuerySet]:
     """The stand-in for the paper's five servers: ten servers of MCP-tools and the queries for their tools.
 
     Where several servers were published under one id, all of them are kept, as a label names the id.
     """
-    ids = settings.read("discovery", KEYS)["ten_servers"]
     kept_servers = [row for row, server in enumerate(catalog.servers) if server.id.partition("#")[0] in ids]
     chosen, rows = catalog.subset(kept_servers, "mcptools10")
     place = {int(old): new for new, old in enumerate(rows)}
@@ -95,26 +63,13 @@ def ten_servers(catalog: ToolCatalog, queries: QuerySet) -> tuple[ToolCatalog, Q
         for own in queries.labels
     ]
     answerable = [row for row, own in enumerate(labels) if own]
-    taken = queries.take(answerable)
-    return chosen, QuerySet(taken.name, taken.ids, taken.texts, tuple(labels[row] for row in answerable), taken.groups)
-
-
-def without(systems: dict[str, Settings], *documents: str) -> dict[str, Settings]:
-    """The systems whose documents have other forms."""
-    return {name: chosen for name, chosen in systems.items() if chosen.document not in documents}
-
-
-def run_livemcpbench() -> None:
-    """Table A: 94 tasks, 527 tools."""
-    loaded = published.load("livemcpbench")
-    run("livemcpbench", "query", loaded.catalog, loaded.queries["tasks"], configured())
+    return chosen, replace(queries.take(answerable), labels=tuple(labels[row] for row in answerable))
 
 
 def popularity(queries: QuerySet, units: Sequence[str], n_tools: int) -> FloatArray:
     """How often each tool is a label of the queries of all other units, shape (len(queries), n_tools).
 
-    Args:
-        units: queries of one unit know nothing of each other's labels, shape (len(queries),).
+    `units`: queries of one unit know nothing of each other's labels, shape (len(queries),).
     """
     counts = np.zeros((len(queries), n_tools), dtype=np.float32)
     for row, labels in enumerate(queries.labels):
@@ -126,30 +81,233 @@ def popularity(queries: QuerySet, units: Sequence[str], n_tools: int) -> FloatAr
     return others
 
 
-def run_popularity(
-    catalogue: str, protocol: str, catalog: ToolCatalog, queries: QuerySet, units: Sequence[str] | None = None
-) -> None:
+def popularity_run(protocol: str, catalog: ToolCatalog, queries: QuerySet, units: Sequence[str] | None = None) -> Run:
     """The most used tools for every query, counted in the labels of the other units (default: the queries' groups)."""
     scores = popularity(queries, units or queries.groups, len(catalog.tools))
-    score_and_save(catalogue, protocol, "popularity", catalog, queries, lambda _: scores, config={})
+    return results.ranking_run(protocol, "popularity", (catalog, queries), lambda _: scores, config={})
 
 
-def run_mcptools() -> None:
-    """Atlas queries on all 2,797 tools, and table B: on ten servers."""
-    loaded = published.load("mcptools")
-    asked = {
-        "query": (loaded.catalog, loaded.queries["atlas"]),
-        "query_ten": ten_servers(loaded.catalog, loaded.queries["atlas"]),
-    }
-    for protocol, own in asked.items():
-        run("mcptools", protocol, *own, configured())
-        run_popularity("mcptools", protocol, *own)
+def macro_means(
+    runs: Mapping[str, pd.DataFrame], catalog: ToolCatalog, queries: QuerySet, metrics: Sequence[str]
+) -> pd.DataFrame:
+    """Means over tools and servers beside those over queries, where a few tools have most of the queries.
+
+    The unit of a query is the tool (server) of its first label. `runs`: per-task tables by system, of these queries.
+
+    Returns: columns system, metric, by_query, by_tool, by_server, tools, servers, largest_server (its share of the
+    queries).
+    """
+    tool_of = {name: labels[0][0] for name, labels in zip(queries.ids, queries.labels, strict=True)}
+    lines = []
+    for system, table in runs.items():
+        tools = table["task_id"].astype(str).map(tool_of)
+        servers = tools.map(lambda tool: catalog.tools[tool].server)
+        shares: dict[str, float] = {"tools": tools.nunique(), "servers": servers.nunique()}
+        shares["largest_server"] = servers.value_counts(normalize=True).max()
+        for metric in metrics:
+            means = {"system": system, "metric": metric, "by_query": table[metric].mean()}
+            for name, unit in (("by_tool", tools), ("by_server", servers)):
+                means[name] = table[metric].groupby(unit.to_numpy()).mean().mean()
+            lines.append(means | shares)
+    return pd.DataFrame(lines)
 
 
-def run_mcptoolbench() -> None:
-    """Single-label check, labelled tool alone and with its published equivalents; servers have no text of their own."""
-    loaded = published.load("mcptoolbench")
-    for name, queries in loaded.queries.items():
-        run("mcptoolbench", name, loaded.catalog, queries, without(configured(), "server"))
-        # Its groups are the domains; what one query may not know is the same text with its label.
-        run_popularity("mcptoolbench", name, loaded.catalog, queries, queries.texts)
+def macro_table(collection: str, asked: Mapping[str, tuple[ToolCatalog, QuerySet]]) -> Table:
+    """macro.csv of a collection, from its kept runs. `asked`: protocol -> the catalogue searched, and the queries."""
+    runs = results.collect_runs(collection)
+    parts = [macro_means(runs[at], *own, MACRO_METRICS).assign(protocol=at) for at, own in asked.items()]
+    table = pd.concat(parts, ignore_index=True)
+    return Table("macro", table[["protocol", *table.columns.drop("protocol")]])
+
+
+def by_k(catalog: ToolCatalog, queries: QuerySet, scores: FloatArray, *, pool_tokens: int) -> pd.DataFrame:
+    """One row per K: precision, recall, F1 of these two means (as the paper), hit rate, MRR at K, token reduction.
+
+    `scores`: shape (len(queries), n_tools). `pool_tokens`: of all definitions that are handed over otherwise.
+    """
+    ranked = rank_all(scores)
+    table = results.measure(ranked, queries, len(catalog.tools), ks=KS)
+    sizes, quarters = definition_tokens(catalog), definition_quarters(catalog)
+    rows = []
+    for k in KS:
+        tokens = handed_over(ranked[:, :k], sizes).mean()
+        precision, recall = (table[f"{name}@{k}"].to_numpy() for name in ("precision", "recall"))
+        line = {"k": k, "precision": precision.mean(), "recall": recall.mean(), "f1": f1_of_means(precision, recall)}
+        line |= {name: table[f"{name}@{k}"].mean() for name in ("hit_rate", "mrr")}
+        by_characters = handed_over(ranked[:, :k], quarters).mean()
+        reduction = 1 - tokens / pool_tokens
+        rows.append(line | {"token_reduction": reduction, "tokens": tokens, "tokens_by_characters": by_characters})
+    return pd.DataFrame(rows)
+
+
+def by_threshold(
+    catalog: ToolCatalog, queries: QuerySet, scores: FloatArray, thresholds: Sequence[float], k: int
+) -> pd.DataFrame:
+    """One row per threshold (section 6.4): at most `k` tools that score as much, or the best `k` where none does.
+
+    `scores`: shape (len(queries), n_tools).
+
+    Returns: columns threshold, fell_back (share of the queries), mean_tools, precision, recall, hit_rate, mean_tokens.
+    """
+    ranked, sizes, rows = rank_all(scores, k), definition_tokens(catalog), []
+    for threshold in thresholds:
+        handed = [above(own, scores[row, own], threshold)[0].tolist() for row, own in enumerate(ranked)]
+        table = results.measure_sets({k: handed}, queries, len(catalog.tools))
+        counts = np.array([len(rows) for rows in handed])
+        found = table[f"recall@{k}"].to_numpy() * [len(labels) for labels in queries.labels]
+        line = {"threshold": threshold, "fell_back": float((scores.max(axis=1) < threshold).mean())}
+        line |= {"mean_tools": counts.mean(), "precision": float((found / counts).mean())}
+        line |= {name: table[f"{name}@{k}"].mean() for name in ("recall", "hit_rate")}
+        rows.append(line | {"mean_tokens": float(np.mean([sizes[rows].sum() for rows in handed]))})
+    return pd.DataFrame(rows)
+
+
+def template_tables(catalog: ToolCatalog, queries: QuerySet, thresholds: Sequence[float]) -> Iterator[Table]:
+    """Table 1's form: discovery_table.csv, dense search over the paper's template; and its thresholds."""
+    scores = ToolIndex(catalog, TEMPLATE).scores(queries.texts)
+    table = by_k(catalog, queries, scores, pool_tokens=int(definition_tokens(catalog).sum()))
+    facts = results.sources(catalog, queries) | {"config": asdict(TEMPLATE) | {"thresholds": thresholds}}
+    yield Table("discovery_table", table, facts)
+    yield Table("discovery_thresholds", by_threshold(catalog, queries, scores, thresholds, max(KS)))
+
+
+def server_table(catalog: ToolCatalog, queries: QuerySet) -> Table:
+    """Tables 2-6's form: discovery_servers.csv, queries grouped by the server of their first label.
+
+    Every query searches the whole catalogue; tokens are compared with the definitions of all its tools.
+    """
+    scores = ToolIndex(catalog, TEMPLATE).scores(queries.texts)
+    total = int(definition_tokens(catalog).sum())
+    owner = [catalog.servers[catalog.tools[labels[0][0]].server].id.partition("#")[0] for labels in queries.labels]
+    parts = [by_k(catalog, queries, scores, pool_tokens=total).assign(server="all", queries=len(queries))]
+    for server, count in sorted(Counter(owner).items(), key=lambda item: (-item[1], item[0])):
+        rows = [row for row, name in enumerate(owner) if name == server]
+        part = by_k(catalog, queries.take(rows), scores[rows], pool_tokens=total)
+        parts.append(part.assign(server=server, queries=count))
+    table = pd.concat(parts)
+    return Table("discovery_servers", table[["server", "queries", *table.columns.drop(["server", "queries"])]])
+
+
+def latency(index: ToolIndex, queries: tuple[str, ...], k: int) -> dict[str, float]:
+    """Milliseconds per query, one at a time: the whole search (median, p95), and its part after the embedding."""
+    vectors = [index.embedder.encode([query], store=False) for query in queries]
+    times = []
+    index.search(queries[0], k)
+    for query, vector in zip(queries, vectors, strict=True):
+        started = time.perf_counter()
+        index.search(query, k)
+        searched = time.perf_counter()
+        best(cosines(vector, index.vectors)[0], k, index.order)
+        times.append((searched - started, time.perf_counter() - searched))
+    whole, search = 1e3 * np.array(times).T
+    shown = {"latency_p50_ms": np.median(whole), "latency_p95_ms": np.quantile(whole, 0.95)}
+    return {name: float(value) for name, value in (shown | {"search_p95_ms": np.quantile(search, 0.95)}).items()}
+
+
+def latency_table(catalog: ToolCatalog, queries: QuerySet) -> Table:
+    """discovery_latency.csv: milliseconds per query of the template search, to be measured while nothing else runs."""
+    line: dict[str, float] = {"tools": len(catalog.tools), "queries": len(queries)}
+    line |= latency(ToolIndex(catalog, TEMPLATE), queries.texts, max(KS))
+    facts = results.sources(catalog, queries) | {"config": asdict(TEMPLATE)}
+    return Table("discovery_latency", pd.DataFrame([line]), facts)
+
+
+def pools(small: ToolCatalog, other: ToolCatalog, last: ToolCatalog) -> tuple[ToolCatalog, ToolCatalog, ToolCatalog]:
+    """LiveMCPBench, with MCP-tools behind it, and with MCP-Flow behind both; its own rows stay the first ones."""
+    middle = extend("livemcpbench+mcptools", small, other)
+    return small, middle, cut(extend("livemcpbench+mcptools+mcpflow", middle, last), len(middle.tools))
+
+
+def reference_pool(small: ToolCatalog, middle: ToolCatalog) -> ToolCatalog:
+    """The 12,618 tools that reference scores exist for: tool names cut in another way, fewer tools known as repeats.
+
+    There MCP-Flow was compared with LiveMCPBench alone, so that tools of MCP-tools stand in it twice.
+    """
+    plain = plainly_read(paths.raw("mcpflow"))
+    return cut(extend("livemcpbench+mcptools+mcpflow", middle, plain, against=small), len(middle.tools))
+
+
+def cut(catalog: ToolCatalog, own: int) -> ToolCatalog:
+    """The catalogue with short texts behind its first `own` tools; repeats are looked for in whole texts, before."""
+    short = tuple(replace(tool, description=tool.description[:LIMIT]) for tool in catalog.tools[own:])
+    return replace(catalog, tools=catalog.tools[:own] + short)
+
+
+def pool_runs(
+    named: Sequence[tuple[str, ToolCatalog]], queries: QuerySet, asked: Sequence[str], owner: Sequence[int]
+) -> Iterator[Run | Table]:
+    """Protocols ``query_<pool>`` and ``request_<pool>`` of LiveMCPBench over pools of real tools, and scaling.csv.
+
+    The fall has a part that is not the searches' fault: tools of other servers that would serve the task as well have
+    no label.
+
+    `named`: what stands before the systems' names, and the pool. `asked`, `owner`: requests, and the task of each.
+    """
+    lines = []
+    for prefix, catalog in named:
+        for name, settings in SYSTEMS.items():
+            index, size = ToolIndex(catalog, settings), len(catalog.tools)
+            by_query = results.measure(rank_all(index.scores(queries.texts)), queries, size)
+            by_request = of_requests(index.scores(asked), owner, queries)
+            for kind, table in (("query", by_query), ("request", by_request)):
+                facts = {"config": asdict(settings)}
+                yield Run(f"{kind}_{size}", f"{prefix}{name}", table, (catalog, queries), facts)
+            line = {"tools": size, "servers": len(catalog.servers), "system": f"{prefix}{name}"}
+            line |= {"mrr": by_query[f"mrr@{size}"].mean()}
+            line |= {column: by_query[column].mean() for column in ("hit_rate@5", "recall@10")}
+            lines.append(line | {f"requests_recall@{k}": by_request[f"recall@{k}"].mean() for k in PER_REQUEST})
+    yield Table("scaling", pd.DataFrame(lines))
+
+
+def of_requests(scores: FloatArray, owner: Sequence[int], queries: QuerySet) -> pd.DataFrame:
+    """Per-task recall and hit rate of the tools that all requests of a task bring, `PER_REQUEST` per request.
+
+    `scores`: shape (n_requests, n_tools). `owner`: the task of each request, shape (n_requests,).
+    """
+    ranked, mine = rank_all(scores, TOP), np.asarray(owner)
+    own = [[ranked[row] for row in np.flatnonzero(mine == task)] for task in range(len(queries))]
+    sets = {k: [union(rankings, k) for rankings in own] for k in PER_REQUEST}
+    return results.measure_sets(sets, queries, scores.shape[1])
+
+
+def union(rankings: Sequence[IntArray], k: int) -> list[int]:
+    """The first `k` tools of each ranking, each tool once, in order."""
+    return list(dict.fromkeys(int(row) for ranking in rankings for row in ranking[:k] if row >= 0))
+
+
+def grown(vectors: FloatArray, size: int, rng: np.random.Generator, noise: float = 0.1) -> FloatArray:
+    """`size` unit vectors: the given ones first, then copies of them with Gaussian noise of this length."""
+    if size <= len(vectors):
+        return vectors[:size]
+    copies = vectors[rng.integers(len(vectors), size=size - len(vectors))]
+    copies = copies + rng.normal(scale=noise / np.sqrt(vectors.shape[1]), size=copies.shape).astype(np.float32)
+    whole: FloatArray = np.concatenate([vectors, copies / np.linalg.norm(copies, axis=1, keepdims=True)])
+    return whole
+
+
+def growth_table(catalog: ToolCatalog, queries: QuerySet, sizes: Sequence[int] = GROWTH) -> Table:
+    """growth.csv: milliseconds per query, one at a time, by number of tools; above the real ones noisy copies.
+
+    One row per size with the embedding, search and whole latency (median and 95th percentile).
+    """
+    chosen, rng, lines = SYSTEMS["discovery_name_desc"], np.random.default_rng(results.SEED), []
+    index = ToolIndex(catalog, chosen)
+    index.embedder.encode([queries.texts[0]], store=False)
+    for size in sizes:
+        vectors = grown(index.vectors, size, rng)
+        order = rng.permutation(size)
+        parts = []
+        for query in queries.texts:
+            started = time.perf_counter()
+            vector = index.embedder.encode([query], store=False)
+            embedded = time.perf_counter()
+            best(cosines(vector, vectors)[0], TOP, order)
+            parts.append((embedded - started, time.perf_counter() - embedded))
+        milliseconds = 1e3 * np.array(parts)
+        shown = {"embed": milliseconds[:, 0], "search": milliseconds[:, 1], "whole": milliseconds.sum(axis=1)}
+        line: dict[str, float] = {"tools": size, "synthetic": max(0, size - len(index.vectors))}
+        for name, values in shown.items():
+            line |= {f"{name}_p50_ms": float(np.median(values)), f"{name}_p95_ms": float(np.quantile(values, 0.95))}
+        lines.append(line)
+    facts = results.sources(catalog, queries) | {"config": asdict(chosen) | {"top": TOP}}
+    return Table("growth", pd.DataFrame(lines), facts)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from study import paths
+from study.config.reader import read_settings
 from study.data.dataset import FloatArray, IntArray
 from study.encoders import endpoint as embedding
 from study.encoders.endpoint import Embedder
@@ -15,9 +17,7 @@ from study.encoders.sentence import cosines
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery.decompose import decompose
-from study.tools.discovery.documents import documents
-from study.tools.discovery.words import Bm25, TfIdf
+from study.tools.discovery.texts import Bm25, TfIdf, decompose, documents
 
 MODES = ("dense", "bm25", "tfidf", "hybrid", "random")
 
@@ -43,7 +43,6 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse an unknown mode."""
         if self.mode not in MODES:
             raise StudyError(f"unknown search mode {self.mode!r}", fix=f"one of: {', '.join(MODES)}")
 
@@ -54,15 +53,11 @@ class ToolIndex:
     def __init__(
         self, catalog: ToolCatalog, settings: Settings | None = None, embedder: Embedder | None = None
     ) -> None:
-        """Prepare the documents.
-
-        Args:
-            embedder: where vectors come from (default: the configured one).
-        """
+        """Prepare the documents. `embedder`: where vectors come from (default: the configured one)."""
         if not catalog.tools:
             raise StudyError(f"the catalogue {catalog.name} has no tools", fix="index servers that offer some")
         self.catalog, self.settings = catalog, settings or Settings()
-        self.embedder = embedder or embedding.configured()
+        self.embedder = embedder or embedding.configured_embedder()
         self.documents = documents(catalog, self.settings.document, self.settings.limit)
         self.order = order_of(self.settings, len(self.documents))
 
@@ -84,8 +79,7 @@ class ToolIndex:
     def scores(self, queries: Sequence[str], *, store: bool = True) -> FloatArray:
         """Scores, higher is better, shape (len(queries), n_tools).
 
-        Args:
-            store: keep the queries' vectors on disk; False for a user's question.
+        `store`: keep the queries' vectors on disk; False for a user's question.
         """
         if self.settings.mode == "random":
             rng = np.random.default_rng(self.settings.seed)
@@ -111,10 +105,8 @@ class ToolIndex:
     ) -> tuple[IntArray, FloatArray]:
         """The best `k` tools for one query.
 
-        Args:
-            threshold: leave out tools that score lower; where that leaves none, all `k` stay (section 6.4).
-
-        Returns: tool rows and scores, best first, both of length at most k.
+        `threshold`: leave out tools that score lower; where that leaves none, all `k` stay (section 6.4). Returns:
+        tool rows and scores, best first, both of length at most k.
         """
         if k < 1:
             raise StudyError(f"{k} tools were asked for", fix="ask for at least 1")
@@ -164,3 +156,25 @@ def fuse(matrices: Sequence[FloatArray], constant: int) -> FloatArray:
         np.put_along_axis(ranks, ranked, np.arange(1, scores.shape[1] + 1)[None], axis=1)
         total += 1 / (constant + ranks)
     return total.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """``conf/tools/discovery.yaml``, where every key is explained.
+
+    Attributes:
+        references: collection -> protocol -> the system that the others are compared with, and the metric.
+        pairs: collection -> protocol -> further comparisons: system, reference, metric.
+    """
+
+    systems: Mapping[str, Settings]
+    references: Mapping[str, Mapping[str, tuple[str, str]]]
+    pairs: Mapping[str, Mapping[str, tuple[tuple[str, str, str], ...]]]
+    targets: Mapping[str, float]
+    thresholds: tuple[float, ...]
+    ten_servers: tuple[str, ...]
+
+
+def discovery_settings() -> Discovery:
+    """Read ``conf/tools/discovery.yaml``."""
+    return read_settings(Discovery, paths.conf() / "tools" / "discovery.yaml")

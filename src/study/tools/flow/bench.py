@@ -16,13 +16,13 @@ from study.encoders.endpoint import Embedder
 from study.errors import StudyError
 from study.tools.catalogues import published
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery.documents import documents
-from study.tools.flow import callers, samples, selector
+from study.tools.discovery.texts import documents
+from study.tools.flow import samples, selector
 from study.tools.flow.calls import measures
 from study.tools.flow.samples import Sample
 from study.tools.flow.selector import Evidence, Exemplars
 from study.tools.flow.settings import Flow, Pool, System
-from study.tools.flow.slot_filler import Copier
+from study.tools.flow.slot_filler import SlotFiller, make_call
 
 BLOCK = 512  # texts embedded between two saves
 BATCH = 64  # instructions whose candidates are compared at a time
@@ -53,12 +53,12 @@ class Trained:
     Attributes:
         exemplars: the training samples as a retrieval database.
         weights: of the selector, by whether it sees exemplars.
-        copier: of arguments.
+        slot_filler: of arguments.
     """
 
     exemplars: Exemplars
     weights: Mapping[bool, FloatArray]
-    copier: Copier
+    slot_filler: SlotFiller
 
 
 def embed(embedder: Embedder, texts: Sequence[str]) -> FloatArray:
@@ -73,9 +73,9 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> FloatArray:
 
 def prepare(flow: Flow, embedder: Embedder | None = None) -> Bench:
     """MCP-Flow's public files as a bench."""
-    loaded = published.load("mcpflow")
-    found, left_out = samples.load(paths.raw("mcpflow"), loaded)
-    return assemble(loaded.catalog, found, flow, embedder or embedding.configured(), left_out)
+    loaded = published.load_collection("mcpflow")
+    found, left_out = samples.load_samples(paths.raw("mcpflow"), loaded)
+    return assemble(loaded.catalog, found, flow, embedder or embedding.configured_embedder(), left_out)
 
 
 def assemble(
@@ -86,11 +86,7 @@ def assemble(
     left_out: int = 0,
     tools: FloatArray | None = None,
 ) -> Bench:
-    """A bench of any catalogue and samples.
-
-    Args:
-        tools: vectors of the tools where they are known, shape (n_tools, d).
-    """
+    """A bench of any catalogue and samples. `tools`: vectors of the tools where they are known, shape (n_tools, d)."""
     if not found:
         raise StudyError(f"the catalogue {catalog.name} has no instructions", fix="use one with instructions")
     written = tuple(documents(catalog, flow.document, flow.limit))
@@ -109,11 +105,10 @@ def candidates(bench: Bench, pool: Pool, seed: int) -> list[IntArray]:
     return [selector.pool_of(sample, source, pool.size, alike[sample.tool], rng) for sample in bench.samples]
 
 
-def train(bench: Bench, rows: IntArray, flow: Flow, seed: int, copier: Copier) -> Trained:
-    """Learn selector and copier from the samples in `rows`.
+def train(bench: Bench, rows: IntArray, flow: Flow, seed: int, slot_filler: SlotFiller) -> Trained:
+    """Learn selector and slot filler from the samples in `rows`.
 
-    Args:
-        copier: learns anew; what it has read of the instructions stays.
+    `slot_filler`: learns anew; what it has read of the instructions stays.
     """
     own = [bench.samples[row] for row in rows]
     exemplars = Exemplars(bench.known.vectors[rows], own, flow.exemplars)
@@ -131,17 +126,13 @@ def train(bench: Bench, rows: IntArray, flow: Flow, seed: int, copier: Copier) -
         True: selector.fit(features, right, flow.training.penalty),
         False: selector.fit(features[:, :, : selector.PLAIN], right, flow.training.penalty),
     }
-    return Trained(exemplars, weights, copier.fit(own))
+    return Trained(exemplars, weights, slot_filler.fit(own))
 
 
 def scores(
     system: System, features: FloatArray, weights: Mapping[bool, FloatArray], rng: np.random.Generator
 ) -> FloatArray:
-    """How well each candidate fits, shape (b, m).
-
-    Args:
-        features: shape (b, m, 7).
-    """
+    """How well each candidate fits, shape (b, m). `features`: shape (b, m, 7)."""
     if system.select == "random":
         return rng.random(features.shape[:2], dtype=np.float32)
     if system.select in selector.FEATURES:
@@ -161,11 +152,9 @@ def answer(
 ) -> dict[str, pd.DataFrame]:
     """Let systems answer the samples in `rows`.
 
-    Args:
-        shown: candidates of every sample of the bench, in random order, which breaks ties.
-        trained: what the systems have learned; none of it may come from `rows`.
-
-    Returns: per system the columns task_id, rank (of the right tool, from 1), tool, param, ast.
+    `shown`: candidates of every sample of the bench, in random order, which breaks ties. `trained`: what the systems
+    have learned; none of it may come from `rows`. Returns: per system the columns task_id, rank (of the right tool,
+    from 1), tool, param, ast.
     """
     found: dict[str, list[dict[str, object]]] = {name: [] for name in systems}
     rng = np.random.default_rng([seed, len(rows)])
@@ -182,8 +171,8 @@ def answer(
                 sample, ranked = bench.samples[row], several[line, order[line]]
                 call = None
                 if ranked[0] == sample.tool:  # arguments of another tool cannot count
-                    call = callers.call(
-                        system.call, sample.text, sample.tool, trained.copier, trained.exemplars, similarity[line]
+                    call = make_call(
+                        system.call, sample.text, sample.tool, trained.slot_filler, trained.exemplars, similarity[line]
                     )
                 rank = int(np.flatnonzero(ranked == sample.tool)[0]) + 1
                 found[name].append(

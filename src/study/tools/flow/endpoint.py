@@ -37,7 +37,7 @@ def escaped(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def answer(reply: str) -> Mapping[str, Any] | None:
+def _reply_object(reply: str) -> Mapping[str, Any] | None:
     """The one JSON object of a reply, None where there is none."""
     try:
         value = json.loads(reply[reply.index("{") : reply.rindex("}") + 1])
@@ -46,14 +46,13 @@ def answer(reply: str) -> Mapping[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def call(
+def ask_for_call(
     chat: Chat, catalog: ToolCatalog, text: str, tools: Sequence[int], exemplars: Sequence[Sample] = ()
 ) -> Call | None:
     """The model's call, None where its reply is no call of a given tool.
 
-    Args:
-        tools: rows of the candidates, in the order in which they are shown.
-        exemplars: retrieved samples, shown as examples (retrieval-augmented function call).
+    `tools`: rows of the candidates, in the order in which they are shown. `exemplars`: retrieved samples, shown as
+    examples (retrieval-augmented function call).
     """
     shown = [{"number": number, **catalog.tools[tool].definition()} for number, tool in enumerate(tools)]
     told = [
@@ -61,7 +60,7 @@ def call(
         for sample in exemplars
     ]
     parts = f"<tools>{escaped(shown)}</tools>" + (f"\n<examples>{escaped(told)}</examples>" if told else "")
-    reply = answer(
+    reply = _reply_object(
         chat(
             [{"role": "system", "content": CALL}, {"role": "user", "content": parts}, {"role": "user", "content": text}]
         )
@@ -77,7 +76,6 @@ class ModelWriter:
     """The writer of `study.tools.flow.synthesis` behind an endpoint."""
 
     def __init__(self, chat: Chat) -> None:
-        """Ask `chat`, which takes messages and gives the reply's text."""
         self.chat = chat
 
     def first(self, catalog: ToolCatalog, tool: int, number: int) -> list[str]:
@@ -97,7 +95,9 @@ class ModelWriter:
         """Instruction and arguments; None unless all required parameters and no unknown ones are set."""
         own = catalog.tools[tool]
         user = f"<tool>{escaped(own.definition())}</tool>\n{text}"
-        reply = answer(self.chat([{"role": "system", "content": FILL.format()}, {"role": "user", "content": user}]))
+        reply = _reply_object(
+            self.chat([{"role": "system", "content": FILL.format()}, {"role": "user", "content": user}])
+        )
         said, arguments = (reply.get("instruction"), reply.get("arguments")) if reply else (None, None)
         if not isinstance(said, str) or not said.strip() or not isinstance(arguments, dict):
             return None

@@ -4,50 +4,49 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import NamedTuple
+from itertools import product
 
 import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau
 from tqdm import tqdm
 
-from study import paths
 from study.data.dataset import IntArray
 from study.encoders import endpoint as embedding
 from study.encoders.endpoint import Embedder
-from study.files import write_csv
 from study.tools import results
-from study.tools.catalogues import entities
 from study.tools.flow import bench as benches
-from study.tools.flow import filtration, floors, report, servers, splits, synthesis
-from study.tools.flow.bench import Bench, Trained
+from study.tools.flow import samples, synthesis
+from study.tools.flow.bench import Bench
 from study.tools.flow.calls import Call, measures
-from study.tools.flow.samples import Sample, as_queries, key
+from study.tools.flow.samples import Sample, as_queries, tool_key
 from study.tools.flow.selector import Exemplars
-from study.tools.flow.settings import Flow, Pool, System, load
-from study.tools.flow.slot_filler import Copier
+from study.tools.flow.settings import Flow, Pool, System, flow_settings
+from study.tools.flow.slot_filler import SlotFiller
+from study.tools.flow.tables import COLLECTION, MEASURES, calls_run, compare_servers, floor_table
+from study.tools.results import Made, Run, Table
 
 SPLITS = ("seen", "unseen_tool", "unseen_server")
 # Systems that learn nothing rank the pools of candidates; real and synthetic instructions should order them alike.
 JUDGES = ("random", "bm25", "dense", "tool_name", "server_name")
 
 
-def run() -> None:
-    """All experiments and their tables, except those that `report` makes of the runs."""
-    flow = load()
-    embedder = embedding.configured()
+def flow_parts() -> Iterator[Made]:
+    """All experiments and their tables, except those that the report makes of the runs."""
+    flow, embedder = flow_settings(), embedding.configured_embedder()
     bench = benches.prepare(flow, embedder)
-    target = paths.tables(report.CATALOGUE)
     made, counts = synthetic(bench, flow)
-    kept = filtered(bench, made, counts, flow, embedder)
-    write_csv(target / "flow_leak.csv", leak(bench, flow))
-    write_csv(target / "flow_agreement.csv", agreement(bench, kept, flow))
-    write_csv(target / "flow_servers.csv", servers.compare(bench, flow.servers, flow.copying))
-    write_csv(target / "flow_floors.csv", floors.run(bench, kept.samples, flow))
-    entities.run()
-    run_calls(bench, kept, flow)
+    kept, tables = filtered(bench, made, counts, flow, embedder)
+    yield tables
+    yield [
+        Table("flow_leak", leak(bench, flow)),
+        Table("flow_agreement", agreement(bench, kept, flow)),
+        Table("flow_servers", compare_servers(bench, flow.servers, flow.copying)),
+        Table("flow_floors", floor_table(bench, kept.samples, flow)),
+    ]
+    yield from call_parts(bench, kept, flow)
 
 
 def synthetic(bench: Bench, flow: Flow) -> tuple[list[Sample], dict[str, int]]:
@@ -63,51 +62,36 @@ def synthetic(bench: Bench, flow: Flow) -> tuple[list[Sample], dict[str, int]]:
     return synthesis.synthesise(bench.catalog, drawn, writer, number=how.per_tool, depth=how.depth)
 
 
-class Sifted(NamedTuple):
-    """What the filters did.
+def sift(bench: Bench, made: list[Sample], flow: Flow, embedder: Embedder) -> tuple[Bench, list[Sample], pd.DataFrame]:
+    """Filter instructions that the study made for tools of the bench's catalogue.
 
-    Attributes:
-        whole: the bench of everything that was made.
-        kept: the samples that passed.
-        rules: the table of the rules.
+    Returns: the bench of everything that was made, the samples that passed, and the table of the rules.
     """
-
-    whole: Bench
-    kept: list[Sample]
-    rules: pd.DataFrame
-
-
-def sift(bench: Bench, made: list[Sample], flow: Flow, embedder: Embedder) -> Sifted:
-    """Filter instructions that the study made for tools of the bench's catalogue."""
     whole = benches.assemble(bench.catalog, made, flow, embedder, tools=bench.tools)
-    kept, rules = filtration.filtrate(
-        made, bench.catalog, whole.known.dense, whole.known.words, flow.filtration, flow.seeds[0]
-    )
-    return Sifted(whole, kept, rules)
+    return whole, *filtrate(whole, flow)
 
 
-def filtered(bench: Bench, made: list[Sample], counts: Mapping[str, int], flow: Flow, embedder: Embedder) -> Bench:
-    """The bench of what passes the filters; writes flow_synthesis.csv, flow_filtration.csv and flow_diversity.csv."""
-    target = paths.tables(report.CATALOGUE)
+def filtrate(bench: Bench, flow: Flow) -> tuple[list[Sample], pd.DataFrame]:
+    """The samples of a bench that pass the filters, and the table of the rules."""
+    known, seed = bench.known, flow.seeds[0]
+    return synthesis.filtrate(bench.samples, bench.catalog, known.dense, known.words, flow.filtration, seed)
+
+
+def filtered(
+    bench: Bench, made: list[Sample], counts: Mapping[str, int], flow: Flow, embedder: Embedder
+) -> tuple[Bench, list[Table]]:
+    """The bench of what passes the filters; and flow_synthesis.csv, flow_filtration.csv and flow_diversity.csv."""
     whole, kept, rules = sift(bench, made, flow, embedder)
-    _, real = filtration.filtrate(
-        bench.samples, bench.catalog, bench.known.dense, bench.known.words, flow.filtration, flow.seeds[0]
-    )
-    steps = [{"step": name, "instructions": count} for name, count in counts.items()]
-    write_csv(target / "flow_synthesis.csv", pd.DataFrame([*steps, {"step": "kept", "instructions": len(kept)}]))
-    write_csv(target / "flow_filtration.csv", pd.concat([rules.assign(of="synthetic"), real.assign(of="public")]))
+    _, real = filtrate(bench, flow)
+    steps = pd.DataFrame({"step": [*counts, "kept"], "instructions": [*counts.values(), len(kept)]})
     sifted = benches.assemble(bench.catalog, kept, flow, embedder, tools=bench.tools)
-    lines = [
-        {
-            "instructions": name,
-            "n": len(one.samples),
-            "tools": len({sample.tool for sample in one.samples}),
-            "mean_cosine_distance": filtration.diversity(one.known.vectors),
-        }
-        for name, one in (("public", bench), ("synthetic", whole), ("synthetic, filtered", sifted))
-    ]
-    write_csv(target / "flow_diversity.csv", pd.DataFrame(lines))
-    return sifted
+    lines = []
+    for name, one in (("public", bench), ("synthetic", whole), ("synthetic, filtered", sifted)):
+        line = {"instructions": name, "n": len(one.samples), "tools": len({sample.tool for sample in one.samples})}
+        lines.append(line | {"mean_cosine_distance": synthesis.diversity(one.known.vectors)})
+    both = pd.concat([rules.assign(of="synthetic"), real.assign(of="public")])
+    tables = {"flow_synthesis": steps, "flow_filtration": both, "flow_diversity": pd.DataFrame(lines)}
+    return sifted, [Table(name, frame) for name, frame in tables.items()]
 
 
 def leak(bench: Bench, flow: Flow) -> pd.DataFrame:
@@ -125,10 +109,10 @@ def leak(bench: Bench, flow: Flow) -> pd.DataFrame:
         copied(bench, name, every, every, near)
         for name, near in (("leave_one_out", similarity), ("leave_call_out", apart))
     ]
-    for name in splits.NAMES:
+    for name in samples.SPLIT_NAMES:
         parts = [
             copied(bench, name, fold.train, fold.test, similarity[np.ix_(fold.test, fold.train)])
-            for fold in splits.folds(bench.samples, name, flow.splits, flow.seeds[0])
+            for fold in samples.folds(bench.samples, name, flow.splits, flow.seeds[0])
         ]
         lines.append(pd.concat(parts))
     return pd.concat([part.groupby("split", as_index=False).mean(numeric_only=True) for part in lines])
@@ -137,8 +121,7 @@ def leak(bench: Bench, flow: Flow) -> pd.DataFrame:
 def copied(bench: Bench, name: str, train: IntArray, test: IntArray, similarity: np.ndarray) -> pd.DataFrame:
     """Measures of the nearest training call, one row per test instruction.
 
-    Args:
-        similarity: shape (len(test), len(train)).
+    `similarity`: shape (len(test), len(train)).
     """
     rows = []
     for line, row in enumerate(test):
@@ -166,10 +149,10 @@ def agreement(bench: Bench, kept: Bench, flow: Flow) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def run_calls(bench: Bench, kept: Bench, flow: Flow) -> None:
-    """Every system on every split and pool; a split whose files are all there is not run again."""
-    copiers = [Copier(bench.catalog, flow.copying) for _ in range(3)]
-    apart = benches.train(kept, np.arange(len(kept.samples)), flow, flow.seeds[0], copiers[0])
+def call_parts(bench: Bench, kept: Bench, flow: Flow) -> Iterator[list[Run]]:
+    """Every system on every split and pool, split by split; one whose runs are all there is not run again."""
+    fillers = [SlotFiller(bench.catalog, flow.copying) for _ in range(3)]
+    apart = benches.train(kept, np.arange(len(kept.samples)), flow, flow.seeds[0], fillers[0])
     progress = tqdm(total=len(SPLITS) * len(flow.seeds), desc="calls", delay=3)
     for split in SPLITS:
         if finished(split, bench, flow):
@@ -180,99 +163,62 @@ def run_calls(bench: Bench, kept: Bench, flow: Flow) -> None:
         for place, seed in enumerate(flow.seeds):
             pools = {name: pool for name, pool in flow.pools.items() if place < pool.seeds}
             shown = {name: benches.candidates(bench, pool, seed) for name, pool in pools.items()}
-            for fold in splits.folds(bench.samples, split, flow.splits, seed):
-                trained = benches.train(bench, fold.train, flow, seed, copiers[1])
-                joint = copiers[2].fit(trained.exemplars.samples, kept.samples)
-                learned = {"real": trained, "both": replace(trained, copier=joint), "synthetic": apart}
-                for name, pool in pools.items():
-                    for system, table in turn(bench, fold.test, shown[name], pool, flow, learned, seed).items():
+            for fold in samples.folds(bench.samples, split, flow.splits, seed):
+                trained = benches.train(bench, fold.train, flow, seed, fillers[1])
+                joint = fillers[2].fit(trained.exemplars.samples, kept.samples)
+                learned = {"real": trained, "both": replace(trained, slot_filler=joint), "synthetic": apart}
+                for (name, pool), (source, known) in product(pools.items(), learned.items()):
+                    own = {at: system for at, system in asked(pool, flow).items() if system.train == source}
+                    found = benches.answer(bench, fold.test, shown[name], own, known, seed)
+                    for system, table in found.items():
                         answers.setdefault((name, system), []).append(table.assign(seed=seed))
             progress.update()
-        seconds = round(time.perf_counter() - started, 1)
-        for (name, system), parts in answers.items():
-            save(bench, split, name, system, pd.concat(parts, ignore_index=True), flow, seconds)
+        facts = {"seconds_for_all_systems_of_the_split": round(time.perf_counter() - started, 1)}
+        yield [
+            named_run(bench, split, name, system, pd.concat(parts, ignore_index=True), flow, facts)
+            for (name, system), parts in answers.items()
+        ]
+
+
+def asked(pool: Pool, flow: Flow) -> dict[str, System]:
+    """The systems that are asked with a pool."""
+    return {name: system for name, system in flow.systems.items() if pool.size is not None or system.whole}
 
 
 def finished(split: str, bench: Bench, flow: Flow) -> bool:
     """Whether every protocol of a split holds every configured system, made with these settings from these inputs."""
-    inputs = results.sources(bench.catalog, as_queries(bench.samples))
-    wanted = [
-        (pool, name)
-        for pool, own in flow.pools.items()
-        for name, system in flow.systems.items()
-        if own.size is not None or system.whole
-    ]
-    for pool, name in wanted:
-        if not (report.folder("records") / f"{split}_{pool}" / f"{name}.json").exists():
-            return False
-        kept = results.read_record(report.CATALOGUE, f"{split}_{pool}", name)
-        now = inputs | {"config": config(pool, name, flow)}
-        # Through JSON, which knows no tuples.
-        if {entry: kept.get(entry) for entry in now} != json.loads(json.dumps(now)):
-            return False
+    inputs, records = results.sources(bench.catalog, as_queries(bench.samples)), results.read_records(COLLECTION)
+    for pool in flow.pools:
+        for name in asked(flow.pools[pool], flow):
+            kept = records.get((f"{split}_{pool}", name), {})
+            now = inputs | {"config": config(pool, name, flow)}
+            # Through JSON, which knows no tuples.
+            if {entry: kept.get(entry) for entry in now} != json.loads(json.dumps(now)):
+                return False
     return True
 
 
 def config(pool: str, system: str, flow: Flow) -> dict[str, object]:
     """Every setting that the answers of a system under a pool depend on."""
-    own = {
-        "system": asdict(flow.systems[system]),
-        "pool": asdict(flow.pools[pool]),
-        "splits": asdict(flow.splits),
-        "training": asdict(flow.training),
-        "copying": asdict(flow.copying),
-        "exemplars": flow.exemplars,
-        "document": flow.document,
-        "limit": flow.limit,
-        "seeds": list(flow.seeds),
-    }
+    own: dict[str, object] = {"system": asdict(flow.systems[system]), "pool": asdict(flow.pools[pool])}
+    own |= {name: asdict(getattr(flow, name)) for name in ("splits", "training", "copying")}
+    own |= {"exemplars": flow.exemplars, "document": flow.document, "limit": flow.limit, "seeds": list(flow.seeds)}
     if flow.systems[system].train != "real":
         own |= {"synthesis": asdict(flow.synthesis), "filtration": asdict(flow.filtration)}
     return own
 
 
-def turn(
-    bench: Bench,
-    rows: IntArray,
-    shown: list[IntArray],
-    pool: Pool,
-    flow: Flow,
-    learned: Mapping[str, Trained],
-    seed: int,
-) -> dict[str, pd.DataFrame]:
-    """One fold's answers under one pool, by system.
-
-    Args:
-        learned: what was learned, by the `train` of a system.
-    """
-    found: dict[str, pd.DataFrame] = {}
-    for source, trained in learned.items():
-        own = {
-            name: system
-            for name, system in flow.systems.items()
-            if system.train == source and (pool.size is not None or system.whole)
-        }
-        found |= benches.answer(bench, rows, shown, own, trained, seed)
-    return found
-
-
-def save(bench: Bench, split: str, pool: str, system: str, answers: pd.DataFrame, flow: Flow, seconds: float) -> None:
-    """Keep one system's answers with tool and server of every instruction."""
+def named_run(
+    bench: Bench, split: str, pool: str, system: str, answers: pd.DataFrame, flow: Flow, facts: Mapping[str, float]
+) -> Run:
+    """One system's answers with tool and server of every instruction."""
     owner = {sample.id: sample for sample in bench.samples}
     asked = [owner[name] for name in answers["task_id"]]
     answers = answers.assign(
-        unit=[key(bench.catalog, sample.tool) for sample in asked],
+        unit=[tool_key(bench.catalog, sample.tool) for sample in asked],
         server=[bench.catalog.servers[sample.server].id for sample in asked],
-    )[["task_id", "seed", "unit", "server", "rank", *report.MEASURES]].sort_values(
-        ["seed", "task_id"], ignore_index=True
-    )
-    chosen = flow.pools[pool]
-    size = chosen.size or len(bench.catalog.tools)
-    facts: dict[str, object] = {
-        "instructions": int(answers["task_id"].nunique()),
-        "left_out": bench.left_out,
-        "tools": len(bench.catalog.tools),
-        "seconds_for_all_systems_of_the_split": seconds,
-        "config": config(pool, system, flow),
-    }
-    report.save(f"{split}_{pool}", system, answers, size, (bench.catalog, as_queries(bench.samples)), facts)
+    )[["task_id", "seed", "unit", "server", "rank", *MEASURES]].sort_values(["seed", "task_id"], ignore_index=True)
+    counts = {"instructions": int(answers["task_id"].nunique()), "left_out": bench.left_out}
+    whole = counts | {"tools": len(bench.catalog.tools), **facts, "config": config(pool, system, flow)}
+    size, inputs = flow.pools[pool].size or len(bench.catalog.tools), (bench.catalog, as_queries(bench.samples))
+    return calls_run(f"{split}_{pool}", system, answers, size, inputs, whole)

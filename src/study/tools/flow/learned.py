@@ -1,7 +1,7 @@
 """What `study tools flow call` has learned from MCP-Flow: kept on disk, so that it is learned once.
 
-The selector and its exemplars come from the public instructions, the copier from these and from the study's own (`both`
-in ``conf/tools/flow.yaml``): of the measured variants the one that writes arguments of unseen servers best.
+The selector and its exemplars come from the public instructions, the slot filler from these and from the study's own
+(`both` in ``conf/tools/flow.yaml``): of the measured variants the one that writes arguments of unseen servers best.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from study.encoders import endpoint as embedding
 from study.encoders.endpoint import Embedder
 from study.files import replacing, sha256, write_json
 from study.tools.catalogues.catalog import Tool, ToolCatalog
+from study.tools.discovery.texts import documents
 from study.tools.flow import bench as benches
-from study.tools.flow import experiments
+from study.tools.flow import experiments, selector
 from study.tools.flow.bench import Bench
+from study.tools.flow.calls import Call
 from study.tools.flow.samples import Sample
 from study.tools.flow.selector import Exemplars
-from study.tools.flow.settings import Copying, Flow
-from study.tools.flow.slot_filler import Copier, Linear
+from study.tools.flow.settings import Copying, Flow, flow_settings
+from study.tools.flow.slot_filler import Linear, SlotFiller
 
 # Whose content decides what is learned.
 SETTINGS = ("tools/flow.yaml", "dataset/mcpflow.yaml", "dataset/mcpflow.sha256")
@@ -45,7 +47,7 @@ class Learned:
         parameters: the names that each exemplar's call sets.
         tools: name and description of the tools that have exemplars.
         weights: of the selector, by whether it sees exemplars.
-        value, setting: the copier's regressions.
+        value, setting: the slot filler's regressions.
     """
 
     vectors: FloatArray
@@ -59,8 +61,7 @@ class Learned:
     def exemplars(self, candidates: ToolCatalog, top: int) -> Exemplars:
         """Those exemplars whose tools are among the candidates, by name and description, as exemplars of these.
 
-        Args:
-            top: exemplars that are retrieved for one instruction.
+        `top`: exemplars that are retrieved for one instruction.
         """
         place = {(tool.name, tool.description): row for row, tool in reversed(list(enumerate(candidates.tools)))}
         rows = [place.get(self.tools[tool], -1) for tool in self.tool_of]
@@ -78,21 +79,17 @@ class Learned:
         ]
         return Exemplars(self.vectors[kept], samples, top)
 
-    def copier(self, catalog: ToolCatalog, reading: Copying) -> Copier:
-        """The trained copier for the tools of a catalogue."""
-        return Copier.with_regressions(catalog, reading, self.value, self.setting)
+    def slot_filler(self, catalog: ToolCatalog, reading: Copying) -> SlotFiller:
+        """The trained slot filler for the tools of a catalogue."""
+        return SlotFiller.with_regressions(catalog, reading, self.value, self.setting)
 
 
 def learn(bench: Bench, flow: Flow, more: Sequence[Sample] = ()) -> Learned:
-    """Learn from all samples of a bench.
-
-    Args:
-        more: samples that teach the copier alone which piece of a text is whose.
-    """
+    """Learn from all samples of a bench; `more` teaches the slot filler alone which piece of a text is whose."""
     trained = benches.train(
-        bench, np.arange(len(bench.samples)), flow, flow.seeds[0], Copier(bench.catalog, flow.copying)
+        bench, np.arange(len(bench.samples)), flow, flow.seeds[0], SlotFiller(bench.catalog, flow.copying)
     )
-    copier = Copier(bench.catalog, flow.copying).fit(bench.samples, more) if more else trained.copier
+    slot_filler = SlotFiller(bench.catalog, flow.copying).fit(bench.samples, more) if more else trained.slot_filler
     used = sorted({sample.tool for sample in bench.samples})
     place = {tool: number for number, tool in enumerate(used)}
     own: list[Tool] = [bench.catalog.tools[tool] for tool in used]
@@ -102,36 +99,35 @@ def learn(bench: Bench, flow: Flow, more: Sequence[Sample] = ()) -> Learned:
         tuple(tuple(sample.arguments) for sample in bench.samples),
         tuple((tool.name, tool.description) for tool in own),
         trained.weights,
-        *copier.regressions,
+        *slot_filler.regressions,
     )
 
 
 def configured(flow: Flow, embedder: Embedder, say: Callable[[str], None] = lambda _: None) -> Learned:
     """What MCP-Flow's public files and the configured synthesis teach; read where it was learned before.
 
-    Args:
-        say: told once before work that takes minutes.
+    `say`: told once before work that takes minutes.
     """
-    stem = paths.cache() / "flow" / key()
-    if (kept := read(stem)) is not None:
+    stem = paths.cache() / "flow" / learned_key()
+    if (kept := read_learned(stem)) is not None:
         return kept
     say(NOTICE)
     bench = benches.prepare(flow, embedder)
     made, _ = experiments.synthetic(bench, flow)
-    found = learn(bench, flow, experiments.sift(bench, made, flow, embedder).kept)
-    write(stem, found)
+    found = learn(bench, flow, experiments.sift(bench, made, flow, embedder)[1])
+    write_learned(stem, found)
     return found
 
 
-def key() -> str:
+def learned_key() -> str:
     """A hash of data, settings, embedder and code: another one of these teaches something else."""
     files = [paths.conf() / name for name in SETTINGS]
     files += sorted(Path(__file__).parent.glob("*.py"))
-    content = [sha256(path) for path in files] + [json.dumps(embedding.settings_of().identity(), sort_keys=True)]
+    content = [sha256(path) for path in files] + [json.dumps(embedding.embedder_settings().identity(), sort_keys=True)]
     return hashlib.sha256("\n".join(content).encode()).hexdigest()[:32]
 
 
-def write(stem: Path, found: Learned) -> None:
+def write_learned(stem: Path, found: Learned) -> None:
     """Keep it as ``<stem>.json`` and ``<stem>.safetensors``; the latter comes last and says that both are there."""
     write_json(stem.with_suffix(".json"), {"tools": found.tools, "parameters": found.parameters})
     regressions = {"value": found.value, "setting": found.setting}
@@ -147,7 +143,7 @@ def write(stem: Path, found: Learned) -> None:
         save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, temporary)
 
 
-def read(stem: Path) -> Learned | None:
+def read_learned(stem: Path) -> Learned | None:
     """What `write` kept; None where there is nothing, or something damaged, which is then learned again."""
     try:
         tensors = load_file(stem.with_suffix(".safetensors"))
@@ -163,3 +159,52 @@ def read(stem: Path) -> Learned | None:
         )
     except (OSError, SafetensorError, ValueError, KeyError):
         return None
+
+
+def call_tool(
+    catalog: ToolCatalog,
+    instruction: str,
+    candidates: IntArray,
+    *,
+    learned_from: Bench | None = None,
+    embedder: Embedder | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Call:
+    """The best of the candidates with its arguments; None is the value of a required one for which nothing was found.
+
+    Args:
+        candidates: tool rows of `catalog`, of which `instruction` means one.
+        learned_from: samples to learn from; default MCP-Flow's, from which is learned once.
+        say: told before work that takes minutes.
+    """
+    flow, embedder = flow_settings(), embedder or embedding.configured_embedder()
+    known = learn(learned_from, flow) if learned_from else configured(flow, embedder, say)
+    small = ToolCatalog(catalog.name, catalog.servers, tuple(catalog.tools[row] for row in candidates))
+    written = documents(small, flow.document, flow.limit)
+    vectors = embedder.encode([instruction], store=False)
+    evidence = selector.evidence([instruction], small, written, embedder.encode(written, store=False), vectors)
+    exemplars = known.exemplars(small, flow.exemplars)
+    similarity = exemplars.similarity(vectors)
+    every = np.arange(len(candidates))[None]
+    rows = selector.features(evidence, np.array([0]), every, exemplars, similarity)
+    # Without an exemplar of any candidate, the weights that were learned without exemplars decide.
+    seen = bool(len(exemplars.samples))
+    weights = known.weights[seen]
+    place = int((rows[0, :, : len(weights)] @ weights).argmax())
+    near = exemplars.nearest_of(similarity[0], place) if seen else None
+    chosen = int(candidates[place])
+    needed = [parameter.name for parameter in catalog.tools[chosen].parameters if parameter.required]
+    parameters = None if near is None else list(dict.fromkeys([*near.arguments, *needed]))
+    slot_filler = known.slot_filler(catalog, flow.copying)
+    given = slot_filler.fill(instruction, chosen, parameters, absent=None)
+    # An optional parameter without a value is left to the tool; a required one shows that something is missing.
+    return Call(chosen, {name: value for name, value in given.items() if value is not None or name in needed})
+
+
+def missing(catalog: ToolCatalog, made: Call) -> list[str]:
+    """Required parameters for which no value was found."""
+    return [
+        parameter.name
+        for parameter in catalog.tools[made.tool].parameters
+        if parameter.required and made.arguments.get(parameter.name) is None
+    ]

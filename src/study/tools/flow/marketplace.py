@@ -55,9 +55,8 @@ class Listing:
 def normalise(records: Iterable[Any], market: str | None = None) -> tuple[list[Listing], Counter[str]]:
     """Listings in the order of the records, and how often each problem left one out.
 
-    Args:
-        records: plain JSON values.
-        market: of all records; None reads it from each (``market``, ``source``, ``marketplace``).
+    `records`: plain JSON values. `market`: of all records; None reads it from each (``market``, ``source``,
+    ``marketplace``).
     """
     found: list[Listing] = []
     problems: Counter[str] = Counter()

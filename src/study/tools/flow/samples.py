@@ -1,17 +1,27 @@
-"""Instructions with their function calls: MCP-Flow's public ones, and those that this package makes."""
+"""Instructions with their function calls, and the seen, unseen-tool and unseen-server splits (section 4.1).
+
+The paper holds out one server of 12, then one tool of 11, then one sample of 10, at random. Its samples come in
+siblings: several instructions made from one call. A random split puts siblings on both sides, so that the nearest
+training instruction gives the answer away; here samples with one call always stay together. Only twelve servers have
+instructions, so every server is held out once instead of one draw, and so with tools and calls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from study.data.dataset import IntArray
 from study.errors import StudyError
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.files import AGAIN, Loaded, read_list
 from study.tools.catalogues.mcpflow import SAMPLES_FOLDER
 from study.tools.catalogues.queries import QuerySet
+from study.tools.flow.settings import Splits
 
 
 @dataclass(frozen=True)
@@ -35,12 +45,10 @@ class Sample:
     group: str
 
 
-def load(folder: Path, loaded: Loaded) -> tuple[list[Sample], int]:
+def load_samples(folder: Path, loaded: Loaded) -> tuple[list[Sample], int]:
     """The public samples that hold a call, and how many hold none (they name a tool but no call).
 
-    Args:
-        folder: of the raw files.
-        loaded: what `mcpflow.load` made of the same folder.
+    `folder`: of the raw files. `loaded`: what `mcpflow.load` made of the same folder.
     """
     entries: dict[str, Any] = {}
     for path in sorted((folder / SAMPLES_FOLDER).glob("*/*.json")):
@@ -70,6 +78,71 @@ def as_queries(found: Sequence[Sample]) -> QuerySet:
     )
 
 
-def key(catalog: ToolCatalog, tool: int) -> str:
+def tool_key(catalog: ToolCatalog, tool: int) -> str:
     """The id of a tool in result files: server id and tool name."""
     return f"{catalog.servers[catalog.tools[tool].server].id}::{catalog.tools[tool].name}"
+
+
+SPLIT_NAMES = ("seen", "unseen_tool", "unseen_server", "seen_ungrouped")
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One turn: rows of the samples to learn from and to test on."""
+
+    train: IntArray
+    test: IntArray
+
+
+def folds(samples: Sequence[Sample], name: str, parts: Splits, seed: int) -> Iterator[Fold]:
+    """The turns of one split; together their test rows are every eligible sample once.
+
+    `name`: one of `SPLIT_NAMES`. ``seen_ungrouped`` is the random split that lets siblings leak, for comparison only.
+    """
+    if name not in SPLIT_NAMES:
+        raise StudyError(f"unknown split {name!r}", fix=f"one of: {', '.join(SPLIT_NAMES)}")
+    rng = np.random.default_rng([seed, SPLIT_NAMES.index(name)])
+    if name == "unseen_server":
+        part = _numbers([sample.server for sample in samples])
+    elif name == "unseen_tool":
+        part = _tools(samples, parts.tools, rng)
+    elif name == "seen":
+        part = _dealt(_numbers([sample.group for sample in samples]), parts.calls, rng)
+    else:
+        part = _dealt(np.arange(len(samples)), parts.calls, rng)
+    for number in range(int(part.max(initial=-1)) + 1):
+        test, train = np.flatnonzero(part == number), np.flatnonzero(part != number)
+        if len(test) and len(train):
+            yield Fold(train, test)
+
+
+def _numbers(keys: Sequence[object]) -> IntArray:
+    place = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return np.array([place[key] for key in keys], dtype=np.int64)
+
+
+def _dealt(unit: IntArray, parts: int, rng: np.random.Generator) -> IntArray:
+    """Units shuffled and dealt to parts in turn."""
+    count = int(unit.max(initial=-1)) + 1
+    part: IntArray = (rng.permutation(count) % parts)[unit]
+    return part
+
+
+def _tools(samples: Sequence[Sample], parts: int, rng: np.random.Generator) -> IntArray:
+    """Tools dealt to parts server by server, so that a tool's server stays seen.
+
+    Returns: part per sample, -1 for the only tool of a server, which is never held out.
+    """
+    by_server: dict[int, list[int]] = {}
+    for sample in samples:
+        own = by_server.setdefault(sample.server, [])
+        if sample.tool not in own:
+            own.append(sample.tool)
+    part_of: dict[int, int] = {}
+    start = 0
+    for tools in by_server.values():
+        several = len(tools) > 1
+        for number, tool in enumerate(rng.permutation(tools).tolist()):
+            part_of[tool] = (start + number) % parts if several else -1
+        start += len(tools) if several else 0
+    return np.array([part_of[sample.tool] for sample in samples], dtype=np.int64)

@@ -17,7 +17,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from study.data.dataset import FloatArray, IntArray
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery.words import Bm25, tokens
+from study.tools.discovery.texts import Bm25, words_of
 from study.tools.flow.samples import Sample
 
 FEATURES = ("dense", "bm25", "tool_name", "server_name", "known", "nearest", "votes")
@@ -48,9 +48,8 @@ def evidence(
 ) -> Evidence:
     """Compare instructions with tools.
 
-    Args:
-        documents, tools: texts and vectors of the tools, shapes (n_tools,) and (n_tools, d).
-        vectors: of the instructions, shape (n, d).
+    `documents`, `tools`: texts and vectors of the tools, shapes (n_tools,) and (n_tools, d). `vectors`: of the
+    instructions, shape (n, d).
     """
     words = Bm25(documents).scores(texts)
     words /= np.maximum(words.max(axis=1, keepdims=True, initial=0), 1e-9)
@@ -61,7 +60,7 @@ def evidence(
 
 def overlap(texts: Sequence[str], names: Sequence[str]) -> FloatArray:
     """Share of each name's words that each text holds, shape (len(texts), len(names)); 0 for a name without words."""
-    counter = CountVectorizer(tokenizer=tokens, token_pattern=None, lowercase=False, binary=True, dtype=np.float32)
+    counter = CountVectorizer(tokenizer=words_of, token_pattern=None, lowercase=False, binary=True, dtype=np.float32)
     named = counter.fit_transform([f"{name} a" for name in names])  # one word at least, or there is no vocabulary
     named[:, counter.vocabulary_["a"]] = 0
     sizes = np.maximum(np.asarray(named.sum(axis=1)).ravel(), 1)
@@ -75,9 +74,8 @@ class Exemplars:
     def __init__(self, vectors: FloatArray, samples: Sequence[Sample], top: int) -> None:
         """Keep exemplars.
 
-        Args:
-            vectors: shape (len(samples), d), length 1.
-            top: exemplars that are retrieved for one instruction (the paper: 5).
+        `vectors`: shape (len(samples), d), length 1. `top`: exemplars that are retrieved for one instruction (the
+        paper: 5).
         """
         self.samples, self.top = list(samples), top
         self.vectors = vectors
@@ -110,8 +108,7 @@ class Exemplars:
     def nearest_of(self, similarity: FloatArray, tool: int) -> Sample | None:
         """The nearest exemplar that calls `tool`, None where there is none.
 
-        Args:
-            similarity: of one instruction, shape (n,).
+        `similarity`: of one instruction, shape (n,).
         """
         place = np.searchsorted(self.tools, tool)
         if place == len(self.tools) or self.tools[place] != tool:
@@ -163,11 +160,7 @@ def features(
 def fit(rows: FloatArray, right: IntArray, penalty: float) -> FloatArray:
     """Weights of a conditional logit (McFadden 1974): softmax over candidates, mean cross-entropy, L2 penalty.
 
-    Args:
-        rows: shape (b, m, f).
-        right: place of the right candidate, shape (b,).
-
-    Returns: shape (f,).
+    `rows`: shape (b, m, f). `right`: place of the right candidate, shape (b,). Returns: shape (f,).
     """
     line = np.arange(len(rows))
     data = rows.astype(np.float64)
@@ -189,8 +182,7 @@ def fit(rows: FloatArray, right: IntArray, penalty: float) -> FloatArray:
 def exemplar_scores(rows: FloatArray) -> FloatArray:
     """Retrieval alone: most votes first, then the nearest exemplar, then the document; shape (b, m).
 
-    Args:
-        rows: from `features`.
+    `rows`: from `features`.
     """
     column = {name: rows[:, :, place] for place, name in enumerate(FEATURES)}
     voted: FloatArray = column["votes"] * 1000 + np.where(column["votes"] > 0, 10 + column["nearest"], column["dense"])

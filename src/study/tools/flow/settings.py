@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
+from study import paths
+from study.config.reader import read_settings
 from study.errors import StudyError
-from study.tools import settings
 
 FILE = "conf/tools/flow.yaml"
-KEYS = (
-    "seeds",
-    "splits",
-    "pools",
-    "systems",
-    "references",
-    "document",
-    "limit",
-    "exemplars",
-    "training",
-    "copying",
-    "synthesis",
-    "filtration",
-    "servers",
-    "not_run",
-)
 
 
 @dataclass(frozen=True)
@@ -51,11 +36,9 @@ class Pool:
     seeds: int
 
     def __post_init__(self) -> None:
-        """Refuse an unknown source and a pool without a choice."""
         if self.source not in ("labelled", "catalogue") or (self.size is not None and self.size < 2) or self.seeds < 1:
-            raise StudyError(
-                "not a pool of candidates", file=FILE, column="pools", fix="labelled or catalogue, size >= 2"
-            )
+            fix = "labelled or catalogue, size >= 2"
+            raise StudyError("not a pool of candidates", file=FILE, column="pools", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -66,7 +49,7 @@ class System:
         select: random, bm25, dense, exemplars or trained.
         call: required, copied, borrowed or trained (see `study.tools.flow.callers`).
         train: real (public instructions), synthetic (those that the study makes), or both: the selector learns from
-            the public ones and the copier learns values from both (made calls set no optional parameters).
+            the public ones and the slot filler learns values from both (made calls set no optional parameters).
         exemplars: whether a trained selection sees exemplars.
         whole: whether the system is also asked with a pool without a size.
     """
@@ -89,7 +72,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Copying:
-    """Of the argument copier: inverse strength of its L2 penalty, letters that are read, spans per instruction."""
+    """Of slot filler: inverse strength of its L2 penalty, letters that are read, spans per instruction."""
 
     strength: float
     letters: int
@@ -147,21 +130,6 @@ class Flow:
     not_run: tuple[Mapping[str, str], ...]
 
 
-def load() -> Flow:
-    """The settings; an unknown or missing key is a `StudyError`."""
-    read = settings.read("flow", KEYS)
-    parts = {
-        "splits": Splits,
-        "training": Training,
-        "copying": Copying,
-        "synthesis": Synthesis,
-        "filtration": Filtration,
-    }
-    built = {name: settings.build(kind, read[name], FILE) for name, kind in parts.items()}
-    built["pools"] = {name: settings.build(Pool, own, FILE) for name, own in read["pools"].items()}
-    built["systems"] = {name: settings.build(System, own, FILE) for name, own in read["systems"].items()}
-    built["references"] = {at: (system, metric) for at, (system, metric) in read["references"].items()}
-    built["servers"] = {name: tuple(ids) for name, ids in read["servers"].items()}
-    rest = {item.name: read[item.name] for item in fields(Flow) if item.name not in built}
-    rest |= {"seeds": tuple(rest["seeds"]), "not_run": tuple(rest["not_run"])}
-    return Flow(**built, **rest)
+def flow_settings() -> Flow:
+    """Read ``conf/tools/flow.yaml``."""
+    return read_settings(Flow, paths.conf() / "tools" / "flow.yaml")

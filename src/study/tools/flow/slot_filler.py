@@ -17,13 +17,13 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from study.data.dataset import FloatArray
-from study.tools.catalogues.catalog import Tool, ToolCatalog
-from study.tools.catalogues.schema import Parameter, resolve
-from study.tools.discovery.words import tokens
-from study.tools.flow.calls import same_value
+from study.errors import StudyError
+from study.tools.catalogues.catalog import Parameter, Tool, ToolCatalog, resolve
+from study.tools.discovery.texts import words_of
+from study.tools.flow.calls import KINDS, NUMERIC, Call, Span, convert, kind_of, same_value, spans
 from study.tools.flow.samples import Sample
+from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Copying
-from study.tools.flow.spans import KINDS, NUMERIC, Span, convert, kind_of, spans
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object")
 # Words of parameter names that ask for a kind of piece.
@@ -65,9 +65,7 @@ def property_of(tool: Tool, name: str) -> Mapping[str, Any]:
 def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapping[str, Any]) -> list[Option]:
     """Every value that the parameter could get: listed ones, truth values, its default, pieces of the text.
 
-    Args:
-        found: the text's pieces.
-        stated: what the schema says of the parameter.
+    `found`: the text's pieces. `stated`: what the schema says of the parameter.
     """
     kind, lower = kind_of(stated), text.lower()
     listed = stated.get("enum")
@@ -80,17 +78,17 @@ def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapp
         values = [(value, span) for span in found if (value := convert(span.text, kind)) is not None]
     if "default" in stated and not any(same_value(value, stated["default"]) for value, _ in values):
         values.append((stated["default"], None))
-    words = set(tokens(parameter.name))
-    described = set(tokens(parameter.description)) - words
+    words = set(words_of(parameter.name))
+    described = set(words_of(parameter.description)) - words
     seen: dict[str, int] = {}
     made = []
     for value, span in values:
-        before = tokens(lower[max(0, span.start - 40) : span.start])[-4:] if span else []
+        before = words_of(lower[max(0, span.start - 40) : span.start])[-4:] if span else []
         order = seen.get(span.kind, 0) if span else 0
         if span:
             seen[span.kind] = order + 1
         spoken = not span and not isinstance(value, bool) and str(value).lower() in lower
-        named = bool(words & set(tokens(lower)))
+        named = bool(words & set(words_of(lower)))
         row = [
             *[float(span is not None and span.kind == name) for name in KINDS],
             *[
@@ -113,20 +111,18 @@ def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapp
     return made
 
 
-class Copier:
+class SlotFiller:
     """The two regressions. `fit` learns them from calls, `fill` writes the arguments of one call."""
 
     def __init__(self, catalog: ToolCatalog, settings: Copying) -> None:
-        """Prepare; nothing is learned yet, and `fill` needs `fit`."""
         self.catalog, self.settings = catalog, settings
         self._found: dict[str, list[Span]] = {}
         self._made: dict[tuple[str, int], list[tuple[Parameter, Mapping[str, Any], list[Option]]]] = {}
 
-    def fit(self, samples: Sequence[Sample], more: Sequence[Sample] = ()) -> Copier:
+    def fit(self, samples: Sequence[Sample], more: Sequence[Sample] = ()) -> SlotFiller:
         """Learn from the calls of `samples`; a value that no piece of its text gives teaches nothing about pieces.
 
-        Args:
-            more: calls that teach which piece is whose, but not which optional parameters are set.
+        `more`: calls that teach which piece is whose, but not which optional parameters are set.
         """
         rows, right, sets, chosen = [], [], [], []
         for place, sample in enumerate([*samples, *more]):
@@ -150,22 +146,21 @@ class Copier:
         return self._value, self._set
 
     @classmethod
-    def with_regressions(cls, catalog: ToolCatalog, settings: Copying, value: Linear, setting: Linear) -> Copier:
-        """A copier that was learned before, for the tools of any catalogue."""
+    def with_regressions(cls, catalog: ToolCatalog, settings: Copying, value: Linear, setting: Linear) -> SlotFiller:
+        """A slot filler that was learned before, for the tools of any catalogue."""
         made = cls(catalog, settings)
         made._value, made._set = value, setting
         return made
 
-    def of(self, catalog: ToolCatalog) -> Copier:
+    def of(self, catalog: ToolCatalog) -> SlotFiller:
         """The same regressions for the tools of another catalogue."""
-        return Copier.with_regressions(catalog, self.settings, *self.regressions)
+        return SlotFiller.with_regressions(catalog, self.settings, *self.regressions)
 
     def fill(self, text: str, tool: int, wanted: Sequence[str] | None = None, *, absent: Any = "") -> dict[str, Any]:
         """Arguments for a tool.
 
-        Args:
-            wanted: names of the parameters to set; None sets the required ones and those that the text seems to want.
-            absent: value of a parameter for which neither its schema nor the text holds any.
+        `wanted`: names of the parameters to set; None sets the required ones and those that the text seems to want.
+        `absent`: value of a parameter for which neither its schema nor the text holds any.
         """
         names: list[str] = []
         found: list[tuple[Sequence[Option], FloatArray]] = []
@@ -192,6 +187,11 @@ class Copier:
         values = [absent if at is None else own[at].value for (own, _), at in zip(found, places, strict=True)]
         return dict(zip(names, values, strict=True))
 
+    def required(self, text: str, tool: int) -> dict[str, Any]:
+        """Required parameters with the first value that fits each; the empty text where none does."""
+        listed = self.listed(text, tool)
+        return {parameter.name: own[0].value if own else "" for parameter, _, own in listed if parameter.required}
+
     def listed(self, text: str, tool: int) -> list[tuple[Parameter, Mapping[str, Any], list[Option]]]:
         """Every parameter of a tool with what its schema says and the values that it could get."""
         if (text, tool) not in self._made:
@@ -213,7 +213,7 @@ class Copier:
 
     def _setting(self, parameter: Parameter, stated: Mapping[str, Any], listed: list[Option], text: str) -> FloatArray:
         """What speaks for setting an optional parameter."""
-        words, said = set(tokens(parameter.name)), set(tokens(text))
+        words, said = set(words_of(parameter.name)), set(words_of(text))
         best = float(np.max(self._scores(listed), initial=-10.0))
         kind = kind_of(stated)
         row = [
@@ -230,9 +230,8 @@ class Copier:
 def exchange(found: Sequence[tuple[Sequence[Option], FloatArray]], places: list[int | None]) -> None:
     """Let two parameters change pieces where both together then fit better, or as well and in the order of the text.
 
-    Args:
-        found: per parameter its options and their scores.
-        places: the chosen option of each, None where there is none; changed in place.
+    `found`: per parameter its options and their scores. `places`: the chosen option of each, None where there is none;
+    changed in place.
     """
     for one, other in combinations(range(len(found)), 2):
         first, second = places[one], places[other]
@@ -264,3 +263,26 @@ def _apply(model: Linear, rows: FloatArray) -> FloatArray:
         return np.full(len(rows), intercept, dtype=np.float32)
     scores: FloatArray = (rows @ weights + intercept).astype(np.float32)
     return scores
+
+
+FILLINGS = ("required", "copied", "borrowed", "trained")
+
+
+def make_call(
+    kind: str, text: str, tool: int, slot_filler: SlotFiller, exemplars: Exemplars, similarity: FloatArray
+) -> Call:
+    """The call of `tool` for an instruction; `similarity`: of the instruction to every exemplar, shape (n,).
+
+    ``required``: the required parameters, each with the first piece of the text that fits (a floor, nothing is
+    learned). ``copied``: the nearest exemplar's arguments word for word; without an exemplar of the tool as
+    ``required``. ``borrowed``: the nearest exemplar's parameters, their values filled from the instruction by the
+    trained slot filler; without an exemplar as ``trained``. ``trained``: parameters and values by the slot filler.
+    """
+    if kind not in FILLINGS:
+        raise StudyError(f"unknown way to fill arguments {kind!r}", fix=f"one of: {', '.join(FILLINGS)}")
+    near = exemplars.nearest_of(similarity, tool) if kind in ("copied", "borrowed") else None
+    if kind == "copied" and near is not None:
+        return Call(tool, near.arguments)
+    if kind in ("required", "copied"):
+        return Call(tool, slot_filler.required(text, tool))
+    return Call(tool, slot_filler.fill(text, tool, None if near is None else list(near.arguments)))

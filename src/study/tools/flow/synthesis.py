@@ -1,8 +1,11 @@
-"""Instructions made from tools (section 3.2): first instructions, slots filled, then rewritten to be harder.
+"""Instructions made from tools (section 3.2), and which of them are kept (section 3.3).
 
-The three steps are written by a `Writer`: by templates and rules, or by a language model at an endpoint
-(`study.tools.flow.endpoint`). Every step keeps the ground truth: the tool is given, and the arguments are those whose
-values were put into the text.
+First instructions, slots filled, then rewritten to be harder: a `Writer` writes the three steps, by templates and
+rules, or by a language model (`study.tools.flow.endpoint`). Every step keeps the ground truth: the tool is given, and
+the arguments are those whose values were put into the text.
+
+The paper has two language models judge quality and choose the tool. Without them quality is a rule of ten points, and
+the two models that must not both fail are dense and word search.
 """
 
 from __future__ import annotations
@@ -13,12 +16,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 
+from study.data.dataset import FloatArray
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery.words import tokens
-from study.tools.flow.samples import Sample, key
+from study.tools.discovery.texts import words_of
+from study.tools.flow.calls import kind_of, plain, stands_alone
+from study.tools.flow.samples import Sample, tool_key
+from study.tools.flow.settings import Filtration
 from study.tools.flow.slot_filler import HINTS, property_of
-from study.tools.flow.spans import kind_of, stands_alone
 
 SENTENCE = re.compile(r"(?<=[a-z)])[.!?](?:\s|$)|\n")
 MAX_LETTERS = 160
@@ -59,7 +65,6 @@ class Templates:
         seed: int,
         quoted: float = 1.0,
     ) -> None:
-        """Prepare the choices."""
         self.openings, self.rewrites, self.values, self.quoted = openings, rewrites, values, quoted
         self.rng = np.random.default_rng(seed)
 
@@ -68,7 +73,7 @@ class Templates:
         own = catalog.tools[tool]
         name = re.compile(re.escape(own.name), re.IGNORECASE)
         does = name.sub("", SENTENCE.split(own.description.strip())[0])[:MAX_LETTERS].strip(" .:-") or " ".join(
-            tokens(own.name)
+            words_of(own.name)
         )
         does = does[:1].lower() + does[1:]
         chosen = self.rng.permutation(len(self.openings))[:number]
@@ -85,7 +90,7 @@ class Templates:
                     return None
                 arguments[parameter.name] = value
         phrases = [
-            f"{' '.join(tokens(name))} {said(value, quoted=bool(self.rng.random() < self.quoted))}"
+            f"{' '.join(words_of(name))} {said(value, quoted=bool(self.rng.random() < self.quoted))}"
             for name, value in arguments.items()
         ]
         return (f"{text}, with {' and '.join(phrases)}." if phrases else f"{text}."), arguments
@@ -101,7 +106,7 @@ class Templates:
             return listed[int(self.rng.integers(len(listed)))]
         if "default" in stated and stated["default"] is not None:
             return stated["default"]
-        words = set(tokens(name))
+        words = set(words_of(name))
         meant = next((hint for hint, known in HINTS.items() if hint != "number" and words & set(known)), "quoted")
         known = self.values.get(meant if kind == "string" else kind)
         return known[int(self.rng.integers(len(known)))] if known else None
@@ -110,8 +115,7 @@ class Templates:
 def said(value: Any, *, quoted: bool = True) -> str:
     """A value as an instruction says it.
 
-    Args:
-        quoted: False leaves the marks out where the value's form shows where it ends: addresses, paths, dates, names.
+    `quoted`: False leaves the marks out where the value's form shows where it ends: addresses, paths, dates, names.
     """
     if not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
@@ -131,9 +135,7 @@ def synthesise(
     The first instruction of a call, its filled form and its rewrites share a group. Only texts that hold the arguments
     are samples: the first instructions name no values, so they are kept where the tool needs none.
 
-    Args:
-        number: first instructions per tool.
-        depth: rewrites.
+    `number`: first instructions per tool. `depth`: rewrites.
     """
     counts = dict.fromkeys(("first", "filled", "evolved", "not filled", "not evolved"), 0)
     found: list[Sample] = []
@@ -141,7 +143,7 @@ def synthesise(
         server = catalog.tools[tool].server
         for place, text in enumerate(writer.first(catalog, tool, number)):
             counts["first"] += 1
-            group = f"{key(catalog, tool)}:{place}"
+            group = f"{tool_key(catalog, tool)}:{place}"
             filled = writer.fill(catalog, tool, text)
             if filled is None:
                 counts["not filled"] += 1
@@ -158,3 +160,88 @@ def synthesise(
                 counts["evolved"] += 1
                 found.append(Sample(f"{group}:evolved{step}", text, tool, server, arguments, group))
     return found, counts
+
+
+# What is left where a value should stand.
+PLACEHOLDER = re.compile(
+    r"<[^<>]{1,40}>|\{[^{}]{1,40}\}|\[(?:insert|your|enter)[^\]]{0,40}\]|\b(?:TODO|lorem ipsum)\b", re.I
+)
+SHORT, LONG = 5, 90
+RULES = ("similarity", "quality", "invocation")
+
+
+def quality(text: str, tool_name: str, arguments: Mapping[str, Any]) -> float:
+    """Points from 0 to 10 by the four questions of the paper's prompt 6, each answered by a rule.
+
+    Clarity 3: between `SHORT` and `LONG` words. Specificity 2: a digit, a capital inside, a quotation or an address.
+    Relevance 2: the tool's name is not given away. Completeness 3: the share of the arguments' values that the text
+    holds (truth values need not be said), none where a placeholder is left.
+    """
+    words = text.split()
+    clarity = 3.0 * (SHORT <= len(words) <= LONG)
+    specific = 2.0 * bool(re.search(r"\d|[\"“'`]\S|://|(?<=\s)[A-Z]", text))
+    relevance = 2.0 * (plain(tool_name) not in plain(text) or len(plain(tool_name)) < 4)
+    values = [value for value in arguments.values() if not isinstance(value, bool)]
+    held = [plain(value if isinstance(value, str) else json.dumps(value)) in plain(text) for value in values]
+    complete = 0.0 if PLACEHOLDER.search(text) else 3.0 * (sum(held) / len(held) if held else 1.0)
+    return clarity + specific + relevance + complete
+
+
+def invoked(scores: Sequence[FloatArray], tools: np.ndarray, candidates: int, seed: int) -> np.ndarray:
+    """Whether one judge at least finds the right tool among it and random others, shape (n,).
+
+    Args:
+        scores: per judge, shape (n, n_tools).
+        tools: the right ones, shape (n,).
+        candidates: tools among which is chosen.
+        seed: of the draw.
+    """
+    rng = np.random.default_rng(seed)
+    found = np.zeros(len(tools), dtype=bool)
+    for row, tool in enumerate(tools):
+        others = rng.choice(scores[0].shape[1] - 1, size=candidates - 1, replace=False)
+        others += others >= tool
+        found[row] = any(judge[row, tool] > judge[row, others].max() for judge in scores)
+    return found
+
+
+def filtrate(
+    samples: Sequence[Sample], catalog: ToolCatalog, dense: FloatArray, words: FloatArray, bounds: Filtration, seed: int
+) -> tuple[list[Sample], pd.DataFrame]:
+    """The samples that pass, and a table of the rules: columns rule, bound, removed, only (removed by it alone), mean.
+
+    `dense`, `words`: of instruction and tool, shape (n, n_tools).
+    """
+    tools = np.array([sample.tool for sample in samples], dtype=np.int64)
+    similarity = dense[np.arange(len(samples)), tools]
+    points = np.array([quality(s.text, catalog.tools[s.tool].name, s.arguments) for s in samples])
+    passed = {
+        "similarity": similarity <= bounds.similarity,
+        "quality": points >= bounds.quality,
+        "invocation": invoked([dense, words], tools, bounds.candidates, seed),
+    }
+    every = np.stack([passed[rule] for rule in RULES])
+    means = {"similarity": similarity.mean(), "quality": points.mean(), "invocation": passed["invocation"].mean()}
+    limits = {"similarity": bounds.similarity, "quality": bounds.quality, "invocation": bounds.candidates}
+    lines = [
+        {
+            "rule": rule,
+            "bound": limits[rule],
+            "samples": len(samples),
+            "removed": int((~every[place]).sum()),
+            "removed_by_it_alone": int((~every[place] & np.delete(every, place, axis=0).all(axis=0)).sum()),
+            "mean": float(means[rule]),
+        }
+        for place, rule in enumerate(RULES)
+    ]
+    keep = [bool(column.all()) for column in every.T]
+    return [sample for sample, good in zip(samples, keep, strict=True) if good], pd.DataFrame(lines)
+
+
+def diversity(vectors: FloatArray) -> float:
+    """Mean cosine distance of all pairs (appendix B.2); NaN for fewer than two. `vectors`: shape (n, d), length 1."""
+    n = len(vectors)
+    if n < 2:
+        return float("nan")
+    total = vectors.astype(np.float64).sum(axis=0)
+    return float(1 - (total @ total - n) / (n * (n - 1)))

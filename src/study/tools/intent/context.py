@@ -69,7 +69,6 @@ class RateLimiter:
     """At most `calls` uses of one tool by one agent in any window of `seconds`."""
 
     def __init__(self, limit: Limit) -> None:
-        """No calls yet."""
         self.limit = limit
         self.calls: dict[tuple[str, str], deque[float]] = defaultdict(deque)
 
@@ -118,9 +117,7 @@ def usable(
 ) -> tuple[list[int], dict[int, str]]:
     """The rows that pass every filter, in order, and the reason for each of the others.
 
-    Args:
-        keys: key of every tool.
-        requirements: by key; a tool that is not named needs nothing.
+    `keys`: key of every tool. `requirements`: by key; a tool that is not named needs nothing.
     """
     kept, left_out = [], {}
     for row in rows:

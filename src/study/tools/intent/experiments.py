@@ -7,8 +7,10 @@ tool that it then ran; history = all other tasks; a task's requests are averaged
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,22 +18,99 @@ import pandas as pd
 from study import paths
 from study.data import dataset as datasets
 from study.data import split_files
-from study.data.dataset import FloatArray, IntArray
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.encoders.endpoint import Embedder
 from study.evaluation.metrics import recall
-from study.evaluation.records import record
-from study.files import write_csv, write_json
+from study.t2mrec.structure import languages, operating_systems
 from study.tools import results
-from study.tools.catalogues import livemcp_log, published
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.catalogues.queries import credit
-from study.tools.discovery.experiments import rank_all
+from study.tools.catalogues.livemcpbench import Episode
+from study.tools.catalogues.queries import QuerySet, credit, rank_all
 from study.tools.discovery.index import Settings, ToolIndex
-from study.tools.intent import behaviour
 from study.tools.intent import log as history
-from study.tools.intent.candidates import SIGNALS, SignalIndex, most_named
-from study.tools.intent.factors import factors
-from study.tools.intent.settings import CORRECTED, FACTORS, Float64Array, Intentions, Rules, as_designed, load
-from study.tools.intent.tuning import differences, tune
+from study.tools.intent.context import Context, Requirements, obstacle
+from study.tools.intent.learning import differences, tune
+from study.tools.intent.ranking import SIGNALS, SignalIndex, factors, most_named
+from study.tools.intent.recommender import IntentRecommender
+from study.tools.intent.settings import (
+    CORRECTED,
+    FACTORS,
+    Float64Array,
+    Intentions,
+    Rules,
+    as_designed,
+    intent_settings,
+)
+from study.tools.results import Run, Table
+
+
+def misread(catalog: ToolCatalog, queries: Sequence[str], intentions: Intentions) -> dict[str, float]:
+    """Shares of the queries that the design's word rules read otherwise than whole words would.
+
+    Returns: false_domain (a keyword occurs only inside another word), missed_verb (a verb touches punctuation).
+    """
+    whole, designed = (SignalIndex(catalog, intentions, rules) for rules in (CORRECTED, as_designed()))
+    read = [(whole.read(query), designed.read(query)) for query in queries]
+    return {
+        "queries": float(len(queries)),
+        "false_domain": float(np.mean([bool(set(b.domains) - set(a.domains)) for a, b in read])),
+        "missed_verb": float(np.mean([bool(set(a.verbs) - set(b.verbs)) for a, b in read])),
+    }
+
+
+def latency(
+    catalog: ToolCatalog, queries: Sequence[str], intentions: Intentions, embedder: Embedder | None = None
+) -> dict[str, float]:
+    """Milliseconds per recommendation, each query asked twice: the second answer comes from the cache."""
+    made = IntentRecommender(catalog, intentions=intentions, embedder=embedder)
+    made.recommend("a first question loads the model", Context())
+    found: dict[str, float] = {}
+    for name in ("first", "cached"):
+        taken = []
+        for query in queries:
+            started = time.perf_counter()
+            made.recommend(query)
+            taken.append(1e3 * (time.perf_counter() - started))
+        found |= {f"{name}_p50_ms": float(np.median(taken)), f"{name}_p95_ms": float(np.quantile(taken, 0.95))}
+    return found | {"cache_hits": float(made.cache.hits)}
+
+
+def compatibility(data: Dataset, split: Split) -> pd.DataFrame:
+    """What the filter "project compatibility" removes where a task states its language and theme, training part only.
+
+    A server's language is the one that it is written in, which need not be the one that it serves.
+
+    Returns: one row per filter: tasks, servers that state something, share of all pairs and of the labels removed.
+    """
+    tasks, lines = split.tasks("train"), []
+    for name in ("language", "system"):
+        by_language = name == "language"
+        read, column = (languages, "language") if by_language else (operating_systems, "theme")
+        needs = [Requirements(**{f"{name}s": read(text)}) for text in data.servers[name]]
+        kinds = {need: number for number, need in enumerate(dict.fromkeys(needs))}
+        kind = np.array([kinds[need] for need in needs])
+        blocked: dict[frozenset[str], np.ndarray] = {}
+        removed = labels = 0
+        for task in tasks:
+            own = read(str(data.tasks[column].iloc[task]))
+            if own not in blocked:
+                context = Context(languages=own) if by_language else Context(systems=own)
+                blocked[own] = np.array([obstacle(need, context) is not None for need in kinds])[kind]
+            removed += int(blocked[own].sum())
+            labels += int(blocked[own][split.train[task].indices].sum())
+        stated = sum(need != Requirements() for need in needs)
+        lines.append(
+            {
+                "filter": name,
+                "tasks": len(tasks),
+                "servers_that_state_it": stated,
+                "pairs_removed": removed / (len(tasks) * data.n_servers),
+                "labels_removed": labels / split.train.nnz,
+            }
+        )
+    return pd.DataFrame(lines)
+
 
 # Which episodes may be known when one is asked: (its row, their number) -> bool, shape (n_episodes,).
 Known = Callable[[int, int], np.ndarray]
@@ -69,9 +148,8 @@ class Study:
     def factors(self, ask: int, left_out: int | None = None, *, at: int | None = None) -> Float64Array:
         """Factors of an ask's candidates, shape (n_candidates, 5).
 
-        Args:
-            left_out: an episode that must not be known either.
-            at: the episode at whose time it is asked; None means the ask's own.
+        `left_out`: an episode that must not be known either. `at`: the episode at whose time it is asked; None means
+        the ask's own.
         """
         own = int(self.asks.episode[ask])
         known = self.known(own if at is None else at, len(self.log.calls))
@@ -82,12 +160,12 @@ class Study:
         table = factors(self.relevance[ask], past, self.intentions.ranking, rules=self.rules)
         return table[self.candidates[ask]]
 
-    def scores(self, weights: Mapping[int, Float64Array]) -> FloatArray:
-        """Scores of all tools, -inf outside the candidates, shape (n_asks, n_tools).
+    def over_all_tools(self) -> Study:
+        """The same with every tool as a candidate."""
+        return replace(self, candidates=(np.arange(self.relevance.shape[1]),) * len(self.asks.queries))
 
-        Args:
-            weights: by episode.
-        """
+    def scores(self, weights: Mapping[int, Float64Array]) -> FloatArray:
+        """Scores of all tools, -inf outside the candidates, shape (n_asks, n_tools). `weights`: by episode."""
         found = np.full(self.relevance.shape, -np.inf, dtype=np.float32)
         for ask, rows in enumerate(self.candidates):
             found[ask, rows] = self.factors(ask) @ weights[int(self.asks.episode[ask])]
@@ -96,8 +174,7 @@ class Study:
     def tuned(self, targets: Callable[[int], tuple[int, ...]]) -> dict[int, Float64Array]:
         """Per episode, weights learned from the episodes that it may know; none of them ever sees that episode.
 
-        Args:
-            targets: the tools of an ask that should be ranked above its other candidates.
+        `targets`: the tools of an ask that should be ranked above its other candidates.
         """
         found = {}
         for episode in sorted(set(self.asks.episode.tolist())):
@@ -113,18 +190,13 @@ class Study:
         return found
 
 
-def run() -> None:
-    """All protocols, and the tables intent_weights, intent_candidates, intent_behaviour, _latency and intent_filters.
-
-    The last one needs the prepared Task2MCP, whose tasks and servers state languages.
-    """
-    loaded = published.load("livemcpbench")
-    episodes = livemcp_log.load(paths.raw("livemcpbench"), loaded.catalog)
-    past, intentions = history.count(episodes, len(loaded.catalog.tools)), load()
-    index = ToolIndex(loaded.catalog, Settings(document=intentions.ranking.document))
-    signals = {"corrected": SignalIndex(loaded.catalog, intentions)}
-    signals["as designed"] = SignalIndex(loaded.catalog, intentions, as_designed())
-    by_task, by_request = history.tasks(episodes, loaded.queries["tasks"]), history.requests(episodes)
+def protocol_runs(catalog: ToolCatalog, queries: QuerySet, episodes: Sequence[Episode]) -> Iterator[Run | Table]:
+    """All protocols, and the tables intent_weights, intent_candidates and intent_behaviour."""
+    past, intentions = history.count(episodes, len(catalog.tools)), intent_settings()
+    index = ToolIndex(catalog, Settings(document=intentions.ranking.document))
+    signals = {"corrected": SignalIndex(catalog, intentions)}
+    signals["as designed"] = SignalIndex(catalog, intentions, as_designed())
+    by_task, by_request = history.tasks(episodes, queries), history.requests(episodes)
     weights, brought = [], []
     protocols: dict[str, tuple[history.Asks, Known]] = {
         "intent": (by_task, others),
@@ -134,29 +206,30 @@ def run() -> None:
     for protocol, (asks, known) in protocols.items():
         relevance = index.scores(asks.queries.texts)
         study = Study(asks, past, known, relevance, stage(signals["corrected"], asks, relevance), intentions)
-        weights.append(run_protocol(protocol, study, signals["as designed"]).assign(protocol=protocol))
+        yield from fixed_runs(protocol, study, signals["as designed"])
+        runs, table = tuned_runs(protocol, study, catalog)
+        yield from runs
+        weights.append(table.assign(protocol=protocol))
         if known is others:
             parts = {name: by_signal(own, asks, relevance).assign(rules=name) for name, own in signals.items()}
             brought.append(pd.concat(parts.values()).assign(protocol=protocol))
-    folder = paths.tables("livemcpbench")
-    write_csv(folder / "intent_weights.csv", pd.concat(weights))
-    write_csv(folder / "intent_candidates.csv", pd.concat(brought))
-    facts = behaviour.misread(loaded.catalog, by_task.queries.texts, intentions)
-    write_csv(folder / "intent_behaviour.csv", pd.DataFrame([facts]))
-    run_latency()
+    yield Table("intent_weights", pd.concat(weights))
+    yield Table("intent_candidates", pd.concat(brought))
+    yield Table("intent_behaviour", pd.DataFrame([misread(catalog, by_task.queries.texts, intentions)]))
+
+
+def latency_table(catalog: ToolCatalog, queries: QuerySet) -> Table:
+    """intent_latency.csv: milliseconds per recommendation, first and cached; its record names the machine."""
+    intentions = intent_settings()
+    table = pd.DataFrame([latency(catalog, queries.texts, intentions)])
+    return Table("intent_latency", table, results.sources(catalog, queries) | {"config": asdict(intentions.ranking)})
+
+
+def filter_table() -> Table:
+    """intent_filters.csv of the prepared Task2MCP, whose tasks and servers state languages."""
     data = datasets.load("task2mcp")
     split = split_files.load(paths.splits("task2mcp") / "cold.parquet", data)
-    write_csv(paths.tables("task2mcp") / "intent_filters.csv", behaviour.compatibility(data, split))
-
-
-def run_latency() -> None:
-    """intent_latency.csv: milliseconds per recommendation, first and cached; its record names the machine."""
-    loaded, intentions = published.load("livemcpbench"), load()
-    queries, folder = loaded.queries["tasks"], paths.tables("livemcpbench")
-    table = pd.DataFrame([behaviour.latency(loaded.catalog, queries.texts, intentions)])
-    write_csv(folder / "intent_latency.csv", table)
-    facts = results.sources(loaded.catalog, queries) | {"config": asdict(intentions.ranking)}
-    write_json(folder / "intent_latency.json", record(dataset="livemcpbench", table="intent_latency", **facts))
+    return Table("intent_filters", compatibility(data, split), collection="task2mcp")
 
 
 def stage(signals: SignalIndex, asks: history.Asks, relevance: FloatArray) -> tuple[IntArray, ...]:
@@ -166,15 +239,12 @@ def stage(signals: SignalIndex, asks: history.Asks, relevance: FloatArray) -> tu
     )
 
 
-def run_protocol(protocol: str, study: Study, designed: SignalIndex) -> pd.DataFrame:
-    """Every system under one protocol.
-
-    Returns: the tuned weights, one row per source and factor: mean, least and greatest over the folds.
-    """
-    asks, intentions = study.asks, study.intentions
-    everything = replace(study, candidates=(np.arange(study.relevance.shape[1]),) * len(asks.queries))
-    variants = intentions.variants
+def fixed_runs(protocol: str, study: Study, designed: SignalIndex) -> Iterator[Run]:
+    """The systems whose weights are given."""
+    asks, intentions, variants = study.asks, study.intentions, study.intentions.variants
+    everything = study.over_all_tools()
     alone = dict(zip(FACTORS, np.eye(len(FACTORS)), strict=True))
+    letter = replace(study, candidates=stage(designed, asks, study.relevance), rules=as_designed())
     fixed: dict[str, tuple[Study, Float64Array]] = {
         "intent_relevance": (everything, alone["relevance"]),
         "intent_relevance_candidates": (study, alone["relevance"]),
@@ -183,17 +253,20 @@ def run_protocol(protocol: str, study: Study, designed: SignalIndex) -> pd.DataF
         "intent_user_rating": (everything, alone["user_rating"]),
         **{f"intent_{name}": (study, weights) for name, weights in variants.items()},
         "intent_control_all_tools": (everything, variants["control"]),
-        "intent_as_designed": (
-            replace(study, candidates=stage(designed, asks, study.relevance), rules=as_designed()),
-            variants["control"],
-        ),
+        "intent_as_designed": (letter, variants["control"]),
     }
     for name, (chosen, weights) in fixed.items():
         config = {"weights": weights.tolist(), "rules": asdict(chosen.rules), "ranking": asdict(intentions.ranking)}
-        _save(
-            protocol, name, chosen.scores(dict.fromkeys(asks.episode.tolist(), weights)), asks, config, designed.catalog
-        )
-    lines = []
+        ranked = rank_all(chosen.scores(dict.fromkeys(asks.episode.tolist(), weights)))
+        yield by_task_run(protocol, name, ranked, asks, config, designed.catalog)
+
+
+def tuned_runs(protocol: str, study: Study, catalog: ToolCatalog) -> tuple[list[Run], pd.DataFrame]:
+    """The systems whose weights are learned, and the recorded router.
+
+    Returns: the runs, and the tuned weights, one row per source and factor: mean, least and greatest over the folds.
+    """
+    asks, everything, runs, lines = study.asks, study.over_all_tools(), [], []
     lessons: Mapping[str, Callable[[int], tuple[int, ...]]] = {
         "log": lambda ask: asks.selected[ask],
         "labels": lambda ask: tuple(tool for label in asks.queries.labels[ask] for tool in label),
@@ -202,36 +275,29 @@ def run_protocol(protocol: str, study: Study, designed: SignalIndex) -> pd.DataF
         if source == "labels" and protocol == "intent_requests":
             continue  # its labels are the log's choices
         learned = study.tuned(targets)
-        config = {"tuning": asdict(intentions.tuning), "ranking": asdict(intentions.ranking)}
-        _save(protocol, f"intent_tuned_on_{source}", study.scores(learned), asks, config, designed.catalog)
-        # Learned among candidates, applied to the whole catalogue.
-        _save(
-            protocol, f"intent_tuned_on_{source}_all_tools", everything.scores(learned), asks, config, designed.catalog
-        )
+        config = {"tuning": asdict(study.intentions.tuning), "ranking": asdict(study.intentions.ranking)}
+        # Learned among candidates, applied to them and to the whole catalogue.
+        for ending, own in (("", study), ("_all_tools", everything)):
+            name, ranked = f"intent_tuned_on_{source}{ending}", rank_all(own.scores(learned))
+            runs.append(by_task_run(protocol, name, ranked, asks, config, catalog))
         table = np.stack(list(learned.values()))
         for factor, column in zip(FACTORS, table.T, strict=True):
             spread = {"mean": column.mean(), "least": column.min(), "greatest": column.max()}
             lines.append({"learned_on": source, "factor": factor, "folds": len(table), **spread})
     if protocol == "intent_requests":
-        _save_ranked(protocol, "recorded", asks.returned, asks, {}, designed.catalog)
-    return pd.DataFrame(lines)
+        runs.append(by_task_run(protocol, "recorded", asks.returned, asks, {}, catalog))
+    return runs, pd.DataFrame(lines)
 
 
-def _save(
-    protocol: str, name: str, scores: FloatArray, asks: history.Asks, config: Mapping[str, object], catalog: ToolCatalog
-) -> None:
-    _save_ranked(protocol, name, rank_all(scores), asks, config, catalog)
-
-
-def _save_ranked(
-    protocol: str, name: str, ranked: IntArray, asks: history.Asks, config: Mapping[str, object], catalog: ToolCatalog
-) -> None:
-    """Keep the measures by task; a task's several asks are averaged, so that the unit is the task everywhere."""
+def by_task_run(
+    protocol: str, name: str, ranked: IntArray, asks: history.Asks, config: Mapping[str, Any], catalog: ToolCatalog
+) -> Run:
+    """The measures by task; a task's several asks are averaged, so that the unit is the task everywhere."""
     table = results.measure(ranked, asks.queries, len(catalog.tools)).drop(columns="task_id")
     by_task = table.groupby(np.array(asks.queries.groups), sort=False).mean().rename_axis("task_id").reset_index()
     by_task["seed"] = results.SEED
-    inputs = catalog, asks.queries
-    results.save("livemcpbench", protocol, name, by_task, inputs, asks=len(asks.queries), config=dict(config))
+    facts = {"asks": len(asks.queries), "config": dict(config)}
+    return Run(protocol, name, by_task, (catalog, asks.queries), facts)
 
 
 def by_signal(signals: SignalIndex, asks: history.Asks, relevance: FloatArray) -> pd.DataFrame:

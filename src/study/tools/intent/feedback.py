@@ -69,7 +69,6 @@ class Event:
     experiment: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers that are negative or not finite, an end before its beginning, and a table of another shape."""
         numbers = (self.asked, self.finished, self.latency_ms, self.rating)
         if any(value is not None and not (math.isfinite(value) and value >= 0) for value in numbers):
             raise StudyError("a time, latency or rating is negative or not finite", fix="leave it out where unknown")
@@ -84,7 +83,6 @@ class FeedbackStore:
     """Events in an append-only file; several processes may write."""
 
     def __init__(self, path: Path, *, rating_scale: float = 5.0) -> None:
-        """Name the file; it need not exist yet."""
         self.path, self.rating_scale = path, rating_scale
 
     def append(self, event: Event) -> None:
@@ -176,11 +174,7 @@ def empty(n_tools: int) -> Statistics:
 
 
 def statistics(events: Iterable[Event], keys: Sequence[str], rules: Rules = CORRECTED) -> Statistics:
-    """Sum up events; tools that the catalogue no longer has are left out.
-
-    Args:
-        keys: from `tool_keys`.
-    """
+    """Sum up events; tools that the catalogue no longer has are left out. `keys`: from `tool_keys`."""
     rows = {key: row for row, key in enumerate(keys)}
     total, agents = empty(len(keys)), dict[str, tuple[Float64Array, Float64Array]]()
     for event in events:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from study.data.dataset import IntArray
-from study.tools.catalogues.livemcp_log import Episode
+from study.tools.catalogues.livemcpbench import Episode
 from study.tools.catalogues.queries import QuerySet
 from study.tools.intent.feedback import Statistics, empty
 from study.tools.intent.settings import Float64Array
-from study.tools.mcp_zero.request import Request, parse
+from study.tools.mcp_zero.routing import Request, parse_requests
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,7 @@ class Log:
     approved: Float64Array
 
     def statistics(self, episodes: np.ndarray, rating_scale: float) -> Statistics:
-        """What is known after the chosen episodes.
-
-        Args:
-            episodes: bool, shape (n_episodes,).
-        """
+        """What is known after the chosen episodes. `episodes`: bool, shape (n_episodes,)."""
         nothing = empty(self.calls.shape[1])
         calls, successes, used, approved = (
             part[episodes].sum(axis=0) for part in (self.calls, self.successes, self.used, self.approved)
@@ -97,7 +93,7 @@ def blocks(episodes: Sequence[Episode]) -> list[Request]:
         for episode in episodes
         for number, route in enumerate(episode.routes, start=1)
         if next((run.tool for run in episode.executions if run.after == number), None) is not None
-        and (asked := parse(route.text))
+        and (asked := parse_requests(route.text))
     ]
 
 
@@ -107,7 +103,7 @@ def requests(episodes: Sequence[Episode]) -> Asks:
     for row, episode in enumerate(episodes):
         for number, route in enumerate(episode.routes, start=1):
             ran = next((run.tool for run in episode.executions if run.after == number), None)
-            asked = parse(route.text)
+            asked = parse_requests(route.text)
             if ran is None or not asked:
                 continue
             ids.append(f"{episode.task}:{number}")

@@ -1,13 +1,15 @@
-"""The recommender: query and context in, ranked tools with the parts of their scores out."""
+"""The recommender: query and context in, ranked tools with the parts of their scores out; answers are cached."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -16,14 +18,65 @@ from study.encoders.endpoint import Embedder
 from study.errors import StudyError
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.discovery.index import Settings, ToolIndex
-from study.tools.intent import cache
-from study.tools.intent.candidates import SignalIndex
-from study.tools.intent.comparison import CONTROL, assign
 from study.tools.intent.context import Context, RateLimiter, Requirements, obstacle, usable
-from study.tools.intent.factors import factors
 from study.tools.intent.feedback import FeedbackStore, Statistics, statistics, tool_keys
-from study.tools.intent.settings import CORRECTED, Float64Array, Intentions, Rules, load
-from study.tools.intent.tuning import named
+from study.tools.intent.learning import CONTROL, assign, by_factor
+from study.tools.intent.ranking import SignalIndex, factors
+from study.tools.intent.settings import CORRECTED, CacheSize, Float64Array, Intentions, Rules, intent_settings
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class State:
+    """What an answer depends on besides the question.
+
+    Attributes:
+        catalogue: fingerprint of the catalogue.
+        settings: fingerprint of the settings and of the tools' requirements.
+        feedback: how many events the statistics hold.
+    """
+
+    catalogue: str
+    settings: str
+    feedback: int
+
+
+def cache_key(query: str, count: int, context: Context, weights: Float64Array, state: State, rules: Rules) -> str:
+    """The name of an answer, SHA-256 in hex. Rate limits are not part of it: they are applied after the cache."""
+    if rules.query_only_cache:
+        return hashlib.sha256(query.encode("utf-8", "replace")).hexdigest()
+    stated = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in vars(context).items()}
+    parts = [query, count, stated, weights.tolist(), asdict(state), asdict(rules)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+class TtlCache(Generic[Answer]):
+    """The most recently used answers, each for a limited time."""
+
+    def __init__(self, size: CacheSize, clock: Callable[[], float]) -> None:
+        """Begin empty. `clock`: seconds; one that never goes back, such as `time.monotonic`."""
+        self.size, self.clock = size, clock
+        self.kept: OrderedDict[str, tuple[float, Answer]] = OrderedDict()
+        self.hits = self.misses = 0
+
+    def get(self, name: str) -> Answer | None:
+        """The answer, unless it is unknown or too old."""
+        found = self.kept.get(name)
+        if found is None or self.clock() - found[0] >= self.size.seconds:
+            self.kept.pop(name, None)
+            self.misses += 1
+            return None
+        self.kept.move_to_end(name)
+        self.hits += 1
+        return found[1]
+
+    def put(self, name: str, answer: Answer) -> None:
+        """Keep an answer; where there are too many, the least recently used goes."""
+        self.kept[name] = (self.clock(), answer)
+        self.kept.move_to_end(name)
+        while len(self.kept) > self.size.entries:
+            self.kept.popitem(last=False)
 
 
 @dataclass(frozen=True)
@@ -73,14 +126,14 @@ class IntentRecommender:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.catalog, self.store, self.rules = catalog, store, rules
-        self.intentions = intentions or load()
+        self.intentions = intentions or intent_settings()
         self.requirements, self.weights, self.experiment = requirements or {}, weights, experiment
         self.clock, self.monotonic = clock, monotonic
         self.index = ToolIndex(catalog, Settings(document=self.intentions.ranking.document), embedder)
         self.signals = SignalIndex(catalog, self.intentions, rules)
         self.keys = tool_keys(catalog)
         self.limiter = RateLimiter(self.intentions.rate_limit)
-        self.cache: cache.TtlCache[Scored] = cache.TtlCache(self.intentions.cache, monotonic)
+        self.cache: TtlCache[Scored] = TtlCache(self.intentions.cache, monotonic)
         self.refresh()
 
     def refresh(self) -> None:
@@ -105,15 +158,14 @@ class IntentRecommender:
     def recommend(self, query: str, context: Context | None = None, count: int = 10) -> Scored:
         """The best usable tools, best first, at most `count`.
 
-        Raises:
-            StudyError: the query is empty, or count below 1.
+        Raises StudyError: the query is empty, or count below 1.
         """
         if not query.strip() or count < 1:
             raise StudyError("the query is empty, or fewer than 1 tool is wanted", fix="say what is to be done")
         context = context or Context()
         weights = self.weights_for(context.agent)
-        state = cache.State(*self._fingerprints, self.n_events)
-        name = cache.key(query, count, context, weights, state, self.rules)
+        state = State(*self._fingerprints, self.n_events)
+        name = cache_key(query, count, context, weights, state, self.rules)
         scored = self.cache.get(name)
         if scored is None:
             scored = self._score(query, context, weights)
@@ -141,7 +193,9 @@ class IntentRecommender:
         # Candidates come most often named first, so equal scores keep that order.
         ranked = np.argsort(-scores, kind="stable")
         return tuple(
-            Recommendation(int(rows[i]), self.keys[rows[i]], float(scores[i]), named(table[i]), why(table[i] * weights))
+            Recommendation(
+                int(rows[i]), self.keys[rows[i]], float(scores[i]), by_factor(table[i]), why(table[i] * weights)
+            )
             for i in ranked
         )
 
@@ -152,5 +206,5 @@ class IntentRecommender:
 
 def why(parts: Float64Array) -> str:
     """The parts of a score in words, largest first."""
-    ordered = sorted(named(parts).items(), key=lambda item: -item[1])
+    ordered = sorted(by_factor(parts).items(), key=lambda item: -item[1])
     return ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in ordered if value > 0)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from study import paths
+from study.config.reader import read_settings
 from study.errors import StudyError
-from study.tools import settings
 
 FILE = "conf/tools/intent.yaml"
-KEYS = ("verbs", "domains", "ranking", "variants", "tuning", "cache", "rate_limit", "comparison")
 FACTORS = ("relevance", "success_rate", "popularity", "performance", "user_rating")
 Float64Array = NDArray[np.float64]
 
@@ -72,7 +72,6 @@ class Ranking:
     rating_scale: float
 
     def __post_init__(self) -> None:
-        """Refuse values that no factor could be computed from."""
         positive = (self.half_life_days, self.slowest_ms, self.rating_scale, self.prior_strength)
         sizes = [value for value in (self.candidates, self.popularity_cap) if value is not None]
         if min(positive) <= 0 or min(sizes, default=1) < 1 or not 0 <= self.neutral <= 1 or not self.common_term > 0:
@@ -112,11 +111,9 @@ class Comparison:
     largest_bet: float
 
     def __post_init__(self) -> None:
-        """Refuse levels and bets outside (0, 1)."""
         if not (0 < self.alpha < 1 and 0 < self.largest_bet < 1 and self.uses_per_agent >= 1):
-            raise StudyError(
-                "a value is out of its range", file=FILE, column="comparison", fix="see the comments there"
-            )
+            fix = "see the comments there"
+            raise StudyError("a value is out of its range", file=FILE, column="comparison", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -138,20 +135,14 @@ class Intentions:
     rate_limit: Limit
     comparison: Comparison
 
+    def __post_init__(self) -> None:
+        checked = {name: weights(values, name) for name, values in self.variants.items()}
+        object.__setattr__(self, "variants", checked)
 
-def load() -> Intentions:
-    """Read the file; a missing or unknown key, or weights off the simplex, are a `StudyError`."""
-    found = settings.read("intent", KEYS)
-    return Intentions(
-        frozenset(verb for line in found["verbs"] for verb in line),
-        {name: tuple(words) for name, words in found["domains"].items()},
-        settings.build(Ranking, found["ranking"], FILE),
-        {name: weights(values, name) for name, values in found["variants"].items()},
-        settings.build(Tuning, found["tuning"], FILE),
-        settings.build(CacheSize, found["cache"], FILE),
-        settings.build(Limit, found["rate_limit"], FILE),
-        settings.build(Comparison, found["comparison"], FILE),
-    )
+
+def intent_settings() -> Intentions:
+    """Read ``conf/tools/intent.yaml``."""
+    return read_settings(Intentions, paths.conf() / "tools" / "intent.yaml")
 
 
 def weights(values: Any, name: str) -> Float64Array:
@@ -161,10 +152,6 @@ def weights(values: Any, name: str) -> Float64Array:
     except (TypeError, ValueError):
         vector = np.empty(0)
     if vector.shape != (len(FACTORS),) or not (vector >= 0).all() or abs(vector.sum() - 1) > 1e-9:
-        raise StudyError(
-            f"the weights of {name!r} are not {len(FACTORS)} shares of 1",
-            file=FILE,
-            column="variants",
-            fix=f"give {', '.join(FACTORS)} in this order",
-        )
+        reason, fix = f"the weights of {name!r} are not {len(FACTORS)} shares of 1", f"give {', '.join(FACTORS)}"
+        raise StudyError(reason, file=FILE, column="variants", fix=fix)
     return vector

@@ -9,22 +9,22 @@ texts. The scores depend on single texts that much: no difference of a few hundr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from study import paths
 from study.data.dataset import FloatArray, IntArray
 from study.tools import results
-from study.tools.catalogues import apibank, published
+from study.tools.catalogues import apibank
 from study.tools.catalogues.apibank import Call
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.catalogues.queries import QuerySet
-from study.tools.discovery.experiments import rank_all
+from study.tools.catalogues.queries import QuerySet, rank_all
 from study.tools.discovery.index import Settings, ToolIndex
-from study.tools.discovery.tokens import last_tokens
+from study.tools.discovery.texts import last_tokens
+from study.tools.results import Run
 
 FORMS = ("dialogue_with_api_lines", "dialogue", "last_user", "last_two", "user_lines")
 # Forms of the query for which reference scores in the wording of `all_apis.csv` exist.
@@ -57,10 +57,8 @@ def query(call: Call, form: str) -> str:
     return "\n".join(lines[-2:] if form == "last_two" else lines)
 
 
-def run() -> None:
-    """Protocols ``full_first``, ``full_later``, ``domain_first`` and ``domain_later``."""
-    catalog = published.load("apibank").catalog
-    folder = paths.raw("apibank")
+def dialogue_runs(catalog: ToolCatalog, folder: Path) -> Iterator[Run]:
+    """Protocols ``full_first``, ``full_later``, ``domain_first`` and ``domain_later``; `folder`: of the raw files."""
     calls = apibank.calls(folder, catalog)
     pools = np.zeros((len(calls), len(catalog.tools)), dtype=bool)
     for row, call in enumerate(calls):
@@ -74,16 +72,15 @@ def run() -> None:
         for name, (own, chosen) in asked.items():
             index = ToolIndex(own, chosen)
             facts: dict[str, Any] = {"form": form, **vars(chosen)}
-            save(f"{name}_{form}", index.scores(texts), pools, calls, own, texts, facts, index.order)
+            yield from by_part(f"{name}_{form}", index.scores(texts), pools, calls, own, texts, facts, index.order)
             if chosen.mode == "dense" and form.startswith("dialogue"):
-                tails = last_tokens(texts, TAIL)
-                tail_facts = facts | {"tail": TAIL}
-                save(f"{name}_{form}_tail", index.scores(tails), pools, calls, own, tails, tail_facts)
+                tails, facts = last_tokens(texts, TAIL), facts | {"tail": TAIL}
+                yield from by_part(f"{name}_{form}_tail", index.scores(tails), pools, calls, own, tails, facts)
     texts = [query(call, "dialogue_with_api_lines") for call in calls]
-    _save_rates("chance", pools, calls, catalog, texts)
+    yield from chance_runs(pools, calls, catalog, texts)
     majority = np.full((len(calls), len(catalog.tools)), -np.inf, dtype=np.float32)
     majority[:, catalog.rows_by_name[MAJORITY][0]] = 1
-    save("majority", majority, pools, calls, catalog, texts, {})
+    yield from by_part("majority", majority, pools, calls, catalog, texts, {})
 
 
 def parts(calls: Sequence[Call]) -> dict[str, list[int]]:
@@ -110,7 +107,7 @@ def by_pool(scores: FloatArray, pools: np.ndarray) -> dict[str, FloatArray]:
     return {"full": scores, "domain": np.where(pools, scores, np.float32(-np.inf))}
 
 
-def save(
+def by_part(
     name: str,
     scores: FloatArray,
     pools: np.ndarray,
@@ -119,29 +116,23 @@ def save(
     texts: Sequence[str],
     config: dict[str, Any],
     order: IntArray | None = None,
-) -> None:
-    """Measure in both pools, for first and later calls.
-
-    Args:
-        order: in which APIs of one score are taken; default: a seeded random one.
-    """
+) -> Iterator[Run]:
+    """A system in both pools, for first and later calls; `order`: of APIs of one score, as in `rank_all`."""
     queries = queries_of(calls, texts)
     for pool, matrix in by_pool(scores, pools).items():
         ranked = rank_all(matrix, order=order)
         for part, rows in parts(calls).items():
             own = queries.take(rows)
             table = results.measure(ranked[rows], own, len(catalog.tools), ks=KS)
-            results.save("apibank", f"{pool}_{part}", name, table, (catalog, own), config=config)
+            yield Run(f"{pool}_{part}", name, table, (catalog, own), {"config": config})
 
 
-def _save_rates(
-    name: str, pools: np.ndarray, calls: Sequence[Call], catalog: ToolCatalog, texts: Sequence[str]
-) -> None:
+def chance_runs(pools: np.ndarray, calls: Sequence[Call], catalog: ToolCatalog, texts: Sequence[str]) -> Iterator[Run]:
     """The expected hit rate of a random order: min(k, pool) / pool."""
     queries = queries_of(calls, texts)
     for pool, sizes in {"full": np.full(len(calls), pools.shape[1]), "domain": pools.sum(axis=1)}.items():
         for part, rows in parts(calls).items():
+            own = queries.take(rows)
             values = {f"hit_rate@{k}": np.minimum(k, sizes[rows]) / sizes[rows] for k in KS}
-            keys = {"task_id": [calls[row].id for row in rows], "seed": results.SEED}
-            table = pd.DataFrame(keys | values)
-            results.save("apibank", f"{pool}_{part}", name, table, (catalog, queries.take(rows)), config={})
+            table = pd.DataFrame({"task_id": own.ids, "seed": results.SEED} | values)
+            yield Run(f"{pool}_{part}", "chance", table, (catalog, own), {"config": {}})

@@ -7,7 +7,7 @@ plumbing; a request in another catalogue's words for the same tool (`cross`) is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from difflib import SequenceMatcher
 from typing import NamedTuple
@@ -18,19 +18,26 @@ import pandas as pd
 from study.data.dataset import FloatArray, IntArray
 from study.evaluation.ranking import tie_order
 from study.tools import results
-from study.tools.catalogues import published
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.merge import PLAIN, name_key
 from study.tools.catalogues.queries import QuerySet
-from study.tools.discovery.tokens import definition_tokens
-from study.tools.mcp_zero.grid import grid
-from study.tools.mcp_zero.request import Request
-from study.tools.mcp_zero.routing import Router, Routing, combine
+from study.tools.discovery.texts import definition_tokens
+from study.tools.mcp_zero.routing import Request, Router, Routing, combine
+from study.tools.results import Run, Table
 
+POSITIONS, SIZES = 21, 50
 ROUTING = Routing(document="desc")
 # Two descriptions of one tool that agree in more than this share of their letters are one text, edited.
 COPIED = 0.85
 COMPARED = 2_000  # characters; the comparison takes quadratic time
+CROSS_SIZES = (10, 30, 100, 300, 1000)
+
+
+def grid(n_tools: int) -> list[tuple[int, int]]:
+    """The distinct (size, index of the target) pairs of 21 positions by 50 sizes; 755 for 2,797 tools."""
+    sizes = np.unique(np.round(np.logspace(0, np.log10(n_tools), SIZES)).astype(int))
+    ratios = np.linspace(0, 1, POSITIONS)
+    return sorted({(int(size), int((size - 1) * ratio)) for size in sizes for ratio in ratios})
 
 
 class Point(NamedTuple):
@@ -62,9 +69,8 @@ def first_choice(
 ) -> int:
     """The best tool among those on offer.
 
-    Args:
-        servers, tools: the request's cosines with all servers and tools, shapes (n_servers,), (n_tools,).
-        order: in which equal tools are taken.
+    `servers`, `tools`: the request's cosines with all servers and tools, shapes (n_servers,), (n_tools,). `order`: in
+    which equal tools are taken.
     """
     present = np.zeros(len(catalog.servers), dtype=bool)
     present[catalog.server_of[offered]] = True
@@ -113,43 +119,37 @@ def _plain(text: str) -> str:
     return PLAIN.sub("", text.lower())
 
 
-def run_identity() -> pd.DataFrame:
+def identity_runs(catalog: ToolCatalog) -> Iterator[Run | Table]:
     """Protocol ``needle_identity`` of MCP-tools: hit rate at 1 and tokens handed over per size (figures 4 and 5)."""
-    catalog = published.load("mcptools").catalog
     trials, samples = points(catalog)
-    targets = sorted({trial.target for trial in trials})
-    texts = [
-        Request(catalog.servers[catalog.tools[row].server].description, catalog.tools[row].description)
-        for row in targets
-    ]
-    return _run("needle_identity", catalog, trials, samples, dict(zip(targets, texts, strict=True)))
+    requests = {}
+    for row in sorted({trial.target for trial in trials}):
+        tool = catalog.tools[row]
+        requests[row] = Request(catalog.servers[tool.server].description, tool.description)
+    return needle_runs("needle_identity", catalog, trials, samples, requests)
 
 
-def run_cross() -> pd.DataFrame:
+def cross_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog]) -> Iterator[Run | Table]:
     """Protocol ``needle_cross``: every tool with foreign words, at every sample size, the target always on offer."""
-    catalog = published.load("mcptools").catalog
-    found = pairs(catalog, [published.load(name).catalog for name in ("livemcpbench", "mcpflow")])
-    rng = np.random.default_rng(results.SEED)
-    sizes = [10, 30, 100, 300, 1000, len(catalog.tools)]
-    samples = {size: sample(catalog, size, rng) for size in sizes}
-    trials = [Point(size, row) for size in sizes for row, _ in found]
-    return _run("needle_cross", catalog, trials, samples, dict(found))
+    found, rng = pairs(catalog, others), np.random.default_rng(results.SEED)
+    samples = {size: sample(catalog, size, rng) for size in (*CROSS_SIZES, len(catalog.tools))}
+    trials = [Point(size, row) for size in samples for row, _ in found]
+    return needle_runs("needle_cross", catalog, trials, samples, dict(found))
 
 
-def _run(
+def needle_runs(
     protocol: str,
     catalog: ToolCatalog,
     trials: Sequence[Point],
     samples: dict[int, IntArray],
     requests: dict[int, Request],
-) -> pd.DataFrame:
-    """Every trial with the paper's routing, without the server stage, and with it switched off (flat)."""
+) -> Iterator[Run | Table]:
+    """Every trial with the paper's routing, and without the server stage (flat); and the table by size."""
     rows = list(requests)
     place = {row: number for number, row in enumerate(rows)}
     servers, tools = Router(catalog, ROUTING).similarities([requests[row] for row in rows])
     order, sizes = tie_order(len(catalog.tools), results.SEED), definition_tokens(catalog)
-    asked = trials_as_queries(trials, requests)
-    lines = []
+    asked, lines = trials_as_queries(trials, requests), []
     for name, routing in {"mcp_zero": ROUTING, "flat": Routing(None, score="tool", document="desc")}.items():
         hits = []
         for size, target in trials:
@@ -159,18 +159,11 @@ def _run(
                 offered = np.append(offered[1:], target)
             number = place[target]
             chosen = first_choice(servers[number], tools[number], offered, catalog, routing, order)
-            hit = same_tool(catalog, chosen, target)
-            hits.append(float(hit))
-            lines.append((name, size, hit, int(sizes[chosen]), int(sizes[offered].sum())))
-        table = pd.DataFrame(
-            {
-                "task_id": asked.ids,
-                "seed": results.SEED,
-                "hit_rate@1": hits,
-            }
-        )
-        results.save("mcptools", protocol, name, table, (catalog, asked), targets=len(rows), config=asdict(routing))
-    return pd.DataFrame(lines, columns=["system", "size", "hit", "tokens", "tokens_of_all"])
+            hits.append(same_tool(catalog, chosen, target))
+            lines.append((name, size, hits[-1], int(sizes[chosen]), int(sizes[offered].sum())))
+        table = pd.DataFrame({"task_id": asked.ids, "seed": results.SEED, "hit_rate@1": np.array(hits, dtype=float)})
+        yield Run(protocol, name, table, (catalog, asked), {"targets": len(rows), "config": asdict(routing)})
+    yield Table(protocol, by_size(pd.DataFrame(lines, columns=["system", "size", "hit", "tokens", "tokens_of_all"])))
 
 
 def trials_as_queries(trials: Sequence[Point], requests: dict[int, Request]) -> QuerySet:

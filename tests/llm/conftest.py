@@ -1,0 +1,1 @@
+from tests.llm.scripted_endpoint import client, server  # noqa: F401
