@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import yaml
 
 from study import paths
-from study.analysis.overall.roofline import Limits, Work, encoding_work, narrow_weights, ranking_work, training_work
+from study.analysis.overall.compute_cost import Limits, Work, encoding_work, narrow_weights, ranking_work, training_work
 from study.config.compose import load
 from study.errors import StudyError
 from study.pipeline import bench

@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from study import paths
-from study.analysis.overall.roofline import Limits, Work, encoding_work, ranking_work, training_work
+from study.analysis.overall.compute_cost import Limits, Work, encoding_work, ranking_work, training_work
 from study.analysis.report.runs import REFERENCE, system_settings
 from study.analysis.report.tables import markdown
 from study.config.compose import build_system, plain
@@ -32,7 +32,8 @@ from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.files import write_csv, write_json
 from study.recommend.t2mrec import Recommender
 from study.runner.provenance import require_own_row, require_same_profile
-from study.runner.rows import limit_threads, load_inputs
+from study.runner.inputs import load_inputs
+from study.runner.processes import limit_threads
 from study.t2mrec.system import T2MRec
 
 
@@ -113,7 +114,7 @@ def bench(config: DictConfig) -> str:
     require_own_row(config)
     require_same_profile(record_file, config)
     settings, seed = Settings.read(), int(config.system.seeds[0])
-    data, split = load_inputs(config)
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
     table = measure(config, settings, data, split, seed)
     write_csv(paths.tables(dataset) / f"{stem}.csv", table)
     write_json(record_file, record(dataset=dataset, seed=seed, profile=config.profile.name, config=plain(config)))
@@ -239,8 +240,8 @@ def against_limits(part: str, work: Work, seconds: float, limits: Limits) -> lis
     """The counted work of a part, its least time on this machine, and the share that the measured time reached."""
     least = work.seconds_at(limits)
     return [
-        row(part, "gflop", work.flops / 1e9, "counted, see study.analysis.overall.roofline"),
-        row(part, "gigabytes_moved", work.bytes / 1e9, "counted, see study.analysis.overall.roofline"),
+        row(part, "gflop", work.flops / 1e9, "counted, see study.analysis.overall.compute_cost"),
+        row(part, "gigabytes_moved", work.bytes / 1e9, "counted, see study.analysis.overall.compute_cost"),
         row(part, "seconds_at_limit", least, "the larger of FLOPs and bytes at the measured limits"),
         row(part, "share_of_limit", least / seconds, "1 = as fast as this machine could be"),
     ]

@@ -1,4 +1,4 @@
-"""Distances of tasks and servers before and after the towers (paper, Figure 6), and what they say.
+"""Distances of tasks and servers before and after the towers (paper, Figure 6), and the authors' 2-D points.
 
 A distance is 1 - cosine, in the input space (TF-IDF, eq. 4-5) and in the embedding space (eq. 6-7). That matched pairs
 come closer says little by itself: a tower may bring *all* pairs closer. So every matched pair stands beside a
@@ -7,18 +7,24 @@ mismatched one, the same task with a server that it does not list.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 from study.data.dataset import FloatArray, IntArray
-from study.evaluation.multiplicity import holm
+from study.errors import StudyError
+from study.evaluation.separation import listed
 from study.evaluation.significance import (
     RESAMPLES,
     TIE_DECIMALS,
     bootstrap_interval,
+    holm,
     randomisation,
     rank_biserial,
     wilcoxon,
@@ -28,6 +34,11 @@ LEVELS = ("category", "subcategory")
 # What is compared between spaces of different shape: ranks within a task, free of any scale of distance.
 COMPARED = ("recall", "auc")
 PER_GROUP = 2000  # draws of a randomisation test for every group: the smallest corrected p-value is 1 / PER_GROUP
+DIFFERENCE = ["plane", "measure", "n", "authors", "ours", "difference", "ci_low", "ci_high", "higher", "equal", "lower"]
+DIFFERENCE += ["rank_biserial", "wilcoxon_p", "randomisation_p"]
+POINTS_COLUMNS = ["panel", "x", "y", "kind"]
+# The authors' names of their two panels.
+PANELS = {"Input Space": "input", "Learned Shared Space": "embedded"}
 
 
 def cosine_distance(
@@ -116,26 +127,16 @@ def _tested(part: pd.DataFrame, *, seed: int, draws: int) -> dict[str, Any]:
     """The measures and tests of one group of tasks, see `group_tests`."""
     reduction = (part["input"] - part["embedded"]).to_numpy(np.float64)
     other = (part["input_other"] - part["embedded_other"]).to_numpy(np.float64)
-    low, high = bootstrap_interval(reduction, seed=seed)
-    beyond_low, beyond_high = bootstrap_interval(reduction - other, seed=seed)
-    return {
-        "n": len(part),
-        "input": float(part["input"].mean()),
-        "embedded": float(part["embedded"].mean()),
-        "reduction": float(reduction.mean()),
-        "low": low,
-        "high": high,
-        "effect": rank_biserial(reduction),
-        "p": wilcoxon(reduction, "greater"),
-        "reduction_other": float(other.mean()),
-        "beyond": float((reduction - other).mean()),
-        "beyond_low": beyond_low,
-        "beyond_high": beyond_high,
-        "beyond_effect": rank_biserial(reduction - other),
-        "beyond_p": wilcoxon(reduction - other, "greater"),
-        "randomisation_p": randomisation(reduction, "greater", seed=seed, resamples=draws),
-        "beyond_randomisation_p": randomisation(reduction - other, "greater", seed=seed, resamples=draws),
-    }
+    beyond, found = reduction - other, {"n": len(part), **dict(part[["input", "embedded"]].mean())}
+    found["reduction"] = float(reduction.mean())
+    found["low"], found["high"] = bootstrap_interval(reduction, seed=seed)
+    found |= {"effect": rank_biserial(reduction), "p": wilcoxon(reduction, "greater")}
+    found |= {"reduction_other": float(other.mean()), "beyond": float(beyond.mean())}
+    found["beyond_low"], found["beyond_high"] = bootstrap_interval(beyond, seed=seed)
+    found |= {"beyond_effect": rank_biserial(beyond), "beyond_p": wilcoxon(beyond, "greater")}
+    found["randomisation_p"] = randomisation(reduction, "greater", seed=seed, resamples=draws)
+    found["beyond_randomisation_p"] = randomisation(beyond, "greater", seed=seed, resamples=draws)
+    return found
 
 
 def difference_table(theirs: pd.DataFrame, ours: dict[bool, pd.DataFrame], *, seed: int) -> pd.DataFrame:
@@ -157,25 +158,11 @@ def difference_table(theirs: pd.DataFrame, ours: dict[bool, pd.DataFrame], *, se
             exact = theirs[measure].to_numpy(np.float64) - own[measure].to_numpy(np.float64)
             rounded = exact.round(TIE_DECIMALS)
             low, high = bootstrap_interval(exact, seed=seed)
-            rows.append(
-                {
-                    "plane": plane,
-                    "measure": measure,
-                    "n": len(exact),
-                    "authors": float(theirs[measure].mean()),
-                    "ours": float(own[measure].mean()),
-                    "difference": float(exact.mean()),
-                    "ci_low": low,
-                    "ci_high": high,
-                    "higher": float((rounded > 0).mean()),
-                    "equal": float((rounded == 0).mean()),
-                    "lower": float((rounded < 0).mean()),
-                    "rank_biserial": rank_biserial(rounded),
-                    "wilcoxon_p": wilcoxon(rounded, "greater"),
-                    "randomisation_p": randomisation(rounded, "greater", seed=seed),
-                }
-            )
-    table = pd.DataFrame(rows)
+            shares = (rounded > 0).mean(), (rounded == 0).mean(), (rounded < 0).mean()
+            p_values = wilcoxon(rounded, "greater"), randomisation(rounded, "greater", seed=seed)
+            means = theirs[measure].mean(), own[measure].mean(), exact.mean(), low, high
+            rows.append((plane, measure, len(exact), *means, *shares, rank_biserial(rounded), *p_values))
+    table = pd.DataFrame(rows, columns=DIFFERENCE)
     for test in ("wilcoxon_p", "randomisation_p"):
         table[f"{test}_holm"] = holm(table[test].to_numpy())
     return table
@@ -194,3 +181,87 @@ def summary(tasks: pd.DataFrame, *, seed: int) -> dict[str, float]:
         low, high = bootstrap_interval(values.to_numpy(np.float64), seed=seed)
         found |= {str(name): float(values.mean()), f"{name}_low": low, f"{name}_high": high}
     return found
+
+
+@dataclass(frozen=True)
+class Points:
+    """Tasks and servers in the plane.
+
+    Attributes:
+        tasks: shape (n_tasks, 2), in the order asked for.
+        servers: shape (n_servers, 2), the servers listed by these tasks, by row number.
+        agreement: share of the released pairs whose server lies where the same server lies in other pairs.
+    """
+
+    tasks: NDArray[np.float64]
+    servers: NDArray[np.float64]
+    agreement: float = 1.0
+
+    def distance(self) -> FloatArray:
+        """Euclidean distances, shape (n_tasks, n_servers)."""
+        return np.asarray(cdist(self.tasks, self.servers), dtype=np.float32)
+
+
+def released(path: Path, relevant: sp.csr_matrix, tasks: IntArray, server_ids: IntArray) -> dict[str, Points]:
+    """The authors' points, each attached to its task and server.
+
+    The file names no task and no server, but its pairs are those of the given tasks in file order, servers by id: the
+    runs of equal task points are as long as the tasks' lists, and a server lies in one place in nearly all its pairs
+    (`Points.agreement`).
+
+    Args:
+        path: ``T2MRec/task_mcp_embedding.csv`` of the release: columns panel, x, y, kind; task and server alternate.
+        relevant: shape (n_tasks, n_servers).
+        tasks: the test tasks' rows, ascending.
+        server_ids: shape (n_servers,).
+
+    Returns: the panels ``input`` and ``embedded``.
+
+    Raises:
+        StudyError: the file is not of this form, or its pairs are not those of the tasks.
+    """
+    fix = "fetch the data set again"
+    if not path.exists():
+        raise StudyError("the authors' points are missing", file=path, fix=fix)
+    frame = pd.read_csv(path)
+    if list(frame.columns) != POINTS_COLUMNS or set(frame["panel"]) != set(PANELS):
+        raise StudyError(f"expected the columns {POINTS_COLUMNS} and the panels {list(PANELS)}", file=path, fix=fix)
+    servers, related = listed(relevant, tasks)
+    by_id = np.argsort(server_ids[servers])
+    place = by_id[np.nonzero(related[:, by_id])[1]]  # task by task, servers by id: the order of the pairs
+    lengths = related.sum(axis=1)
+    found = {}
+    for panel, name in PANELS.items():
+        own = frame[frame["panel"] == panel]
+        left, right = own.iloc[0::2], own.iloc[1::2]
+        if len(left) != len(place) or set(left["kind"]) != {"task"} or set(right["kind"]) != {"matched_mcp"}:
+            raise StudyError(f"{len(left)} pairs in {panel!r}, the tasks have {len(place)}", file=path, fix=fix)
+        points, partners = left[["x", "y"]].to_numpy(), right[["x", "y"]].to_numpy()
+        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+        if not np.allclose(points, np.repeat(points[starts], lengths, axis=0)):
+            raise StudyError("the runs of task points are not the tasks' lists", file=path, fix=fix)
+        at = pd.DataFrame(partners).groupby(place).median().to_numpy()
+        same = np.abs(partners - at[place]).max(axis=1) < 1e-3
+        found[name] = Points(points[starts], at, float(same.mean()))
+    return found
+
+
+def project(
+    vectors: FloatArray | sp.csr_matrix, *, perplexity: float, components: int, iterations: int, seed: int
+) -> NDArray[np.float64]:
+    """t-SNE into the plane (van der Maaten and Hinton 2008), sparse vectors through a truncated SVD first.
+
+    The authors do not say how they projected; the shape of their panels is t-SNE's.
+
+    Args:
+        vectors: shape (n, d).
+    """
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.manifold import TSNE
+
+    dense: Any = vectors
+    if sp.issparse(vectors):
+        fewer = min(components, min(vectors.shape) - 1)
+        dense = TruncatedSVD(fewer, random_state=seed).fit_transform(vectors)
+    tsne = TSNE(2, perplexity=min(perplexity, (len(dense) - 1) / 3), max_iter=iterations, random_state=seed, n_jobs=1)
+    return np.asarray(tsne.fit_transform(np.asarray(dense, dtype=np.float32)), dtype=np.float64)

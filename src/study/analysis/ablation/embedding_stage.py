@@ -16,14 +16,16 @@ from tqdm import tqdm
 from study import paths
 from study.analysis.ablation.embedding import (
     LEVELS,
+    Points,
     cosine_distance,
     difference_table,
     group_tests,
     mismatched,
     per_task,
+    project,
+    released,
     summary,
 )
-from study.analysis.ablation.embedding_points import Points, project, released
 from study.config.compose import plain
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
@@ -32,28 +34,11 @@ from study.evaluation.separation import all_distances, listed, separation
 from study.files import sha256, write_csv, write_json, write_parquet
 from study.recommend.saved import folder_of
 from study.recommend.t2mrec import Recommender
-from study.runner.rows import limit_threads, load_inputs
+from study.runner.inputs import load_inputs
+from study.runner.processes import limit_threads
 from study.t2mrec.inference import embed
 
 RELEASED = "T2MRec/task_mcp_embedding.csv"
-DIFFERENCE = [
-    "plane",
-    "measure",
-    "n",
-    "authors",
-    "ours",
-    "difference",
-    "ci_low",
-    "ci_high",
-    "higher",
-    "equal",
-    "lower",
-    "rank_biserial",
-    "wilcoxon_p",
-    "randomisation_p",
-    "wilcoxon_p_holm",
-    "randomisation_p_holm",
-]
 
 
 @dataclass(frozen=True)
@@ -143,9 +128,9 @@ def separations(
             table = pd.DataFrame(at, columns=["x", "y"]).assign(part=part, space=space, kind=kind, id=ids)
             drawn.append(table[["part", "space", "kind", "id", "x", "y"]])
     ours = {plane: after["ours", plane] for plane in (True, False)}
-    theirs = after.get(("authors", True))
-    compared = pd.DataFrame() if theirs is None else difference_table(theirs, ours, seed=seed)
-    return pd.DataFrame(rows), pd.concat(drawn, ignore_index=True), compared.reindex(columns=DIFFERENCE)
+    theirs = after.get(("authors", True), pd.DataFrame())
+    compared = difference_table(theirs, ours if len(theirs) else {}, seed=seed)
+    return pd.DataFrame(rows), pd.concat(drawn, ignore_index=True), compared
 
 
 def _panel(path: Path, tasks: Any, servers: Any, settings: dict[str, Any]) -> Points:
@@ -169,7 +154,7 @@ def compute(config: DictConfig) -> list[Path]:
     model_file = folder_of(dataset, "t2mrec") / "model.safetensors"
     model = Recommender.load(folder_of(dataset, "t2mrec"))
     limit_threads(config.profile.threads)
-    data, split = load_inputs(config)
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
     found = spaces(model, data)
     folder = paths.results(dataset) / "embedding"
     pairs = pd.concat([pair_table(found, data, split, part, seed=settings["seed"]) for part in settings["parts"]])

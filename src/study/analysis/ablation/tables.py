@@ -6,6 +6,7 @@ stand the values, and what removing a part does: variant minus full, theirs with
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.analysis.report import paper
-from study.analysis.report.runs import COMPARED, REFERENCE
+from study.analysis.report.runs import ALPHA, COMPARED, FAILS, HOLDS, REFERENCE, measured
+from study.analysis.report.tables import NOT_RUN
 from study.data import dataset as datasets
 from study.data.dataset import Dataset
-from study.evaluation import metrics, per_task
+from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
-from study.evaluation.multiplicity import holm
-from study.evaluation.significance import RESAMPLES, bootstrap_interval, compare, compare_all
+from study.evaluation.significance import RESAMPLES, compare, compare_all, holm
 from study.files import write_csv
 from study.t2mrec.structure import FEATURES, StructuralFeatures
 
@@ -33,6 +34,25 @@ FAMILY = "ablation"  # of the variants that a table shows even where they have n
 GROUPED = "ndcg@10"  # what the breakdown by category compares
 PER_CELL = 100  # draws of its randomisation test for every cell: the smallest corrected p-value is 1 / PER_CELL
 CHUNK = 500  # tasks whose features are held at a time
+DIFFERENCE = ["difference", "ci_low", "ci_high", "rank_biserial"]
+TESTS = ["wilcoxon_p_holm", "randomisation_p_holm"]
+COLUMNS = ["protocol", "system", "title", "metric", "seeds", "n", "ours", "sd", "low", "high", "paper", "off"]
+COLUMNS += ["paper_effect", *DIFFERENCE, *TESTS, "family"]
+STRICT = 0.001  # the paper's level for Figure 6
+DISAGREE = "tests disagree"
+# What a variant is expected to do to both primary metrics: to lower them (-1), to raise them (1), or either (0).
+EXPECTED = {
+    "t2mrec_wo_cl": -1,
+    "t2mrec_wo_two_tower": -1,
+    "t2mrec_wo_lexical": -1,
+    RERANKED: 1,
+    "t2mrec_wo_structure": -1,
+    "t2mrec_wo_expansion": -1,
+    "t2mrec_one_direction": 0,
+    "t2mrec_hard_negatives": 0,
+    "t2mrec_shared_tower": 0,
+    "t2mrec_listwise": 0,
+}
 
 
 def _settings() -> dict[str, dict[str, Any]]:
@@ -73,34 +93,6 @@ def runs(dataset: str) -> dict[str, dict[str, pd.DataFrame]]:
         if name in known:
             found.setdefault(path.parent.name, {})[name] = per_task.read(path)
     return {protocol: frames for protocol, frames in found.items() if REFERENCE in frames}
-
-
-def measured(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
-    """Mean, spread over seeds and 95 % bootstrap interval over tasks; F1 as the paper has it, of mean P and mean R.
-
-    Args:
-        frame: a per-task table.
-
-    Returns: seeds, n (tasks), ours, sd, low, high; the interval of F1 is that of the mean of the tasks' F1, shifted.
-    """
-    name, _, k = metric.partition("@")
-    by_seed = frame.groupby("seed")
-    if name == "f1":
-        pairs = [(part[f"precision@{k}"].to_numpy(float), part[f"recall@{k}"].to_numpy(float)) for _, part in by_seed]
-        values = np.array([metrics.f1_of_means(*pair) for pair in pairs])
-    else:
-        values = by_seed[metric].mean().to_numpy(float)
-    tasks = frame.groupby("task_id")[metric].mean().dropna().to_numpy(float)
-    low, high = bootstrap_interval(tasks, seed=0)
-    shift = float(values.mean() - tasks.mean()) if name == "f1" else 0.0
-    return {
-        "seeds": len(values),
-        "n": len(tasks),
-        "ours": float(values.mean()),
-        "sd": float(values.std(ddof=1)) if len(values) > 1 else float("nan"),
-        "low": low + shift,
-        "high": high + shift,
-    }
 
 
 def printed() -> pd.DataFrame:
@@ -147,39 +139,77 @@ def table4(dataset: str) -> pd.DataFrame:
                     row |= cells.loc[(name, metric)].to_dict()
                     row["off"] = row["ours"] - row["paper"]
                 if name in frames and name != REFERENCE:
-                    row |= _difference(frames[name], frames[REFERENCE], metric)
+                    found = compare(frames[name], frames[REFERENCE], metric, seed=0, resamples=1)
+                    row |= {key: float(found[key]) for key in DIFFERENCE}
                 if (name, metric) in tests.index:
-                    row |= tests.loc[(name, metric), ["wilcoxon_p_holm", "randomisation_p_holm", "family"]].to_dict()
+                    row |= tests.loc[(name, metric), [*TESTS, "family"]].to_dict()
                 rows.append(row)
-    order = [
-        "protocol",
-        "system",
-        "title",
-        "metric",
-        "seeds",
-        "n",
-        "ours",
-        "sd",
-        "low",
-        "high",
-        "paper",
-        "off",
-        "paper_effect",
-        "difference",
-        "ci_low",
-        "ci_high",
-        "rank_biserial",
-        "wilcoxon_p_holm",
-        "randomisation_p_holm",
-        "family",
-    ]
-    return pd.DataFrame(rows).reindex(columns=order)
+    return pd.DataFrame(rows).reindex(columns=COLUMNS)
 
 
-def _difference(frame: pd.DataFrame, reference: pd.DataFrame, metric: str) -> dict[str, float]:
-    """The paired difference of two per-task tables with its interval."""
-    found = compare(frame, reference, metric, seed=0, resamples=1)
-    return {name: float(found[name]) for name in ("difference", "ci_low", "ci_high", "rank_biserial")}
+def part_verdicts(table: pd.DataFrame) -> pd.DataFrame:
+    """Whether every variant of `EXPECTED` does what is expected of it, under every protocol.
+
+    It does (`HOLDS`) if the differences of both primary metrics have the expected direction and both tests reject on
+    both. Wilcoxon's test rejects too often where differences are not symmetric (`study.evaluation.significance`), so it
+    does not decide alone: where one test rejects on both metrics and the other does not, the tests disagree.
+
+    Args:
+        table: from `table4`.
+
+    Returns: protocol, system, title, expected (lower, higher, other), the differences of `COMPARED`, paper_effect (of
+        the last of them), the largest p-value of each test, and verdict.
+    """
+    rows, words = [], {-1: "lower", 1: "higher", 0: "other"}
+    for (protocol, system), own in table.groupby(["protocol", "system"], sort=False):
+        if system not in EXPECTED:
+            continue
+        sign, own = EXPECTED[str(system)], own.set_index("metric").loc[list(COMPARED)]
+        gaps = own["difference"]
+        expected = bool((gaps != 0 if sign == 0 else gaps * sign > 0).all())
+        largest = own[TESTS].max(skipna=False)
+        row = {"protocol": protocol, "system": system, "title": own["title"].iloc[0], "expected": words[sign], **gaps}
+        verdict = NOT_RUN if own["seeds"].eq(0).any() else decided(*(expected and p < ALPHA for p in largest))
+        rows.append(row | {"paper_effect": own["paper_effect"].iloc[-1], **largest, "verdict": verdict})
+    return pd.DataFrame(rows)
+
+
+def distance_verdicts(groups: pd.DataFrame) -> pd.DataFrame:
+    """Figure 6: whether distances fall in every category, and whether they fall more than those of mismatched pairs.
+
+    Args:
+        groups: groups.csv of the embedding stage.
+
+    Returns: part, beyond (whether more than mismatched pairs), categories, the largest corrected p-value over
+        categories of each test, and verdict (at the paper's level, `STRICT`).
+    """
+    rows = []
+    for part in ("test", "train"):
+        own = groups[(groups["part"] == part) & (groups["level"] == "category")]
+        for prefix in ("", "beyond_"):
+            largest = own[f"{prefix}p_holm"].max(), own[f"{prefix}randomisation_p_holm"].max()
+            rows.append((part, prefix != "", len(own), *largest, decided(*(p < STRICT for p in largest))))
+    return pd.DataFrame(rows, columns=["part", "beyond", "categories", *TESTS, "verdict"])
+
+
+def decided(by_wilcoxon: bool, by_randomisation: bool) -> str:
+    """What two tests of one statement come to together."""
+    return DISAGREE if by_wilcoxon != by_randomisation else HOLDS if by_wilcoxon else FAILS
+
+
+def trained_models(sweeps: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The different trained models of the sweeps: columns sweep, seed, auc, recall, best recall first.
+
+    One model has several rows where a swept setting needs no retraining, or where two sweeps share a value.
+
+    Args:
+        sweeps: name of the sweep -> its separation.csv.
+    """
+    columns = ["sweep", "seed", "auc", "recall"]
+    kept = [table[table["part"] == "test"].assign(sweep=name)[columns] for name, table in sweeps.items()]
+    models = pd.concat(kept) if kept else pd.DataFrame(columns=columns)
+    different = models.drop_duplicates(["seed", "auc", "recall"])
+    return different.sort_values("recall", ascending=False, kind="stable").reset_index(drop=True)
 
 
 def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:

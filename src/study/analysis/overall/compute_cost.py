@@ -1,20 +1,36 @@
-"""What fits and searches took: which fits were long, and the core hours behind every row of the paper's Table 3.
+"""What quality costs: seconds of fits and searches, quality against time, and the least work that T2MRec needs.
 
 A fit has one core (`threads` of the profile), so its seconds by the clock are core seconds. They were measured on a
-machine that did other work as well, which makes single ones too long.
+machine that did other work as well, which makes single ones too long. Work is counted with two operations per
+multiply-add and float32 throughout; what depends on the machine (sorting, Python) is not counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
+import matplotlib as mpl
 import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from study import paths
 from study.analysis.overall.table3_gaps import OWN, TUNED, kind_of
+from study.analysis.report import colours
+from study.analysis.report.colours import GREY, colour, legend_below
+from study.analysis.report.plots import STYLE, canvas, logarithmic
 from study.analysis.report.results import Results, lineage
 from study.evaluation.records import read_record
 from study.pipeline.plan import parents
+from study.t2mrec.settings import Towers
+
+if TYPE_CHECKING:  # importing it loads torch
+    from study.t2mrec.module import Batch
 
 LONG = 600  # seconds by the clock that a fit under the profile laptop should not exceed
 HOUR = 3600
@@ -24,6 +40,14 @@ SEARCHES, SIDE = "searches", "side rows"
 KINDS = (OWN, TUNED, SEARCHES, SIDE)
 PUBLISHED = "published"  # family of the methods that this study wrote after their papers
 COLUMNS = ["printed", "system", "family", *KINDS, "total"]
+# Shapes that a small marker still tells apart, and how they are filled once every shape of a colour is taken.
+SHAPES, FILLS = "osD^vPX<>dp", ("full", "left", "bottom", "right", "top")
+TUNED_TITLE = " (tuned)"  # how the title of a tuned system ends; the rest is the title at its own settings
+FLOAT = 4  # bytes
+# Per (task, server) pair: three features weighted and summed (5), scaled and added to the cosine (3).
+FUSION = 8
+# Score matrices per pair, each written once and read once: cosine, three features, fused score, centroid similarity.
+MATRICES = 6
 
 
 def fits(results: Results) -> pd.DataFrame:
@@ -31,41 +55,31 @@ def fits(results: Results) -> pd.DataFrame:
 
     Returns: protocol, system, title, seed, seconds_fit, seconds_score (of all test tasks).
     """
-    rows = []
-    for run in results.costs[["protocol", "system"]].to_dict("records"):
-        path = paths.results(results.dataset) / "records" / run["protocol"] / f"{run['system']}.json"
-        rows += [
-            (
-                run["protocol"],
-                run["system"],
-                results.titles[run["system"]],
-                seed["seed"],
-                seed["seconds_fit"],
-                seed["seconds_score"],
-            )
-            for seed in read_record(path)["seeds"]
-        ]
-    return pd.DataFrame(rows, columns=["protocol", "system", "title", "seed", "seconds_fit", "seconds_score"])
+    columns, rows = ["seed", "seconds_fit", "seconds_score"], []
+    for protocol, system in results.costs[["protocol", "system"]].itertuples(index=False):
+        record = read_record(paths.results(results.dataset) / "records" / protocol / f"{system}.json")
+        title = results.titles[system]
+        rows += [(protocol, system, title, *(seed[name] for name in columns)) for seed in record["seeds"]]
+    return pd.DataFrame(rows, columns=["protocol", "system", "title", *columns])
 
 
-def long_fits(fitted: pd.DataFrame, protocol: str) -> list[str]:
-    """The systems of a protocol whose longest seed took more than `LONG`, that seed and the mean, the longest first.
+def long_fits(fitted: pd.DataFrame) -> pd.DataFrame:
+    """The systems whose longest seed took more than `LONG`, the longest first.
 
     Args:
         fitted: from `fits`.
+
+    Returns: protocol, title, longest and mean (minutes), seeds.
     """
-    by_system = fitted[fitted["protocol"] == protocol].groupby("system")
-    table = by_system.agg(
-        title=("title", "first"), mean=("seconds_fit", "mean"), longest=("seconds_fit", "max"), seeds=("seed", "size")
-    ).sort_values("longest", ascending=False)
-    said = []
-    for row in table[table["longest"] > LONG].to_dict("records"):
-        seeds = f"mean of {row['seeds']} seeds {row['mean'] / 60:.1f}" if row["seeds"] > 1 else "one seed"
-        said.append(f"{row['title']} ({row['longest'] / 60:.1f} min, {seeds})")
-    return said
+    minutes = fitted.assign(minutes=fitted["seconds_fit"] / 60).groupby(["protocol", "system"], sort=False)
+    table = minutes.agg(
+        title=("title", "first"), longest=("minutes", "max"), mean=("minutes", "mean"), seeds=("seed", "size")
+    ).reset_index()
+    long = table[table["longest"] > LONG / 60].sort_values("longest", ascending=False, kind="stable")
+    return long.drop(columns="system").reset_index(drop=True)
 
 
-def effort(
+def core_hours(
     results: Results,
     fitted: pd.DataFrame,
     searches: pd.DataFrame,
@@ -101,7 +115,7 @@ def effort(
 
 
 def summed(table: pd.DataFrame) -> pd.DataFrame:
-    """The table of `effort` with two sums below it: the rows of `PUBLISHED`, and all rows; a sum names no system."""
+    """The table of `core_hours` with two sums below it: of the rows of `PUBLISHED`, and of all rows."""
     sums = [
         {
             "printed": f"sum of the {len(part)} of family {family}" if family else f"sum of all {len(part)}",
@@ -115,20 +129,199 @@ def summed(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([table, pd.DataFrame(sums, columns=COLUMNS)], ignore_index=True) if sums else table
 
 
-def said(table: pd.DataFrame, fitted: pd.DataFrame, searches: pd.DataFrame) -> str:
-    """What the rows of `PUBLISHED` took of all that fits, scoring and searches of the data set took.
+def looks(inks: Iterable[str], titles: Iterable[str]) -> list[tuple[str, str]]:
+    """A marker and its fill style for every system, different among those of one colour (55 of each).
+
+    A tuned system has those of the same system at its own settings. What reads the answers is a star.
+    """
+    bases: dict[str, list[str]] = {}
+    found = []
+    for ink, title in zip(inks, titles, strict=True):
+        known, base = bases.setdefault(ink, []), title.removesuffix(TUNED_TITLE)
+        if base not in known:
+            known.append(base)
+        shapes = "*" if ink == GREY else SHAPES
+        fill, shape = divmod(known.index(base), len(shapes))
+        found.append((shapes[shape], FILLS[fill % len(FILLS)]))
+    return found
+
+
+@mpl.rc_context(STYLE)
+def cost_quality(
+    costs: pd.DataFrame, caption: str, *, resolution: float = 1e-3, leave_out: Collection[str] = ("ablation",)
+) -> Figure:
+    """What quality costs: NDCG@10 against time to fit and time per task.
 
     Args:
-        table, fitted, searches: as of `effort`.
+        costs: columns title, family, quality, tasks, seconds_fit, milliseconds_per_task.
+        resolution: seconds; shorter times cannot be told from 0 and are drawn here.
+        leave_out: families that are not drawn; those with a row are named in the caption.
     """
-    ran = float((fitted["seconds_fit"] + fitted["seconds_score"]).sum()) / HOUR
-    searched = float(searches["seconds"].sum()) / HOUR
-    part = table[table["family"] == PUBLISHED]
-    text = f"All runs of the data set took {ran:.1f} core hours and all searches {searched:.1f}."
-    if part.empty:
-        return text
-    shares = ", ".join(f"{kind} {part[kind].sum():.1f}" for kind in KINDS)
-    return (
-        f"The {len(part)} baselines of family {PUBLISHED} ({', '.join(part['printed'])}) took "
-        f"{part['total'].sum():.1f} core hours: {shares}. {text}"
+    absent = [kind.words for kind in colours.present(set(costs["family"]) & set(leave_out))]
+    costs = _drawn(costs[~costs["family"].isin(leave_out)])
+    better = crowded(costs)
+    if costs["open"].any():
+        caption += " Open marker: a system at its own settings; filled, the same shape: tuned."
+    if absent:
+        caption += f" Left out: {', '.join(absent)}."
+    if not better.empty:
+        caption += " Right: the better half of the systems alone, enlarged."
+    caption += (
+        " Times are means over seeds, on logarithmic axes; a fit or a whole ranking of under "
+        f"{1000 * resolution:.0f} ms is drawn as that. They come from the runs' records, and not all runs were made on "
+        "a quiet machine (docs/reproducibility.md)."
+    )
+    parts = [costs] if better.empty else [costs, better]
+    figure, axes = canvas(8.0, len(parts), rows=2, caption=caption, title="Cost and quality")
+    floor = {"seconds_fit": resolution, "milliseconds_per_task": 1e3 * resolution / costs["tasks"].max()}
+    labels = {"seconds_fit": "time to fit (s)", "milliseconds_per_task": "time to rank (ms per task)"}
+    for line, (column, label) in zip(axes, labels.items(), strict=True):
+        drawn = [
+            _points(panel, part, part[column].clip(lower=floor[column]))
+            for panel, part in zip(line, parts, strict=True)
+        ]
+        for panel in line:
+            logarithmic(panel.xaxis, most=7 if len(parts) == 1 else 4)
+            panel.set(xlabel=label)
+            panel.grid(True)
+        line[0].set(ylabel="NDCG@10 (0 to 1)", ylim=(0, None))
+    handles: list[Artist] = []
+    heads: dict[int, str] = {}
+    for ink, kind in colours.worded(costs["family"]).items():
+        heads[len(handles)] = kind
+        handles += [colours.area(ink), *drawn[0][ink]]
+    words = [heads.get(place, str(handle.get_label())) for place, handle in enumerate(handles)]
+    legend_below(figure, handles, words, heads)
+    return figure
+
+
+def _drawn(costs: pd.DataFrame) -> pd.DataFrame:
+    """The table of costs, best quality first, with the look of every system: columns ink, marker, fill and open."""
+    costs = costs.sort_values("quality", ascending=False, kind="stable")
+    inks, titles = costs["family"].map(colour), costs["title"]
+    marks = pd.DataFrame(looks(inks, titles), columns=["marker", "fill"], index=costs.index)
+    # A system with a tuned twin is open, as in the figure of what tuning brought.
+    twins = {title.removesuffix(TUNED_TITLE) for title in titles if title.endswith(TUNED_TITLE)}
+    return costs.assign(ink=inks, open=titles.isin(twins)).join(marks)
+
+
+def crowded(costs: pd.DataFrame, *, least: int = 10, near: float = 0.75) -> pd.DataFrame:
+    """The better half of the systems that do not read the answers, if they lie too close together to be told apart.
+
+    Args:
+        costs: best quality first.
+        least: so many can always be told apart.
+        near: what share of the best quality the worst of them has to have to be close.
+
+    Returns: rows of `costs`, none where there is room.
+    """
+    systems = costs[costs["family"] != colours.CEILING]
+    better = systems.head((len(systems) + 1) // 2)
+    close = len(better) > least and better["quality"].iloc[-1] > near * better["quality"].iloc[0]
+    return better if close else better.head(0)
+
+
+def _points(panel: Axes, costs: pd.DataFrame, times: pd.Series) -> dict[str, list[Line2D]]:
+    """One marker per system of `_drawn`; returns them by colour, in its order."""
+    drawn: dict[str, list[Line2D]] = {}
+    for row, time in zip(costs.to_dict("records"), times, strict=True):
+        # Filled markers that overlap are parted by a white edge, open ones show what lies below them; the study's
+        # subject lies on top.
+        ink, parted = row["ink"], row["fill"] == "full" and not row["open"]
+        drawn.setdefault(ink, []).extend(
+            panel.plot(
+                time,
+                row["quality"],
+                linestyle="none",
+                marker=row["marker"],
+                fillstyle=row["fill"],
+                color=ink,
+                markersize=9 if row["marker"] == "*" else 6.5,
+                alpha=0.85,
+                clip_on=False,
+                markerfacecolor="none" if row["open"] else ink,
+                markeredgecolor="white" if parted else ink,
+                markeredgewidth=0.6 if parted else 1.1,
+                label=row["title"],
+                zorder=3 if row["family"] == "t2mrec" else 2,
+            )
+        )
+    return drawn
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Measured limits of a machine: float32 operations per second, and bytes read plus written per second."""
+
+    flops_per_second: float
+    bytes_per_second: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """A number of float32 operations, and of bytes read plus written."""
+
+    flops: float
+    bytes: float
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.flops + other.flops, self.bytes + other.bytes)
+
+    def __mul__(self, times: float) -> Work:
+        return Work(self.flops * times, self.bytes * times)
+
+    def seconds_at(self, limits: Limits) -> float:
+        """The least time at these limits: arithmetic and memory overlap, so the slower of both decides."""
+        return max(self.flops / limits.flops_per_second, self.bytes / limits.bytes_per_second)
+
+
+def narrow_weights(towers: Towers) -> int:
+    """Weights and biases of one tower without its first matrix, whose rows belong to terms."""
+    widths = [towers.hidden] * (towers.layers - 1) + [towers.output]
+    return sum(a * b + b for a, b in pairwise(widths)) + towers.hidden
+
+
+def training_work(epoch: Iterable[Batch], towers: Towers) -> Work:
+    """One epoch of contrastive training (eq. 6-10).
+
+    FLOPs: forward and backward of all layers (backward twice the forward), the products of the batch's embeddings, and
+    12 per weight and AdamW step. Bytes: weights and both moments of every used row of the wide layers read and written
+    once per step, twice where it is caught up first, and the same for the narrow layers.
+    """
+    from study.t2mrec.towers import used_terms
+
+    narrow, total = narrow_weights(towers), Work(0, 0)
+    for batch in epoch:
+        for vectors in (batch.tasks, batch.servers):
+            used = len(used_terms(vectors)[0])
+            products = vectors.nnz * towers.hidden + vectors.shape[0] * (narrow - towers.hidden)
+            flops = 3 * 2 * products + 12 * (used * towers.hidden + narrow)
+            total += Work(flops, FLOAT * 6 * (2 * used * towers.hidden + narrow))
+        total += Work(3 * 2 * batch.tasks.shape[0] * batch.servers.shape[0] * towers.output, 0)
+    return total
+
+
+def encoding_work(terms: float, texts: int, towers: Towers) -> Work:
+    """Texts through one tower (eq. 6-7).
+
+    Args:
+        terms: non-zero entries of all their lexical vectors.
+        texts: number of texts.
+    """
+    narrow = narrow_weights(towers)
+    return Work(
+        2 * (terms * towers.hidden + texts * (narrow - towers.hidden)), FLOAT * (terms * towers.hidden + narrow)
+    )
+
+
+def ranking_work(tasks: int, servers: int, output: int) -> Work:
+    """Cosine, structure, fusion, anchors and expansion (eq. 8, 17-22) of embedded tasks against a catalogue.
+
+    FLOPs: the two products with the catalogue (tasks, then centroids) and `FUSION` per pair. Bytes: the catalogue's
+    embeddings read once per product, and `MATRICES` score matrices written and read.
+    """
+    pairs = tasks * servers
+    return Work(
+        2 * 2 * pairs * output + FUSION * pairs,
+        FLOAT * (2 * servers * output + 2 * tasks * output + 2 * MATRICES * pairs),
     )

@@ -22,21 +22,9 @@ FLOORS, TIMES = {True: "random", False: "popularity"}, 5
 LONG_SUFFIX = "_long"  # of the row of the same system with more epochs
 FAULTY = ("fault", "ceiling")  # families whose rows say what a fault brings, not how well a method is trained
 EARLIER = "experts"  # in reports: an earlier stage that ranks by itself (MPT-Rec)
-COLUMNS = [
-    "system",
-    "title",
-    "epochs",
-    "best_epoch",
-    "capped",
-    "annealed",
-    "seeds",
-    "earlier_better",
-    "validation_ndcg",
-    "seconds_trained",
-    "gap",
-    "better",
-    "better_gap",
-]
+COLUMNS = ["system", "title", "epochs", "best_epoch", "capped", "annealed", "seeds", "earlier_better"]
+COLUMNS += ["validation_ndcg", "seconds_trained", "gap", "better", "better_gap"]
+REASONS = ["gap", "seeds", "capped", "earlier_better", "other_values", "by_values", "more_epochs"]
 
 
 def most_epochs(model: Mapping[str, Any]) -> float:
@@ -84,7 +72,9 @@ def _rose_before(report: Mapping[Any, Any]) -> bool:
     return any(stage["best_epoch"] == stage["epochs"] for stage in stages)
 
 
-def stopping(results: Results, protocol: str, *, builds_on: Callable[[str], Sequence[str]] = parents) -> pd.DataFrame:
+def convergence(
+    results: Results, protocol: str, *, builds_on: Callable[[str], Sequence[str]] = parents
+) -> pd.DataFrame:
     """The systems whose records tell a best epoch, best on the test tasks first; those of `FAULTY` are left out.
 
     Args:
@@ -114,117 +104,50 @@ def stopping(results: Results, protocol: str, *, builds_on: Callable[[str], Sequ
             for row in reports.to_dict("records")
             if isinstance(row.get(EARLIER), Mapping)
         ]
-        rows.append(
-            {
-                "system": name,
-                "title": results.titles[name],
-                "seeds": len(reports),
-                "capped": int(cut_short(model, reports).sum()),
-                "annealed": annealed(model),
-                "earlier_better": sum(stages),
-                "gap": gaps[name],
-                **_better(name, [other for other in sound if method[other] == method[name]], gaps, results.titles),
-                **reports[["epochs", "best_epoch", "validation_ndcg", "seconds_trained"]].mean(),
-            }
-        )
+        best = max((other for other in sound if method[other] == method[name]), key=lambda other: gaps[other])
+        other = gaps[best] > gaps[name]
+        row = {"system": name, "title": results.titles[name], "seeds": len(reports), "earlier_better": sum(stages)}
+        row |= {"capped": int(cut_short(model, reports).sum()), "annealed": annealed(model), "gap": gaps[name]}
+        row |= {"better": results.titles[best] if other else "", "better_gap": gaps[best] if other else float("nan")}
+        rows.append(row | dict(reports[["epochs", "best_epoch", "validation_ndcg", "seconds_trained"]].mean()))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _better(name: str, same: Sequence[str], gaps: Mapping[str, float], titles: Mapping[str, str]) -> dict[str, Any]:
-    """Title and gap of the best run among the `same` method's, if it is better than `name`; else empty and NaN."""
-    best = max(same, key=lambda other: gaps[other])
-    if gaps[best] > gaps[name]:
-        return {"better": titles[best], "better_gap": gaps[best]}
-    return {"better": "", "better_gap": float("nan")}
-
-
-def verdicts(table: pd.DataFrame) -> Sequence[str]:
-    """One sentence for every system that stays far under the yardstick, with what its own runs say of the reason.
-
-    What can be read off: the same method does better at other values (its own settings against the tuned ones: they are
-    the reason where they close `SHARE` of the gap, and otherwise the text says how much they explain), a longer
-    training of it does better, the cap on epochs ended most trainings while validation was still open (which cannot be
-    told where the rate falls to 0 at the end), an earlier stage was better than the last one, or another run of the
-    method does better.
+def far_behind(table: pd.DataFrame) -> pd.DataFrame:
+    """The systems that stay more than `FAR` under the yardstick, with what their own runs tell of the reason.
 
     Args:
-        table: from `stopping`.
+        table: from `convergence`.
+
+    Returns: title, gap, seeds, capped, earlier_better, other_values (how much higher `METRIC` is at the other values of
+        the same method, its own settings against the tuned ones), more_epochs (how much higher after a longer
+        training); NaN where there is no such run. Other values are the reason where they close `SHARE` of the gap.
     """
-    gaps, titles = (dict(zip(table["system"], table[column], strict=True)) for column in ("gap", "title"))
-    found = []
-    for row in table[table["gap"] < -FAR].to_dict("records"):
-        tuned = row["system"].endswith(TUNED_SUFFIX)
-        other = row["system"].removesuffix(TUNED_SUFFIX) if tuned else row["system"] + TUNED_SUFFIX
-        longer = row["system"] + LONG_SUFFIX
-        values, explained = _by_values(row, gaps.get(other, row["gap"]) - row["gap"], tuned=tuned)
-        training = _by_training(row, gaps.get(longer))
-        why = [*values, *training]
-        if row["better"] and row["better"] not in (titles.get(other), titles.get(longer)):
-            why.append(f"{row['better']} reaches {METRIC} {row['better_gap'] - row['gap']:.3f} higher")
-        if not training and not explained:
-            capped = (
-                f"not for lack of epochs (the cap of epochs ended training in {row['capped']} of {row['seeds']} seeds)"
-            )
-            why = [capped, *why] if why else [f"{capped}, and no better values are known"]
-        found.append(f"{row['title']} stays {-row['gap']:.3f} under {METRIC} of item neighbours: {'; '.join(why)}.")
-    return found
+    gaps = dict(zip(table["system"], table["gap"], strict=True))
+    other = [
+        name.removesuffix(TUNED_SUFFIX) if name.endswith(TUNED_SUFFIX) else name + TUNED_SUFFIX
+        for name in table["system"]
+    ]
+    longer = table["system"] + LONG_SUFFIX
+    found = table.assign(
+        other_values=pd.Series(other, index=table.index).map(gaps) - table["gap"],
+        more_epochs=longer.map(gaps) - table["gap"],
+    )
+    found["by_values"] = found["other_values"] >= SHARE * -found["gap"]
+    return found.loc[found["gap"] < -FAR, ["title", *REASONS]].reset_index(drop=True)
 
 
-def _by_values(row: Mapping[Any, Any], by: float, *, tuned: bool) -> tuple[list[str], bool]:
-    """What the other values of a method say of a row's gap, and whether they are its reason.
-
-    Args:
-        by: `METRIC` of the row at the other values minus that of this row.
-        tuned: whether the row has the tuned values, and the other one its own settings.
-    """
-    values, reach = ("the chosen values", "its own settings reach") if tuned else ("its settings", "tuned, it reaches")
-    if by <= 0:
-        return [], False
-    if by >= SHARE * -row["gap"]:
-        return [f"wrong by {values} ({reach} {METRIC} {by:.3f} higher)"], True
-    return [f"{values} explain {by:.3f} of it ({reach} that much more)"], False
-
-
-def _by_training(row: Mapping[Any, Any], longer: float | None) -> list[str]:
-    """What the epochs and the stages of a row's trainings say of its gap.
-
-    Args:
-        longer: gap of the same row with more epochs, if it has run.
-    """
-    why, seeds = [], row["seeds"]
-    if longer is not None:
-        by = longer - row["gap"]
-        why.append(f"with more epochs {METRIC} is {abs(by):.3f} {'higher' if by > 0 else 'lower'}")
-    elif 2 * row["capped"] > seeds and row["annealed"]:
-        looks = f"a last look was the best one in {row['capped']} of {seeds} seeds"
-        why.append(f"perhaps under-trained ({looks}, as is usual where the rate falls to 0)")
-    elif 2 * row["capped"] > seeds:
-        why.append(f"under-trained: the cap of epochs ended training in {row['capped']} of {seeds} seeds")
-    if 2 * row["earlier_better"] > seeds:
-        why.append(
-            f"on validation its first stage was better than its last in {row['earlier_better']} of {seeds} seeds"
-        )
-    return why
-
-
-def near_floor(results: Results, protocol: str, *, new_tasks: bool) -> Sequence[str]:
-    """One sentence for every system, rules and ceilings aside, under `TIMES` the `METRIC` of what learns nothing.
+def near_floor(results: Results, protocol: str, *, new_tasks: bool) -> pd.DataFrame:
+    """The systems, rules and ceilings aside, that have less than `TIMES` the `METRIC` of what learns nothing.
 
     Args:
         new_tasks: whether the test tasks of the protocol have no training interaction (`study.data.splits.Split.cold`).
+
+    Returns: title, times (their `METRIC` over that of the rule), floor (the rule's title) and value (its `METRIC`).
     """
     floor, ran = FLOORS[new_tasks], results.systems(protocol)
-    if floor not in ran:
-        return []
-    least = results.value(protocol, floor, METRIC)
-    reached = {
-        name: results.value(protocol, name, METRIC) / least
-        for name in ran
-        if results.families[name] not in ("floor", *FAULTY)
-    }
-    return [
-        f"{results.titles[name]} has {times:.1f} times the {METRIC} of {results.titles[floor]} ({least:.4f}), less "
-        f"than the {TIMES} times that a method should reach."
-        for name, times in reached.items()
-        if times < TIMES
-    ]
+    names = [name for name in ran if results.families[name] not in ("floor", *FAULTY)] if floor in ran else []
+    least = results.value(protocol, floor, METRIC) if names else float("nan")
+    rows = [(results.titles[name], results.value(protocol, name, METRIC) / least) for name in names]
+    table = pd.DataFrame(rows, columns=["title", "times"]).assign(floor=results.titles.get(floor, ""), value=least)
+    return table[table["times"] < TIMES].reset_index(drop=True)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from study.analysis.report.colours import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY
-from study.analysis.report.legends import legend_below
+from study.analysis.report.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, legend_below
 from study.analysis.report.plots import MARKERS, STYLE, canvas, metric_name
 from study.analysis.report.results import TRANSFER, TUNED_SUFFIX, Results, lineage
 from study.pipeline.plan import parents
@@ -42,7 +42,7 @@ def kind_of(name: str, system: str, family: str) -> str:
     return {"fault": FAULT, "ceiling": FAULT, "extension": EXTENSION}.get(family, VARIANT)
 
 
-def attempts(
+def table3_gaps(
     results: Results, cells: pd.DataFrame, *, builds_on: Callable[[str], Sequence[str]] = parents
 ) -> pd.DataFrame:
     """Every run of the system behind a baseline's row of Table 3, and of the systems that build on it or carry it.
@@ -65,22 +65,19 @@ def attempts(
     for paper in wide.to_dict("records"):
         system = str(paper["system"])
         found = [
-            (name, results.titles[name], kind_of(name, system, results.families[name]), protocol)
+            (name, kind_of(name, system, results.families[name]), protocol)
             for name in names
             if system in above[name]
             for protocol in ran
             if name in ran[protocol]
         ]
-        part = pd.DataFrame(found or [(system, results.titles[system], OWN, "")], columns=COLUMNS[1:5])
-        ours = {
-            column: [
-                results.value(protocol, name, metric) if protocol else np.nan
-                for name, protocol in zip(part["system"], part["protocol"], strict=True)
-            ]
-            for column, metric in (("ours", METRIC), ("recall", SECOND))
-        }
-        part = part.assign(printed=paper["printed"], paper=paper[METRIC], paper_recall=paper[SECOND], **ours)
-        part = part.assign(gap=part["ours"] - part["paper"])
+        part = pd.DataFrame(found or [(system, OWN, "")], columns=["system", "kind", "protocol"])
+        part = part.assign(printed=paper["printed"], paper=paper[METRIC], paper_recall=paper[SECOND])
+        part["title"] = part["system"].map(results.titles)
+        for column, metric in (("ours", METRIC), ("recall", SECOND)):
+            runs = zip(part["protocol"], part["system"], strict=True)
+            part[column] = [results.value(*run, metric) if run[0] else np.nan for run in runs]
+        part["gap"] = part["ours"] - part["paper"]
         parts.append(part.sort_values("gap", key=lambda gap: gap.abs(), kind="stable"))
     return pd.concat(parts, ignore_index=True)[COLUMNS] if parts else pd.DataFrame(columns=COLUMNS)
 
@@ -92,7 +89,7 @@ def nearness(table: pd.DataFrame, sampled: Collection[str]) -> pd.DataFrame:
     make no method near. A protocol that ranks sampled servers decides nothing, since there every ranking looks better.
 
     Args:
-        table: from `attempts`.
+        table: from `table3_gaps`.
         sampled: the protocols that rank sampled servers.
 
     Returns: printed, protocol, gap (of the nearer of own settings and tuned values), far (whether both are farther
@@ -115,89 +112,8 @@ def in_order(protocols: Iterable[str]) -> list[str]:
     return [*(name for name in INKS if name in found), *sorted(found - INKS.keys())]
 
 
-def said(table: pd.DataFrame, sampled: Collection[str]) -> list[str]:
-    """For every printed row that the method itself is far from under a protocol: where, and what was tried.
-
-    Args:
-        table: from `attempts`.
-        sampled: the protocols that rank sampled servers; their values are listed and make nothing far.
-
-    Returns: Markdown, each the text of a list item with items below it.
-    """
-    near, found = nearness(table, sampled), []
-    for printed, rows in table.groupby("printed", sort=False):
-        paper = f"{printed}: the paper prints NDCG@10 {rows['paper'].iloc[0]:.3f} and Recall@10 "
-        paper += f"{rows['paper_recall'].iloc[0]:.3f}"
-        ran, places = rows.dropna(subset=["ours"]), near[near["printed"] == printed]
-        if ran.empty:
-            found.append(f"{paper}; ours has not run.")
-        elif places.empty:
-            none = f"{paper}; the method itself has not ranked all servers."
-            found.append("\n  - ".join([none, *_tried(ran, sampled)]))
-        elif places["far"].any():
-            found.append("\n  - ".join([f"{paper}. {_where(places)}", *_tried(ran, sampled), _nearest(ran, sampled)]))
-    return found
-
-
-def _where(places: pd.DataFrame) -> str:
-    """Sentences on one printed row: under which protocols the method is far, on which side, and where it is near."""
-    far = places[places["far"]]
-    parts = [
-        f"more than {FAR} {side} the paper under {_listed(there)}"
-        for side in ("above", "below", "on both sides of")
-        if (there := in_order(far.loc[far["side"] == side, "protocol"]))
-    ]
-    text = f"In NDCG@10 the method itself is {', '.join(parts)}."
-    if near := in_order(places.loc[~places["far"], "protocol"]):
-        text += f" It is near under {_listed(near)}."
-    for side, other in (("above", "below"), ("below", "above")):
-        if there := in_order(far.loc[far["crossed"] & (far["side"] == side), "protocol"]):
-            text += f" Yet its Recall@10 is {other} the paper's under {_listed(there)}."
-    return text
-
-
-def _listed(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
-def _tried(ran: pd.DataFrame, sampled: Collection[str]) -> list[str]:
-    """A line per kind of attempt at one printed row: each value by its protocol, and what it is."""
-    lines = []
-    for kind in (kind for kind in KINDS if kind in set(ran["kind"])):
-        of_kind, parts = ran[ran["kind"] == kind], []
-        for title, rows in of_kind.groupby("title", sort=False):
-            values = {
-                row["protocol"]: f"{row['ours']:.3f}"
-                + (f" and {row['recall']:.3f}" if kind in ITSELF else "")
-                + f" ({row['protocol']}{', sampled servers' if row['protocol'] in sampled else ''})"
-                for row in rows.to_dict("records")
-            }
-            name = "" if kind in ITSELF else f"{short(str(title), rows['printed'].iloc[0])} "
-            parts.append(name + ", ".join(values[protocol] for protocol in in_order(values)))
-        head = f"{kind}, NDCG@10 and Recall@10" if kind in ITSELF else f"{kind}, NDCG@10"
-        lines.append(f"{head}: {'; '.join(parts)}")
-    return lines
-
-
-def short(title: str, printed: str) -> str:
-    """A title without the method's name, and without the word that its kind says: ``tuned, 4 x epochs``."""
-    found = re.fullmatch(rf"{re.escape(printed)} (?:\((?:fault: )?(.+)\)|\+ (.+))", title, re.IGNORECASE)
-    return title if found is None else found[1] or found[2]
-
-
-def _nearest(ran: pd.DataFrame, sampled: Collection[str]) -> str:
-    """The attempt of the method itself that came nearest under a full ranking, in both metrics beside the paper."""
-    itself = ran[ran["kind"].isin(ITSELF) & ~ran["protocol"].isin([*sampled])]
-    row = itself.iloc[itself["gap"].abs().argmin()]
-    return (
-        f"nearest of the method itself: {row['kind']} under {row['protocol']}, NDCG@10 {row['gap']:+.3f}, Recall@10 "
-        f"{row['recall'] - row['paper_recall']:+.3f} from the paper's"
-    )
-
-
 @mpl.rc_context(STYLE)
-def attempts_figure(table: pd.DataFrame, caption: str) -> Figure:
+def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
     """The paper's value of each baseline as a bar across its line, every attempt of ours as a marker on it."""
     printed = list(dict.fromkeys(table["printed"]))
     caption += (
@@ -214,22 +130,43 @@ def attempts_figure(table: pd.DataFrame, caption: str) -> Figure:
     for row in table.dropna(subset=["ours"]).to_dict("records"):
         ink = INKS.get(row["protocol"], BLACK)
         shift = 0.15 * ((len(protocols) - 1) / 2 - protocols.index(row["protocol"]))
-        panel.plot(
-            row["ours"],
-            places[row["printed"]] + shift,
-            linestyle="none",
-            color=ink,
-            marker=MARKERS[KINDS.index(row["kind"])],
-            markersize=5,
-            markeredgecolor="white",
-        )
+        shape: Any = {"marker": MARKERS[KINDS.index(row["kind"])], "markersize": 5, "markeredgecolor": "white"}
+        panel.plot(row["ours"], places[row["printed"]] + shift, linestyle="none", color=ink, **shape)
     panel.set_yticks(list(places.values()), list(places), parse_math=False)
-    panel.hlines(
-        np.arange(len(printed) - 1) + 0.5, 0, 1, transform=panel.get_yaxis_transform(), color="#DDDDDD", linewidth=0.6
-    )
+    _between(panel, len(printed))
     panel.set(xlabel=f"{metric_name(METRIC)} (0 to 1)", xlim=(0, None), ylim=(-0.6, len(printed) - 0.4))
     panel.grid(axis="x")
     handles: list[Artist] = [Patch(color=INKS.get(name, BLACK)) for name in protocols]
     handles += [Line2D([], [], linestyle="none", marker=MARKERS[KINDS.index(name)], color="#555555") for name in kinds]
     legend_below(figure, handles, protocols + kinds)
     return figure
+
+
+@mpl.rc_context(STYLE)
+def paper_dots(paper: Mapping[str, pd.Series], ours: Mapping[str, pd.Series], caption: str) -> Figure:
+    """The paper's values beside the study's, metric by metric.
+
+    Args:
+        paper, ours: label -> values by metric@k, in the same metrics.
+    """
+    metrics = list(next(iter(paper.values())).index)
+    figure, axes = canvas(1.6 + 0.42 * len(metrics), caption=caption, title="The paper's T2MRec and ours")
+    panel: Axes = axes[0, 0]
+    inks, series = [GREY, "#000000", RED, BLUE, GREEN, ORANGE, PURPLE], {**paper, **ours}
+    for number, (label, values) in enumerate(series.items()):
+        ink, marker = inks[number % len(inks)], MARKERS[number % len(MARKERS)]
+        place = np.arange(len(metrics))[::-1] + 0.12 * ((len(series) - 1) / 2 - number)
+        look: Any = {"marker": marker, "markersize": 6, "markerfacecolor": "white" if label in paper else ink}
+        panel.plot(values[metrics], place, linestyle="none", color=ink, label=label, **look)
+    panel.set_yticks(range(len(metrics)), [metric_name(name) for name in reversed(metrics)])
+    panel.set(xlabel="mean over test tasks (0 to 1)", xlim=(0, None))
+    _between(panel, len(metrics))
+    panel.grid(axis="x")
+    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
+    return figure
+
+
+def _between(panel: Axes, lines: int) -> None:
+    """A thin rule between every two of so many lines."""
+    places = np.arange(lines - 1) + 0.5
+    panel.hlines(places, 0, 1, transform=panel.get_yaxis_transform(), color="#DDDDDD", linewidth=0.6)

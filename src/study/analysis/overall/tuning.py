@@ -1,4 +1,4 @@
-"""Equal effort: what was searched for every tuned system, how long, and what it brought on validation."""
+"""Equal tuning: what was searched for every tuned system, how long, and what it brought."""
 
 from __future__ import annotations
 
@@ -8,40 +8,35 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
+import numpy as np
 import pandas as pd
 import yaml
 from hydra.utils import instantiate
+from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from study import paths
+from study.analysis.report import plots
+from study.analysis.report.plots import STYLE, canvas, metric_name
+from study.analysis.report.results import TUNED_SUFFIX, Results
 from study.analysis.report.runs import system_settings
 from study.analysis.report.tables import NOT_RUN, cell, duration
 from study.config import schema
 from study.config.compose import plain
 from study.errors import StudyError
 from study.evaluation.records import read_record
+from study.evaluation.significance import bootstrap_interval
 from study.search import settings as sweeps
 from study.search.sweep import TUNED
 
 # What a search is for: `study tune` gives every system the same number of trials, `study sweep` varies the settings of
 # T2MRec with as many trials as its question needs. In the order of the table.
 EQUAL, SWEEP = KINDS = ("equal budget", "sweep")
-COLUMNS = [
-    "kind",
-    "sweep",
-    "system",
-    "title",
-    "protocol",
-    "space",
-    "trials",
-    "settings",
-    "epoch_share",
-    "seconds",
-    "per_trial",
-    "best",
-    "untuned",
-    "chosen",
-]
+COLUMNS = ["kind", "sweep", "system", "title", "protocol", "space", "trials", "settings", "epoch_share", "seconds"]
+COLUMNS += ["per_trial", "best", "untuned", "chosen"]
+METRIC = "ndcg@10"
+EFFECTS = ["protocol", "system", "title", "own", "tuned", "difference", "ci_low", "ci_high"]
 TITLES = {
     "title": "system",
     "protocol": "protocol",
@@ -81,18 +76,9 @@ def tuned(dataset: str) -> pd.DataFrame:
             continue
         space = plain(system.search) or (searches[name].space if name in searches else {})
         if space:
-            rows.append(
-                {
-                    "kind": SWEEP if name in searches else EQUAL,
-                    "sweep": name,
-                    "system": name,
-                    "title": system.title,
-                    "protocol": system.tuned,
-                    "space": described(space),
-                    "trials": 0,
-                    "settings": 0,
-                }
-            )
+            kind = SWEEP if name in searches else EQUAL
+            row = {"kind": kind, "sweep": name, "system": name, "title": system.title, "protocol": system.tuned}
+            rows.append(row | {"space": described(space), "trials": 0, "settings": 0})
     rows.sort(key=lambda row: (KINDS.index(row["kind"]), row["title"].casefold()))
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -196,10 +182,7 @@ def untuned(
     settings = OmegaConf.create(dict(model))
     own = {name: OmegaConf.select(settings, name) for name in names}
     # Sizes by profile are written as calls.
-    own = {
-        name: instantiate(value, _convert_="all") if OmegaConf.is_config(value) else value
-        for name, value in own.items()
-    }
+    own = {key: instantiate(v, _convert_="all") if OmegaConf.is_config(v) else v for key, v in own.items()}
     if simplex:
         total = sum(own[name] for name in simplex)
         own |= {name: own[name] / total for name in simplex}
@@ -225,3 +208,57 @@ def _same(value: Any, written: Any) -> bool:
     if isinstance(value, bool | str):
         return str(value) == str(written)
     return not isinstance(written, str) and math.isclose(value, float(written), rel_tol=1e-5)
+
+
+def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
+    """Every tuned system beside itself at its own settings, under every protocol where both have runs.
+
+    Args:
+        seed: of the resampling of tasks.
+
+    Returns: protocol, system (without the suffix), title, own and tuned (`METRIC`, means over seeds and tasks),
+        difference (tuned minus own), ci_low and ci_high (95 % bootstrap interval of the difference over tasks); the
+        largest difference of a protocol first.
+    """
+    rows = []
+    for protocol in results.protocols:
+        ran = results.systems(protocol)
+        for name in ran:
+            base = name.removesuffix(TUNED_SUFFIX)
+            if base == name or base not in ran:
+                continue
+            own, tuned = (results.per_task(protocol, system)[METRIC] for system in (base, name))
+            change = (tuned - own).dropna().to_numpy(np.float64)
+            values = own.mean(), tuned.mean(), change.mean(), *bootstrap_interval(change, seed=seed)
+            rows.append((protocol, base, results.titles[base], *values))
+    table = pd.DataFrame(rows, columns=EFFECTS)
+    order = {name: place for place, name in enumerate(results.protocols)}
+    return table.sort_values(
+        ["protocol", "difference"], key=lambda c: c.map(order) if c.name == "protocol" else -c, kind="stable"
+    ).reset_index(drop=True)
+
+
+@mpl.rc_context(STYLE)
+def effects_figure(table: pd.DataFrame, caption: str) -> Figure:
+    """One line per system and protocol, from its own settings (open) to the tuned ones (filled)."""
+    caption += (
+        " Open: the system at its own settings. Filled: tuned; it hides an open marker of the same value. "
+        "Green: better after tuning, red: worse, where the 95 % bootstrap interval of the difference over tasks leaves "
+        "out 0; grey: where it does not. One panel per protocol, the largest gain first."
+    )
+    sizes = table.groupby("protocol", sort=False).size()
+    figure, axes = canvas(
+        1.1 + 0.24 * (len(table) + 2 * len(sizes)),
+        rows=len(sizes),
+        caption=caption,
+        title="What equal tuning brought on the test tasks",
+        gridspec_kw={"height_ratios": (sizes + 1.5).tolist()},
+        sharex=True,
+    )
+    for panel, (protocol, rows) in zip(axes[:, 0], table.groupby("protocol", sort=False), strict=True):
+        places = np.arange(len(rows))[::-1]
+        plots.dumbbells(panel, rows, "own", "tuned", "ci_low", "ci_high")
+        panel.set_yticks(places, rows["title"].tolist(), parse_math=False)
+        panel.set(title=protocol)
+    axes[-1, 0].set_xlabel(f"{metric_name(METRIC)} (0 to 1)")
+    return figure

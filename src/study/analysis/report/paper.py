@@ -48,27 +48,11 @@ def load(path: Path | None = None) -> pd.DataFrame:
     for table, part in content["tables"].items():
         for entry in part["rows"]:
             if len(entry["values"]) != len(metrics) or not all(0 <= value <= 1 for value in entry["values"]):
-                raise StudyError(
-                    f"{table} needs {len(metrics)} cells from 0 to 1 per row",
-                    file=path,
-                    row=entry["printed"],
-                    fix="copy the row from the paper again",
-                )
+                problem = f"{table} needs {len(metrics)} cells from 0 to 1 per row"
+                raise StudyError(problem, file=path, row=entry["printed"], fix="copy the row from the paper again")
             for (metric, k), value in zip(metrics, entry["values"], strict=True):
-                rows.append(
-                    (
-                        table,
-                        part["place"],
-                        entry["group"],
-                        entry["printed"],
-                        entry["system"] or "",
-                        metric,
-                        int(k),
-                        value,
-                        entry.get("stand_in", ""),
-                        entry.get("differs", ""),
-                    )
-                )
+                row = (table, part["place"], entry["group"], entry["printed"], entry["system"] or "", metric, int(k))
+                rows.append((*row, value, entry.get("stand_in", ""), entry.get("differs", "")))
     frame = pd.DataFrame(rows, columns=COLUMNS)
     frame.attrs["dataset"] = content["dataset"]
     return frame
@@ -117,13 +101,8 @@ def gains(table3: pd.DataFrame, method: str = "T2MRec") -> pd.DataFrame:
     """
     others = table3.drop(index=method)
     own, best = table3.loc[method], others.max()
-    return pd.DataFrame(
-        {
-            "best_baseline": others.idxmax(),
-            "over_baseline": 100 * (own - best) / best,
-            "over_method": 100 * (own - best) / own,
-        }
-    )
+    over = {"over_baseline": 100 * (own - best) / best, "over_method": 100 * (own - best) / own}
+    return pd.DataFrame({"best_baseline": others.idxmax(), **over})
 
 
 def arithmetic(table: pd.DataFrame) -> pd.DataFrame:
@@ -136,16 +115,9 @@ def arithmetic(table: pd.DataFrame) -> pd.DataFrame:
     for name, values in table.iterrows():
         for k in (5, 10):
             precision, recall = values[f"precision@{k}"], values[f"recall@{k}"]
-            rows.append(
-                {
-                    "printed": name,
-                    "k": k,
-                    "f1_printed": values[f"f1@{k}"],
-                    "f1_from_means": 2 * precision * recall / (precision + recall),
-                    "implied_relevant": k * precision / recall,
-                }
-            )
-    return pd.DataFrame(rows)
+            from_means = 2 * precision * recall / (precision + recall)
+            rows.append((name, k, values[f"f1@{k}"], from_means, k * precision / recall))
+    return pd.DataFrame(rows, columns=["printed", "k", "f1_printed", "f1_from_means", "implied_relevant"])
 
 
 def counterparts(cells: pd.DataFrame) -> pd.DataFrame:

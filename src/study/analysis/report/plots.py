@@ -1,4 +1,4 @@
-"""Figures of results. Each function draws one figure from tables; `save_figure` alone writes files.
+"""What every figure shares: style, canvas, axes, and writing files.
 
 Figures are made without pyplot, so they need no display, leave no state behind, and look alike in notebooks, scripts
 and tests. Colours are those of `study.analysis.report.colours`; markers differ as well.
@@ -10,31 +10,23 @@ import base64
 import io
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from PIL import Image
 
 from study import paths
-from study.analysis.report import colours, legends
-from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, colour
-from study.analysis.report.legends import legend_below
+from study.analysis.report.colours import GREEN, GREY, RED
 from study.files import replacing, write_text
 
 MARKERS = "osD^vPX<>*hpd8"
-# Shapes that a small marker still tells apart, and how they are filled once every shape of a colour is taken.
-SHAPES, FILLS = "osD^vPX<>dp", ("full", "left", "bottom", "right", "top")
-TUNED = " (tuned)"  # how the title of a tuned system ends; the rest is the title of the system at its own settings
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9.0,
@@ -148,6 +140,13 @@ def save_figure(figure: Figure, name: str, dataset: str) -> Path:
     return folder / f"{name}.png"
 
 
+def show_figure(figure: Figure, name: str, dataset: str) -> None:
+    """Write a figure and show it in a notebook."""
+    from IPython import display
+
+    display.display(display.Image(save_figure(figure, name, dataset)))  # type: ignore[no-untyped-call]
+
+
 def shorter(svg: str) -> str:
     """The same drawing in fewer bytes: places to a hundredth of a point (cut, not rounded), no indents, and large
     pictures within it, which hold what would be too many lines, with a palette of 256 colours."""
@@ -166,23 +165,6 @@ def palette(picture: str) -> str:
     return base64.b64encode(small.getvalue()).decode()
 
 
-def looks(inks: Iterable[str], titles: Iterable[str]) -> list[tuple[str, str]]:
-    """A marker and its fill style for every system, different among those of one colour (55 of each).
-
-    A tuned system has those of the same system at its own settings. What reads the answers is a star.
-    """
-    bases: dict[str, list[str]] = {}
-    found = []
-    for ink, title in zip(inks, titles, strict=True):
-        known, base = bases.setdefault(ink, []), title.removesuffix(TUNED)
-        if base not in known:
-            known.append(base)
-        shapes = "*" if ink == GREY else SHAPES
-        fill, shape = divmod(known.index(base), len(shapes))
-        found.append((shapes[shape], FILLS[fill % len(FILLS)]))
-    return found
-
-
 def logarithmic(axis: Any, most: int = 8) -> None:
     """Make an axis that already holds its data logarithmic, with plain numbers (mathematical text is off in STYLE).
 
@@ -199,252 +181,3 @@ def logarithmic(axis: Any, most: int = 8) -> None:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100 * low else (1.0,), numticks=most))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-@mpl.rc_context(STYLE)
-def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
-    """Every system's mean with both uncertainties, one panel per metric.
-
-    Args:
-        summaries: metric -> table of `Results.summary`; the first one sets the order of the systems.
-    """
-    order = next(iter(summaries.values()))["system"].tolist()
-    place = {system: len(order) - i for i, system in enumerate(order)}
-    caption += (
-        " Thin line: 95 % bootstrap interval over tasks. Thick line: ± one standard deviation over seeds. "
-        "Colours and markers: kind of system."
-    )
-    figure, axes = canvas(
-        1.5 + 0.27 * len(order), len(summaries), caption=caption, share_y=True, title="Overall quality by system"
-    )
-    for panel, (metric, table) in zip(axes[0], summaries.items(), strict=True):
-        for row in table.to_dict("records"):
-            kind, y, mean, sd = colours.look(row["family"]), place[row["system"]], row["mean"], row["sd"]
-            ink = kind.ink
-            panel.plot([row["low"], row["high"]], [y, y], color=ink, linewidth=1.0, solid_capstyle="butt")
-            if not pd.isna(sd):
-                ends = [mean - sd, mean + sd]
-                panel.plot(ends, [y, y], color=ink, linewidth=6.0, alpha=0.45, solid_capstyle="butt")
-            # Small, so that an interval can be seen beside it.
-            panel.plot(mean, y, marker=kind.marker, color=ink, markersize=3.6)
-        panel.set_xlabel(f"{metric_name(metric)} (0 to 1)")
-        panel.set(xlim=(0, None), ylim=(0.4, len(order) + 0.6))
-        panel.grid(axis="x")
-    titles = next(iter(summaries.values())).set_index("system")["title"]
-    axes[0, 0].set_yticks([place[system] for system in order], [titles[system] for system in order])
-    legend_below(figure, *legends.points(next(iter(summaries.values()))["family"]))
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def per_task_distribution(
-    values: Mapping[str, pd.Series], families: Mapping[str, str], metric: str, caption: str
-) -> Figure:
-    """How a metric spreads over tasks: a box per system, and the share of tasks with nothing right.
-
-    Args:
-        values: printed name -> per-task values, best system first.
-        families: printed name -> kind of system.
-    """
-    caption += (
-        " Box: quartiles. Whiskers: 5th and 95th percentile. Diamond: mean. Right: share of the tasks whose value is "
-        "0. Colours: kind of system."
-    )
-    figure, axes = canvas(1.4 + 0.3 * len(values), caption=caption, title=f"{metric_name(metric)} of single tasks")
-    panel: Axes = axes[0, 0]
-    for y, (title, series) in enumerate(reversed(list(values.items())), start=1):
-        ink, known = colour(families[title]), series.dropna()
-        box = panel.boxplot(
-            known,
-            positions=[y],
-            orientation="horizontal",
-            widths=0.6,
-            whis=(5, 95),
-            showfliers=False,
-            patch_artist=True,
-            medianprops={"color": "black"},
-            whiskerprops={"color": ink},
-            capprops={"color": ink},
-        )
-        box["boxes"][0].set(facecolor=colours.filling(ink), edgecolor=ink)
-        panel.plot(known.mean(), y, marker="D", color="white", markersize=4.5, markeredgecolor="black")
-        panel.text(
-            1.03, y, f"{(known == 0).mean():.0%}", va="center", transform=panel.get_yaxis_transform(), fontsize=8
-        )
-    panel.text(
-        1.03, len(values) + 0.75, "zero", va="bottom", transform=panel.get_yaxis_transform(), fontsize=8, style="italic"
-    )
-    panel.set_yticks(range(1, len(values) + 1), list(values)[::-1])
-    panel.set(xlabel=f"{metric_name(metric)} of a task (0 to 1)", xlim=(-0.02, 1.02), ylim=(0.4, len(values) + 0.7))
-    panel.grid(axis="x")
-    legend_below(figure, *legends.areas(families[title] for title in values))
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def win_tie_loss(comparisons: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
-    """On how many tasks each system is above, level with and below the reference.
-
-    Args:
-        comparisons: rows of significance.csv for one protocol and one metric.
-    """
-    rows = comparisons.sort_values("difference")
-    reference, metric = titles.get(rows["reference"].iloc[0], "the reference"), metric_name(rows["metric"].iloc[0])
-    caption += " Values are averaged over seeds before tasks are compared. In the order of the mean difference."
-    title = f"Task by task against {reference}: {metric}"
-    figure, axes = canvas(1.5 + 0.3 * len(rows), caption=caption, title=title)
-    panel: Axes = axes[0, 0]
-    start = np.zeros(len(rows))
-    parts = (
-        ("wins", BLUE, "white", f"better than {reference}"),
-        ("ties", "#D9D9D9", "black", "equal"),
-        ("losses", ORANGE, "black", f"worse than {reference}"),
-    )
-    for column, ink, letters, label in parts:
-        share = 100 * rows[column].to_numpy() / rows["n"].to_numpy()
-        panel.barh(range(len(rows)), share, left=start, color=ink, label=label, height=0.7)
-        for y, (width, left, count) in enumerate(zip(share, start, rows[column], strict=True)):
-            if width >= 5:
-                panel.text(left + width / 2, y, f"{count:,}", ha="center", va="center", color=letters, fontsize=8)
-        start += share
-    panel.set_yticks(range(len(rows)), [titles.get(name, name) for name in rows["system"]])
-    panel.set(xlabel="share of the test tasks (%); numbers count tasks", xlim=(0, 100), ylim=(-0.6, len(rows) - 0.4))
-    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def paper_dots(paper: Mapping[str, pd.Series], ours: Mapping[str, pd.Series], caption: str) -> Figure:
-    """The paper's values beside the study's, metric by metric.
-
-    Args:
-        paper, ours: label -> values by metric@k, in the same metrics.
-    """
-    metrics = list(next(iter(paper.values())).index)
-    figure, axes = canvas(1.6 + 0.42 * len(metrics), caption=caption, title="The paper's T2MRec and ours")
-    panel: Axes = axes[0, 0]
-    inks, series = [GREY, "#000000", RED, BLUE, GREEN, ORANGE, PURPLE], {**paper, **ours}
-    for number, (label, values) in enumerate(series.items()):
-        ink, marker = inks[number % len(inks)], MARKERS[number % len(MARKERS)]
-        place = np.arange(len(metrics))[::-1] + 0.12 * ((len(series) - 1) / 2 - number)
-        panel.plot(
-            values[metrics],
-            place,
-            linestyle="none",
-            marker=marker,
-            markersize=6,
-            color=ink,
-            markerfacecolor="white" if label in paper else ink,
-            label=label,
-        )
-    panel.set_yticks(range(len(metrics)), [metric_name(name) for name in reversed(metrics)])
-    panel.set(xlabel="mean over test tasks (0 to 1)", xlim=(0, None))
-    panel.hlines(
-        np.arange(len(metrics) - 1) + 0.5, 0, 1, transform=panel.get_yaxis_transform(), color="#DDDDDD", linewidth=0.6
-    )
-    panel.grid(axis="x")
-    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def cost_quality(
-    costs: pd.DataFrame, caption: str, *, resolution: float = 1e-3, leave_out: Collection[str] = ("ablation",)
-) -> Figure:
-    """What quality costs: NDCG@10 against time to fit and time per task.
-
-    Args:
-        costs: columns title, family, quality, tasks, seconds_fit, milliseconds_per_task.
-        resolution: seconds; shorter times cannot be told from 0 and are drawn here.
-        leave_out: families that are not drawn; those with a row are named in the caption.
-    """
-    absent = [kind.words for kind in colours.present(set(costs["family"]) & set(leave_out))]
-    costs = _drawn(costs[~costs["family"].isin(leave_out)])
-    better = crowded(costs)
-    if costs["open"].any():
-        caption += " Open marker: a system at its own settings; filled, the same shape: tuned."
-    if absent:
-        caption += f" Left out: {', '.join(absent)}."
-    if not better.empty:
-        caption += " Right: the better half of the systems alone, enlarged."
-    caption += (
-        " Times are means over seeds, on logarithmic axes; a fit or a whole ranking of under "
-        f"{1000 * resolution:.0f} ms is drawn as that. They come from the runs' records, and not all runs were made on "
-        "a quiet machine (docs/reproducibility.md)."
-    )
-    parts = [costs] if better.empty else [costs, better]
-    figure, axes = canvas(8.0, len(parts), rows=2, caption=caption, title="Cost and quality")
-    floor = {"seconds_fit": resolution, "milliseconds_per_task": 1e3 * resolution / costs["tasks"].max()}
-    labels = {"seconds_fit": "time to fit (s)", "milliseconds_per_task": "time to rank (ms per task)"}
-    for line, (column, label) in zip(axes, labels.items(), strict=True):
-        drawn = [
-            _points(panel, part, part[column].clip(lower=floor[column]))
-            for panel, part in zip(line, parts, strict=True)
-        ]
-        for panel in line:
-            logarithmic(panel.xaxis, most=7 if len(parts) == 1 else 4)
-            panel.set(xlabel=label)
-            panel.grid(True)
-        line[0].set(ylabel="NDCG@10 (0 to 1)", ylim=(0, None))
-    handles: list[Artist] = []
-    heads: dict[int, str] = {}
-    for ink, kind in colours.worded(costs["family"]).items():
-        heads[len(handles)] = kind
-        handles += [legends.area(ink), *drawn[0][ink]]
-    words = [heads.get(place, str(handle.get_label())) for place, handle in enumerate(handles)]
-    legend_below(figure, handles, words, heads)
-    return figure
-
-
-def _drawn(costs: pd.DataFrame) -> pd.DataFrame:
-    """The table of costs, best quality first, with the look of every system: columns ink, marker, fill and open."""
-    costs = costs.sort_values("quality", ascending=False, kind="stable")
-    inks, titles = costs["family"].map(colour), costs["title"]
-    marks = pd.DataFrame(looks(inks, titles), columns=["marker", "fill"], index=costs.index)
-    # A system with a tuned twin is open, as in the figure of what tuning brought.
-    twins = {title.removesuffix(TUNED) for title in titles if title.endswith(TUNED)}
-    return costs.assign(ink=inks, open=titles.isin(twins)).join(marks)
-
-
-def crowded(costs: pd.DataFrame, *, least: int = 10, near: float = 0.75) -> pd.DataFrame:
-    """The better half of the systems that do not read the answers, if they lie too close together to be told apart.
-
-    Args:
-        costs: best quality first.
-        least: so many can always be told apart.
-        near: what share of the best quality the worst of them has to have to be close.
-
-    Returns: rows of `costs`, none where there is room.
-    """
-    systems = costs[costs["family"] != colours.CEILING]
-    better = systems.head((len(systems) + 1) // 2)
-    close = len(better) > least and better["quality"].iloc[-1] > near * better["quality"].iloc[0]
-    return better if close else better.head(0)
-
-
-def _points(panel: Axes, costs: pd.DataFrame, times: pd.Series) -> dict[str, list[Line2D]]:
-    """One marker per system of `_drawn`; returns them by colour, in its order."""
-    drawn: dict[str, list[Line2D]] = {}
-    for row, time in zip(costs.to_dict("records"), times, strict=True):
-        # Filled markers that overlap are parted by a white edge, open ones show what lies below them; the study's
-        # subject lies on top.
-        ink, parted = row["ink"], row["fill"] == "full" and not row["open"]
-        drawn.setdefault(ink, []).extend(
-            panel.plot(
-                time,
-                row["quality"],
-                linestyle="none",
-                marker=row["marker"],
-                fillstyle=row["fill"],
-                color=ink,
-                markersize=9 if row["marker"] == "*" else 6.5,
-                alpha=0.85,
-                clip_on=False,
-                markerfacecolor="none" if row["open"] else ink,
-                markeredgecolor="white" if parted else ink,
-                markeredgewidth=0.6 if parted else 1.1,
-                label=row["title"],
-                zorder=3 if row["family"] == "t2mrec" else 2,
-            )
-        )
-    return drawn

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ import yaml
 
 from study import paths
 from study.analysis.report import tables
-from study.analysis.report.runs import APART, CEILINGS, REFERENCE, system_settings
+from study.analysis.report.runs import ALPHA, APART, CEILINGS, REFERENCE, system_settings
 from study.evaluation import per_task
 from study.evaluation.significance import bootstrap_interval
 from study.pipeline.plan import left_out, parents
@@ -36,14 +37,14 @@ def lineage(name: str, builds_on: Callable[[str], Sequence[str]] = parents) -> l
     return list(dict.fromkeys((name, name.removesuffix(TRANSFER), *builds_on(name))))
 
 
-def _title(group: str, name: str) -> str:
-    return str(yaml.safe_load((paths.conf() / group / f"{name}.yaml").read_text(encoding="utf-8"))["title"])
+def _conf(group: str, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((paths.conf() / group / f"{name}.yaml").read_text(encoding="utf-8"))
+    return content
 
 
 def licensed(dataset: str) -> bool:
     """Whether the data set's licence lets its texts (names, descriptions, addresses) be shown."""
-    content = yaml.safe_load((paths.conf() / "dataset" / f"{dataset}.yaml").read_text(encoding="utf-8"))
-    return bool(content["licence"] != "none stated")
+    return bool(_conf("dataset", dataset)["licence"] != "none stated")
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,12 @@ class Results:
         )
         settings = system_settings()
         names = [*settings, *(name for name in overall["system"].unique() if name not in settings)]
-        patterns = yaml.safe_load((paths.conf() / "dataset" / f"{dataset}.yaml").read_text("utf-8")).get(
-            "leave_out", []
-        )
+        patterns = _conf("dataset", dataset).get("leave_out", [])
         present = set(overall["protocol"])
         known = [name for name in ORDER if name in present]
         return cls(
             dataset=dataset,
-            title=_title("dataset", dataset),
+            title=_conf("dataset", dataset)["title"],
             protocols=[*known, *sorted(present - set(known))],
             titles={name: str(settings[name].title) if name in settings else name for name in names},
             families={name: str(settings[name].family) if name in settings else "other" for name in names},
@@ -107,7 +106,7 @@ class Results:
     def caption(self, protocol: str) -> str:
         """Question, data set, protocol, number of test tasks and profile, for tables and figures."""
         runs = self.costs[self.costs["protocol"] == protocol]
-        shown = f"{QUESTION}. Data: {self.title}. Protocol: {protocol} ({_title('protocol', protocol).lower()})"
+        shown = f"{QUESTION}. Data: {self.title}. Protocol: {protocol} ({_conf('protocol', protocol)['title'].lower()})"
         if runs.empty:
             return f"{shown}. No system has a run yet."
         profiles = ", ".join(sorted(runs["profile"].unique()))
@@ -115,11 +114,9 @@ class Results:
 
     def systems(self, protocol: str, metric: str = "ndcg@10") -> list[str]:
         """The systems that ran under a protocol, best mean first."""
-        means = self.metrics[self.metrics["protocol"] == protocol].assign(name=named)
-        ranked = (
-            means[means["name"] == metric].groupby("system")["value"].mean().sort_values(ascending=False, kind="stable")
-        )
-        return [str(name) for name in ranked.index]
+        rows = self.metrics[self.metrics["protocol"] == protocol]
+        means = rows[named(rows) == metric].groupby("system")["value"].mean()
+        return [str(name) for name in means.sort_values(ascending=False, kind="stable").index]
 
     def is_ceiling(self, system: str) -> bool:
         """Whether a system reads the answers."""
@@ -142,11 +139,8 @@ class Results:
         )
 
     def not_asked(self, protocol: str) -> list[str]:
-        """The systems of the plan that a protocol leaves out though the method that they build on is for it.
-
-        They answer a question that is asked under other protocols, or carry values chosen there; that they cannot rank
-        under this one would be wrong to say.
-        """
+        """The systems of the plan that a protocol leaves out although it is for the method that they build on: they
+        answer a question that is asked under other protocols, or carry values chosen there."""
         ran = set(self.systems(protocol))
         return [
             name
@@ -162,11 +156,7 @@ class Results:
         return [name for name in self.applies if name not in ran and name not in self.planned]
 
     def marks(self, protocol: str) -> dict[tuple[str, str], str]:
-        """(system, metric) -> arrow up or down where a system is significantly above or below T2MRec.
-
-        Both declared tests have to say so after Holm's correction over the protocol's family: Wilcoxon's, which the
-        paper uses, and the randomisation test of the mean, which gives the direction.
-        """
+        """(system, metric) -> arrow where a system differs significantly from T2MRec, see `tables.marks`."""
         return tables.marks(self.significance[self.significance["protocol"] == protocol])
 
     def about_marks(self, protocol: str) -> str:
@@ -176,7 +166,7 @@ class Results:
             metrics = " and ".join(sorted(rows["metric"].unique()))
             return (
                 f"{tables.ABOVE} above, {tables.BELOW} below {reference} at {metrics}, the metrics that are compared: "
-                f"Wilcoxon and randomisation test both under {tables.ALPHA} after Holm's correction over "
+                f"Wilcoxon and randomisation test both under {ALPHA} after Holm's correction over "
                 f"{rows['family'].max():.0f} comparisons."
             )
         applies = self.applies[REFERENCE]
@@ -215,13 +205,10 @@ class Results:
 
     def machines(self) -> list[str]:
         """The machines that the runs were made on."""
-        found = set()
-        for path in sorted((paths.results(self.dataset) / "records").glob("*/*.json")):
-            hardware = json.loads(path.read_text(encoding="utf-8"))["hardware"]
-            found.add(
-                f"{hardware['processor']}, {hardware['cores']} cores, accelerator: {hardware['accelerator'] or 'none'}"
-            )
-        return sorted(found)
+        records = (paths.results(self.dataset) / "records").glob("*/*.json")
+        parts = [json.loads(path.read_text(encoding="utf-8"))["hardware"] for path in records]
+        text = "{processor}, {cores} cores, accelerator: {accelerator}".format
+        return sorted({text(**part | {"accelerator": part["accelerator"] or "none"}) for part in parts})
 
     def summary(self, protocol: str, metric: str, *, resamples: int = 2_000) -> pd.DataFrame:
         """One row per system, best first: mean, spread over seeds, and uncertainty over tasks.
@@ -234,19 +221,10 @@ class Results:
         lines = []
         for system in self.systems(protocol, metric):
             values = self.per_task(protocol, system)[metric].dropna().to_numpy(np.float64)
-            low, high = bootstrap_interval(values, seed=0, resamples=resamples)
-            lines.append(
-                {
-                    "system": system,
-                    "title": self.titles[system],
-                    "family": self.families[system],
-                    "mean": rows.loc[system, "mean"],
-                    "sd": rows.loc[system, "sd"],
-                    "low": low,
-                    "high": high,
-                }
-            )
-        return pd.DataFrame(lines)
+            interval = bootstrap_interval(values, seed=0, resamples=resamples)
+            seeds = rows.loc[system, "mean"], rows.loc[system, "sd"]
+            lines.append((system, self.titles[system], self.families[system], *seeds, *interval))
+        return pd.DataFrame(lines, columns=["system", "title", "family", "mean", "sd", "low", "high"])
 
 
 def named(rows: pd.DataFrame) -> pd.Series:

@@ -6,14 +6,16 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 
 from study import paths
 from study.config.compose import choices
 from study.errors import StudyError
-from study.evaluation import per_task
+from study.evaluation import metrics, per_task
 from study.evaluation.records import read_record
+from study.evaluation.significance import bootstrap_interval
 from study.runner import freshness
 
 LOG = logging.getLogger(__name__)
@@ -24,6 +26,7 @@ Runs = dict[tuple[str, str], tuple[pd.DataFrame, dict[str, Any]]]
 REFERENCE = "t2mrec"
 COMPARED = ("recall@10", "ndcg@10")
 ALPHA = 0.05  # level of every test, after Holm's correction
+HOLDS, FAILS = "holds", "does not hold"  # verdicts on a statement
 # Families whose systems read the answers: shown, never compared.
 CEILINGS = ("ceiling",)
 # Families whose rows are no system, those that show a fault among them: shown, never best, tested or ranked.
@@ -109,6 +112,29 @@ def parameters(record: dict[str, Any]) -> int | None:
     if "base" in record["config"]["system"]["model"]:
         return None
     return max(int(seed["parameters"]) for seed in record["seeds"])
+
+
+def measured(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
+    """Mean, spread over seeds and 95 % bootstrap interval over tasks; F1 as the paper has it, of mean P and mean R.
+
+    Args:
+        frame: a per-task table.
+
+    Returns: seeds, n (tasks), ours, sd, low, high; the interval of F1 is that of the mean of the tasks' F1, shifted.
+    """
+    name, _, k = metric.partition("@")
+    by_seed = frame.groupby("seed")
+    if name == "f1":
+        pairs = [(part[f"precision@{k}"].to_numpy(float), part[f"recall@{k}"].to_numpy(float)) for _, part in by_seed]
+        values = np.array([metrics.f1_of_means(*pair) for pair in pairs])
+    else:
+        values = by_seed[metric].mean().to_numpy(float)
+    tasks = frame.groupby("task_id")[metric].mean().dropna().to_numpy(float)
+    low, high = bootstrap_interval(tasks, seed=0)
+    shift = float(values.mean() - tasks.mean()) if name == "f1" else 0.0
+    sd = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
+    found = {"seeds": len(values), "n": len(tasks), "ours": float(values.mean()), "sd": sd}
+    return found | {"low": low + shift, "high": high + shift}
 
 
 def doubts(table: pd.DataFrame, protocol: str) -> str:

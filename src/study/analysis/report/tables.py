@@ -6,8 +6,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
+from study import paths
+from study.analysis.report.runs import ALPHA
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 from study.files import write_text
@@ -17,7 +20,6 @@ SECONDS = {"seconds_fit": "training (s)", "seconds_score": "scoring (s)"}  # col
 NOT_RUN, NOT_APPLICABLE = "not run", "not applicable"
 # Marks of a paired comparison with the reference, and what LaTeX prints for them and for Markdown's emphasis.
 ABOVE, BELOW = "↑", "↓"
-ALPHA = 0.05  # a comparison is marked where both p-values, corrected by Holm, are below this
 LATEX = (
     (r"\*\*(\d[^*]*)\*\*", r"\\textbf{\1}"),
     (r"\*(\d[^*]*)\*", r"\\underline{\1}"),
@@ -58,9 +60,8 @@ def comparison(
         marks: (system, metric) -> mark that follows the cell.
         costs: columns protocol, system and those of `SECONDS`; given, seconds stand in columns of their own.
     """
-    rows = overall[overall["protocol"] == protocol].assign(
-        name=lambda part: part["metric"] + "@" + part["k"].astype(str)
-    )
+    rows = overall[overall["protocol"] == protocol]
+    rows = rows.assign(name=rows["metric"] + "@" + rows["k"].astype(str))
     means = rows.pivot_table(index="system", columns="name", values="mean")
     deviations = rows.pivot_table(index="system", columns="name", values="sd")
     order = means.sort_values(metrics[-1], ascending=False).index
@@ -91,9 +92,8 @@ def marks(tested: pd.DataFrame) -> dict[tuple[str, str], str]:
     if tested.empty:
         return {}
     sure = tested[(tested["wilcoxon_p_holm"] < ALPHA) & (tested["randomisation_p_holm"] < ALPHA)]
-    return {
-        (row["system"], row["metric"]): ABOVE if row["difference"] > 0 else BELOW for row in sure.to_dict("records")
-    }
+    arrows = np.where(sure["difference"] > 0, ABOVE, BELOW)
+    return dict(zip(zip(sure["system"], sure["metric"], strict=True), arrows.tolist(), strict=True))
 
 
 def in_place(word: str, metrics: Sequence[str]) -> dict[str, str]:
@@ -177,7 +177,25 @@ def latex(table: pd.DataFrame, caption: str) -> str:
 
 def write_all(folder: Path, name: str, parts: dict[str, pd.DataFrame], captions: dict[str, str]) -> None:
     """Write ``<name>.md`` and ``<name>.tex`` with one section per part."""
-    write_text(
-        folder / f"{name}.md", "\n".join(f"### {captions[key]}\n\n{markdown(table)}" for key, table in parts.items())
-    )
+    sections = [f"### {captions[key]}\n\n{markdown(table)}" for key, table in parts.items()]
+    write_text(folder / f"{name}.md", "\n".join(sections))
     write_text(folder / f"{name}.tex", "\n".join(latex(table, captions[key]) for key, table in parts.items()))
+
+
+def p_value(p: float) -> str:
+    """A p-value as printed; one below the range of double precision is not zero."""
+    return "<1e-300" if p < 1e-300 else f"{p:.2g}"
+
+
+def show_table(table: pd.DataFrame, caption: str = "") -> None:
+    """Show a table in a notebook, under a caption in bold."""
+    from IPython import display
+
+    text = f"**{caption}**\n\n{markdown(table)}" if caption else markdown(table)
+    display.display(display.Markdown(text))  # type: ignore[no-untyped-call]
+
+
+def read_all(dataset: str, stage: str) -> dict[str, pd.DataFrame]:
+    """The CSV files of ``results/<dataset>/<stage>`` by name; empty where the stage has not run."""
+    files = sorted((paths.results(dataset) / stage).glob("*.csv*"))
+    return {path.name.split(".")[0]: pd.read_csv(path) for path in files}

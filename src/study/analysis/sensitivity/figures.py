@@ -85,9 +85,8 @@ def sweep_curves(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
             label, ink, marker = PARTS[part]
             own = points[(points["part"] == part) & (points["metric"] == metric)]
             x, mean, sd = (own[name].to_numpy(float) for name in ("value", "mean", "sd"))
-            panel.fill_between(
-                x, mean - np.nan_to_num(sd), mean + np.nan_to_num(sd), color=ink, alpha=0.25, linewidth=0
-            )
+            low, high = mean - np.nan_to_num(sd), mean + np.nan_to_num(sd)
+            panel.fill_between(x, low, high, color=ink, alpha=0.25, linewidth=0)
             panel.plot(x, mean, color=ink, marker=marker, markersize=3, linewidth=1.2, label=label)
         panel.axvline(sweep.paper_best, color=GREY, linestyle="--", linewidth=0.8)
         panel.set_title(metric_name(metric).replace(" (mean over tasks)", ""), fontsize=9)
@@ -143,24 +142,14 @@ def slices(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
     names, columns = list(sweep.space), 4
     rows = -(-len(names) // columns)
     caption += " Later trials are darker." + (" Dashed: the paper's values." if sweep.enqueue else "")
-    figure, axes = canvas(
-        1.0 + 1.7 * rows, columns, rows=rows, caption=caption, share_y=True, title="Trials by each setting"
-    )
-    quality = table[f"valid/{sweep.objective}"]
+    height, title = 1.0 + 1.7 * rows, "Trials by each setting"
+    figure, axes = canvas(height, columns, rows=rows, caption=caption, share_y=True, title=title)
+    quality, order = table[f"valid/{sweep.objective}"], np.arange(len(table))
+    shape: Any = {"cmap": "Blues", "vmin": -len(table) / 2, "s": 14, "edgecolors": "black", "linewidths": 0.3}
     for panel in axes.flat[len(names) :]:
         panel.set_axis_off()
     for panel, name in zip(axes.flat, names, strict=False):
-        panel.scatter(
-            table[name],
-            quality,
-            c=np.arange(len(table)),
-            cmap="Blues",
-            vmin=-len(table) / 2,
-            s=14,
-            edgecolors="black",
-            linewidths=0.3,
-            zorder=3,
-        )
+        panel.scatter(table[name], quality, c=order, zorder=3, **shape)
         for point in sweep.enqueue[:1]:
             panel.axvline(point[name], color=GREY, linestyle="--", linewidth=0.8)
         scale(panel.xaxis, sweep.space[name])

@@ -1,0 +1,232 @@
+"""Figures of quality: means with their uncertainty, single tasks, wins and losses, mean ranks, catalogue coverage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.stats import studentized_range
+
+from study import paths
+from study.analysis.report import colours
+from study.analysis.report.colours import BLUE, ORANGE, colour, legend_below
+from study.analysis.report.plots import STYLE, canvas, logarithmic, metric_name
+from study.analysis.report.results import Results
+from study.analysis.report.runs import ALPHA
+from study.data.dataset import IntArray, read_parquet
+from study.evaluation import metrics
+from study.evaluation.runs import KEPT
+from study.runner.outputs import HITS_ALONE
+
+METRIC = "ndcg@10"
+MEASURES = ("coverage", "gini", "novelty")
+COLUMNS = ["system", "title", "family", "servers", *MEASURES, "quality"]
+TOP = ("task_id", "seed", "rank", "server_id")
+
+
+@mpl.rc_context(STYLE)
+def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
+    """Every system's mean with both uncertainties, one panel per metric.
+
+    Args:
+        summaries: metric -> table of `Results.summary`; the first one sets the order of the systems.
+    """
+    order = next(iter(summaries.values()))["system"].tolist()
+    place = {system: len(order) - i for i, system in enumerate(order)}
+    caption += (
+        " Thin line: 95 % bootstrap interval over tasks. Thick line: ± one standard deviation over seeds. "
+        "Colours and markers: kind of system."
+    )
+    figure, axes = canvas(
+        1.5 + 0.27 * len(order), len(summaries), caption=caption, share_y=True, title="Overall quality by system"
+    )
+    for panel, (metric, table) in zip(axes[0], summaries.items(), strict=True):
+        for row in table.to_dict("records"):
+            kind, y, mean, sd = colours.look(row["family"]), place[row["system"]], row["mean"], row["sd"]
+            ink = kind.ink
+            panel.plot([row["low"], row["high"]], [y, y], color=ink, linewidth=1.0, solid_capstyle="butt")
+            if not pd.isna(sd):
+                ends = [mean - sd, mean + sd]
+                panel.plot(ends, [y, y], color=ink, linewidth=6.0, alpha=0.45, solid_capstyle="butt")
+            # Small, so that an interval can be seen beside it.
+            panel.plot(mean, y, marker=kind.marker, color=ink, markersize=3.6)
+        panel.set_xlabel(f"{metric_name(metric)} (0 to 1)")
+        panel.set(xlim=(0, None), ylim=(0.4, len(order) + 0.6))
+        panel.grid(axis="x")
+    titles = next(iter(summaries.values())).set_index("system")["title"]
+    axes[0, 0].set_yticks([place[system] for system in order], [titles[system] for system in order])
+    legend_below(figure, *colours.points(next(iter(summaries.values()))["family"]))
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def per_task_distribution(
+    values: Mapping[str, pd.Series], families: Mapping[str, str], metric: str, caption: str
+) -> Figure:
+    """How a metric spreads over tasks: a box per system, and the share of tasks with nothing right.
+
+    Args:
+        values: printed name -> per-task values, best system first.
+        families: printed name -> kind of system.
+    """
+    caption += (
+        " Box: quartiles. Whiskers: 5th and 95th percentile. Diamond: mean. Right: share of the tasks whose value is "
+        "0. Colours: kind of system."
+    )
+    figure, axes = canvas(1.4 + 0.3 * len(values), caption=caption, title=f"{metric_name(metric)} of single tasks")
+    panel: Axes = axes[0, 0]
+    beside = panel.get_yaxis_transform()
+    for y, (title, series) in enumerate(reversed(list(values.items())), start=1):
+        ink, known = colour(families[title]), series.dropna()
+        lines: Any = {"medianprops": {"color": "black"}, "whiskerprops": {"color": ink}, "capprops": {"color": ink}}
+        shape: Any = {"orientation": "horizontal", "widths": 0.6, "whis": (5, 95), "showfliers": False}
+        box = panel.boxplot(known, positions=[y], patch_artist=True, **shape, **lines)
+        box["boxes"][0].set(facecolor=colours.filling(ink), edgecolor=ink)
+        panel.plot(known.mean(), y, marker="D", color="white", markersize=4.5, markeredgecolor="black")
+        panel.text(1.03, y, f"{(known == 0).mean():.0%}", va="center", transform=beside, fontsize=8)
+    panel.text(1.03, len(values) + 0.75, "zero", va="bottom", transform=beside, fontsize=8, style="italic")
+    panel.set_yticks(range(1, len(values) + 1), list(values)[::-1])
+    panel.set(xlabel=f"{metric_name(metric)} of a task (0 to 1)", xlim=(-0.02, 1.02), ylim=(0.4, len(values) + 0.7))
+    panel.grid(axis="x")
+    legend_below(figure, *colours.areas(families[title] for title in values))
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def win_tie_loss(comparisons: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
+    """On how many tasks each system is above, level with and below the reference.
+
+    Args:
+        comparisons: rows of significance.csv for one protocol and one metric.
+    """
+    rows = comparisons.sort_values("difference")
+    reference, metric = titles.get(rows["reference"].iloc[0], "the reference"), metric_name(rows["metric"].iloc[0])
+    caption += " Values are averaged over seeds before tasks are compared. In the order of the mean difference."
+    title = f"Task by task against {reference}: {metric}"
+    figure, axes = canvas(1.5 + 0.3 * len(rows), caption=caption, title=title)
+    panel: Axes = axes[0, 0]
+    start = np.zeros(len(rows))
+    parts = (
+        ("wins", BLUE, "white", f"better than {reference}"),
+        ("ties", "#D9D9D9", "black", "equal"),
+        ("losses", ORANGE, "black", f"worse than {reference}"),
+    )
+    for column, ink, letters, label in parts:
+        share = 100 * rows[column].to_numpy() / rows["n"].to_numpy()
+        panel.barh(range(len(rows)), share, left=start, color=ink, label=label, height=0.7)
+        for y, (width, left, count) in enumerate(zip(share, start, rows[column], strict=True)):
+            if width >= 5:
+                panel.text(left + width / 2, y, f"{count:,}", ha="center", va="center", color=letters, fontsize=8)
+        start += share
+    panel.set_yticks(range(len(rows)), [titles.get(name, name) for name in rows["system"]])
+    panel.set(xlabel="share of the test tasks (%); numbers count tasks", xlim=(0, 100), ylim=(-0.6, len(rows) - 0.4))
+    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
+    return figure
+
+
+def mean_ranks(values: Mapping[str, pd.Series]) -> pd.DataFrame:
+    """Every system's mean rank over the tasks that all of them have a value for; 1 is best, equal values share a rank.
+
+    Args:
+        values: printed name -> per-task values, averaged over seeds, index task_id.
+
+    Returns: columns title, rank, from the best; attributes ``tasks`` and ``difference``, the critical difference: mean
+        ranks further apart than it differ at the level `ALPHA` (Demšar 2006, section 3.2.2).
+    """
+    table = pd.DataFrame(dict(values)).dropna()
+    ranks = table.rank(axis=1, ascending=False).mean().sort_values(kind="stable")
+    k, n = table.shape[1], len(table)
+    found = pd.DataFrame({"title": ranks.index, "rank": ranks.to_numpy()})
+    quantile = float(studentized_range.ppf(1 - ALPHA, k, math.inf)) / math.sqrt(2)
+    found.attrs = {"tasks": n, "difference": quantile * math.sqrt(k * (k + 1) / (6 * n))}
+    return found
+
+
+@mpl.rc_context(STYLE)
+def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric: str, caption: str) -> Figure:
+    """Mean ranks as dots with bars of half the critical difference to each side.
+
+    Args:
+        ranks: from `mean_ranks`.
+        families: printed name -> kind of system.
+    """
+    half = ranks.attrs["difference"] / 2
+    caption += (
+        f" Over {ranks.attrs['tasks']:,} tasks, 1 is best, values averaged over seeds first. Two systems whose bars do "
+        f"not overlap differ at the level {ALPHA} (Nemenyi's test; critical difference {2 * half:.2f}). Systems that "
+        "read the answers are left out. Colours and markers: kind of system."
+    )
+    title = f"Mean rank by {metric_name(metric)}"
+    figure, axes = canvas(1.5 + 0.25 * len(ranks), caption=caption, title=title)
+    panel, places = axes[0, 0], range(len(ranks), 0, -1)
+    for y, row in zip(places, ranks.to_dict("records"), strict=True):
+        kind = colours.look(families[row["title"]])
+        ends = [row["rank"] - half, row["rank"] + half]
+        panel.plot(ends, [y, y], color=kind.ink, linewidth=5, alpha=0.45, solid_capstyle="butt")
+        panel.plot(row["rank"], y, marker=kind.marker, markersize=4.5, color=kind.ink)
+    panel.set_yticks(list(places), ranks["title"])
+    panel.set(xlabel=f"mean rank among {len(ranks)} systems", ylim=(0.4, len(ranks) + 0.6))
+    panel.grid(axis="x")
+    legend_below(figure, *colours.points(families[title] for title in ranks["title"]))
+    return figure
+
+
+def coverage(results: Results, protocol: str, server_ids: pd.Series, popularity: IntArray) -> pd.DataFrame:
+    """What the lists of ten of every system show of the catalogue, over all tasks together.
+
+    Args:
+        server_ids: id of each server, in the catalogue's order.
+        popularity: training interactions of each, shape (n_servers,).
+
+    Returns: best `METRIC` first: system, title, family, servers (how many different ones), coverage (their share of the
+        catalogue), gini, novelty in bits (`study.evaluation.metrics`) and quality (`METRIC`); means over seeds.
+        Without rows where only the hits of lists are kept (`study.runner.outputs.HITS_ALONE`).
+    """
+    place = pd.Series(np.arange(len(server_ids)), index=server_ids)
+    rows: list[dict[str, Any]] = []
+    for name in [] if protocol in HITS_ALONE else results.systems(protocol, METRIC):
+        path = paths.results(results.dataset) / "top10" / protocol / f"{name}.parquet"
+        fix = f"run: study run system={name} protocol={protocol} dataset={results.dataset}"
+        seeds = []
+        for _, top in read_parquet(path, columns=TOP, fix=fix).groupby("seed"):
+            tasks, found = pd.factorize(top["task_id"])
+            ranked = np.full((len(found), KEPT), -1, dtype=np.int64)
+            ranked[tasks, top["rank"] - 1] = place.loc[top["server_id"]]
+            seeds.append(metrics.list_level(ranked, popularity, (KEPT,)))
+        means = pd.DataFrame(seeds).mean()
+        row: dict[str, Any] = {"system": name, "title": results.titles[name], "family": results.families[name]}
+        row |= {
+            "servers": means[f"coverage@{KEPT}"] * len(server_ids),
+            "quality": results.value(protocol, name, METRIC),
+        }
+        rows.append(row | {measure: means[f"{measure}@{KEPT}"] for measure in MEASURES})
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+@mpl.rc_context(STYLE)
+def coverage_figure(table: pd.DataFrame, n_servers: int, caption: str) -> Figure:
+    """How many different servers each system's lists of ten hold over all tasks, best quality first."""
+    caption += (
+        f" How many different servers the lists of ten hold over all test tasks together, means over seeds; dashed: "
+        f"one list ({KEPT}) and the whole catalogue ({n_servers:,}). Logarithmic. Best {metric_name(METRIC)} first."
+    )
+    figure, axes = canvas(1.3 + 0.2 * len(table), caption=caption, title="Do lists differ between tasks?")
+    panel, places = axes[0, 0], np.arange(len(table))[::-1]
+    for y, row in zip(places, table.to_dict("records"), strict=True):
+        kind = colours.look(row["family"])
+        panel.hlines(y, KEPT, row["servers"], color="#DDDDDD", linewidth=0.8)
+        panel.plot(row["servers"], y, marker=kind.marker, color=kind.ink, markersize=4.5)
+    for end in (KEPT, n_servers):
+        panel.axvline(end, color="black", linewidth=0.8, linestyle="--")
+    panel.set_yticks(places, table["title"].tolist(), parse_math=False)
+    logarithmic(panel.xaxis)
+    panel.set(xlabel="different servers in all lists of ten", ylim=(-0.7, len(table) - 0.3))
+    panel.grid(axis="x")
+    legend_below(figure, *colours.points(table["family"]))
+    return figure
