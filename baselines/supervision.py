@@ -17,7 +17,7 @@ from study.data.splits import Split
 from study.encoders.sentence import encode
 from study.errors import StudyError
 from study.evaluation.ranking import chunks, tie_order, top_k
-from study.t2mrec.rerank import Reranker
+from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
 from study.usefulness.field_dense import FieldDense
@@ -98,7 +98,9 @@ def taught(
     if "agreement" in supervision.sources:
         positives = positives + agreeing(data, split.train, tasks, supervision.keep)
     if "best" in supervision.sources:
-        positives = positives + answered(data, tasks, supervision.depth, teacher or _teacher())
+        if teacher is None:
+            raise StudyError("nobody teaches", column="model.teacher", fix="teacher: ${system:best}")
+        positives = positives + answered(data, tasks, supervision.depth, teacher)
     if "cards" in supervision.sources:
         queries = card_queries(data.servers, data.tasks)
         # Rows without words teach nothing.
@@ -138,13 +140,6 @@ def agreeing(data: Dataset, labels: sp.csr_matrix, tasks: IntArray, keep: float)
             rows.extend([row] * len(kept))
             columns.extend(kept)
     return sp.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=labels.shape)
-
-
-def _teacher() -> FieldDense:
-    from study.config.compose import build_system, load
-
-    system: FieldDense = build_system(load(["system=best"]).system)
-    return system
 
 
 def answered(data: Dataset, tasks: IntArray, depth: int, teacher: FieldDense) -> sp.csr_matrix:

@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from study import paths
 from study.config import schema
+from study.config.registry import system_settings
 from study.config.schema import GROUPS as GROUPS
 from study.config.schema import choices as choices
 from study.errors import StudyError
@@ -26,7 +27,6 @@ from study.errors import StudyError
 # Keys of a model's yaml that Hydra reads itself.
 HYDRA_KEYS = ("_target_", "_args_", "_recursive_", "_convert_", "_partial_")
 # Classes that hand keys on to a program which takes any: what says whether it knows them.
-CHECKS = {"baselines.recbole_bridge.RecBole": "baselines.recbole_bridge.require_known"}
 
 
 def _scaled(count: int, *, _root_: DictConfig) -> int:
@@ -40,6 +40,12 @@ def _under_cold(there: Any, elsewhere: Any, *, _root_: DictConfig) -> Any:
     return there if OmegaConf.select(_root_, "protocol.name") == "cold" else elsewhere
 
 
+def _model_of(name: str) -> Any:
+    """``${system:NAME}``: the `model` of another system, as its yaml says."""
+    return OmegaConf.to_container(system_settings(name).model, resolve=False)
+
+
+OmegaConf.register_new_resolver("system", _model_of, replace=True)
 OmegaConf.register_new_resolver("scaled", _scaled, replace=True)
 OmegaConf.register_new_resolver("under_cold", _under_cold, replace=True)
 
@@ -81,9 +87,23 @@ def load(overrides: list[str] | None = None) -> DictConfig:
 
 
 def _compose(overrides: list[str]) -> DictConfig:
+    """Compose; what a group's file is called is its `name`, unless an override says otherwise."""
+    choices = {
+        group: choice for default in _defaults() if isinstance(default, dict) for group, choice in default.items()
+    }
+    for override in OverridesParser.create().parse_overrides(overrides):
+        if override.key_or_group in GROUPS:
+            choices[override.key_or_group] = override.value()
+    names = [f"++{group}.name={choices[group]}" for group in GROUPS]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(paths.conf()), version_base="1.3"):
-        return compose("config", overrides)
+        return compose("config", [*names, *overrides])
+
+
+def _defaults() -> list[Any]:
+    """The choices of ``conf/config.yaml``."""
+    content = yaml.safe_load((paths.conf() / "config.yaml").read_text(encoding="utf-8"))
+    return list(content["defaults"])
 
 
 def _require_known_keys(overrides: list[Override]) -> None:
@@ -154,16 +174,16 @@ def _require_known_arguments(value: Any, key: str) -> None:
             column=f"{key}._target_",
             fix="write package.module.Class; is its file there?",
         ) from error
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
-    for name in value.keys() - parameters.keys() - set(HYDRA_KEYS):
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    for name in () if takes_any else value.keys() - parameters.keys() - set(HYDRA_KEYS):
         raise StudyError(
             f"{value['_target_']} has no argument {name!r}",
             column=f"{key}.{name}",
             fix=schema.suggestion(str(name), parameters),
         )
-    if value["_target_"] in CHECKS:
-        get_object(CHECKS[value["_target_"]])(value, key)
+    # A class that hands keys on to another program says itself whether they are known.
+    if check := getattr(get_object(value["_target_"]), "check_settings", None):
+        check(value, key)
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

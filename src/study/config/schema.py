@@ -28,9 +28,21 @@ KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     "protocol": (frozenset(("name", "title", "seed")), frozenset(("similarity", "negatives"))),
     "system": (
         frozenset(
-            ("name", "title", "family", "reference", "protocols", "seeds", "trains", "code", "tuned", "search", "model")
+            (
+                "name",
+                "title",
+                "family",
+                "reference",
+                "protocols",
+                "seeds",
+                "trains",
+                "subprocess",
+                "tuned",
+                "search",
+                "model",
+            )
         ),
-        frozenset(("own_process",)),
+        frozenset(),
     ),
     "profile": (frozenset(("name", "scale", "method_seeds", "seeds", "workers", "threads")), frozenset()),
 }

@@ -31,9 +31,9 @@ from study.evaluation.records import record
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.files import write_csv, write_json
 from study.recommend.t2mrec import Recommender
-from study.runner.provenance import require_own_row, require_same_profile
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
+from study.runner.provenance import require_own_row, require_same_profile
 from study.t2mrec.system import T2MRec
 
 

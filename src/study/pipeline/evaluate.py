@@ -21,7 +21,7 @@ from study.evaluation.metrics import per_task as measure
 from study.evaluation.records import read_record
 from study.evaluation.runs import CUTOFFS, KEPT
 from study.files import write_csv
-from study.runner.rows import Outputs
+from study.runner.outputs import Outputs
 
 # Columns of a kept run.
 TOP = ("task_id", "seed", "rank", "server_id")

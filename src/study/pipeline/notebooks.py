@@ -23,7 +23,7 @@ from tqdm import tqdm
 from study import paths
 from study.errors import StudyError
 from study.files import write_json, write_text
-from study.runner.rows import end_with_parent, limit_threads
+from study.runner.processes import end_with_parent, limit_threads
 
 KERNEL = "python3"
 WORKERS = 2  # notebooks executed at the same time, each with one thread, so that results do not depend on the machine

@@ -1,24 +1,44 @@
-"""Stage list: which systems run on which data set under which protocol, read from ``conf/`` alone.
+"""The stages of `dvc.yaml` that depend on `conf/` and on the code: `plan.yaml`, one line a stage.
 
-``dvc.yaml`` loops over the file that this module writes, so a new ``conf/system/<name>.yaml`` needs no other edit.
+A stage's `inputs` is a hash of its settings and of the code behind them, derived from imports. So a new
+``conf/system/<name>.yaml`` needs no other edit, and a change of code makes exactly the stages stale that run it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from fnmatch import fnmatchcase
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import DictConfig
 
 from study import paths
-from study.config.compose import choices, load
-from study.files import sha256, write_text
+from study.config.compose import load
+from study.config.registry import left_out
+from study.config.schema import choices
+from study.errors import StudyError
+from study.files import write_text
 from study.reranking.language_model.endpoint import systems_not_run
-from study.runner.rows import code_of, python_files
+from study.runner.fingerprint import code_hash, inputs
 
-HEADER = "# Made by `study plan` from conf/. dvc.yaml loops over it; edit conf/, not this file.\n"
+HEADER = "# Made by `study plan` from conf/ and the code. dvc.yaml loops over it; edit conf/, not this file.\n"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One system under one protocol of one data set."""
+
+    dataset: str
+    protocol: str
+    system: str
+
+    def config(self) -> DictConfig:
+        """Its configuration, under the default profile, without tuned values."""
+        return load([f"dataset={self.dataset}", f"protocol={self.protocol}", f"system={self.system}"])
 
 
 def datasets() -> list[str]:
@@ -26,58 +46,68 @@ def datasets() -> list[str]:
     return [name for name in choices("dataset") if load([f"dataset={name}"]).dataset.get("protocols")]
 
 
-def left_out(name: str, family: str, patterns: list[str]) -> bool:
-    """Whether a data set leaves a system out: by family, by name, or by a pattern of names such as ``*_tuned``."""
-    return any(family == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+def rows(dataset: str) -> Iterator[tuple[Row, DictConfig]]:
+    """Every row that a data set asks for, with its system's settings."""
+    unanswered = systems_not_run(dataset)
+    for name in choices("system"):
+        config = load([f"dataset={dataset}", f"system={name}"])
+        if left_out(name, config.system.family, list(config.dataset.leave_out)) or name in unanswered:
+            continue
+        for protocol in config.dataset.protocols:
+            if protocol in config.system.protocols:
+                yield Row(dataset, protocol, name), config.system
 
 
-def parents(name: str) -> list[str]:
-    """The systems whose files ``conf/system/<name>.yaml`` builds on, by its `defaults`, nearest first."""
-    settings = yaml.safe_load((paths.conf() / "system" / f"{name}.yaml").read_text(encoding="utf-8"))
-    direct = [other for other in settings.get("defaults", []) if other != "_self_"]
-    return [found for other in direct for found in (other, *parents(other))]
+def plan() -> dict[str, dict[str, Any]]:
+    """Stage -> key -> what the stage needs to know.
 
-
-def digest(files: list[Path]) -> str:
-    """A short hash of the contents of files; "none" for no file."""
-    whole = hashlib.sha256("".join(sha256(path) for path in files).encode())
-    return whole.hexdigest()[:16] if files else "none"
-
-
-def plan() -> dict[str, Any]:
-    """One entry per DVC stage: `run` and `run_tuned` (data set, protocol, system), `tune` (data set, system).
-
-    DVC takes no list of dependencies from a file. So an entry names the system's first code file or folder and its own
-    yaml, and `inputs` is a hash of the rest: further code, and the yaml files that its own builds on.
+    Generated data sets are left out: their rows are not in git, and `study run --all` makes them.
     """
-    stages: dict[str, Any] = {"datasets": datasets(), "tune": {}, "run": {}, "run_tuned": {}}
-    for dataset in stages["datasets"]:
-        unanswered = systems_not_run(dataset)
-        for name in choices("system"):
-            config = load([f"dataset={dataset}", f"system={name}"])
-            system = config.system
-            if system.name != name:
-                raise ValueError(f"conf/system/{name}.yaml names itself {system.name!r}")
-            code, *more = code_of(system)
-            item = {"dataset": dataset, "system": name, "code": code, "config": f"conf/system/{name}.yaml"}
-            above = [paths.conf() / "system" / f"{other}.yaml" for other in parents(name)]
-            item["inputs"] = digest(above + [file for place in more for file in python_files(paths.root() / place)])
-            if left_out(name, system.family, list(config.dataset.leave_out)) or name in unanswered:
-                continue
-            if system.tuned is not None and system.search:  # without a search space, a sweep of its own tunes it
-                stages["tune"][f"{dataset}-{name}"] = item | {"protocol": system.tuned}
+    stages: dict[str, dict[str, Any]] = {"tune": {}, "run": {}, "run_tuned": {}, "code": {}}
+    for dataset in datasets():
+        if load([f"dataset={dataset}"]).dataset.generator is not None:
+            continue
+        for row, system in rows(dataset):
+            item = {"dataset": dataset, "protocol": row.protocol, "system": row.system, "inputs": inputs(row.config())}
             kind = "run" if system.tuned is None else "run_tuned"
-            for protocol in config.dataset.protocols:
-                if protocol in system.protocols:
-                    stages[kind][f"{dataset}-{protocol}-{name}"] = item | {"protocol": protocol}
+            stages[kind][f"{dataset}-{row.protocol}-{row.system}"] = item
+            if system.tuned is not None and system.search:  # without a search space, a sweep of its own tunes it
+                search = Row(dataset, system.tuned, row.system)
+                stages["tune"][f"{dataset}-{row.system}"] = item | {
+                    "protocol": system.tuned,
+                    "inputs": _short([inputs(search.config()), str(system.search)]),
+                }
+    modules = yaml.safe_load((paths.conf() / "stages.yaml").read_text(encoding="utf-8"))
+    stages["code"] = {stage: code_hash(names) for stage, names in modules.items()}
     return stages
+
+
+def _short(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
 def write(path: Path | None = None) -> bool:
     """Write the plan beside ``dvc.yaml``; returns whether it changed."""
     path = path or paths.root() / "plan.yaml"
-    text = HEADER + yaml.safe_dump(plan(), sort_keys=True)
-    if path.exists() and path.read_text() == text:
+    lines = [HEADER]
+    for stage, items in plan().items():
+        lines.append(f"{stage}:\n")
+        lines += [f"  {key}: {_flow(item)}\n" for key, item in sorted(items.items())]
+    text = "".join(lines)
+    if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
     write_text(path, text)
     return True
+
+
+def _flow(item: Any) -> str:
+    """A mapping or a text on one line of YAML."""
+    if isinstance(item, dict):
+        return (
+            "{"
+            + ", ".join(f"{key}: {json.dumps(value) if key == 'inputs' else value}" for key, value in item.items())
+            + "}"
+        )
+    if not isinstance(item, str):
+        raise StudyError(f"{item!r} is no item of a plan")
+    return json.dumps(item)

@@ -8,9 +8,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from study.config.compose import GROUPS, choices, load, plain
+from study.config.registry import with_tuned_values
 from study.errors import StudyError
+from study.runner.fingerprint import fingerprint
 from study.runner.provenance import differences, summary
-from study.runner.rows import fingerprint, with_tuned_values
 
 # What a system is called and where it is also run: a record is none the older when these change.
 LABELS = ("title", "reference", "family", "protocols")

@@ -24,7 +24,8 @@ from study.evaluation.per_task import table
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.evaluation.separation import mean_separation
 from study.files import write_csv
-from study.runner.rows import limit_threads, load_inputs
+from study.runner.inputs import load_inputs
+from study.runner.processes import limit_threads
 from study.search.fits import fitted, with_values
 from study.search.settings import Sweep
 
@@ -60,7 +61,7 @@ def write(sweep: Sweep, config: DictConfig, folder: Path, best: dict[str, Any]) 
         best: the setting that validation chose.
     """
     limit_threads(config.profile.threads)
-    data, split = load_inputs(config)
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
     paper = paper_values(sweep)
     settings = [best, *([paper] if paper and paper != best else [])]
     write_csv(

@@ -21,7 +21,7 @@ from study.evaluation.ranking import tie_order
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.evaluation.system import Ranker
 from study.files import replacing
-from study.runner.rows import fingerprint
+from study.runner.fingerprint import fingerprint
 from study.search.locks import exclusive
 from study.t2mrec.settings import Scoring
 from study.t2mrec.structure import StructuralFeatures

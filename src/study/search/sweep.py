@@ -27,8 +27,9 @@ from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import record
 from study.files import write_csv, write_json, write_text
+from study.runner.inputs import load_inputs
+from study.runner.processes import limit_threads
 from study.runner.provenance import require_same_profile
-from study.runner.rows import limit_threads, load_inputs
 from study.search import details
 from study.search.fits import fit_key, fitted, measures, training_seconds, with_values
 from study.search.fusion import PARAMETER, fusion_sweep
@@ -56,7 +57,7 @@ def _inputs(settings: str) -> Any:
     """Data and split, read once per worker."""
     config = OmegaConf.create(json.loads(settings))
     limit_threads(config.profile.threads)
-    return load_inputs(config)
+    return load_inputs(config.dataset.name, config.protocol.name)
 
 
 def measure_trial(settings: str, keep: bool, parts: list[str], values: dict[str, Any], seed: int) -> dict[str, float]:
@@ -155,7 +156,7 @@ def _scores(sweep: Sweep, config: DictConfig) -> tuple[pd.DataFrame, dict[str, A
             fix="kind: grid",
         )
     limit_threads(config.profile.workers * config.profile.threads)
-    data, split = load_inputs(config)
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
     weights, rows, seconds, processor = sweep.space[PARAMETER]["choices"], [], 0.0, 0.0
     tasks = sum(len(split.tasks(part)) for part in sweep.parts)
     with tqdm(

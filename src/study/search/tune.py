@@ -30,8 +30,10 @@ from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import run_seed
 from study.files import write_csv, write_json, write_text
+from study.runner.fingerprint import fingerprint
+from study.runner.inputs import load_inputs
+from study.runner.processes import limit_threads
 from study.runner.provenance import require_own_row, require_same_profile
-from study.runner.rows import fingerprint, limit_threads, load_inputs
 
 OBJECTIVE = "valid/ndcg@10"
 LOG = logging.getLogger(__name__)
@@ -172,7 +174,7 @@ def tune(config: DictConfig, *, replace: bool = False) -> Path:
     if not replace:
         require_same_profile(sweep_folder(config) / "record.json", config)
     limit_threads(config.profile.workers * config.profile.threads)
-    data, split = load_inputs(config)
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
     journal = paths.cache() / "tune" / dataset / protocol / system / f"{search_key(config)}.journal"
     journal.parent.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 from tqdm import tqdm
 
 from study.errors import StudyError
-from study.runner.rows import end_with_parent
+from study.runner.processes import end_with_parent
 from study.search.trials import Objective, Trials
 
 LOOK = 0.5  # seconds between two looks at the workers

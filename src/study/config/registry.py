@@ -1,0 +1,89 @@
+"""The systems of `conf/system`: their settings with what they inherit, their parents, and their tuned values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from study import paths
+from study.config.schema import choices
+from study.errors import StudyError
+
+DEFAULTS = "_defaults"
+_ABSENT = object()
+
+
+def system_file(name: str) -> Path:
+    """Where a system is described."""
+    return paths.conf() / "system" / f"{name}.yaml"
+
+
+def parents(name: str) -> list[str]:
+    """The systems that a system's yaml builds on (its `defaults`), nearest first."""
+    settings = yaml.safe_load(system_file(name).read_text(encoding="utf-8")) or {}
+    direct = [other for other in settings.get("defaults", []) if other != "_self_"]
+    return [found for other in direct for found in (other, *parents(other))]
+
+
+def system_settings(name: str) -> DictConfig:
+    """A system's settings: `_defaults.yaml`, the files it builds on, its own; interpolations stay as they stand."""
+    files = [system_file(each) for each in (DEFAULTS, *reversed(parents(name)), name)]
+    merged = OmegaConf.merge(*(OmegaConf.load(file) for file in files if file.exists()))
+    assert isinstance(merged, DictConfig)
+    merged.pop("defaults", None)
+    merged.name = name
+    return merged
+
+
+def all_system_settings() -> dict[str, DictConfig]:
+    """The settings of every system, by name."""
+    return {name: system_settings(name) for name in choices("system")}
+
+
+def left_out(name: str, family: str, patterns: list[str]) -> bool:
+    """Whether a data set leaves a system out: by family, by name, or by a pattern of names such as ``*_tuned``."""
+    return any(family == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def with_tuned_values(config: DictConfig) -> DictConfig:
+    """The configuration with the values that `study tune` chose, for systems that say so."""
+    if config.system.tuned is None:
+        return config
+    best = paths.results(config.dataset.name) / "sweeps" / config.system.name / "best.yaml"
+    if not best.exists():
+        raise StudyError(
+            f"{config.system.name} runs with tuned values, and there are none yet",
+            file=best,
+            fix=f"run: study tune system={config.system.name} dataset={config.dataset.name}, "
+            "or add system.tuned=null to a variant that is not tuned",
+        )
+    chosen, values = config.copy(), _tuned_values(best)
+    for name, value in values.items():
+        if OmegaConf.select(chosen, f"system.model.{name}", default=_ABSENT) is _ABSENT:
+            raise StudyError(
+                f"a tuned value for {name!r}, which is no setting of {config.system.name}",
+                file=best,
+                column=f"values.{name}",
+                fix=f"run: study tune system={config.system.name}",
+            )
+        OmegaConf.update(chosen, f"system.model.{name}", value)
+    return chosen
+
+
+_ABSENT = object()
+
+
+def _tuned_values(best: Path) -> dict[str, Any]:
+    """The chosen values in a best.yaml, by their keys below ``system.model``."""
+    fix = "remove the file and run study tune again, or take it from git"
+    try:
+        content = yaml.safe_load(best.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise StudyError(f"not a readable yaml file: {error}", file=best, fix=fix) from error
+    values = content.get("values") if isinstance(content, dict) else None
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise StudyError("there are no tuned values in the file", file=best, column="values", fix=fix)
+    return values

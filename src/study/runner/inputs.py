@@ -1,0 +1,53 @@
+"""What a row is made from: the prepared data set and the split."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig, OmegaConf
+
+from study import paths
+from study.data import dataset as datasets
+from study.data import split_files
+from study.data.dataset import Dataset
+from study.data.splits import Split
+from study.errors import StudyError
+from study.evaluation.runs import KEPT
+
+POOL = "system.model.scoring.pool"  # K2 of T2MRec and its variants
+
+
+def load_inputs(dataset: str, protocol: str) -> tuple[Dataset, Split]:
+    """The prepared data set and the split of a protocol.
+
+    Raises:
+        StudyError: a file is missing or damaged.
+    """
+    data = datasets.load(dataset)
+    path = paths.splits(dataset) / f"{protocol}.parquet"
+    if not path.exists():
+        raise StudyError("the split is missing", file=path, fix=f"run: study split dataset={dataset}")
+    return data, split_files.load(path, data)
+
+
+def require_places(config: DictConfig, data: Dataset, split: Split) -> None:
+    """Raise unless there are as many servers to rank as the run is to keep, and as T2MRec's pool is to hold (K2).
+
+    The message stands here and not in a seed, since every worker would repeat it.
+    """
+    ranked = data.n_servers if split.candidates is None else split.candidates.shape[1]
+    # A catalogue that is too small for the metrics themselves is refused by the evaluation.
+    if config.keep > max(ranked, KEPT):
+        raise StudyError(
+            f"{config.keep} places of the run are to be kept, and only {ranked} servers of {config.dataset.name} are "
+            f"ranked under {config.protocol.name}",
+            file=paths.conf() / "config.yaml",
+            column="keep",
+            fix=f"keep={ranked} or less",
+        )
+    pool = OmegaConf.select(config, POOL)
+    if pool is not None and pool > data.n_servers:
+        raise StudyError(
+            f"the pool K2 = {pool} is larger than the catalogue of {data.n_servers} servers",
+            file=paths.conf() / "system" / f"{config.system.name}.yaml",
+            column=POOL,
+            fix=f"{POOL}={data.n_servers} or less",
+        )

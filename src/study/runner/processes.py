@@ -1,0 +1,40 @@
+"""Worker processes: how many threads they use, how they speak, and that they end with their parent."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+
+from threadpoolctl import threadpool_limits
+
+
+def limit_threads(threads: int) -> None:
+    """Let the numerical libraries use `threads` threads, those already loaded and those loaded later."""
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ[variable] = str(threads)
+    threadpool_limits(threads)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+
+
+def end_with_parent() -> None:
+    """Let this worker end within a second of its parent's death; an orphan would write beside the run that goes on."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def start_worker(level: int) -> None:
+    """Let a worker speak as its parent does (`level` of the study's messages), and end with it."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    for name in ("study", "baselines"):
+        logging.getLogger(name).setLevel(level)
+    end_with_parent()
