@@ -12,7 +12,7 @@ import yaml
 from study import paths
 from study.config.compose import load
 from study.data.synthetic import true_relevance
-from study.judging import collecting, packets, pools, store, topics
+from study.judging import batches, collecting, pools, store
 from study.pipeline import data as stages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,23 +40,23 @@ def truth_of():
 
 
 def judge(folder: Path, truth: dict[tuple[int, int], int], seed: int, error_rate: float = ERROR_RATE) -> None:
-    """Read the packets as text and answer them: the planted grade, or now and then another one."""
+    """Read the batches as text and answer them: the planted grade, or now and then another one."""
     rng = np.random.default_rng(seed)
-    for packet in folder.glob("*.txt"):
+    for batch in folder.glob("*.txt"):
         task, lines = None, ["task_id,server_id,grade"]
-        for line in packet.read_text().splitlines():
+        for line in batch.read_text().splitlines():
             if found := re.match(r"## Task (\d+)$", line):
                 task = int(found[1])
             elif found := re.match(r"\d+\. server_id (\d+) \|", line):
                 pair = (task, int(found[1]))
                 grade = truth[pair] if rng.random() >= error_rate else int(rng.integers(3))
                 lines.append(f"{pair[0]},{pair[1]},{grade}")
-        (folder / "answers" / f"{packet.stem}.csv").write_text("\n".join(lines) + "\n")
+        (folder / "answers" / f"{batch.stem}.csv").write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture(scope="session")
 def judged_root(tmp_path_factory, truth_of):
-    """A root with prepared data, topics, a pool, three readings and the judgements; tests copy it."""
+    """A root with prepared data, topics, a pool, three passes and the judgements; tests copy it."""
     root = tmp_path_factory.mktemp("judged")
     shutil.copytree(ROOT / "conf", root / "conf")
     (root / "baselines").symlink_to(ROOT / "baselines")
@@ -76,13 +76,13 @@ def judged_root(tmp_path_factory, truth_of):
         config = load(SMALL)
         for stage in (stages.fetch, stages.prepare, stages.split):
             stage(config)
-        topics.make(DATASET)
-        pools.make(DATASET)
+        pools.draw_topics(DATASET)
+        pools.make_pool(DATASET)
         truth = truth_of()
-        for reading in (1, 2):
-            judge(packets.packets(DATASET, reading), truth, seed=reading)
+        for number in (1, 2):
+            judge(batches.write_batches(DATASET, str(number)), truth, seed=number)
         collecting.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
-        judge(packets.packets(DATASET, 3), truth, seed=3, error_rate=0.0)
+        judge(batches.write_batches(DATASET, "3"), truth, seed=3, error_rate=0.0)
         collecting.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
     return root
 

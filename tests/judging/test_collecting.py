@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from study.errors import StudyError
-from study.judging import collecting, packets, store
+from study.judging import batches, collecting, store
 
 DATASET = "synthetic"
 EXPECTED = [(1, 10), (1, 11), (2, 10)]
@@ -32,7 +32,7 @@ def test_good_answers_are_read_whatever_their_order(tmp_path):
     ("text", "row", "reason"),
     [
         (GOOD.replace("1,11,2\n", "1,11,3\n"), 3, "not 0, 1 or 2"),
-        (GOOD.replace("1,11,2\n", "1,12,2\n"), 3, "not in this packet"),
+        (GOOD.replace("1,11,2\n", "1,12,2\n"), 3, "not in this batch"),
         (GOOD.replace("1,11,2\n", "1,10,2\n"), 3, "graded twice"),
         (GOOD.replace("1,11,2\n", ""), 4, "have no grade"),
         (GOOD.replace("1,11,2\n", "1,11\n"), 3, "not three whole numbers"),
@@ -53,25 +53,25 @@ def test_faulty_answers_name_file_and_line(tmp_path, text, row, reason):
 
 def test_a_missing_or_extra_answer_file_is_named(root):
     folder = store.work(DATASET) / "round-1"
-    first = sorted((folder / "reading-2" / "answers").glob("*.csv"))[0]
+    first = sorted((folder / "pass-2" / "answers").glob("*.csv"))[0]
     text = first.read_text()
     first.unlink()
     with pytest.raises(StudyError, match="answers are missing"):
         collecting.collect(DATASET, folder, judge="x")
-    state = collecting.progress(folder / "reading-2").set_index("packet")["state"]
+    state = collecting.progress(folder / "pass-2").set_index("batch")["state"]
     assert state[first.stem] == "missing"
     assert set(state.drop(first.stem)) == {"complete"}
     first.write_text(text)
     (first.parent / "99.csv").write_text(text)
-    with pytest.raises(StudyError, match="without a packet"):
+    with pytest.raises(StudyError, match="without a batch"):
         collecting.collect(DATASET, folder, judge="x")
 
 
 def test_progress_says_what_is_wrong(root):
-    folder = store.work(DATASET) / "round-1" / "reading-1"
+    folder = store.work(DATASET) / "round-1" / "pass-1"
     path = sorted((folder / "answers").glob("*.csv"))[0]
     path.write_text(path.read_text() + "1,2,3\n")
-    assert "not 0, 1 or 2" in collecting.progress(folder).set_index("packet").loc[path.stem, "state"]
+    assert "not 0, 1 or 2" in collecting.progress(folder).set_index("batch").loc[path.stem, "state"]
 
 
 def test_collecting_twice_changes_nothing_and_other_data_is_refused(root):
@@ -79,13 +79,13 @@ def test_collecting_twice_changes_nothing_and_other_data_is_refused(root):
     before = path.read_bytes()
     collecting.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
     assert path.read_bytes() == before
-    with pytest.raises(StudyError, match="packets are of"):
+    with pytest.raises(StudyError, match="batches are of"):
         collecting.collect("task2mcp", store.work(DATASET) / "round-1", judge="simulated")
 
 
-def test_merge_refuses_readings_of_different_pairs():
+def test_merge_refuses_passes_of_different_pairs():
     facts = {"round": 1, "guideline_version": "1.0", "judge": "x"}
-    with pytest.raises(StudyError, match="one of the two readings only"):
+    with pytest.raises(StudyError, match="one of the two passes only"):
         collecting.merge({(1, 1): 0}, {(1, 2): 0}, {}, **facts)
     with pytest.raises(StudyError, match="without need"):
         collecting.merge({(1, 1): 0}, {(1, 1): 0}, {(1, 1): 0}, **facts)
@@ -101,18 +101,18 @@ def test_a_damaged_table_of_judgements_is_refused(root):
     with pytest.raises(StudyError, match="not 0, 1 or 2"):
         store.read(DATASET, "judgements")
     path.write_text("\n".join([lines[0], "1,2,0,1,,,1,1.0,x"]))
-    with pytest.raises(StudyError, match="wait for a third reading"):
+    with pytest.raises(StudyError, match="wait for a third pass"):
         store.final(DATASET)
 
 
-def test_a_second_reading_of_some_pairs_measures_drift(root, truth_of, simulated_judge):
-    folder = packets.packets(DATASET, packets.AGAIN)
+def test_a_re_annotation_measures_drift(root, truth_of, simulated_judge):
+    folder = batches.write_batches(DATASET, batches.AGAIN)
     simulated_judge(folder, truth_of(), seed=9, error_rate=0.0)
     collecting.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
     again, judged = store.read(DATASET, "rejudged"), store.read(DATASET, "judgements")
     path, earlier = store.file(DATASET, "rejudged"), again.assign(round=0)
     pd.concat([earlier, again]).to_csv(path, index=False)
     collecting.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
-    kept = store.read(DATASET, "rejudged")  # what another round's reading found is kept
+    kept = store.read(DATASET, "rejudged")  # what another round's re-annotation found is kept
     assert kept["round"].value_counts().to_dict() == {0: len(again), 1: len(again)}
     assert len(again) == round(0.05 * len(judged))

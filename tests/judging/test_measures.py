@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ir_measures import Bpref, P, Qrel, ScoredDoc, nDCG
 
-from study.judging import measures
+from study.judging import collection as measures
 from study.judging.collection import Collection
 from study.judging.evaluate import per_task
 

@@ -6,18 +6,18 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from study.analysis.usefulness.judged_figures import labels_against_judgements
+from study.analysis.usefulness.figures import labels_against_judgements
 from study.cli.judge import app
 from study.errors import StudyError
-from study.judging import by_hand, evaluate, labels, publish, store
+from study.judging import collecting, evaluate, labels, store
+from study.judging import verify as publish
 from study.judging.collection import Collection
-from study.judging.verify import verify
 
 DATASET = "synthetic"
 
 
 def test_qrels_are_read_by_another_program(root):
-    publish.write(DATASET)
+    publish.write_forms(DATASET)
     path = store.folder(DATASET) / "qrels" / "all.txt"
     found = {(int(q.query_id), int(q.doc_id)): q.relevance for q in ir_measures.read_trec_qrels(str(path))}
     judged = store.final(DATASET)
@@ -30,7 +30,7 @@ def test_qrels_are_read_by_another_program(root):
 def test_croissant_is_valid_and_its_records_are_the_judgements(root):
     import mlcroissant  # takes seconds, and the other tests do without it
 
-    publish.write(DATASET)
+    publish.write_forms(DATASET)
     path = store.folder(DATASET) / "croissant.json"
     described = mlcroissant.Dataset(jsonld=str(path))
     assert not described.metadata.issues.errors
@@ -71,18 +71,18 @@ class Keyboard:
 def test_grades_from_the_keyboard_are_kept_as_they_come(root):
     pool = store.read(DATASET, "pool")
     task = int(pool["task_id"].iloc[0])
-    expected = by_hand.shuffled(pool.assign(round=pool["order"]), task)["server_id"].tolist()  # whatever the rounds
+    expected = collecting.shuffled(pool.assign(round=pool["order"]), task)["server_id"].tolist()  # whatever the rounds
     assert sorted(expected) == sorted(pool.loc[pool["task_id"] == task, "server_id"])
     first = Keyboard("2", "seven", "0", "q")
-    path = by_hand.grade_topic(DATASET, task, judge="a-person", ask=first.ask, show=first.shown.append)
+    path = collecting.grade_topic(DATASET, task, judge="a-person", ask=first.ask, show=first.shown.append)
     assert path.read_text() == f"task_id,server_id,grade\n{task},{expected[0]},2\n{task},{expected[1]},0\n"
     then = Keyboard("1")
-    by_hand.grade_topic(DATASET, task, judge="a-person", ask=then.ask, show=then.shown.append)
+    collecting.grade_topic(DATASET, task, judge="a-person", ask=then.ask, show=then.shown.append)
     assert pd.read_csv(path)["server_id"].tolist() == expected[:3]
     assert f"3/{len(expected)}" in then.shown[1]
     path.write_text(path.read_text() + f"{task},999999,1\n")
     with pytest.raises(StudyError, match="outside the topic's pool"):
-        by_hand.grade_topic(DATASET, task, judge="a-person", ask=then.ask, show=then.shown.append)
+        collecting.grade_topic(DATASET, task, judge="a-person", ask=then.ask, show=then.shown.append)
 
 
 def test_the_keyboard_is_blind(root):
@@ -90,13 +90,13 @@ def test_the_keyboard_is_blind(root):
     for name in ("provenance", "judgements"):
         store.file(DATASET, name).unlink()
     keyboard = Keyboard("1")
-    by_hand.grade_topic(DATASET, task, judge="p", ask=keyboard.ask, show=keyboard.shown.append)
+    collecting.grade_topic(DATASET, task, judge="p", ask=keyboard.ask, show=keyboard.shown.append)
 
 
 @pytest.mark.parametrize(("task", "judge", "reason"), [(-5, "p", "not a topic"), (1, "../x", "cannot name a file")])
 def test_wrong_wishes_are_refused(shared_root, task, judge, reason):
     with pytest.raises(StudyError, match=reason):
-        by_hand.grade_topic(DATASET, task, judge=judge)
+        collecting.grade_topic(DATASET, task, judge=judge)
 
 
 def test_commands_run(root, monkeypatch):
@@ -105,18 +105,16 @@ def test_commands_run(root, monkeypatch):
     runner = CliRunner()
     work = store.work(DATASET) / "round-1"
     asked = [
-        (["topics"], "topics in"),
         (["pool"], "round 1"),
-        (["check", str(work / "reading-1")], "complete"),
-        (["collect", str(work), "--judge", "simulated"], "0 wait for a third reading"),
-        (["packets", "--reading", "again"], "packets in"),
-        (["agreement"], "kappa_quadratic"),
-        (["evaluate"], "ndcg@10"),
+        (["collect", str(work / "pass-1"), "--check"], "complete"),
+        (["collect", str(work), "--judge", "simulated"], "0 wait for a third pass"),
+        (["batches", "--pass", "again"], "batches in"),
+        (["evaluate"], "kappa_quadratic"),
+        (["evaluate", "--check"], "OK"),
         (["verify"], "OK"),
     ]
     for words, expected in asked:
-        dataset = [] if words[0] == "check" else ["--dataset", DATASET]
-        result = runner.invoke(app, [*words, *dataset], catch_exceptions=False)
+        result = runner.invoke(app, [*words, "--dataset", DATASET], catch_exceptions=False)
         assert result.exit_code == 0, words
         assert expected in result.stdout
     task = int(store.read(DATASET, "topics")["task_id"].iloc[0])
@@ -127,6 +125,6 @@ def test_commands_run(root, monkeypatch):
 
 
 def test_the_committed_collection_can_be_computed_again():
-    found = verify("task2mcp")
+    found = publish.verify("task2mcp")
     assert set(found["verdict"]) == {"OK"}, found[found["verdict"] != "OK"]
     assert {"tables/scores.csv", "qrels/test.txt", "croissant.json", "judgements.csv"} <= set(found["file"])

@@ -5,7 +5,7 @@ import os
 import pandas as pd
 import pytest
 
-from study.judging import settings, store, topics
+from study.judging import pools, settings, store
 
 DATASET = "task2mcp"
 pytestmark = [
@@ -17,7 +17,7 @@ pytestmark = [
 def test_topics_are_redrawn_exactly(task2mcp):
     data, split = task2mcp.data, task2mcp.split("cold")
     chosen = settings.read(settings.Topics)
-    drawn = topics.draw(data, split, parts=chosen.parts, seed=chosen.seed)
+    drawn = pools.sample_topics(data, split, parts=chosen.parts, seed=chosen.seed)
     pd.testing.assert_frame_equal(drawn, store.read(DATASET, "topics"))
     assert drawn["subcategory"].nunique() == 16
     assert drawn["part"].value_counts().to_dict() == {"test": 80, "valid": 40}

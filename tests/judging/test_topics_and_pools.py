@@ -12,7 +12,7 @@ from study.config.compose import load
 from study.data import dataset as datasets
 from study.data import split_files
 from study.errors import StudyError
-from study.judging import pools, settings, store, topics
+from study.judging import pools, settings, store
 from study.runner.rows import run
 
 DATASET = "synthetic"
@@ -23,9 +23,9 @@ def test_allocation_is_as_equal_as_supply_allows(supply, total, seed):
     available = {f"s{i:02d}": n for i, n in enumerate(supply)}
     if sum(supply) < total:
         with pytest.raises(StudyError, match="topics asked for"):
-            topics.allocate(available, total, np.random.default_rng(seed))
+            pools.allocate(available, total, np.random.default_rng(seed))
         return
-    given_ = topics.allocate(available, total, np.random.default_rng(seed))
+    given_ = pools.allocate(available, total, np.random.default_rng(seed))
     assert sum(given_.values()) == total
     assert all(given_[name] <= available[name] for name in available)
     not_exhausted = [count for name, count in given_.items() if count < available[name]]
@@ -48,8 +48,8 @@ def test_topics_come_from_their_part_evenly_and_repeatably(shared_root):
         open_ = [name for name in sizes.index if sizes[name] < supply[name]]
         assert max(sizes[open_]) - min(sizes[open_]) <= 1
     chosen = settings.read(settings.Topics)
-    pd.testing.assert_frame_equal(topics.draw(data, split, parts=chosen.parts, seed=chosen.seed), table)
-    other = topics.draw(data, split, parts=chosen.parts, seed=chosen.seed + 1)
+    pd.testing.assert_frame_equal(pools.sample_topics(data, split, parts=chosen.parts, seed=chosen.seed), table)
+    other = pools.sample_topics(data, split, parts=chosen.parts, seed=chosen.seed + 1)
     assert set(other["task_id"]) != set(table["task_id"])
 
 
@@ -57,7 +57,7 @@ def test_other_topics_than_the_judged_ones_are_refused(root):
     path = root / "conf" / "judging" / "topics.yaml"
     path.write_text(path.read_text().replace("seed: 20260", "seed: 1"))
     with pytest.raises(StudyError, match="outside this draw"):
-        topics.make(DATASET)
+        pools.draw_topics(DATASET)
 
 
 def test_pool_is_the_union_of_the_runs_and_the_control(shared_root):
@@ -94,7 +94,7 @@ def test_a_new_system_forms_a_second_round(root):
     before, judged = store.read(DATASET, "pool"), store.read(DATASET, "judgements")
     path = root / "conf" / "judging" / "pool.yaml"
     path.write_text(path.read_text().replace("not_there_yet", "popularity"))
-    pools.make(DATASET)
+    pools.make_pool(DATASET)
     after = store.read(DATASET, "pool")
     kept = after[after["round"] == 1]
     assert set(map(tuple, kept[store.PAIR].to_numpy())) == set(map(tuple, before[store.PAIR].to_numpy()))
@@ -109,7 +109,7 @@ def test_a_candidate_is_asked_for_its_part_alone_and_deeper(root):
     path = root / "conf" / "judging" / "pool.yaml"
     chosen = yaml.safe_load(path.read_text()) | {"candidates": ["popularity"], "candidates_depth": 14}
     path.write_text(yaml.safe_dump(chosen))
-    pools.make(DATASET)
+    pools.make_pool(DATASET)
     topics_, run_ = store.read(DATASET, "topics"), store.read_runs(DATASET)["popularity"]
     valid = set(topics_.loc[topics_["part"] == "valid", "task_id"])
     assert set(run_["task_id"]) == valid
@@ -120,7 +120,7 @@ def test_a_candidate_is_asked_for_its_part_alone_and_deeper(root):
     assert set(store.read(DATASET, "pool").query("round == 2")["task_id"]) <= valid
     # Once it is a system too, all topics are asked, and outside its part no deeper than of the others.
     path.write_text(yaml.safe_dump(chosen | {"systems": [*chosen["systems"], "popularity"]}))
-    pools.make(DATASET, again=("popularity",))
+    pools.make_pool(DATASET, again=("popularity",))
     provenance = store.read(DATASET, "provenance")
     named = provenance[provenance["sources"].fillna("").str.split(";").map(lambda found: "popularity" in found)]
     assert len(named) == 14 * len(valid) + 10 * (len(topics_) - len(valid))
@@ -130,7 +130,7 @@ def test_candidates_of_a_part_without_topics_are_refused(root):
     path = root / "conf" / "judging" / "pool.yaml"
     path.write_text(path.read_text().replace("candidates_part: valid", "candidates_part: train"))
     with pytest.raises(StudyError, match="no topics in 'train'"):
-        pools.make(DATASET)
+        pools.make_pool(DATASET)
 
 
 @pytest.mark.parametrize("text", ["systems: []\n", "- a\n", "a: [\n"])

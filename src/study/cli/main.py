@@ -13,12 +13,12 @@ import typer
 
 from study.cli.agent import app as agent
 from study.cli.audit import app as audit
-from study.cli.best import app as best
 from study.cli.judge import app as judging
 from study.cli.rerank import app as rerank
 from study.cli.sweep import ablation, embedding, sweep
 from study.cli.tools import app as tools
-from study.cli.useful import app as useful
+from study.cli.usefulness import app as usefulness
+from study.cli.usefulness import old as best
 from study.errors import StudyError
 from study.recommend.table import printable, show_recommendations
 
@@ -42,7 +42,8 @@ SUB_APPS = {
     "judge": judging,
     "rerank": rerank,
     "tools": tools,
-    "useful": useful,
+    "useful": best,
+    "usefulness": usefulness,
 }
 for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name)

@@ -1,1 +1,1 @@
-"""The judged collection: topics, pools, two blind readings, and what they say about labels and systems."""
+"""The judged collection: topics, pool, two blind annotation passes, and what they say about labels and systems."""

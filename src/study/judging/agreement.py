@@ -1,4 +1,4 @@
-"""How well two readings agree: weighted kappa (Cohen 1968) with intervals over topics, and drift between rounds."""
+"""Agreement of two annotation passes: weighted kappa (Cohen 1968) with intervals over topics; drift between rounds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from study.data.dataset import IntArray
 from study.errors import StudyError
 from study.judging import store
+from study.judging.collection import Float64Array
 
 Weights = Literal["linear", "quadratic"]
-Float64Array = NDArray[np.float64]
 RESAMPLES = 2_000
 N_GRADES = len(store.GRADES)
 
@@ -37,9 +36,9 @@ def weighted_kappa(counts: IntArray, weights: Weights) -> Float64Array:
     """1 - observed / expected disagreement, disagreements weighted by |i - j| or (i - j)^2.
 
     Args:
-        counts: shape (..., 3, 3), rows the first reading.
+        counts: shape (..., 3, 3), rows the first pass.
 
-    Returns: shape (...); NaN where chance alone leaves no disagreement (both readings use one and the same grade).
+    Returns: shape (...); NaN where chance alone leaves no disagreement (both passes use one and the same grade).
     """
     distance = np.abs(np.subtract.outer(np.arange(N_GRADES), np.arange(N_GRADES)))
     cost = distance if weights == "linear" else distance**2
@@ -73,7 +72,7 @@ def table(judgements: pd.DataFrame, topics: pd.DataFrame, *, seed: int = 0) -> p
     """Agreement overall, per round and per subcategory.
 
     Returns: columns scope, name, topics, pairs, then kappa, low, high for quadratic and linear weights (suffixes),
-        equal (share of equal grades), third (share read a third time).
+        equal (share of equal grades), third (share graded a third time).
     """
     rows = judgements.merge(topics, on="task_id", how="left", validate="many_to_one")
     if rows["subcategory"].isna().any():
@@ -105,7 +104,7 @@ def confusion_table(judgements: pd.DataFrame) -> pd.DataFrame:
 
 
 def drift(judgements: pd.DataFrame, rejudged: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
-    """Pairs judged again, against their first and final grades, per round in which they were judged first and again.
+    """Re-annotated pairs against their first and final grades, per round of the first and of the later annotation.
 
     Args:
         rejudged: columns task_id, server_id, grade, round (after which it was judged again).
@@ -158,17 +157,9 @@ def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:
         rows = judgements.merge(grades, on=store.PAIR, validate="one_to_one")
         final, hand = (rows[name].to_numpy(np.int64) for name in ("final", "grade"))
         counts = confusions(final, hand, np.zeros(len(rows), dtype=np.int64))[0]
-        found.append(
-            {
-                "judge": place.name,
-                "topics": rows["task_id"].nunique(),
-                "pairs": len(rows),
-                "mean_final": final.mean(),
-                "mean_hand": hand.mean(),
-                "equal": (final == hand).mean(),
-                "kappa_quadratic": float(weighted_kappa(counts, "quadratic")),
-            }
-        )
+        row: dict[str, object] = {"judge": place.name, "topics": rows["task_id"].nunique(), "pairs": len(rows)}
+        row |= {"mean_final": final.mean(), "mean_hand": hand.mean(), "equal": (final == hand).mean()}
+        found.append(row | {"kappa_quadratic": float(weighted_kappa(counts, "quadratic"))})
     return pd.DataFrame(found)
 
 

@@ -1,4 +1,8 @@
-"""The judged collection in memory, and rankings looked up in it. Built from committed files alone."""
+"""The judged collection in memory, rankings looked up in it, and measures that know about unjudged servers.
+
+``grades`` of a ranking holds the grade of each rank, best first, shape (b, k): 0, 1 or 2, `UNJUDGED` where no judge
+graded the server, `UNFILLED` where the system named none. NDCG and MRR are those of `study.evaluation.metrics`.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from study.data.dataset import IntArray
 from study.errors import StudyError
 from study.judging import store
-from study.judging.measures import UNFILLED, UNJUDGED, GradeArray
 
 DEPTH = 10
+UNJUDGED, UNFILLED = -1, -2
+Float64Array = NDArray[np.float64]
+GradeArray = NDArray[np.int8]
 
 
 @dataclass(frozen=True)
@@ -24,13 +31,13 @@ class Collection:
         topics: columns task_id, part, subcategory; one row per topic.
         servers: ids of the judged servers, ascending, shape (n_servers,).
         grades: final grades, shape (n_topics, n_servers), `UNJUDGED` where nobody read the pair.
-        readings: first and second grades, shape (2, n_topics, n_servers).
+        passes: first and second grades, shape (2, n_topics, n_servers).
     """
 
     topics: pd.DataFrame
     servers: IntArray
     grades: GradeArray
-    readings: GradeArray
+    passes: GradeArray
 
     @classmethod
     def of(cls, topics: pd.DataFrame, judgements: pd.DataFrame) -> Collection:
@@ -52,9 +59,8 @@ class Collection:
     def part(self, name: str) -> Collection:
         """The topics of one part (valid or test)."""
         kept = (self.topics["part"] == name).to_numpy()
-        return Collection(
-            self.topics[kept].reset_index(drop=True), self.servers, self.grades[kept], self.readings[:, kept]
-        )
+        topics = self.topics[kept].reset_index(drop=True)
+        return Collection(topics, self.servers, self.grades[kept], self.passes[:, kept])
 
     def relevant(self, rows: IntArray) -> sp.csr_matrix:
         """Gains for `study.evaluation.metrics`, shape (len(rows), n_servers + DEPTH).
@@ -81,3 +87,53 @@ class Collection:
         padded = np.pad(self.grades, ((0, 0), (0, DEPTH)), constant_values=UNJUDGED)
         found = padded[rows[:, None], ranked]
         return rows.astype(np.int64), ranked, np.where(ranked >= 0, found, UNFILLED).astype(np.int8)
+
+
+def precision(grades: GradeArray, k: int, *, least: int) -> Float64Array:
+    """The share of the first k ranks with a grade of at least `least`, shape (b,).
+
+    Defined for every topic, also where the pool holds no such server: then no answer is useful, and 0 says so.
+    """
+    return np.asarray((grades[:, :k] >= least).sum(axis=1) / k)
+
+
+def unjudged(grades: GradeArray, k: int) -> Float64Array:
+    """The share of the filled ranks among the first k that nobody judged, shape (b,); 0 where none is filled."""
+    filled = (grades[:, :k] != UNFILLED).sum(axis=1)
+    return np.asarray((grades[:, :k] == UNJUDGED).sum(axis=1) / np.maximum(filled, 1))
+
+
+def bpref(grades: GradeArray, n_useful: NDArray[np.int64], n_useless: NDArray[np.int64]) -> Float64Array:
+    """Preference for useful over useless servers among the judged ones (Buckley and Voorhees 2004; as in trec_eval).
+
+    The mean over the R useful servers of 1 - min(useless ones above it, R) / min(R, N), useful servers that are not
+    ranked counting 0. Unjudged servers are skipped, so that being unjudged costs nothing.
+
+    Args:
+        n_useful, n_useless: R and N, judged servers of the topic with a grade of at least 1, and of 0; shape (b,).
+
+    Returns: shape (b,), NaN where R is 0.
+    """
+    useful, useless = grades >= 1, grades == 0
+    above = np.minimum(useless.cumsum(axis=1), n_useful[:, None])
+    bound = np.minimum(n_useful, n_useless)[:, None]
+    penalty = np.zeros(grades.shape)
+    np.divide(above, bound, out=penalty, where=(above > 0) & (bound > 0))
+    gained = ((1 - penalty) * useful).sum(axis=1)
+    result = np.full(len(grades), np.nan)
+    np.divide(gained, n_useful, out=result, where=n_useful > 0)
+    return result
+
+
+def rbp(grades: GradeArray, p: float) -> tuple[Float64Array, Float64Array]:
+    """Rank-biased precision with its residual (Moffat and Zobel 2008); a grade of at least 1 counts.
+
+    A reader looks at the next rank with probability p. The value is a lower bound; value + residual is what it would
+    be if every unjudged rank, and every rank below the last one, were useful. Unfilled ranks are useless.
+
+    Returns: value and residual, both of shape (b,).
+    """
+    weight = (1 - p) * p ** np.arange(grades.shape[1])
+    value = (grades >= 1) @ weight
+    residual = (grades == UNJUDGED) @ weight + p ** grades.shape[1]
+    return np.asarray(value), np.asarray(residual)

@@ -2,7 +2,7 @@
 
 Everything is computed from committed files: topics.csv, judgements.csv, the pooled runs, and the first ten answers of
 other systems. Beside a mean stands its interval over topics (which tasks were drawn), beside NDCG and precision also
-that of judge noise (had the judge read once more). The validation topics serve choices; the test topics never do.
+that of judge noise (had the judge graded once more). The validation topics serve choices; the test topics never do.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import scipy.sparse as sp
 from study import paths
 from study.errors import StudyError
 from study.evaluation import metrics
-from study.evaluation.significance import bootstrap_interval, compare
-from study.judging import measures, settings, store
-from study.judging.collection import DEPTH, Collection
+from study.evaluation.significance import bootstrap_interval
+from study.judging import collection as measures
+from study.judging import settings, store
+from study.judging.collection import DEPTH, Collection, Float64Array
 
 CUTOFFS = (5, 10)
 PERSISTENCE = 0.8
@@ -56,12 +57,21 @@ def per_task(collection: Collection, run: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
+def mean_interval(
+    values: pd.Series | Float64Array, *, seed: int, name: str = "mean", prefix: str = ""
+) -> dict[str, float]:
+    """The mean under `name`, and its 95 % bootstrap interval under ``low`` and ``high`` behind the prefix."""
+    numbers = np.asarray(values, dtype=np.float64)
+    low, high = bootstrap_interval(numbers, seed=seed)
+    return {name: float(numbers.mean()) if len(numbers) else np.nan, f"{prefix}low": low, f"{prefix}high": high}
+
+
 def noise(
     collection: Collection, run: pd.DataFrame, part: str, *, seed: int, resamples: int | None = None
 ) -> dict[str, tuple[float, float]]:
-    """95 % intervals of the means if every pair had been read twice anew by this judge.
+    """95 % intervals of the means if this judge had graded every pair twice anew.
 
-    The two new readings of a pair are drawn, with replacement, from its first two: equal ones count as that grade,
+    The two new grades of a pair are drawn, with replacement, from its first two: equal ones count as that grade,
     unequal ones give the final grade, as they did. The draws are the same for every system.
 
     Args:
@@ -72,7 +82,7 @@ def noise(
     found = [collection.look_up(own)[:2] for _, own in run.groupby("seed")]
     rows, ranked = (np.concatenate(parts) for parts in zip(*found, strict=True))
     topic, server = np.nonzero(collection.grades != measures.UNJUDGED)
-    first, second = collection.readings[:, topic, server]
+    first, second = collection.passes[:, topic, server]
     final = collection.grades[topic, server]
     pair = np.full((len(collection.topics), len(collection.servers) + DEPTH), -1)
     pair[topic, server] = np.arange(len(topic))
@@ -114,56 +124,11 @@ def scores(
                 defined = values[metric].dropna().to_numpy(np.float64)
                 k = int(metric.partition("@")[2] or DEPTH)
                 unknown = float(values[f"unjudged@{k}"].mean())
-                low, high = bootstrap_interval(defined, seed=seed)
                 noise_low, noise_high = noisy.get(metric, (np.nan, np.nan))
-                rows.append(
-                    {
-                        "system": system,
-                        "part": part,
-                        "metric": metric,
-                        "n": len(defined),
-                        "mean": defined.mean() if len(defined) else np.nan,
-                        "low": low,
-                        "high": high,
-                        "noise_low": noise_low,
-                        "noise_high": noise_high,
-                        "unjudged": unknown,
-                        "comparable": unknown <= MOST_UNJUDGED,
-                    }
-                )
+                row = {"system": system, "part": part, "metric": metric, "n": len(defined)}
+                row |= {**mean_interval(defined, seed=seed), "noise_low": noise_low, "noise_high": noise_high}
+                rows.append(row | {"unjudged": unknown, "comparable": unknown <= MOST_UNJUDGED})
     return pd.DataFrame(rows)
-
-
-def comparison(
-    collection: Collection,
-    tables: Mapping[str, pd.DataFrame],
-    system: str,
-    reference: str,
-    metric: str,
-    part: str,
-    *,
-    seed: int = 0,
-) -> dict[str, float | int | str]:
-    """One paired comparison (see `significance.compare`) of two systems on the topics of a part.
-
-    Args:
-        metric: ndcg@k, precision@k or mrr@10.
-
-    Raises:
-        StudyError: more than 5 % of the answers of one of them are unjudged.
-    """
-    wanted = set(collection.topics.loc[collection.topics["part"] == part, "task_id"])
-    sides = []
-    for name in (system, reference):
-        frame = tables[name][tables[name]["task_id"].isin(wanted)]
-        unknown = float(frame[f"unjudged@{metric.partition('@')[2]}"].mean())
-        if unknown > MOST_UNJUDGED:
-            raise StudyError(
-                f"{unknown:.1%} of the answers of {name} are unjudged, more than {MOST_UNJUDGED:.0%}",
-                fix="judge a further round: study judge pool, then study judge packets",
-            )
-        sides.append(frame[["task_id", "seed", metric]])
-    return {"system": system, "reference": reference, "part": part, **compare(sides[0], sides[1], metric, seed)}
 
 
 def all_runs(dataset: str) -> dict[str, pd.DataFrame]:
@@ -177,8 +142,9 @@ def all_runs(dataset: str) -> dict[str, pd.DataFrame]:
 
 
 def tables(dataset: str) -> dict[str, pd.DataFrame]:
-    """Every run scored: ``per_task/<system>.csv.xz`` of each system and ``tables/scores.csv``, by file name."""
+    """Every run scored: ``per_task.csv.xz`` and ``tables/scores.csv``, by file name."""
     collection, runs = Collection.load(dataset), all_runs(dataset)
     values = {name: per_task(collection, run) for name, run in runs.items()}
-    found = {f"per_task/{name}.csv.xz": frame for name, frame in values.items()}
-    return found | {"tables/scores.csv": scores(collection, values, runs)}
+    every = pd.concat([frame.assign(system=name) for name, frame in values.items()], ignore_index=True)
+    every = every[["system", *every.columns.drop("system")]]
+    return {"per_task.csv.xz": every, "tables/scores.csv": scores(collection, values, runs)}

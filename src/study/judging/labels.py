@@ -14,11 +14,9 @@ from study import paths
 from study.data.dataset import IntArray
 from study.errors import StudyError
 from study.evaluation import metrics
-from study.evaluation.significance import bootstrap_interval
 from study.judging import settings, store
-from study.judging.collection import DEPTH, Collection
-from study.judging.evaluate import MOST_UNJUDGED, all_runs, per_task
-from study.judging.measures import Float64Array
+from study.judging.collection import DEPTH, Collection, Float64Array
+from study.judging.evaluate import MOST_UNJUDGED, all_runs, mean_interval, per_task
 
 SHARES = {"useful": 1, "core": 2}
 RESAMPLES = 2_000
@@ -45,8 +43,7 @@ def shares(rows: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
     found: dict[str, float] = {"topics": rows["task_id"].nunique(), "pairs": len(rows)}
     for name, column in values.items():
         by_topic: Float64Array = np.asarray(column.groupby(rows["task_id"]).mean(), dtype=np.float64)
-        low, high = bootstrap_interval(by_topic, seed=seed)
-        found |= {name: float(by_topic.mean()), f"{name}_low": low, f"{name}_high": high}
+        found |= mean_interval(by_topic, seed=seed, name=name, prefix=f"{name}_")
     return found
 
 
@@ -156,9 +153,7 @@ def summary(views: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     for system, part in views.groupby("system"):
         row: dict[str, object] = {"system": system}
         for name in ("by_labels", "by_judgements"):
-            values = part[name].to_numpy(np.float64)
-            low, high = bootstrap_interval(values, seed=seed)
-            row |= {name: values.mean(), f"{name}_low": low, f"{name}_high": high}
+            row |= mean_interval(part[name], seed=seed, name=name, prefix=f"{name}_")
         rows.append(row)
     return pd.DataFrame(rows).sort_values("by_judgements", ascending=False, ignore_index=True)
 

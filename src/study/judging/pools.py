@@ -1,4 +1,7 @@
-"""What is judged: per topic the union of the systems' best servers and a random control, in an order that hides both.
+"""Topics and pool: which tasks are judged, and which servers for each.
+
+Topics are drawn by seed from the parts of the split, evenly over the subcategories. The pool of a topic is the union
+of the systems' best servers and a random control, in an order that hides both.
 
 ``pool.csv.xz`` is all that judging reads. Which system named a server, and which servers are the control, stands apart
 in ``provenance.csv.xz``. Pairs that were judged before stay as they are; what is new forms the next round.
@@ -6,33 +9,103 @@ in ``provenance.csv.xz``. Pairs that were judged before stay as they are; what i
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from study import paths
 from study.config.compose import build_system, choices, load
+from study.config.registry import with_tuned_values
+from study.data import dataset as datasets
+from study.data import split_files
 from study.data.dataset import Dataset, IntArray
-from study.data.splits import Split
+from study.data.splits import PARTS, Split
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import rank_tasks
 from study.files import write_csv, write_json
 from study.judging import settings, store
-from study.judging.topics import load_split
-from study.runner.rows import limit_threads, with_tuned_values
+from study.runner.processes import limit_threads
 
 LOG = logging.getLogger(__name__)
-RUN = ["task_id", "seed", "rank", "server_id"]
+
+
+def allocate(available: dict[str, int], total: int, rng: np.random.Generator) -> dict[str, int]:
+    """How many topics each stratum gives: as equal as supply allows, the remainder to random strata.
+
+    Args:
+        available: tasks per stratum.
+
+    Raises:
+        StudyError: fewer tasks than topics.
+    """
+    if sum(available.values()) < total:
+        raise StudyError(
+            f"{total} topics asked for, the part has {sum(available.values())} tasks",
+            file=paths.conf() / "judging" / "topics.yaml",
+            fix="ask for fewer topics",
+        )
+    given = dict.fromkeys(sorted(available), 0)
+    while (left := total - sum(given.values())) > 0:
+        open_strata = [name for name, count in given.items() if count < available[name]]
+        fewest = min(given[name] for name in open_strata)
+        lowest = [name for name in open_strata if given[name] == fewest]
+        for place in rng.permutation(len(lowest))[:left]:
+            given[lowest[place]] += 1
+    return given
+
+
+def sample_topics(data: Dataset, split: Split, *, parts: dict[str, int], seed: int) -> pd.DataFrame:
+    """Draw topics from each part, stratified by subcategory; each part has a random stream of its own.
+
+    Returns: columns task_id, part, subcategory, ordered by part and task_id.
+    """
+    rows = []
+    for part, total in parts.items():
+        rng = np.random.default_rng([seed, PARTS[part]])
+        tasks = data.tasks.iloc[split.tasks(part)]
+        strata = {str(name): group["id"].to_numpy() for name, group in tasks.groupby("subcategory_clean")}
+        for name, count in allocate({name: len(ids) for name, ids in strata.items()}, total, rng).items():
+            rows += [(int(task), part, name) for task in rng.choice(strata[name], count, replace=False)]
+    table = pd.DataFrame(rows, columns=store.COLUMNS["topics"])
+    return table.sort_values(["part", "task_id"], ascending=[False, True], ignore_index=True)
+
+
+def load_split(dataset: str) -> tuple[Dataset, Split]:
+    """The prepared data set and the split that the topics come from."""
+    data = datasets.load(dataset)
+    protocol = settings.read(settings.Topics).protocol
+    return data, split_files.load(paths.splits(dataset) / f"{protocol}.parquet", data)
+
+
+def draw_topics(dataset: str) -> Path:
+    """Draw the topics of a data set and write ``topics.csv``; the same settings give the same file.
+
+    Raises:
+        StudyError: pairs were judged for other topics.
+    """
+    chosen = settings.read(settings.Topics)
+    table = sample_topics(*load_split(dataset), parts=chosen.parts, seed=chosen.seed)
+    judged = set(store.read_if_there(dataset, "judgements")["task_id"])
+    if judged - set(table["task_id"]):
+        raise StudyError(
+            "pairs of topics outside this draw were judged",
+            file=store.file(dataset, "topics"),
+            fix="undo the change of conf/judging/topics.yaml",
+        )
+    write_csv(store.file(dataset, "topics"), table)
+    return store.file(dataset, "topics")
 
 
 def released(dataset: str, topics: pd.DataFrame, depth: int) -> pd.DataFrame:
     """The released lists as a run: the listed position is the rank (so a removed entry leaves a gap), seed 0."""
     labels = pd.read_parquet(paths.prepared(dataset) / "labels.parquet")
     kept = labels[labels["task_id"].isin(topics["task_id"]) & (labels["position"] <= depth)]
-    run = kept.rename(columns={"position": "rank"}).assign(seed=0)[RUN]
+    run = kept.rename(columns={"position": "rank"}).assign(seed=0)[store.RUN]
     return run.sort_values(["task_id", "rank"], ignore_index=True)
 
 
@@ -61,21 +134,17 @@ def run_system(
         ranked, _ = rank_tasks(system, split, tasks, part=str(part), k=depth, seed=seed, n_servers=data.n_servers)
         for task, servers in zip(group["task_id"], ranked, strict=True):
             kept = servers[servers >= 0]
-            frames.append(
-                pd.DataFrame(
-                    {"task_id": task, "seed": seed, "rank": np.arange(1, len(kept) + 1), "server_id": server_ids[kept]}
-                )
-            )
-    facts = {
-        "dataset": dataset,
-        "system": name,
-        "profile": chosen.profile,
-        "seed": seed,
-        "depth": depth,
-        "topics": len(topics),
-    }
-    write_json(store.folder(dataset) / "pools" / f"{name}.json", record(**facts))
-    return pd.concat(frames, ignore_index=True)[RUN].sort_values(["task_id", "rank"], ignore_index=True)
+            ranks = np.arange(1, len(kept) + 1)
+            frames.append(pd.DataFrame({"task_id": task, "seed": seed, "rank": ranks, "server_id": server_ids[kept]}))
+    write_record(dataset, name, profile=chosen.profile, seed=seed, depth=depth, topics=len(topics))
+    return pd.concat(frames, ignore_index=True)[store.RUN].sort_values(["task_id", "rank"], ignore_index=True)
+
+
+def write_record(dataset: str, name: str, **facts: Any) -> None:
+    """Put the record of a pooled run into ``pools.json``."""
+    path = store.folder(dataset) / "pools.json"
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    write_json(path, dict(sorted((kept | {name: record(dataset=dataset, system=name, **facts)}).items())))
 
 
 def missing(name: str, dataset: str) -> str | None:
@@ -139,7 +208,7 @@ def arrange(pairs: pd.DataFrame, judged: pd.DataFrame, seed: int) -> pd.DataFram
     return table.sort_values(["task_id", "round", "order"], ignore_index=True)
 
 
-def make(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
+def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     """Run the systems of ``pool.yaml`` for the topics and write pool.csv.xz, provenance.csv.xz and the pooled runs.
 
     A system whose pooled run is there is not run again, unless named in `again`. Systems that do not exist yet are
@@ -161,22 +230,20 @@ def make(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     asked = dict.fromkeys(chosen.candidates, (of_part, chosen.candidates_depth))
     asked |= {name: (topics, max(chosen.depth, asked[name][1] if name in asked else 0)) for name in chosen.systems}
     data, split = load_split(dataset)
+    there = store.read_runs(dataset) if store.runs_file(dataset).exists() else {}
     runs: dict[str, pd.DataFrame] = {}
     for name, (own, depth) in asked.items():
-        path = store.folder(dataset) / "pools" / f"{name}.csv"
-        reason = None if path.exists() and name not in again else missing(name, dataset)
-        if reason:
-            LOG.info("%s is left out: %s", name, reason)
-            continue
-        if not path.exists() or name in again:
-            run = (
-                released(dataset, own, depth)
-                if name == store.LABELS
-                else (run_system(dataset, name, own, chosen, data, split, depth=depth))
-            )
-            write_csv(path, run)
-            LOG.info("%s: %d answers for %d topics", name, len(run), run["task_id"].nunique())
-        runs[name] = pd.read_csv(path)
+        if name not in there or name in again:
+            if reason := missing(name, dataset):
+                LOG.info("%s is left out: %s", name, reason)
+                continue
+            if name == store.LABELS:
+                there[name] = released(dataset, own, depth)
+            else:
+                there[name] = run_system(dataset, name, own, chosen, data, split, depth=depth)
+            store.write_runs(dataset, there)
+            LOG.info("%s: %d answers for %d topics", name, len(there[name]), there[name]["task_id"].nunique())
+        runs[name] = there[name]
     pairs = union(topics, runs, data.servers["id"].to_numpy(), chosen)
     write_csv(store.file(dataset, "pool"), arrange(pairs, store.read_if_there(dataset, "judgements"), chosen.seed))
     write_csv(store.file(dataset, "provenance"), pairs)

@@ -1,4 +1,4 @@
-"""The committed files of the collection: where they stand, and how they are read. Ids and grades only, never text."""
+"""The committed files of the collection: where they are and how they are read. Ids and grades only, never text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import pandas as pd
 
 from study import paths
 from study.errors import StudyError
+from study.files import write_csv
 
 LABELS = "labels"
 PAIR = ["task_id", "server_id"]
+RUN = ["task_id", "seed", "rank", "server_id"]
 GRADES = (0, 1, 2)
 COLUMNS = {
     "topics": ["task_id", "part", "subcategory"],
@@ -23,11 +25,11 @@ COLUMNS = {
 PACKED = ("pool", "provenance")
 KEYS = {"topics": ["task_id"], "rejudged": [*PAIR, "round"]}
 STEP = {
-    "topics": "study judge topics",
+    "topics": "study judge pool",
     "pool": "study judge pool",
     "provenance": "study judge pool",
     "judgements": "study judge collect",
-    "rejudged": "study judge packets --reading again, then collect",
+    "rejudged": "study judge batches --pass again, then collect",
 }
 
 
@@ -37,7 +39,7 @@ def folder(dataset: str) -> Path:
 
 
 def work(dataset: str) -> Path:
-    """Packets and answers, which hold text of the data and stay out of git."""
+    """Batches and answers, which hold text of the data and stay out of git."""
     return paths.cache() / "judging" / dataset
 
 
@@ -89,22 +91,33 @@ def final(dataset: str) -> pd.DataFrame:
     table = read(dataset, "judgements")
     waiting = int(table["final"].isna().sum())
     if waiting:
-        raise StudyError(
-            f"{waiting} pairs wait for a third reading",
-            file=file(dataset, "judgements"),
-            fix="have them read: study judge packets --reading 3, then study judge collect",
-        )
+        fix = "run: study judge batches --pass 3, have them judged, then study judge collect"
+        raise StudyError(f"{waiting} pairs wait for a third pass", file=file(dataset, "judgements"), fix=fix)
     return table
 
 
+def runs_file(dataset: str) -> Path:
+    """The pooled runs, columns system and `RUN`; ``pools.json`` beside it holds the record of each."""
+    return folder(dataset) / "pools.csv.xz"
+
+
 def read_runs(dataset: str) -> dict[str, pd.DataFrame]:
-    """The pooled runs by system: task_id, seed, rank, server_id; `labels` first, then in order of their names."""
-    columns, found = ["task_id", "seed", "rank", "server_id"], {}
-    for path in sorted((folder(dataset) / "pools").glob("*.csv")):
-        table = pd.read_csv(path)
-        if list(table.columns) != columns:
-            raise StudyError("not a pooled run", file=path, fix=f"its columns: {', '.join(columns)}")
-        found[path.stem] = table
-    if not found:
-        raise StudyError("there are no pooled runs", file=folder(dataset) / "pools", fix="run: study judge pool")
+    """The pooled runs by system, columns `RUN`: `labels` first, then in order of their names.
+
+    Raises:
+        StudyError: there are none.
+    """
+    path = runs_file(dataset)
+    if not path.exists():
+        raise StudyError("there are no pooled runs", file=path, fix="run: study judge pool")
+    table = pd.read_csv(path)
+    if list(table.columns) != ["system", *RUN]:
+        raise StudyError("not pooled runs", file=path, fix=f"its columns: system, {', '.join(RUN)}")
+    found = {str(name): run[RUN].reset_index(drop=True) for name, run in table.groupby("system")}
     return dict(sorted(found.items(), key=lambda item: (item[0] != LABELS, item[0])))
+
+
+def write_runs(dataset: str, runs: dict[str, pd.DataFrame]) -> None:
+    """Write the pooled runs into one table."""
+    table = pd.concat([run.assign(system=name) for name, run in sorted(runs.items())], ignore_index=True)
+    write_csv(runs_file(dataset), table[["system", *RUN]])

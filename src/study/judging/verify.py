@@ -1,16 +1,53 @@
-"""Writing what is computed from the collection, and checking that the committed numbers can be computed again."""
+"""Writing what is computed from the collection, and checking that the committed files can be computed again.
+
+Beside the tables the collection is released as TREC qrels and with a Croissant 1.0 description.
+"""
 
 from __future__ import annotations
 
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from study.files import write_csv
-from study.judging import agreement, evaluate, labels, publish, store
+from study.files import sha256, write_csv, write_json, write_text
+from study.judging import agreement, evaluate, labels, store
 from study.judging.collecting import final_grade
+
+LICENCE = "https://creativecommons.org/licenses/by/4.0/"
+SOURCE = "https://github.com/ssea-lab/Task2MCP"
+# What the columns of judgements.csv mean: Croissant's data type, description.
+FIELDS = {
+    "task_id": ("sc:Integer", "Id of the task in Task2MCP's task_raw.json."),
+    "server_id": ("sc:Integer", "Id of the MCP server in Task2MCP's mcp_raw.json."),
+    "grade_1": ("sc:Integer", "First blind annotation pass: 2 core capability, 1 supporting capability, 0 no use."),
+    "grade_2": ("sc:Integer", "Second blind annotation pass."),
+    "grade_3": ("sc:Integer", "Third annotation pass; empty unless the first two lie on both sides of the 0/1 border."),
+    "final": ("sc:Integer", "The grade that counts: equal grades, the lower of 1 and 2, or the median of three."),
+    "round": ("sc:Integer", "Round of judging, from 1."),
+    "guideline_version": ("sc:Text", "Version of docs/judging-guidelines.md."),
+    "judge": ("sc:Text", "Which language model judged."),
+}
+# The JSON-LD context that Croissant 1.0 prescribes: most names are those of its own vocabulary.
+_OWN = (
+    "citeAs column equivalentProperty extract field fileProperty fileObject fileSet format includes isLiveDataset "
+    "jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator source "
+    "subField transform"
+)
+CONTEXT: dict[str, Any] = {name: f"cr:{name}" for name in _OWN.split()} | {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+}
 
 
 def tables(dataset: str) -> dict[str, pd.DataFrame]:
@@ -18,49 +55,125 @@ def tables(dataset: str) -> dict[str, pd.DataFrame]:
     return agreement.tables(dataset) | evaluate.tables(dataset) | labels.tables(dataset)
 
 
-def write(dataset: str, found: dict[str, pd.DataFrame]) -> list[Path]:
-    """Write tables under their names; returns the files."""
-    written = []
-    for name, frame in found.items():
-        written.append(store.folder(dataset) / name)
-        write_csv(written[-1], frame)
-    return written
-
-
-def released(dataset: str) -> list[tuple[str, str]]:
-    """File and verdict of what is released beside the tables."""
-    judged, pool, provenance = (store.read(dataset, name) for name in ("judgements", "pool", "provenance"))
-    grades = judged[["grade_1", "grade_2", "grade_3"]].astype(object).where(judged["grade_3"].notna(), None)
-    grades[["grade_1", "grade_2"]] = judged[["grade_1", "grade_2"]]
-    again = [final_grade(*row) for row in grades.itertuples(index=False)]
-    rules = {"judgements.csv": list(judged["final"]) == again}
-    pairs = [set(map(tuple, table[store.PAIR].to_numpy().tolist())) for table in (judged, pool, provenance)]
-    rules |= {"pool.csv.xz": pairs[1] >= pairs[0], "provenance.csv.xz": pairs[1] >= pairs[2]}
-    rounds = judged.merge(pool, on=store.PAIR, suffixes=("", "_pool"))
-    rules["pool.csv.xz"] &= bool((rounds["round"] == rounds["round_pool"]).all())
-    found = [(name, "OK" if holds else "FAIL") for name, holds in rules.items()]
-    forms = publish.forms(dataset)
-    for name, content in forms.items():
-        kept = store.folder(dataset) / name
-        same = (
-            kept.exists() and (json.loads(kept.read_text()) if name.endswith(".json") else kept.read_text()) == content
-        )
-        found.append((name, "OK" if same else "FAIL" if kept.exists() else "MISSING"))
+def qrels(dataset: str) -> dict[str, str]:
+    """The final grades as TREC qrels (``task_id 0 server_id grade``), one file for each part and one for all."""
+    found = {}
+    rows = store.final(dataset).merge(store.read(dataset, "topics"), on="task_id").sort_values(store.PAIR)
+    for part in ("all", *sorted(rows["part"].unique())):
+        chosen = rows if part == "all" else rows[rows["part"] == part]
+        columns = chosen.assign(run=0)[["task_id", "run", "server_id", "final"]]
+        found[f"qrels/{part}.txt"] = columns.to_csv(sep=" ", header=False, index=False, lineterminator="\n")
     return found
 
 
-def verify(dataset: str) -> pd.DataFrame:
-    """Compute everything again from the committed files and compare it with what is committed, byte by byte.
+def croissant(dataset: str, version: str) -> dict[str, Any]:
+    """The Croissant 1.0 description of ``judgements.csv``."""
+    path = store.file(dataset, "judgements")
+    fields = [
+        {
+            "@type": "cr:Field",
+            "@id": f"judgements/{name}",
+            "name": name,
+            "description": text,
+            "dataType": kind,
+            "source": {"fileObject": {"@id": path.name}, "extract": {"column": name}},
+        }
+        for name, (kind, text) in FIELDS.items()
+    ]
+    content = {
+        "@type": "cr:FileObject",
+        "@id": path.name,
+        "name": path.name,
+        "contentUrl": path.name,
+        "encodingFormat": "text/csv",
+        "sha256": sha256(path),
+    }
+    rows = {
+        "@type": "cr:RecordSet",
+        "@id": "judgements",
+        "name": "judgements",
+        "description": "One row per judged pair of task and server.",
+        "key": [{"@id": "judgements/task_id"}, {"@id": "judgements/server_id"}],
+        "field": fields,
+    }
+    return {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "name": "Task2MCP-Judged",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "description": "Graded judgements of usefulness: which MCP servers would help a developer with a task. Topics "
+        "and pools are drawn from Task2MCP; ids and grades only, no text of that data set.",
+        "license": LICENCE,
+        "isBasedOn": SOURCE,
+        "version": version,
+        "isLiveDataset": False,
+        "citeAs": "Task2MCP-Judged, the judged collection of the T2MRec reproduction study. The tasks and servers are "
+        "those of Task2MCP (He et al. 2026).",
+        "rai:dataCollection": "Two independent blind annotation passes by a language model, a third one where they "
+        "lie on both sides of the border between 0 and 1 (docs/judging-guidelines.md).",
+        "distribution": [content],
+        "recordSet": [rows],
+    }
 
-    Beside the tables: the final grades by the rule, the pairs of pool, provenance and judgements, qrels and Croissant.
+
+def released_forms(dataset: str) -> dict[str, Any]:
+    """Qrels as text and ``croissant.json`` as an object, by file name; the version counts the rounds."""
+    rounds = int(store.final(dataset)["round"].max())
+    return {**qrels(dataset), "croissant.json": croissant(dataset, f"1.{rounds - 1}.0")}
+
+
+def write_forms(dataset: str) -> None:
+    """Write the qrels and ``croissant.json``."""
+    for name, content in released_forms(dataset).items():
+        (write_text if isinstance(content, str) else write_json)(store.folder(dataset) / name, content)
+
+
+def write_all(dataset: str) -> dict[str, pd.DataFrame]:
+    """Write every table and released form; returns the tables by file name."""
+    found = tables(dataset)
+    for name, frame in found.items():
+        write_csv(store.folder(dataset) / name, frame)
+    write_forms(dataset)
+    return found
+
+
+def check_sources(dataset: str) -> dict[str, bool]:
+    """Whether the final grades follow the rule, and pool, provenance and judgements hold the same pairs, by file."""
+    judged, pool, provenance = (store.read(dataset, name) for name in ("judgements", "pool", "provenance"))
+    grades = judged[["grade_1", "grade_2", "grade_3"]].astype(object)
+    again = [final_grade(one, two, None if pd.isna(three) else three) for one, two, three in grades.to_numpy()]
+    pairs = [set(map(tuple, table[store.PAIR].to_numpy().tolist())) for table in (judged, pool, provenance)]
+    rounds = judged.merge(pool, on=store.PAIR, suffixes=("", "_pool"))
+    return {
+        "judgements.csv": list(judged["final"]) == again,
+        "pool.csv.xz": pairs[1] >= pairs[0] and bool((rounds["round"] == rounds["round_pool"]).all()),
+        "provenance.csv.xz": pairs[1] >= pairs[2],
+    }
+
+
+def check_released(dataset: str) -> dict[str, str]:
+    """The verdict of each file that is released beside the tables."""
+    verdicts = {name: "OK" if holds else "FAIL" for name, holds in check_sources(dataset).items()}
+    for name, content in released_forms(dataset).items():
+        kept = store.folder(dataset) / name
+        text = kept.read_text() if kept.exists() else "null"
+        verdicts[name] = _verdict(kept, (json.loads(text) if name.endswith(".json") else text) == content)
+    return verdicts
+
+
+def _verdict(kept: Path, same: bool) -> str:
+    return "OK" if same else "FAIL" if kept.exists() else "MISSING"
+
+
+def verify(dataset: str) -> pd.DataFrame:
+    """Compute everything again from the committed files and compare it with what is committed, tables byte by byte.
 
     Returns: columns file, verdict: OK, FAIL (another content) or MISSING (computed, but not committed).
     """
-    rows = released(dataset)
+    verdicts = check_released(dataset)
     with tempfile.TemporaryDirectory() as place:
         for name, frame in tables(dataset).items():
             again, kept = Path(place) / name, store.folder(dataset) / name
             write_csv(again, frame)
-            same = kept.exists() and again.read_bytes() == kept.read_bytes()
-            rows.append((name, "OK" if same else "FAIL" if kept.exists() else "MISSING"))
-    return pd.DataFrame(rows, columns=["file", "verdict"])
+            verdicts[name] = _verdict(kept, kept.exists() and again.read_bytes() == kept.read_bytes())
+    return pd.DataFrame(list(verdicts.items()), columns=["file", "verdict"])

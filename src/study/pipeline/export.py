@@ -16,7 +16,9 @@ from study.files import write_json
 from study.recommend.field_dense import SavedFieldDense
 from study.recommend.saved import folder_of, is_savable
 from study.recommend.t2mrec import Recommender
-from study.runner.rows import fingerprint, limit_threads, load_inputs
+from study.runner.fingerprint import fingerprint
+from study.runner.inputs import load_inputs
+from study.runner.processes import limit_threads
 from study.t2mrec.system import T2MRec
 from study.usefulness.field_dense import FieldDense
 
@@ -60,7 +62,7 @@ def _save_field_dense(config: DictConfig, system: FieldDense, folder: Path) -> N
 
 
 def _save_t2mrec(config: DictConfig, system: T2MRec, folder: Path) -> None:
-    data, split = load_inputs(config)
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
     seed = int(config.system.seeds[0])
     workdir = paths.cache() / "export" / config.dataset.name / f"{fingerprint(config)}-{seed}"
     workdir.mkdir(parents=True, exist_ok=True)

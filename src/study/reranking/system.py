@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from study.data.dataset import FloatArray, IntArray
 from study.reranking.contract import Rules
-from study.t2mrec.rerank import Reranker
+from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
 

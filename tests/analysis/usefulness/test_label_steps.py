@@ -69,7 +69,7 @@ def test_a_stopped_chain_goes_on_and_fits_nothing_twice(monkeypatch, tmp_path):
     monkeypatch.setattr(paths, "cache", lambda: tmp_path)
     monkeypatch.setattr(label_steps, "fitted", fitted)
     monkeypatch.setattr(label_steps, "fingerprint", lambda config: str(config.system.model.trees))
-    monkeypatch.setattr(label_steps, "load_inputs", lambda config: (None, None))
+    monkeypatch.setattr(label_steps, "load_inputs", lambda *_: (None, None))
     with pytest.raises(KeyboardInterrupt):
         label_steps.fits("synthetic", WANTED)
     found = label_steps.fits("synthetic", WANTED)

@@ -347,7 +347,7 @@ def test_a_stopped_curve_goes_on_and_fits_nothing_twice(monkeypatch, tmp_path):
     monkeypatch.setattr(paths, "cache", lambda: tmp_path)
     monkeypatch.setattr(curves, "fitted", fitted)
     monkeypatch.setattr(curves, "fingerprint", lambda config: "same")
-    monkeypatch.setattr(curves, "load_inputs", lambda config: (None, split_of()))
+    monkeypatch.setattr(curves, "load_inputs", lambda *_: (None, split_of()))
     monkeypatch.setattr(curves, "with_tuned_values", lambda config: config)
     wanted = {"systems": ["linear_xmc", "bm25"], "shares": [0.5, 1.0], "draws": [1], "protocol": "cold", "seed": 0}
     with pytest.raises(KeyboardInterrupt):

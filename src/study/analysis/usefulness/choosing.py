@@ -1,8 +1,13 @@
-"""Variants of `best` on the judged validation topics."""
+"""How `best` was chosen, and what each of its ideas adds, from the judged values of committed runs.
+
+`choice_table` scores variants on the validation topics, `against` compares with every judged system on the test topics,
+`one_at_a_time` adds one idea per step, and `supervision` teaches T2MRec's architecture by something else than labels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,28 +17,56 @@ from study.config.compose import load, plain
 from study.data.dataset import Dataset
 from study.errors import StudyError
 from study.evaluation.ranking import mask_known, tie_order, top_k
-from study.evaluation.significance import bootstrap_interval, compare_all
+from study.evaluation.significance import compare, compare_all, holm
 from study.judging.collection import DEPTH, Collection
-from study.judging.evaluate import MOST_UNJUDGED, all_runs, per_task
-from study.judging.topics import load_split
+from study.judging.evaluate import MOST_UNJUDGED, all_runs, mean_interval, per_task
+from study.judging.pools import load_split
 from study.usefulness.field_dense import FieldDense
 
+Tables = Mapping[str, pd.DataFrame]
 
-def variants(settings: Mapping[str, Any]) -> dict[str, FieldDense]:
-    """The systems of ``conf/best/choice.yaml``: `best` with some settings replaced.
+
+@dataclass(frozen=True)
+class Choice:
+    """``conf/usefulness/choice.yaml``, where every key is explained."""
+
+    part: str
+    compared: int
+    variants: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """The key ``supervision`` of ``conf/usefulness/steps.yaml``."""
+
+    floor: str
+    goal: str
+    systems: list[str]
+    metric: str
+
+
+@dataclass(frozen=True)
+class Steps:
+    """``conf/usefulness/steps.yaml``, where every key is explained."""
+
+    steps: list[str]
+    metrics: list[str]
+    supervision: Supervision
+    seed: int
+
+
+def variants(changed: Mapping[str, Mapping[str, Any]]) -> dict[str, FieldDense]:
+    """`best` with some settings replaced, by the name of the variant.
 
     Raises:
         StudyError: a variant names a setting that `best` does not have.
     """
     base = {key: value for key, value in plain(load(["system=best"]).system)["model"].items() if key != "_target_"}
-    built = {}
-    for name, changes in settings["variants"].items():
+    for name, changes in changed.items():
         if unknown := set(changes) - set(base):
-            raise StudyError(
-                f"{name!r} sets {sorted(unknown)}", column=f"variants.{name}", fix=f"one of: {sorted(base)}"
-            )
-        built[name] = FieldDense(**(base | changes))
-    return built
+            fix = f"one of: {sorted(base)}"
+            raise StudyError(f"{name!r} sets {sorted(unknown)}", column=f"variants.{name}", fix=fix)
+    return {name: FieldDense(**(base | dict(changes))) for name, changes in changed.items()}
 
 
 def answers(system: FieldDense, data: Dataset, known: Any, topics: pd.DataFrame, seed: int) -> pd.DataFrame:
@@ -43,48 +76,53 @@ def answers(system: FieldDense, data: Dataset, known: Any, topics: pd.DataFrame,
     scores = mask_known(system.score_requests(data.tasks.iloc[rows]), rows, known)
     ranked, _ = top_k(scores, DEPTH, tie_order(data.n_servers, seed))
     frame = pd.DataFrame({"task_id": np.repeat(topics["task_id"].to_numpy(), DEPTH), "seed": seed})
-    return frame.assign(
-        rank=np.tile(np.arange(1, DEPTH + 1), len(rows)), server_id=data.servers["id"].to_numpy()[ranked.ravel()]
-    )
+    ids = data.servers["id"].to_numpy()[ranked.ravel()]
+    return frame.assign(rank=np.tile(np.arange(1, DEPTH + 1), len(rows)), server_id=ids)
 
 
-def table(dataset: str, settings: Mapping[str, Any], *, seed: int = 0) -> pd.DataFrame:
+def choice_table(dataset: str, settings: Choice, *, seed: int = 0) -> pd.DataFrame:
     """NDCG@10 of every variant, with its difference from `best`.
 
     Returns: columns variant, topics, ndcg@10, low, high, difference, difference_low, difference_high (95 %, bootstrap
         over topics), unjudged@10; the best first.
     """
     data, split = load_split(dataset)
-    collection = Collection.load(dataset).part(str(settings["part"]))
+    collection = Collection.load(dataset).part(settings.part)
     values = {}
-    for name, system in variants(settings).items():
-        run = answers(system, data, split.known(str(settings["part"])), collection.topics, seed)
+    for name, system in variants(settings.variants).items():
+        run = answers(system, data, split.known(settings.part), collection.topics, seed)
         values[name] = per_task(collection, run).set_index("task_id")
     reference = values["best"]["ndcg@10"].dropna()
     rows = []
     for name, frame in values.items():
         score = frame["ndcg@10"].dropna()
-        difference = (score - reference).to_numpy(np.float64)
-        low, high = bootstrap_interval(score.to_numpy(np.float64), seed=seed)
-        less, more = bootstrap_interval(difference, seed=seed)
-        rows.append(
-            {
-                "variant": name,
-                "topics": len(score),
-                "ndcg@10": score.mean(),
-                "low": low,
-                "high": high,
-                "difference": difference.mean(),
-                "difference_low": less,
-                "difference_high": more,
-                "unjudged@10": frame["unjudged@10"].mean(),
-            }
-        )
+        row = {"variant": name, "topics": len(score), **mean_interval(score, seed=seed, name="ndcg@10")}
+        row |= mean_interval(score - reference, seed=seed, name="difference", prefix="difference_")
+        rows.append(row | {"unjudged@10": frame["unjudged@10"].mean()})
     return pd.DataFrame(rows).sort_values("ndcg@10", ascending=False, kind="stable", ignore_index=True)
 
 
+def judged_values(dataset: str, part: str) -> dict[str, pd.DataFrame]:
+    """`evaluate.per_task` on the topics of a part, for every system with at most 5 % of unjudged answers."""
+    collection, found = Collection.load(dataset).part(part), {}
+    topics = set(collection.topics["task_id"])
+    for name, run in all_runs(dataset).items():
+        if topics <= set(run["task_id"]):
+            frame = per_task(collection, run[run["task_id"].isin(topics)])
+            if frame["unjudged@10"].mean() <= MOST_UNJUDGED:
+                found[name] = frame
+    return found
+
+
+def require_judged(values: Tables, names: Sequence[str], column: str) -> None:
+    """Raise `StudyError` for the first system whose answers are not judged."""
+    for name in names:
+        if name not in values:
+            raise StudyError(f"the answers of {name} are not judged", column=column, fix="run: study judge pool")
+
+
 def against(dataset: str, system: str, part: str, metric: str = "ndcg@10", *, seed: int = 0) -> pd.DataFrame:
-    """A system's judged answers against those of every system with at most 5 % of unjudged answers: one family, Holm.
+    """A system's judged answers against those of every other judged system: one family, Holm.
 
     Returns: one row per other system, see `study.evaluation.significance.compare_all`: `system` is the other one, so a
         negative difference says that it is worse.
@@ -92,15 +130,101 @@ def against(dataset: str, system: str, part: str, metric: str = "ndcg@10", *, se
     Raises:
         StudyError: the system's own answers are not judged.
     """
-    collection = Collection.load(dataset).part(part)
-    frames = {}
-    for name, run in all_runs(dataset).items():
-        asked = run[run["task_id"].isin(collection.topics["task_id"])]
-        if not len(asked):
-            continue
-        frame = per_task(collection, asked)
-        if frame["unjudged@10"].mean() <= MOST_UNJUDGED:
-            frames[name] = frame[["task_id", "seed", metric]]
-    if system not in frames:
-        raise StudyError(f"the answers of {system} are not judged", fix="study judge pool, packets, collect")
+    values = judged_values(dataset, part)
+    require_judged(values, [system], "system")
+    frames = {name: frame[["task_id", "seed", metric]] for name, frame in values.items()}
     return compare_all(frames, system, [metric], seed).sort_values("mean_system", ascending=False, ignore_index=True)
+
+
+def paired(values: Tables, system: str, reference: str, metric: str, seed: int) -> dict[str, float | int | str]:
+    """Two systems on one judged measure: difference with interval, wins, ties, losses, p (randomisation test)."""
+    own, other = (values[name][["task_id", "seed", metric]] for name in (system, reference))
+    found = compare(own, other, metric, seed)
+    interval = {f"difference_{end}": found[f"ci_{end}"] for end in ("low", "high")}
+    kept = {name: found[name] for name in ("wins", "ties", "losses")}
+    return {"difference": found["difference"], **interval, **kept, "p": found["randomisation_p"]}
+
+
+def _scores(frame: pd.DataFrame, metric: str) -> pd.Series:
+    return frame.groupby("task_id")[metric].mean().dropna()
+
+
+def one_at_a_time(values: Tables, steps: Sequence[str], metrics: Sequence[str], *, seed: int) -> pd.DataFrame:
+    """Each system of a chain with its paired difference from the one before it.
+
+    Args:
+        values: judged values by system, all of one part.
+        steps: systems, each the one before it and one idea more.
+
+    Returns: columns metric, step (from 0), system, topics, mean, low, high (95 % bootstrap interval over topics),
+        before (the system of the step before), difference, difference_low, difference_high, wins, ties, losses, p
+        (randomisation test), p_holm (over the steps of all metrics).
+
+    Raises:
+        StudyError: a step's answers are not judged.
+    """
+    require_judged(values, steps, "steps")
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for metric in metrics:
+            for step, name in enumerate(steps):
+                score = _scores(values[name], metric)
+                row = {"metric": metric, "step": step, "system": name, "topics": len(score)}
+                row |= mean_interval(score, seed=seed)
+                if step:
+                    row |= {"before": steps[step - 1], **paired(values, name, steps[step - 1], metric, seed)}
+                yield row
+
+    table = pd.DataFrame(list(rows()))
+    tested = table["step"] > 0
+    table.loc[tested, "p_holm"] = holm(table.loc[tested, "p"].to_numpy(np.float64))
+    return table
+
+
+def closed(
+    values: Tables, system: str, *, floor: str, goal: str, metric: str, seed: int, resamples: int = 10_000
+) -> dict[str, float]:
+    """The share of the way from `floor` to `goal` that a system goes: (system - floor) / (goal - floor) of the means.
+
+    Returns: closed, closed_low, closed_high (95 % bootstrap interval over topics; draws in which the goal is not above
+        the floor are left out).
+    """
+    sides = pd.DataFrame({name: values[name].groupby("task_id")[metric].mean() for name in {system, floor, goal}})
+    sides = sides.dropna()
+    over = (sides[system] - sides[floor]).to_numpy(np.float64), (sides[goal] - sides[floor]).to_numpy(np.float64)
+    drawn = np.random.default_rng(seed).integers(len(sides), size=(resamples, len(sides)))
+    gained, whole = (side[drawn].mean(axis=1) for side in over)
+    shares = gained[whole > 0] / whole[whole > 0]
+    low, high = np.quantile(shares, [0.025, 0.975]) if len(shares) else (np.nan, np.nan)
+    mean = over[0].mean() / over[1].mean() if over[1].mean() > 0 else np.nan
+    return {"closed": mean, "closed_low": float(low), "closed_high": float(high)}
+
+
+def supervision(values: Mapping[str, Tables], settings: Supervision, *, seed: int) -> pd.DataFrame:
+    """Model or labels? Systems that differ from the floor by what they learn from, or by their text vectors.
+
+    Args:
+        values: part -> judged values by system.
+
+    Returns: one row per part and system that is judged: part, system, topics, mean, low, high, difference,
+        difference_low, difference_high (from the floor), and the columns of `closed`. The best mean of each part first.
+
+    Raises:
+        StudyError: floor or goal is not judged.
+    """
+    floor, goal, metric = settings.floor, settings.goal, settings.metric
+    rows = []
+    for part, own in values.items():
+        require_judged(own, [floor, goal], "supervision")
+        for name in dict.fromkeys([floor, *settings.systems, goal]):
+            if name not in own:
+                continue
+            score = _scores(own[name], metric)
+            row = {"part": part, "system": name, "topics": len(score), **mean_interval(score, seed=seed)}
+            if name != floor:
+                found = paired(own, name, floor, metric, seed)
+                row |= {key: found[key] for key in ("difference", "difference_low", "difference_high")}
+                row |= closed(own, name, floor=floor, goal=goal, metric=metric, seed=seed)
+            rows.append(row)
+    table = pd.DataFrame(rows)
+    return table.sort_values(["part", "mean"], ascending=False, kind="stable", ignore_index=True)

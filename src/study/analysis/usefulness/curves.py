@@ -1,6 +1,7 @@
-"""How well the released labels are fitted from fewer training tasks: one small cached file per fit, so it resumes.
+"""Fits of the released labels on the validation part: from fewer training tasks, and `label_fit` one idea at a time.
 
-Scored on the validation part, so that a curve never spends the test part on a choice about training.
+Each fit is one small cached file, so a stopped command goes on. The validation part is used, so that no choice about
+training spends the test part.
 """
 
 from __future__ import annotations
@@ -8,27 +9,52 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from study import paths
+from study.analysis.usefulness.choosing import one_at_a_time
 from study.config.compose import build_system, load
+from study.config.registry import with_tuned_values
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.metrics import per_task
 from study.evaluation.runs import KEPT, rank_tasks
-from study.evaluation.significance import bootstrap_interval
 from study.files import write_csv
-from study.runner.rows import fingerprint, load_inputs, with_tuned_values
+from study.judging.evaluate import mean_interval
+from study.runner.fingerprint import fingerprint
+from study.runner.inputs import load_inputs
 
 METRICS = ("ndcg@10", "recall@10")
+
+
+@dataclass(frozen=True)
+class Curves:
+    """``conf/usefulness/curves.yaml``, where every key is explained."""
+
+    protocol: str
+    systems: list[str]
+    shares: list[float]
+    draws: list[int]
+    seed: int
+
+
+@dataclass(frozen=True)
+class LabelSteps:
+    """``conf/usefulness/label_steps.yaml``, where every key is explained."""
+
+    protocol: str
+    system: str
+    seed: int
+    steps: dict[str, dict[str, Any]]
 
 
 def part_of(split: Split, share: float, draw: int) -> Split:
@@ -62,33 +88,30 @@ def fitted(config: DictConfig, data: Dataset, split: Split, share: float, draw: 
     return pd.concat([pd.DataFrame({"task_id": data.tasks["id"].to_numpy()[asked]}), values[list(METRICS)]], axis=1)
 
 
-def fits(dataset: str, settings: Mapping[str, Any]) -> pd.DataFrame:
-    """Every fit of the settings, those done before taken from the cache.
+def _cached(path: Path, config: DictConfig, share: float, draw: int) -> pd.DataFrame:
+    """`fitted`, taken from the file where it is there."""
+    if not path.exists():
+        data, split = load_inputs(config.dataset.name, config.protocol.name)
+        write_csv(path, fitted(config, data, split, share, draw))
+    return pd.read_csv(path)
 
-    Returns: columns system, share, draw, task_id and `METRICS`.
-    """
-    wanted = [
-        (name, float(share), int(draw))
-        for name in settings["systems"]
-        for share in settings["shares"]
-        for draw in settings["draws"]
-    ]
+
+def curve_fits(dataset: str, settings: Curves) -> pd.DataFrame:
+    """Every fit of the settings: columns system, share, draw, task_id and `METRICS`."""
+    wanted = [(name, float(s), draw) for name in settings.systems for s in settings.shares for draw in settings.draws]
     folder, frames = paths.cache() / "useful" / "curves" / dataset, []
     for name, share, draw in tqdm(wanted, desc="learning curves", unit="fit", disable=not sys.stderr.isatty()):
-        config = with_tuned_values(load([f"dataset={dataset}", f"system={name}", f"protocol={settings['protocol']}"]))
+        config = with_tuned_values(load([f"dataset={dataset}", f"system={name}", f"protocol={settings.protocol}"]))
         path = folder / f"{name}-{share:g}-{draw}-{fingerprint(config)}.csv"
-        if not path.exists():
-            data, split = load_inputs(config)
-            write_csv(path, fitted(config, data, split, share, draw))
-        frames.append(pd.read_csv(path).assign(system=name, share=share, draw=draw))
+        frames.append(_cached(path, config, share, draw).assign(system=name, share=share, draw=draw))
     return pd.concat(frames, ignore_index=True)
 
 
-def curves(values: pd.DataFrame, tasks: int, *, seed: int) -> pd.DataFrame:
+def curve_table(values: pd.DataFrame, tasks: int, *, seed: int) -> pd.DataFrame:
     """Mean quality by share, and what the tasks since the share before brought.
 
     Args:
-        values: rows of `fits`.
+        values: rows of `curve_fits`.
         tasks: number of training tasks.
 
     Returns: columns system, metric, share, tasks, draws, mean, sd (over draws), low, high (95 % bootstrap interval over
@@ -103,28 +126,59 @@ def curves(values: pd.DataFrame, tasks: int, *, seed: int) -> pd.DataFrame:
                 part = own[own["share"] == share]
                 score = part.groupby("task_id")[metric].mean().dropna()
                 by_draw = part.groupby("draw")[metric].mean()
-                low, high = bootstrap_interval(score.to_numpy(np.float64), seed=seed)
-                row = {
-                    "system": name,
-                    "metric": metric,
-                    "share": share,
-                    "tasks": round(float(share) * tasks),
-                    "draws": len(by_draw),
-                    "mean": score.mean(),
-                    "sd": by_draw.std() if len(by_draw) > 1 else np.nan,
-                    "low": low,
-                    "high": high,
-                }
+                row = {"system": name, "metric": metric, "share": share, "tasks": round(float(share) * tasks)}
+                mean, *ends = mean_interval(score, seed=seed).items()
+                row |= {"draws": len(by_draw), **dict([mean]), "sd": by_draw.std(), **dict(ends)}
                 if before is not None:
-                    gained = (score - before).to_numpy(np.float64)
-                    less, more = bootstrap_interval(gained, seed=seed)
-                    row |= {"difference": gained.mean(), "difference_low": less, "difference_high": more}
+                    row |= mean_interval(score - before, seed=seed, name="difference", prefix="difference_")
                 rows.append(row)
                 before = score
     return pd.DataFrame(rows)
 
 
-def table(dataset: str, settings: Mapping[str, Any]) -> pd.DataFrame:
-    """`curves` of all fits."""
-    _, split = load_inputs(load([f"dataset={dataset}", f"protocol={settings['protocol']}"]))
-    return curves(fits(dataset, settings), len(split.tasks("train")), seed=settings["seed"])
+def curves(dataset: str, settings: Curves) -> pd.DataFrame:
+    """`curve_table` of all fits."""
+    _, split = load_inputs(dataset, settings.protocol)
+    return curve_table(curve_fits(dataset, settings), len(split.tasks("train")), seed=settings.seed)
+
+
+def laid_over(config: DictConfig, changes: Mapping[str, Any]) -> DictConfig:
+    """The configuration with some of `system.model`'s values replaced as a whole (lists and mappings are not merged).
+
+    Raises:
+        StudyError: the model has no such setting.
+    """
+    found = config.copy()
+    for name, value in changes.items():
+        if name not in config.system.model:
+            fix = f"one of: {', '.join(map(str, config.system.model))}"
+            raise StudyError(f"{config.system.name} has no setting {name!r}", column="steps", fix=fix)
+        OmegaConf.update(found, f"system.model.{name}", value, merge=False)
+    return found
+
+
+def label_step_fits(dataset: str, settings: LabelSteps) -> dict[str, pd.DataFrame]:
+    """Per step (its title), one row per validation task."""
+    whole = load([f"dataset={dataset}", f"system={settings.system}", f"protocol={settings.protocol}"])
+    folder, frames = paths.cache() / "useful" / "label_steps" / dataset, {}
+    for title, changes in tqdm(settings.steps.items(), desc=settings.system, disable=not sys.stderr.isatty()):
+        config = laid_over(whole, changes)
+        path = folder / f"{settings.seed}-{fingerprint(config)}.csv"
+        frames[title] = _cached(path, config, 1.0, settings.seed)
+    return frames
+
+
+def label_step_table(values: Mapping[str, pd.DataFrame], *, seed: int) -> pd.DataFrame:
+    """Each step with its paired difference from the one before it.
+
+    Args:
+        values: title -> task_id and `METRICS`, in the order of the steps.
+
+    Returns: columns metric, step (from 0), title, tasks, mean, low, high (95 % bootstrap interval over tasks),
+        difference, difference_low, difference_high, p (randomisation test), p_holm (over the steps of all metrics).
+    """
+    table = one_at_a_time(
+        {title: frame.assign(seed=seed) for title, frame in values.items()}, [*values], METRICS, seed=seed
+    )
+    columns = {"system": "title", "topics": "tasks"}
+    return table.drop(columns=["before", "wins", "ties", "losses"]).rename(columns=columns)

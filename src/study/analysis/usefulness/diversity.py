@@ -16,11 +16,19 @@ from scipy.stats import binomtest
 from study.data.dataset import FloatArray, IntArray
 from study.encoders.sentence import encode
 from study.errors import StudyError
-from study.evaluation.significance import bootstrap_interval
-from study.judging import measures
+from study.judging import collection as measures
 from study.judging.collection import DEPTH, Collection
-from study.judging.evaluate import MOST_UNJUDGED, all_runs
-from study.judging.topics import load_split
+from study.judging.evaluate import MOST_UNJUDGED, all_runs, mean_interval
+from study.judging.pools import load_split
+
+
+@dataclass(frozen=True)
+class Diversity:
+    """``conf/usefulness/diversity.yaml``, where every key is explained."""
+
+    reference: str
+    near_duplicate: float
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -113,33 +121,19 @@ def spread(
         unjudged = float((own.grades == measures.UNJUDGED).sum() / filled.sum())
         comparable = unjudged <= MOST_UNJUDGED
         alike = similarity(own.rows, vectors)
-        low, high = bootstrap_interval(alike[~np.isnan(alike)], seed=seed)
-        row = {
-            "system": name,
-            "answers": int(filled.sum()),
-            "unjudged": unjudged,
-            "useful": own.useful.sum() / filled.sum() if comparable else np.nan,
-            "similarity": np.nanmean(alike),
-            "low": low,
-            "high": high,
-            "similarity_useful": np.nan,
-            "near_duplicates": repeated(own.rows, vectors, near).sum() / filled.sum(),
-            "servers": len(np.unique(own.rows[filled])),
-        }
+        useful = own.useful.sum() / filled.sum() if comparable else np.nan
+        row = {"system": name, "answers": int(filled.sum()), "unjudged": unjudged, "useful": useful}
+        row |= mean_interval(alike[~np.isnan(alike)], seed=seed, name="similarity")
+        row |= {"similarity_useful": np.nan, "near_duplicates": repeated(own.rows, vectors, near).sum() / filled.sum()}
+        row["servers"] = len(np.unique(own.rows[filled]))
         if comparable:
             within = similarity(own.rows, vectors, own.useful)
             row["similarity_useful"] = np.nanmean(within) if not np.isnan(within).all() else np.nan
             row["useful_servers"] = len(np.unique(own.rows[filled & own.useful]))
         if comparable and name != reference:
             equal = own.useful.sum(axis=1) == base.useful.sum(axis=1)
-            difference = (alike - alike_base)[equal]
-            less, more = bootstrap_interval(difference, seed=seed)
-            row |= {
-                "equal_topics": int(equal.sum()),
-                "difference": difference.mean() if equal.any() else np.nan,
-                "difference_low": less,
-                "difference_high": more,
-            }
+            row["equal_topics"] = int(equal.sum())
+            row |= mean_interval((alike - alike_base)[equal], seed=seed, name="difference", prefix="difference_")
         rows.append(row)
     return pd.DataFrame(rows).sort_values("similarity", ascending=False, kind="stable", ignore_index=True)
 
@@ -171,20 +165,17 @@ def cold(answers: Mapping[str, Answers], warm: np.ndarray, useful_cold: int, use
     return pd.DataFrame(rows)
 
 
-def tables(dataset: str, *, reference: str, near: float, seed: int) -> dict[str, pd.DataFrame]:
+def diversity_tables(dataset: str, settings: Diversity) -> dict[str, pd.DataFrame]:
     """`spread` and `cold` of every run that answers the test topics, as diversity and cold_servers.
 
     The last rows of cold_servers, `catalogue`, hold all servers (answers, share) and all known useful pairs (useful).
     """
     data, split = load_split(dataset)
     collection = Collection.load(dataset).part("test")
-    ids = data.servers["id"].to_numpy(np.int64)
-    topics = set(collection.topics["task_id"])
-    answers = {
-        name: Answers.of(run, collection, ids)
-        for name, run in all_runs(dataset).items()
-        if topics <= set(run["task_id"])
-    }
+    ids, topics = data.servers["id"].to_numpy(np.int64), set(collection.topics["task_id"])
+    runs = {name: run for name, run in all_runs(dataset).items() if topics <= set(run["task_id"])}
+    answers = {name: Answers.of(run, collection, ids) for name, run in runs.items()}
+    reference, near, seed = settings.reference, settings.near_duplicate, settings.seed
     if reference not in answers:
         raise StudyError(f"there is no run of {reference}", column="reference", fix="study judge pool")
     warm = np.asarray(split.train.sum(axis=0)).ravel() > 0
@@ -192,17 +183,15 @@ def tables(dataset: str, *, reference: str, near: float, seed: int) -> dict[str,
     pairs = (collection.grades >= 1).sum(axis=0)
     useful_cold, useful_warm = int(pairs[~judged_warm].sum()), int(pairs[judged_warm].sum())
     apart = cold(answers, warm, useful_cold, useful_warm)
-    catalogue = pd.DataFrame(
-        {
-            "system": "catalogue",
-            "servers": ["cold", "warm"],
-            "answers": [int((~warm).sum()), int(warm.sum())],
-            "share": [(~warm).mean(), warm.mean()],
-            "useful": [useful_cold, useful_warm],
-        }
-    )
+    catalogue = {
+        "system": "catalogue",
+        "servers": ["cold", "warm"],
+        "answers": [int((~warm).sum()), int(warm.sum())],
+        "share": [(~warm).mean(), warm.mean()],
+        "useful": [useful_cold, useful_warm],
+    }
     vectors = encode(data.server_texts())
     return {
         "diversity": spread(answers, vectors, reference=reference, near=near, seed=seed),
-        "cold_servers": pd.concat([apart, catalogue], ignore_index=True),
+        "cold_servers": pd.concat([apart, pd.DataFrame(catalogue)], ignore_index=True),
     }

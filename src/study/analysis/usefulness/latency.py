@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from study.config.compose import build_system, load
+from study.config.registry import with_tuned_values
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -27,7 +29,7 @@ from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.runs import KEPT, rank_tasks
 from study.recommend import saved
-from study.runner.rows import limit_threads, with_tuned_values
+from study.runner.processes import limit_threads
 from study.t2mrec.lexical import fit_vectorizer
 
 # How a text is read before a system can rank: TF-IDF words and pairs, or a sentence vector.
@@ -38,6 +40,16 @@ Answer = Callable[[int], object]
 Seconds = NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class Latency:
+    """``conf/usefulness/latency.yaml``, where every key is explained."""
+
+    requests: int
+    warm_up: int
+    systems: dict[str, list[str]]
+    saved: list[str]
+
+
 def quantiles(seconds: Seconds) -> dict[str, float]:
     """Median, 5th and 95th percentile of elapsed time and the median of processor time, in milliseconds.
 
@@ -45,12 +57,8 @@ def quantiles(seconds: Seconds) -> dict[str, float]:
         seconds: elapsed and processor seconds of each request, shape (n, 2).
     """
     low, middle, high = np.percentile(seconds[:, 0] * 1e3, [5, 50, 95])
-    return {
-        "milliseconds": float(middle),
-        "p5": float(low),
-        "p95": float(high),
-        "cpu": float(np.median(seconds[:, 1]) * 1e3),
-    }
+    cpu = float(np.median(seconds[:, 1]) * 1e3)
+    return {"milliseconds": float(middle), "p5": float(low), "p95": float(high), "cpu": cpu}
 
 
 def timed(answer: Answer, requests: Sequence[int], warm_up: int) -> Seconds:
@@ -91,11 +99,8 @@ def answering(system: Any, name: str, reading: Sequence[str], data: Dataset, spl
         order = tie_order(data.n_servers, 0)
         return lambda task: top_k(system.score_requests(data.tasks.iloc[[task]], store=False), KEPT, order)
     if unknown := set(reading) - {WORDS, SENTENCE}:
-        raise StudyError(
-            f"{name} reads {', '.join(sorted(unknown))}",
-            column=f"systems.{name}",
-            fix=f"{REQUEST} alone, or any of {WORDS}, {SENTENCE}",
-        )
+        fix = f"{REQUEST} alone, or any of {WORDS}, {SENTENCE}"
+        raise StudyError(f"{name} reads {', '.join(sorted(unknown))}", column=f"systems.{name}", fix=fix)
 
     def answer(task: int) -> object:
         for kind in reading:
@@ -114,7 +119,7 @@ def answering_saved(name: str, data: Dataset) -> Answer:
     return lambda task: model.recommend(words[task], **fields[task], k=KEPT)
 
 
-def table(data: Dataset, split: Split, settings: Mapping[str, Any]) -> pd.DataFrame:
+def latency_table(data: Dataset, split: Split, settings: Latency) -> pd.DataFrame:
     """The latency of every configured system, then of the saved models; requests are tasks of the validation part.
 
     Returns: columns system, reading, requests, milliseconds (median), p5, p95, cpu (median), seconds_fit (in this
@@ -125,24 +130,17 @@ def table(data: Dataset, split: Split, settings: Mapping[str, Any]) -> pd.DataFr
     limit_threads(1)
     readers, rows = Readers(data, split), []
     tasks = [int(task) for task in split.tasks("valid")]
-    requests = [tasks[number % len(tasks)] for number in range(settings["requests"])]
-    for name, reading in tqdm(settings["systems"].items(), desc="latency", disable=not sys.stderr.isatty()):
+    requests = [tasks[number % len(tasks)] for number in range(settings.requests)]
+    for name, reading in tqdm(settings.systems.items(), desc="latency", disable=not sys.stderr.isatty()):
         system = build_system(with_tuned_values(load([f"dataset={data.name}", f"system={name}"])).system)
         with tempfile.TemporaryDirectory() as folder:
             started = time.perf_counter()
             system.fit(data, split, seed=0, workdir=Path(folder))
             seconds = time.perf_counter() - started
-        spent = timed(answering(system, name, reading, data, split, readers), requests, settings["warm_up"])
-        rows.append(
-            {
-                "system": name,
-                "reading": " ".join(reading),
-                "requests": len(spent),
-                **quantiles(spent),
-                "seconds_fit": seconds,
-            }
-        )
-    for name in settings["saved"]:
-        spent = timed(answering_saved(name, data), requests, settings["warm_up"])
+        spent = timed(answering(system, name, reading, data, split, readers), requests, settings.warm_up)
+        row = {"system": name, "reading": " ".join(reading), "requests": len(spent), **quantiles(spent)}
+        rows.append(row | {"seconds_fit": seconds})
+    for name in settings.saved:
+        spent = timed(answering_saved(name, data), requests, settings.warm_up)
         rows.append({"system": name, "reading": SAVED, "requests": len(spent), **quantiles(spent)})
     return pd.DataFrame(rows)

@@ -15,8 +15,8 @@ from study.judging import settings, store
 
 METRIC = "ndcg@10"
 QUALITIES = {"by_labels": "fitting the released labels", "by_judgements": "being useful"}
-# Processor time stands for latency: on one thread both agree where nothing else runs, and only elapsed time suffers
-# from what does.
+# Processor time stands for latency: on one thread both agree where nothing else runs, and other programs slow only
+# elapsed time.
 COSTS = {"seconds_fit": "seconds to train", "cpu": "processor time per request (ms)"}
 
 
@@ -63,7 +63,7 @@ def training(dataset: str, protocol: str) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").reindex(columns=["seconds_fit", "parameters"])
 
 
-def table(dataset: str) -> pd.DataFrame:
+def pareto_table(dataset: str) -> pd.DataFrame:
     """Every system with a record, or with judged answers and a latency.
 
     Returns: columns system, title, family, by_labels, by_judgements, seconds_fit, parameters, milliseconds, p5, p95,
@@ -76,7 +76,7 @@ def table(dataset: str) -> pd.DataFrame:
     protocol = settings.read(settings.Topics).protocol
     file = paths.results(dataset) / "best" / "latency.csv"
     if not file.exists():
-        raise StudyError("the latencies are missing", file=file, fix="run: study useful latency")
+        raise StudyError("the latencies are missing", file=file, fix="run: study usefulness run --part latency")
     # A system that is timed itself and as a saved model stands for itself.
     asked = pd.read_csv(file).drop_duplicates("system").set_index("system")
     found = pd.DataFrame(

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,7 +34,9 @@ from study.evaluation.records import record
 from study.evaluation.runs import KEPT, rank_tasks
 from study.evaluation.significance import bootstrap_interval
 from study.files import write_csv, write_json, write_parquet
-from study.runner.rows import fingerprint, limit_threads, load_inputs
+from study.runner.fingerprint import fingerprint
+from study.runner.inputs import load_inputs
+from study.runner.processes import limit_threads
 
 FORMS = ("broad", "aimed", "control")
 
@@ -98,11 +101,8 @@ def plan(data: Dataset, split: Split, settings: Stuffing) -> Plan:
     tasks = np.sort(np.concatenate(asked))
     wanted = settings.attackers + settings.controls
     if data.n_servers < wanted:
-        raise StudyError(
-            f"the catalogue has {data.n_servers} servers, {wanted} are to be watched",
-            file=paths.conf() / "reranking/stuffing.yaml",
-            fix="lower attackers or controls",
-        )
+        problem = f"the catalogue has {data.n_servers} servers, {wanted} are to be watched"
+        raise StudyError(problem, file=paths.conf() / "reranking/stuffing.yaml", fix="lower attackers or controls")
     broad = settings.attackers // 2
     aimed = settings.attackers - broad
     names = sorted(set(groups[tasks]))
@@ -173,16 +173,8 @@ def gains(data: Dataset, attack: Plan, group: str, before: IntArray, after: IntA
         if not chosen.any():
             continue
         old, new = before[chosen, column], after[chosen, column]
-        rows.append(
-            {
-                "form": form,
-                "before": old.mean(),
-                "after": new.mean(),
-                "gain": (old - new).mean(),
-                "top_before": (old <= KEPT).mean(),
-                "top_after": (new <= KEPT).mean(),
-            }
-        )
+        row = {"form": form, "before": old.mean(), "after": new.mean(), "gain": (old - new).mean()}
+        rows.append(row | {"top_before": (old <= KEPT).mean(), "top_after": (new <= KEPT).mean()})
     return pd.DataFrame(rows)
 
 
@@ -195,12 +187,9 @@ def summary(found: pd.DataFrame, *, seed: int) -> pd.DataFrame:
     rows = []
     for (system, words, form), part in found.groupby(["system", "words", "form"], sort=False):
         low, high = bootstrap_interval(part["gain"].to_numpy(np.float64), seed=seed)
+        row = {"system": system, "words": words, "form": form, "servers": len(part)}
         means = part[["before", "after", "gain", "top_before", "top_after"]].mean().to_dict()
-        rows.append(
-            {"system": system, "words": words, "form": form, "servers": len(part)}
-            | means
-            | {"gain_low": low, "gain_high": high}
-        )
+        rows.append(row | means | {"gain_low": low, "gain_high": high})
     return pd.DataFrame(rows)
 
 
@@ -216,7 +205,7 @@ def measure(dataset: str, profile: str = "laptop") -> Path:
     }
     first = next(iter(configs.values()))
     limit_threads(first.profile.threads)
-    data, split = load_inputs(first)
+    data, split = load_inputs(first.dataset.name, first.protocol.name)
     attack = plan(data, split, settings)
     drawn = hashlib.sha256(json.dumps(asdict(settings), sort_keys=True).encode()).hexdigest()[:16]
     jobs = [(name, words) for name in configs for words in (0, *settings.words)]
@@ -238,16 +227,13 @@ def measure(dataset: str, profile: str = "laptop") -> Path:
     )
     place = paths.results(dataset) / "reranking" / "stuffing.csv"
     write_csv(place, summary(found, seed=settings.seed))
-    write_json(
-        place.with_suffix(".json"),
-        record(
-            dataset=dataset,
-            protocol=settings.protocol,
-            profile=profile,
-            attack=asdict(settings),
-            tasks=len(attack.tasks),
-            catalogue=data.n_servers,
-            config={name: plain(config.system) for name, config in configs.items()},
-        ),
-    )
+    facts: dict[str, Any] = {
+        "dataset": dataset,
+        "protocol": settings.protocol,
+        "profile": profile,
+        "attack": asdict(settings),
+    }
+    facts |= {"tasks": len(attack.tasks), "catalogue": data.n_servers}
+    systems = {name: plain(config.system) for name, config in configs.items()}
+    write_json(place.with_suffix(".json"), record(**facts, config=systems))
     return place

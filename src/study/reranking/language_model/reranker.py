@@ -55,7 +55,7 @@ class Question:
 
 
 class LanguageModelReranker:
-    """Re-orders pools by a language model (eq. 23); a `study.t2mrec.rerank.Reranker`.
+    """Re-orders pools by a language model (eq. 23); a `study.t2mrec.fusion.Reranker`.
 
     Attributes:
         faults: how often the order before was used, by reason: a fault of `study.reranking.contract.FAULTS` or a kind

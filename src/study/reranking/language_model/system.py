@@ -12,7 +12,7 @@ from study.errors import StudyError
 from study.reranking.language_model import endpoint
 from study.reranking.language_model.reranker import LanguageModelReranker, Question
 from study.reranking.system import RerankedT2MRec
-from study.t2mrec.rerank import Reranker
+from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 
 NAME = "t2mrec_llm"

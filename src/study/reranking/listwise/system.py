@@ -20,7 +20,7 @@ from study.reranking.contract import Rules
 from study.reranking.listwise.features import PairFeatures, Pools
 from study.reranking.listwise.model import Listwise, importances, n_leaves, scores, train
 from study.reranking.system import RerankedT2MRec
-from study.t2mrec.rerank import Reranker
+from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
 

@@ -1,0 +1,133 @@
+"""The parts of `study usefulness run`: each reads its settings and writes tables with their records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from study import paths
+from study.analysis.usefulness import calibration, choosing, curves, diversity, latency, navigational, pareto, transfer
+from study.config.reader import read_settings
+from study.data import dataset as datasets
+from study.evaluation.records import record
+from study.files import write_csv, write_json
+from study.judging.pools import load_split
+
+DATASET = "task2mcp"
+Found = Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]  # file name, table, facts for its record
+
+
+def conf(name: str) -> Path:
+    """A file of settings."""
+    return paths.conf() / "usefulness" / f"{name}.yaml"
+
+
+def choose() -> Found:
+    """Score the variants of `best` on the judged validation topics."""
+    settings = read_settings(choosing.Choice, conf("choice"))
+    table = choosing.choice_table(DATASET, settings)
+    yield "choice", table, {"part": settings.part, "compared": settings.compared}
+
+
+def compare() -> Found:
+    """Compare `best` with every judged system on the test topics, whose answers were judged after it was frozen."""
+    yield "judged_test", choosing.against(DATASET, "best", "test"), {"part": "test", "system": "best"}
+
+
+def transferred() -> Found:
+    """Rank the servers of LiveMCPBench and MCP-tools without any tuning there."""
+    settings = read_settings(transfer.Transfer, conf("transfer"))
+    yield "transfer", transfer.transfer_table(settings), {"system": settings.system, "metric": settings.metric}
+
+
+def navigate() -> Found:
+    """Ask navigational queries: how often a server that bears the name comes first."""
+    settings = read_settings(navigational.Navigational, conf("navigational"))
+    found = navigational.navigational_table(settings, datasets.load(DATASET))
+    asked = found[found["kind"] == "all"].groupby("form", sort=False)["requests"].first()
+    yield "probes", found, {"goal": settings.top1, "requests": asked.to_dict()}
+
+
+def calibrate() -> Found:
+    """Fit the chance that the first answer is useful on validation topics; measure it on test topics."""
+    settings = read_settings(calibration.Calibration, conf("calibration"))
+    asked = calibration.confidence(DATASET, settings.system)
+    yield "confidence", asked, {"system": settings.system}
+    for name, frame in calibration.calibration_tables(asked, settings).items():
+        yield name, frame, {"settings": asdict(settings)}
+
+
+def diversify() -> Found:
+    """Compare the ten answers of every system: likeness, near-duplicates, coverage, cold servers."""
+    settings = read_settings(diversity.Diversity, conf("diversity"))
+    for name, frame in diversity.diversity_tables(DATASET, settings).items():
+        yield name, frame, {"settings": asdict(settings)}
+
+
+def steps() -> Found:
+    """Add one idea at a time up to `best`; teach T2MRec's architecture by something else than the labels."""
+    settings = read_settings(choosing.Steps, conf("steps"))
+    values = {part: choosing.judged_values(DATASET, part) for part in ("valid", "test")}
+    frames = [
+        choosing.one_at_a_time(own, settings.steps, settings.metrics, seed=settings.seed).assign(part=part)
+        for part, own in values.items()
+    ]
+    facts = {"settings": asdict(settings)}
+    yield "steps", pd.concat(frames, ignore_index=True), facts
+    yield "supervision", choosing.supervision(values, settings.supervision, seed=settings.seed), facts
+
+
+def time_requests() -> Found:
+    """Time single requests, one after another, on one thread (run it on a quiet machine)."""
+    settings = read_settings(latency.Latency, conf("latency"))
+    yield (
+        "latency",
+        latency.latency_table(*load_split(DATASET), settings),
+        {"settings": asdict(settings), "threads": 1},
+    )
+
+
+def weigh_costs() -> Found:
+    """Put quality by labels and by judgements beside training seconds and latency."""
+    yield "pareto", pareto.pareto_table(DATASET), {}
+
+
+def learn_from_less() -> Found:
+    """Fit the labels from fewer training tasks (minutes; goes on where it was stopped)."""
+    settings = read_settings(curves.Curves, conf("curves"))
+    yield "curves", curves.curves(DATASET, settings), {"settings": asdict(settings)}
+
+
+def label_steps() -> Found:
+    """Add one idea at a time up to `label_fit`, on validation tasks (minutes; goes on where it was stopped)."""
+    settings = read_settings(curves.LabelSteps, conf("label_steps"))
+    table = curves.label_step_table(curves.label_step_fits(DATASET, settings), seed=settings.seed)
+    yield "label_steps", table, {"settings": asdict(settings)}
+
+
+PARTS: dict[str, Callable[[], Found]] = {
+    "choose": choose,
+    "compare": compare,
+    "transfer": transferred,
+    "navigational": navigate,
+    "calibration": calibrate,
+    "diversity": diversify,
+    "steps": steps,
+    "pareto": weigh_costs,
+    "curves": learn_from_less,
+    "label-steps": label_steps,
+    "latency": time_requests,
+}
+
+
+def run_part(name: str) -> Iterator[pd.DataFrame]:
+    """Compute a part and write its tables and records; yields each table once it is written."""
+    for file, table, facts in PARTS[name]():
+        place = paths.results(DATASET) / "best" / f"{file}.csv"
+        write_csv(place, table)
+        write_json(place.with_suffix(".json"), record(dataset=DATASET, result=file, **facts))
+        yield table

@@ -1,0 +1,362 @@
+"""`best` as it is saved: the same order as the fitted system's, parts that add up, damage named, hostile names."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from study.config.compose import build_system, load
+from study.data import dataset as datasets
+from study.errors import StudyError
+from study.evaluation.ranking import top_k
+from study.pipeline.export import export
+from study.recommend import saved
+from study.recommend.components import request_of
+from study.recommend.contract import Recommendation
+from study.recommend.field_dense import SavedFieldDense
+from study.recommend.table import show_recommendations
+from study.runner.inputs import load_inputs
+from study.usefulness.field_dense import FieldDense
+from tests.pipeline.root import TINY
+
+HOSTILE = [
+    "[link=https://evil.example]click[/link]",
+    "\x1b]8;;https://evil.example\x1b\\click\x1b]8;;\x1b\\",
+    "\x1b[2J\x1b[31mred",
+    "left\u202eto right",
+    "a\r\nb\tc",
+    "x" * 500,
+    "__import__('os').system('true')",
+]
+
+
+@pytest.fixture(scope="module")
+def model(project: Path) -> SavedFieldDense:
+    found = saved.load("synthetic", "best")
+    assert isinstance(found, SavedFieldDense)
+    return found
+
+
+@pytest.fixture(scope="module")
+def fitted(project: Path) -> FieldDense:
+    config = load([*TINY, "system=best"])
+    system = build_system(config.system)
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
+    system.fit(data, split, seed=0, workdir=project)
+    return system
+
+
+def of(names: list[str], descriptions: list[str], folder: Path, **settings: object) -> SavedFieldDense:
+    """A small catalogue, saved and read back."""
+    servers = pd.DataFrame({"name": names, "description": descriptions}).assign(
+        id=np.arange(len(names)) + 100,
+        url=[f"https://example.org/{row}" for row in range(len(names))],
+        **dict.fromkeys(("language", "system", "tools", "category", "subcategory"), ""),
+    )
+    system = FieldDense(**{"product_bonus": 6.0, "priors": {"template": -1.0}} | settings)
+    system.index(servers)
+    SavedFieldDense("best", system, servers, seed=0).save(folder)
+    return SavedFieldDense.load(folder)
+
+
+def in_order_of(scores: np.ndarray, rows: np.ndarray) -> bool:
+    """Whether scores never rise along the rows, but for the rounding that two forms of the encoder differ by."""
+    return bool((np.diff(scores[rows]) < 1e-4).all()) and len(set(rows.tolist())) == len(rows)
+
+
+def test_order_is_the_fitted_systems_on_every_validation_task(model: SavedFieldDense, fitted: FieldDense) -> None:
+    data, split = load_inputs("synthetic", "cold")
+    asked = split.tasks("valid")
+    assert len(asked) == 16
+    expected = fitted.score(asked)
+    assert expected.std(axis=1).min() > 0.5
+    ours = model.system.score_requests(data.tasks.iloc[asked], store=False)
+    np.testing.assert_allclose(ours, expected, atol=1e-4)
+    for scores, rows in zip(expected, top_k(ours, data.n_servers, model.order)[0], strict=True):
+        assert in_order_of(scores, rows)
+    row_of = {int(server): row for row, server in enumerate(data.servers["id"])}
+    for task in data.tasks.iloc[asked].to_dict("records"):
+        found = model.recommend(task["description"], theme=task["theme"], k=data.n_servers)
+        scores = fitted.score_requests(request_of(task["description"], theme=task["theme"]))[0]
+        rows = np.array([row_of[item.server_id] for item in found])
+        assert in_order_of(scores, rows)
+        np.testing.assert_allclose([item.score for item in found], scores[rows], atol=1e-4)
+
+
+def test_parts_add_up_to_the_score(model: SavedFieldDense) -> None:
+    found = model.recommend("query a database and plot the result", k=60)
+    assert [item.rank for item in found] == list(range(1, 61))
+    for item in found:
+        assert list(item.parts) == ["semantic (all)", "semantic (description)", "template", "product"]
+        assert sum(item.parts.values()) == pytest.approx(item.score, abs=1e-5)
+    assert np.std([item.parts["semantic (description)"] for item in found]) > 0.1
+
+
+def test_a_template_and_a_product_survive_saving(tmp_path: Path) -> None:
+    names = ["Zotero MCP", "Paper Starter", "Shelf", "Reader"]
+    model = of(names, ["Papers in Zotero", "A template for papers", "Books on a shelf", "Reads papers"], tmp_path)
+    found = model.recommend("keep my papers in Zotero", k=4)
+    assert found[0].name == "Zotero MCP"
+    assert {item.name: (item.parts["template"], item.parts["product"]) for item in found} == {
+        "Zotero MCP": (0, 6),
+        "Paper Starter": (-1, 0),
+        "Shelf": (0, 0),
+        "Reader": (0, 0),
+    }
+
+
+def test_without_priors_and_products_only_cosines_are_left(tmp_path: Path) -> None:
+    model = of(["A", "B"], ["reads mail", "draws maps"], tmp_path, product_bonus=0.0, priors={})
+    found = model.recommend("draw a map", k=2)
+    assert [list(item.parts) for item in found] == [["semantic (all)"]] * 2
+    # Two servers: one standard deviation above the mean and one below.
+    assert [(item.name, item.score) for item in found] == [("B", pytest.approx(1)), ("A", pytest.approx(-1))]
+
+
+def test_answers_without_data_set_cache_or_torch(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "models" / "synthetic").mkdir(parents=True)
+    shutil.copytree(project / "models" / "synthetic" / "best", tmp_path / "models" / "synthetic" / "best")
+    (tmp_path / "conf").symlink_to(project / "conf")
+    script = (
+        "import sys; from study import cli; sys.argv = ['study', 'recommend', 'read a table', '--json', '-k', '3']\n"
+        "try:\n    cli.main()\nexcept SystemExit as stopped:\n    assert not stopped.code\n"
+        "print('loaded', sorted({'torch', 'sentence_transformers', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"T2M_ROOT": str(tmp_path), "OMP_NUM_THREADS": "1", "PATH": ""},
+    )
+    assert done.returncode == 0, done.stderr
+    answer, _, loaded = done.stdout.rpartition("loaded ")
+    assert json.loads(answer)["system"] == "best"
+    assert loaded.strip() == "[]"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["conf", "models"]
+
+
+def test_record_says_what_was_saved(project: Path) -> None:
+    folder = project / "models" / "synthetic" / "best"
+    names = ["catalogue.json", "model.json", "model.safetensors", "products.json", "record.json"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    record = json.loads((folder / "record.json").read_text())
+    assert record["config"]["system"]["name"] == "best"
+    assert record["dataset"] == "synthetic"
+
+
+def edited(folder: Path, file: str, change) -> None:
+    path = folder / file
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+
+def without(key: str):
+    return lambda content: {name: value for name, value in content.items() if name != key}
+
+
+def cut(folder: Path, file: str) -> None:
+    path = folder / file
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def replaced_arrays(folder: Path, change) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    arrays = load_file(folder / "model.safetensors")
+    change(arrays)
+    save_file(arrays, folder / "model.safetensors")
+
+
+DAMAGE = {
+    "weights cut": lambda folder: cut(folder, "model.safetensors"),
+    "weights gone": lambda folder: (folder / "model.safetensors").unlink(),
+    "settings cut": lambda folder: cut(folder, "model.json"),
+    "settings a list": lambda folder: (folder / "model.json").write_text("[]"),
+    "catalogue cut": lambda folder: cut(folder, "catalogue.json"),
+    "products cut": lambda folder: cut(folder, "products.json"),
+    "other format": lambda folder: edited(folder, "model.json", lambda content: content | {"format": 99}),
+    "other kind": lambda folder: edited(folder, "model.json", lambda content: content | {"kind": "pickle"}),
+    "no seed": lambda folder: edited(folder, "model.json", without("seed")),
+    "unknown setting": lambda folder: edited(
+        folder, "model.json", lambda content: content | {"settings": content["settings"] | {"x": 1}}
+    ),
+    "unknown view": lambda folder: edited(
+        folder, "model.json", lambda content: content | {"settings": {"parts": [{"view": "x", "field": "all"}]}}
+    ),
+    "server missing": lambda folder: edited(
+        folder, "catalogue.json", lambda content: {key: values[:-1] for key, values in content.items()}
+    ),
+    "column missing": lambda folder: edited(folder, "catalogue.json", without("url")),
+    "no spelling": lambda folder: edited(folder, "products.json", without("spelling")),
+    "product outside": lambda folder: edited(
+        folder, "products.json", lambda content: content | {"bearers": [[["zotero"], [60]]]}
+    ),
+    "field missing": lambda folder: replaced_arrays(folder, lambda arrays: arrays.pop("field.all")),
+    "prior not a number": lambda folder: replaced_arrays(folder, lambda arrays: arrays["prior"].fill(np.nan)),
+    "prior too short": lambda folder: replaced_arrays(folder, lambda arrays: arrays.update(prior=arrays["prior"][1:])),
+    "vectors of another width": lambda folder: replaced_arrays(
+        folder, lambda arrays: arrays.update({"field.all": arrays["field.all"][:, 1:].copy()})
+    ),
+    "other encoder": lambda folder: edited(folder, "model.json", lambda content: content | {"weights": "older==1"}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_model_is_named(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
+    folder = tmp_path / "models" / "synthetic" / "best"
+    shutil.copytree(project / "models" / "synthetic" / "best", folder)
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    DAMAGE[damage](folder)
+    with pytest.raises(StudyError, match="saved model") as caught:
+        saved.load("synthetic", "best")
+    assert str(folder) in str(caught.value)
+    assert "study export dataset=synthetic system=best" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "attributes", "said"),
+    [
+        ("captions for videos", {}, []),
+        ("captions for Marketing", {"theme": "marketing"}, []),
+        ("captions for videos", {"theme": "Marketing"}, ["the theme 'Marketing' has no effect"]),
+        ("captions", {"language": "Go"}, ["the language 'Go' has no effect"]),
+        ("captions", {"category": "a", "subcategory": "b"}, ["the category 'a' has no", "the subcategory 'b' has no"]),
+        ("!!! ...", {}, ["there is no word in the request"]),
+        ("word " * 400, {}, ["only the first 256 tokens"]),
+    ],
+)
+def test_what_is_not_read_is_said(model: SavedFieldDense, text: str, attributes: dict, said: list[str]) -> None:
+    warnings = model.warnings(text, **attributes)
+    assert len(warnings) == len(said)
+    assert all(start in warning for start, warning in zip(said, warnings, strict=True))
+    # A warning is true: without the attribute the answer is the same.
+    changed = [asdict(item) for item in model.recommend(text, **attributes)]
+    same = changed == [asdict(item) for item in model.recommend(text)]
+    assert same == bool(said or not attributes)
+
+
+def test_a_system_that_reads_every_field_warns_of_less(tmp_path: Path) -> None:
+    model = of(
+        ["A", "B", "C"], ["reads mail", "draws maps", "Go maps"], tmp_path
+    )  # its part reads all fields of a task
+    asked = {"language": "Go", "theme": "Maps", "category": "drawing"}
+    assert model.warnings("draw a map", **asked) == []
+    assert model.recommend("draw a map", **asked, k=3)[0].score != model.recommend("draw a map", k=3)[0].score
+
+
+def test_best_answers_unless_another_is_asked_for(ask) -> None:
+    code, out, err = ask("read a table", "--json", "-k", "3")
+    answer = json.loads(out)
+    assert (code, err, answer["system"], answer["dataset"]) == (0, "", "best", "synthetic")
+    assert [sum(item["parts"].values()) for item in answer["recommendations"]] == pytest.approx(
+        [item["score"] for item in answer["recommendations"]], abs=1e-5
+    )
+    code, _, err = ask("read a table", "--system", "t2mrec")
+    assert code == 2
+    assert "no saved model" in err
+    assert "study export dataset=synthetic system=t2mrec" in err
+
+
+def test_t2mrec_answers_where_best_was_not_saved(
+    ask, prepared_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "study"
+    shutil.copytree(prepared_root, root, symlinks=True)
+    monkeypatch.setenv("T2M_ROOT", str(root))
+    export(load(TINY))
+    code, out, err = ask("read a table", "--json")
+    assert (code, json.loads(out)["system"]) == (0, "t2mrec")
+    assert "note: t2mrec answers" in err
+    assert "study export dataset=synthetic system=best" in err
+    assert ask("read a table", "--json", "--system", "t2mrec")[2] == ""
+
+
+@pytest.mark.parametrize("words", [("",), ("x" * 20_001,), ("pdf", "-k", "0"), ("pdf", "--system", "../../etc")])
+def test_bad_requests_end_with_code_two(ask, words: tuple[str, ...]) -> None:
+    code, out, err = ask(*words)
+    assert (code, out) == (2, "")
+    assert "fix:" in err
+    assert "Traceback" not in err
+
+
+def test_warnings_are_said_on_stderr_and_in_json(ask) -> None:
+    _, out, err = ask("read a table", "--language", "Go", "--json")
+    assert "warning: the language 'Go' has no effect" in err
+    assert len(json.loads(out)["warnings"]) == 1
+
+
+def test_table_shows_the_parts_and_fits_eighty_columns(ask) -> None:
+    _, out, _ = ask("read a table", "-k", "7")
+    table = [line for line in out.splitlines() if line and line[0] in "┏┃┡│└"]
+    assert len(table) > 7
+    assert max(len(line) for line in table) <= 80
+    assert all(word in out for word in ("best on synthetic", "semantic", "(description)"))
+    assert len(re.findall(r"^ +\d+ https?://\S+$", out, re.MULTILINE)) == 7
+
+
+def headings(out: str) -> str:
+    return " ".join(line for line in out.splitlines() if line.startswith("┃"))
+
+
+def test_a_part_that_is_zero_for_all_shown_leaves_its_column_to_the_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ["A server of papers, with a long name", "Paper Starter", "Shelf"]
+    model = of(names, ["Papers in Zotero", "A template for papers", "Books on a shelf"], tmp_path)
+    found = model.recommend("papers", k=3)
+    assert [item.parts["template"] for item in found].count(-1.0) == 1
+    show_recommendations(found, title="T", caption=model.caption)
+    out = capsys.readouterr().out
+    assert "template" in headings(out)
+    assert "product" not in headings(out)
+    assert "; 0 for all of these: product" in " ".join(out.split())
+    others = [item for item in found if not item.parts["template"]]
+    show_recommendations(others, title="T", caption=model.caption)
+    out = capsys.readouterr().out
+    assert "template" not in headings(out)
+    assert f" {names[0]} " in out  # on one line
+    assert {"template", "product"} <= asdict(others[0])["parts"].keys()
+
+
+def test_zero_is_what_the_table_would_print(capsys: pytest.CaptureFixture[str]) -> None:
+    parts = {"kept": 0.0006, "tiny": -0.0004, "gone": 0.0}
+    item = Recommendation(1, 1, "A", "", 0.0006, parts, "", "")
+    show_recommendations([item], title="T", caption="C")
+    out = capsys.readouterr().out
+    assert "kept" in headings(out)
+    assert "tiny" not in headings(out)
+    assert "-0.000" not in out
+    show_recommendations([item, replace(item, parts=parts | {"tiny": 0.001})], title="T", caption="C")
+    assert "tiny" in headings(capsys.readouterr().out)
+
+
+def test_hostile_names_stay_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    model = of(HOSTILE, HOSTILE, tmp_path)
+    found = model.recommend("click here", k=len(HOSTILE))
+    assert sorted(item.name for item in found) == sorted(HOSTILE)
+    show_recommendations(found, title=HOSTILE[1], caption=model.caption)
+    out = capsys.readouterr().out
+    assert "[link=" in out
+    assert "\x1b[2J" not in out
+    assert "\u202e" not in out
+    # Every link is one of the catalogue's own addresses.
+    targets = set(re.findall(r"\x1b\]8;[^;]*;([^\x1b]*)\x1b", out)) - {""}
+    assert targets
+    assert all(target.startswith("https://example.org/") for target in targets)
+
+
+def test_the_prepared_data_was_there_when_it_was_saved(project: Path, model: SavedFieldDense) -> None:
+    assert [card["id"] for card in model.cards] == datasets.load("synthetic").servers["id"].tolist()
