@@ -201,11 +201,11 @@ def test_tiny_catalogue_still_fills_every_list(tmp_path):
         ({"popularity_sd": float("inf")}, r"column popularity_sd\)"),
         ({"n_servers": 20}, r"column n_servers\): 20 is too small.*\n  fix: .* dataset.generator.n_servers=36$"),
         ({"n_servers": 40.5}, r"column n_servers\): 40.5 is no whole number"),
-        ({"n_tasks": 0}, r"column n_tasks\): 0 is too small: at least 5\n  fix: .* dataset.generator.n_tasks=5$"),
+        ({"n_tasks": 0}, r"column n_tasks\): 0 is no whole number from 5"),
         ({"list_length": 0}, r"column list_length\)"),
         ({"extra_labels": -1}, r"column extra_labels\)"),
         ({"seed": -1}, r"column seed\)"),
-        ({"n_serverss": 20}, r"column n_serverss\): unknown parameter.*\n  fix: did you mean n_servers\? one of: "),
+        ({"n_serverss": 20}, r"column n_serverss\): unknown parameter.*\n  fix: one of: n_servers"),
     ],
 )
 def test_impossible_parameters(choices, reason, tmp_path):
@@ -216,5 +216,5 @@ def test_impossible_parameters(choices, reason, tmp_path):
 
 
 def test_the_smallest_numbers_named_in_a_fix_are_accepted(tmp_path):
-    least = synthetic.LEAST | {"n_servers": 2}
+    least = annotation.LEAST | {"n_servers": 2}
     assert len(pd.read_csv(synthetic.generate(tmp_path, **least) / "mcp_task.csv")) == 5

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from study.errors import StudyError
-from study.evaluation import exposure, metrics
+from study.evaluation import metrics
 
 MEASURES = sorted(metrics.PER_TASK)
 
@@ -253,44 +253,44 @@ def test_with_ten_relevant_servers_precision_recall_and_f1_at_10_are_one_number(
 
 def test_exposure_counts_filled_places_only():
     ranked = ranking([0, 1, 3], [0, 2, -1])
-    assert exposure.exposure(ranked, 4, 2).tolist() == [2, 1, 1, 0]
-    assert exposure.coverage(ranked, 4, 2) == 3 / 4
-    assert exposure.coverage(ranked, 4, 3) == 1
+    assert metrics.exposure(ranked, 4, 2).tolist() == [2, 1, 1, 0]
+    assert metrics.coverage(ranked, 4, 2) == 3 / 4
+    assert metrics.coverage(ranked, 4, 3) == 1
 
 
 def test_gini_by_hand():
-    assert exposure.gini(ranking([0, 1], [2, 3]), 4, 2) == pytest.approx(0)
-    assert exposure.gini(ranking([0], [0], [0]), 4, 1) == pytest.approx(3 / 4)
+    assert metrics.gini(ranking([0, 1], [2, 3]), 4, 2) == pytest.approx(0)
+    assert metrics.gini(ranking([0], [0], [0]), 4, 1) == pytest.approx(3 / 4)
     # Counts 0 1 1 2: 2 (1*0 + 2*1 + 3*1 + 4*2) / (4 * 4) - 5/4.
-    assert exposure.gini(ranking([0, 1], [0, 2]), 4, 2) == pytest.approx(26 / 16 - 5 / 4)
+    assert metrics.gini(ranking([0, 1], [0, 2]), 4, 2) == pytest.approx(26 / 16 - 5 / 4)
 
 
 def test_gini_is_half_the_relative_mean_difference():
     rng = np.random.default_rng(0)
     ranked = np.stack([rng.permutation(12)[:3] for _ in range(30)])
-    counts = exposure.exposure(ranked, 12, 3)
+    counts = metrics.exposure(ranked, 12, 3)
     mean_difference = np.abs(counts[:, None] - counts[None, :]).mean()
-    assert exposure.gini(ranked, 12, 3) == pytest.approx(mean_difference / (2 * counts.mean()))
+    assert metrics.gini(ranked, 12, 3) == pytest.approx(mean_difference / (2 * counts.mean()))
 
 
 def test_novelty_by_hand():
     # Shares with one added: (6 + 1) / 16, (5 + 1) / 16, 1 / 16, (1 + 1) / 16.
     popularity = np.array([6, 5, 0, 1])
-    assert exposure.novelty(ranking([2, 3, -1]), popularity, 3) == pytest.approx((4 + 3) / 2)
-    assert exposure.novelty(ranking([2, 3, -1]), popularity, 1) == pytest.approx(4)
+    assert metrics.novelty(ranking([2, 3, -1]), popularity, 3) == pytest.approx((4 + 3) / 2)
+    assert metrics.novelty(ranking([2, 3, -1]), popularity, 1) == pytest.approx(4)
 
 
 def test_nothing_ranked_has_no_gini_and_no_novelty():
     empty = ranking([-1, -1])
-    assert math.isnan(exposure.gini(empty, 3, 2))
-    assert math.isnan(exposure.novelty(empty, np.ones(3, np.int64), 2))
-    assert exposure.coverage(empty, 3, 2) == 0
+    assert math.isnan(metrics.gini(empty, 3, 2))
+    assert math.isnan(metrics.novelty(empty, np.ones(3, np.int64), 2))
+    assert metrics.coverage(empty, 3, 2) == 0
 
 
 def test_list_level_names_every_measure_and_cutoff():
     ranked, popularity = ranking([0, 1], [2, -1]), np.array([3, 1, 0, 0])
-    values = exposure.list_level(ranked, popularity, (1, 2))
+    values = metrics.list_level(ranked, popularity, (1, 2))
     assert values.keys() == {f"{name}@{k}" for name in ("coverage", "gini", "novelty") for k in (1, 2)}
     assert values["coverage@2"] == 3 / 4
-    assert values["gini@1"] == exposure.gini(ranked, 4, 1)
-    assert values["novelty@2"] == exposure.novelty(ranked, popularity, 2)
+    assert values["gini@1"] == metrics.gini(ranked, 4, 1)
+    assert values["novelty@2"] == metrics.novelty(ranked, popularity, 2)

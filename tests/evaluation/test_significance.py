@@ -12,7 +12,7 @@ from statsmodels.stats.multitest import multipletests
 
 from study.errors import StudyError
 from study.evaluation import significance
-from study.evaluation.multiplicity import holm
+from study.evaluation.significance import holm
 
 
 def table(values, seeds=1, metric="ndcg@10"):

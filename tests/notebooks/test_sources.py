@@ -65,7 +65,7 @@ def test_has_no_long_function_and_no_training(source):
         for node in ast.walk(ast.parse(cell.source)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 assert node.end_lineno - node.lineno < LONGEST_FUNCTION, node.name
-        assert "study.t2mrec.training" not in cell.source
+        assert "study.t2mrec.module" not in cell.source
 
 
 def test_ends_with_cells_that_assert_values(source):

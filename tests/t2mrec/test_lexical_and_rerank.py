@@ -8,7 +8,7 @@ import pytest
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.t2mrec import lexical
-from study.t2mrec.rerank import rerank_pool
+from study.t2mrec.fusion import rerank_pool
 
 
 def test_vectors_are_unit_and_share_a_vocabulary(toy: Dataset, toy_split: Split) -> None:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from study.t2mrec.losses import info_nce, pointwise_bce
+from study.t2mrec.towers import info_nce, pointwise_bce
 
 
 def test_info_nce_by_hand() -> None:

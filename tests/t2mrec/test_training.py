@@ -16,10 +16,10 @@ import torch
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.t2mrec import lexical
-from study.t2mrec.losses import info_nce
 from study.t2mrec.module import PairEpoch, TwoTowerModule
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
+from study.t2mrec.towers import info_nce
 
 SMALL = Towers(hidden=32, output=16)
 

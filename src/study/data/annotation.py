@@ -3,38 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from study.data.dataset import FloatArray, IntArray
+from study.errors import StudyError
 
+FILE = "conf/dataset/synthetic.yaml"
+# Every whole number of the model, and how small it may be; n_servers depends on the longest list, too.
+LEAST = {"n_servers": 2, "n_tasks": 5, "list_length": 1, "extra_labels": 0, "seed": 0}
 SOURCES = ("topic_match", "language_match", "alphabetical", "random")
 TOPIC, LANGUAGE, ALPHABETICAL, RANDOM = range(4)
 # After so many failed draws of a free server a label is drawn at random: its group is too small for its lists.
 PATIENCE = 20
 
 
-class Choices(Protocol):
-    """The parameters that the annotation depends on (`synthetic.Parameters` documents them)."""
+@dataclass(frozen=True)
+class Parameters:
+    """Every number of the model; ``conf/dataset/synthetic.yaml`` states them with the same names.
 
-    @property
-    def list_length(self) -> int: ...  # noqa: D102
-    @property
-    def extra_labels(self) -> int: ...  # noqa: D102
-    @property
-    def mixture(self) -> Mapping[str, float]: ...  # noqa: D102
-    @property
-    def facet_share(self) -> float: ...  # noqa: D102
-    @property
-    def ascending_share(self) -> float: ...  # noqa: D102
-    @property
-    def duplicate_share(self) -> float: ...  # noqa: D102
-    @property
-    def zero_lists(self) -> float: ...  # noqa: D102
-    @property
-    def repeat_lists(self) -> float: ...  # noqa: D102
+    Attributes:
+        n_servers, n_tasks: sizes.
+        list_length: labels per task.
+        extra_labels: at most so many further labels per task in the longer lists.
+        mixture: shares of the reasons for which a label is given, in all 1. topic_match: the server serves the
+            task's topic; language_match: it is written in the task's language, whatever it does; alphabetical: the
+            next server in alphabetical order from a random start; random: any server.
+        facet_share: share of the topic matches that also match the facet.
+        ascending_share: share of the lists that are sorted by server id.
+        duplicate_share: share of the tasks whose list is a copy of another task's list of the same topic.
+        shared_words: share of the words that tasks and servers of one facet have in common.
+        off_topic_words: share of the words that come from any facet.
+        popularity_sd: standard deviation of the logarithm of the servers' popularity.
+        variant_share: share of categories, themes and licences in another spelling.
+        null_share: share of absent languages and licences.
+        zero_lists, repeat_lists: share of the lists in which one id is replaced by 0, or by another id of the list.
+        seed: fixes everything.
+    """
+
+    n_servers: int = 400
+    n_tasks: int = 600
+    list_length: int = 10
+    extra_labels: int = 8
+    mixture: Mapping[str, float] = field(
+        default_factory=lambda: {"topic_match": 0.55, "language_match": 0.2, "alphabetical": 0.15, "random": 0.1}
+    )
+    facet_share: float = 0.7
+    ascending_share: float = 0.2
+    duplicate_share: float = 0.15
+    shared_words: float = 0.25
+    off_topic_words: float = 0.15
+    popularity_sd: float = 1.0
+    variant_share: float = 0.05
+    null_share: float = 0.05
+    zero_lists: float = 0.005
+    repeat_lists: float = 0.005
+    seed: int = 2026
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that describe no data set."""
+        mixture = self.mixture if isinstance(self.mixture, Mapping) else {}
+        numbers = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "mixture"}
+        for name, value in (numbers | {f"mixture.{name}": share for name, share in mixture.items()}).items():
+            kind, least = ("whole number", LEAST[name]) if name in LEAST else ("number", 0)
+            most = np.inf if name in (*LEAST, "popularity_sd") else 1
+            right = isinstance(value, int if name in LEAST else int | float) and not isinstance(value, bool)
+            if not right or not least <= value <= most or not np.isfinite(value):
+                upper = "" if np.isinf(most) else f" to {most}"
+                raise _refused(name, f"{value!r} is no {kind} from {least}{upper}")
+        if sorted(mixture) != sorted(SOURCES) or not np.isclose(sum(mixture.values()), 1):
+            raise _refused(
+                "mixture", f"the mixture must name {', '.join(SOURCES)} and add up to 1", dict.fromkeys(SOURCES, 0.25)
+            )
+        longest = 2 * (self.list_length + self.extra_labels)
+        if self.n_servers < longest:
+            reason = "is too small: twice as many servers as the longest list has labels (list_length + extra_labels)"
+            raise _refused("n_servers", f"{self.n_servers} {reason}", longest)
+
+
+def _refused(name: str, reason: str, example: object = None) -> StudyError:
+    if example is None:
+        # A quarter for each of the four reasons of the mixture; else the default.
+        example = getattr(Parameters, name, 1 / len(SOURCES))
+    return StudyError(reason, file=FILE, column=name, fix=f"write for example dataset.generator.{name}={example}")
 
 
 class Labels(NamedTuple):
@@ -80,7 +134,7 @@ class Groups:
         return drawn
 
 
-def annotate(rng: np.random.Generator, p: Choices, servers: pd.DataFrame, tasks: pd.DataFrame) -> Labels:
+def annotate(rng: np.random.Generator, p: Parameters, servers: pd.DataFrame, tasks: pd.DataFrame) -> Labels:
     """Draw every list by the stated mixture, then sort some, copy some, and plant the defects."""
     n, width = len(tasks), p.list_length + p.extra_labels
     chosen, sources = draw_lists(rng, p, servers, tasks, width)
@@ -103,7 +157,7 @@ def annotate(rng: np.random.Generator, p: Choices, servers: pd.DataFrame, tasks:
 
 
 def draw_lists(
-    rng: np.random.Generator, p: Choices, servers: pd.DataFrame, tasks: pd.DataFrame, width: int
+    rng: np.random.Generator, p: Parameters, servers: pd.DataFrame, tasks: pd.DataFrame, width: int
 ) -> tuple[IntArray, IntArray]:
     """Lists of `width` different servers, and the source of each entry; both of shape (n_tasks, width)."""
     n, n_servers = len(tasks), len(servers)

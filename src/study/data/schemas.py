@@ -92,11 +92,7 @@ TASKS = pa.DataFrameSchema(
     strict=True,
 )
 LABELS = pa.DataFrameSchema(
-    {
-        "task_id": pa.Column("int64"),
-        "server_id": pa.Column("int64"),
-        "position": pa.Column("int64", pa.Check.ge(1)),
-    },
+    {"task_id": pa.Column("int64"), "server_id": pa.Column("int64"), "position": pa.Column("int64", pa.Check.ge(1))},
     unique=["task_id", "server_id"],
     strict=True,
 )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,102 +17,14 @@ import numpy as np
 import pandas as pd
 
 from study import files
-from study.config.schema import suggestion
 from study.data import annotation, words
-from study.data.annotation import SOURCES
+from study.data.annotation import FILE, SOURCES, Parameters
 from study.data.dataset import IntArray
 from study.errors import StudyError
 
 FACETS = [facet for topic in words.TOPICS.values() for facet in topic]
 PER_TOPIC = 3
-FILE = "conf/dataset/synthetic.yaml"
-# Every whole number of the model, and how small it may be; n_servers depends on the longest list, too.
-LEAST = {"n_servers": 2, "n_tasks": 5, "list_length": 1, "extra_labels": 0, "seed": 0}
 TRUTH_FILES = ("truth.json", "truth_labels.csv", "truth_servers.csv", "truth_tasks.csv")
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Every number of the model; ``conf/dataset/synthetic.yaml`` states them with the same names.
-
-    Attributes:
-        n_servers, n_tasks: sizes.
-        list_length: labels per task.
-        extra_labels: at most so many further labels per task in the longer lists.
-        mixture: shares of the reasons for which a label is given, in all 1. topic_match: the server serves the
-            task's topic; language_match: it is written in the task's language, whatever it does; alphabetical: the
-            next server in alphabetical order from a random start; random: any server.
-        facet_share: share of the topic matches that also match the facet.
-        ascending_share: share of the lists that are sorted by server id.
-        duplicate_share: share of the tasks whose list is a copy of another task's list of the same topic.
-        shared_words: share of the words that tasks and servers of one facet have in common.
-        off_topic_words: share of the words that come from any facet.
-        popularity_sd: standard deviation of the logarithm of the servers' popularity.
-        variant_share: share of categories, themes and licences in another spelling.
-        null_share: share of absent languages and licences.
-        zero_lists, repeat_lists: share of the lists in which one id is replaced by 0, or by another id of the list.
-        seed: fixes everything.
-    """
-
-    n_servers: int = 400
-    n_tasks: int = 600
-    list_length: int = 10
-    extra_labels: int = 8
-    mixture: Mapping[str, float] = field(
-        default_factory=lambda: {"topic_match": 0.55, "language_match": 0.2, "alphabetical": 0.15, "random": 0.1}
-    )
-    facet_share: float = 0.7
-    ascending_share: float = 0.2
-    duplicate_share: float = 0.15
-    shared_words: float = 0.25
-    off_topic_words: float = 0.15
-    popularity_sd: float = 1.0
-    variant_share: float = 0.05
-    null_share: float = 0.05
-    zero_lists: float = 0.005
-    repeat_lists: float = 0.005
-    seed: int = 2026
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that describe no data set."""
-        given = self.mixture if isinstance(self.mixture, Mapping) else {}
-        numbers = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "mixture"}
-        for name, value in (numbers | {f"mixture.{name}": share for name, share in given.items()}).items():
-            kind = "whole number" if name in LEAST else "number"
-            if isinstance(value, bool) or not isinstance(value, int if name in LEAST else int | float):
-                raise _refused(name, f"{value!r} is no {kind}")
-        if sorted(given) != sorted(SOURCES) or not np.isclose(sum(given.values()), 1):
-            raise StudyError(
-                f"the mixture must name {', '.join(SOURCES)} and add up to 1",
-                file=FILE,
-                column="mixture",
-                fix="give each of these names a share, so that they add up to 1",
-            )
-        shares = {name: value for name, value in numbers.items() if name not in (*LEAST, "popularity_sd")}
-        shares |= {f"mixture.{name}": share for name, share in given.items()}
-        for name, share in shares.items():
-            if not 0 <= share <= 1:
-                raise _refused(name, f"{share!r} is no share, a number from 0 to 1")
-        if not 0 <= self.popularity_sd < np.inf:
-            raise _refused("popularity_sd", f"{self.popularity_sd!r} is no standard deviation, a number of at least 0")
-        for name, least in LEAST.items():
-            if getattr(self, name) < least:
-                raise _refused(name, f"{getattr(self, name)!r} is too small: at least {least}", least)
-        longest = self.list_length + self.extra_labels
-        if self.n_servers < 2 * longest:
-            raise _refused(
-                "n_servers",
-                f"{self.n_servers} is too small: twice as many servers as the longest list has labels "
-                f"(list_length + extra_labels = {longest})",
-                2 * longest,
-            )
-
-
-def _refused(name: str, reason: str, example: float | None = None) -> StudyError:
-    if example is None:
-        # A quarter for each of the four reasons of the mixture; else the default.
-        example = getattr(Parameters, name, 1 / len(SOURCES))
-    return StudyError(reason, file=FILE, column=name, fix=f"write for example dataset.generator.{name}={example}")
 
 
 def generate(folder: Path, **choices: Any) -> Path:
@@ -131,7 +44,8 @@ def generate(folder: Path, **choices: Any) -> Path:
     """
     known = [entry.name for entry in fields(Parameters)]
     for name in choices.keys() - known:
-        raise StudyError("unknown parameter of the generator", file=FILE, column=name, fix=suggestion(name, known))
+        near = get_close_matches(name, known) or known
+        raise StudyError("unknown parameter", file=FILE, column=name, fix=f"one of: {', '.join(near)}")
     p = Parameters(**choices)
     # One stream per part, so that a change in one part leaves the others as they were.
     streams = np.random.default_rng(p.seed).spawn(4)

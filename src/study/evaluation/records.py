@@ -16,19 +16,8 @@ from study.errors import StudyError
 
 # Packages whose version can change a result.
 PACKAGES = (
-    "numpy",
-    "scipy",
-    "pandas",
-    "scikit-learn",
-    "torch",
-    "pytorch-lightning",
-    "numba",
-    "bm25s",
-    "sentence-transformers",
-    "transformers",
-    "lightgbm",
-    "openai",
-    "optuna",
+    *("numpy", "scipy", "pandas", "scikit-learn", "torch", "pytorch-lightning", "numba", "bm25s"),
+    *("sentence-transformers", "transformers", "lightgbm", "openai", "optuna"),
 )
 # Folders whose content is code or configuration; results and locks may differ without making a run "dirty".
 SOURCES = ("src", "baselines", "conf", "notebooks", "requirements.txt", "pyproject.toml")

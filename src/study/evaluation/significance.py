@@ -15,12 +15,31 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from study.errors import StudyError
 from study.evaluation import per_task
-from study.evaluation.multiplicity import holm
+
+
+def holm(p_values: ArrayLike) -> NDArray[np.float64]:
+    """Holm's step-down adjusted p-values (Holm 1979), in the order given.
+
+    The smallest of m is multiplied by m, the next by m - 1, ..., none below an earlier one, none above 1. Calling every
+    adjusted value below alpha significant keeps the chance of any false one below alpha, whatever their dependence.
+
+    Args:
+        p_values: shape (m,), each in [0, 1].
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    if not ((p >= 0) & (p <= 1)).all():
+        raise ValueError("p-values lie in [0, 1]")
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(stepped, 1)
+    return adjusted
+
 
 Float64Array = NDArray[np.float64]
 Alternative = Literal["two-sided", "greater", "less"]

@@ -30,12 +30,10 @@ SLACK = 1e-9
 
 def _fault(entry: dict[str, Any]) -> tuple[str, str, str] | None:
     """The first thing wrong with an entry: key, reason, fix."""
-    for key in REQUIRED:
-        if key not in entry:
-            return key, "the key is missing", f"give all of {', '.join(REQUIRED)}"
-    for key in entry:
-        if key not in REQUIRED + OPTIONAL:
-            return str(key), "unknown key", f"use {', '.join(REQUIRED + OPTIONAL)}"
+    for key in (*REQUIRED, *entry):
+        if key not in entry or key not in REQUIRED + OPTIONAL:
+            reason = "unknown key" if key in entry else "the key is missing"
+            return str(key), reason, f"give {', '.join(REQUIRED)}, and perhaps {', '.join(OPTIONAL)}"
     for key in (*TEXT_KEYS, *(key for key in OPTIONAL if key in entry)):
         if not isinstance(entry[key], str) or not entry[key].strip():
             return key, f"{entry[key]!r} is not a text", "write a non-empty text"

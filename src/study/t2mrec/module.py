@@ -1,24 +1,31 @@
-"""The training loop: batches, one optimisation step, checkpoints. The maths is in the modules beside this one."""
+"""Training of the two towers: batches, one optimisation step, and the loop, which resumes from checkpoints."""
 
 from __future__ import annotations
 
+import logging
+import sys
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytorch_lightning as pl
 import scipy.sparse as sp
 import torch
+from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from pytorch_lightning.core.optimizer import LightningOptimizer
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
+from tqdm import tqdm
 
 from study.data.dataset import IntArray
 from study.errors import StudyError
 from study.evaluation.ranking import chunks, mask_known, top_k
-from study.t2mrec.losses import LOSSES
+from study.files import replacing
 from study.t2mrec.row_adamw import RowAdamW
 from study.t2mrec.settings import Towers, Training
-from study.t2mrec.towers import Tower, used_terms
+from study.t2mrec.towers import LOSSES, Tower, used_terms
 
 
 class Batch(NamedTuple):
@@ -242,3 +249,84 @@ class TwoTowerModule(pl.LightningModule):
             state = {name: value.numpy() for name, value in checkpoint["wide"][side].items()}
             optimizer.weight[:] = state.pop("weight")
             optimizer.load(state)
+
+
+LOG = logging.getLogger(__name__)
+
+
+class WholeFileCheckpoint(TorchCheckpointIO):
+    """Writes a checkpoint beside its place and renames it, so that a kill cannot leave half a file."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Save `checkpoint` at `path`."""
+        with replacing(Path(path)) as temporary:
+            torch.save(checkpoint, temporary)
+
+
+class EpochBar(Callback):
+    """One progress bar over the epochs; silent where there is no terminal."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Open the bar where a resumed training stands."""
+        self.bar = tqdm(
+            total=trainer.max_epochs,
+            initial=trainer.current_epoch,
+            desc=self.label,
+            unit="epoch",
+            disable=not sys.stderr.isatty(),
+            leave=False,
+        )
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """One epoch further."""
+        self.bar.update()
+        self.bar.set_postfix(loss=f"{pl_module.last_loss:.4f}")
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Close the bar."""
+        self.bar.close()
+
+
+def train(
+    module: TwoTowerModule, pairs: PairData, *, epochs: int, checkpoint_every: int, workdir: Path, label: str
+) -> None:
+    """Train `module` for `epochs`, resuming from ``workdir/last.ckpt`` if it is there.
+
+    The checkpoint is removed at the end: it serves a stopped training, not later use.
+    """
+    quiet_lightning()
+    checkpoint = workdir / "last.ckpt"
+    keep = ModelCheckpoint(
+        dirpath=workdir,
+        filename="last",
+        every_n_epochs=checkpoint_every,
+        save_top_k=1,
+        enable_version_counter=False,
+        save_on_train_epoch_end=True,
+    )
+    trainer = pl.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        devices=1,
+        logger=False,
+        callbacks=[keep, EpochBar(label)],
+        plugins=[WholeFileCheckpoint()],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        reload_dataloaders_every_n_epochs=1,
+        default_root_dir=workdir,
+    )
+    resume = str(checkpoint) if checkpoint.exists() else None
+    if resume:
+        LOG.info("%s: resuming from %s", label, checkpoint)
+    trainer.fit(module, datamodule=pairs, ckpt_path=resume, weights_only=True)
+    checkpoint.unlink(missing_ok=True)
+
+
+def quiet_lightning() -> None:
+    """Drop Lightning's advice about loaders, devices and logging, none of which applies here."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"pytorch_lightning|lightning_fabric|lightning_utilities")

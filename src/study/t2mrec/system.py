@@ -12,8 +12,7 @@ from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.ranking import mask_known, tie_order
 from study.t2mrec import lexical
-from study.t2mrec.fusion import expand, fuse
-from study.t2mrec.rerank import Reranker, rerank_pool
+from study.t2mrec.fusion import Reranker, expand, fuse, rerank_pool
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.structure import StructuralFeatures, structural_score
 
@@ -51,8 +50,7 @@ class T2MRec:
             self.task_embeddings, self.server_embeddings = tasks, servers
             return
         # Importing torch and Lightning takes seconds; systems without towers do without them.
-        from study.t2mrec.module import PairData, TwoTowerModule, nearest_negatives
-        from study.t2mrec.training import train
+        from study.t2mrec.module import PairData, TwoTowerModule, nearest_negatives, train
 
         self.module = TwoTowerModule(tasks.shape[1], self.towers, self.training, seed=seed)
         hard = None
