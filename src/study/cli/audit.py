@@ -51,7 +51,6 @@ def functions() -> dict[str, Callable[[DictConfig], list[Path]]]:
         labels,
         leakage,
         protocols,
-        protocols_inference,
         provenance,
         reference_bugs,
         robustness,
@@ -63,7 +62,7 @@ def functions() -> dict[str, Callable[[DictConfig], list[Path]]]:
     return {
         "consistency": consistency.compute,
         "protocols": protocols.compute,
-        "inference": protocols_inference.compute,
+        "inference": protocols.compute_inference,
         "verdicts": verdicts.compute,
         "labels": labels.compute,
         "provenance": provenance.compute,

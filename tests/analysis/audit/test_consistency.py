@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from study import paths
 from study.analysis.audit import consistency as rules
-from study.analysis.audit import consistency_tables, figures_paper, verdicts_text
-from study.analysis.audit.paper_cells import AuditTables, printed_rows
-from study.analysis.audit.protocols_settings import read as read_grid
-from study.analysis.report.tables import PAPER_METRICS
+from study.analysis.audit import figures_paper
+from study.analysis.audit import settings as audit
+from study.analysis.audit.tables import AuditTables, printed_rows
 from study.config.compose import load
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
+from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import read_record
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -47,7 +47,7 @@ def random_tasks(counts, seed, *, skill=0.0):
 )
 def test_every_real_row_is_possible_under_its_own_labels(counts, seed, skill):
     row = row_of(*random_tasks(counts, seed, skill=skill))
-    shares = consistency_tables.shares(np.array(counts))
+    shares = rules.shares(np.array(counts))
     assert rules.smallest_change([row], rules.points(shares), shares=shares) < 1e-7
     assert rules.smallest_change([row], rules.points(range(1, 15))) < 1e-7
 
@@ -131,18 +131,17 @@ def test_points_refuses_tasks_without_relevant_servers():
 @given(counts=st.lists(st.integers(1, 14), min_size=1, max_size=10), seed=st.integers(0, 10_000))
 @pytest.mark.parametrize("ndcg", rules.NDCGS)
 @pytest.mark.parametrize("recall", rules.RECALLS)
-def test_every_real_row_is_possible_under_its_own_reading(recall, ndcg, counts, seed):
-    """The readings of the hull are those of the protocol grid, which computes them from rankings."""
-    from study.analysis.audit.protocols import measures
-    from study.analysis.audit.protocols_inference import printed_form
+def test_every_real_row_is_possible_under_its_own_definitions(recall, ndcg, counts, seed):
+    """The definitions of the hull are those of the protocol grid, which computes them from rankings."""
+    from study.analysis.audit.protocols import measures, printed_form
 
     relevant, ranked = random_tasks(counts, seed, skill=0.7)
     table = measures(ranked, relevant)
-    row = printed_form(table.mean().to_numpy(), list(table), {"recall": recall, "f1": "f1", "ndcg": ndcg})
+    row = printed_form(table.mean().to_numpy(), list(table), audit.Definition(recall, "f1", ndcg))
     assert rules.smallest_change([row], rules.points(set(counts), recall=recall, ndcg=ndcg)) < 1e-7
 
 
-def test_a_reading_by_hand_and_an_unknown_one():
+def test_a_definition_by_hand_and_an_unknown_one():
     # Ten relevant servers and one hit per task, at rank 5: hit rate 1, precision 0.2, NDCG over what was found
     # 1 / log2(6). By the paper's definitions recall is 0.1.
     row = np.zeros(8)
@@ -151,56 +150,27 @@ def test_a_reading_by_hand_and_an_unknown_one():
     used = np.isin(CELLS, ["recall@5", "precision@5", "ndcg@5"])
     assert rules.smallest_change([row], rules.points([10], recall="hit_rate", ndcg="ndcg_found"), cells=used) < 1e-7
     assert rules.smallest_change([row], rules.points([10]), cells=used) > 0.1
-    with pytest.raises(StudyError, match="no reading"):
+    with pytest.raises(StudyError, match="no definition"):
         rules.points([10], recall="hits")
 
 
-def test_other_readings_are_tried_on_printed_rows_alone():
+def test_other_definitions_are_tried_on_printed_rows_alone():
     planted = row_of(*random_tasks([10] * 20, 2, skill=0.7))
     rows = pd.DataFrame([planted, planted], columns=CELLS).assign(
         table=["table3", "own"], place="", row=["a", "b"], own=""
     )
     assumed = {"ten": (rules.points([10]), {10: 1.0})}
-    table = consistency_tables.feasibility(rows, assumed, 1e-4).set_index(["row", "cells"])["possible"]
-    assert len(table["a"]) == 2 + len(consistency_tables.OTHER_READINGS)
-    assert table["b"].index.tolist() == list(consistency_tables.READINGS)
+    table = rules.feasibility(rows, assumed, 1e-4).set_index(["row", "cells"])["possible"]
+    assert len(table["a"]) == 2 + len(rules.OTHER_DEFINITIONS)
+    assert table["b"].index.tolist() == list(rules.CELL_SETS)
     assert table["a", "without F1"]
     assert not table["a", "without F1, hit rate as recall"]
-    said = verdicts_text.about_readings(
-        {
-            "feasibility": table.reset_index().assign(
-                table=["table3"] * len(table["a"]) + ["own"] * 2, labels="ten", change=0.125
-            )
-        },
-        "ten",
-        "a",
-    )
-    assert "as defined 0.125" in said
-    assert "as defined 1, NDCG over what was found" in said
 
 
-def test_every_reading_is_one_that_the_protocol_grid_tries():
-    tried = [{name: values[name] for name in ("recall", "ndcg")} for values in read_grid().readings.values()]
-    assert all(reading in tried for reading in consistency_tables.OTHER_READINGS.values())
-
-
-def test_possible_rows_are_counted_and_named():
-    rows = [
-        ("one", "all eight cells", "A", 0.0),
-        ("one", "all eight cells", "B", 0.003),
-        ("one", "without F1", "A", 0.0),
-        ("one", "without F1", "B", 0.0),
-        ("two", "all eight cells", "A", 0.001),
-        ("two", "all eight cells", "B", 0.3),
-    ]
-    table = pd.DataFrame(rows, columns=["labels", "cells", "row", "change"]).assign(table="t")
-    table = table.assign(possible=table["change"] <= 1e-4)
-    found = verdicts_text.possible_rows({"feasibility": table}).set_index("labels")
-    assert found.loc["one", "which, all eight cells"] == "A"
-    assert found.loc["one", "possible, without F1"] == 2
-    assert found.loc["two", "possible, all eight cells"] == 0
-    said = verdicts_text.about_consistency({"feasibility": table})
-    assert "counting all eight cells, 1 of 2 printed rows are no mean over tasks under one servers, 1 by more" in said
+def test_every_definition_is_one_that_the_protocol_grid_tries():
+    definitions = audit.read(audit.Protocols).metric_definitions.values()
+    tried = [{"recall": each.recall, "ndcg": each.ndcg} for each in definitions]
+    assert all(each in tried for each in rules.OTHER_DEFINITIONS.values())
 
 
 def test_what_the_printed_cells_allow():
@@ -225,7 +195,7 @@ def test_cell_checks_name_the_broken_bound():
     bad[CELLS.index("f1@5")] += 0.05
     bad[CELLS.index("ndcg@10")] = 1.0
     rows = pd.DataFrame([good, bad], columns=CELLS).assign(table="t", place="", row=["good", "bad"], own="")
-    checks = consistency_tables.cell_checks(rows, rules.points(range(1, 31)), 1e-4).set_index(["row", "k"])
+    checks = rules.cell_checks(rows, rules.points(range(1, 31)), 1e-4).set_index(["row", "k"])
     assert checks.loc["good", "breaks"].tolist() == ["", ""]
     assert checks.loc[("bad", 5), "breaks"] == "f1 too high"
     assert checks.loc[("bad", 10), "breaks"] == "ndcg too high"
@@ -262,15 +232,14 @@ def small_root(tmp_path_factory):
 
 def test_tables_on_synthetic_data_find_the_planted_fault(small_root, monkeypatch):
     monkeypatch.setenv("T2M_ROOT", str(small_root))
-    written = consistency_tables.compute(load(["dataset=synthetic"]))
+    written = rules.compute(load(["dataset=synthetic"]))
     assert [path.name for path in written] == ["consistency.csv", "feasibility.csv"]
-    assert read_record(written[0].with_suffix(".json"))["tables"] == ["consistency", "feasibility"]
+    assert read_record(written[0].with_suffix(".json"))["settings"]["own_protocol"] == "cold"
     tables = AuditTables("synthetic")
     table = tables["feasibility"].set_index(["row", "labels", "cells"])
     assert table.loc[("ours: honest", "task split", "all eight cells"), "change"] < 1e-6
     assert table.loc[("ours: faulty", "task split", "all eight cells"), "change"] > 0.01
     assert not table.loc[("ours: honest", "one server per task", "all eight cells"), "possible"]
-    assert "1 of our own 2 rows pass" in verdicts_text.about_consistency(tables)
     assert figures_paper.plot_feasibility(tables).axes
     assert figures_paper.plot_implied(tables, {"task split": 10.0}).axes
     with pytest.raises(StudyError, match="has not been made") as caught:
@@ -283,7 +252,7 @@ def test_scenarios_take_their_shares_from_the_splits(small_root, monkeypatch):
 
     monkeypatch.setenv("T2M_ROOT", str(small_root))
     data = datasets.load("synthetic")
-    found = consistency_tables.scenarios(data, 30)
+    found = rules.scenarios(data, 30)
     assert list(found) == [
         "any lists of up to 30",
         "any lists of up to 18",
@@ -298,13 +267,11 @@ def test_scenarios_take_their_shares_from_the_splits(small_root, monkeypatch):
 
 def test_pairs_and_gains_of_the_printed_tables():
     chosen = printed_rows().set_index("row").loc[["LightGCN", "MSBPR", "T2MRec"]].reset_index()
-    table = consistency_tables.pairs(chosen, rules.points(range(1, 41)), 1e-4)
+    table = rules.pairs(chosen, rules.points(range(1, 41)), 1e-4)
     found = {(row["row_a"], row["row_b"]): row["together"] for row in table.to_dict("records")}
     assert found == {("LightGCN", "MSBPR"): True, ("LightGCN", "T2MRec"): False, ("MSBPR", "T2MRec"): False}
     assert table.loc[~table["together"], "conflict"].all()
-    assert "2 pairs contradict" in verdicts_text.about_pairs({"row_pairs": table})
     assert figures_paper.plot_pairs({"row_pairs": table}).axes
-    gains = consistency_tables.gains()
+    gains = rules.gains()
     assert len(gains) == 8
     assert (gains["nearer"] == "over_method").all()
-    assert "In 8 of 8 columns" in verdicts_text.about_gains({"gains": gains})

@@ -7,21 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from study import paths
-from study.analysis.audit import labels, labels_mixture, labels_settings, labels_simulation, labels_text
+from study.analysis.audit import labels, labels_mixture
 from study.analysis.audit.figures_labels import plot_mixture_fit
-from study.analysis.audit.labels_settings import Labels
+from study.analysis.audit.settings import Labels, Leakage, Robustness, TaskQuality, read, settings_file
 from study.data import lists as labels_lists
 from study.data import prepare, synthetic
 from study.data.dataset import load
 from study.errors import StudyError
 
 EVEN = labels_mixture.REASONS
-SETTINGS = labels_settings.read(Labels)
+SETTINGS = read(Labels)
 FAST = replace(SETTINGS, permutations=20, simulations=2, tolerance=1e-4)
 
 
@@ -217,8 +216,8 @@ def test_the_planted_mixture_is_recovered(planted):
     for name, share in truth["mixture_drawn"].items():
         assert abs(shares[name] - share) < 0.04, name
     assert mixture.rho > 0.98  # the generator takes the next server
-    assert abs(labels_simulation.copied_share(x.matrix) - 0.15) < 0.02
-    assert abs(labels_simulation.sorted_share(x.matrix, FAST) - 0.2) < 0.03
+    assert abs(labels.copied_share(x.matrix) - 0.15) < 0.02
+    assert abs(labels.sorted_share(x.matrix, FAST) - 0.2) < 0.03
 
 
 @pytest.mark.parametrize(
@@ -240,12 +239,12 @@ def test_a_wrong_mixture_fails_the_goodness_of_fit(planted):
     data, _ = planted
     x, mixture, _ = recovered(data)
     rng = np.random.default_rng(0)
-    seen = labels_simulation.statistics(x, x.matrix, FAST)
-    told = labels_simulation.simulate(x, mixture, rng, ascending=0.22, copied=0.15)
-    untold = labels_simulation.simulate(x, mixture, rng, ascending=0.0, copied=0.0)
+    seen = labels.statistics(x, x.matrix, FAST)
+    told = labels.simulate(x, mixture, rng, ascending=0.22, copied=0.15)
+    untold = labels.simulate(x, mixture, rng, ascending=0.0, copied=0.0)
     for name in ("lists wholly ascending by id", "lists beyond the first of each set"):
-        assert abs(labels_simulation.statistics(x, told, FAST)[name] - seen[name]) < 0.05
-        assert labels_simulation.statistics(x, untold, FAST)[name] < 0.01
+        assert abs(labels.statistics(x, told, FAST)[name] - seen[name]) < 0.05
+        assert labels.statistics(x, untold, FAST)[name] < 0.01
     np.testing.assert_array_equal(untold >= 0, x.matrix >= 0)
     assert not ((told >= 0) & (x.matrix < 0)).any()
     for row in untold:
@@ -257,12 +256,10 @@ def test_wrong_weights_fail_the_goodness_of_fit_and_the_lists_held_out(planted):
     """Lists drawn from the fitted weights show what the lists show; other weights do not, and predict worse."""
     x, mixture, _ = recovered(planted[0])
     wrong = replace(mixture, weights=mixture.weights[[4, 0, 1, 2, 3]])
-    rng, seen = np.random.default_rng(3), labels_simulation.statistics(x, x.matrix, FAST)
+    rng, seen = np.random.default_rng(3), labels.statistics(x, x.matrix, FAST)
     names = ("labels in the task's language", "labels whose server follows its predecessor in the catalogue")
     for chosen, fits in ((mixture, True), (wrong, False)):
-        drawn = labels_simulation.statistics(
-            x, labels_simulation.simulate(x, chosen, rng, ascending=0.2, copied=0.15), FAST
-        )
+        drawn = labels.statistics(x, labels.simulate(x, chosen, rng, ascending=0.2, copied=0.15), FAST)
         assert all(abs(drawn[name] - seen[name]) < 0.05 for name in names) == fits
     told, untold = (float(labels_mixture.expect(x, one)[1].sum()) for one in (mixture, wrong))
     assert told > untold
@@ -270,33 +267,15 @@ def test_wrong_weights_fail_the_goodness_of_fit_and_the_lists_held_out(planted):
 
 def test_lists_held_out_are_told_by_the_planted_mixture_and_not_by_one_without_reasons(planted, tmp_path):
     data, _ = planted
-    found = labels_simulation.held_out(labels_mixture.inputs(data, FAST, clusters(data)), FAST)
+    found = labels.held_out(labels_mixture.inputs(data, FAST, clusters(data)), FAST)
     n_labels = int((labels_mixture.inputs(data, FAST, clusters(data)).matrix >= 0).sum())
     assert 0.1 * n_labels < found["labels"] < 0.3 * n_labels
     assert found["mixture"] > max(found["by_popularity"], found["evenly"]) + 0.3
     assert found["evenly"] == pytest.approx(-np.log(data.n_servers))
     even = {"topic_match": 0.0, "language_match": 0.0, "alphabetical": 0.0, "random": 1.0}
     blank, _ = made(tmp_path, n_servers=300, n_tasks=400, mixture=even, ascending_share=0.0, duplicate_share=0.0)
-    found = labels_simulation.held_out(labels_mixture.inputs(blank, FAST, clusters(blank)), FAST)
+    found = labels.held_out(labels_mixture.inputs(blank, FAST, clusters(blank)), FAST)
     assert found["mixture"] < found["evenly"] + 0.05  # nothing to learn: no better than drawing evenly
-
-
-@pytest.mark.parametrize(("outside", "verdict"), [(0, "is not rejected"), (3, "is not rejected"), (11, "is rejected")])
-def test_a_mixture_is_rejected_where_more_statistics_are_off_than_chance_puts_off(outside, verdict):
-    fit = pd.DataFrame({"inside": [False] * outside + [True] * (12 - outside), "simulations": 20})
-    names = (
-        "labels",
-        "log-likelihood per label (nats)",
-        "the same for servers drawn evenly",
-        "the same for servers drawn by their popularity",
-    )
-    mixture = pd.DataFrame({"parameter": [f"held out: {name}" for name in names], "value": [10, -7.0, -9.0, -8.0]})
-    said = labels_text.about_mixture({"mixture_fit": fit, "mixture": mixture})
-    assert verdict in said
-    assert (
-        f"{outside} of 12 statistics lie outside the range of 20 data sets drawn from it, by chance 1.1 would" in said
-    )
-    assert "-7.00 nats; servers drawn by their popularity have -8.00, evenly -9.00" in said
 
 
 def test_a_subset_keeps_what_belongs_to_its_tasks():
@@ -309,12 +288,9 @@ def test_a_subset_keeps_what_belongs_to_its_tasks():
 
 
 def test_the_tables_are_complete_and_can_be_drawn(planted):
-    tables = labels_simulation.tables(planted[0], FAST, clusters(planted[0]))
+    tables = labels.mixture_tables(planted[0], FAST, clusters(planted[0]))
     fit = tables["mixture_fit"]
     assert fit["inside"].tolist() == fit["observed"].between(fit["fitted_low"], fit["fitted_high"]).tolist()
-    said = labels_text.about_mixture(tables)
-    outside = int((~fit["inside"]).sum())
-    assert f"{outside} of {len(fit)} statistics lie outside the range of 2 data sets" in said
     shares = tables["mixture"].set_index("parameter").loc[[f"share {name}" for name in EVEN]]
     assert shares["value"].sum() == pytest.approx(1)
     assert (shares["low"] <= shares["value"]).all()
@@ -325,14 +301,12 @@ def test_the_tables_are_complete_and_can_be_drawn(planted):
 # Settings
 
 
-@settings(max_examples=20)
-@given(st.sampled_from(["labels", "leakage", "robustness", "task_quality"]), st.text("abc", min_size=1, max_size=4))
-def test_a_misspelt_key_is_an_error(tmp_path_factory, name, extra):
-    kind = {file: kind for kind, file in labels_settings.FILES.items()}[name]
-    path = tmp_path_factory.mktemp("conf") / f"{name}.yaml"
-    path.write_text((paths.conf() / "audit" / f"{name}.yaml").read_text() + f"\n{extra}_: 1\n")
-    with pytest.raises(StudyError, match="holds"):
-        labels_settings.read(kind, path)
+@pytest.mark.parametrize("kind", [Labels, Leakage, Robustness, TaskQuality])
+def test_a_misspelt_key_is_an_error(tmp_path, kind):
+    path = tmp_path / "settings.yaml"
+    path.write_text(settings_file(kind).read_text() + "\nabc_: 1\n")
+    with pytest.raises(StudyError, match="unknown key 'abc_'"):
+        read(kind, path)
 
 
 def release_of(themes, lists):

@@ -1,4 +1,4 @@
-"""Twins of test tasks in training: planted leaks, hand-computed shares, and what a copying system shows."""
+"""Near-duplicates of test tasks in training: planted leaks, hand-computed shares, and what a copying system shows."""
 
 import numpy as np
 import pandas as pd
@@ -6,7 +6,7 @@ import pytest
 
 from study import paths
 from study.analysis.audit import leakage
-from study.analysis.audit.figures_robustness import plot_copying
+from study.analysis.audit.figures_labels import plot_copying
 from study.config import compose as config
 from study.data import split_files
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
@@ -52,11 +52,17 @@ def planted():
     return data, split_of(data, [TRAIN] * PER_PART + [TEST] * PER_PART)
 
 
-def test_planted_twins_are_found(planted):
+def test_planted_near_duplicates_are_found(planted):
     data, split = planted
-    found = leakage.twins(data, split, near_labels=0.9, near_text=0.9)
+    found = leakage.near_duplicates(data, split, near_labels=0.9, near_text=0.9)
     counts = found[list(leakage.KINDS)].sum()
-    assert counts.to_dict() == {"same_labels": 20, "near_labels": 30, "same_text": 8, "near_text": 14, "any_twin": 44}
+    assert counts.to_dict() == {
+        "same_labels": 20,
+        "near_labels": 30,
+        "same_text": 8,
+        "near_text": 14,
+        "any_near_duplicate": 44,
+    }
     assert found["task_id"].tolist() == data.tasks["id"].tolist()[PER_PART:]
     assert found["same_labels"].tolist()[:20] == [1] * 20
     table = leakage.share_table({"cold": found}).set_index("kind")
@@ -67,44 +73,48 @@ def test_planted_twins_are_found(planted):
 def test_validation_tasks_are_no_training(planted):
     data, _ = planted
     split = split_of(data, [VALID] * 30 + [TRAIN] * 30 + [TEST] * PER_PART)
-    found = leakage.twins(data, split, near_labels=0.9, near_text=0.9)
+    found = leakage.near_duplicates(data, split, near_labels=0.9, near_text=0.9)
     assert found["same_labels"].sum() == 0
 
 
 def test_a_grouped_split_leaves_no_identical_lists_or_texts(planted):
-    found = leakage.twins(planted[0], make(planted[0], "cold_grouped"), near_labels=0.9, near_text=0.9)
+    found = leakage.near_duplicates(planted[0], make(planted[0], "cold_grouped"), near_labels=0.9, near_text=0.9)
     assert found[["same_labels", "same_text", "near_text"]].to_numpy().sum() == 0
 
 
 def test_a_copying_system_and_an_honest_one_are_told_apart(planted):
     data, split = planted
-    twin = leakage.twins(data, split, near_labels=0.9, near_text=0.9)
-    has = twin["any_twin"].to_numpy() == 1
+    twin = leakage.near_duplicates(data, split, near_labels=0.9, near_text=0.9)
+    has = twin["any_near_duplicate"].to_numpy() == 1
     rng = np.random.default_rng(1)
     values = {"copier": np.where(has, 0.9, 0.0), "honest": 0.3 + 0.05 * rng.normal(size=PER_PART)}
     scores = {name: pd.DataFrame({"ndcg@10": row}, index=twin["task_id"]) for name, row in values.items()}
-    table = leakage.copying_table(scores, twin, ["ndcg@10"], seed=0).query("kind == 'any_twin'").set_index("system")
+    table = (
+        leakage.copying_table(scores, twin, ["ndcg@10"], seed=0)
+        .query("kind == 'any_near_duplicate'")
+        .set_index("system")
+    )
     copier, honest = table.loc["copier"], table.loc["honest"]
-    assert copier["from_twins"] == pytest.approx(1)
+    assert copier["from_duplicates"] == pytest.approx(1)
     assert copier["lost"] == pytest.approx(1)
     assert copier["difference"] == pytest.approx(0.9)
-    assert honest["from_twins"] == pytest.approx(44 / 60, abs=0.02)
+    assert honest["from_duplicates"] == pytest.approx(44 / 60, abs=0.02)
     assert abs(honest["lost"]) < 0.1
     assert honest["difference_low"] < 0 < honest["difference_high"]
-    assert (table["n_twin"] == 44).all()
+    assert (table["n_duplicate"] == 44).all()
 
 
-def test_an_honest_system_with_an_easier_twin_group_has_no_excess(planted):
-    """Tasks with a twin are easier for all; only the copier gains more from them than the reference does."""
-    twin = leakage.twins(*planted, near_labels=0.9, near_text=0.9)
-    has = twin["any_twin"].to_numpy() == 1
+def test_an_honest_system_with_an_easier_group_of_near_duplicates_has_no_excess(planted):
+    """Tasks with a near-duplicate are easier for all; only the copier gains more from them than the reference does."""
+    twin = leakage.near_duplicates(*planted, near_labels=0.9, near_text=0.9)
+    has = twin["any_near_duplicate"].to_numpy() == 1
     rng = np.random.default_rng(4)
     easier = np.where(has, 0.3, 0.1) + 0.02 * rng.normal(size=PER_PART)
     noise = 0.02 * rng.normal(size=PER_PART)
     values = {"bm25": easier, "honest": easier + 0.1 + noise, "copier": easier + np.where(has, 0.4, 0.0) + noise}
     scores = {name: pd.DataFrame({"m": row}, index=twin["task_id"]) for name, row in values.items()}
     table = leakage.copying_table(scores, twin, ["m"], seed=0, references=["bm25", "absent"])
-    table = table.query("kind == 'any_twin'").set_index("system")
+    table = table.query("kind == 'any_near_duplicate'").set_index("system")
     honest, copier = table.loc["honest"], table.loc["copier"]
     assert honest["difference_low"] > 0.1  # by the plain difference it would be a copier
     assert abs(honest["excess_bm25"]) < 0.02
@@ -123,7 +133,7 @@ def test_an_excess_needs_both_groups_of_tasks():
 
 
 def test_scores_of_other_tasks_are_an_error(planted):
-    twin = leakage.twins(*planted, near_labels=0.9, near_text=0.9)
+    twin = leakage.near_duplicates(*planted, near_labels=0.9, near_text=0.9)
     scores = {"other": pd.DataFrame({"ndcg@10": [0.5]}, index=[999])}
     with pytest.raises(StudyError, match="not test tasks"):
         leakage.copying_table(scores, twin, ["ndcg@10"], seed=0)

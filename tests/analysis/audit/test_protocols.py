@@ -1,7 +1,6 @@
 """The grid of protocols on synthetic data, and the inference: it finds the protocol that was planted."""
 
 import dataclasses
-import json
 import shutil
 from pathlib import Path
 
@@ -12,13 +11,13 @@ import scipy.sparse as sp
 import yaml
 
 from study import paths
-from study.analysis.audit import figures_paper, protocols, protocols_inference, verdicts_text
-from study.analysis.audit.protocols_settings import Variant, read
-from study.analysis.report.tables import PAPER_METRICS
+from study.analysis.audit import figures_paper, protocols
+from study.analysis.audit.settings import Definition, Protocols, Variant, read
 from study.config.compose import build_system, load
 from study.data import dataset as datasets
 from study.data import split_files
 from study.errors import StudyError
+from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import read_record
 from study.evaluation.runs import run_seed
 
@@ -83,9 +82,15 @@ def data(in_grid):
     return datasets.load("synthetic")
 
 
+def cell_of(protocol, system):
+    """The rows of one cell of the grid."""
+    table = protocols.protocol_fits("synthetic").known()
+    return table[(table["protocol"] == protocol) & (table["system"] == system)].reset_index(drop=True)
+
+
 def printed_under(data, name, system, seed):
     """The row that a paper would print, four digits, for a run of its own."""
-    grid = read()
+    grid = read(Protocols)
     chosen = next(item for item in grid.variants if item.name == name)
     labelled = protocols.labelled(data, chosen.labels, chosen.prefix)
     made = protocols.make(labelled, chosen, seed=grid.split_seed)
@@ -104,69 +109,65 @@ def printed_under(data, name, system, seed):
 def test_a_planted_protocol_is_found(data, name, system):
     row = printed_under(data, name, system, seed=7)  # the grid ran with another seed
     rows = pd.DataFrame([dict(row) | {"table": "planted", "row": "planted", "own": system}])
-    grid = read()
-    distances, inference = protocols_inference.infer(rows, protocols_inference.cells("synthetic", grid), grid)
+    grid = read(Protocols)
+    distances, inference = protocols.infer(rows, protocols.cells("synthetic", grid), grid)
     for question in ("own system", "any system"):
         best = inference[inference["question"] == question].iloc[0]
         assert (best["variant"], best["system"]) == (name, system)
         assert best["distance"] < 0.005
         assert best["gives"]
         assert best["next_distance"] > 2 * best["distance"] + 0.001
-        assert best["reading"] in ("as defined", "F1 of the means")
-    tables = {"protocol_inference": inference, "protocol_distances": distances}
-    assert f'"{name}" with {system}' in verdicts_text.about_inference(tables, "planted")
-    assert figures_paper.plot_distances(tables, "planted", system).axes
+        assert best["definition"] in ("as defined", "F1 of the means")
+    assert figures_paper.plot_distances({"protocol_distances": distances}, "planted", system).axes
 
 
-def test_a_planted_reading_is_found(data):
+def test_a_planted_metric_definition_is_found(data):
     """Columns computed in another way than the paper defines them: hit rate as recall, NDCG over what was found."""
-    grid, found = read(), protocols_inference.cells("synthetic", read())
+    grid, found = read(Protocols), protocols.cells("synthetic", read(Protocols))
     title = "hit rate as recall, NDCG over what was found"
     cell = next(one for one in found if (one.variant, one.system) == ("leave_one_out_50", "item_knn"))
     other = next(one for one in found if (one.variant, one.system) == ("task_split_50", "tfidf"))
     for planted in (cell, other):
-        row = protocols_inference.printed_form(planted.mean, planted.measures, grid.readings[title]).round(4)
+        row = protocols.printed_form(planted.mean, planted.measures, grid.metric_definitions[title]).round(4)
         rows = pd.DataFrame([dict(zip(CELLS, row, strict=True)) | {"table": "p", "row": "p", "own": planted.system}])
-        distances, inference = protocols_inference.infer(rows, found, grid)
+        distances, inference = protocols.infer(rows, found, grid)
         best = inference[inference["question"] == "own system"].iloc[0]
         assert (best["variant"], best["system"], best["gives"]) == (planted.variant, planted.system, True)
         own = distances[(distances["variant"] == planted.variant) & (distances["system"] == planted.system)]
         own = own.set_index("choice")
-        assert own.loc["nearest reading", "distance"] < 1e-4
-        if planted is other:  # with one server held out per task hit rate is recall, so only here the reading is told
-            assert best["reading"] == title
+        assert own.loc["nearest definition", "distance"] < 1e-4
+        if (
+            planted is other
+        ):  # with one server held out per task hit rate is recall, so only here the definition is told
+            assert best["definition"] == title
             assert own.loc["as defined", "distance"] > 0.05
 
 
 def test_a_row_that_no_protocol_gives_is_not_given(data):
     rows = pd.DataFrame([dict.fromkeys(CELLS, 0.5) | {"table": "x", "row": "x", "own": ""}])
-    grid = read()
-    _, inference = protocols_inference.infer(rows, protocols_inference.cells("synthetic", grid), grid)
+    grid = read(Protocols)
+    _, inference = protocols.infer(rows, protocols.cells("synthetic", grid), grid)
     assert inference["question"].tolist() == ["any system"]
     assert not inference["gives"].any()
-    assert "no run of its own system" in verdicts_text.about_inference({"protocol_inference": inference}, "x")
 
 
 def test_cells_are_what_the_evaluator_gives(data):
     split = split_files.load(paths.splits("synthetic") / "warm.parquet", data)
     model = build_system(load([*SIZE, "system=item_knn"]).system)
     expected = run_seed(model, data, split, seed=1, workdir=paths.cache()).per_task
-    cell = json.loads(protocols.cell_path("synthetic", "interactions", "item_knn", 1).read_text())
-    found = dict(zip(cell["measures"], cell["mean"], strict=True))
+    cell = cell_of("interactions", "item_knn").set_index("measure")
     for name in (*CELLS, "hit_rate@10"):
-        assert found[name] == pytest.approx(expected[name].mean(), abs=1e-8)
+        assert cell.loc[name, "mean"] == pytest.approx(expected[name].mean(), abs=1e-8)
     deviation = expected["ndcg@10"].std() / np.sqrt(len(expected))
-    place = cell["measures"].index("ndcg@10")
-    assert np.sqrt(cell["covariance"][place][place]) == pytest.approx(deviation, rel=1e-4)
-    assert cell["tasks"] == len(expected)
-    assert {"git", "versions", "hardware", "settings"} <= set(cell)
+    assert np.sqrt(cell.loc["ndcg@10", "covariance ndcg@10"]) == pytest.approx(deviation, rel=1e-4)
+    assert (cell["tasks"] == len(expected)).all()
     made = read_record(paths.results("synthetic") / "audit" / "protocol_cells.json")
-    assert set(made["settings"]["readings"]) == set(read().readings)
+    assert set(made["settings"]["metric_definitions"]) == set(read(Protocols).metric_definitions)
 
 
 def test_systems_without_history_are_left_out(in_grid):
-    ran = {path.parent.name for path in paths.results("synthetic").glob("audit/protocols/*/item_knn-1.json")}
-    assert ran == {"exposed", "interactions", "leave_one_out", "leave_one_out_50"}
+    table = protocols.protocol_fits("synthetic").known().query("system == 'item_knn'")
+    assert set(table["protocol"]) == {"exposed", "interactions", "leave_one_out", "leave_one_out_50"}
 
 
 def test_exposed_training_holds_the_answers_and_hides_none(data):
@@ -215,16 +216,14 @@ def test_measures_by_hand():
     assert row["best_precision@5"] == pytest.approx(0.6)
 
 
-def test_readings_by_hand():
+def test_metric_definitions_by_hand():
     names = [f"{name}@{k}" for name in ("recall", "hit_rate", "precision", "f1", "ndcg", "ndcg_found") for k in (5, 10)]
     means = np.array([0.1, 0.2, 0.5, 0.6, 0.3, 0.2, 0.11, 0.12, 0.4, 0.45, 0.7, 0.8])
-    plain = protocols_inference.printed_form(means, names, {"recall": "recall", "f1": "f1", "ndcg": "ndcg"})
+    plain = protocols.printed_form(means, names, Definition("recall", "f1", "ndcg"))
     assert plain.tolist() == [0.1, 0.2, 0.3, 0.2, 0.11, 0.12, 0.4, 0.45]
-    other = protocols_inference.printed_form(
-        means, names, {"recall": "hit_rate", "f1": "of_means", "ndcg": "ndcg_found"}
-    )
+    other = protocols.printed_form(means, names, Definition("hit_rate", "of_means", "ndcg_found"))
     assert other == pytest.approx([0.5, 0.6, 0.3, 0.2, 0.375, 0.3, 0.7, 0.8])
-    assert protocols_inference.distance(plain, plain + 0.1) == pytest.approx(0.1)
+    assert protocols.distance(plain, plain + 0.1) == pytest.approx(0.1)
 
 
 def test_what_exists_is_not_run_again(own_copy, monkeypatch):
@@ -232,18 +231,27 @@ def test_what_exists_is_not_run_again(own_copy, monkeypatch):
         raise AssertionError("a fit was repeated")
 
     monkeypatch.setattr(protocols, "build_system", never)
-    before = {path: path.read_bytes() for path in own_copy.glob("results/**/*.json")}
+    before = {path: path.read_bytes() for path in own_copy.glob("results/**/*.parquet")}
     protocols.compute(load(SIZE))
-    assert {path: path.read_bytes() for path in own_copy.glob("results/**/*.json")} == before
+    assert {path: path.read_bytes() for path in own_copy.glob("results/**/*.parquet")} == before
 
 
-def test_a_stopped_grid_goes_on_and_ends_with_the_same_values(own_copy):
-    folder = paths.results("synthetic") / "audit"
-    before = {path.name: path.read_bytes() for path in folder.glob("*.csv")}
-    protocols.cell_path("synthetic", "first_3", "tfidf", 1).unlink()
-    protocols.cell_path("synthetic", "interactions", "item_knn", 1).write_text('{"half": ')
+def test_a_stopped_grid_goes_on_and_ends_with_the_same_values(own_copy, monkeypatch):
+    """Of the fits some stand in the table, one in the cache, and two are missing."""
+    fits, folder = protocols.protocol_fits("synthetic"), paths.results("synthetic") / "audit"
+    before = {path.name: path.read_bytes() for path in folder.glob("*.csv*")}
+    table = fits.known()
+    missing = table["system"].eq("item_knn") & table["protocol"].eq("interactions")
+    missing |= table["system"].eq("tfidf") & table["protocol"].eq("first_3")
+    cached = table["system"].eq("tfidf") & table["protocol"].eq("longer")
+    assert missing.sum() == cached.sum() * 2
+    table[~missing & ~cached].to_parquet(fits.path)
+    fits.add(table[cached])
+    calls, once = [], protocols.run_fit
+    monkeypatch.setattr(protocols, "run_fit", lambda *a: (calls.append(1), once(*a))[1])
     protocols.compute(load(SIZE))
-    assert {path.name: path.read_bytes() for path in folder.glob("*.csv")} == before
+    assert len(calls) == 2
+    assert {path.name: path.read_bytes() for path in folder.glob("*.csv*")} == before
 
 
 def test_another_setting_is_another_cell(own_copy):
@@ -251,24 +259,23 @@ def test_another_setting_is_another_cell(own_copy):
     content = yaml.safe_load(path.read_text())
     content["protocols"]["first_3"]["prefix"] = 2
     path.write_text(yaml.safe_dump(content, sort_keys=False))
-    file = protocols.cell_path("synthetic", "first_3", "tfidf", 1)
-    before = json.loads(file.read_text())["mean"]
+    before = cell_of("first_3", "tfidf")["mean"].tolist()
     protocols.compute(load(SIZE))
-    assert json.loads(file.read_text())["mean"] != before
+    assert cell_of("first_3", "tfidf")["mean"].tolist() != before
 
 
-def test_a_damaged_cell_is_a_clear_error(own_copy):
-    path = protocols.cell_path("synthetic", "first_3", "tfidf", 1)
-    path.write_text('{"mean": [0.1]}')
-    with pytest.raises(StudyError, match="not a cell") as caught:
-        protocols_inference.compute(load(SIZE))
+def test_a_damaged_table_is_a_clear_error(own_copy):
+    path = protocols.protocol_fits("synthetic").path
+    pd.read_parquet(path).drop(columns="mean").to_parquet(path)
+    with pytest.raises(StudyError, match="not the cells") as caught:
+        protocols.compute_inference(load(SIZE))
     assert caught.value.file == path
 
 
 def test_without_cells_there_is_no_inference(own_copy):
-    shutil.rmtree(paths.results("synthetic") / "audit" / "protocols")
+    protocols.protocol_fits("synthetic").path.unlink()
     with pytest.raises(StudyError, match="no cell of the protocol grid"):
-        protocols_inference.compute(load(SIZE))
+        protocols.compute_inference(load(SIZE))
 
 
 @pytest.mark.parametrize(
@@ -277,18 +284,18 @@ def test_without_cells_there_is_no_inference(own_copy):
         ({"surplus": 1}, "holds"),
         ({"systems": ["nobody"]}, "unknown system"),
         ({"protocols": {"a": {"title": "a"} | BASE | {"split": "tepid"}}}, "split is 'tepid'"),
-        ({"protocols": {"a": {"title": "a", "labels": "released"}}}, "not a protocol"),
+        ({"protocols": {"a": {"title": "a", "labels": "released"}}}, "missing key 'prefix'"),
     ],
 )
 def test_a_mistake_in_the_grid_is_refused(own_copy, change, words):
     path = paths.conf() / "audit" / "protocols.yaml"
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change, sort_keys=False))
     with pytest.raises(StudyError, match=words):
-        read()
+        read(Protocols)
 
 
 def test_the_committed_grid_is_readable_and_shares_fits():
-    grid = read()
+    grid = read(Protocols)
     assert len({item.name for item in grid.variants}) == len(grid.variants) >= 15
     assert len({item.fit for item in grid.variants}) < len(grid.variants)
     assert {"released", "longer"} == {item.labels for item in grid.variants}
@@ -307,17 +314,13 @@ def test_intervals_hold_the_values_and_figures_are_drawn(in_grid):
     table = pd.read_csv(paths.results("synthetic") / "audit" / "protocol_cells.csv.xz")
     assert ((table["low"] <= table["value"] + 1e-6) & (table["value"] <= table["high"] + 1e-6)).all()
     assert figures_paper.plot_grid({"protocol_cells": table}, "recall@10").axes
-    text = verdicts_text.about_exposure({"protocol_cells": table}, "tfidf")
-    value = table.query("variant == 'exposed' and system == 'tfidf' and measure == 'recall' and k == 10")["value"]
-    assert f"{value.iloc[0]:.4f}" in text
-    assert "has not been run" in verdicts_text.about_exposure({"protocol_cells": table}, "item_knn")
 
 
-def test_more_seeds_do_not_narrow_the_interval_over_tasks(own_copy, monkeypatch):
-    grid = read()
-    alone = protocols_inference.cells("synthetic", grid)[0]
-    source = protocols.cell_path("synthetic", alone.variant, alone.system, 1)
-    shutil.copy(source, source.with_name(f"{alone.system}-2.json"))
-    both = protocols_inference.cells("synthetic", dataclasses.replace(grid, seeds=[1, 2]))[0]
+def test_more_seeds_do_not_narrow_the_interval_over_tasks(own_copy):
+    grid = read(Protocols)
+    alone = protocols.cells("synthetic", grid)[0]
+    fits = protocols.protocol_fits("synthetic")
+    fits.add(cell_of(alone.variant, alone.system).assign(seed=2))
+    both = protocols.cells("synthetic", dataclasses.replace(grid, seeds=[1, 2]))[0]
     assert (alone.seeds, both.seeds) == (1, 2)
     assert both.draws.std(axis=0) == pytest.approx(alone.draws.std(axis=0))

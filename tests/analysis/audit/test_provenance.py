@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study import paths
-from study.analysis.audit import labels_settings, provenance
+from study.analysis.audit import provenance
 from study.analysis.audit.detectors import in_pattern
 from study.analysis.audit.figures_labels import CLASSES, plot_detectors, plot_first_uses, plot_provenance
-from study.analysis.audit.labels_settings import Labels
+from study.analysis.audit.settings import Labels, read
 from study.config import compose as config
 from study.data import prepare, synthetic
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, load, relevance_from_lists
 from study.errors import StudyError
 
-SETTINGS = replace(labels_settings.read(Labels), permutations=25)
+SETTINGS = replace(read(Labels), permutations=25)
 N = 300
 
 

@@ -1,4 +1,4 @@
-"""The table of faults: means and differences by hand, rows that have not run, answers that name no server."""
+"""The table of reference bugs: means and differences by hand, rows that have not run, answers that name no server."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import yaml
 from matplotlib.colors import to_rgba
 
 from study import paths
-from study.analysis.audit import reference_bugs as faults
-from study.analysis.audit import reference_bugs_figures as faults_figures
+from study.analysis.audit.figures_labels import plot_reference_bugs
+from study.analysis.audit.reference_bugs import bug_table, compute
+from study.analysis.audit.settings import ReferenceBugs, read
 from study.analysis.report.colours import GREEN, RED
 from study.config.compose import load
+from study.config.registry import all_system_settings
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.files import write_csv, write_json
-from study.pipeline.report import system_settings
-from study.runner.rows import Outputs
+from study.runner.outputs import Outputs
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -49,15 +50,15 @@ def test_differences_by_hand(root):
     sound, faulty = [[0.5, 0.25, 0.0], [0.5, 0.75, 0.0]], [[0.25, 0.25, 0.25]] * 2
     wrote("tiger", sound, [{"report": {"answers": 90, "answers_of_no_server": 0}}] * 2)
     wrote("tiger_unconstrained", faulty, [{"report": {"answers": 90, "answers_of_no_server": n}} for n in (30, 15)])
-    (path,) = faults.compute(load(["dataset=synthetic"]))
+    (path,) = compute(load(["dataset=synthetic"]))
     table = pd.read_csv(path).set_index("row")
-    assert list(table.index) == list(faults.read().rows)
+    assert list(table.index) == list(read(ReferenceBugs).rows)
     found = table.loc["tiger_unconstrained"]
     about = found[["system", "protocol", "state", "metric", "seeds", "n"]].tolist()
     assert about == ["tiger", "warm", "run", "ndcg@10", 2, 3]
-    # Tasks, after the mean over seeds: 0.5, 0.5, 0 without and 0.25 each with the fault.
+    # Tasks, after the mean over seeds: 0.5, 0.5, 0 without and 0.25 each with the bug.
     assert found["without"] == pytest.approx(1 / 3, abs=1e-5)
-    assert found["with_fault"] == pytest.approx(0.25)
+    assert found["with_bug"] == pytest.approx(0.25)
     assert found["difference"] == pytest.approx(0.25 - 1 / 3, abs=1e-5)
     assert found["low"] <= found["difference"] <= found["high"]
     # Seed by seed: 1/4 - 1/4 and 1/4 - 5/12; of the six values one is the same.
@@ -65,98 +66,75 @@ def test_differences_by_hand(root):
     assert found["no_server"] == pytest.approx(45 / 180)
     others = table.drop(index="tiger_unconstrained")
     assert (others["state"] == "not run").all()
-    numbers = [
-        "seeds",
-        "n",
-        "without",
-        "with_fault",
-        "difference",
-        "low",
-        "high",
-        "least",
-        "most",
-        "unmoved",
-        "no_server",
-    ]
-    assert others[numbers].isna().all(axis=None)
+    assert others.loc[:, "seeds":].isna().all(axis=None)
     assert path.with_suffix(".json").exists()
 
 
 def test_one_of_two_runs_gives_no_number(root):
     wrote("gdsrec", [[0.5, 0.25]], [{}])
-    table = faults.faults("synthetic", faults.read()).set_index("row")
+    table = bug_table("synthetic", read(ReferenceBugs)).set_index("row")
     assert table.loc["gdsrec_with_target", "state"] == "not run"
     wrote("gdsrec_with_target", [[0.75, 0.25]], [{}])
-    table = faults.faults("synthetic", faults.read()).set_index("row")
+    table = bug_table("synthetic", read(ReferenceBugs)).set_index("row")
     assert table.loc["gdsrec_with_target", "difference"] == pytest.approx(0.125)
     assert np.isnan(table.loc["gdsrec_with_target", "no_server"])
     wrote("gdsrec", [[0.5, 0.25, 0.0]], [{}])
     with pytest.raises(StudyError, match="same tasks"):
-        faults.faults("synthetic", faults.read())
+        bug_table("synthetic", read(ReferenceBugs))
 
 
 def test_a_single_run_is_compared_with_the_same_seed(root):
     wrote("gdsrec", [[0.0, 0.0], [0.5, 0.25], [1.0, 1.0]], [{}] * 3)
     wrote("gdsrec_with_target", [[0.75, 0.25]], [{}], first_seed=1)
-    found = faults.faults("synthetic", faults.read()).set_index("row").loc["gdsrec_with_target"]
-    # Seed 1 alone: 0.375 without and 0.5 with the fault; the mean over the method's three seeds would be 0.4583.
-    assert found[["seeds", "without", "with_fault", "difference"]].tolist() == pytest.approx([1, 0.375, 0.5, 0.125])
+    found = bug_table("synthetic", read(ReferenceBugs)).set_index("row").loc["gdsrec_with_target"]
+    # Seed 1 alone: 0.375 without and 0.5 with the bug; the mean over the method's three seeds would be 0.4583.
+    assert found[["seeds", "without", "with_bug", "difference"]].tolist() == pytest.approx([1, 0.375, 0.5, 0.125])
     wrote("gdsrec_with_target", [[0.75, 0.25]], [{}], first_seed=7)
     with pytest.raises(StudyError, match="no seed of gdsrec_with_target is a seed of gdsrec"):
-        faults.faults("synthetic", faults.read())
+        bug_table("synthetic", read(ReferenceBugs))
 
 
-def test_the_figure_and_the_sentences_say_what_the_table_holds(root):
-    settings, tasks = faults.read(), 40
-    with pytest.raises(StudyError, match="no fault has run"):
-        faults_figures.plot_faults({"faults": faults.faults("synthetic", settings)})
+def test_the_figure_shows_what_the_table_holds(root):
+    tasks = 40
+    with pytest.raises(StudyError, match="no row with a reference bug has run"):
+        plot_reference_bugs({"reference_bugs": bug_table("synthetic", read(ReferenceBugs))})
     runs = {"tiger": 0.25, "tiger_unconstrained": 0.125, "gdsrec": 0.5, "gdsrec_with_target": 0.75}
     for system, value in runs.items():
-        answers = {"answers": 40, "answers_of_no_server": 10} if "tiger" in system else {}
-        wrote(system, [[value] * tasks], [{"report": answers}])
-    tables = {"faults": faults.faults("synthetic", settings)}
-    said = dict(zip(tables["faults"]["row"], faults_figures.about_faults(tables), strict=True))
-    assert "the fault lowers NDCG@10: 0.250 without it, 0.125 with it, -0.125" in said["tiger_unconstrained"]
-    assert "25.0% of its answers name no server" in said["tiger_unconstrained"]
-    assert "the fault raises NDCG@10: 0.500 without it, 0.750 with it, +0.250" in said["gdsrec_with_target"]
-    assert "name no server" not in said["gdsrec_with_target"]
-    assert said["lc_rec_level"].endswith("not run.")
-    panel = faults_figures.plot_faults(tables).axes[0]
-    assert len(panel.get_yticks()) == len(settings.rows)
+        wrote(system, [[value] * tasks], [{}])
+    table = bug_table("synthetic", read(ReferenceBugs))
+    panel = plot_reference_bugs({"reference_bugs": table}).axes[0]
+    assert len(panel.get_yticks()) == len(table)
     texts = [text.get_text() for text in panel.texts]
-    assert sorted(texts) == ["+0.250", "-0.125", *["not run"] * (len(settings.rows) - 2)]
+    assert sorted(texts) == ["+0.250", "-0.125", *["not run"] * (len(table) - 2)]
     drawn = [np.ma.filled(collection.get_offsets(), np.nan)[:, 0] for collection in panel.collections[1:3]]
     open_, filled = (values[~np.isnan(values)].tolist() for values in drawn)
     assert (open_, filled) == ([0.5, 0.25], [0.75, 0.125])
 
 
 @pytest.mark.parametrize(
-    ("sound", "faulty", "said"),
+    ("sound", "faulty", "moved"),
     [
-        ([[0.2] * 40, [0.4] * 40], [[0.4] * 40, [0.5] * 40], "the fault raises"),
-        ([[0.2] * 40, [0.4] * 40], [[0.6] * 40, [0.3] * 40], "the fault does not clearly move"),  # one seed each way
-        ([[0.2] * 40, [0.4] * 40], [[0.1] * 40, [0.3] * 40], "the fault lowers"),
-        ([[0.2] * 40, [0.4] * 40], [[0.2] * 40, [0.4] * 40], "the fault leaves every task's NDCG@10 as it is"),
+        ([[0.2] * 40, [0.4] * 40], [[0.4] * 40, [0.5] * 40], GREEN),
+        ([[0.2] * 40, [0.4] * 40], [[0.6] * 40, [0.3] * 40], None),  # one seed each way
+        ([[0.2] * 40, [0.4] * 40], [[0.1] * 40, [0.3] * 40], RED),
+        ([[0.2] * 40, [0.4] * 40], [[0.2] * 40, [0.4] * 40], None),
     ],
 )
-def test_a_fault_is_said_to_move_the_score_only_where_tasks_and_seeds_agree(root, sound, faulty, said):
+def test_a_bug_is_coloured_only_where_tasks_and_seeds_agree(root, sound, faulty, moved):
     wrote("gdsrec", sound, [{}] * 2)
     wrote("gdsrec_with_target", faulty, [{}] * 2)
-    tables = {"faults": faults.faults("synthetic", faults.read())}
-    sentences = dict(zip(tables["faults"]["row"], faults_figures.about_faults(tables), strict=True))
-    assert said in sentences["gdsrec_with_target"]
-    inks = {tuple(ink) for ink in faults_figures.plot_faults(tables).axes[0].collections[2].get_facecolors()}
-    coloured = {to_rgba(GREEN), to_rgba(RED)}
-    assert bool(inks & coloured) == ("raises" in said or "lowers" in said)
+    tables = {"reference_bugs": bug_table("synthetic", read(ReferenceBugs))}
+    inks = {tuple(ink) for ink in plot_reference_bugs(tables).axes[0].collections[2].get_facecolors()}
+    assert inks & {to_rgba(GREEN), to_rgba(RED)} == ({to_rgba(moved)} if moved else set())
 
 
-def test_every_fault_of_the_configuration_is_in_the_table_and_differs_from_its_method_in_one_setting():
-    settings, systems = faults.read(), system_settings()
+def test_every_bug_of_the_configuration_is_in_the_table_and_differs_from_its_method_in_one_setting():
+    settings, systems = read(ReferenceBugs), all_system_settings()
     assert {name for name, system in systems.items() if system.family == "fault"} <= set(settings.rows)
     for row, about in settings.rows.items():
-        own = load([f"system={row}", f"protocol={about['protocol']}"]).system
-        method = load([f"system={about['system']}", f"protocol={about['protocol']}"]).system
-        assert about["protocol"] in own.protocols
+        own = load([f"system={row}", f"protocol={about.protocol}"]).system
+        method = load([f"system={about.system}", f"protocol={about.protocol}"]).system
+        assert about.protocol in own.protocols
         assert own.reference is None
         assert "fault" in own.title
         assert len([key for key in method.model if own.model[key] != method.model[key]]) == 1
@@ -165,13 +143,13 @@ def test_every_fault_of_the_configuration_is_in_the_table_and_differs_from_its_m
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"rows": {"tiger_unconstrained": {"system": "tigre", "protocol": "warm", "fault": "x"}}}, "tigre"),
-        ({"rows": {"tiger_unconstrained": {"system": "tiger", "fault": "x"}}}, "states fault, system"),
+        ({"rows": {"tiger_unconstrained": {"system": "tigre", "protocol": "warm", "bug": "x"}}}, "tigre"),
+        ({"rows": {"tiger_unconstrained": {"system": "tiger", "bug": "x"}}}, "missing key 'protocol'"),
         ({"draws": 3}, "unknown key 'draws'"),
     ],
 )
 def test_wrong_settings_are_refused(change, said, root):
-    path = paths.conf() / "audit" / "faults.yaml"
+    path = paths.conf() / "audit" / "reference_bugs.yaml"
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
     with pytest.raises(StudyError, match=said):
-        faults.read()
+        read(ReferenceBugs)

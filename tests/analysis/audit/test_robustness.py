@@ -12,8 +12,9 @@ from scipy import stats
 
 from study import paths
 from study.analysis.audit import robustness
-from study.analysis.audit.figures_robustness import plot_robustness, plot_splits
-from study.analysis.audit.labels_settings import Robustness, read
+from study.analysis.audit.figures_labels import plot_robustness, plot_splits
+from study.analysis.audit.settings import Robustness, read
+from study.analysis.audit.tables import run_frames
 from study.config import compose as config
 from study.data.dataset import load
 from study.data.splits import make
@@ -96,14 +97,9 @@ def root(tmp_path_factory):
         "resamples": 20,
     }
     path.write_text(yaml.safe_dump(settings))
-    for file, old, new in (
-        ("profile/smoke", "\nseeds: [1]", "\nseeds: [1, 2]"),
-        ("system/popularity_theme", "seeds: ${profile.seeds}", "seeds: [0]"),
-    ):
+    for file, seeds in (("profile/smoke", [1, 2]), ("system/popularity_theme", [0])):
         path = folder / "conf" / f"{file}.yaml"
-        text = path.read_text()
-        assert text.count(old) == 1
-        path.write_text(text.replace(old, new))
+        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"seeds": seeds}, sort_keys=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(folder))
         for name in ("src", "baselines"):
@@ -142,41 +138,38 @@ def test_splits_say_their_spread(made):
 
 
 def test_random_splits_go_on_where_they_stopped(root, made, monkeypatch):
-    files = sorted((paths.results("synthetic") / "audit" / robustness.FOLDER).glob("*/*.csv"))
-    assert len(files) == 6
-    before, lost = {path: path.read_bytes() for path in files}, files[3]
-    lost.unlink()
-    calls = []
-    once = robustness.split_run
+    """A stopped run: half of the fits stand in the table, one in the cache, and one is of another state of the code."""
+    fits = robustness.split_fits("synthetic")
+    before = fits.known()
+    keys = before[list(fits.keys)].drop_duplicates()
+    assert len(keys) == 6
+    of_fit = dict(list(before.groupby(list(fits.keys))))
+    parts = [of_fit[key] for key in keys.itertuples(index=False, name=None)]
+    pd.concat([*parts[:3], parts[3].assign(fingerprint="of another state")]).to_parquet(fits.path)
+    fits.add(parts[4])
+    calls, once = [], robustness.split_run
     monkeypatch.setattr(robustness, "split_run", lambda *a, **b: (calls.append(1), once(*a, **b))[1])
+    again = robustness.run_splits(config.load(TINY))
+    assert len(calls) == 2
+    pd.testing.assert_frame_equal(again.drop(columns="commit"), before.drop(columns="commit"))
+    assert not list(fits.cache.glob("*.parquet"))
     robustness.run_splits(config.load(TINY))
-    assert len(calls) == 1
-    assert {path: path.read_bytes() for path in files} == before
+    assert len(calls) == 2
 
 
-def test_results_of_another_state_are_replaced(root, made):
-    folder = paths.results("synthetic") / "audit" / robustness.FOLDER / "tfidf"
-    stale = folder / "101-0123456789abcdef.csv"
-    good = next(folder.glob("101-*.csv"))
-    good.rename(stale)
-    robustness.run_splits(config.load(TINY))
-    assert [path.name for path in folder.glob("101-*.csv")] == [good.name]
-
-
-def test_results_of_another_state_beside_those_of_this_one_count_for_nothing(root, made):
-    """Both states side by side, as a merge of two branches leaves them."""
-    folder = paths.results("synthetic") / "audit" / robustness.FOLDER / "tfidf"
-    good = next(folder.glob("101-*.csv"))
-    for suffix in (".csv", ".json"):
-        shutil.copy(good.with_suffix(suffix), folder / f"101-0123456789abcdef{suffix}")
-    kept = robustness.run_splits(config.load(TINY))
-    assert sorted(path.name for path in folder.glob("101-*")) == [good.name, f"{good.stem}.json"]
-    shutil.copy(good, folder / "102-0123456789abcdef.csv")
-    assert len(robustness.read_splits(kept)) == len(pd.concat(map(pd.read_csv, kept)))
-    (folder / "102-0123456789abcdef.csv").unlink()
-    base = pd.DataFrame({1: [0.1, 0.2, 0.3]}, index=["popularity", "tfidf", "label_rules"])
-    _, spread = robustness.split_table(robustness.read_splits(kept), base, "ndcg@10")
-    assert (spread["n_splits"] == 2).all()
+def test_a_damaged_table_of_fits_is_a_clear_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
+    monkeypatch.setattr(paths, "cache", lambda: tmp_path / "cache")
+    fits = robustness.split_fits("x")
+    assert fits.finished() == set()
+    fits.path.parent.mkdir(parents=True)
+    fits.path.write_bytes(b"PAR1 half a file")
+    with pytest.raises(StudyError, match="not readable") as caught:
+        fits.finished()
+    assert caught.value.file == fits.path
+    pd.DataFrame({"system": ["a"]}).to_parquet(fits.path)
+    with pytest.raises(StudyError, match="not a table of fits"):
+        fits.finished()
 
 
 def test_a_split_run_is_the_evaluators_and_ties_are_broken_by_id(root):
@@ -207,7 +200,7 @@ def test_a_split_run_is_the_evaluators_and_ties_are_broken_by_id(root):
 def test_kept_lists_are_measured_against_other_labels(root):
     """Against the released lists the kept top tens give the committed values again."""
     data = load("synthetic")
-    frames = robustness.system_frames("synthetic", "cold")
+    frames = run_frames("synthetic", "cold", robustness.ranked_systems())
     tasks = make(data, "cold").tasks("test")
     folder = paths.results("synthetic") / "top10" / "cold"
     runs = {name: pd.read_parquet(folder / f"{name}.parquet") for name in frames}
@@ -230,7 +223,7 @@ def test_one_system_has_no_order(root, tmp_path, monkeypatch):
         tmp_path / "per_task" / "cold" / "tfidf.csv.xz", pd.DataFrame({"task_id": [1], "seed": [1], "ndcg@10": [0.5]})
     )
     with pytest.raises(StudyError, match="an order needs two"):
-        robustness.tables(config.load(TINY), [])
+        robustness.order_tables(config.load(TINY), pd.DataFrame())
 
 
 def test_judged_scores_join(tmp_path, monkeypatch):

@@ -11,14 +11,14 @@ from hypothesis.extra.numpy import arrays
 from sklearn.metrics import roc_auc_score
 
 from study import paths
-from study.analysis.audit import labels_settings, task_quality
+from study.analysis.audit import task_quality
 from study.analysis.audit.figures_labels import plot_task_quality
-from study.analysis.audit.labels_settings import TaskQuality
+from study.analysis.audit.settings import TaskQuality, read
 from study.config import compose as config
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
 from study.errors import StudyError
 
-SETTINGS = labels_settings.read(TaskQuality)
+SETTINGS = read(TaskQuality)
 WORDS = [f"word{row}" for row in range(50)]
 
 
@@ -107,7 +107,7 @@ def test_a_pair_that_only_shares_its_subcategory_vanishes_within_it():
 def test_too_few_tasks_are_an_error():
     one = vectors(["word1"])
     with pytest.raises(StudyError, match="too few"):
-        task_quality.agreement(one, one, np.zeros(1, dtype=np.int64), shuffles=2, quantile=0.5, seed=0)
+        task_quality.agreement(one, one, np.zeros(1, dtype=np.int64), 2, 0.5, 0)
 
 
 # The read sample

@@ -84,11 +84,8 @@ def points(n_relevant: Iterable[int], *, recall: str = "recall", ndcg: str = "nd
     """Extreme points of all tasks whose number of relevant servers is in `n_relevant` (each at least 1).
 
     Args:
-        recall: ``recall``, ``recall_capped`` (hits / min(k, n)) or ``hit_rate`` (1 where there is a hit).
+        recall: one of `RECALLS`.
         ndcg: ``ndcg``, or ``ndcg_found``, whose ideal list holds only what was found. F1 stays as the paper defines it.
-
-    Raises:
-        StudyError: no number of relevant servers, one below 1, or an unknown definition.
     """
     if recall not in RECALLS or ndcg not in NDCGS:
         fix = f"one of {', '.join(RECALLS)} and one of {', '.join(NDCGS)}"

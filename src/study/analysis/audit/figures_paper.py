@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from study.analysis.audit.consistency import CELL_SETS
-from study.analysis.audit.figure_statements import CANNOT, NOT, NOT_RUN, REPRODUCED
-from study.analysis.audit.verdicts import ORDER
+from study.analysis.audit.verdicts import CANNOT, NOT, NOT_RUN, ORDER, REPRODUCED
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED
 from study.analysis.report.plots import MARKERS, STYLE, canvas, logarithmic, metric_name
 from study.evaluation.metrics import PAPER_METRICS
@@ -26,6 +25,10 @@ STEPS = [0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0]
 SHADES = ["#1A9850", "#D9EF8B", "#FEE08B", "#F46D43", "#A50026"]
 # How a verdict is called where its colour is explained, if not by its name.
 VERDICT_NAMES = {CANNOT: "does not apply to new tasks"}
+LEAST_CHANGE = (
+    "Number: the least change of some cell after which the row is a mean over test tasks by the paper's definitions, "
+    'for any ranking whatever (linear program); "~0": below 0.0005, but beyond rounding.'
+)
 STEP_NAMES = ["least change: rounding (possible)", "up to 0.001", "up to 0.01", "up to 0.1", "more"]
 
 
@@ -40,20 +43,17 @@ def plot_verdicts(tables: Tables, protocol: str) -> Figure:
     table = tables["verdicts"]
     part = table[table["protocol"] == protocol]
     rows = list(dict.fromkeys(zip(part["place"], part["row"], strict=True)))
-    counts = part["verdict"].value_counts()
     caption = (
-        f"Protocol: {protocol}. Numbers: ours minus the paper's. {len(part)} cells; "
-        + ", ".join(f"{VERDICT_NAMES.get(name, name)}: {counts.get(name, 0)}" for name in VERDICT_COLOURS)
-        + ". Rows marked * are compared with the nearest configuration, which has no LLM re-ranker."
+        f"Protocol: {protocol}. Numbers: ours minus the paper's. Rows marked * are compared with the nearest "
+        "configuration, which has no LLM re-ranker."
     )
     figure, axes = canvas(2.1 + 0.27 * len(rows), caption=caption, title="The paper's cells: what can be reproduced")
     panel = axes[0, 0]
     for entry in part.to_dict("records"):
         x = PAPER_METRICS.index(f"{entry['metric']}@{entry['k']:.0f}")
         y = rows.index((entry["place"], entry["row"]))
-        panel.add_patch(
-            Rectangle((x - 0.48, y - 0.45), 0.96, 0.9, color=VERDICT_COLOURS[entry["verdict"]], linewidth=0)
-        )
+        ink = VERDICT_COLOURS[entry["verdict"]]
+        panel.add_patch(Rectangle((x - 0.48, y - 0.45), 0.96, 0.9, color=ink, linewidth=0))
         if not pd.isna(entry["difference"]):
             ink = "white" if entry["verdict"] in (NOT, REPRODUCED) else "black"
             panel.text(x, y, f"{entry['difference']:+.3f}", ha="center", va="center", fontsize=7.5, color=ink)
@@ -80,19 +80,16 @@ def plot_implied(tables: Tables, lengths: Mapping[str, float]) -> Figure:
     rows = list(dict.fromkeys(table["row"]))
     caption = (
         "k · Precision@k / Recall@k, which lies between the smallest and the largest number of relevant servers of the "
-        "tasks with a hit. Bars: range under rounding. One set of test tasks with equally long lists would put all "
-        "points on one line."
+        "tasks with a hit. Bars: range under rounding. Equally long lists would put all points on one line."
     )
-    figure, axes = canvas(
-        1.9 + 0.24 * len(rows), caption=caption, title="Relevant servers per task, as the cells imply"
-    )
+    title = "Relevant servers per task, as the cells imply"
+    figure, axes = canvas(1.9 + 0.24 * len(rows), caption=caption, title=title)
     panel = axes[0, 0]
     for (k, part), shift, ink, marker in zip(table.groupby("k"), (0.13, -0.13), (BLUE, ORANGE), MARKERS, strict=False):
         place = np.array([len(rows) - rows.index(row) for row in part["row"]]) + shift
         panel.hlines(place, part["implied_low"], part["implied_high"], color=ink, linewidth=1.2)
-        panel.plot(
-            part["implied_relevant"], place, linestyle="none", marker=marker, color=ink, label=f"from the cells at {k}"
-        )
+        label = f"from the cells at {k}"
+        panel.plot(part["implied_relevant"], place, linestyle="none", marker=marker, color=ink, label=label)
     for number, (name, length) in enumerate(lengths.items()):
         panel.axvline(length, color=GREY, linewidth=1.0, linestyle=("-", "--", ":", "-.")[number % 4], label=name)
     panel.set_xlim(0.5, 20)
@@ -114,16 +111,8 @@ def plot_feasibility(tables: Tables) -> Figure:
     table = tables["feasibility"]
     table = table[table["cells"].isin(CELL_SETS)]
     rows, labels = list(dict.fromkeys(table["row"])), list(dict.fromkeys(table["labels"]))
-    possible = table.groupby("cells", sort=False)["possible"].agg(["sum", "size"])
-    caption = (
-        "Number: the least change of some cell after which the row is a mean over test tasks by the paper's "
-        'definitions, for any ranking whatever (linear program); "~0": below 0.0005, but beyond rounding. '
-        + "; ".join(f"{name}: {row['sum']} of {row['size']} combinations possible" for name, row in possible.iterrows())
-        + "."
-    )
-    figure, axes = canvas(
-        3.1 + 0.24 * len(rows), 2, caption=caption, share_y=True, title="Which rows can come from which labels"
-    )
+    title = "Which rows can come from which labels"
+    figure, axes = canvas(3.1 + 0.24 * len(rows), 2, caption=LEAST_CHANGE, share_y=True, title=title)
     for panel, (cells, part) in zip(axes[0], table.groupby("cells", sort=False), strict=True):
         matrix = part.pivot_table(index="row", columns="labels", values="change", sort=False).loc[rows, labels]
         shade(panel, matrix)
@@ -145,18 +134,9 @@ def plot_definitions(tables: Tables, labels: Sequence[str]) -> Figure:
     table = tables["feasibility"]
     table = table[(table["table"] != "own") & ~table["cells"].isin(["all eight cells"])]
     rows, kinds = list(dict.fromkeys(table["row"])), list(dict.fromkeys(table["cells"]))
-    caption = (
-        "Number: the least change of some cell, F1 left out, after which the row is a mean over test tasks for any "
-        'ranking whatever (linear program); "~0": below 0.0005, but beyond rounding. As defined: by the paper\'s '
-        "definitions; the others are the metric definitions that the protocol grid tries."
-    )
-    figure, axes = canvas(
-        3.9 + 0.24 * len(rows),
-        len(labels),
-        caption=caption,
-        share_y=True,
-        title="The same under other metric definitions",
-    )
+    caption = f"{LEAST_CHANGE} F1 is left out; the other metric definitions are those of the protocol grid."
+    title = "The same under other metric definitions"
+    figure, axes = canvas(3.9 + 0.24 * len(rows), len(labels), caption=caption, share_y=True, title=title)
     names = ["as defined", *(name.removeprefix("without F1, ").replace(" and ", "\nand ") for name in kinds[1:])]
     for panel, name in zip(axes[0], labels, strict=True):
         part = table[table["labels"] == name]
@@ -182,15 +162,9 @@ def plot_pairs(tables: Tables) -> Figure:
         a, b = entry["row_a"], entry["row_b"]
         matrix.loc[a, b] = matrix.loc[b, a] = entry["change"]
         matrix.loc[a, a], matrix.loc[b, b] = entry["change_a"], entry["change_b"]
-    caption = (
-        f"{int(table['together'].sum())} of {len(table)} pairs can share their test tasks; in "
-        f"{int(table['conflict'].sum())} pairs each row is possible alone and both together are not. Label lists of up "
-        f"to {int(table['max_relevant'].max())} servers; F1 is left out. "
-        "Number: the least change of some cell of either row."
-    )
-    figure, axes = canvas(
-        2.4 + 0.27 * len(rows), caption=caption, title="Which rows can come from one set of test tasks"
-    )
+    caption = f"{LEAST_CHANGE} F1 is left out; label lists of up to {int(table['max_relevant'].max())} servers."
+    title = "Which rows can come from one set of test tasks"
+    figure, axes = canvas(2.4 + 0.27 * len(rows), caption=caption, title=title)
     shade(axes[0, 0], matrix)
     axes[0, 0].set_xticks(range(len(rows)), rows, rotation=45, ha="right", fontsize=7.5)
     axes[0, 0].set_yticks(range(len(rows)), rows)
@@ -234,9 +208,8 @@ def plot_distances(tables: Tables, row: str, system: str) -> Figure:
         f"test tasks. Filled: {system} by the paper's definitions. Open: {system} by the nearest metric definition. "
         "Cross: the nearest other system by the nearest metric definition."
     )
-    figure, axes = canvas(
-        1.6 + 0.26 * len(titles), caption=caption, title=f"Which protocol gives the printed row {row}?"
-    )
+    title = f"Which protocol gives the printed row {row}?"
+    figure, axes = canvas(1.6 + 0.26 * len(titles), caption=caption, title=title)
     panel = axes[0, 0]
     place = {title: len(titles) - number for number, title in enumerate(titles)}
     defined, nearest = (part[part["choice"] == name] for name in ("as defined", "nearest definition"))
@@ -250,9 +223,8 @@ def plot_distances(tables: Tables, row: str, system: str) -> Figure:
         ink = GREY if inside == GREY else RED
         y = lines["title"].map(place) + shift
         panel.hlines(y, lines["low"], lines["high"], color=ink, linewidth=1.0)
-        panel.plot(
-            lines["distance"], y, linestyle="none", marker=marker, color=ink, markerfacecolor=inside, label=label
-        )
+        look = {"linestyle": "none", "marker": marker, "color": ink, "markerfacecolor": inside}
+        panel.plot(lines["distance"], y, label=label, **look)
     logarithmic(panel.xaxis)
     panel.set_yticks(list(place.values()), list(place))
     panel.set(xlabel="distance (root mean square difference)", ylim=(0.3, len(titles) + 0.7))
@@ -274,12 +246,7 @@ def plot_grid(tables: Tables, measure: str) -> Figure:
     part = table[(table["measure"] == name) & (table["k"] == int(k))]
     titles, systems = list(dict.fromkeys(part["title"])), list(dict.fromkeys(part["system"]))
     place = {title: len(titles) - number for number, title in enumerate(titles)}
-    spread = part.groupby("system", sort=False)["value"].agg(["min", "max"])
-    caption = (
-        f"Bars: 95 % intervals over test tasks; {int(part['seeds'].max())} seed. Over the protocols, "
-        + "; ".join(f"{system} goes from {row['min']:.3f} to {row['max']:.3f}" for system, row in spread.iterrows())
-        + "."
-    )
+    caption = f"Bars: 95 % intervals over test tasks; {int(part['seeds'].max())} seed."
     figure, axes = canvas(1.9 + 0.26 * len(titles), caption=caption, title=f"{metric_name(measure)} by protocol")
     panel, inks = axes[0, 0], [RED, BLUE, GREEN, ORANGE, GREY]
     for number, system in enumerate(systems):

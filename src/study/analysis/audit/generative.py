@@ -21,13 +21,16 @@ from study import paths
 from study.analysis.audit.settings import Codebooks, PromptTemplates, read
 from study.analysis.audit.tables import run_frames, write_tables
 from study.config.compose import build_system, load
+from study.config.registry import with_tuned_values
 from study.data import dataset as datasets
 from study.data.dataset import IntArray
 from study.encoders.sentence import encode
 from study.evaluation import per_task
 from study.evaluation.metrics import per_task as measured
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
-from study.runner.rows import fingerprint, limit_threads, load_inputs, with_tuned_values
+from study.runner.fingerprint import fingerprint
+from study.runner.inputs import load_inputs
+from study.runner.processes import limit_threads
 
 
 def use(column: IntArray, codes: int) -> dict[str, float]:
@@ -97,7 +100,7 @@ def in_all_templates(config: DictConfig, settings: PromptTemplates, seed: int) -
         task has the values of the run in the tables (of the template that it uses; empty for others and without a run).
     """
     limit_threads(config.profile.threads)
-    data, split = load_inputs(config)
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
     system: Any = build_system(config.system)
     first, protocol = system.wording, str(config.protocol.name)
     workdir = paths.cache() / "audit" / "prompt_templates" / f"{protocol}-{seed}-{fingerprint(config)}"

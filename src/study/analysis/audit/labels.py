@@ -14,28 +14,16 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
-from study.analysis.audit.labels_mixture import (
-    ALPHABETICAL,
-    LANGUAGE,
-    RANDOM,
-    REASONS,
-    THEME_WORD,
-    TOPIC,
-    Inputs,
-    Mixture,
-    distinct,
-    expect,
-    fit,
-    inputs,
-    share_intervals,
-    subset,
-)
+from study.analysis.audit import labels_mixture as em
+from study.analysis.audit.labels_mixture import Inputs, Mixture
 from study.analysis.audit.settings import Labels, read
 from study.analysis.audit.tables import write_tables
 from study.data import lists
 from study.data.annotation import PATIENCE, later_repeats
 from study.data.dataset import Dataset, IntArray, load
 
+Measure = Callable[[IntArray], dict[str, float]]
+Change = Callable[[IntArray, np.random.Generator], IntArray]
 ATTRIBUTES = {"theme": "theme_clean", "language": "language_tokens", "subcategory": "subcategory_clean"}
 
 
@@ -47,13 +35,7 @@ def redealt(matrix: IntArray, rng: np.random.Generator) -> IntArray:
 
 
 def against_chance(
-    measure: Callable[[IntArray], dict[str, float]],
-    change: Callable[[IntArray, np.random.Generator], IntArray],
-    matrix: IntArray,
-    *,
-    chance: str,
-    permutations: int,
-    rng: np.random.Generator,
+    measure: Measure, change: Change, matrix: IntArray, *, chance: str, permutations: int, rng: np.random.Generator
 ) -> pd.DataFrame:
     """Each measure beside its values on changed lists.
 
@@ -127,17 +109,17 @@ def simulate(x: Inputs, mixture: Mixture, rng: np.random.Generator, *, ascending
     """
     n, width = x.matrix.shape
     m = len(x.cluster)
-    reason: IntArray = rng.choice(len(REASONS), (n, width), p=mixture.weights).astype(np.int64)
-    walking: lists.BoolArray = reason == ALPHABETICAL
+    reason: IntArray = rng.choice(len(em.REASONS), (n, width), p=mixture.weights).astype(np.int64)
+    walking: lists.BoolArray = reason == em.ALPHABETICAL
     length = np.cumsum(np.where(walking, rng.geometric(mixture.rho, (n, width)), 0), axis=1)
     drawn: IntArray = np.asarray((rng.integers(m, size=(n, 1)) + length) % m, dtype=np.int64)
     pending = ~walking
     for attempt in range(PATIENCE + 1):
         if attempt == PATIENCE:
-            reason[pending] = RANDOM
+            reason[pending] = em.RANDOM
         redraw(x, mixture, rng, drawn, np.where(pending, reason, -1))
         pending = later_repeats(drawn)
-        reason = np.where(pending & walking, RANDOM, reason)
+        reason = np.where(pending & walking, em.RANDOM, reason)
     drawn = np.where(x.matrix >= 0, drawn, -1)
     order = np.argsort(np.where(drawn >= 0, drawn, m), axis=1, kind="stable")
     ordered: lists.BoolArray = np.asarray(rng.random((n, 1)) < ascending)
@@ -159,11 +141,11 @@ def redraw(x: Inputs, mixture: Mixture, rng: np.random.Generator, drawn: IntArra
     m = len(x.cluster)
     chosen = reason >= 0
     drawn[chosen] = rng.integers(m, size=int(chosen.sum()))
-    for task, place in zip(*np.nonzero(reason == THEME_WORD), strict=True):
+    for task, place in zip(*np.nonzero(reason == em.THEME_WORD), strict=True):
         if len(x.words[task]):
             drawn[task, place] = rng.choice(x.words[task])
     by_cluster = np.bincount(x.cluster, weights=mixture.weight, minlength=mixture.theta.shape[1])
-    on_topic, in_language = reason == TOPIC, reason == LANGUAGE
+    on_topic, in_language = reason == em.TOPIC, reason == em.LANGUAGE
     for theme in np.unique(x.theme[on_topic.any(axis=1)]):
         p = (mixture.theta[theme] / by_cluster)[x.cluster] * mixture.weight
         places = on_topic & (x.theme == theme)[:, None]
@@ -204,13 +186,13 @@ def held_out(x: Inputs, settings: Labels) -> dict[str, float]:
     """
     key, rng = lists.set_keys(x.matrix), np.random.default_rng(settings.seed)
     asked = rng.random(int(key.max()) + 1)[key] < settings.held_out
-    fitted, mixture = fit(subset(x, np.flatnonzero(~asked)), settings)
-    new = distinct(subset(replace(x, topics=fitted.topics), np.flatnonzero(asked)))
-    seen, n_servers = distinct(fitted).matrix, len(x.cluster)
+    fitted, mixture = em.fit(em.subset(x, np.flatnonzero(~asked)), settings)
+    new = em.distinct(em.subset(replace(x, topics=fitted.topics), np.flatnonzero(asked)))
+    seen, n_servers = em.distinct(fitted).matrix, len(x.cluster)
     used = np.bincount(seen[seen >= 0], minlength=n_servers) + settings.smoothing
     servers = new.matrix[new.matrix >= 0]
     return {
-        "mixture": float(expect(new, mixture)[1].sum()) / len(servers),
+        "mixture": float(em.expect(new, mixture)[1].sum()) / len(servers),
         "by_popularity": float(np.log(used / used.sum())[servers].mean()),
         "evenly": -float(np.log(n_servers)),
         "labels": len(servers),
@@ -243,15 +225,15 @@ def mixture_tables(data: Dataset, settings: Labels, cluster: IntArray | None = N
 
     A statistic that is not `inside` the range of the simulations rejects the mixture as a description of it.
     """
-    x, mixture = fit(inputs(data, settings, cluster), settings)
+    x, mixture = em.fit(em.inputs(data, settings, cluster), settings)
     rng, n = np.random.default_rng(settings.seed), int((x.matrix >= 0).sum())
     even = float(np.log(len(x.cluster)))
-    once = distinct(x).matrix
+    once = em.distinct(x).matrix
     used = np.bincount(once[once >= 0], minlength=len(x.cluster))
     popularity = float(np.log(np.maximum(used, 1) / used.sum())[once[once >= 0]].mean())
     ascending, copied = sorted_share(x.matrix, settings), copied_share(x.matrix)
     unseen = held_out(x, settings)
-    rows: list[tuple[str, float, float, float]] = share_intervals(x, mixture)
+    rows: list[tuple[str, float, float, float]] = em.share_intervals(x, mixture)
     others = [
         ("share of lists sorted by id", ascending),
         ("share of lists that repeat another", copied),

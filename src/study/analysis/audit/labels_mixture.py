@@ -20,6 +20,7 @@ theta, w, rho and the mixture are updated in closed form (w by a minorise-maximi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -226,14 +227,8 @@ def evident(x: Inputs, topic_share: float, p: float) -> lists.BoolArray:
 
 def subset(x: Inputs, rows: IntArray) -> Inputs:
     """The inputs of some tasks; what is known of servers and themes stays."""
-    return replace(
-        x,
-        matrix=x.matrix[rows],
-        theme=x.theme[rows],
-        word_match=x.word_match[rows],
-        words=tuple(x.words[row] for row in rows),
-        language=x.language[rows],
-    )
+    chosen: dict[str, Any] = {name: getattr(x, name)[rows] for name in ("matrix", "theme", "word_match", "language")}
+    return replace(x, words=tuple(x.words[row] for row in rows), **chosen)
 
 
 def distinct(x: Inputs) -> Inputs:
@@ -283,18 +278,14 @@ def inputs(data: Dataset, settings: Labels, cluster: IntArray | None = None) -> 
 
         vectors = encode(data.server_texts(("name", "description", "category", "subcategory")))
         wanted = min(settings.clusters, data.n_servers // 5)
-        cluster = (
-            KMeans(wanted, n_init=1, max_iter=50, random_state=settings.seed).fit_predict(vectors).astype(np.int64)
-        )
+        means = KMeans(wanted, n_init=1, max_iter=50, random_state=settings.seed)
+        cluster = means.fit_predict(vectors).astype(np.int64)
     of_tasks, of_servers = evidence.theme_words
     match = (of_tasks @ of_servers.T).tocsr()
-    words = tuple(
-        np.sort(match.indices[a:b]).astype(np.int64) for a, b in zip(match.indptr, match.indptr[1:], strict=False)
-    )
-    matrix = evidence.matrix
-    hit = (
-        np.asarray(match[np.repeat(np.arange(len(matrix)), matrix.shape[1]), np.maximum(matrix, 0).ravel()]).ravel() > 0
-    )
+    ends, matrix = zip(match.indptr, match.indptr[1:], strict=False), evidence.matrix
+    words = tuple(np.sort(match.indices[a:b]).astype(np.int64) for a, b in ends)
+    task = np.repeat(np.arange(len(matrix)), matrix.shape[1])
+    hit = np.asarray(match[task, np.maximum(matrix, 0).ravel()]).ravel() > 0
     size = np.array([max(len(row), 1) for row in words])
     word_match = np.where(matrix >= 0, hit.reshape(matrix.shape), False) / size[:, None]
     spoken = evidence.language_place >= 0

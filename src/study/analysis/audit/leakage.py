@@ -44,7 +44,7 @@ def near_duplicates(data: Dataset, split: Split, *, near_labels: float, near_tex
     """
     test, train = split.tasks("test"), split.tasks("train")
     shared = sp.csr_matrix(split.test[test] @ split.train[train].T)
-    overlap = _largest(shared) / np.diff(split.test.indptr)[test]
+    overlap = largest_of_rows(shared) / np.diff(split.test.indptr)[test]
     keys = {
         name: [frozenset(split.part(name)[[row]].indices.tolist()) for row in rows]
         for name, rows in (("test", test), ("train", train))
@@ -52,24 +52,18 @@ def near_duplicates(data: Dataset, split: Split, *, near_labels: float, near_tex
     known_sets = set(keys["train"])
     texts = data.task_texts(("name", "description"))
     vectors = TfidfVectorizer(sublinear_tf=True, token_pattern=WORD).fit_transform(texts)
-    similarity = _largest(sp.csr_matrix(vectors[test] @ vectors[train].T))
+    similarity = largest_of_rows(sp.csr_matrix(vectors[test] @ vectors[train].T))
     known_texts = {texts[row] for row in train}
-    frame = pd.DataFrame(
-        {
-            "task_id": data.tasks["id"].to_numpy()[test],
-            "label_overlap": overlap,
-            "text_similarity": similarity,
-            "same_labels": [key in known_sets for key in keys["test"]],
-            "near_labels": overlap >= near_labels - 1e-9,
-            "same_text": [texts[row] in known_texts for row in test],
-            "near_text": similarity >= near_text - 1e-9,
-        }
-    )
+    frame = pd.DataFrame({"task_id": data.tasks["id"].to_numpy()[test], "label_overlap": overlap})
+    frame = frame.assign(text_similarity=similarity, same_labels=[key in known_sets for key in keys["test"]])
+    frame["near_labels"] = overlap >= near_labels - 1e-9
+    frame["same_text"] = [texts[row] in known_texts for row in test]
+    frame["near_text"] = similarity >= near_text - 1e-9
     frame["any_near_duplicate"] = frame[list(KINDS[:-1])].any(axis=1)
     return frame.astype(dict.fromkeys(KINDS, "int8"))
 
 
-def _largest(matrix: sp.csr_matrix) -> Float64Array:
+def largest_of_rows(matrix: sp.csr_matrix) -> Float64Array:
     """The largest entry of each row, 0 for an empty one."""
     return np.asarray(matrix.max(axis=1).toarray(), dtype=np.float64).ravel()
 

@@ -43,10 +43,8 @@ def classify(flags: dict[str, BoolArray], order: list[str]) -> np.ndarray:
 def share(flag: BoolArray, cluster: IntArray) -> tuple[float, float, float]:
     """Share of labels with its 95 % interval; labels of one cluster are not taken as independent.
 
-    The ratio estimator's linearised variance over clusters (Cochran 1977, eq. 6.13), cut at 0 and 1.
-
-    Args:
-        flag: shape (n_labels,). cluster: number of each label's cluster, same shape.
+    The ratio estimator's linearised variance over clusters (Cochran 1977, eq. 6.13), cut at 0 and 1. Both
+    arguments have the shape (n_labels,).
     """
     if not len(flag):
         return float("nan"), float("nan"), float("nan")
@@ -159,11 +157,7 @@ def top_tens(dataset: str, settings: Labels) -> dict[str, pd.DataFrame]:
 
 
 def order_table(frame: pd.DataFrame, orders: dict[str, list[str]]) -> pd.DataFrame:
-    """The shares of the classes, and of groups of them, under several orders of the detectors.
-
-    Args:
-        frame: from `labels_frame`.
-        orders: title -> order.
+    """The shares of the classes, and of groups of them, under several orders of the detectors (title -> order).
 
     Returns: columns order, class (a detector, `none`, or a group: "any rule of order", "any sign of content"), labels,
         n, share, low, high (95 %). A label has one class, so the groups, long_run and none add up to 1.

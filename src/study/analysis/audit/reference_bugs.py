@@ -15,7 +15,7 @@ from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.records import read_record
 from study.evaluation.significance import bootstrap_interval, paired
-from study.runner.rows import Outputs
+from study.runner.outputs import Outputs
 
 RAN, NOT_RUN = "run", "not run"
 COLUMNS = ["row", "system", "protocol", "bug", "state", "metric", "seeds", "n", "without", "with_bug", "difference"]

@@ -22,8 +22,9 @@ from tqdm import tqdm
 from study import paths
 from study.analysis.audit.settings import Robustness, read, settings_file
 from study.analysis.audit.tables import Fits, run_frames, write_tables
-from study.analysis.report.runs import APART, system_settings
+from study.analysis.report.runs import APART
 from study.config.compose import build_system, choices, load
+from study.config.registry import all_system_settings, with_tuned_values
 from study.data import dataset as datasets
 from study.data import split_files, splits
 from study.data.dataset import Dataset, IntArray
@@ -34,7 +35,7 @@ from study.evaluation.ranking import chunks, top_k
 from study.evaluation.records import git_state
 from study.evaluation.runs import KEPT, run_seed
 from study.evaluation.system import Ranker
-from study.runner.rows import fingerprint, with_tuned_values
+from study.runner.fingerprint import fingerprint
 
 Float64Array = NDArray[np.float64]
 # Rows are systems in a common order, columns the sampled units (tasks).
@@ -46,18 +47,15 @@ FAMILIES = ("seeds", "metric", "labels", "tie rule", "protocol", "random splits"
 
 def ranked_systems() -> list[str]:
     """The configured systems that do not stand apart, as ceilings and faults do."""
-    settings = system_settings()
+    settings = all_system_settings()
     return [name for name in choices("system") if settings[name].family not in APART]
 
 
 def correlations(base: Scores, other: Scores, *, resamples: int, seed: int) -> dict[str, object]:
     """Both rank correlations between the systems' means, with 95 % bootstrap intervals.
 
-    Tasks are drawn once for both sides where both have the same tasks, else for each side on its own. Only systems that
-    both sides have are compared.
-
-    Args:
-        base, other: one row per system, one column per task.
+    Both sides have one row per system and one column per task. Tasks are drawn once for both where they have the same
+    tasks, else for each side on its own. Only systems that both sides have are compared.
 
     Returns: systems, tau, tau_low, tau_high, rho, rho_low, rho_high; NaN for fewer than two systems.
     """
@@ -154,12 +152,11 @@ def label_table(
     if longer.exists():
         full = datasets.build(data.name, data.servers, data.tasks, pd.read_parquet(longer))
         variants["mcp_task_all.csv"] = [full.lists[row] for row in tasks]
-    base, rows = task_scores(frames, settings.metric), []
-    for name, lists in variants.items():
-        other = relabelled(data, tasks, runs, lists, settings.metric)
-        found_here = correlations(base, other, resamples=settings.resamples, seed=settings.seed)
-        rows.append({"family": "labels", "variant": name} | found_here)
-    return rows
+    base, options = task_scores(frames, settings.metric), {"resamples": settings.resamples, "seed": settings.seed}
+    others = {name: relabelled(data, tasks, runs, lists, settings.metric) for name, lists in variants.items()}
+    return [
+        {"family": "labels", "variant": name, **correlations(base, each, **options)} for name, each in others.items()
+    ]
 
 
 def split_fits(dataset: str) -> Fits:
@@ -203,9 +200,8 @@ def split_run(config: DictConfig, data: Dataset, split: splits.Split, *, system_
         ascending = np.argsort(data.servers["id"].to_numpy(), kind="stable")
         tasks = split.tasks("test")
         for rule, order in zip(TIE_RULES, (ascending, ascending[::-1]), strict=True):
-            ranked = [
-                top_k(np.array(system.score(tasks[piece]), dtype=np.float32), KEPT, order)[0] for piece in chunks(tasks)
-            ]
+            scores = (np.array(system.score(tasks[piece]), dtype=np.float32) for piece in chunks(tasks))
+            ranked = [top_k(each, KEPT, order)[0] for each in scores]
             frames[rule] = metrics.per_task(np.concatenate(ranked), sp.csr_matrix(split.test[tasks]))
     means = [(rule, name, float(value)) for rule, frame in frames.items() for name, value in frame.mean().items()]
     return pd.DataFrame(means, columns=["tie_rule", "metric", "value"])
@@ -227,10 +223,10 @@ def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[dic
     known = [name for name in usual.columns if name in means.index]
     pairs = combinations(range(len(usual)), 2)
     sides: dict[tuple[str, str], Iterable[tuple[pd.Series, pd.Series]]] = {
-        ("random splits", "further split against the study's"): (
-            (means[known], row[known]) for _, row in usual.iterrows()
-        ),
-        ("random splits", "further split against another"): ((usual.iloc[a], usual.iloc[b]) for a, b in pairs),
+        ("random splits", "further split against the study's"): [
+            (means[known], usual.loc[a, known]) for a in usual.index
+        ],
+        ("random splits", "further split against another"): [(usual.iloc[a], usual.iloc[b]) for a, b in pairs],
     }
     for rule in TIE_RULES:
         if rule in by_rule:

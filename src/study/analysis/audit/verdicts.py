@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from study import paths
-from study.analysis.audit.figure_statements import CANNOT, NOT, NOT_RUN, REPRODUCED, figure_lines
 from study.analysis.audit.settings import Verdicts, read
 from study.analysis.audit.tables import described, run_frames, write_tables
 from study.analysis.report import paper
@@ -24,7 +23,11 @@ from study.evaluation.metrics import PAPER_METRICS
 
 Float64Array = NDArray[np.float64]
 
+REPRODUCED, NOT = "reproduced", "not reproduced"
+# The system needs a task's history and the protocol asks new tasks; this study has not run what would give the value.
+CANNOT, NOT_RUN = "cannot be computed", "not run here"
 ORDER = "same order only"
+SWEEPS = ("fusion_weight", "temperature", "learning_rate")
 VERDICTS = (REPRODUCED, ORDER, NOT, NOT_RUN, CANNOT)
 COLUMNS = ["table", "place", "row", "metric", "k", "paper", "protocol", "system", "counterpart", "ours", "low", "high"]
 COLUMNS += ["definition", "difference", "tasks", "seeds", "seeds_within", "pairs", "pairs_in_order", "trivial"]
@@ -53,13 +56,7 @@ class Run:
 
 
 def replicates(values: Float64Array, *, resamples: int, seed: int) -> Float64Array:
-    """Bootstrap means over tasks.
-
-    Args:
-        values: shape (tasks, measures).
-
-    Returns: shape (resamples, measures).
-    """
+    """Bootstrap means over tasks, shape (resamples, measures), of values of shape (tasks, measures)."""
     n, rng = len(values), np.random.default_rng(seed)
     found = [
         rng.multinomial(n, np.full(n, 1 / n), size=min(200, resamples - start)) @ values / n
@@ -69,11 +66,7 @@ def replicates(values: Float64Array, *, resamples: int, seed: int) -> Float64Arr
 
 
 def measured(frame: pd.DataFrame, chosen: Verdicts) -> Run:
-    """A run's cells with their intervals over tasks, values averaged over seeds first.
-
-    Args:
-        frame: a per-task file (`study.evaluation.per_task`).
-    """
+    """The cells of a per-task file with their intervals over tasks, values averaged over seeds first."""
     tasks = frame.drop(columns="seed").groupby("task_id").mean()[list(PAPER_METRICS)].dropna()
     values = tasks.to_numpy(np.float64)
     drawn = replicates(values, resamples=chosen.resamples, seed=chosen.seed)
@@ -230,6 +223,58 @@ def count_lines(dataset: str) -> pd.DataFrame:
     return pd.DataFrame(lines).reindex(columns=COLUMNS)
 
 
+def line_of(statement: dict[Any, Any], metric: str, value: float) -> dict[str, Any]:
+    """The columns of verdicts.csv that the paper's text gives."""
+    line = {"table": statement["figure"], "place": statement["place"], "row": statement["statement"], "metric": metric}
+    return line | {"paper": value, "counterpart": "same", "trivial": False}
+
+
+def distance_line(dataset: str) -> dict[str, Any]:
+    """The p-values of Figure 6: reproduced where the largest one over the categories of the test tasks is as small."""
+    row = paper.optima().dropna(subset=["below"]).iloc[0]
+    line, path = (
+        line_of(dict(row), "largest p-value", row["below"]),
+        paths.results(dataset) / "embedding" / "groups.csv",
+    )
+    if not path.exists():
+        return line | {"verdict": NOT_RUN, "reason": "the embeddings have not been examined"}
+    groups = pd.read_csv(path)
+    tested = groups[(groups["level"] == "category") & (groups["part"] == "test")]
+    largest = float(tested["p"].max())
+    line |= {"ours": largest, "difference": largest - row["below"], "definition": "not corrected"}
+    line |= {"tasks": tested["n"].sum(), "verdict": REPRODUCED if largest < row["below"] else NOT}
+    return line | {"reason": f"{len(tested)} categories of test tasks"}
+
+
+def figure_lines(dataset: str) -> list[dict[str, Any]]:
+    """The p-values of Figure 6 and the optima of Figures 7 to 9.
+
+    An optimum is reproduced where validation chooses the printed value among those of the sweep.
+    """
+    # The package of the sweeps takes a second to load, and warns in notebooks.
+    from study.search.rows import chosen
+    from study.search.settings import load as load_sweep
+    from study.search.sweep import folder_of
+
+    found, lines = {load_sweep(name).place: load_sweep(name) for name in SWEEPS}, [distance_line(dataset)]
+    for row in paper.optima().dropna(subset=["optimum"]).to_dict("records"):
+        line, sweep = line_of(row, "optimum", row["optimum"]), found.get(row["place"])
+        path = folder_of(dataset, sweep.name) / "trials.csv" if sweep else None
+        if sweep is None or path is None or not path.exists():
+            lines.append(line | {"verdict": NOT_RUN, "reason": "its sweep has not run"})
+            continue
+        trials, parameter = pd.read_csv(path), next(iter(sweep.space))
+        best = float(chosen(sweep, trials)["values"][parameter])
+        by_value = trials.groupby(parameter)[f"valid/{sweep.objective}"]
+        means, least = by_value.mean(), by_value.mean()[best] - by_value.std().fillna(0.0)[best]
+        near = row["optimum"] in means.index[means >= least]
+        reason = "; the printed value is within one standard deviation over seeds of it" * near
+        line |= {"ours": best, "difference": best - row["optimum"], "definition": "best on validation"}
+        line |= {"seeds": trials["seed"].nunique(), "verdict": REPRODUCED if best == row["optimum"] else NOT}
+        lines.append(line | {"reason": f"{sweep.objective} of {len(trials)} trials{reason}"})
+    return lines
+
+
 def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
     """verdicts.csv: every cell of Tables 3 and 4 under every protocol, Table 2, and the statements on Figures 6 to 9.
 
@@ -242,9 +287,9 @@ def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
     chosen, cells = read(Verdicts), paper.load()
     found = runs(dataset, set(own(cells)) - {""}, protocols, chosen)
     judged = with_order(cell_lines(cells, found, protocols, chosen), found, chosen.level)
-    parts = [judged, count_lines(dataset), figure_lines(dataset)]
     # By records: concatenating columns without any value would guess at their types.
-    return pd.DataFrame([line for part in parts for line in part.to_dict("records")]).reindex(columns=COLUMNS)
+    lines = [line for part in (judged, count_lines(dataset)) for line in part.to_dict("records")]
+    return pd.DataFrame([*lines, *figure_lines(dataset)]).reindex(columns=COLUMNS)
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -261,57 +306,22 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         counts = at_home["verdict"].value_counts()
         somewhere = part[part["verdict"] == REPRODUCED].drop_duplicates(["metric", "k"])
         gaps = part.assign(gap=part["difference"].abs()).groupby("protocol")["gap"].mean().dropna()
-        lines.append(
-            {
-                "place": place,
-                "row": row,
-                "counterpart": part["counterpart"].iloc[0],
-                "cells": len(at_home),
-                **{name: int(counts.get(name, 0)) for name in VERDICTS},
-                "reproduced somewhere": len(somewhere),
-                "nearest protocol": gaps.idxmin() if len(gaps) else "none",
-                "mean difference": gaps.min(),
-            }
-        )
+        line = {"place": place, "row": row, "counterpart": part["counterpart"].iloc[0], "cells": len(at_home)}
+        line |= {name: int(counts.get(name, 0)) for name in VERDICTS} | {"reproduced somewhere": len(somewhere)}
+        line["nearest protocol"] = gaps.idxmin() if len(gaps) else "none"
+        lines.append(line | {"mean difference": gaps.min()})
     return pd.DataFrame(lines)
 
 
 def printed(table: pd.DataFrame) -> str:
-    """The verdicts as text: one line per cell, its value and difference under each protocol that has one, the verdict.
-
-    The verdict is that of the stated protocol; where nothing can be computed there, that of the protocol named.
-    """
-    stated = read(Verdicts).stated_protocol
-    lines = []
-    for (place, row, metric, _), part in table.groupby(["place", "row", "metric", "k"], sort=False, dropna=False):
-        computed = part[part["ours"].notna()].set_index("protocol", drop=False)
-        texts = [
-            f"{line['protocol']} {line['ours']:.4f} ({line['difference']:+.4f})" for line in computed.to_dict("records")
-        ]
-        if part["protocol"].isna().all():
-            line = part.iloc[0]
-            texts = [f"{line['ours']:g} ({line['difference']:+g}, {line['definition']})" for _ in computed.index]
-            shown, verdict = f"{line['paper']:g}", str(line["verdict"])
-            verdict += f" ({line['reason']})" if isinstance(line["reason"], str) else ""
-        else:
-            shown = f"{part['paper'].iloc[0]:.4f}"
-            at_home = part[part["protocol"] == stated].iloc[0]
-            verdict = str(at_home["verdict"])
-            elsewhere = computed.loc[computed["verdict"] == REPRODUCED, "protocol"]
-            if verdict in (CANNOT, NOT_RUN):
-                verdict += f" ({at_home['reason']})"
-            if at_home["pairs"]:
-                verdict += f" ({at_home['pairs_in_order']:.0f} of {at_home['pairs']:.0f} pairs in order)"
-            if len(elsewhere) and at_home["verdict"] != REPRODUCED:
-                verdict += f"; reproduced under {', '.join(elsewhere)}"
-            if at_home["trivial"]:
-                verdict += "; the printed value itself is within the tolerance of 0"
-            if at_home["counterpart"] == "stand-in":
-                verdict += f" (stand-in {at_home['system']})"
-        name = str(metric) if part["k"].isna().all() else f"{metric}@{part['k'].iloc[0]:.0f}"
-        lines.append((place, row, name, shown, "; ".join(texts) or "none", verdict))
-    columns = ["place", "row", "cell", "paper", "ours (difference)", f"verdict under {stated}"]
-    return markdown(pd.DataFrame(lines, columns=columns))
+    """Every cell beside ours under each protocol that has a value, with the verdict under the stated one."""
+    stated, keys = read(Verdicts).stated_protocol, ["place", "row", "metric", "k", "paper"]
+    cells, others = table[table["protocol"].notna()], table[table["protocol"].isna()]
+    ours = cells.pivot_table(index=keys, columns="protocol", values="ours", sort=False).round(4)
+    said = cells[cells["protocol"] == stated].set_index(keys)[["pairs_in_order", "pairs", "verdict", "reason"]]
+    shown = said[[]].join(ours).join(said).reset_index().astype({"k": int})
+    rest = others[["place", "row", "metric", "paper", "ours", "definition", "verdict", "reason"]]
+    return "\n".join(markdown(part.astype(object).where(part.notna(), "")) for part in (shown, rest))
 
 
 def verify_paper(config: DictConfig) -> str:
