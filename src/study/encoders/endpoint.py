@@ -44,10 +44,8 @@ class MiniLm:
 class EndpointEmbedder:
     """An OpenAI-compatible embeddings endpoint.
 
-    Args:
-        client: the endpoint, with time-outs, retries and cassette.
-        model: its name there.
-        dimension: length of its vectors.
+    `client`: the endpoint, with time-outs, retries and cassette. `model`: its name there. `dimension`: length of its
+    vectors.
     """
 
     client: llm.Client

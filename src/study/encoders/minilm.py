@@ -22,21 +22,14 @@ class MiniLM:
 
     The tokens of all texts stand in one array, so nothing is padded and the weights are read once; only attention goes
     text by text. The vectors are those of the library sentence-transformers up to rounding; a test holds both together.
-
-    Attributes:
-        weights: arrays by the names of the packaged file, those of linear maps of shape (in, out).
-        tokenizer: the packaged one, which cuts a text at `longest` tokens.
-        layers, heads: of the network.
-        epsilon: of its layer normalisations.
-        longest: tokens of a text that are read at most.
     """
 
-    weights: dict[str, FloatArray]
-    tokenizer: Tokenizer
-    layers: int
+    weights: dict[str, FloatArray]  # arrays by the names of the packaged file, those of linear maps of shape (in, out)
+    tokenizer: Tokenizer  # the packaged one, which cuts a text at `longest` tokens
+    layers: int  # layers, heads: of the network
     heads: int
-    epsilon: float
-    longest: int
+    epsilon: float  # of its layer normalisations
+    longest: int  # tokens of a text that are read at most
 
     @classmethod
     def load(cls, package: str) -> MiniLM:

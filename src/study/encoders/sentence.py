@@ -51,16 +51,10 @@ def encode(texts: Sequence[str], *, model: str = "minilm", store: bool = True, d
     The vector of a text depends a little on the texts it is batched with: at most 2.1e-7 per coordinate over 1,200
     texts in batches of 1 to 128. The cache keeps the first vector of each text, so later calls agree bitwise.
 
-    Args:
-        texts: any strings, length n; empty ones are allowed.
-        model: a key of `PACKAGES`.
-        store: False for passing texts (a user's question), which are then neither looked up nor kept on disk.
-        device: a torch device, where torch is used; the cache does not distinguish devices.
-
-    Returns: shape (n, 384), float32, rows of length 1.
-
-    Raises:
-        StudyError: if the model is unknown or its package is not installed.
+    `texts`: any strings, length n; empty ones are allowed. `model`: a key of `PACKAGES`. `store`: False for passing
+    texts (a user's question), which are then neither looked up nor kept on disk. `device`: a torch device, where torch
+    is used; the cache does not distinguish devices. Returns: shape (n, 384), float32, rows of length 1. Raises
+    StudyError: if the model is unknown or its package is not installed.
     """
     identity = model_version(model)
     folder = paths.cache() / "embeddings" / model if store else None
@@ -86,12 +80,8 @@ def cached(texts: Sequence[str], embed: Embed, *, identity: str, dimension: int,
     by its keys, so that processes that write at the same time do not disturb each other. A damaged file is removed
     and its texts are embedded again.
 
-    Args:
-        embed: maps m texts to shape (m, dimension).
-        identity: names the model and its version.
-        folder: None keeps nothing.
-
-    Returns: shape (len(texts), dimension), float32.
+    `embed`: maps m texts to shape (m, dimension). `identity`: names the model and its version. `folder`: None keeps
+    nothing. Returns: shape (len(texts), dimension), float32.
     """
     # Lone surrogates (possible in JSON) are no Unicode text: neither UTF-8 nor the tokeniser accepts them.
     clean = [text.encode("utf-8", "replace").decode() for text in texts]

@@ -39,13 +39,11 @@ class Entry:
     """What became of a request.
 
     Attributes:
-        response: the decoded reply; None where there was none.
-        fault: why there was none, one of `KINDS`; None for a reply.
         sent: parameters that the endpoint refused -> the name they were sent under instead, None for left out.
     """
 
-    response: Any = None
-    fault: str | None = None
+    response: Any = None  # the decoded reply; None where there was none
+    fault: str | None = None  # why there was none, one of `KINDS`; None for a reply
     sent: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod

@@ -44,10 +44,8 @@ LONGEST_MESSAGE = 300
 class EndpointError(StudyError):
     """No usable reply.
 
-    Args:
-        kind: one of `KINDS`.
-        status: HTTP status, where the endpoint refused.
-        said: its message, cleaned and cut, where it refused.
+    `kind`: one of `KINDS`. `status`: HTTP status, where the endpoint refused. `said`: its message, cleaned and cut,
+    where it refused.
     """
 
     def __init__(
@@ -87,18 +85,12 @@ class _TooLongError(Exception):
 
 @dataclass
 class Usage:
-    """What was asked and what it took.
+    """What was asked and what it took."""
 
-    Attributes:
-        asked, replayed: requests answered by the endpoint, and by the cassette.
-        attempts: HTTP requests sent, repeated ones included.
-        prompt_tokens, completion_tokens: as the replies state them, replayed ones included.
-    """
-
-    asked: int = 0
+    asked: int = 0  # asked, replayed: requests answered by the endpoint, and by the cassette
     replayed: int = 0
-    attempts: int = 0
-    prompt_tokens: int = 0
+    attempts: int = 0  # HTTP requests sent, repeated ones included
+    prompt_tokens: int = 0  # prompt_tokens, completion_tokens: as the replies state them, replayed ones included
     completion_tokens: int = 0
 
     def count(self, reply: Any, *, replayed: bool) -> None:

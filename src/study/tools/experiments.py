@@ -125,22 +125,12 @@ def three_pools() -> tuple[ToolCatalog, ToolCatalog, ToolCatalog]:
     return discovery.pools(*(load_collection(name).catalog for name in ("livemcpbench", "mcptools", "mcpflow")))
 
 
-EXPERIMENTS: dict[str, Callable[[], Iterator[Made]]] = {
-    "livemcpbench": livemcpbench,
-    "mcptools": mcptools,
-    "scaling": scaling,
-    "intent": intent_ranking,
-    "router": router,
-    "apibank": apibank,
-    "mcptoolbench": mcptoolbench,
-    COLLECTION: mcpflow,
-}
+Experiment = Callable[[], Iterator[Made]]
+EXPERIMENTS: dict[str, Experiment] = {"livemcpbench": livemcpbench, "mcptools": mcptools, "scaling": scaling}
+EXPERIMENTS |= {"intent": intent_ranking, "router": router, "apibank": apibank, "mcptoolbench": mcptoolbench}
+EXPERIMENTS[COLLECTION] = mcpflow
 # What of them measures times: seconds each, for a machine that does nothing else meanwhile.
-LATENCY: dict[str, Callable[[], Iterator[Made]]] = {
-    "livemcpbench": livemcpbench_latency,
-    "scaling": scaling_latency,
-    "intent": intent_latency,
-}
+LATENCY = {"livemcpbench": livemcpbench_latency, "scaling": scaling_latency, "intent": intent_latency}
 
 
 def run_experiment(name: str, part: str = "all") -> str:

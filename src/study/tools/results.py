@@ -23,9 +23,8 @@ from study.data.dataset import FloatArray, IntArray
 from study.encoders import endpoint as embedding
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
-from study.evaluation.significance import holm
 from study.evaluation.records import record
-from study.evaluation.significance import RESAMPLES, Float64Array, compare_all, paired, randomisation, wilcoxon
+from study.evaluation.significance import RESAMPLES, Float64Array, compare_all, holm, paired, randomisation, wilcoxon
 from study.files import write_csv, write_json, write_parquet, write_text
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.queries import QuerySet, credit, rank_all
@@ -43,17 +42,14 @@ class Run:
     """One system under one protocol.
 
     Attributes:
-        table: the per-task table of the evaluator.
-        inputs: what was searched, and what was asked.
-        facts: further entries of the record.
         calls: Tool, Param and AST per query where calls are measured; the report then knows the units of resampling.
     """
 
     protocol: str
     system: str
-    table: pd.DataFrame
-    inputs: tuple[ToolCatalog, QuerySet]
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    table: pd.DataFrame  # the per-task table of the evaluator
+    inputs: tuple[ToolCatalog, QuerySet]  # what was searched, and what was asked
+    facts: Mapping[str, Any] = field(default_factory=dict)  # further entries of the record
     calls: pd.DataFrame | None = None
 
 
@@ -118,11 +114,8 @@ def ranking_run(
 
 def sources(catalog: ToolCatalog, queries: QuerySet) -> dict[str, Any]:
     """What a result was made from: hashes of catalogue and queries, and the configured encoder of texts."""
-    return {
-        "catalogue_sha256": catalog.fingerprint(),
-        "queries_sha256": queries.fingerprint(),
-        "embedder": embedding.embedder_settings().identity(),
-    }
+    hashes = {"catalogue_sha256": catalog.fingerprint(), "queries_sha256": queries.fingerprint()}
+    return {**hashes, "embedder": embedding.embedder_settings().identity()}
 
 
 def write_results(collection: str, made: Made) -> None:

@@ -67,12 +67,11 @@ def own_tables(catalog: ToolCatalog, texts: Sequence[str]) -> tuple[pd.DataFrame
     for tool in catalog.tools:
         names[tool.server].append(tool.name)
     columns = dict.fromkeys((*SERVER_FIELDS, *OTHER_SERVER_COLUMNS), "")
-    servers = pd.DataFrame(
-        [
-            columns | {"id": row, "name": server.name, "description": server.description, "tools": ", ".join(own)}
-            for row, (server, own) in enumerate(zip(catalog.servers, names, strict=True), start=1)
-        ]
-    )
+    rows = []
+    for server, own in zip(catalog.servers, names, strict=True):
+        known = {"name": server.name, "description": server.description, "tools": ", ".join(own)}
+        rows.append(columns | known)
+    servers = pd.DataFrame(rows).assign(id=range(1, len(rows) + 1))
     columns = dict.fromkeys((*TASK_FIELDS, *OTHER_TASK_COLUMNS), "")
     tasks = pd.DataFrame([columns | {"id": row, "description": text} for row, text in enumerate(texts, start=1)])
     return servers, tasks
@@ -108,14 +107,10 @@ def joined(
 
 def _behind(base: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
     """`own` below `base`, in the base's columns and types, with ids of its own."""
-    filled = {
-        column: own[column]
-        if column in own
-        else pd.Series([kind.type()] * len(own), dtype=kind)
-        if kind.kind in "iufb"
-        else pd.Series([""] * len(own))
-        for column, kind in base.dtypes.items()
-    }
+    filled = {}
+    for column, kind in base.dtypes.items():
+        empty = pd.Series([kind.type()] * len(own), dtype=kind) if kind.kind in "iufb" else pd.Series([""] * len(own))
+        filled[column] = own.get(column, empty)
     filled["id"] = own["id"] + base["id"].max()
     return pd.concat([base, pd.DataFrame(filled)[list(base.columns)]], ignore_index=True)
 
@@ -175,11 +170,8 @@ def oracle(catalog: ToolCatalog, labels: Sequence[Sequence[Label]]) -> FloatArra
 def route(servers: FloatArray, tools: FloatArray, server_of: IntArray, keep: int | None, order: IntArray) -> IntArray:
     """Tools of the `keep` best servers, best first, shape (b, n_tools), -1 where the servers have no more.
 
-    Args:
-        servers: scores, shape (b, n_servers); equal ones are taken in the order `order`.
-        tools: scores, shape (b, n_tools).
-        keep: None keeps all servers.
-        order: a permutation of the servers.
+    `servers`: scores, shape (b, n_servers); equal ones are taken in the order `order`. `tools`: scores, shape (b,
+    n_tools). `keep`: None keeps all servers. `order`: a permutation of the servers.
     """
     place = np.argsort(order, kind="stable")
     passed = best_servers(servers[:, order], keep)[:, place]
@@ -191,10 +183,8 @@ def route(servers: FloatArray, tools: FloatArray, server_of: IntArray, keep: int
 def within(ranked: IntArray, sizes: IntArray, budget: int) -> list[list[int]]:
     """The tools that an agent is handed: down the ranking, each one that still fits into the budget.
 
-    Args:
-        ranked: shape (b, K), -1 where unfilled.
-        sizes: tokens of each tool's definition, shape (n_tools,).
-        budget: tokens per task.
+    `ranked`: shape (b, K), -1 where unfilled. `sizes`: tokens of each tool's definition, shape (n_tools,). `budget`:
+    tokens per task.
     """
     handed = []
     for row in ranked:
@@ -213,15 +203,12 @@ class Routed:
 
     Attributes:
         servers: rows of the servers that stayed, with their scores, best first; empty where no stage chose any.
-        tools: rows of the tools, best first.
-        scores: of these tools.
-        tokens: of their definitions.
     """
 
     servers: tuple[tuple[int, float], ...]
-    tools: tuple[int, ...]
-    scores: tuple[float, ...]
-    tokens: int
+    tools: tuple[int, ...]  # rows of the tools, best first
+    scores: tuple[float, ...]  # of these tools
+    tokens: int  # of their definitions
 
 
 def route_task(
@@ -244,12 +231,8 @@ def route_task(
     rows = within(route(servers, tools, catalog.server_of, None if every else keep, order), sizes, budget)[0]
     best, values = top_k(servers, keep, order)
     stayed = zip(best[0].tolist(), values[0].tolist(), strict=True)
-    return Routed(
-        () if every else tuple((row, score) for row, score in stayed if row >= 0),
-        tuple(rows),
-        tuple(tools[0, rows].tolist()),
-        int(sizes[rows].sum()),
-    )
+    kept = () if every else tuple((row, score) for row, score in stayed if row >= 0)
+    return Routed(kept, tuple(rows), tuple(tools[0, rows].tolist()), int(sizes[rows].sum()))
 
 
 def stage_runs(

@@ -67,15 +67,8 @@ def needle_grids(grids: Mapping[str, pd.DataFrame], caption: str) -> Figure:
             own = np.flatnonzero(column == place)
             nearest = np.abs(np.arange(needle.POSITIONS)[:, None] - row[own].to_numpy()[None]).argmin(axis=1)
             image[:, place] = grid["hit"].to_numpy()[own[nearest]]
-        panel.imshow(
-            image,
-            cmap=ListedColormap([ORANGE, SKY]),
-            vmin=0,
-            vmax=1,
-            aspect="auto",
-            origin="upper",
-            interpolation="nearest",
-        )
+        colours = {"cmap": ListedColormap([ORANGE, SKY]), "vmin": 0, "vmax": 1}
+        panel.imshow(image, **colours, aspect="auto", origin="upper", interpolation="nearest")
         shown = np.linspace(0, len(sizes) - 1, 6).astype(int)
         panel.set_xticks(shown, [f"{sizes[place]:,}" for place in shown])
         panel.set_yticks([0, (needle.POSITIONS - 1) // 2, needle.POSITIONS - 1], ["first", "middle", "last"])
@@ -156,20 +149,11 @@ def budgets(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Fig
     panel = axes[0, 0]
     for number, (name, own) in enumerate(table.groupby("stage", sort=False)):
         ink = INKS[number % len(INKS)]
-        panel.plot(
-            own["budget"],
-            own["tool_recall"],
-            marker=MARKERS[number],
-            markersize=5,
-            color=ink,
-            label=titles.get(str(name), str(name)),
-        )
+        look = {"marker": MARKERS[number], "markersize": 5, "color": ink}
+        panel.plot(own["budget"], own["tool_recall"], label=titles.get(str(name), str(name)), **look)
         panel.fill_between(own["budget"], own["low"], own["high"], color=ink, alpha=0.08, linewidth=0)
-    panel.set(
-        xlabel="tokens of tool definitions handed to the agent (at most)",
-        ylabel="recall of the labelled tools",
-        ylim=(0, 1.02),
-    )
+    panel.set(xlabel="tokens of tool definitions handed to the agent (at most)", ylim=(0, 1.02))
+    panel.set_ylabel("recall of the labelled tools")
     logarithmic(panel.xaxis)
     panel.grid()
     panel.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), borderaxespad=0)
@@ -183,13 +167,8 @@ def pools(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figur
     figure, axes = canvas(2.9, len(columns), caption=caption, share_y=True, title="The same tasks in larger catalogues")
     for panel, (column, label) in zip(axes[0], columns.items(), strict=True):
         for number, (name, own) in enumerate(table.groupby("system", sort=False)):
-            panel.plot(
-                own["tools"],
-                own[column],
-                marker=MARKERS[number],
-                color=INKS[number],
-                label=titles.get(str(name), str(name)),
-            )
+            look = {"marker": MARKERS[number], "color": INKS[number]}
+            panel.plot(own["tools"], own[column], label=titles.get(str(name), str(name)), **look)
         panel.set(title=label, xlabel="tools")
         logarithmic(panel.xaxis)
         panel.grid()

@@ -38,18 +38,14 @@ class Call:
     """One API call and what was said before it.
 
     Attributes:
-        id: file and line.
         lines: the lines before the call, as (speaker, text); an API line holds the call and its result.
-        tool: row of the called API.
-        pool: rows of all APIs that the dialogue calls (MCP-Zero's domain pool).
-        first: whether no call precedes it in the dialogue (MCP-Zero's single turn).
     """
 
-    id: str
+    id: str  # file and line
     lines: tuple[tuple[str, str], ...]
-    tool: int
-    pool: tuple[int, ...]
-    first: bool
+    tool: int  # row of the called API
+    pool: tuple[int, ...]  # rows of all APIs that the dialogue calls (MCP-Zero's domain pool)
+    first: bool  # whether no call precedes it in the dialogue (MCP-Zero's single turn)
 
 
 def load_apibank(folder: Path) -> Loaded:
@@ -136,14 +132,11 @@ def assignments(text: str) -> dict[str, Any] | None:
 
 def _schema(described: Any) -> dict[str, Any]:
     listed = described if isinstance(described, dict) else {}
-    properties = {
-        str(name): {
-            "type": JSON_TYPES.get(str(value.get("type")), "string"),
-            "description": str(value.get("description", "")),
-        }
-        for name, value in listed.items()
-        if isinstance(value, dict)
-    }
+    properties = {}
+    for name, value in listed.items():
+        if isinstance(value, dict):
+            kind = JSON_TYPES.get(str(value.get("type")), "string")
+            properties[str(name)] = {"type": kind, "description": str(value.get("description", ""))}
     return {"type": "object", "properties": properties, "required": list(properties)} if properties else {}
 
 

@@ -115,22 +115,16 @@ class Server:
     """One MCP server.
 
     Attributes:
-        id: unique inside its catalogue.
-        name: as published.
-        description: as published; empty where there is none.
-        sources: the catalogues or marketplaces that list it.
-        aliases: other names under which logs mention it.
         listed: of a running server, the day (ISO 8601) on which its tools were listed last; empty for published ones.
-        problem: why it could not be listed again since then; empty where nothing went wrong.
     """
 
-    id: str
-    name: str
-    description: str
-    sources: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
+    id: str  # unique inside its catalogue
+    name: str  # as published
+    description: str  # as published; empty where there is none
+    sources: tuple[str, ...] = ()  # the catalogues or marketplaces that list it
+    aliases: tuple[str, ...] = ()  # other names under which logs mention it
     listed: str = ""
-    problem: str = ""
+    problem: str = ""  # why it could not be listed again since then; empty where nothing went wrong
 
 
 @dataclass(frozen=True)
@@ -138,13 +132,11 @@ class Tool:
     """One tool of a server.
 
     Attributes:
-        server: row number of its server.
-        name, description: as published.
         schema: its input schema (JSON Schema), empty where there is none.
     """
 
-    server: int
-    name: str
+    server: int  # row number of its server
+    name: str  # name, description: as published
     description: str
     schema: Schema = field(default_factory=dict, hash=False)
 
@@ -235,19 +227,12 @@ def from_json(value: Any, file: Path | None = None) -> ToolCatalog:
     try:
         if value["format"] != FORMAT:
             raise StudyError("the catalogue has another format", file=file, fix="index it again")
-        servers = tuple(
-            Server(
-                s["id"],
-                s["name"],
-                s["description"],
-                tuple(s["sources"]),
-                tuple(s["aliases"]),
-                *(str(s.get(name, "")) for name in STATES),
-            )
-            for s in value["servers"]
-        )
+        servers = []
+        for s in value["servers"]:
+            lists, states = (tuple(s["sources"]), tuple(s["aliases"])), (str(s.get(name, "")) for name in STATES)
+            servers.append(Server(s["id"], s["name"], s["description"], *lists, *states))
         tools = tuple(Tool(int(t["server"]), t["name"], t["description"], dict(t["schema"])) for t in value["tools"])
-        return ToolCatalog(value["name"], servers, tools)
+        return ToolCatalog(value["name"], tuple(servers), tools)
     except (KeyError, TypeError, ValueError) as error:
         raise StudyError(f"not a tool catalogue ({error})", file=file, fix="index it again") from error
 

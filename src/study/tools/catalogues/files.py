@@ -19,17 +19,11 @@ AGAIN = "fetch the data set again (study fetch dataset=..., study fetch --help)"
 
 
 class Loaded(NamedTuple):
-    """One published collection.
+    """One published collection."""
 
-    Attributes:
-        catalog: its servers and tools.
-        queries: its query sets by name; empty where it has none.
-        cleaning: what was mended, left out or noticed, columns `builder.CLEANING_COLUMNS`.
-    """
-
-    catalog: ToolCatalog
-    queries: Mapping[str, QuerySet]
-    cleaning: pd.DataFrame
+    catalog: ToolCatalog  # its servers and tools
+    queries: Mapping[str, QuerySet]  # its query sets by name; empty where it has none
+    cleaning: pd.DataFrame  # what was mended, left out or noticed, columns `builder.CLEANING_COLUMNS`
 
 
 def read_list(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:

@@ -83,15 +83,8 @@ def _endpoint(name: str, entry: Any, path: Path) -> Endpoint:
         raise StudyError("every part of a server must be a text", file=path, column=name, fix=FIX)
     if "url" in entry and not entry["url"].startswith(("http://", "https://")):
         raise StudyError("the address must begin with http:// or https://", file=path, column=name, fix=FIX)
-    return Endpoint(
-        name,
-        entry.get("command"),
-        tuple(_list(entry.get("args"))),
-        dict(_pairs(entry.get("env"))),
-        entry.get("cwd"),
-        entry.get("url"),
-        dict(_pairs(entry.get("headers"))),
-    )
+    args, env, headers = tuple(_list(entry.get("args"))), dict(_pairs(entry.get("env"))), _pairs(entry.get("headers"))
+    return Endpoint(name, entry.get("command"), args, env, entry.get("cwd"), entry.get("url"), dict(headers))
 
 
 def _list(value: Any) -> list[Any]:
@@ -289,9 +282,5 @@ def changes(before: ToolCatalog | None, after: ToolCatalog) -> dict[str, int]:
 
     old, new = keyed(before), keyed(after)
     same = sum(old.get(key) == value for key, value in new.items())
-    return {
-        "new": len(new.keys() - old.keys()),
-        "changed": len(new.keys() & old.keys()) - same,
-        "gone": len(old.keys() - new.keys()),
-        "unchanged": same,
-    }
+    changed, gone = len(new.keys() & old.keys()) - same, len(old.keys() - new.keys())
+    return {"new": len(new.keys() - old.keys()), "changed": changed, "gone": gone, "unchanged": same}

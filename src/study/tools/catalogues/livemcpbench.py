@@ -79,17 +79,11 @@ class Route:
 
 @dataclass(frozen=True)
 class Execution:
-    """One `execute-tool` call.
+    """One `execute-tool` call."""
 
-    Attributes:
-        tool: its row, None where the catalogue has no such tool.
-        ok: no error was reported: neither by the client, nor by the server, nor at the start of the text.
-        after: how many route calls came before it in the task.
-    """
-
-    tool: int | None
-    ok: bool
-    after: int
+    tool: int | None  # its row, None where the catalogue has no such tool
+    ok: bool  # no error was reported: neither by the client, nor by the server, nor at the start of the text
+    after: int  # how many route calls came before it in the task
 
 
 @dataclass(frozen=True)

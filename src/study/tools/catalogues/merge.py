@@ -21,15 +21,10 @@ FILLER = ("mcp", "server", "official")
 
 
 class Merged(NamedTuple):
-    """Several catalogues as one.
+    """Several catalogues as one."""
 
-    Attributes:
-        catalog: one server per entity, the first listing's name and text, with all its sources and aliases.
-        entity_of: the entity of every listing, in the order of the input.
-    """
-
-    catalog: ToolCatalog
-    entity_of: tuple[int, ...]
+    catalog: ToolCatalog  # one server per entity, the first listing's name and text, with all its sources and aliases
+    entity_of: tuple[int, ...]  # the entity of every listing, in the order of the input
 
     def groups(self) -> list[list[int]]:
         """The listings of every entity that has two or more."""
@@ -114,14 +109,10 @@ def entity_counts(catalogs: Sequence[ToolCatalog], merged: Merged) -> dict[str, 
     listings = [server for catalog in catalogs for server in catalog.servers]
     groups = merged.groups()
     agree = [names_agree([listings[row].name for row in group]) for group in groups]
-    return {
-        "catalogues": " + ".join(catalog.name for catalog in catalogs),
-        "listings": len(merged.entity_of),
-        "entities": len(merged.catalog.servers),
-        "groups": len(groups),
-        "listings_in_groups": sum(map(len, groups)),
-        "names_disagree": agree.count(False),
-    }
+    names = " + ".join(catalog.name for catalog in catalogs)
+    sizes = {"listings": len(merged.entity_of), "entities": len(merged.catalog.servers), "groups": len(groups)}
+    counts = {"listings_in_groups": sum(map(len, groups)), "names_disagree": agree.count(False)}
+    return {"catalogues": names, **sizes, **counts}
 
 
 def group_members(catalogs: Sequence[ToolCatalog], merged: Merged) -> pd.DataFrame:
@@ -137,16 +128,8 @@ def group_members(catalogs: Sequence[ToolCatalog], merged: Merged) -> pd.DataFra
         for place in group:
             catalog, row = listings[place]
             server = catalog.servers[row]
-            lines.append(
-                {
-                    "group": number,
-                    "catalogue": catalog.name,
-                    "marketplace": " ".join(server.sources),
-                    "listing": server.id,
-                    "tools": len(catalog.tools_of(row)),
-                    "names_agree": agree,
-                }
-            )
+            market, count = " ".join(server.sources), len(catalog.tools_of(row))
+            lines.append((number, catalog.name, market, server.id, count, agree))
     return pd.DataFrame(lines, columns=["group", "catalogue", "marketplace", "listing", "tools", "names_agree"])
 
 

@@ -23,7 +23,7 @@ from study.errors import StudyError
 from study.files import write_csv
 from study.tools.catalogues import apibank, livemcpbench, mcpflow
 from study.tools.catalogues.files import AGAIN, LEFT_OUT, REPORTED, Builder, Loaded, read_lines, read_list, text_of
-from study.tools.catalogues.queries import QuerySet
+from study.tools.catalogues.queries import QuerySet, query_set
 
 SERVERS_FILE = "raw/mcp_zero_servers.jsonl"
 QUERIES_FILE = "ground_truth/mcp_atlas.jsonl"
@@ -51,13 +51,8 @@ def load_mcptools(folder: Path) -> Loaded:
             builder.count("repeated query and tool left out", "queries", "query", LEFT_OUT)
             continue
         seen[key] = (str(entry["query_id"]), str(entry.get("origin_task_id")))
-    queries = QuerySet(
-        "atlas",
-        tuple(query_id for query_id, _ in seen.values()),
-        tuple(text for text, _ in seen),
-        tuple((tuple(rows_of[tool]),) for _, tool in seen),
-        tuple(group for _, group in seen.values()),
-    )
+    rows = ((name, text, (tuple(rows_of[tool]),), group) for (text, tool), (name, group) in seen.items())
+    queries = query_set("atlas", rows)
     return Loaded(builder.build(), {"atlas": queries}, builder.cleaning())
 
 
@@ -138,7 +133,7 @@ def fetch_collection(name: str) -> Path:
 
 
 def load_collection(name: str) -> Loaded:
-    """A published catalogue, fetched where needed; its cleaning table goes to results/NAME/tables/cleaning.csv."""
+    """A published collection, fetched where needed; its cleaning table goes to results/NAME/tables/cleaning.csv."""
     folder = fetch_collection(name)
     loaded = LOADERS[name](folder)
     write_csv(paths.tables(name) / "cleaning.csv", loaded.cleaning)

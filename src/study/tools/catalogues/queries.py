@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,18 +28,14 @@ class QuerySet:
     """Queries over one catalogue.
 
     Attributes:
-        name: of the set.
-        ids: one id per query.
-        texts: what is asked.
         labels: per query its labels, each the rows of the tools that satisfy it; disjoint inside a query.
-        groups: queries of one origin share a group (for resampling and splits).
     """
 
-    name: str
-    ids: tuple[str, ...]
-    texts: tuple[str, ...]
+    name: str  # of the set
+    ids: tuple[str, ...]  # one id per query
+    texts: tuple[str, ...]  # what is asked
     labels: tuple[tuple[Label, ...], ...]
-    groups: tuple[str, ...]
+    groups: tuple[str, ...]  # queries of one origin share a group (for resampling and splits)
 
     def __post_init__(self) -> None:
         if len({len(self.ids), len(self.texts), len(self.labels), len(self.groups)}) > 1:
@@ -60,13 +57,14 @@ class QuerySet:
 
     def take(self, rows: Sequence[int]) -> QuerySet:
         """The queries at `rows`."""
-        return QuerySet(
-            self.name,
-            tuple(self.ids[row] for row in rows),
-            tuple(self.texts[row] for row in rows),
-            tuple(self.labels[row] for row in rows),
-            tuple(self.groups[row] for row in rows),
-        )
+        columns = self.ids, self.texts, self.labels, self.groups
+        return query_set(self.name, ([column[row] for column in columns] for row in rows))
+
+
+def query_set(name: str, rows: Iterable[Sequence[Any]]) -> QuerySet:
+    """Queries from rows of id, text, labels and group."""
+    ids, texts, labels, groups = zip(*rows, strict=True)
+    return QuerySet(name, ids, texts, labels, groups)
 
 
 def rank_all(scores: FloatArray, k: int | None = None, order: IntArray | None = None) -> IntArray:

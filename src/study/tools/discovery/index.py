@@ -24,23 +24,14 @@ MODES = ("dense", "bm25", "tfidf", "hybrid", "random")
 
 @dataclass(frozen=True)
 class Settings:
-    """How to search.
+    """How to search."""
 
-    Attributes:
-        mode: one of `MODES`; hybrid is the reciprocal rank fusion of dense and BM25.
-        document: form of the tool documents, a key of `documents.TEMPLATES`.
-        limit: cut descriptions after so many characters; None keeps them.
-        decompose: search for the parts of a query too, and take each tool's best score.
-        fusion: the constant of reciprocal rank fusion (Cormack et al. 2009: 60).
-        seed: of the random order, and of the order of ties (of hybrid, see `order_of`).
-    """
-
-    mode: str = "dense"
-    document: str = "template"
-    limit: int | None = None
-    decompose: bool = False
-    fusion: int = 60
-    seed: int = 0
+    mode: str = "dense"  # one of `MODES`; hybrid is the reciprocal rank fusion of dense and BM25
+    document: str = "template"  # form of the tool documents, a key of `documents.TEMPLATES`
+    limit: int | None = None  # cut descriptions after so many characters; None keeps them
+    decompose: bool = False  # search for the parts of a query too, and take each tool's best score
+    fusion: int = 60  # the constant of reciprocal rank fusion (Cormack et al. 2009: 60).
+    seed: int = 0  # of the random order, and of the order of ties (of hybrid, see `order_of`)
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -53,7 +44,6 @@ class ToolIndex:
     def __init__(
         self, catalog: ToolCatalog, settings: Settings | None = None, embedder: Embedder | None = None
     ) -> None:
-        """Prepare the documents. `embedder`: where vectors come from (default: the configured one)."""
         if not catalog.tools:
             raise StudyError(f"the catalogue {catalog.name} has no tools", fix="index servers that offer some")
         self.catalog, self.settings = catalog, settings or Settings()

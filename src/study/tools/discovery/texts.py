@@ -86,10 +86,8 @@ class Bm25:
     def __init__(self, documents: Sequence[str], *, k1: float = 1.5, b: float = 0.75) -> None:
         """Index the documents.
 
-        Args:
-            documents: shape (n,), n > 0.
-            k1: saturation of a word's frequency.
-            b: normalisation by document length, 0 (none) to 1 (full).
+        `documents`: shape (n,), n > 0. `k1`: saturation of a word's frequency. `b`: normalisation by document length,
+        0 (none) to 1 (full).
         """
         import bm25s  # loads much that a figure or an answer in words does not need
 

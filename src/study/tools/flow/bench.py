@@ -30,35 +30,23 @@ BATCH = 64  # instructions whose candidates are compared at a time
 
 @dataclass(frozen=True)
 class Bench:
-    """A catalogue with its samples and everything computed of them once.
-
-    Attributes:
-        documents, tools: texts and vectors of the tools, shapes (n_tools,) and (n_tools, d).
-        known: evidence of the samples.
-        left_out: published samples without a call.
-    """
+    """A catalogue with its samples and everything computed of them once."""
 
     catalog: ToolCatalog
     samples: tuple[Sample, ...]
-    documents: tuple[str, ...]
+    documents: tuple[str, ...]  # documents, tools: texts and vectors of the tools, shapes (n_tools,) and (n_tools, d)
     tools: FloatArray
-    known: Evidence
-    left_out: int
+    known: Evidence  # evidence of the samples
+    left_out: int  # published samples without a call
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What one training set gives.
+    """What one training set gives."""
 
-    Attributes:
-        exemplars: the training samples as a retrieval database.
-        weights: of the selector, by whether it sees exemplars.
-        slot_filler: of arguments.
-    """
-
-    exemplars: Exemplars
-    weights: Mapping[bool, FloatArray]
-    slot_filler: SlotFiller
+    exemplars: Exemplars  # the training samples as a retrieval database
+    weights: Mapping[bool, FloatArray]  # of the selector, by whether it sees exemplars
+    slot_filler: SlotFiller  # of arguments
 
 
 def embed(embedder: Embedder, texts: Sequence[str]) -> FloatArray:

@@ -32,6 +32,10 @@ CALL = f"""Choose the one tool that fulfils the user's instruction and write its
 Answer with one JSON object: {{"tool": <number of the tool>, "arguments": {{...}}}}"""
 
 
+def _messages(system: str, *user: str) -> list[Message]:
+    return [{"role": "system", "content": system}, *({"role": "user", "content": text} for text in user)]
+
+
 def escaped(value: Any) -> str:
     """JSON in which no text can close a frame around it."""
     return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
@@ -60,11 +64,7 @@ def ask_for_call(
         for sample in exemplars
     ]
     parts = f"<tools>{escaped(shown)}</tools>" + (f"\n<examples>{escaped(told)}</examples>" if told else "")
-    reply = _reply_object(
-        chat(
-            [{"role": "system", "content": CALL}, {"role": "user", "content": parts}, {"role": "user", "content": text}]
-        )
-    )
+    reply = _reply_object(chat(_messages(CALL, parts, text)))
     number, arguments = (reply.get("tool"), reply.get("arguments", {})) if reply else (None, None)
     if type(number) is not int or not 0 <= number < len(tools) or not isinstance(arguments, dict):
         return None
@@ -82,12 +82,7 @@ class ModelWriter:
         """Different instructions of the reply that do not give the tool's name away."""
         own = catalog.tools[tool]
         shown = {"server": catalog.servers[own.server].name, **own.definition()}
-        reply = self.chat(
-            [
-                {"role": "system", "content": FIRST.format(number=number)},
-                {"role": "user", "content": f"<tool>{escaped(shown)}</tool>"},
-            ]
-        )
+        reply = self.chat(_messages(FIRST.format(number=number), f"<tool>{escaped(shown)}</tool>"))
         lines = [line[:MAX_LETTERS] for line in INSTRUCTION.findall(reply) if own.name.lower() not in line.lower()]
         return list(dict.fromkeys(lines))[:number]
 
@@ -108,9 +103,7 @@ class ModelWriter:
 
     def evolve(self, text: str, arguments: Mapping[str, Any]) -> str | None:
         """The rewritten instruction; None where it lost a value that the instruction held."""
-        found = INSTRUCTION.search(
-            self.chat([{"role": "system", "content": EVOLVE}, {"role": "user", "content": text}])
-        )
+        found = INSTRUCTION.search(self.chat(_messages(EVOLVE, text)))
         if found is None:
             return None
         kept = all(value in found.group(1) for value in arguments.values() if isinstance(value, str) and value in text)

@@ -39,23 +39,14 @@ NOTICE = "learning from MCP-Flow, once: its texts are embedded (minutes, kept in
 
 @dataclass(frozen=True)
 class Learned:
-    """Everything that a call needs, without the instructions that it was learned from.
+    """Everything that a call needs, without the instructions that it was learned from."""
 
-    Attributes:
-        vectors: of the exemplars, shape (n, d).
-        tool_of: for each exemplar its row in `tools`, shape (n,).
-        parameters: the names that each exemplar's call sets.
-        tools: name and description of the tools that have exemplars.
-        weights: of the selector, by whether it sees exemplars.
-        value, setting: the slot filler's regressions.
-    """
-
-    vectors: FloatArray
-    tool_of: IntArray
-    parameters: tuple[tuple[str, ...], ...]
-    tools: tuple[tuple[str, str], ...]
-    weights: Mapping[bool, FloatArray]
-    value: Linear
+    vectors: FloatArray  # of the exemplars, shape (n, d)
+    tool_of: IntArray  # for each exemplar its row in `tools`, shape (n,)
+    parameters: tuple[tuple[str, ...], ...]  # the names that each exemplar's call sets
+    tools: tuple[tuple[str, str], ...]  # name and description of the tools that have exemplars
+    weights: Mapping[bool, FloatArray]  # of the selector, by whether it sees exemplars
+    value: Linear  # value, setting: the slot filler's regressions
     setting: Linear
 
     def exemplars(self, candidates: ToolCatalog, top: int) -> Exemplars:
@@ -66,17 +57,10 @@ class Learned:
         place = {(tool.name, tool.description): row for row, tool in reversed(list(enumerate(candidates.tools)))}
         rows = [place.get(self.tools[tool], -1) for tool in self.tool_of]
         kept = [number for number, row in enumerate(rows) if row >= 0]
-        samples = [
-            Sample(
-                str(number),
-                "",
-                rows[number],
-                candidates.tools[rows[number]].server,
-                dict.fromkeys(self.parameters[number]),
-                str(number),
-            )
-            for number in kept
-        ]
+        samples = []
+        for number in kept:
+            name, server = str(number), candidates.tools[rows[number]].server
+            samples.append(Sample(name, "", rows[number], server, dict.fromkeys(self.parameters[number]), name))
         return Exemplars(self.vectors[kept], samples, top)
 
     def slot_filler(self, catalog: ToolCatalog, reading: Copying) -> SlotFiller:
@@ -93,14 +77,10 @@ def learn(bench: Bench, flow: Flow, more: Sequence[Sample] = ()) -> Learned:
     used = sorted({sample.tool for sample in bench.samples})
     place = {tool: number for number, tool in enumerate(used)}
     own: list[Tool] = [bench.catalog.tools[tool] for tool in used]
-    return Learned(
-        trained.exemplars.vectors,
-        np.array([place[sample.tool] for sample in bench.samples], dtype=np.int64),
-        tuple(tuple(sample.arguments) for sample in bench.samples),
-        tuple((tool.name, tool.description) for tool in own),
-        trained.weights,
-        *slot_filler.regressions,
-    )
+    tool_of = np.array([place[sample.tool] for sample in bench.samples], dtype=np.int64)
+    parameters = tuple(tuple(sample.arguments) for sample in bench.samples)
+    texts = tuple((tool.name, tool.description) for tool in own)
+    return Learned(trained.exemplars.vectors, tool_of, parameters, texts, trained.weights, *slot_filler.regressions)
 
 
 def configured(flow: Flow, embedder: Embedder, say: Callable[[str], None] = lambda _: None) -> Learned:
@@ -131,14 +111,10 @@ def write_learned(stem: Path, found: Learned) -> None:
     """Keep it as ``<stem>.json`` and ``<stem>.safetensors``; the latter comes last and says that both are there."""
     write_json(stem.with_suffix(".json"), {"tools": found.tools, "parameters": found.parameters})
     regressions = {"value": found.value, "setting": found.setting}
-    tensors = {
-        "vectors": found.vectors,
-        "tool_of": found.tool_of,
-        "with_exemplars": found.weights[True],
-        "without_exemplars": found.weights[False],
-        **{name: weights for name, (weights, _) in regressions.items()},
-        **{f"{name}_intercept": np.array([intercept]) for name, (_, intercept) in regressions.items()},
-    }
+    tensors = {"vectors": found.vectors, "tool_of": found.tool_of}
+    tensors |= {"with_exemplars": found.weights[True], "without_exemplars": found.weights[False]}
+    for name, (weights, intercept) in regressions.items():
+        tensors |= {name: weights, f"{name}_intercept": np.array([intercept])}
     with replacing(stem.with_suffix(".safetensors")) as temporary:
         save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, temporary)
 
@@ -149,14 +125,9 @@ def read_learned(stem: Path) -> Learned | None:
         tensors = load_file(stem.with_suffix(".safetensors"))
         names = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
         regressions = [(tensors[name], float(tensors[f"{name}_intercept"][0])) for name in ("value", "setting")]
-        return Learned(
-            tensors["vectors"],
-            tensors["tool_of"],
-            tuple(tuple(own) for own in names["parameters"]),
-            tuple((name, text) for name, text in names["tools"]),
-            {True: tensors["with_exemplars"], False: tensors["without_exemplars"]},
-            *regressions,
-        )
+        parameters, tools = (tuple(tuple(own) for own in names[key]) for key in ("parameters", "tools"))
+        weights = {True: tensors["with_exemplars"], False: tensors["without_exemplars"]}
+        return Learned(tensors["vectors"], tensors["tool_of"], parameters, tools, weights, *regressions)
     except (OSError, SafetensorError, ValueError, KeyError):
         return None
 
@@ -172,10 +143,8 @@ def call_tool(
 ) -> Call:
     """The best of the candidates with its arguments; None is the value of a required one for which nothing was found.
 
-    Args:
-        candidates: tool rows of `catalog`, of which `instruction` means one.
-        learned_from: samples to learn from; default MCP-Flow's, from which is learned once.
-        say: told before work that takes minutes.
+    `candidates`: tool rows of `catalog`, of which `instruction` means one. `learned_from`: samples to learn from;
+    default MCP-Flow's, from which is learned once. `say`: told before work that takes minutes.
     """
     flow, embedder = flow_settings(), embedder or embedding.configured_embedder()
     known = learn(learned_from, flow) if learned_from else configured(flow, embedder, say)
@@ -203,8 +172,5 @@ def call_tool(
 
 def missing(catalog: ToolCatalog, made: Call) -> list[str]:
     """Required parameters for which no value was found."""
-    return [
-        parameter.name
-        for parameter in catalog.tools[made.tool].parameters
-        if parameter.required and made.arguments.get(parameter.name) is None
-    ]
+    needed = [parameter.name for parameter in catalog.tools[made.tool].parameters if parameter.required]
+    return [name for name in needed if made.arguments.get(name) is None]

@@ -15,17 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 # Marketplaces by the spellings under which records and folders name them.
-MARKETS = {
-    "smithery": "smithery",
-    "glama": "glama",
-    "mcp.so": "mcpso",
-    "mcpso": "mcpso",
-    "mcphub": "mcphub",
-    "pipedream": "pipedream",
-    "deepnlp": "deepnlp",
-    "pulsemcp": "deepnlp",
-    "manual": "manual",
-}
+MARKETS = {name: name for name in ("smithery", "glama", "mcpso", "mcphub", "pipedream", "deepnlp", "manual")}
+MARKETS |= {"mcp.so": "mcpso", "pulsemcp": "deepnlp"}
 NAMES, TEXTS = ("name", "content_name", "title", "qualifiedName"), ("description", "summary", "subtitle")
 # An option whose value is a secret or a placeholder for one.
 SECRET = re.compile(r"(key|token|secret|password|profile|auth)", re.IGNORECASE)
@@ -34,22 +25,14 @@ MAX_NAME = 200
 
 @dataclass(frozen=True)
 class Listing:
-    """One server as one marketplace lists it.
+    """One server as one marketplace lists it."""
 
-    Attributes:
-        market: a value of `MARKETS`.
-        name, description: as listed, white space unified; the description may be empty.
-        transport: stdio, http, or empty where the record does not say.
-        command: program and arguments without secrets, or the address without its query.
-        needs: names of the secrets that it must be given; never their values.
-    """
-
-    market: str
-    name: str
+    market: str  # a value of `MARKETS`
+    name: str  # name, description: as listed, white space unified; the description may be empty
     description: str
-    transport: str = ""
-    command: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
+    transport: str = ""  # stdio, http, or empty where the record does not say
+    command: tuple[str, ...] = ()  # program and arguments without secrets, or the address without its query
+    needs: tuple[str, ...] = ()  # names of the secrets that it must be given; never their values
 
 
 def normalise(records: Iterable[Any], market: str | None = None) -> tuple[list[Listing], Counter[str]]:

@@ -20,29 +20,20 @@ from study.errors import StudyError
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.files import AGAIN, Loaded, read_list
 from study.tools.catalogues.mcpflow import SAMPLES_FOLDER
-from study.tools.catalogues.queries import QuerySet
+from study.tools.catalogues.queries import QuerySet, query_set
 from study.tools.flow.settings import Splits
 
 
 @dataclass(frozen=True)
 class Sample:
-    """An instruction and the call that it asks for.
+    """An instruction and the call that it asks for."""
 
-    Attributes:
-        id: unique in its collection.
-        text: the instruction.
-        tool: row of the tool in the catalogue.
-        server: row of the tool's server.
-        arguments: of the call, by parameter name.
-        group: samples that were made from one call share it, and never stand on both sides of a split.
-    """
-
-    id: str
-    text: str
-    tool: int
-    server: int
-    arguments: Mapping[str, Any]
-    group: str
+    id: str  # unique in its collection
+    text: str  # the instruction
+    tool: int  # row of the tool in the catalogue
+    server: int  # row of the tool's server
+    arguments: Mapping[str, Any]  # of the call, by parameter name
+    group: str  # samples that were made from one call share it, and never stand on both sides of a split
 
 
 def load_samples(folder: Path, loaded: Loaded) -> tuple[list[Sample], int]:
@@ -69,13 +60,7 @@ def load_samples(folder: Path, loaded: Loaded) -> tuple[list[Sample], int]:
 
 def as_queries(found: Sequence[Sample]) -> QuerySet:
     """The samples as queries; the group of a sample names its call."""
-    return QuerySet(
-        "instructions",
-        tuple(one.id for one in found),
-        tuple(one.text for one in found),
-        tuple(((one.tool,),) for one in found),
-        tuple(one.group for one in found),
-    )
+    return query_set("instructions", ((one.id, one.text, ((one.tool,),), one.group) for one in found))
 
 
 def tool_key(catalog: ToolCatalog, tool: int) -> str:

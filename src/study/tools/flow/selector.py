@@ -27,19 +27,12 @@ ABSENT = -1.0  # below every cosine that text vectors reach
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of every instruction and every tool, all shapes (n, n_tools).
+    """What is known of every instruction and every tool, all shapes (n, n_tools)."""
 
-    Attributes:
-        vectors: of the instructions, shape (n, d), length 1.
-        dense: cosine of instruction and tool document.
-        words: BM25 of the same, divided by the largest of the row.
-        names, servers: share of the words of the tool's (its server's) name that the instruction holds.
-    """
-
-    vectors: FloatArray
-    dense: FloatArray
-    words: FloatArray
-    names: FloatArray
+    vectors: FloatArray  # of the instructions, shape (n, d), length 1
+    dense: FloatArray  # cosine of instruction and tool document
+    words: FloatArray  # BM25 of the same, divided by the largest of the row
+    names: FloatArray  # names, servers: share of the words of the tool's (its server's) name that the instruction holds
     servers: FloatArray
 
 
@@ -128,11 +121,8 @@ def features(
 ) -> FloatArray:
     """The numbers of `FEATURES` for every candidate, shape (b, m, 7).
 
-    Args:
-        rows: of the instructions in `known`, shape (b,).
-        candidates: tool rows, shape (b, m).
-        similarity: from `Exemplars.similarity` for these rows.
-        hidden: candidates whose exemplars do not count, shape (b, m).
+    `rows`: of the instructions in `known`, shape (b,). `candidates`: tool rows, shape (b, m). `similarity`: from
+    `Exemplars.similarity` for these rows. `hidden`: candidates whose exemplars do not count, shape (b, m).
     """
     nearest, votes = exemplars.by_tool(similarity)
     place = np.searchsorted(exemplars.tools, candidates).clip(max=max(len(exemplars.tools) - 1, 0))
@@ -145,16 +135,8 @@ def features(
             there &= ~hidden
         near, share = np.where(there, nearest[line, place], 0), np.where(there, votes[line, place], 0)
     at = rows[:, None]
-    parts = [
-        known.dense[at, candidates],
-        known.words[at, candidates],
-        known.names[at, candidates],
-        known.servers[at, candidates],
-        there,
-        near,
-        share,
-    ]
-    return np.stack([part.astype(np.float32) for part in parts], axis=2)
+    told = [part[at, candidates] for part in (known.dense, known.words, known.names, known.servers)]
+    return np.stack([part.astype(np.float32) for part in (*told, there, near, share)], axis=2)
 
 
 def fit(rows: FloatArray, right: IntArray, penalty: float) -> FloatArray:
@@ -194,10 +176,8 @@ def pool_of(
 ) -> IntArray:
     """Candidates of one instruction in random order: the right tool and others, none of which is its twin.
 
-    Args:
-        pool: tool rows to draw from.
-        size: candidates; None takes the whole pool.
-        twins: tools with the right one's name and description, which would be as right.
+    `pool`: tool rows to draw from. `size`: candidates; None takes the whole pool. `twins`: tools with the right one's
+    name and description, which would be as right.
     """
     others = pool[~np.isin(pool, [sample.tool, *twins])]
     drawn = others if size is None else rng.choice(others, size=min(size - 1, len(others)), replace=False)

@@ -23,17 +23,11 @@ class Splits:
 
 @dataclass(frozen=True)
 class Pool:
-    """Where the tools come from among which one is to be chosen.
+    """Where the tools come from among which one is to be chosen."""
 
-    Attributes:
-        source: labelled (tools with instructions) or catalogue (every tool).
-        size: tools, the right one among them; null takes the whole source.
-        seeds: how many of the configured seeds draw it.
-    """
-
-    source: str
-    size: int | None
-    seeds: int
+    source: str  # labelled (tools with instructions) or catalogue (every tool)
+    size: int | None  # tools, the right one among them; null takes the whole source
+    seeds: int  # how many of the configured seeds draw it
 
     def __post_init__(self) -> None:
         if self.source not in ("labelled", "catalogue") or (self.size is not None and self.size < 2) or self.seeds < 1:
@@ -46,19 +40,15 @@ class System:
     """How a system chooses the tool and fills its arguments.
 
     Attributes:
-        select: random, bm25, dense, exemplars or trained.
-        call: required, copied, borrowed or trained (see `study.tools.flow.callers`).
         train: real (public instructions), synthetic (those that the study makes), or both: the selector learns from
             the public ones and the slot filler learns values from both (made calls set no optional parameters).
-        exemplars: whether a trained selection sees exemplars.
-        whole: whether the system is also asked with a pool without a size.
     """
 
-    select: str
-    call: str
+    select: str  # random, bm25, dense, exemplars or trained
+    call: str  # required, copied, borrowed or trained (see `study.tools.flow.callers`)
     train: str = "real"
-    exemplars: bool = True
-    whole: bool = True
+    exemplars: bool = True  # whether a trained selection sees exemplars
+    whole: bool = True  # whether the system is also asked with a pool without a size
 
 
 @dataclass(frozen=True)
@@ -81,24 +71,15 @@ class Copying:
 
 @dataclass(frozen=True)
 class Synthesis:
-    """How many instructions are made.
+    """How many instructions are made."""
 
-    Attributes:
-        tools: tools of the catalogue that get instructions.
-        per_tool: first instructions per tool (the paper: 5).
-        depth: rewrites of the evolution (the paper: 2).
-        openings, rewrites: of the template writer.
-        values: example values by kind, taken where a schema gives none.
-        quoted: share of the values in quotation marks.
-    """
-
-    tools: int
-    per_tool: int
-    depth: int
-    openings: tuple[str, ...]
+    tools: int  # tools of the catalogue that get instructions
+    per_tool: int  # first instructions per tool (the paper: 5)
+    depth: int  # rewrites of the evolution (the paper: 2)
+    openings: tuple[str, ...]  # openings, rewrites: of the template writer
     rewrites: tuple[str, ...]
-    values: Mapping[str, Sequence[Any]]
-    quoted: float
+    values: Mapping[str, Sequence[Any]]  # example values by kind, taken where a schema gives none
+    quoted: float  # share of the values in quotation marks
 
 
 @dataclass(frozen=True)

@@ -89,12 +89,10 @@ def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapp
             seen[span.kind] = order + 1
         spoken = not span and not isinstance(value, bool) and str(value).lower() in lower
         named = bool(words & set(words_of(lower)))
+        of_kind = [span is not None and span.kind == name for name in KINDS]
         row = [
-            *[float(span is not None and span.kind == name) for name in KINDS],
-            *[
-                float(span is not None and span.kind == name and bool(words & set(HINTS.get(name, ()))))
-                for name in KINDS
-            ],
+            *map(float, of_kind),
+            *[float(own and bool(words & set(HINTS.get(name, ())))) for name, own in zip(KINDS, of_kind, strict=True)],
             float(bool(words & set(before))),
             float(bool(described & set(before))),
             1 / (1 + order) if span else 0.0,

@@ -49,12 +49,9 @@ class Writer(Protocol):
 class Templates:
     """The writer without a model.
 
-    Args:
-        openings: texts with one ``{}`` for what the tool does.
-        rewrites: texts with one ``{}`` for the instruction that they make harder.
-        values: example values by kind of parameter (see `HINTS`) and by JSON type.
-        seed: of every choice.
-        quoted: share of the values in quotation marks (see `said`).
+    `openings`: texts with one ``{}`` for what the tool does. `rewrites`: texts with one ``{}`` for the instruction
+    that they make harder. `values`: example values by kind of parameter (see `HINTS`) and by JSON type. `seed`: of
+    every choice. `quoted`: share of the values in quotation marks (see `said`).
     """
 
     def __init__(
@@ -190,11 +187,8 @@ def quality(text: str, tool_name: str, arguments: Mapping[str, Any]) -> float:
 def invoked(scores: Sequence[FloatArray], tools: np.ndarray, candidates: int, seed: int) -> np.ndarray:
     """Whether one judge at least finds the right tool among it and random others, shape (n,).
 
-    Args:
-        scores: per judge, shape (n, n_tools).
-        tools: the right ones, shape (n,).
-        candidates: tools among which is chosen.
-        seed: of the draw.
+    `scores`: per judge, shape (n, n_tools). `tools`: the right ones, shape (n,). `candidates`: tools among which is
+    chosen. `seed`: of the draw.
     """
     rng = np.random.default_rng(seed)
     found = np.zeros(len(tools), dtype=bool)
@@ -223,17 +217,11 @@ def filtrate(
     every = np.stack([passed[rule] for rule in RULES])
     means = {"similarity": similarity.mean(), "quality": points.mean(), "invocation": passed["invocation"].mean()}
     limits = {"similarity": bounds.similarity, "quality": bounds.quality, "invocation": bounds.candidates}
-    lines = [
-        {
-            "rule": rule,
-            "bound": limits[rule],
-            "samples": len(samples),
-            "removed": int((~every[place]).sum()),
-            "removed_by_it_alone": int((~every[place] & np.delete(every, place, axis=0).all(axis=0)).sum()),
-            "mean": float(means[rule]),
-        }
-        for place, rule in enumerate(RULES)
-    ]
+    lines = []
+    for place, rule in enumerate(RULES):
+        alone = ~every[place] & np.delete(every, place, axis=0).all(axis=0)
+        line = {"rule": rule, "bound": limits[rule], "samples": len(samples), "removed": int((~every[place]).sum())}
+        lines.append(line | {"removed_by_it_alone": int(alone.sum()), "mean": float(means[rule])})
     keep = [bool(column.all()) for column in every.T]
     return [sample for sample, good in zip(samples, keep, strict=True) if good], pd.DataFrame(lines)
 

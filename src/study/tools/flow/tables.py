@@ -178,13 +178,9 @@ def summary(protocol: str, system: str, answers: pd.DataFrame) -> dict[str, obje
     line["seeds"] = answers["seed"].nunique()
     for measure in MEASURES:
         low, high = bootstrap_interval(tools[measure].to_numpy(np.float64), seed=results.SEED)
-        line |= {
-            measure: 100 * answers[measure].mean(),
-            f"{measure}_by_tool": 100 * tools[measure].mean(),
-            f"{measure}_low": 100 * low,
-            f"{measure}_high": 100 * high,
-            f"{measure}_by_server": 100 * servers[measure].mean(),
-        }
+        line |= {measure: 100 * answers[measure].mean(), f"{measure}_by_tool": 100 * tools[measure].mean()}
+        line |= {f"{measure}_low": 100 * low, f"{measure}_high": 100 * high}
+        line[f"{measure}_by_server"] = 100 * servers[measure].mean()
     return line
 
 
@@ -219,11 +215,11 @@ def report_flow(flow: Flow) -> Path:
             cell = {"dataset": COLLECTION, "protocol": at, "system": name, "profile": results.PROFILE}
             added.append(means.assign(**cell, k=records[at, name]["candidates"])[rows.columns])
     write_csv(target / "metrics.csv.xz", pd.concat(added))
-    pairs = [
-        compare_calls(at, runs[at], reference)
-        for split, (reference, pool) in flow.references.items()
-        if reference in runs.get(at := f"{split}_{pool}", {}) and len(runs[at]) > 1
-    ]
+    pairs = []
+    for split, (reference, pool) in flow.references.items():
+        own = runs.get(f"{split}_{pool}", {})
+        if reference in own and len(own) > 1:
+            pairs.append(compare_calls(f"{split}_{pool}", own, reference))
     if pairs:
         write_csv(target / "significance.csv", pd.concat(pairs))
     write_csv(target / "flow_not_run.csv", pd.DataFrame(flow.not_run))

@@ -14,19 +14,12 @@ from study.tools.intent.settings import Limit
 
 @dataclass(frozen=True)
 class Context:
-    """Who asks, and from where. None means "not stated": that filter is then off.
+    """Who asks, and from where. None means "not stated": that filter is then off."""
 
-    Attributes:
-        agent: the agent's name.
-        permissions: what it may do.
-        services: what runs at its side.
-        languages, systems: of its project, in any case.
-    """
-
-    agent: str = ""
-    permissions: frozenset[str] | None = None
-    services: frozenset[str] | None = None
-    languages: frozenset[str] | None = None
+    agent: str = ""  # the agent's name
+    permissions: frozenset[str] | None = None  # what it may do
+    services: frozenset[str] | None = None  # what runs at its side
+    languages: frozenset[str] | None = None  # languages, systems: of its project, in any case
     systems: frozenset[str] | None = None
 
 
@@ -35,11 +28,10 @@ class Requirements:
     """What a tool needs. Empty means that it needs nothing, or serves every project.
 
     Attributes:
-        permissions, services: all of them are needed.
         languages, systems: one of them must be the project's.
     """
 
-    permissions: frozenset[str] = field(default_factory=frozenset)
+    permissions: frozenset[str] = field(default_factory=frozenset)  # permissions, services: all of them are needed
     services: frozenset[str] = field(default_factory=frozenset)
     languages: frozenset[str] = field(default_factory=frozenset)
     systems: frozenset[str] = field(default_factory=frozenset)

@@ -100,15 +100,9 @@ def compatibility(data: Dataset, split: Split) -> pd.DataFrame:
             removed += int(blocked[own].sum())
             labels += int(blocked[own][split.train[task].indices].sum())
         stated = sum(need != Requirements() for need in needs)
-        lines.append(
-            {
-                "filter": name,
-                "tasks": len(tasks),
-                "servers_that_state_it": stated,
-                "pairs_removed": removed / (len(tasks) * data.n_servers),
-                "labels_removed": labels / split.train.nnz,
-            }
-        )
+        line: dict[str, object] = {"filter": name, "tasks": len(tasks), "servers_that_state_it": stated}
+        line |= {"pairs_removed": removed / (len(tasks) * data.n_servers), "labels_removed": labels / split.train.nnz}
+        lines.append(line)
     return pd.DataFrame(lines)
 
 
@@ -130,18 +124,13 @@ def earlier(row: int, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Study:
-    """One protocol, ready to be scored.
-
-    Attributes:
-        relevance: cosines, shape (n_asks, n_tools).
-        candidates: tools of the candidate stage per ask.
-    """
+    """One protocol, ready to be scored."""
 
     asks: history.Asks
     log: history.Log
     known: Known
-    relevance: FloatArray
-    candidates: tuple[IntArray, ...]
+    relevance: FloatArray  # cosines, shape (n_asks, n_tools)
+    candidates: tuple[IntArray, ...]  # tools of the candidate stage per ask
     intentions: Intentions
     rules: Rules = CORRECTED
 
@@ -321,13 +310,7 @@ def by_signal(signals: SignalIndex, asks: history.Asks, relevance: FloatArray) -
             ranked[row, : len(chosen)] = chosen
             sizes.append(len({tool for tools in own.values() for tool in tools}))
         rewritten, relevant = credit(ranked, asks.queries.labels, relevance.shape[1])
-        lines.append(
-            {
-                "signal": signal,
-                "asks": len(named),
-                "silent": float(np.mean([not size for size in sizes])),
-                "brought": float(np.mean(sizes)),
-                "recall": float(recall(rewritten, relevant, count).mean()),
-            }
-        )
+        silent, share = float(np.mean([not size for size in sizes])), float(recall(rewritten, relevant, count).mean())
+        brought = float(np.mean(sizes))
+        lines.append({"signal": signal, "asks": len(named), "silent": silent, "brought": brought, "recall": share})
     return pd.DataFrame(lines)

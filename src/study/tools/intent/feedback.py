@@ -44,29 +44,20 @@ class Event:
     """One recommendation and its outcome.
 
     Attributes:
-        agent: who asked.
-        query: `query_hash` of what was asked.
-        shown: keys of the recommended tools, best first.
-        selected: key of the tool that was used, None where none was.
-        success: whether it worked, None where unknown.
-        asked, finished: seconds since 1970, None where unknown.
-        latency_ms: of the tool's execution.
-        rating: 0 to ``rating_scale``.
         factors: the five factors of every shown tool as they were, or nothing; what weights can be learned from.
-        experiment: the comparison whose variant ranked the tools, None for none.
     """
 
-    agent: str
-    query: str
-    shown: tuple[str, ...] = ()
-    selected: str | None = None
-    success: bool | None = None
-    asked: float | None = None
+    agent: str  # who asked
+    query: str  # `query_hash` of what was asked
+    shown: tuple[str, ...] = ()  # keys of the recommended tools, best first
+    selected: str | None = None  # key of the tool that was used, None where none was
+    success: bool | None = None  # whether it worked, None where unknown
+    asked: float | None = None  # asked, finished: seconds since 1970, None where unknown
     finished: float | None = None
-    latency_ms: float | None = None
-    rating: float | None = None
+    latency_ms: float | None = None  # of the tool's execution
+    rating: float | None = None  # 0 to ``rating_scale``
     factors: tuple[tuple[float, ...], ...] = ()
-    experiment: str | None = None
+    experiment: str | None = None  # the comparison whose variant ranked the tools, None for none
 
     def __post_init__(self) -> None:
         numbers = (self.asked, self.finished, self.latency_ms, self.rating)
@@ -150,20 +141,16 @@ class Statistics:
     """What the factors need to know about the past, each array of shape (n_tools,).
 
     Attributes:
-        calls, successes: uses with a known outcome, and those that worked.
-        latency_ms, timed: summed latencies and how many there are.
-        rating, rated: summed ratings and how many there are.
-        last_used: seconds since 1970, NaN where unknown.
         agents: agent -> its own (calls, successes).
     """
 
-    calls: Float64Array
+    calls: Float64Array  # calls, successes: uses with a known outcome, and those that worked
     successes: Float64Array
-    latency_ms: Float64Array
+    latency_ms: Float64Array  # latency_ms, timed: summed latencies and how many there are
     timed: Float64Array
-    rating: Float64Array
+    rating: Float64Array  # rating, rated: summed ratings and how many there are
     rated: Float64Array
-    last_used: Float64Array
+    last_used: Float64Array  # seconds since 1970, NaN where unknown
     agents: Mapping[str, tuple[Float64Array, Float64Array]] = field(default_factory=dict)
 
 

@@ -146,21 +146,15 @@ def confidence_sequence(
 
 
 class Verdict(NamedTuple):
-    """A variant against the control, now.
-
-    Attributes:
-        agents, control_agents: observations of each.
-        low, high: bounds of the difference variant - control, valid at all times.
-        decision: ``better``, ``worse`` or ``open``.
-    """
+    """A variant against the control, now."""
 
     variant: str
-    agents: int
+    agents: int  # agents, control_agents: observations of each
     control_agents: int
     difference: float
-    low: float
+    low: float  # low, high: bounds of the difference variant - control, valid at all times
     high: float
-    decision: str
+    decision: str  # ``better``, ``worse`` or ``open``
 
 
 def outcomes(events: Iterable[Event], variants: Sequence[str], experiment: str, uses: int) -> dict[str, list[float]]:

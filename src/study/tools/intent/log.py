@@ -23,18 +23,12 @@ from study.tools.mcp_zero.routing import Request, parse_requests
 
 @dataclass(frozen=True)
 class Log:
-    """Counts by task and tool, each of shape (n_episodes, n_tools).
+    """Counts by task and tool, each of shape (n_episodes, n_tools)."""
 
-    Attributes:
-        calls, successes: executions, and those without an error.
-        used: 1 where the task used the tool at all.
-        approved: 1 where it did and a person judged the task solved.
-    """
-
-    calls: Float64Array
+    calls: Float64Array  # calls, successes: executions, and those without an error
     successes: Float64Array
-    used: Float64Array
-    approved: Float64Array
+    used: Float64Array  # 1 where the task used the tool at all
+    approved: Float64Array  # 1 where it did and a person judged the task solved
 
     def statistics(self, episodes: np.ndarray, rating_scale: float) -> Statistics:
         """What is known after the chosen episodes. `episodes`: bool, shape (n_episodes,)."""
@@ -64,15 +58,12 @@ class Asks:
     """What a recommender is asked.
 
     Attributes:
-        queries: texts and labels; their groups are task ids.
-        episode: the row of the log that each belongs to, shape (len(queries),).
-        selected: the tools that the agent ran for it.
         returned: the tools that the recorded router answered with, shape (len(queries), width), -1 where unfilled.
     """
 
-    queries: QuerySet
-    episode: IntArray
-    selected: tuple[tuple[int, ...], ...]
+    queries: QuerySet  # texts and labels; their groups are task ids
+    episode: IntArray  # the row of the log that each belongs to, shape (len(queries),)
+    selected: tuple[tuple[int, ...], ...]  # the tools that the agent ran for it
     returned: IntArray
 
 

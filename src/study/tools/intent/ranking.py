@@ -20,19 +20,12 @@ from study.tools.intent.settings import CORRECTED, Intentions, Ranking, Rules
 
 @dataclass(frozen=True)
 class Intent:
-    """What a query says about the tool that it needs; each list without repeats, in the order of the query.
+    """What a query says about the tool that it needs; each list without repeats, in the order of the query."""
 
-    Attributes:
-        query: the words as given.
-        verbs: action verbs.
-        domains: domains one of whose keywords occurs.
-        terms: technical terms.
-    """
-
-    query: str
-    verbs: tuple[str, ...]
-    domains: tuple[str, ...]
-    terms: tuple[str, ...]
+    query: str  # the words as given
+    verbs: tuple[str, ...]  # action verbs
+    domains: tuple[str, ...]  # domains one of whose keywords occurs
+    terms: tuple[str, ...]  # technical terms
 
 
 def analyse(
@@ -44,11 +37,9 @@ def analyse(
 ) -> Intent:
     """Read a query.
 
-    Args:
-        verbs: known action verbs.
-        domains: domain -> keywords.
-        vocabulary: what counts as a technical term. The design leaves this open; here it is the words by which the
-            catalogue's own tools and parameters are named (`candidates.SignalIndex`).
+    `verbs`: known action verbs. `domains`: domain -> keywords. `vocabulary`: what counts as a technical term. The
+    design leaves this open; here it is the words by which the catalogue's own tools and parameters are named
+    (`candidates.SignalIndex`).
     """
     words = list(dict.fromkeys(words_of(query)))
     spaced = query.lower().split() if rules.bare_verbs else words

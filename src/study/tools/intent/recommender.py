@@ -29,17 +29,11 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class State:
-    """What an answer depends on besides the question.
+    """What an answer depends on besides the question."""
 
-    Attributes:
-        catalogue: fingerprint of the catalogue.
-        settings: fingerprint of the settings and of the tools' requirements.
-        feedback: how many events the statistics hold.
-    """
-
-    catalogue: str
-    settings: str
-    feedback: int
+    catalogue: str  # fingerprint of the catalogue
+    settings: str  # fingerprint of the settings and of the tools' requirements
+    feedback: int  # how many events the statistics hold
 
 
 def cache_key(query: str, count: int, context: Context, weights: Float64Array, state: State, rules: Rules) -> str:
@@ -55,7 +49,6 @@ class TtlCache(Generic[Answer]):
     """The most recently used answers, each for a limited time."""
 
     def __init__(self, size: CacheSize, clock: Callable[[], float]) -> None:
-        """Begin empty. `clock`: seconds; one that never goes back, such as `time.monotonic`."""
         self.size, self.clock = size, clock
         self.kept: OrderedDict[str, tuple[float, Answer]] = OrderedDict()
         self.hits = self.misses = 0
@@ -81,20 +74,13 @@ class TtlCache(Generic[Answer]):
 
 @dataclass(frozen=True)
 class Recommendation:
-    """One tool.
+    """One tool."""
 
-    Attributes:
-        row, key: its row in the catalogue and its stable name.
-        score: the weighted sum.
-        factors: the value of each factor.
-        why: the parts of the score, largest first.
-    """
-
-    row: int
+    row: int  # row, key: its row in the catalogue and its stable name
     key: str
-    score: float
-    factors: Mapping[str, float]
-    why: str
+    score: float  # the weighted sum
+    factors: Mapping[str, float]  # the value of each factor
+    why: str  # the parts of the score, largest first
 
 
 Scored = tuple[Recommendation, ...]
@@ -103,12 +89,10 @@ Scored = tuple[Recommendation, ...]
 class IntentRecommender:
     """Intent-based ranking over one catalogue.
 
-    Args:
-        store: where feedback comes from; None means that nothing is known yet.
-        requirements: what tools need, by key.
-        weights: of the factors; None means those of the agent's variant in `experiment`, or of the control.
-        experiment: name of a running comparison of the configured variants.
-        clock, monotonic: seconds since 1970, and seconds for waiting times.
+    `store`: where feedback comes from; None means that nothing is known yet. `requirements`: what tools need, by key.
+    `weights`: of the factors; None means those of the agent's variant in `experiment`, or of the control.
+    `experiment`: name of a running comparison of the configured variants. `clock`, `monotonic`: seconds since 1970,
+    and seconds for waiting times.
     """
 
     def __init__(
@@ -192,12 +176,11 @@ class IntentRecommender:
         scores = table @ weights
         # Candidates come most often named first, so equal scores keep that order.
         ranked = np.argsort(-scores, kind="stable")
-        return tuple(
-            Recommendation(
-                int(rows[i]), self.keys[rows[i]], float(scores[i]), by_factor(table[i]), why(table[i] * weights)
-            )
-            for i in ranked
-        )
+        found = []
+        for i in ranked:
+            parts = by_factor(table[i]), why(table[i] * weights)
+            found.append(Recommendation(int(rows[i]), self.keys[rows[i]], float(scores[i]), *parts))
+        return tuple(found)
 
     def used(self, agent: str, key: str) -> None:
         """Count a call for the rate limit."""

@@ -25,10 +25,8 @@ from study.tools.intent.settings import FACTORS
 class IntentServers:
     """score(t, m) = w_relevance cos(t, m) + w_popularity log(1 + stars) / log(1 + most stars) + a constant.
 
-    Args:
-        weights: of the five factors, in the order of `study.tools.intent.settings.FACTORS`.
-        compatible: do not rank servers whose language or system is not the task's, where both state one.
-        neutral: value of the unknown factors.
+    `weights`: of the five factors, in the order of `study.tools.intent.settings.FACTORS`. `compatible`: do not rank
+    servers whose language or system is not the task's, where both state one. `neutral`: value of the unknown factors.
     """
 
     weights: tuple[float, ...]

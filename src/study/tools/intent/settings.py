@@ -23,30 +23,22 @@ class Rules:
     """Defects of the design document; True keeps one. The default corrects them all, `as_designed` keeps them all.
 
     Attributes:
-        substring_domains: a domain keyword matches inside words ("test" in "latest", "api" in "capital").
-        bare_verbs: words are split at white space alone, so "verify," is no verb.
         first_seen_ties: candidates with equal counts stay in the order of their first signal, not of their relevance.
-        unused_fails: a tool without calls has success rate 0, so a new tool is punished for being new.
-        extreme_unknowns: a tool without latencies counts as the fastest, one without ratings as the worst.
-        e_folding_decay: exp(-days / half life), whose half-life is 0.69 of what it is called.
         fixed_cap: popularity is 1 at 1,000 calls, whatever the log's size, and the agent's bias may push it above 1.
-        lost_zero_ratings: a rating of 0 is not recorded.
-        filter_last: the list is cut first and filtered then, so that fewer tools than asked for remain.
         query_only_cache: the cache's key is the query alone, so agents and contexts get each other's answers.
-        sum_normalised: tuned weights are divided by their sum, which keeps negative ones, not projected.
     """
 
-    substring_domains: bool = False
-    bare_verbs: bool = False
+    substring_domains: bool = False  # a domain keyword matches inside words ("test" in "latest", "api" in "capital")
+    bare_verbs: bool = False  # words are split at white space alone, so "verify," is no verb
     first_seen_ties: bool = False
-    unused_fails: bool = False
-    extreme_unknowns: bool = False
-    e_folding_decay: bool = False
+    unused_fails: bool = False  # a tool without calls has success rate 0, so a new tool is punished for being new
+    extreme_unknowns: bool = False  # a tool without latencies counts as the fastest, one without ratings as the worst
+    e_folding_decay: bool = False  # exp(-days / half life), whose half-life is 0.69 of what it is called
     fixed_cap: bool = False
-    lost_zero_ratings: bool = False
-    filter_last: bool = False
+    lost_zero_ratings: bool = False  # a rating of 0 is not recorded
+    filter_last: bool = False  # the list is cut first and filtered then, so that fewer tools than asked for remain
     query_only_cache: bool = False
-    sum_normalised: bool = False
+    sum_normalised: bool = False  # tuned weights are divided by their sum, which keeps negative ones, not projected
 
 
 CORRECTED = Rules()
@@ -118,18 +110,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Intentions:
-    """The whole file.
+    """The whole file."""
 
-    Attributes:
-        verbs: all action verbs.
-        domains: domain -> keywords.
-        variants: name -> weights in the order of `FACTORS`, each on the simplex.
-    """
-
-    verbs: frozenset[str]
-    domains: Mapping[str, tuple[str, ...]]
+    verbs: frozenset[str]  # all action verbs
+    domains: Mapping[str, tuple[str, ...]]  # domain -> keywords
     ranking: Ranking
-    variants: Mapping[str, Float64Array]
+    variants: Mapping[str, Float64Array]  # name -> weights in the order of `FACTORS`, each on the simplex
     tuning: Tuning
     cache: CacheSize
     rate_limit: Limit

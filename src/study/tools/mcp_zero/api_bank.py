@@ -21,7 +21,7 @@ from study.tools import results
 from study.tools.catalogues import apibank
 from study.tools.catalogues.apibank import Call
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.catalogues.queries import QuerySet, rank_all
+from study.tools.catalogues.queries import QuerySet, query_set, rank_all
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.texts import last_tokens
 from study.tools.results import Run
@@ -93,13 +93,8 @@ def parts(calls: Sequence[Call]) -> dict[str, list[int]]:
 
 def queries_of(calls: Sequence[Call], texts: Sequence[str]) -> QuerySet:
     """The calls as queries; those of one dialogue share a group."""
-    return QuerySet(
-        "calls",
-        tuple(call.id for call in calls),
-        tuple(texts),
-        tuple(((call.tool,),) for call in calls),
-        tuple(call.id.rpartition(":")[0] for call in calls),
-    )
+    asked = zip(calls, texts, strict=True)
+    return query_set("calls", ((call.id, text, ((call.tool,),), call.id.rpartition(":")[0]) for call, text in asked))
 
 
 def by_pool(scores: FloatArray, pools: np.ndarray) -> dict[str, FloatArray]:

@@ -20,7 +20,7 @@ from study.evaluation.ranking import tie_order
 from study.tools import results
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.merge import PLAIN, name_key
-from study.tools.catalogues.queries import QuerySet
+from study.tools.catalogues.queries import QuerySet, query_set
 from study.tools.discovery.texts import definition_tokens
 from study.tools.mcp_zero.routing import Request, Router, Routing, combine
 from study.tools.results import Run, Table
@@ -168,13 +168,9 @@ def needle_runs(
 
 def trials_as_queries(trials: Sequence[Point], requests: dict[int, Request]) -> QuerySet:
     """The trials as queries; those of one target share a group, whatever the size of the offer."""
-    return QuerySet(
-        "trials",
-        tuple(f"{trial.size}:{trial.target}" for trial in trials),
-        tuple(f"{requests[trial.target].server}\n{requests[trial.target].tool}" for trial in trials),
-        tuple(((trial.target,),) for trial in trials),
-        tuple(str(trial.target) for trial in trials),
-    )
+    texts = {target: f"{request.server}\n{request.tool}" for target, request in requests.items()}
+    rows = ((f"{size}:{target}", texts[target], ((target,),), str(target)) for size, target in trials)
+    return query_set("trials", rows)
 
 
 def by_size(trials: pd.DataFrame) -> pd.DataFrame:

@@ -68,16 +68,13 @@ class Routing:
     """How a request is routed.
 
     Attributes:
-        servers: how many servers stay after the first stage; None keeps all.
         matching: what the server field is compared with; max takes the better of description and summary (the paper).
-        score: zero is eq. 1; product, tool and sum are ablations.
-        document: form of the tool texts.
     """
 
-    servers: int | None = 5
+    servers: int | None = 5  # how many servers stay after the first stage; None keeps all
     matching: str = "max"
-    score: str = "zero"
-    document: str = "name_desc"
+    score: str = "zero"  # zero is eq. 1; product, tool and sum are ablations.
+    document: str = "name_desc"  # form of the tool texts
 
     def __post_init__(self) -> None:
         if self.matching not in MATCHING or self.score not in SCORES or (self.servers is not None and self.servers < 1):
@@ -140,11 +137,8 @@ class Router:
         """s_server of every server, shape (b, n_servers)."""
         asked = self.embedder.encode(servers, store=store)
         by_text, by_summary = (asked @ vectors.T for vectors in self.server_vectors)
-        chosen: FloatArray = {
-            "max": np.maximum(by_text, by_summary),
-            "description": by_text,
-            "summary": by_summary,
-        }[self.routing.matching]
+        alone = {"description": by_text, "summary": by_summary}
+        chosen: FloatArray = alone.get(self.routing.matching, np.maximum(by_text, by_summary))
         return chosen
 
     def similarities(self, requests: Sequence[Request], *, store: bool = True) -> tuple[FloatArray, FloatArray]:
@@ -161,12 +155,9 @@ class Router:
 def combine(servers: FloatArray, tools: FloatArray, server_of: IntArray, routing: Routing) -> FloatArray:
     """Both stages on given cosines.
 
-    Args:
-        servers: s_server, shape (b, n_servers); -inf for a server that is not offered.
-        tools: s_tool, shape (b, n_tools).
-        server_of: the server of each tool, shape (n_tools,).
-
-    Returns: shape (b, n_tools), -inf where the tool's server did not pass.
+    `servers`: s_server, shape (b, n_servers); -inf for a server that is not offered. `tools`: s_tool, shape (b,
+    n_tools). `server_of`: the server of each tool, shape (n_tools,). Returns: shape (b, n_tools), -inf where the
+    tool's server did not pass.
     """
     found = zero_score(servers[:, server_of], tools, routing.score).astype(np.float32)
     passed = best_servers(servers, routing.servers) & ~np.isneginf(servers)
@@ -203,25 +194,15 @@ Chat = Callable[[Sequence[Message]], str]
 
 @dataclass
 class Toolchain:
-    """What the loop found.
+    """What the loop found."""
 
-    Attributes:
-        tools: rows handed to the agent, each once, in order.
-        requests: its well-formed requests.
-        rounds: replies of the agent.
-        malformed: blocks that could not be read.
-        tokens: word pieces of everything sent to and by the agent.
-        answer: its last reply, empty where the rounds ran out.
-        finished: it stopped by itself.
-    """
-
-    tools: list[int] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
-    rounds: int = 0
-    malformed: int = 0
-    tokens: int = 0
-    answer: str = ""
-    finished: bool = False
+    tools: list[int] = field(default_factory=list)  # rows handed to the agent, each once, in order
+    requests: list[Request] = field(default_factory=list)  # its well-formed requests
+    rounds: int = 0  # replies of the agent
+    malformed: int = 0  # blocks that could not be read
+    tokens: int = 0  # word pieces of everything sent to and by the agent
+    answer: str = ""  # its last reply, empty where the rounds ran out
+    finished: bool = False  # it stopped by itself
 
 
 def chat_with(client: Client, model: str) -> Chat:
