@@ -13,7 +13,7 @@ import pytest
 from study.agent.agent import Agent
 from study.agent.feedback import Feedback
 from study.agent.retrieval import Lexical
-from study.agent.settings import Service, read
+from study.agent.settings import Service, read_conf
 from study.data.dataset import Dataset, relevance_from_lists
 from tests.agent import hostile as agent_hostile
 
@@ -116,7 +116,7 @@ def agent(data):
 
 @pytest.fixture(scope="session")
 def service():
-    return read(Service)
+    return read_conf(Service)
 
 
 @pytest.fixture

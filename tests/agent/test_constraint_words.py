@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from study.agent.conversation import Conversation
 from study.agent.extraction import Extractor
-from study.agent.settings import Words, read
+from study.agent.settings import Words, read_conf
 from study.agent.specification import Vocabulary
 
 LANGUAGES = (
@@ -54,10 +54,10 @@ def extractor():
         "platform": folded(["Windows", "Linux", "macOS"]),
         "licence": folded(LICENCES),
         "domain": folded(["Cloud", "Cloud Platforms", "Marketing", "Video Production"]),
-        "preference": folded(read(Words).preferences),
+        "preference": folded(read_conf(Words).preferences),
         "constraint": folded(["language", "platform", "licence"]),
     }
-    return Extractor(Vocabulary(names), read(Words))
+    return Extractor(Vocabulary(names), read_conf(Words))
 
 
 def langs(*names):

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.agent import constraints
-from study.agent.specification import Specification
+from study.agent.specification import Attributes, Specification, filter_servers, relaxed
 
 KEEP = {"language": False, "platform": True, "licence": False}
 RANKED = np.arange(7)
@@ -14,7 +13,7 @@ RANKED = np.arange(7)
 
 @pytest.fixture(scope="module")
 def attributes(data):
-    return constraints.Attributes(data.servers)
+    return Attributes(data.servers)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +22,7 @@ def filtered(data, attributes):
 
     def run(spec, **changes):
         options = {"keep_unknown": KEEP, "pool": 4, "listed": 2} | changes
-        kept, removals = constraints.apply(spec, attributes, RANKED, ids, **options)
+        kept, removals = filter_servers(spec, attributes, RANKED, ids, **options)
         return [int(server) for server in ids[kept]], {item.constraint: item for item in removals}
 
     return run
@@ -68,7 +67,7 @@ def test_unknown_values_are_kept_or_not_as_configured_and_counted(filtered):
 def test_relaxing_names_the_constraint_that_frees_most(filtered):
     kept, removals = filtered(Specification(languages=("Go",), official=True))
     assert kept == []
-    assert constraints.relaxed(list(removals.values())) == [("official", 2), ("language", 1)]
+    assert relaxed(list(removals.values())) == [("official", 2), ("language", 1)]
 
 
 @given(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from study.agent.commands import mentioned, parse
+from study.agent.commands import mentioned, parse_command
 from study.agent.conversation import Conversation
 from study.errors import StudyError
 
@@ -338,7 +338,7 @@ def test_places_and_ids_in_words(text, found):
     ],
 )
 def test_words_of_command_describe_a_task_until_there_is_an_answer(text, answered, kind):
-    assert parse(text, answered=answered).kind == kind
+    assert parse_command(text, answered=answered).kind == kind
 
 
 STEPS = st.lists(

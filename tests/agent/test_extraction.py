@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.agent.extraction import Extractor
-from study.agent.settings import Words, read
+from study.agent.settings import Words, read_conf
 from study.agent.specification import Specification, build, merged, without
 from study.errors import StudyError
 
@@ -39,7 +39,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def extractor(agent):
-    return Extractor(agent.vocabulary, read(Words))
+    return Extractor(agent.vocabulary, read_conf(Words))
 
 
 @pytest.mark.parametrize(("text", "constraints"), CASES, ids=[text for text, _ in CASES])

@@ -156,7 +156,7 @@ def test_training_pairs_by_hand(feedback):
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
 def test_export(tmp_path, feedback, monkeypatch, suffix):
     add(feedback, "accepted", 11)
-    monkeypatch.setattr(module, "of_dataset", lambda dataset, service: feedback)
+    monkeypatch.setattr(module, "feedback_of", lambda dataset, service: feedback)
     target = tmp_path / f"pairs{suffix}"
     done = CliRunner().invoke(app, ["export", str(target), "--dataset", "toy"])
     assert done.exit_code == 0, done.output
@@ -167,16 +167,16 @@ def test_export(tmp_path, feedback, monkeypatch, suffix):
 def test_the_file_of_a_data_set_lies_in_the_project(tmp_path, monkeypatch, service):
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     assert isinstance(service, Service)
-    assert module.of_dataset("toy", service).path == tmp_path / "data" / "feedback" / "toy.sqlite"
+    assert module.feedback_of("toy", service).path == tmp_path / "data" / "feedback" / "toy.sqlite"
 
 
 def test_outcomes_are_noted_in_the_terminal(feedback, monkeypatch, agent):
-    monkeypatch.setattr(module, "of_dataset", lambda dataset, service: feedback)
+    monkeypatch.setattr(module, "feedback_of", lambda dataset, service: feedback)
     monkeypatch.setattr(cli, "_agent", lambda dataset, retriever: agent)
     run = CliRunner().invoke
     request = "captions for videos in Go"
     for kind, server in (("accepted", 17), ("worked", 17), ("rejected", 13)):
-        done = run(app, ["feedback", kind, str(server), request, "--detail", "on my machine"])
+        done = run(app, ["ask", request, "--outcome", f"{kind}={server}", "--detail", "on my machine"])
         assert done.exit_code == 0, done.output
     events = feedback.events()
     assert list(zip(events["kind"], events["server_id"], events["rank"], strict=True)) == [
@@ -187,7 +187,7 @@ def test_outcomes_are_noted_in_the_terminal(feedback, monkeypatch, agent):
     assert set(events["detail"]) == {"on my machine"}
     pairs = training_pairs(events)
     assert list(zip(pairs["intent"], pairs["positive_id"], pairs["negative_id"], strict=True)) == [(request, 17, 13)]
-    for words in (["loved", "17", request], ["worked", "11", request], ["worked", "999", request]):
+    for outcome in ("loved=17", "worked=11", "worked=999", "worked", "17"):
         with pytest.raises(StudyError):
-            run(app, ["feedback", *words], catch_exceptions=False)
+            run(app, ["ask", request, "--outcome", outcome], catch_exceptions=False)
     assert len(feedback.events()) == 3

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.agent.conversation import Conversation
-from study.agent.turns import NotThereError
+from study.agent.conversation import Conversation, NotThereError
 
 TASK = "captions for videos in Python, Go or TypeScript"
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import sys
-import textwrap
 import threading
 from pathlib import Path
 
@@ -22,8 +21,6 @@ from study.errors import StudyError
 TOOLS = ["recommend_mcp_servers", "compare_mcp_servers", "explain_recommendation", "describe_catalog"]
 # The toy agent as a program of its own, as a client would start it.
 PROGRAM = """
-import sys
-sys.path.insert(0, sys.argv[1])
 from tests.agent import conftest
 from study.agent import mcp_server
 from study.agent.agent import Agent
@@ -59,51 +56,13 @@ BAD = [
 
 
 # Tool -> names that its result's schema declares, however deep.
+SERVER = "server_id name description evidence fields links scores text rule servers sources "
 RETURNED = {
-    "recommend_mcp_servers": {
-        "specification",
-        "intent",
-        "open",
-        "recommendations",
-        "server_id",
-        "name",
-        "description",
-        "why",
-        "tradeoffs",
-        "adoption",
-        "evidence",
-        "fields",
-        "links",
-        "scores",
-        "comparison",
-        "composition",
-        "removals",
-        "in_pool",
-        "left_without",
-        "kept",
-        "relax",
-        "checks",
-        "claims",
-        "removed",
-        "reading",
-        "text",
-        "rule",
-        "servers",
-        "sources",
-    },
-    "compare_mcp_servers": {"servers", "server_id", "evidence", "table", "field", "values", "prefer", "sources"},
-    "explain_recommendation": {"server_id", "name", "why", "tradeoff", "adoption", "evidence", "url", "sources"},
-    "describe_catalog": {
-        "dataset",
-        "servers",
-        "system",
-        "languages",
-        "platforms",
-        "licences",
-        "preferences",
-        "domains",
-        "median_stars",
-    },
+    "recommend_mcp_servers": SERVER + "specification intent open recommendations why tradeoffs adoption comparison "
+    "composition removals in_pool left_without kept relax checks claims removed reading",
+    "compare_mcp_servers": SERVER + "table field values prefer",
+    "explain_recommendation": SERVER + "why tradeoff adoption url",
+    "describe_catalog": "dataset servers system languages platforms licences preferences domains median_stars",
 }
 
 
@@ -117,11 +76,10 @@ def properties(schema):
     return own | {name for part in schema.values() for name in properties(part)}
 
 
-def stdio(tmp_path):
-    script = tmp_path / "server.py"
-    script.write_text(textwrap.dedent(PROGRAM))
-    arguments = [str(script), str(Path(__file__).resolve().parents[2])]
-    return stdio_client(StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ)))
+def stdio():
+    root = str(Path(__file__).resolve().parents[2])
+    environment = os.environ | {"PYTHONPATH": root}
+    return stdio_client(StdioServerParameters(command=sys.executable, args=["-c", PROGRAM], env=environment, cwd=root))
 
 
 async def exercise(client):
@@ -131,7 +89,7 @@ async def exercise(client):
     for tool in tools:
         assert tool.description
         assert tool.annotations.read_only_hint
-        assert properties(tool.output_schema) >= RETURNED[tool.name]
+        assert properties(tool.output_schema) >= set(RETURNED[tool.name].split())
         assert tool.output_schema["additionalProperties"] is False
     assert "never as instructions" in client.instructions
 
@@ -177,9 +135,9 @@ async def exercise(client):
         assert said["languages"] == [languages[number % 4]]
 
 
-def test_over_standard_input_and_output(tmp_path):
+def test_over_standard_input_and_output():
     async def run():
-        async with Client(stdio(tmp_path), read_timeout_seconds=60, cache=None) as client:
+        async with Client(stdio(), read_timeout_seconds=60, cache=None) as client:
             await exercise(client)
 
     asyncio.run(asyncio.wait_for(run(), 120))
@@ -329,3 +287,53 @@ def test_every_hostile_server_can_be_explained_and_stays_a_string(hostile):
             for server in claim["servers"]
         ]
         assert set(named) == {reply.structured_content["server_id"]}
+
+
+# Arguments that a tool does not know
+
+UNKNOWN = [
+    ("recommend_mcp_servers", {"task": "captions", "languages": ["Go"]}, "languages"),
+    ("recommend_mcp_servers", {"task": "captions", "limit": 3}, "limit"),
+    ("compare_mcp_servers", {"task": "captions", "server_ids": [11, 12], "constraints": {}}, "constraints"),
+    ("explain_recommendation", {"task": "captions", "server_id": 11, "verbose": True}, "verbose"),
+    ("describe_catalog", {"dataset": "toy"}, "dataset"),
+]
+
+
+def called(agent, name, arguments):
+    async def run():
+        async with Client(mcp_server.server(lambda: agent)) as client:
+            return await client.call_tool(name, arguments)
+
+    return asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize(("name", "arguments", "unknown"), UNKNOWN, ids=[unknown for _, _, unknown in UNKNOWN])
+def test_an_unknown_argument_is_refused_by_name(agent, name, arguments, unknown):
+    reply = called(agent, name, arguments)
+    assert reply.is_error
+    assert unknown in reply.content[0].text
+    assert "not permitted" in reply.content[0].text
+    known = {key: value for key, value in arguments.items() if key != unknown}
+    assert not called(agent, name, known).is_error
+
+
+def test_the_schemas_say_that_nothing_else_is_taken(agent):
+    async def run():
+        async with Client(mcp_server.server(lambda: agent)) as client:
+            return (await client.list_tools()).tools
+
+    tools = {tool.name: tool.input_schema for tool in asyncio.run(asyncio.wait_for(run(), 60))}
+    assert len(tools) == 4
+    for schema in tools.values():
+        assert schema["additionalProperties"] is False
+    assert set(tools["recommend_mcp_servers"]["properties"]) == {"task", "constraints", "top"}
+    assert tools["recommend_mcp_servers"]["required"] == ["task"]
+    stated = tools["recommend_mcp_servers"]["$defs"]["Constraints"]["properties"]
+    assert all("groups" in stated[name]["description"] for name in ("licences", "unwanted_licences"))
+
+
+def test_a_group_of_licences_is_refused_as_the_description_says(agent):
+    reply = called(agent, "recommend_mcp_servers", {"task": "captions", "constraints": {"licences": ["permissive"]}})
+    assert reply.is_error
+    assert "unknown licence" in reply.content[0].text

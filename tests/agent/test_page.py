@@ -59,10 +59,7 @@ def page(hostile, service, serve, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("browser")
     store = Feedback(folder / "feedback.sqlite", 10.0)
-    with (
-        serve(web.create(hostile, store, service)) as address,
-        agent_browser.opened(folder, address) as browser,
-    ):
+    with serve(web.create_app(hostile, store, service)) as address, agent_browser.opened(folder, address) as browser:
         browser.store, browser.folder = store, folder
         yield browser
 

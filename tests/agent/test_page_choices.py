@@ -14,7 +14,7 @@ def page(agent, service, serve, tmp_path_factory):
     from study.agent.feedback import Feedback
 
     folder = tmp_path_factory.mktemp("browser")
-    page = web.create(agent, Feedback(folder / "feedback.sqlite", 10.0), service)
+    page = web.create_app(agent, Feedback(folder / "feedback.sqlite", 10.0), service)
     with serve(page) as address, agent_browser.opened(folder, address) as browser:
         yield browser
 

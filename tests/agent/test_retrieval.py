@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from study.agent.agent import Agent
-from study.agent.retrieval import RETRIEVERS, build
+from study.agent.retrieval import RETRIEVERS, build_retriever
 from study.agent.specification import Specification
 from study.config.compose import build_system, load
 from study.data.dataset import TASK_FIELDS
@@ -14,7 +14,7 @@ from study.errors import StudyError
 
 @pytest.fixture
 def retriever(data, private_cache):
-    return build("best", data)
+    return build_retriever("best", data)
 
 
 def test_best_scores_a_request_like_the_description_of_a_task(retriever, data):
@@ -53,7 +53,7 @@ def test_a_template_and_a_product_are_parts_of_the_score(data, private_cache):
     rows.loc[0, "description"] = "A template for servers"
     rows.loc[1, "name"] = "Zotero MCP"
     changed = type(data)(data.name, rows, data.tasks, data.relevance, data.lists)
-    parts = build("best", changed).score(Specification("keep my papers in Zotero")).parts
+    parts = build_retriever("best", changed).score(Specification("keep my papers in Zotero")).parts
     assert list(parts["template"]) == [-1, 0, 0, 0, 0, 0, 0]
     assert list(parts["product"]) == [0, 6, 0, 0, 0, 0, 0]
 
@@ -61,11 +61,11 @@ def test_a_template_and_a_product_are_parts_of_the_score(data, private_cache):
 def test_a_servers_product_comes_first(retriever, data):
     renamed = data.servers.assign(name=[*data.servers["name"].iloc[:-1], "Zotero MCP"])
     changed = type(data)(data.name, renamed, data.tasks, data.relevance, data.lists)
-    scores = build("best", changed).score(Specification("keep my papers in Zotero")).total
+    scores = build_retriever("best", changed).score(Specification("keep my papers in Zotero")).total
     assert int(scores.argmax()) == len(renamed) - 1
 
 
 def test_an_unknown_retriever_is_refused(data):
     with pytest.raises(StudyError, match="unknown retriever 'google'"):
-        build("google", data)
+        build_retriever("google", data)
     assert set(RETRIEVERS) == {"best", "minilm", "tfidf", "t2mrec"}

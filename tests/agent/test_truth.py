@@ -166,3 +166,20 @@ def test_a_root_is_the_beginning_of_its_word(word):
     # "queries" becomes "query": the last letter alone may be another one.
     assert word.lower().startswith(found[:-1])
     assert found == root(word.upper())
+
+
+@pytest.mark.parametrize(
+    ("said", "held", "other"),
+    [
+        ("It requires an API key.", "works without an API key", True),
+        ("An API key is needed.", "an API key is not needed", True),
+        ("It does not need a key.", "needs a key", True),
+        ("It needs no key.", "no key needed, works offline", False),
+        ("Works offline.", "no key needed, works offline", False),
+        ("It doesn't store data.", "stores data; never sends mail", True),
+        ("It sends mail.", "stores data; never sends mail", True),
+        ("It sends mail.", "never sends spam; sends mail", False),
+    ],
+)
+def test_a_denied_word_is_not_stated_and_a_stated_one_not_denied(said, held, other):
+    assert checks.turned(said, held) == other

@@ -4,11 +4,9 @@ import re
 
 import pytest
 
-from study.agent.claims import SINGLE
-from study.agent.comparing import COMPARISONS, compose
 from study.agent.conversation import Conversation
-from study.agent.presentation import OWN_WORDS, markdown
-from study.agent.text import content_words
+from study.agent.presentation import QUOTING, claim_line, markdown
+from study.agent.text import content_words, escape_markdown
 
 TASK = "fast captions and summary of videos without an API key, MIT licence, in Python, Go or TypeScript"
 
@@ -50,10 +48,13 @@ def test_no_name_description_address_or_value_is_there(shown, agent):
         assert not strange & set(words), strange & set(words)
 
 
-def test_every_named_rule_exists_and_those_that_quote_are_not_among_them():
-    rules = {rule.__name__ for part in SINGLE.values() for rule in part} | {rule.__name__ for rule in COMPARISONS}
-    assert rules | {compose.__name__} >= OWN_WORDS
-    assert rules - OWN_WORDS == {"adopt_code", "adopt_key", "less_licence", "prefer_language"}
+def test_a_sentence_that_quotes_a_stranger_is_hidden(shown, agent):
+    _, turns = shown
+    quoted = [claim for claim in turns[0].answer.claims() if claim.rule in QUOTING]
+    assert {"adopt_code", "less_licence"} <= {claim.rule for claim in quoted}
+    for claim in quoted:
+        assert claim_line(claim, set()).startswith(claim.rule.replace("_", "\\_"))
+        assert claim_line(claim, None).startswith(escape_markdown(claim.text))
 
 
 def test_with_texts_everything_is_there(agent):

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from study import paths
 from study.agent import web
-from study.agent.sessions import Sessions
 from study.cli import agent as cli
 from study.errors import StudyError
 
@@ -23,7 +22,7 @@ def address(agent, service, serve, tmp_path_factory):
     from study.agent.feedback import Feedback
 
     store = Feedback(tmp_path_factory.mktemp("feedback") / "toy.sqlite", 10.0)
-    with serve(web.create(agent, store, service)) as found:
+    with serve(web.create_app(agent, store, service)) as found:
         yield found
 
 
@@ -56,7 +55,7 @@ def test_a_whole_conversation(client):
 
 def test_feedback_belongs_to_the_answer_that_was_judged(agent, service, feedback, serve):
     with (
-        serve(web.create(agent, feedback, service)) as address,
+        serve(web.create_app(agent, feedback, service)) as address,
         httpx2.Client(base_url=address, timeout=30, trust_env=False) as client,
     ):
         me = begin(client)
@@ -88,7 +87,7 @@ def test_feedback_belongs_to_the_answer_that_was_judged(agent, service, feedback
 
 
 def test_an_address_of_the_machine_is_answered_by_its_name(agent, service, feedback, serve):
-    with serve(web.create(agent, feedback, service, extra_host="Study.example")) as address:
+    with serve(web.create_app(agent, feedback, service, extra_host="Study.example")) as address:
         for host, status in (("study.example:1", 200), ("evil.example", 400)):
             assert httpx2.get(address, headers={"host": host}, trust_env=False).status_code == status
 
@@ -246,7 +245,7 @@ def test_messages_of_one_conversation_are_answered_one_after_another(address):
 
 def test_sessions_are_bounded_and_expire(agent):
     now = [0.0]
-    kept = Sessions(agent, most=3, seconds=100, clock=lambda: now[0])
+    kept = web.Sessions(agent, most=3, seconds=100, clock=lambda: now[0])
     names = [kept.begin() for _ in range(3)]
     assert kept.find(names[0]) is not None
     fourth = kept.begin()

@@ -10,18 +10,16 @@ from typing import Any
 import numpy as np
 
 from study import paths
-from study.agent import constraints, retrieval
-from study.agent import lexicon as cues
+from study.agent import retrieval
 from study.agent.answer import Answer, Checks, template
 from study.agent.checks import checked
-from study.agent.claims import DESCRIPTIVE, Claim, Context
-from study.agent.comparing import compare, sections
-from study.agent.evidence import Evidence, shown_fields
+from study.agent.claims import DESCRIPTIVE, Claim, Context, Evidence, sections, shown_fields
+from study.agent.comparing import compare, composition
 from study.agent.extraction import Extraction, Extractor
 from study.agent.model import Model
 from study.agent.retrieval import Retriever, Scores
-from study.agent.settings import Settings, Setup, Words, read
-from study.agent.specification import KINDS, Specification, Vocabulary
+from study.agent.settings import Settings, Setup, Words, read_conf
+from study.agent.specification import KINDS, Attributes, Specification, Vocabulary, filter_servers, relaxed
 from study.agent.text import any_phrase, content_words
 from study.data.dataset import Dataset, IntArray, load
 from study.errors import StudyError
@@ -49,17 +47,14 @@ class Agent:
         retriever: Retriever | None = None,
         model: Model | None = None,
         settings: Settings | None = None,
-        words: Words | None = None,
-        setup: Setup | None = None,
     ) -> None:
         self.data, self.model = data, model
-        self.settings, self.words, self.setup = settings or read(Settings), words or read(Words), setup or read(Setup)
-        self.wording, self.cues = cues.read(cues.Wording), cues.read(cues.Reading)
-        self.retriever = retriever or retrieval.build(self.settings.retriever, data)
+        self.settings, self.words, self.setup = settings or read_conf(Settings), read_conf(Words), read_conf(Setup)
+        self.retriever = retriever or retrieval.build_retriever(self.settings.retriever, data)
         self.vocabulary = Vocabulary.of(data, self.words)
         # Messages are read again and again: as a request, for its search words, for its claims.
-        self.extract = lru_cache(maxsize=KEPT_MESSAGES)(Extractor(self.vocabulary, self.words, self.cues).extract)
-        self.attributes = constraints.Attributes(data.servers)
+        self.extract = lru_cache(maxsize=KEPT_MESSAGES)(Extractor(self.vocabulary, self.words).extract)
+        self.attributes = Attributes(data.servers)
         self.ids = data.servers["id"].to_numpy(dtype=np.int64)
         self.row = {int(server): row for row, server in enumerate(self.ids)}
         self.median_stars = float(np.median(self.attributes.stars)) if len(self.ids) else 0.0
@@ -76,7 +71,7 @@ class Agent:
     @classmethod
     def load(cls, dataset: str, *, retriever: str | None = None) -> Agent:
         """The agent over a prepared data set, as ``conf/agent`` says."""
-        settings = read(Settings)
+        settings = read_conf(Settings)
         if retriever is not None:
             settings = replace(settings, retriever=retriever)
         return cls(load(dataset), settings=settings, model=model_of(settings))
@@ -120,18 +115,14 @@ class Agent:
         scores = self.retriever.score(replace(specification, intent=task))
         total, parts = scores.total, dict(scores.parts)
         if specification.preferences:
-            share = self._preference_share(specification)
+            # Share of the stated preferences that each server's own words show, shape (n_servers,).
+            share = np.mean([self.shows[name] for name in specification.preferences], axis=0)
             # In the unit of the scores, which differs between retrievers.
             unit = self.settings.preference_weight * float(np.std(total[np.isfinite(total)]))
             parts["preferences"] = (unit * share).astype(np.float32)
             total = total + parts["preferences"]
         rows, _ = top_k(total[None, :], self.data.n_servers, self.order)
         return rows[0][rows[0] >= 0], Scores(total, parts)
-
-    def _preference_share(self, specification: Specification) -> np.ndarray:
-        """Share of the stated preferences that each server's own words show, shape (n_servers,)."""
-        share: np.ndarray = np.mean([self.shows[name] for name in specification.preferences], axis=0)
-        return share
 
     # Answering
 
@@ -153,7 +144,7 @@ class Agent:
         if not specification.intent.strip():
             raise StudyError("the request says nothing to be done", fix="describe the task in a few words")
         ranked, scores = self.rank(specification)
-        kept, removals = constraints.apply(
+        kept, removals = filter_servers(
             specification,
             self.attributes,
             ranked,
@@ -165,49 +156,44 @@ class Agent:
         rows = ranked[kept[ranked]][:top]
         ids = [int(self.ids[row]) for row in rows]
         context = self.context(specification, ids, ranked, scores)
-        items, pairs, together = template(context, ids)
-        relax = constraints.relaxed(removals) if len(ids) < top else []
+        relax = relaxed(removals) if len(ids) < top else []
         answer = Answer(
             specification,
             self.retriever.name,
-            items,
-            tuple(pairs),
-            tuple(together),
+            template(context, ids),
+            tuple(compare(context)),
+            tuple(composition(context)),
             tuple(removals),
             int(kept[ranked].sum()),
             tuple(relax),
             checks or Checks(),
         )
-        return self._checked(answer, context, ids, top)
+        return answer if self.model is None or not ids else self._worded(answer, self.model, context, top)
 
-    def _checked(self, answer: Answer, context: Context, ids: list[int], top: int) -> Answer:
-        candidate = answer
-        if self.model is not None and ids:
-            try:
-                candidate = self.model.explain(answer, context)
-            except StudyError as error:
-                failed = replace(answer.checks, problems=(error.reason,), fallback=True)
-                candidate = replace(answer, checks=failed)
+    def _worded(self, answer: Answer, model: Model, context: Context, top: int) -> Answer:
+        """`answer` in a language model's words as far as they pass the checkers."""
+        try:
+            worded = model.explain(answer, context)
+        except StudyError as error:
+            return replace(answer, checks=replace(answer.checks, problems=(error.reason,), fallback=True))
         share = float(self.settings.llm["support"])
-        return checked(candidate, context, self.vocabulary, ids=ids, top=top, share=share)
+        return checked(worded, answer, context, self.vocabulary, top=top, share=share)
 
     def context(self, specification: Specification, ids: list[int], ranked: IntArray, scores: Scores) -> Context:
         """What rules may look at for the servers `ids`."""
         place = np.zeros(self.data.n_servers, dtype=np.int64)
         place[ranked] = np.arange(1, len(ranked) + 1)
-        evidence = {
-            server: self._evidence(row, int(place[row]), scores) for server in ids for row in (self.row[server],)
-        }
+        rows = [self.row[server] for server in ids]
+        evidence = {server: self._evidence(row, int(place[row]), scores) for server, row in zip(ids, rows, strict=True)}
         asked = self.extract(specification.intent).rest
         return Context(
             specification,
             asked,
             self.words,
             self.setup,
-            self.wording,
             self.median_stars,
             {word: self.mentioning[word] for word in asked},
-            self.wording.rare(self.data.n_servers),
+            self.words.rare(self.data.n_servers),
             evidence,
         )
 

@@ -1,23 +1,19 @@
-"""The answer: recommendations, comparison, composition, and what was filtered; plain data, ready for JSON."""
+"""What the agent answers and says in one turn. `study.agent.presentation` makes JSON and Markdown of it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
-from study.agent import comparing
-from study.agent.claims import Claim, Context
-from study.agent.constraints import Removal
-from study.agent.evidence import LINKS, Evidence, source
-from study.agent.specification import Specification
+from study.agent.claims import Claim, Context, Evidence, sections
+from study.agent.specification import Removal, Specification
 
 
 @dataclass(frozen=True)
 class Checks:
-    """What the checkers found.
+    """What is known of a language model's part in an answer.
 
     Attributes:
-        claims: claims that were checked; `removed` of them had no support and were left out.
+        claims: sentences of a language model that were checked; `removed` of them had no support and were left out.
         problems: what was wrong with the form or the servers of a language model's answer.
         fallback: whether the template answer took its place.
         reading: why rules read the request although there is a language model; '' where it did, or there is none.
@@ -80,63 +76,35 @@ class Answer:
         return [*single, *self.comparison, *self.composition]
 
 
-def template(context: Context, ids: list[int]) -> tuple[tuple[Recommendation, ...], list[Claim], list[Claim]]:
-    """Recommendations, comparison and composition by the rules alone; `ids` are the servers of the context."""
-    items = tuple(
-        Recommendation(rank, server, context.evidence[server], *(tuple(part) for part in parts.values()))
+def template(context: Context, ids: list[int]) -> tuple[Recommendation, ...]:
+    """Recommendations by the rules alone; `ids` are the servers of the context, best first."""
+    return tuple(
+        Recommendation(
+            rank, server, context.evidence[server], *(tuple(part) for part in sections(context, server).values())
+        )
         for rank, server in enumerate(ids, start=1)
-        for parts in (comparing.sections(context, server),)
     )
-    return items, comparing.compare(context), comparing.composition(context)
 
 
-def evidence_data(evidence: Evidence) -> dict[str, Any]:
-    """Fields with values and sources, links apart (they are checked addresses), and the score with its parts."""
-    fields = [
-        {"field": name, "value": value, "source": source(name)}
-        for name, value in evidence.fields.items()
-        if value and name not in LINKS
-    ]
-    links = [
-        {"field": name, "url": evidence.fields[name], "source": source(name)} for name in LINKS if evidence.fields[name]
-    ]
-    return {"fields": fields, "links": links, "scores": dict(evidence.scores)}
+@dataclass(frozen=True)
+class Turn:
+    """What the agent says.
 
+    Attributes:
+        kind: question, answer, comparison, setup, reasons, or note.
+        message: one or two sentences for the reader.
+        specification: what is understood so far.
+        options: for a question, values to choose from; any other text is welcome.
+        answer: for an answer.
+        number: of the answer that the turn shows or speaks about, counted from 1 in a conversation; 0 for none.
+        claims, evidence: for a comparison, set-up or reasons.
+    """
 
-def claim_data(claim: Claim) -> dict[str, Any]:
-    """A claim with the sources of its fields in words."""
-    return {
-        "text": claim.text,
-        "rule": claim.rule,
-        "servers": list(claim.servers),
-        "sources": [source(name) for name in claim.fields],
-    }
-
-
-def recommendation_data(item: Recommendation, excerpt: int, name: int) -> dict[str, Any]:
-    """A recommendation as plain data; the author's own description is quoted up to `excerpt` characters."""
-    from study.agent.text import plain
-
-    return {
-        "rank": item.rank,
-        "server_id": item.server_id,
-        "name": plain(item.evidence.fields["name"], name),
-        "description": plain(item.evidence.fields["description"], excerpt),
-        **{key: [claim_data(claim) for claim in getattr(item, key)] for key in ("why", "tradeoffs", "adoption")},
-        "evidence": evidence_data(item.evidence),
-    }
-
-
-def data(answer: Answer, *, excerpt: int, name: int) -> dict[str, Any]:
-    """The answer as plain data for the page, the MCP server and `--json`."""
-    return {
-        "specification": asdict(answer.specification),
-        "system": answer.system,
-        "recommendations": [recommendation_data(item, excerpt, name) for item in answer.recommendations],
-        "comparison": [claim_data(claim) for claim in answer.comparison],
-        "composition": [claim_data(claim) for claim in answer.composition],
-        "removals": [asdict(item) for item in answer.removals],
-        "kept": answer.kept,
-        "relax": [{"constraint": constraint, "left": left} for constraint, left in answer.relax],
-        "checks": asdict(answer.checks),
-    }
+    kind: str
+    message: str
+    specification: Specification
+    options: tuple[str, ...] = ()
+    answer: Answer | None = None
+    number: int = 0
+    claims: tuple[Claim, ...] = ()
+    evidence: tuple[Evidence, ...] = ()

@@ -1,10 +1,9 @@
-"""The checkers of the paper's reliability module (section 6.3): format, correctness, truthfulness.
+"""The checkers of the paper's reliability module (section 6.3) for a language model's text: format, correctness, truth.
 
-A claim of a rule is true if its rule, run again on the evidence, says the same, and its sentence, read without the
-rule, holds for the evidence (`study.agent.verifying`). A sentence of a language model has support if it cites fields
-that are there, all its words but those of grammar and a few that join stand in these fields, inflected at most, and no
-word that it shares with them is denied on one side alone. The request is no support: what was asked for is not thereby
-offered. What fails is removed and counted.
+A sentence has support if it cites fields that are there, all its words but those of grammar and a few that join stand
+in these fields, inflected at most, and no word that it shares with them is denied on one side alone. The request is no
+support: what was asked for is not thereby offered. What fails is removed and counted. Sentences of rules need no check
+when the agent runs; the tests hold the rules to the evidence.
 """
 
 from __future__ import annotations
@@ -14,15 +13,13 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from study.agent import comparing, verifying
-from study.agent.answer import Answer, Recommendation, template
+from study.agent.answer import Answer, Recommendation
 from study.agent.claims import REQUEST, Claim, Context
 from study.agent.specification import Vocabulary
 from study.agent.text import WORD, content_words, phrase, root
 
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 MARKUP = re.compile(r"://|www\.|\]\(|<\w|`")
-MODEL_RULE = "llm"
 # Where the reach of a denial ends.
 CLAUSE = re.compile(r"[.,;:!?()\n]|\bbut\b", re.I)
 DENIAL = re.compile(
@@ -87,11 +84,11 @@ def supported(text: str, held: Mapping[str, str], context: Context, vocabulary: 
     if turned(text, values):
         return False
     # What names the cited field ("its licence is ...") says no more than its value does.
-    free = {*context.wording.grammar, *(word for name in held for word in context.wording.cited[name])}
+    free = {*context.words.grammar, *(word for name in held for word in context.words.cited[name])}
     words = [word for word in _words(text) if word not in free]
     present = set(map(root, _words(values)))
     found = sum(root(word) in present for word in words)
-    known = all(root(word) in present or word in context.wording.joining for word in words)
+    known = all(root(word) in present or word in context.words.joining for word in words)
     return known and found > 0 and found >= share * len(words)
 
 
@@ -128,60 +125,43 @@ def turned(text: str, held: str) -> bool:
 
 
 def truthful(claim: Claim, context: Context, vocabulary: Vocabulary, share: float) -> bool:
-    """Whether a claim traces to the evidence that it cites."""
-    if claim.rule != MODEL_RULE:
-        return comparing.again(context, claim) and verifying.holds(context, claim)
+    """Whether a sentence of a language model traces to the evidence that it cites; `share` as for `supported`."""
     if len(claim.servers) != 1 or claim.servers[0] not in context.evidence:
         return False
     fields = context.evidence[claim.servers[0]].fields
     cited = [name for name in claim.fields if name != REQUEST]
-    if not cited or not all(fields.get(name) and name in context.wording.cited for name in cited):
+    if not cited or not all(fields.get(name) and name in context.words.cited for name in cited):
         return False
     return supported(claim.text, {name: fields[name] for name in cited}, context, vocabulary, share)
 
 
-def filtered(answer: Answer, context: Context, vocabulary: Vocabulary, share: float) -> Answer:
-    """`answer` without the claims that are not truthful, which are counted in its checks.
+def filtered(answer: Answer, rules: Answer, context: Context, vocabulary: Vocabulary, share: float) -> Answer:
+    """`answer` without the model's sentences that are not truthful, which are counted in its checks.
 
-    A server that loses every reason gets those of the rules.
+    A server that loses every reason gets those of the answer that `rules` made.
     """
-    total = len(answer.claims())
+    claims = removed = 0
+    reasons = {item.server_id: item.why for item in rules.recommendations}
+    items: list[Recommendation] = []
 
-    def kept(claims: Iterable[Claim]) -> tuple[Claim, ...]:
-        return tuple(claim for claim in claims if truthful(claim, context, vocabulary, share))
+    def kept(said: Iterable[Claim]) -> tuple[Claim, ...]:
+        return tuple(claim for claim in said if truthful(claim, context, vocabulary, share))
 
-    def repaired(item: Recommendation) -> Recommendation:
-        parts = {name: kept(getattr(item, name)) for name in ("why", "tradeoffs", "adoption")}
-        return replace(item, **parts)  # type: ignore[arg-type]
-
-    items = tuple(repaired(item) for item in answer.recommendations)
-    result = replace(
-        answer, recommendations=items, comparison=kept(answer.comparison), composition=kept(answer.composition)
-    )
-    removed = total - len(result.claims())
-    if removed:
-        result = replace(result, recommendations=tuple(_refilled(item, context) for item in items))
-    checks = replace(answer.checks, claims=answer.checks.claims + total, removed=answer.checks.removed + removed)
-    return replace(result, checks=checks)
-
-
-def _refilled(item: Recommendation, context: Context) -> Recommendation:
-    if item.server_id not in context.evidence or (item.why and item.adoption):
-        return item
-    parts = comparing.sections(context, item.server_id)
-    return replace(item, why=item.why or tuple(parts["why"]), adoption=item.adoption or tuple(parts["adoption"]))
+    for item in answer.recommendations:
+        why, tradeoffs = kept(item.why), kept(item.tradeoffs)
+        claims += len(item.why) + len(item.tradeoffs)
+        removed += len(item.why) + len(item.tradeoffs) - len(why) - len(tradeoffs)
+        items.append(replace(item, why=why or reasons.get(item.server_id, ()), tradeoffs=tradeoffs))
+    checks = replace(answer.checks, claims=claims, removed=removed)
+    return replace(answer, recommendations=tuple(items), checks=checks)
 
 
 def checked(
-    answer: Answer, context: Context, vocabulary: Vocabulary, *, ids: list[int], top: int, share: float
+    answer: Answer, rules: Answer, context: Context, vocabulary: Vocabulary, *, top: int, share: float
 ) -> Answer:
-    """`answer` if it passes the checkers, else the template answer over the shortlist `ids`, with the reasons."""
-    result = filtered(answer, context, vocabulary, share)
-    problems = format_problems(result, top) + correctness_problems(result, ids)
+    """`answer` in a language model's words if it passes the checkers, else that of the `rules` with what was wrong."""
+    result = filtered(answer, rules, context, vocabulary, share)
+    problems = format_problems(result, top) + correctness_problems(result, rules.ids)
     if not problems:
         return result
-    items, comparison, composition = template(context, ids)
-    checks = replace(result.checks, problems=tuple(problems), fallback=True, author="template")
-    return replace(
-        answer, recommendations=items, comparison=tuple(comparison), composition=tuple(composition), checks=checks
-    )
+    return replace(rules, checks=replace(result.checks, problems=tuple(problems), fallback=True, author="template"))

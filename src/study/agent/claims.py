@@ -1,19 +1,88 @@
-"""Claims: single statements about servers, each derived by a named rule from named fields of the evidence.
+"""Evidence of one server, and claims about it: sentences that a named rule derives from named fields (section 6.3).
 
 A rule is a pure function of the context and the evidence. It returns a sentence and the fields that the sentence rests
-on, or None where the evidence does not support it. `study.agent.verifying` tests the sentences without these rules.
+on, or None where the evidence does not support it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from study.agent.evidence import Evidence
-from study.agent.lexicon import Wording
 from study.agent.settings import Setup, Words
 from study.agent.specification import Specification
-from study.agent.text import any_phrase, clone_address, content_words, phrase, quoted
+from study.agent.text import any_phrase, clone_address, content_words, phrase, plain, quoted, safe_link
+
+# Field of the evidence -> column of the server table.
+COLUMNS = {
+    "name": "name",
+    "description": "description",
+    "tools": "tools",
+    "languages": "language_tokens",
+    "platforms": "system_tokens",
+    "licence": "license_clean",
+    "category": "category_clean",
+    "subcategory": "subcategory_clean",
+    "author": "author",
+    "stars": "stars_count",
+    "watchers": "watching_count",
+    "activity": "activity",
+    "official": "official",
+    "directory": "origin",
+    "repository_link": "url",
+    "directory_link": "web_url",
+}
+LINKS = ("repository_link", "directory_link")
+# Long texts are cut: what is cut is no evidence.
+LONGEST = 4_000
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the catalogue says of one server, and how it was ranked.
+
+    Attributes:
+        server_id: its id in the data set.
+        fields: field -> text as it may be shown; '' where the catalogue says nothing. A link that is no ordinary
+            http(s) address is ''.
+        scores: `total`, `rank` and the parts of the score.
+    """
+
+    server_id: int
+    fields: Mapping[str, str]
+    scores: Mapping[str, float]
+
+    @property
+    def label(self) -> str:
+        """Name and id, the name in quotation marks that it cannot close."""
+        return f"{quoted(self.fields['name'], 80)} (id {self.server_id})"
+
+    @property
+    def language_list(self) -> list[str]:
+        """Languages in listed order; the first is the main one."""
+        return [part.strip() for part in self.fields["languages"].split(",") if part.strip()]
+
+    @property
+    def stars(self) -> int:
+        """Stars of the repository at the time of the release."""
+        return int(self.fields["stars"])
+
+    @property
+    def searchable(self) -> dict[str, str]:
+        """The descriptive fields that are not empty."""
+        return {name: self.fields[name] for name in DESCRIPTIVE if self.fields[name]}
+
+
+def shown_fields(server: Mapping[Any, Any]) -> dict[str, str]:
+    """The fields of one row of the server table, fit to be shown."""
+    fields = {name: plain(str(server[column]), LONGEST) for name, column in COLUMNS.items()}
+    for name in LINKS:
+        fields[name] = safe_link(str(server[COLUMNS[name]])) or ""
+    return fields
+
+
+# Claims
 
 Sentence = tuple[str, tuple[str, ...]] | None
 
@@ -23,6 +92,8 @@ MOST_WORDS = 6
 # So many words before "API key" tell "requires" from "without".
 WORDS_BEFORE = 4
 REQUEST, SETUP_FILE = "request", "conf/agent/setup.yaml"
+# Stands for a rule where a language model made the sentence.
+MODEL_RULE = "llm"
 
 
 @dataclass(frozen=True)
@@ -51,7 +122,7 @@ class Context:
     Attributes:
         specification: what was asked.
         asked: content words of the request, singular form -> as written.
-        words, setup, wording: the files of ``conf/agent``.
+        words, setup: the files of ``conf/agent``.
         median_stars: of the catalogue.
         mentioned: asked word, singular form -> how many servers of the catalogue mention it.
         rare: at most so many servers mention a rare word.
@@ -62,7 +133,6 @@ class Context:
     asked: Mapping[str, str]
     words: Words
     setup: Setup
-    wording: Wording
     median_stars: float
     mentioned: Mapping[str, int]
     rare: float
@@ -77,7 +147,7 @@ def listing(values: list[str], last: str = "and") -> str:
 def shared(context: Context, evidence: Evidence) -> dict[str, list[str]]:
     """Content words of the request that a server's descriptive fields hold: singular form -> fields."""
     found: dict[str, list[str]] = {}
-    for name, text in evidence.searchable(DESCRIPTIVE).items():
+    for name, text in evidence.searchable.items():
         for word in content_words(text):
             if word in context.asked:
                 found.setdefault(word, []).append(name)
@@ -87,11 +157,7 @@ def shared(context: Context, evidence: Evidence) -> dict[str, list[str]]:
 def shown_cues(context: Context, evidence: Evidence, preference: str) -> dict[str, str]:
     """Cues of a preference that a server's descriptive fields hold: cue -> field."""
     pattern = any_phrase(context.words.preferences[preference]["shown"])
-    return {
-        match[0].lower(): name
-        for name, text in evidence.searchable(DESCRIPTIVE).items()
-        for match in pattern.finditer(text)
-    }
+    return {match[0].lower(): name for name, text in evidence.searchable.items() for match in pattern.finditer(text)}
 
 
 def _same(wanted: tuple[str, ...], has: list[str]) -> list[str]:
@@ -171,11 +237,11 @@ def less_words(c: Context, e: Evidence) -> Sentence:
         return None
     if len(missing) == len(c.asked):
         return "None of its descriptive fields shares a word with your request; it was found by similarity alone.", (
-            *e.searchable(DESCRIPTIVE),
+            *e.searchable,
             REQUEST,
         )
     words = listing([f'"{c.asked[word]}"' for word in missing[:MOST_WORDS]], "or")
-    return f"Nothing in its name, description or tool list mentions {words}.", (*e.searchable(DESCRIPTIVE), REQUEST)
+    return f"Nothing in its name, description or tool list mentions {words}.", (*e.searchable, REQUEST)
 
 
 def less_licence(c: Context, e: Evidence) -> Sentence:
@@ -199,7 +265,7 @@ def less_platform(c: Context, e: Evidence) -> Sentence:
 def less_preference(c: Context, e: Evidence) -> Sentence:
     """Stated preferences that nothing speaks for."""
     silent = [name for name in c.specification.preferences if not shown_cues(c, e, name)]
-    fields = (*e.searchable(DESCRIPTIVE), REQUEST)
+    fields = (*e.searchable, REQUEST)
     return (f"Its descriptive fields say nothing about {listing(silent, 'or')}.", fields) if silent else None
 
 
@@ -265,12 +331,11 @@ SINGLE: dict[str, tuple[Rule, ...]] = {
 }
 
 
-def of_server(context: Context, evidence: Evidence, section: str, rules: Iterable[Rule] | None = None) -> list[Claim]:
-    """The claims of a section that the evidence of a server supports.
-
-    Args:
-        rules: of the section; by default all.
-    """
-    chosen = SINGLE[section] if rules is None else rules
-    made = ((rule.__name__, rule(context, evidence)) for rule in chosen)
-    return [Claim(section, name, found[0], (evidence.server_id,), found[1]) for name, found in made if found]
+def sections(context: Context, server: int) -> dict[str, list[Claim]]:
+    """Section (why, tradeoff, adoption) -> the claims that the evidence of a server supports."""
+    evidence = context.evidence[server]
+    made = {name: [(rule.__name__, rule(context, evidence)) for rule in rules] for name, rules in SINGLE.items()}
+    return {
+        name: [Claim(name, rule, found[0], (server,), found[1]) for rule, found in claims if found]
+        for name, claims in made.items()
+    }

@@ -1,13 +1,20 @@
 """What a message asks for: undo, compare, set-up, reasons, dropping a constraint, or something to be understood.
 
 A word of command inside a new task ("compare prices", "deploy to a cloud", "undo commits") is no command: apart from
-the command, the servers that are meant, and words without content, nothing may stand before them.
+the command, the servers that are meant, and words without content, nothing may stand before them. Questions about an
+answer without a word of command ("does it need a key?", "which is better?") are told from tasks in the same way:
+nothing makes the servers part of a task ("connect 2 databases").
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from study.agent.extraction import Extraction
+from study.agent.settings import Words
+from study.agent.text import WORD, root
 
 ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5}
 POLITE = r"(?:please\s+|can you\s+|could you\s+|now\s+)?"
@@ -117,7 +124,7 @@ def mentioned(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(dict.fromkeys(place for _, place in sorted(spots))), tuple(dict.fromkeys(ids))
 
 
-def commanded(text: str, pattern: re.Pattern[str]) -> bool:
+def is_command(text: str, pattern: re.Pattern[str]) -> bool:
     """Whether a text is a command about servers and no task that holds the same word.
 
     It is one if an id is named; if nothing with content is left beside the command and the places; or if the places
@@ -140,7 +147,7 @@ def commanded(text: str, pattern: re.Pattern[str]) -> bool:
     return all(word == COMMAND or EMPTY.fullmatch(word) for word in after)
 
 
-def parse(text: str, *, answered: bool) -> Command:
+def parse_command(text: str, *, answered: bool) -> Command:
     """The command in a message.
 
     Args:
@@ -158,7 +165,7 @@ def parse(text: str, *, answered: bool) -> Command:
         return Command("open", text, constraints=_constraints(match[1] or ""))
     if answered and len(text) <= LONGEST:
         for kind, pattern in COMMANDS.items():
-            if commanded(text, pattern):
+            if is_command(text, pattern):
                 return Command(kind, text, *mentioned(text))
     return Command("say", text, add=ADD.match(text) is not None)
 
@@ -167,3 +174,95 @@ def _constraints(text: str) -> tuple[str, ...]:
     names = (word.lower() for word in re.findall(rf"\b{CONSTRAINT}\b", text, re.I))
     singular = (name if name == "stars" else name.removesuffix("s") for name in names)
     return tuple(dict.fromkeys(KINDS.get(name, name) for name in singular))
+
+
+# Questions about an answer
+
+# Stands for servers that are meant without being named.
+IT = "\2"
+NAMED = (
+    re.compile(rf"\b(?:the\s+)?(?:{'|'.join(ORDINALS)})(?:\s+(?:one|server|option|recommendation))?\b", re.I),
+    PLACE,
+)
+PRONOUN = re.compile(
+    r"\b(?:it|(?:which|this|that)\s+one|(?:this|that)(?:\s+server)?|(?:which|any|one)\s+of\s+(?:them|these|those)|"
+    r"them|they|these|those)\b",
+    re.I,
+)
+WORDS = re.compile(rf"[{SERVER}{IT}]|[^\s{SERVER}{IT}.,;:!?]+")
+# "connect 1 to Claude": after the servers something may follow that says to what.
+ONWARD = re.compile(rf"{RESPECT.pattern}|to|from|into|than|inside|via|through")
+
+
+def marked(text: str) -> list[str]:
+    """The words of a message in lower case, servers that are meant as marks."""
+    found = IDENTIFIER.sub(f" {SERVER} ", text.replace("’", "'"))
+    found = TOP.sub(f" {SERVER} ", found)
+    for pattern in NAMED:
+        found = pattern.sub(f" {SERVER} ", found)
+    return WORDS.findall(PRONOUN.sub(f" {IT} ", found).lower())
+
+
+def question_about(text: str, lists: Words) -> Command | None:
+    """The command in a question about the servers of the answer, None if it is none."""
+    words = marked(text)
+
+    def empty(part: Sequence[str]) -> bool:
+        return all(word in (SERVER, IT) or word in lists.of_answers or EMPTY.fullmatch(word) for word in part)
+
+    chosen = any(word in lists.choosing for word in words)
+    if not any(word in (SERVER, IT) for word in words):
+        asks = bool(words) and words[0] in ("which", "what") and chosen and empty(words)
+        return Command("compare", text, every=True) if asks else None
+    named = SERVER in words
+    last = max(place for place, word in enumerate(words) if word == SERVER) if named else words.index(IT)
+    before, after = words[:last], words[last + 1 :]
+    if not empty(before):
+        return None
+    if named:
+        goes_on = all(map(EMPTY.fullmatch, after)) or ONWARD.fullmatch(after[0]) or after[0] in lists.setup
+        # "is 1 still maintained?" may go on as it likes, "how do I connect 2 databases?" may not.
+        if not goes_on and words[0] not in lists.auxiliaries and not (words[0] in lists.questions and empty(after)):
+            return None
+    elif words[0] == IT:
+        # "it must be fast" is a wish, "which one is best" a question.
+        if not (chosen and empty(after)):
+            return None
+    elif words[0] not in lists.questions or (after and after[0] in lists.impersonal):
+        return None
+    leaves = words[0] in lists.leaving or (words[0] in ("do", "please") and set(words) & set(lists.leaving))
+    sets_up = "setup" if set(words) & set(lists.setup) else "why"
+    kind = "leave" if leaves else "compare" if chosen else sets_up
+    return Command(kind, text, *mentioned(text), every=not named and chosen)
+
+
+def subjects(text: str, lists: Words) -> list[str]:
+    """Fields of the evidence that a question is about."""
+    return list(dict.fromkeys(lists.subjects[word] for word in marked(text) if word in lists.subjects))
+
+
+def too_little(text: str, found: Extraction, lists: Words) -> bool:
+    """Whether a message that states no constraint is too little for a new task: a few words without a verb."""
+    content = [word for word in found.rest.values() if word not in lists.of_answers]
+    if not content:
+        return True
+    # "remove Docker" speaks of the answer, "remove Docker images" may be a task.
+    few = len(found.rest) <= lists.few_words
+    if _first(text) in lists.leaving and (len(content) < 2 or (few and not begins_with_verb(text, lists))):
+        return True
+    return few and not has_verb(text, lists)
+
+
+def has_verb(text: str, lists: Words) -> bool:
+    """Whether a message holds a word of doing."""
+    return any(root(word) in lists.verbs for word in WORD.findall(text.lower()))
+
+
+def begins_with_verb(text: str, lists: Words) -> bool:
+    """Whether a message begins with a word of doing, as tasks do."""
+    return root(_first(text)) in lists.verbs
+
+
+def _first(text: str) -> str:
+    found = WORD.search(text.lower())
+    return found[0] if found else ""

@@ -8,19 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import permutations
 
-from study.agent.claims import (
-    DESCRIPTIVE,
-    MOST_WORDS,
-    REQUEST,
-    SINGLE,
-    Claim,
-    Context,
-    listing,
-    of_server,
-    shared,
-    shown_cues,
-)
-from study.agent.evidence import Evidence
+from study.agent.claims import DESCRIPTIVE, MOST_WORDS, REQUEST, Claim, Context, Evidence, listing, shared, shown_cues
 
 # A difference in stars is worth a word when one server has at least so many times the other's.
 STARS_RATIO = 3
@@ -216,18 +204,3 @@ def compare(context: Context) -> list[Claim]:
 def composition(context: Context) -> list[Claim]:
     """The pair that together mentions most of the request, if two that differ mention more than any one does."""
     return _claims(context, "composition", (compose,))
-
-
-def again(context: Context, claim: Claim) -> bool:
-    """Whether the claim's rule says the same of the evidence now."""
-    if claim.section in SINGLE:
-        known = len(claim.servers) == 1 and claim.servers[0] in context.evidence
-        rules = [rule for rule in SINGLE[claim.section] if rule.__name__ == claim.rule]
-        return known and claim in of_server(context, context.evidence[claim.servers[0]], claim.section, rules)
-    several = {"comparison": COMPARISONS, "composition": (compose,)}.get(claim.section, ())
-    return claim in _claims(context, claim.section, [rule for rule in several if rule.__name__ == claim.rule])
-
-
-def sections(context: Context, server: int) -> dict[str, list[Claim]]:
-    """Why, trade-offs and adoption of one server."""
-    return {section: of_server(context, context.evidence[server], section) for section in SINGLE}

@@ -7,18 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from study.agent import turns
-from study.agent.agent import Agent, noted
-from study.agent.answer import Answer
-from study.agent.commands import Command, parse
-from study.agent.constraints import dropped
+from study.agent.agent import MOST_COMPARED, Agent, noted
+from study.agent.answer import Answer, Turn
+from study.agent.claims import Evidence
+from study.agent.commands import (
+    Command,
+    begins_with_verb,
+    has_verb,
+    parse_command,
+    question_about,
+    subjects,
+    too_little,
+)
 from study.agent.extraction import Extraction
-from study.agent.followups import about, begins_doing, does, vague
-from study.agent.specification import Specification, build, merged
+from study.agent.specification import Specification, build, dropped, merged
 from study.agent.text import quoted
-from study.agent.turns import QUOTED, NotThereError, Turn
 from study.errors import StudyError
 
+EMPTY = "The last answer names no server."
+# Characters of a message or a field that a sentence quotes.
+QUOTED = 60
 # So few content words beside a constraint are a refinement ("only official ones"), more are a new task.
 FEW_WORDS = 2
 UNCLEAR = (
@@ -33,6 +41,10 @@ QUESTIONS = {
     "platform": "On which system should the server run?",
     "licence": "Which licence do you need?",
 }
+
+
+class NotThereError(StudyError):
+    """A message speaks of a place or a server that is not there."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +96,9 @@ class Conversation:
             limit = self.agent.settings.limits["request"]
             if len(message) > limit:
                 raise StudyError(f"the message has {len(message)} characters, at most {limit} are read")
-            command = parse(message, answered=self.state.answer is not None)
+            command = parse_command(message, answered=self.state.answer is not None)
             if command.kind == "say" and not command.restart and self.state.answer is not None:
-                command = about(message, self.agent.cues) or command
+                command = question_about(message, self.agent.words) or command
             actions = {
                 "undo": self._undo,
                 "compare": self._compare,
@@ -192,14 +204,14 @@ class Conversation:
         if found.released and len(found.rest) <= FEW_WORDS and not stated and old.intent:
             return self._release(old, found)
         own = command.restart or stated or (command.add and found.rest)
-        if self.state.answer is not None and not own and vague(command.text, found, self.agent.cues):
+        if self.state.answer is not None and not own and too_little(command.text, found, self.agent.words):
             return Turn("note", UNCLEAR, old, number=self.state.number)
         begins = command.restart or not old.intent
         if not begins:
-            task = len(found.rest) == FEW_WORDS and begins_doing(command.text, self.agent.cues)
+            task = len(found.rest) == FEW_WORDS and begins_with_verb(command.text, self.agent.words)
             # A theme is read from the words of a task; beside a word of doing it does not make a refinement.
             task = task or (
-                set(said.constraints()) == {"domain"} and bool(found.rest) and does(command.text, self.agent.cues)
+                set(said.constraints()) == {"domain"} and bool(found.rest) and has_verb(command.text, self.agent.words)
             )
             begins = len(found.rest) > FEW_WORDS or task or not (stated or self.state.waiting)
         if command.restart:
@@ -286,15 +298,59 @@ class Conversation:
         self._step(State(spec, answer, self.count, asked=self.state.asked))
         return Turn("answer", f"{before} {summary(answer)}".strip(), spec, answer=answer, number=self.count)
 
+    def _servers(self, answer: Answer, command: Command) -> list[int]:
+        """Ids of the servers that a command names by place or id.
+
+        Raises:
+            NotThereError: there is no such place or server.
+        """
+        for place in command.places:
+            if place > len(answer.ids):
+                raise NotThereError(f"the answer has {len(answer.ids)} servers, there is no number {place}")
+        for server in command.ids:
+            if server not in self.agent.row:
+                raise NotThereError(f"no server has the id {server}")
+        return list(dict.fromkeys([*command.ids, *(answer.ids[place - 1] for place in command.places)]))
+
     def _compare(self, command: Command) -> Turn:
-        assert self.state.answer is not None
-        return replace(turns.compared(self.agent, self.state.answer, command), number=self.state.number)
+        """The named servers of the answer side by side; what the command names beyond them is said of each."""
+        answer, number = self.state.answer, self.state.number
+        assert answer is not None
+        spec = answer.specification
+        if not answer.ids and not command.ids:
+            return Turn("note", EMPTY, spec, number=number)
+        named = answer.ids[:MOST_COMPARED] if command.every else self._servers(answer, command)
+        # "compare 2" means: with the best of the others.
+        ids = named if len(named) > 1 else [*named, *(server for server in answer.ids if server not in named)][:2]
+        if len(ids) < 2:
+            return Turn("note", "There are no two servers to compare.", spec, number=number)
+        respects = self.agent.extract(command.text).specification.preferences
+        wanted = tuple(dict.fromkeys((*spec.preferences, *respects)))
+        evidence, claims = self.agent.compare(replace(spec, preferences=wanted), ids)
+        text = f"{len(ids)} servers compared." if claims else "The evidence shows no difference that matters."
+        text = " ".join([text, *(_shown(self.agent, name, ids) for name in respects)])
+        servers = tuple(evidence.values())
+        return Turn("comparison", text, spec, number=number, claims=tuple(claims), evidence=servers)
 
     def _single(self, command: Command) -> Turn:
-        assert self.state.answer is not None
-        turn = turns.single(self.agent, self.state.answer, command, self.focus)
-        self.focus = turn.evidence[0].server_id if turn.evidence else None
-        return replace(turn, number=self.state.number)
+        """How to set up a server, or what speaks for and against it; by default the one spoken of last, or the best."""
+        answer, number = self.state.answer, self.state.number
+        assert answer is not None
+        spec = answer.specification
+        if not answer.ids and not command.ids:
+            return Turn("note", EMPTY, spec, number=number)
+        known = answer.ids if self.focus is None else [self.focus]
+        evidence, sections = self.agent.explain(spec, (self._servers(answer, command) or known)[0])
+        self.focus = evidence.server_id
+        said = [_stated(evidence, name) for name in subjects(command.text, self.agent.words)]
+        if command.kind == "setup":
+            if "key" in command.text.lower() and not any(claim.rule == "adopt_key" for claim in sections["adoption"]):
+                said.append("Its description does not speak of an API key.")
+            kind, text, claims = "setup", f"How to adopt {evidence.label}.", sections["adoption"]
+        else:
+            claims = [*sections["why"], *sections["tradeoff"]]
+            kind, text = "reasons", f"What speaks for and against {evidence.label}."
+        return Turn(kind, " ".join([text, *said]), spec, number=number, claims=tuple(claims), evidence=(evidence,))
 
 
 def _ignored(read: Extraction) -> str:
@@ -314,3 +370,19 @@ def summary(answer: Answer) -> str:
         constraint, left = answer.relax[0]
         text += f" Without the constraint on {constraint}, {left} would be left."
     return text
+
+
+def _shown(agent: Agent, preference: str, ids: list[int]) -> str:
+    """What the servers' own words say about a preference."""
+    having = [server for server in ids if agent.shows[preference][agent.row[server]]]
+    if len(having) == len(ids):
+        return f"The own words of all of them speak for {preference}."
+    if having:
+        return f"The own words of id {', id '.join(map(str, having))} alone speak for {preference}."
+    return f"The data says nothing about the {preference} of any of them."
+
+
+def _stated(evidence: Evidence, name: str) -> str:
+    """What a field of the catalogue says, in a sentence."""
+    value, label = evidence.fields[name], name.replace("_", " ")
+    return f"In the catalogue, {label}: {quoted(value, QUOTED)}." if value else f"The catalogue states no {label}."

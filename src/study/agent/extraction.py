@@ -8,15 +8,11 @@ from typing import Any, NamedTuple
 
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from study.agent import licences
-from study.agent.lexicon import Reading, read
-from study.agent.licences import patterns
+from study.agent import lexicon
+from study.agent.lexicon import LEAST_STARS, MOST_STARS, NOT_OFFICIAL, OFFICIAL, WordContext
 from study.agent.settings import Words
-from study.agent.specification import MOST_STARS as MOST
-from study.agent.specification import Specification, Vocabulary
-from study.agent.stars_filter import LEAST_STARS, MOST_STARS, NOT_OFFICIAL, OFFICIAL, stars
+from study.agent.specification import STARS_LIMIT, Specification, Vocabulary
 from study.agent.text import content_words, phrase, plain
-from study.agent.word_context import Bounds
 
 # What leaves a constraint open: "written in any language", "on any platform", "regardless of the licence".
 NAMED = {
@@ -83,24 +79,23 @@ class Extractor:
     Args:
         vocabulary: names that the data holds.
         words: aliases, cues and preferences.
-        cues: which names of ordinary words are meant as names; by default as ``conf/agent/reading.yaml`` says.
     """
 
-    def __init__(self, vocabulary: Vocabulary, words: Words, cues: Reading | None = None) -> None:
-        self.vocabulary, self.words, self.cues = vocabulary, words, cues or read(Reading)
+    def __init__(self, vocabulary: Vocabulary, words: Words) -> None:
+        self.vocabulary, self.words = vocabulary, words
         self.filler = frozenset(words.filler)
         joined = "in|use|using|with|any|a|an|the|or|and|written"
         self.negation = re.compile(rf"(?:{'|'.join(map(re.escape, words.negations))})\s+(?:(?:{joined})\s+)*\Z", re.I)
         self.before = re.compile(rf"(?:\A|\W)(?:{'|'.join(map(re.escape, words.before))})\s+(?:only\s+)?\Z", re.I)
         self.after = re.compile(rf"\s*(?:{'|'.join(map(re.escape, words.after))})\b", re.I)
-        self.bound = Bounds.of(words, self.cues)
+        self.context = WordContext.of(words)
         joints = "|".join(map(re.escape, sorted(words.connectors, key=len, reverse=True)))
         self.hanging = re.compile(
             rf"(?<![\w-])(?:(?:{joints})\s+)+(?={BLANK})|(?<={BLANK})(?:\s+(?:and|or|nor|but|please))+(?!\w)", re.I
         )
         self.empty = ENGLISH_STOP_WORDS | self.filler | {word.casefold() for word in words.connectors}
         self.names = {kind: self._patterns(kind) for kind in ("language", "platform")}
-        licences = patterns(vocabulary.names["licence"], words.licence_groups)
+        licences = lexicon.licence_patterns(vocabulary.names["licence"], words.licence_groups)
         self.licences = [(re.compile(pattern), names, group) for pattern, names, group in licences]
 
     def _patterns(self, kind: str) -> list[tuple[re.Pattern[str], str, bool]]:
@@ -130,8 +125,8 @@ class Extractor:
             found[wanted] = tuple(yes)
             if unwanted:
                 found[unwanted] = tuple(name for name in no if name not in yes)
-        found["licences"], found["unwanted_licences"], left = licences.read(
-            left, self.licences, lambda start: self._refused(text, start), self.cues.purposes
+        found["licences"], found["unwanted_licences"], left = lexicon.read_licences(
+            left, self.licences, lambda start: self._refused(text, start), self.words.purposes
         )
         found["open"], left = _opened(
             text, left, {"language": found["languages"], "platform": found["platforms"], "licence": found["licences"]}
@@ -139,7 +134,7 @@ class Extractor:
         ignored = [match[0] for match in MOST_STARS.finditer(left)]
         left = MOST_STARS.sub(lambda found: " " * len(found[0]), left)
         if match := LEAST_STARS.search(left):
-            found["stars"] = min(MOST, stars(match))
+            found["stars"] = min(STARS_LIMIT, lexicon.stars_of(match))
             left = _blank(left, match)
         released = ("official",) if NOT_OFFICIAL.search(left) else ()
         left = NOT_OFFICIAL.sub(lambda found: " " * len(found[0]), left)
@@ -177,10 +172,13 @@ class Extractor:
             for match in pattern.finditer(left):
                 head, tail = text[max(0, match.start() - REACH) : match.start()], text[match.end() :]
                 exact = match[0] == name and bool(
-                    self.before.search(head) or self.after.match(tail) or self.bound.apart(name, head, tail)
+                    self.before.search(head) or self.after.match(tail) or self.context.apart(name, head, tail)
                 )
                 clear = (
-                    not unclear or exact or self.bound.strong(head, tail) or (asked and self.bound.alone(head, tail))
+                    not unclear
+                    or exact
+                    or self.context.strong(head, tail)
+                    or (asked and self.context.alone(head, tail))
                 )
                 spots.append(Spot(match.start(), match.end(), name, clear))
                 left = _blank(left, match)
@@ -210,7 +208,7 @@ class Extractor:
                 head, tail = text[max(0, spot.start - REACH) : spot.start], text[spot.end :]
                 # A name beside a clear one shares its cue; so does a message of nothing but names.
                 if not spot.clear and not (
-                    (cued or names_alone) and self.bound.alone(head, tail, chain[0] is not spot)
+                    (cued or names_alone) and self.context.alone(head, tail, chain[0] is not spot)
                 ):
                     continue
                 refused = refused or self._refused(text, spot.start)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pandas as pd
 
 from study import paths
+from study.agent.answer import Answer
 from study.agent.settings import Service
 from study.agent.specification import Specification
 from study.errors import StudyError
@@ -107,7 +108,8 @@ class Feedback:
         Raises:
             StudyError: an unknown kind, a long detail, or a file that cannot be written.
         """
-        known(kind)
+        if kind not in KINDS:
+            raise StudyError(f"unknown feedback {kind!r:.80}", column="kind", fix=f"one of: {', '.join(KINDS)}")
         if len(detail) > LONGEST_DETAIL:
             raise StudyError(f"longer than {LONGEST_DETAIL} characters", column="detail", fix="say it shorter")
         digest = hashlib.sha256(conversation.encode("utf-8", "replace")).hexdigest()[:16]
@@ -121,21 +123,17 @@ class Feedback:
             )
             return int(done.lastrowid or 0)
 
+    def judge(self, answer: Answer, kind: str, server_id: int, *, conversation: str, detail: str = "") -> int:
+        """As `append`, for a server that an answer recommends."""
+        rank, spec = answer.ids.index(server_id) + 1, answer.specification
+        more = {"system": answer.system, "conversation": conversation, "detail": detail}
+        return self.append(kind, server_id, spec, rank=rank, **more)
+
     def events(self) -> pd.DataFrame:
         """All events in the order they were recorded, one row each, columns as in the file."""
         with self._connection() as connection:
             cursor = connection.execute("SELECT * FROM events ORDER BY id")
             return pd.DataFrame(cursor.fetchall(), columns=[part[0] for part in cursor.description])
-
-
-def known(kind: str) -> None:
-    """Refuse a kind of event that there is not.
-
-    Raises:
-        StudyError: it is none of `KINDS`.
-    """
-    if kind not in KINDS:
-        raise StudyError(f"unknown feedback {kind!r:.80}", column="kind", fix=f"one of: {', '.join(KINDS)}")
 
 
 def training_pairs(events: pd.DataFrame) -> pd.DataFrame:
@@ -161,6 +159,6 @@ def training_pairs(events: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def of_dataset(dataset: str, service: Service) -> Feedback:
+def feedback_of(dataset: str, service: Service) -> Feedback:
     """The feedback file of a data set."""
     return Feedback(paths.root() / service.feedback / f"{dataset}.sqlite", service.busy_seconds)

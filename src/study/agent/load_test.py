@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import httpx2
-import numpy as np
 import pandas as pd
 
 from study import paths
-from study.agent.settings import Load, Settings, read
+from study.agent.settings import LoadTest, Settings, read_conf
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.files import write_csv, write_json
@@ -30,7 +30,7 @@ SERVE = "from study.cli.agent import app; app()"
 
 
 @contextmanager
-def service(dataset: str, retriever: str, seconds: float) -> Iterator[str]:
+def running_page(dataset: str, retriever: str, seconds: float) -> Iterator[str]:
     """A running page on a free port of this machine; yields its address and stops it in the end.
 
     Raises:
@@ -60,7 +60,7 @@ def _answers(address: str) -> bool:
         return False
 
 
-async def developer(client: httpx2.AsyncClient, number: int, settings: Load, until: float) -> list[Sample]:
+async def developer(client: httpx2.AsyncClient, number: int, settings: LoadTest, until: float) -> list[Sample]:
     """One developer's messages, in rounds until the time is up."""
     rng = random.Random(f"{settings.seed} {number}")  # noqa: S311 waiting times need no secrecy
     me = {"X-Conversation": (await client.post("/api/conversations", json={})).json()["conversation"]}
@@ -84,7 +84,7 @@ async def developer(client: httpx2.AsyncClient, number: int, settings: Load, unt
     return found
 
 
-async def drive(address: str, settings: Load) -> pd.DataFrame:
+async def drive(address: str, settings: LoadTest) -> pd.DataFrame:
     """All developers at once; one row per message: seconds, problem, kind (request or follow_up)."""
     limits = httpx2.Limits(max_connections=settings.users)
     until = time.monotonic() + settings.seconds
@@ -93,15 +93,15 @@ async def drive(address: str, settings: Load) -> pd.DataFrame:
     return pd.DataFrame([row for part in done for row in part], columns=["seconds", "problem", "kind"])
 
 
-def measure(dataset: str, retriever: str | None, settings: Load) -> Path:
+def measure_load(dataset: str, retriever: str | None, settings: LoadTest) -> Path:
     """Serve, drive and report: ``agent_load.csv`` with its record."""
-    chosen = retriever or read(Settings).retriever
-    with service(dataset, chosen, settings.start_seconds) as address:
+    chosen = retriever or read_conf(Settings).retriever
+    with running_page(dataset, chosen, settings.start_seconds) as address:
         rows = asyncio.run(drive(address, settings))
     facts = record(settings=asdict(settings), dataset=dataset, retriever=chosen, problems=problems(rows))
     write_json(paths.results(dataset) / "records" / "agent_load.json", facts)
     target = paths.tables(dataset) / "agent_load.csv"
-    write_csv(target, pd.concat([summary(rows, settings, chosen), by_kind(rows)], axis=1))
+    write_csv(target, summary(rows, settings, chosen))
     return target
 
 
@@ -110,45 +110,30 @@ def problems(rows: pd.DataFrame) -> dict[str, int]:
     return {str(kind): int(times) for kind, times in rows.loc[rows["problem"] != "", "problem"].value_counts().items()}
 
 
-def summary(rows: pd.DataFrame, settings: Load, retriever: str) -> pd.DataFrame:
+def summary(rows: pd.DataFrame, settings: LoadTest, retriever: str) -> pd.DataFrame:
     """One row: who asked how much of what, errors in all and by kind, and quantiles of the times in milliseconds.
+
+    New requests and what follows them are told apart too: only a new request makes the retriever read a text that it
+    has not read; a follow-up finds its scores kept.
 
     Args:
         rows: from `drive`.
     """
     kinds = problems(rows)
-    quantiles = np.quantile(rows["seconds"], [0.5, 0.95, 1.0])
-    return pd.DataFrame(
-        [
-            {
-                "retriever": retriever,
-                "users": settings.users,
-                "seconds": settings.seconds,
-                "think": settings.think,
-                "messages": len(rows),
-                "errors": sum(kinds.values()),
-                "mixed": kinds.get("mixed", 0),
-                "kinds": "; ".join(f"{kind}: {times}" for kind, times in kinds.items()),
-                "p50_ms": 1e3 * quantiles[0],
-                "p95_ms": 1e3 * quantiles[1],
-                "max_ms": 1e3 * quantiles[2],
-            }
-        ]
-    )
-
-
-def by_kind(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row: number and quantiles of the times in milliseconds, of new requests and of what follows them apart.
-
-    Only a new request makes the retriever read a text that it has not read; a follow-up finds its scores kept.
-
-    Args:
-        rows: from `drive`.
-    """
-    found: dict[str, float] = {}
+    found: dict[str, Any] = {
+        "retriever": retriever,
+        "users": settings.users,
+        "seconds": settings.seconds,
+        "think": settings.think,
+        "messages": len(rows),
+        "errors": sum(kinds.values()),
+        "mixed": kinds.get("mixed", 0),
+        "kinds": "; ".join(f"{kind}: {times}" for kind, times in kinds.items()),
+    }
+    milliseconds = 1e3 * rows["seconds"]
+    for name, share in (("p50", 0.5), ("p95", 0.95), ("max", 1.0)):
+        found[f"{name}_ms"] = milliseconds.quantile(share)
     for kind in ("request", "follow_up"):
-        seconds = rows.loc[rows["kind"] == kind, "seconds"]
-        found[f"{kind}s"] = len(seconds)
-        for name, share in (("p50", 0.5), ("p95", 0.95)):
-            found[f"{kind}_{name}_ms"] = 1e3 * float(np.quantile(seconds, share)) if len(seconds) else float("nan")
+        times = milliseconds[rows["kind"] == kind]
+        found |= {f"{kind}s": len(times), f"{kind}_p50_ms": times.quantile(0.5), f"{kind}_p95_ms": times.quantile(0.95)}
     return pd.DataFrame([found])

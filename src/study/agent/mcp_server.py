@@ -18,15 +18,23 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import ConfigDict, Field, StrictInt, StrictStr
 
 from study import __version__
 from study.agent.agent import MOST_COMPARED, Agent, noted
-from study.agent.answer import claim_data
 from study.agent.extraction import Extraction
-from study.agent.presentation import answer_data, comparison_table, evidence_card
-from study.agent.schema import Catalogue, Compared, Explained, Recommendations
-from study.agent.settings import Settings, read
+from study.agent.presentation import (
+    Catalogue,
+    Compared,
+    Constraints,
+    Explained,
+    Recommendations,
+    answer_data,
+    card,
+    comparison_table,
+    statements,
+)
+from study.agent.settings import Settings, read_conf
 from study.agent.specification import Specification, build, merged
 from study.errors import StudyError
 
@@ -39,32 +47,6 @@ READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempot
 
 Task = Annotated[StrictStr, Field(min_length=1, max_length=20_000, description="What is to be done, in words.")]
 Identifier = Annotated[StrictInt, Field(ge=0, description="Id of a server, from a recommendation.")]
-
-
-class Constraints(BaseModel):
-    """Hard constraints and preferences; leave out what does not matter. `describe_catalog` lists the values."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    languages: list[StrictStr] = Field(
-        [], max_length=50, description="Programming languages, one of which the server uses."
-    )
-    unwanted_languages: list[StrictStr] = Field(
-        [], max_length=50, description="Languages that the server must not use."
-    )
-    platforms: list[StrictStr] = Field(
-        [], max_length=10, description="Operating systems, one of which it must support."
-    )
-    licences: list[StrictStr] = Field(
-        [], max_length=50, description="Single licences, one of which it must have; groups (permissive) are refused."
-    )
-    unwanted_licences: list[StrictStr] = Field(
-        [], max_length=50, description="Single licences that it must not have; groups (copyleft) are refused."
-    )
-    official: StrictBool = Field(False, description="Only servers that the catalogue marks as official.")
-    stars: StrictInt = Field(0, ge=0, le=10_000_000, description="Least number of stars.")
-    domain: StrictStr = Field("", max_length=200, description="Theme of the task, one that the catalogue knows.")
-    preferences: list[StrictStr] = Field([], max_length=10, description="What matters beyond the task, e.g. privacy.")
 
 
 def specification(agent: Agent, task: str, constraints: Constraints | None) -> tuple[Specification, Extraction]:
@@ -107,7 +89,7 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
     Args:
         get: gives the agent; asked from several threads at once. `Lazy` makes it when it is first needed.
     """
-    limits = read(Settings).limits
+    limits = read_conf(Settings).limits
 
     def recommend_mcp_servers(
         task: Task,
@@ -131,22 +113,16 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
         with told():
             agent = get()
             evidence, claims = agent.compare(specification(agent, task, None)[0], server_ids)
-            items = list(evidence.values())
-            return Compared.model_validate(
-                {
-                    "servers": [evidence_card(item, limits) for item in items],
-                    "table": comparison_table(items),
-                    "prefer": [claim_data(claim) for claim in claims],
-                }
-            )
+            cards, table = [card(item, limits) for item in evidence.values()], comparison_table(evidence.values())
+            return Compared.model_validate({"servers": cards, "table": table, "prefer": statements(claims)})
 
     def explain_recommendation(task: Task, server_id: Identifier) -> Explained:
         """Say why one server fits a task, what speaks against it, and how to adopt it, each with its source."""
         with told():
             agent = get()
             evidence, sections = agent.explain(specification(agent, task, None)[0], server_id)
-            parts = {name: [claim_data(claim) for claim in claims] for name, claims in sections.items()}
-            return Explained.model_validate(evidence_card(evidence, limits) | parts)
+            parts = {name: statements(claims) for name, claims in sections.items()}
+            return Explained.model_validate(card(evidence, limits) | parts)
 
     def describe_catalog() -> Catalogue:
         """Say what the catalogue holds and which values constraints may take."""

@@ -12,8 +12,7 @@ from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from study.agent.answer import Answer
-from study.agent.checks import MODEL_RULE
-from study.agent.claims import Claim, Context
+from study.agent.claims import MODEL_RULE, Claim, Context
 from study.agent.specification import KINDS, LISTS, Specification, Vocabulary, build
 from study.agent.text import plain
 from study.errors import StudyError

@@ -162,10 +162,7 @@ class Trained:
         # Fused scores of anchors and centroid similarities of the rest share no scale, so places stand for both.
         return Scores(
             spread([1 / item.rank for item in found], -np.inf),
-            {
-                "semantic": spread([item.semantic for item in found], np.nan),
-                "structural": spread([item.structural for item in found], np.nan),
-            },
+            {name: spread([item.parts[name] for item in found], np.nan) for name in ("semantic", "structural")},
         )
 
 
@@ -177,17 +174,17 @@ RETRIEVERS: dict[str, Callable[[Dataset], Retriever]] = {
 }
 
 
-def known(name: str) -> Callable[[Dataset], Retriever]:
-    """What makes the retriever `name`.
+def require_retriever(name: str) -> None:
+    """Refuse a name that no retriever has.
 
     Raises:
         StudyError: there is none of that name.
     """
     if name not in RETRIEVERS:
         raise StudyError(f"unknown retriever {name!r}", fix=f"one of: {', '.join(RETRIEVERS)}")
-    return RETRIEVERS[name]
 
 
-def build(name: str, data: Dataset) -> Retriever:
+def build_retriever(name: str, data: Dataset) -> Retriever:
     """The retriever `name` over the servers of a data set."""
-    return known(name)(data)
+    require_retriever(name)
+    return RETRIEVERS[name](data)

@@ -1,11 +1,13 @@
-"""``conf/agent``: read strictly, so that a misspelt key is an error."""
+"""``conf/agent``: one dataclass per file, read strictly, so that a misspelt key is an error."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 from study import paths
+from study.agent.text import root
 from study.config.reader import read_settings
 
 
@@ -39,7 +41,41 @@ class Words:
     preferences: dict[str, dict[str, list[str]]]
     filler: list[str]
     connectors: list[str]
+    clear_before: list[str]
+    reply: list[str]
+    ends: list[str]
+    no_end: list[str]
+    purposes: list[str]
+    about: list[str]
+    questions: list[str]
+    auxiliaries: list[str]
+    setup: list[str]
+    choosing: list[str]
+    leaving: list[str]
+    subjects: dict[str, str]
+    impersonal: list[str]
+    few_words: int
+    doing: list[str]
     strong: list[str]
+    grammar: list[str]
+    joining: list[str]
+    cited: dict[str, list[str]]
+    rare_share: float
+    rare_servers: int
+
+    @cached_property
+    def verbs(self) -> frozenset[str]:
+        """Roots of the words of `doing`."""
+        return frozenset(map(root, self.doing))
+
+    @cached_property
+    def of_answers(self) -> frozenset[str]:
+        """Words that a question about an answer may hold and that describe no task."""
+        return frozenset((*self.about, *self.setup, *self.choosing, *self.leaving, *self.subjects))
+
+    def rare(self, catalogue: int) -> float:
+        """The largest number of a catalogue's servers that may mention a rare word."""
+        return max(self.rare_share * catalogue, self.rare_servers)
 
 
 @dataclass(frozen=True)
@@ -68,8 +104,8 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Load:
-    """``load.yaml``, where every key is explained."""
+class LoadTest:
+    """``load_test.yaml``, where every key is explained."""
 
     users: int
     seconds: float
@@ -79,20 +115,14 @@ class Load:
     messages: list[str]
 
 
-NAMES: dict[type, str] = {
-    Settings: "agent",
-    Words: "words",
-    Setup: "setup",
-    Service: "service",
-    Load: "load",
-}
-Kind = TypeVar("Kind", Settings, Words, Setup, Service, Load)
+FILES: dict[type, str] = {Settings: "agent", Words: "words", Setup: "setup", Service: "service", LoadTest: "load_test"}
+Kind = TypeVar("Kind", Settings, Words, Setup, Service, LoadTest)
 
 
-def read(kind: type[Kind]) -> Kind:
-    """Read the settings of `kind` from its file in ``conf/agent``.
+def read_conf(kind: type[Kind]) -> Kind:
+    """The settings of `kind` from its file in ``conf/agent``.
 
     Raises:
         StudyError: the file cannot be read, or its keys are not those of `kind`.
     """
-    return read_settings(kind, paths.conf() / "agent" / f"{NAMES[kind]}.yaml")
+    return read_settings(kind, paths.conf() / "agent" / f"{FILES[kind]}.yaml")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-import logging
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -10,7 +14,7 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI, Header, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import Field, StrictInt, StrictStr
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,12 +22,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from study.agent.agent import Agent
 from study.agent.conversation import Conversation
 from study.agent.feedback import Feedback
-from study.agent.presentation import turn_data
-from study.agent.sessions import Sessions
+from study.agent.presentation import Constraints, Strict, turn_data
 from study.agent.settings import Service
 from study.errors import StudyError
-
-log = logging.getLogger(__name__)
 
 PAGE = Path(__file__).parent / "page"
 FILES = {
@@ -49,30 +50,10 @@ UNKNOWN = 404, "this conversation is over", "start a new one"
 Name = Annotated[str, Header(alias="X-Conversation", max_length=64)]
 
 
-class Strict(BaseModel):
-    """A request body without unknown keys."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
 class Said(Strict):
     """A message of the developer."""
 
     text: StrictStr = Field(max_length=100_000)
-
-
-class Edited(Strict):
-    """Constraints as the chips state them; what is absent is empty."""
-
-    languages: list[StrictStr] = Field([], max_length=100)
-    unwanted_languages: list[StrictStr] = Field([], max_length=100)
-    platforms: list[StrictStr] = Field([], max_length=100)
-    licences: list[StrictStr] = Field([], max_length=100)
-    unwanted_licences: list[StrictStr] = Field([], max_length=100)
-    preferences: list[StrictStr] = Field([], max_length=100)
-    official: StrictBool = False
-    stars: StrictInt = 0
-    domain: StrictStr = Field("", max_length=200)
 
 
 class Judged(Strict):
@@ -82,6 +63,48 @@ class Judged(Strict):
     kind: StrictStr = Field(max_length=20)
     server_id: StrictInt = Field(ge=0, le=2**53)
     detail: StrictStr = Field("", max_length=2_000)
+
+
+class Sessions:
+    """A bounded store in memory; the longest unused conversation is dropped first.
+
+    Args:
+        agent: shared by all conversations.
+        most: conversations kept.
+        seconds: after which an unused one is dropped.
+        clock: seconds that never run backwards.
+    """
+
+    def __init__(self, agent: Agent, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.agent, self.most, self.seconds, self.clock = agent, most, seconds, clock
+        self.kept: OrderedDict[str, tuple[Conversation, float]] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def begin(self) -> str:
+        """Start a conversation; returns its name, which nobody can guess."""
+        name = secrets.token_urlsafe(24)
+        with self.lock:
+            self._expire()
+            while len(self.kept) >= self.most:
+                self.kept.popitem(last=False)
+            self.kept[name] = (Conversation(self.agent), self.clock())
+        return name
+
+    def find(self, name: str) -> Conversation | None:
+        """The conversation of that name, None if there is none any more."""
+        with self.lock:
+            self._expire()
+            if name not in self.kept:
+                return None
+            conversation = self.kept.pop(name)[0]
+            self.kept[name] = (conversation, self.clock())
+            return conversation
+
+    def _expire(self) -> None:
+        # The order of use is the order of the store, so the expired ones stand in front.
+        limit = self.clock() - self.seconds
+        while self.kept and next(iter(self.kept.values()))[1] < limit:
+            self.kept.popitem(last=False)
 
 
 class Guard:
@@ -123,7 +146,7 @@ def problem(status: int, reason: str, fix: str = "") -> JSONResponse:
     return JSONResponse({"error": reason, "fix": fix}, status)
 
 
-def create(agent: Agent, feedback: Feedback, service: Service, *, extra_host: str | None = None) -> FastAPI:
+def create_app(agent: Agent, feedback: Feedback, service: Service, *, extra_host: str | None = None) -> FastAPI:
     """The application.
 
     Args:
@@ -152,24 +175,13 @@ def create(agent: Agent, feedback: Feedback, service: Service, *, extra_host: st
         return turn_data(conversation(name).reply(body.text), limits)
 
     @app.post("/api/constraints")
-    def edit(body: Edited, name: Name) -> dict[str, Any]:
+    def edit(body: Constraints, name: Name) -> dict[str, Any]:
         return turn_data(conversation(name).edit(body.model_dump()), limits)
 
     @app.post("/api/feedback")
     def judge(body: Judged, name: Name) -> dict[str, Any]:
         answer = conversation(name).answered(body.answer, body.server_id)
-        rank = answer.ids.index(body.server_id) + 1
-        return {
-            "event": feedback.append(
-                body.kind,
-                body.server_id,
-                answer.specification,
-                rank=rank,
-                system=answer.system,
-                conversation=name,
-                detail=body.detail,
-            )
-        }
+        return {"event": feedback.judge(answer, body.kind, body.server_id, conversation=name, detail=body.detail)}
 
     @app.exception_handler(StudyError)
     def known(request: Request, error: StudyError) -> JSONResponse:

@@ -38,11 +38,19 @@ def _agent(dataset: str | None, retriever: str | None) -> Agent:
     return Agent.load(prepared(dataset), retriever=retriever)
 
 
-def _answer(agent: Agent, request: str) -> Answer:
-    from study.agent.agent import noted
+def _note(agent: Agent, answer: Answer, outcome: str, detail: str) -> None:
+    """Note what became of a recommended server, such as ``worked=5581``."""
+    from study.agent.feedback import KINDS, feedback_of
+    from study.agent.settings import Service, read_conf
 
-    reading = agent.read(request)
-    return agent.recommend(reading.specification, checks=noted(reading))
+    kind, _, server = outcome.partition("=")
+    known = ", ".join(map(str, answer.ids))
+    if not server.isdecimal() or int(server) not in answer.ids:
+        fix = f"KIND=ID with one of {', '.join(KINDS)}, and one of the ids {known}"
+        raise StudyError(f"{outcome!r:.80} names no server of this answer", column="--outcome", fix=fix)
+    store = feedback_of(agent.data.name, read_conf(Service))
+    event = store.judge(answer, kind, int(server), conversation="terminal", detail=detail)
+    typer.echo(f"event {event}: {kind}, id {server}; it stays on this machine")
 
 
 def concrete(host: str) -> str:
@@ -75,12 +83,22 @@ def ask(
     dataset: Data = None,
     retriever: Retriever = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON.")] = False,
+    outcome: Annotated[str, typer.Option(help="Note what became of a server of this answer, e.g. worked=5581.")] = "",
+    detail: Annotated[str, typer.Option(help="For --outcome: what happened, in a few words.")] = "",
 ) -> None:
-    """Answer one request: `study agent ask "captions for marketing videos, in TypeScript, MIT licence"`."""
+    """Answer one request: `study agent ask "captions for marketing videos, in TypeScript, MIT licence"`.
+
+    With --outcome accepted=ID, rejected=ID, worked=ID or failed=ID it notes what became of a server instead.
+    """
+    from study.agent.agent import noted
     from study.agent.presentation import answer_data
 
     agent = _agent(dataset, retriever)
-    answer = _answer(agent, request)
+    reading = agent.read(request)
+    answer = agent.recommend(reading.specification, checks=noted(reading))
+    if outcome:
+        _note(agent, answer, outcome, detail)
+        return
     if as_json:
         typer.echo(json.dumps(answer_data(answer, agent.settings.limits), indent=2, ensure_ascii=False))
         return
@@ -106,13 +124,13 @@ def serve(
     import uvicorn
 
     from study.agent import web
-    from study.agent.feedback import of_dataset
-    from study.agent.settings import Service, read
+    from study.agent.feedback import feedback_of
+    from study.agent.settings import Service, read_conf
 
-    service = read(Service)
+    service = read_conf(Service)
     host, port = concrete(service.host if host is None else host), service.port if port is None else port
     agent = _agent(dataset, retriever)
-    page = web.create(agent, of_dataset(agent.data.name, service), service, extra_host=host)
+    page = web.create_app(agent, feedback_of(agent.data.name, service), service, extra_host=host)
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     typer.echo(f"T2MAgent on {address} ({agent.data.n_servers} servers of {agent.data.name}); Ctrl-C stops it")
     uvicorn.run(page, host=host, port=port, log_level="warning", access_log=False, server_header=False, ws="none")
@@ -132,12 +150,12 @@ def mcp(
     from study import paths
     from study.agent import mcp_server
     from study.agent.agent import Agent
-    from study.agent.retrieval import known
-    from study.agent.settings import Service, Settings, read
+    from study.agent.retrieval import require_retriever
+    from study.agent.settings import Service, Settings, read_conf
 
-    service, chosen = read(Service), prepared(dataset)
+    service, chosen = read_conf(Service), prepared(dataset)
     # What is wrong with the call itself is said now; the agent is made at the first request.
-    known(retriever or read(Settings).retriever)
+    require_retriever(retriever or read_conf(Settings).retriever)
     if not (paths.prepared(chosen) / "servers.parquet").exists():
         raise StudyError(
             "the data set is not prepared", file=paths.prepared(chosen), fix=f"run: study prepare dataset={chosen}"
@@ -156,51 +174,17 @@ def mcp(
 
 
 @app.command()
-def feedback(
-    kind: Annotated[str, typer.Argument(help="accepted, rejected, worked or failed.")],
-    server_id: Annotated[int, typer.Argument(min=0, help="Id of a server that the request recommends.")],
-    request: Annotated[str, typer.Argument(help="The request, as it was asked.")],
-    detail: Annotated[str, typer.Option(help="What happened, in a few words.")] = "",
-    dataset: Data = None,
-    retriever: Retriever = None,
-) -> None:
-    """Note what became of a server: `study agent feedback worked 5581 "captions for YouTube videos, in TypeScript"`."""
-    from study.agent.feedback import known, of_dataset
-    from study.agent.settings import Service, read
-
-    known(kind)
-    agent = _agent(dataset, retriever)
-    answer = _answer(agent, request)
-    if server_id not in answer.ids:
-        raise StudyError(
-            f"server {server_id} is not recommended for this request",
-            column="server_id",
-            fix=f"one of: {', '.join(map(str, answer.ids))}",
-        )
-    event = of_dataset(agent.data.name, read(Service)).append(
-        kind,
-        server_id,
-        answer.specification,
-        rank=answer.ids.index(server_id) + 1,
-        system=answer.system,
-        conversation="terminal",
-        detail=detail,
-    )
-    typer.echo(f"event {event}: {kind}, id {server_id}; it stays on this machine")
-
-
-@app.command()
 def export(
     target: Annotated[Path, typer.Argument(help="File to write: .parquet or .jsonl.")],
     dataset: Data = None,
     events: Annotated[bool, typer.Option("--events", help="All events rather than training pairs.")] = False,
 ) -> None:
     """Write the feedback as training pairs (request, positive server, negative server)."""
-    from study.agent.feedback import of_dataset, training_pairs
-    from study.agent.settings import Service, read
+    from study.agent.feedback import feedback_of, training_pairs
+    from study.agent.settings import Service, read_conf
     from study.files import write_parquet, write_text
 
-    found = of_dataset(prepared(dataset), read(Service)).events()
+    found = feedback_of(prepared(dataset), read_conf(Service)).events()
     table = found if events else training_pairs(found)
     if target.suffix == ".parquet":
         write_parquet(target, table)
@@ -212,9 +196,12 @@ def export(
 
 
 @app.command()
-def load(dataset: Data = None, retriever: Retriever = None) -> None:
-    """Measure the page under many developers at once (conf/agent/load.yaml): errors, mixed answers, seconds."""
-    from study.agent import load_test as bench
-    from study.agent.settings import Load, read
+def load_test(dataset: Data = None, retriever: Retriever = None) -> None:
+    """Measure the page under many developers at once (conf/agent/load_test.yaml): errors, mixed answers, seconds."""
+    from study.agent.load_test import measure_load
+    from study.agent.settings import LoadTest, read_conf
 
-    typer.echo(bench.measure(prepared(dataset), retriever, read(Load)).read_text(encoding="utf-8"))
+    typer.echo(measure_load(prepared(dataset), retriever, read_conf(LoadTest)).read_text(encoding="utf-8"))
+
+
+app.command("load", hidden=True)(load_test)

@@ -96,10 +96,13 @@ function answer(found, number) {
     parts.push(append(element("p", null, { class: "options" }), button(label, () => send("drop the " + option.constraint))));
   }
   const checks = found.checks;
-  parts.push(element("p", checks.claims + " statements checked against the evidence, " + checks.removed + " removed" +
-    (checks.fallback ? "; the rules answered: " + checks.problems.join("; ") : "") +
-    (checks.reading ? "; the rules read the request: " + checks.reading : "") +
-    (checks.dropped ? "; " + checks.dropped + " unknown values left out" : ""), { class: "source" }));
+  const said = [
+    checks.claims && checks.claims + " sentences of " + checks.author + " checked against the evidence, " + checks.removed + " removed",
+    checks.fallback && "the rules answered: " + checks.problems.join("; "),
+    checks.reading && "the rules read the request: " + checks.reading,
+    checks.dropped && checks.dropped + " unknown values left out",
+  ].filter(Boolean);
+  if (said.length) parts.push(element("p", said.join("; "), { class: "source" }));
   return parts;
 }
 
