@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.usefulness.judged_figures import label_precision, labels_against_judgements
+from study.analysis.usefulness.figures import label_precision, labels_against_judgements
 from study.errors import StudyError
 from study.judging import store, verify
 from study.pipeline.notebooks import execute
@@ -35,47 +35,29 @@ def row_of(text, *cells):
     return next(line for line in text.splitlines() if line.startswith("| " + " | ".join(cells) + " |")).split(" | ")
 
 
-def test_shows_the_planted_collection(root, tmp_path):
-    verify.write(DATASET, verify.tables(DATASET))
+def test_shows_the_planted_collection_and_refuses_unjudged_answers(root, tmp_path):
+    runs = store.read_runs(DATASET)
+    runs["tfidf"]["server_id"] += 1_000_000  # nobody judged these ids, as no server has them
+    store.write_runs(DATASET, runs)
+    verify.write_all(DATASET)
     notebook = run(tmp_path)
     text = shown(notebook)
     assert not [output for output in outputs(notebook) if output.output_type in ("stream", "error")]
-    judged, topics = store.final(DATASET), store.read(DATASET, "topics")
-    assert row_of(text, "both")[1] == str(len(topics)) == "48"
-    assert "Judge: simulated." in text
-    kappa = pd.read_csv(store.folder(DATASET) / "tables" / "agreement.csv").iloc[0]["kappa_quadratic"]
-    assert f"Quadratic kappa over all pairs is {kappa:.2f} " in text
-    assert "A person's spot check: still to be made." in text
-    assert "None: drift is not measured." in text
-    # T2MRec is not in this pool, so the released lists are what the systems are compared with.
-    assert "Reference: Released lists." in text
-    assert "it makes no claim about" in text
-    labels = store.read_runs(DATASET)["labels"].merge(judged, on=store.PAIR)
+    judged = store.final(DATASET)
+    assert row_of(text, "both")[1] == str(len(store.read(DATASET, "topics"))) == "48"
+    labels = runs["labels"].merge(judged, on=store.PAIR)
     useful = (labels["final"] > 0).groupby(labels["task_id"]).mean().mean()
     assert row_of(text, "all labels")[4].startswith(f"{useful:.1%} (")
-    tables = [line for line in text.splitlines() if line.startswith("**")]
-    assert len(tables) >= 10
-    assert all(line.startswith(("**Question: being useful.", "**Questions: fitting the ")) for line in tables)
-    names = {"judged_against_labels", "label_precision_by_position"}
-    found = {path.name for path in paths.figures(DATASET).iterdir()}
-    assert found == {f"{name}.{suffix}" for name in names for suffix in ("svg", "png")}
-
-
-def test_a_system_with_too_many_unjudged_answers_is_refused(root, tmp_path):
-    pooled = store.folder(DATASET) / "pools" / "tfidf.csv"
-    run_ = pd.read_csv(pooled)
-    # Nobody judged these ids, as no server has them.
-    run_["server_id"] += 1_000_000
-    run_.to_csv(pooled, index=False)
-    verify.write(DATASET, verify.tables(DATASET))
-    text = shown(run(tmp_path))
-    assert "Not compared, more than 5% unjudged: TF-IDF cosine." in text
     scored = text[text.index("Means (95 % bootstrap") :]
     assert row_of(scored, "TF-IDF cosine")[-1] == "no |"
     assert row_of(scored, "BM25")[-1] == "yes |"
+    # T2MRec is not in this pool, so the released lists are what the systems are compared with.
     compared = text[text.index("Reference: Released lists.") :]
     assert "BM25" in compared
     assert "TF-IDF" not in compared
+    names = {"judged_against_labels", "label_precision_by_position"}
+    found = {path.name for path in paths.figures(DATASET).iterdir()}
+    assert found == {f"{name}.{suffix}" for name in names for suffix in ("svg", "png")}
 
 
 def test_ends_well_without_a_collection(root, tmp_path):
@@ -87,7 +69,7 @@ def test_ends_well_without_a_collection(root, tmp_path):
 
 @pytest.mark.parametrize(("table", "column"), [("agreement", "kappa_quadratic"), ("rank_correlation", "tau")])
 def test_a_wrong_number_in_a_table_stops_it(root, tmp_path, table, column):
-    verify.write(DATASET, verify.tables(DATASET))
+    verify.write_all(DATASET)
     path = store.folder(DATASET) / "tables" / f"{table}.csv"
     content = pd.read_csv(path)
     content[column] -= 0.01
@@ -97,17 +79,8 @@ def test_a_wrong_number_in_a_table_stops_it(root, tmp_path, table, column):
 
 
 def test_figure_of_label_precision_draws_the_table():
-    columns = [
-        "scope",
-        "name",
-        "topics",
-        "pairs",
-        "useful",
-        "useful_low",
-        "useful_high",
-        "core",
-        "core_low",
-        "core_high",
+    columns = ["scope", "name", "topics", "pairs"] + [
+        f"{one}{end}" for one in ("useful", "core") for end in ("", "_low", "_high")
     ]
     rows = [
         ("all", "all", 4, 8, 0.5, 0.25, 0.75, 0.25, 0.0, 0.5),

@@ -26,13 +26,13 @@ def stuffing(
     import pandas as pd
 
     from study.analysis.report.plots import save_figure
-    from study.analysis.report.runs import system_settings
     from study.analysis.usefulness.stuffing import measure
     from study.analysis.usefulness.stuffing_figures import keyword_stuffing
+    from study.config.registry import all_system_settings
 
     place = measure(dataset, profile)
     table = pd.read_csv(place)
-    titles = {name: str(system.title) for name, system in system_settings().items()}
+    titles = {name: str(system.title) for name, system in all_system_settings().items()}
     caption = f"Data: {dataset}. Profile: {profile}."
     picture = save_figure(keyword_stuffing(table, titles, caption), "keyword_stuffing", dataset)
     typer.echo(table.to_string(index=False, float_format="{:.3f}".format))

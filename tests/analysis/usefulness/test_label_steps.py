@@ -7,17 +7,19 @@ import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.usefulness import label_steps
+from study.analysis.usefulness import curves
+from study.analysis.usefulness.parts import conf
 from study.config.compose import load
+from study.config.reader import read_settings
 from study.errors import StudyError
 
 STEPS = {"words": {"trees": 0, "ridges": [{"text": 1.0}]}, "all": {}}
-WANTED = {"protocol": "cold", "system": "label_fit", "seed": 3, "steps": STEPS}
+WANTED = curves.LabelSteps(protocol="cold", system="label_fit", seed=3, steps=STEPS)
 
 
 def test_a_step_replaces_whole_values_and_leaves_the_rest():
     whole = load(["system=label_fit"])
-    first = label_steps.laid_over(whole, STEPS["words"]).system.model
+    first = curves.laid_over(whole, STEPS["words"]).system.model
     assert first.trees == 0
     assert first.ridges == [{"text": 1.0}]
     assert first.regularisation == whole.system.model.regularisation
@@ -26,15 +28,13 @@ def test_a_step_replaces_whole_values_and_leaves_the_rest():
 
 def test_a_step_with_an_unknown_setting_is_refused():
     with pytest.raises(StudyError, match="no setting 'treees'"):
-        label_steps.laid_over(load(["system=label_fit"]), {"treees": 0})
+        curves.laid_over(load(["system=label_fit"]), {"treees": 0})
 
 
 def test_the_steps_of_the_study_are_settings_of_label_fit_and_end_with_it():
-    from study.cli.best import settings
-
-    chosen = settings("label_fit", {"protocol", "system", "seed", "steps"})
-    whole = load([f"system={chosen['system']}"])
-    made = [label_steps.laid_over(whole, changes).system.model for changes in chosen["steps"].values()]
+    chosen = read_settings(curves.LabelSteps, conf("label_steps"))
+    whole = load([f"system={chosen.system}"])
+    made = [curves.laid_over(whole, changes).system.model for changes in chosen.steps.values()]
     assert made[-1] == whole.system.model
     assert all(one != other for one, other in itertools.pairwise(made))
 
@@ -47,7 +47,7 @@ def test_steps_are_paired_by_task():
         for name, gain in (("first", 0.0), ("better", 0.1), ("same", 0.1))
     }
     values["better"] = values["better"].sample(frac=1, random_state=1)  # rows in another order are the same tasks
-    table = label_steps.one_at_a_time(values, seed=0).set_index(["metric", "title"])
+    table = curves.label_step_table(values, seed=0).set_index(["metric", "title"])
     better = table.loc[("ndcg@10", "better")]
     assert better["difference"] == pytest.approx(0.1)
     assert better["difference_low"] == pytest.approx(0.1)  # the same gain for every task: no spread
@@ -67,11 +67,11 @@ def test_a_stopped_chain_goes_on_and_fits_nothing_twice(monkeypatch, tmp_path):
         return pd.DataFrame({"task_id": [1, 2], "ndcg@10": [0.1, 0.3], "recall@10": [0.2, 0.4]})
 
     monkeypatch.setattr(paths, "cache", lambda: tmp_path)
-    monkeypatch.setattr(label_steps, "fitted", fitted)
-    monkeypatch.setattr(label_steps, "fingerprint", lambda config: str(config.system.model.trees))
-    monkeypatch.setattr(label_steps, "load_inputs", lambda *_: (None, None))
+    monkeypatch.setattr(curves, "fitted", fitted)
+    monkeypatch.setattr(curves, "fingerprint", lambda config: str(config.system.model.trees))
+    monkeypatch.setattr(curves, "load_inputs", lambda *_: (None, None))
     with pytest.raises(KeyboardInterrupt):
-        label_steps.fits("synthetic", WANTED)
-    found = label_steps.fits("synthetic", WANTED)
+        curves.label_step_fits("synthetic", WANTED)
+    found = curves.label_step_fits("synthetic", WANTED)
     assert list(found) == ["words", "all"]
     assert asked == [(0, 1.0, 3), (400, 1.0, 3), (400, 1.0, 3)]

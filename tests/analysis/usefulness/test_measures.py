@@ -12,19 +12,14 @@ from scipy.special import expit
 from study import paths
 from study.analysis.report.plots import STYLE
 from study.analysis.usefulness import calibration as c
-from study.analysis.usefulness import confidence, curves, diversity, figures, pareto, steps
+from study.analysis.usefulness import choosing, curves, diversity, figures, pareto
 from study.data.splits import Split
 from study.errors import StudyError
 from study.judging.collection import Collection
 
-SETTINGS = {
-    "signals": ["score", "noise"],
-    "methods": ["logistic", "isotonic"],
-    "target": 0.8,
-    "bins": 5,
-    "resamples": 500,
-    "seed": 0,
-}
+SETTINGS = c.Calibration(
+    "best", ["score", "noise"], ["logistic", "isotonic"], target=0.8, bins=5, resamples=500, seed=0
+)
 
 
 def planted(n, *, slope=2.0, seed=0):
@@ -53,7 +48,7 @@ def asked(n=200, *, slope=2.0, seed=0):
 @pytest.mark.parametrize("method", c.METHODS)
 def test_a_planted_chance_is_recovered(method):
     signal, useful = planted(20_000)
-    found = c.fit(method, signal, useful)(np.linspace(-2, 2, 9))
+    found = c.fitted_map(method, signal, useful)(np.linspace(-2, 2, 9))
     assert np.abs(found - expit(2 * np.linspace(-2, 2, 9))).max() < 0.06
     assert (np.diff(found) >= 0).all()
 
@@ -67,7 +62,7 @@ def test_a_logistic_map_never_promises_all_or_nothing():
 
 def test_an_unknown_method_is_refused():
     with pytest.raises(StudyError, match="no calibration 'guess'"):
-        c.fit("guess", np.zeros(2), np.array([True, False]))
+        c.fitted_map("guess", np.zeros(2), np.array([True, False]))
 
 
 def test_left_out_never_sees_its_own_outcome():
@@ -149,25 +144,25 @@ def test_threshold_by_hand():
 def test_signals_by_hand():
     best = np.array([[3.0, 2.5, 1.0]], dtype=np.float32)
     servers = np.eye(3, dtype=np.float32)
-    found = confidence.signals(np.array([[2, 0, 1]]), best, np.array([[0, 0.6, 0.8]], np.float32), servers).iloc[0]
+    found = c.signals(np.array([[2, 0, 1]]), best, np.array([[0, 0.6, 0.8]], np.float32), servers).iloc[0]
     assert found.to_dict() == pytest.approx({"score": 3, "margin": 0.5, "lead": 2, "cosine": 0.8})
 
 
 def test_the_informative_signal_is_chosen_and_abstaining_pays():
-    tables = confidence.tables(asked(), SETTINGS)
+    tables = c.calibration_tables(asked(), SETTINGS)
     assert tables["calibration_choice"].iloc[0]["signal"] == "score"
     assert "none" in set(tables["calibration_choice"]["signal"])
     found = tables["calibration"].set_index(["part", "measure"])["value"]
     assert found["test", "brier"] < found["test", "brier_without_signal"]
     assert found["test", "useful_if_answered"] > found["test", "useful"] > found["test", "useful_if_not_answered"]
-    assert found["valid", "useful_if_answered"] >= SETTINGS["target"]
+    assert found["valid", "useful_if_answered"] >= SETTINGS.target
     gain = tables["calibration"].set_index(["part", "measure"]).loc[("test", "area_gain")]
     assert gain["low"] > 0
 
 
 def test_a_signal_without_information_gains_nothing():
     frame = asked(400, slope=0.0)
-    tables = confidence.tables(frame, SETTINGS)
+    tables = c.calibration_tables(frame, SETTINGS)
     gain = tables["calibration"].set_index(["part", "measure"]).loc[("test", "area_gain")]
     assert gain["low"] < 0 < gain["high"]
 
@@ -176,7 +171,7 @@ def test_test_topics_decide_nothing():
     frame = asked()
     other = frame.copy()
     other.loc[other["part"] == "test", "grade"] = 1 - other["grade"]
-    first, second = (confidence.tables(rows, SETTINGS) for rows in (frame, other))
+    first, second = (c.calibration_tables(rows, SETTINGS) for rows in (frame, other))
     pd.testing.assert_frame_equal(first["calibration_choice"], second["calibration_choice"])
     of_valid = [table["calibration"].query("part == 'valid'") for table in (first, second)]
     pd.testing.assert_frame_equal(*of_valid)
@@ -190,7 +185,7 @@ def test_validation_topics_that_are_all_alike_are_refused():
     frame = asked()
     frame.loc[frame["part"] == "valid", "grade"] = 1
     with pytest.raises(StudyError, match="do not tell useful from useless"):
-        confidence.tables(frame, SETTINGS)
+        c.calibration_tables(frame, SETTINGS)
 
 
 VECTORS = np.array([[1, 0], [0, 1], [1, 0], [0.6, 0.8]], dtype=np.float32)
@@ -276,7 +271,7 @@ def judged_values(shift, n=40, seed=0):
 
 def test_steps_measure_each_idea_against_the_one_before():
     values = {"a": judged_values(0), "b": judged_values(0.1), "c": judged_values(0.1)}
-    table = steps.one_at_a_time(values, ["a", "b", "c"], ["ndcg@10"], seed=0)
+    table = choosing.one_at_a_time(values, ["a", "b", "c"], ["ndcg@10"], seed=0)
     assert table["before"].tolist()[1:] == ["a", "b"]
     assert table["difference"].tolist()[1:] == pytest.approx([0.1, 0])
     assert table.loc[1, "difference_low"] > 0
@@ -284,22 +279,19 @@ def test_steps_measure_each_idea_against_the_one_before():
     assert table.loc[2, "p_holm"] == 1
     assert table.loc[1, "p_holm"] == pytest.approx(2 * table.loc[1, "p"])
     with pytest.raises(StudyError, match="of d are not judged"):
-        steps.one_at_a_time(values, ["a", "d"], ["ndcg@10"], seed=0)
+        choosing.one_at_a_time(values, ["a", "d"], ["ndcg@10"], seed=0)
 
 
 def test_the_way_from_floor_to_goal():
     values = {"floor": judged_values(0), "half": judged_values(0.1, seed=0), "goal": judged_values(0.2)}
-    found = steps.closed(values, "half", floor="floor", goal="goal", metric="ndcg@10", seed=0, resamples=200)
-    assert found == pytest.approx({"closed": 0.5, "low": 0.5, "high": 0.5})
-    table = steps.supervision(
-        {"test": values}, ["half", "absent"], floor="floor", goal="goal", metric="ndcg@10", seed=0
-    )
+    found = choosing.closed(values, "half", floor="floor", goal="goal", metric="ndcg@10", seed=0, resamples=200)
+    assert found == pytest.approx({"closed": 0.5, "closed_low": 0.5, "closed_high": 0.5})
+    settings = choosing.Supervision("floor", "goal", ["half", "absent"], "ndcg@10")
+    table = choosing.supervision({"test": values}, settings, seed=0)
     assert table["system"].tolist() == ["goal", "half", "floor"]
     assert table["difference"].tolist()[:2] == pytest.approx([0.2, 0.1])
     with pytest.raises(StudyError, match="of goal are not judged"):
-        steps.supervision(
-            {"test": {"floor": values["floor"]}}, [], floor="floor", goal="goal", metric="ndcg@10", seed=0
-        )
+        choosing.supervision({"test": {"floor": values["floor"]}}, settings, seed=0)
 
 
 def split_of(n=40, servers=6):
@@ -327,7 +319,7 @@ def test_curves_pair_the_shares_by_task():
         for draw in (1, 2)
         for task in range(4)
     ]
-    table = curves.curves(pd.DataFrame(rows), 100, seed=0).set_index(["metric", "share"])
+    table = curves.curve_table(pd.DataFrame(rows), 100, seed=0).set_index(["metric", "share"])
     whole = table.loc[("ndcg@10", 1.0)]
     assert whole["mean"] == pytest.approx(1.15)
     assert [whole["difference"], whole["difference_low"], whole["difference_high"]] == pytest.approx([0.5] * 3)
@@ -349,11 +341,11 @@ def test_a_stopped_curve_goes_on_and_fits_nothing_twice(monkeypatch, tmp_path):
     monkeypatch.setattr(curves, "fingerprint", lambda config: "same")
     monkeypatch.setattr(curves, "load_inputs", lambda *_: (None, split_of()))
     monkeypatch.setattr(curves, "with_tuned_values", lambda config: config)
-    wanted = {"systems": ["linear_xmc", "bm25"], "shares": [0.5, 1.0], "draws": [1], "protocol": "cold", "seed": 0}
+    wanted = curves.Curves("cold", ["linear_xmc", "bm25"], [0.5, 1.0], [1], seed=0)
     with pytest.raises(KeyboardInterrupt):
-        curves.fits("synthetic", wanted)
+        curves.curve_fits("synthetic", wanted)
     first, done[:] = list(done), []
-    values = curves.fits("synthetic", wanted)
+    values = curves.curve_fits("synthetic", wanted)
     assert first == [("linear_xmc", 0.5, 1), ("linear_xmc", 1.0, 1), ("bm25", 0.5, 1)]
     assert done == [("bm25", 1.0, 1)]
     assert len(values) == 8
@@ -361,7 +353,7 @@ def test_a_stopped_curve_goes_on_and_fits_nothing_twice(monkeypatch, tmp_path):
 
 
 def test_figures_draw_the_tables():
-    tables = confidence.tables(asked(), SETTINGS)
+    tables = c.calibration_tables(asked(), SETTINGS)
     figure = figures.calibration(tables["reliability"], tables["risk_coverage"], "Question: being useful.")
     drawn = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
     of_test = tables["reliability"].query("part == 'test'")["useful"]
@@ -386,7 +378,10 @@ def test_figures_draw_the_tables():
     assert [line.get_xdata()[0] for line in upper[1:]] == [1e-3, 5.0]
     values = {"a": judged_values(0), "b": judged_values(0.1)}
     chain = pd.concat(
-        [steps.one_at_a_time(values, ["a", "b"], ["ndcg@10"], seed=0).assign(part=part) for part in ("valid", "test")]
+        [
+            choosing.one_at_a_time(values, ["a", "b"], ["ndcg@10"], seed=0).assign(part=part)
+            for part in ("valid", "test")
+        ]
     )
     figure = figures.steps(chain, {"a": "System A"}, "ndcg@10", "Question: being useful.")
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["System A", "b"]

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from study import paths
-from study.analysis.usefulness import navigational as probes
-from study.cli import best as cli
+from study.analysis.usefulness import navigational as nav
+from study.analysis.usefulness import parts
+from study.analysis.usefulness.parts import conf, run_part
+from study.config.reader import build_settings, read_settings
 from study.data import dataset as datasets
 from study.data.dataset import Dataset, relevance_from_lists
 from study.errors import StudyError
@@ -19,7 +20,7 @@ from study.evaluation.records import read_record
 FOLDER = Path(__file__).resolve().parents[3] / "results" / "task2mcp" / "best"
 NAMES = ["Slack MCP Server", "Memory Server", "Slack Search", "Google Maps", "Google", "Paris Weather"]
 SERVERS = pd.DataFrame({"name": NAMES, "description": [f"It serves {name}." for name in NAMES], "id": range(6)})
-SETTINGS = {
+VALUES = {
     "seed": 0,
     "requests": 3,
     "top1": 0.95,
@@ -36,30 +37,33 @@ SETTINGS = {
 
 
 def settings(**changes):
-    return SETTINGS | changes
+    return build_settings(nav.Navigational, VALUES | changes, Path("navigational.yaml"))
+
+
+SETTINGS = settings()
 
 
 def test_only_what_the_catalogue_can_answer_is_asked():
-    asked = probes.draw(SETTINGS, SERVERS)
+    asked = nav.draw_queries(SETTINGS, SERVERS)
     assert [(p.form, p.kind, p.text, p.bearers) for p in asked] == [
         ("as written", "chat", "Post to Slack", (0, 2)),
         ("as written", "chat", "Slackers read Slack daily", (0, 2)),
         ("as written", "maps", "Route with Google Maps", (3,)),
     ]
-    assert len(probes.draw(settings(requests=2), SERVERS)) == 2
-    assert probes.as_tasks(asked)["description"].tolist() == [p.text for p in asked]
+    assert len(nav.draw_queries(settings(requests=2), SERVERS)) == 2
+    assert nav.as_tasks(asked)["description"].tolist() == [p.text for p in asked]
 
 
 def test_lower_case_changes_the_product_alone():
-    written = probes.draw(SETTINGS, SERVERS)
-    lower = [probes.lower_case(probe) for probe in written]
-    assert [probe.text for probe in lower] == ["Post to slack", "Slackers read slack daily", "Route with google maps"]
-    assert {probe.form for probe in lower} == {"lower case"}
+    written = nav.draw_queries(SETTINGS, SERVERS)
+    lower = [nav.lower_case(query) for query in written]
+    assert [query.text for query in lower] == ["Post to slack", "Slackers read slack daily", "Route with google maps"]
+    assert {query.form for query in lower} == {"lower case"}
     assert [(p.kind, p.bearers) for p in lower] == [(p.kind, p.bearers) for p in written]
 
 
 def test_words_that_are_not_the_tool_are_asked_where_a_server_bears_them():
-    asked = probes.not_the_tool(SETTINGS, SERVERS)
+    asked = nav.not_the_tool(SETTINGS, SERVERS)
     assert [(p.form, p.kind, p.text, p.bearers) for p in asked] == [
         ("word is not the tool", "place", "A Story about Paris", (5,)),
         ("word is not the tool", "company", "What Google paid in fines", (3, 4)),
@@ -67,18 +71,18 @@ def test_words_that_are_not_the_tool_are_asked_where_a_server_bears_them():
 
 
 def test_the_first_server_is_looked_at_and_ties_follow_the_order():
-    asked = probes.all_forms(SETTINGS, SERVERS)
-    assert [probe.form for probe in asked] == [probes.WRITTEN] * 3 + [probes.LOWER] * 3 + [probes.NOT_THE_TOOL] * 2
+    asked = nav.all_forms(SETTINGS, SERVERS)
+    assert [query.form for query in asked] == [nav.WRITTEN] * 3 + [nav.LOWER] * 3 + [nav.NOT_THE_TOOL] * 2
     scores = np.zeros((8, 6), dtype=np.float32)
     firsts = [2, 1, 3, 0, 5, 4, 5, 1]
     scores[np.arange(8), firsts] = 1
     expected = [True, False, True, True, False, False, True, False]
-    found = probes.first_bears_word(scores, asked, np.arange(6))
+    found = nav.first_bears_word(scores, asked, np.arange(6))
     assert found.tolist() == expected
     tied = np.zeros((8, 6), dtype=np.float32)
-    assert probes.first_bears_word(tied, asked, np.array([4, 0, 1, 2, 3, 5])).tolist() == [False] * 7 + [True]
+    assert nav.first_bears_word(tied, asked, np.array([4, 0, 1, 2, 3, 5])).tolist() == [False] * 7 + [True]
 
-    table = probes.shares(found, asked)
+    table = nav.shares(found, asked)
     assert table.astype({"first_bears_word": float}).to_numpy().tolist() == [
         ["as written", "all", 3, pytest.approx(2 / 3)],
         ["as written", "chat", 2, 0.5],
@@ -100,21 +104,21 @@ def toy():
 
 
 def test_a_system_that_reads_words_is_led_by_them_in_every_form():
-    table = probes.table(SETTINGS, toy()).set_index(["system", "form", "kind"])["first_bears_word"]
+    table = nav.navigational_table(SETTINGS, toy()).set_index(["system", "form", "kind"])["first_bears_word"]
     # Every word stands in its servers' texts and in no other, so a cosine of words puts one of them first each time.
-    for form in (probes.WRITTEN, probes.LOWER, probes.NOT_THE_TOOL):
+    for form in (nav.WRITTEN, nav.LOWER, nav.NOT_THE_TOOL):
         assert table["tfidf", form, "all"] == 1.0
     assert len(table) == 2 * 9
 
 
-def test_the_command_writes_the_table_and_its_record(tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "settings", lambda name, keys: settings(systems=["tfidf"]))
+def test_the_part_writes_the_table_and_its_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "read_settings", lambda kind, path: settings(systems=["tfidf"]))
     monkeypatch.setattr(datasets, "load", lambda name: toy())
-    monkeypatch.setattr(cli, "place", lambda name: tmp_path / name)
-    assert CliRunner().invoke(cli.app, ["probes"], catch_exceptions=False).exit_code == 0
-    written = pd.read_csv(tmp_path / "probes.csv")
-    assert list(written.columns) == ["system", "form", "kind", "requests", "first_bears_word"]
-    facts = read_record(tmp_path / "probes.json")
+    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
+    (table,) = run_part("navigational")
+    assert list(table.columns) == ["system", "form", "kind", "requests", "first_bears_word"]
+    assert len(pd.read_csv(tmp_path / "best" / "probes.csv")) == len(table)
+    facts = read_record(tmp_path / "best" / "probes.json")
     assert facts["goal"] == 0.95
     assert facts["requests"] == {"as written": 3, "lower case": 3, "word is not the tool": 2}
 
@@ -122,11 +126,11 @@ def test_the_command_writes_the_table_and_its_record(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kinds": {"chat": {"products": ["Slack"]}}}, "kinds.chat: its keys"),
+        ({"kinds": {"chat": {"products": ["Slack"]}}}, "missing key 'sentences'"),
         ({"kinds": {"chat": {"products": ["Slack"], "sentences": ["Post it"]}}}, "no product is asked for: Post it"),
-        ({"not_the_tool": {"place": [{"word": "Paris"}]}}, "not_the_tool.place.0: its keys"),
-        ({"not_the_tool": {"place": ["Paris"]}}, "its keys"),
-        ({"not_the_tool": {"place": [{"word": "Paris", "text": "In Paris", "kind": "city"}]}}, "its keys"),
+        ({"not_the_tool": {"place": [{"word": "Paris"}]}}, "missing key 'text'"),
+        ({"not_the_tool": {"place": ["Paris"]}}, "instead of a mapping"),
+        ({"not_the_tool": {"place": [{"word": "Paris", "text": "In Paris", "kind": "city"}]}}, "unknown key 'kind'"),
         ({"not_the_tool": {"place": [{"word": "Paris", "text": "In paris"}]}}, "'Paris' is no name in: In paris"),
         ({"not_the_tool": {"place": [{"word": "Paris", "text": "The Parisians"}]}}, "'Paris' is no name in"),
         # Such a word is left out of every server's name.
@@ -135,44 +139,31 @@ def test_the_command_writes_the_table_and_its_record(tmp_path, monkeypatch):
     ],
 )
 def test_settings_that_ask_something_else_are_refused(changes, message):
-    probes.check(SETTINGS)
     with pytest.raises(StudyError, match=message):
-        probes.table(settings(**changes), toy())
-
-
-def test_the_committed_settings_are_read_strictly(tmp_path, monkeypatch):
-    chosen = cli.settings("probes", probes.KEYS)
-    probes.check(chosen)
-    assert {"best", "best_template"} <= set(chosen["systems"])
-    text = (paths.conf() / "best" / "probes.yaml").read_text()
-    (tmp_path / "best").mkdir()
-    (tmp_path / "best" / "probes.yaml").write_text(text + "colour: red\n")
-    monkeypatch.setattr(paths, "conf", lambda: tmp_path)
-    with pytest.raises(StudyError, match="unknown key"):
-        cli.settings("probes", probes.KEYS)
+        settings(**changes)
 
 
 def test_the_committed_table_meets_the_goal_and_holds_every_request():
-    chosen, table = cli.settings("probes", probes.KEYS), pd.read_csv(FOLDER / "probes.csv")
+    chosen, table = read_settings(nav.Navigational, conf("navigational")), pd.read_csv(FOLDER / "probes.csv")
     found = table[table["kind"] == "all"].set_index(["system", "form"])
-    assert found.loc[("best", probes.WRITTEN), "first_bears_word"] >= chosen["top1"]
+    assert found.loc[("best", nav.WRITTEN), "first_bears_word"] >= chosen.top1
     assert set(found.index) == {
-        (system, form) for system in chosen["systems"] for form in (probes.WRITTEN, probes.LOWER, probes.NOT_THE_TOOL)
+        (system, form) for system in chosen.systems for form in (nav.WRITTEN, nav.LOWER, nav.NOT_THE_TOOL)
     }
-    for form in (probes.WRITTEN, probes.LOWER):
-        assert (found.xs(form, level="form")["requests"] == chosen["requests"]).all()
-    others = sum(map(len, chosen["not_the_tool"].values()))
-    assert (found.xs(probes.NOT_THE_TOOL, level="form")["requests"] == others).all()
-    assert read_record(FOLDER / "probes.json")["goal"] == chosen["top1"]
+    for form in (nav.WRITTEN, nav.LOWER):
+        assert (found.xs(form, level="form")["requests"] == chosen.requests).all()
+    others = sum(map(len, chosen.not_the_tool.values()))
+    assert (found.xs(nav.NOT_THE_TOOL, level="form")["requests"] == others).all()
+    assert read_record(FOLDER / "probes.json")["goal"] == chosen.top1
 
 
 @pytest.mark.mirror
 @pytest.mark.skipif(not os.environ.get("T2M_MIRROR"), reason="T2M_MIRROR names no folder with the public data")
 def test_the_real_catalogue_bears_the_words_that_are_asked_for(task2mcp):
-    chosen, servers = cli.settings("probes", probes.KEYS), task2mcp.data.servers
-    assert len(probes.draw(chosen, servers)) == chosen["requests"]
-    others = probes.not_the_tool(chosen, servers)
-    assert len(others) == sum(map(len, chosen["not_the_tool"].values()))
+    chosen, servers = read_settings(nav.Navigational, conf("navigational")), task2mcp.data.servers
+    assert len(nav.draw_queries(chosen, servers)) == chosen.requests
+    others = nav.not_the_tool(chosen, servers)
+    assert len(others) == sum(map(len, chosen.not_the_tool.values()))
     calendar = pd.date_range("2026-01-01", "2026-12-31")
     dated = {"time": [{"word": word, "text": word} for word in {*calendar.month_name(), *calendar.day_name()}]}
-    assert probes.not_the_tool(settings(not_the_tool=dated), servers) == []
+    assert nav.not_the_tool(settings(not_the_tool=dated), servers) == []

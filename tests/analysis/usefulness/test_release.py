@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.usefulness import pareto
+from study.analysis.usefulness import calibration, choosing, curves, diversity, latency, pareto, transfer
+from study.analysis.usefulness.parts import conf
+from study.config.reader import read_settings
 from study.evaluation.records import read_record
 from study.judging import store
 
@@ -60,3 +62,25 @@ def test_fronts_follow_from_the_costs():
             front = pareto.non_dominated(table[quality].to_numpy(np.float64), table[cost].to_numpy(np.float64))
             assert (front == table[f"front_{quality}_{cost}"]).all()
             assert front.any()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (calibration.Calibration, "calibration"),
+        (choosing.Choice, "choice"),
+        (choosing.Steps, "steps"),
+        (curves.Curves, "curves"),
+        (diversity.Diversity, "diversity"),
+        (latency.Latency, "latency"),
+        (transfer.Transfer, "transfer"),
+    ],
+)
+def test_committed_settings_are_read(kind, name):
+    assert read_settings(kind, conf(name))
+
+
+def test_rank_fusion_of_the_named_systems_is_asked():
+    found = transfer.build_systems(transfer.Transfer(["bm25"], ["tfidf", "bm25"], "bm25", "ndcg@10", seed=0))
+    assert list(found) == ["bm25", "fusion"]
+    assert list(found["fusion"].members) == ["tfidf", "bm25"]

@@ -7,7 +7,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from study import paths
-from study.analysis.report.runs import APART, system_settings
+from study.analysis.report.runs import APART
+from study.config.registry import all_system_settings
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.records import read_record
@@ -86,7 +87,7 @@ def pareto_table(dataset: str) -> pd.DataFrame:
     # A system that is judged but has no run of its own is trained for the latency alone.
     found = found.join(asked[["seconds_fit"]].add_suffix("_asked")).join(asked[["milliseconds", "p5", "p95", "cpu"]])
     found["seconds_fit"] = found["seconds_fit"].fillna(found.pop("seconds_fit_asked"))
-    known = system_settings()
+    known = all_system_settings()
     kept = [name for name in found.index if name in known and known[name].family not in APART]
     found = found.loc[kept].dropna(subset=["seconds_fit"])
     for quality in QUALITIES:
