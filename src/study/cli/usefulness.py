@@ -52,3 +52,4 @@ def _alias(part: str) -> Callable[[], None]:
 
 for _part in (*PARTS, *LONG):
     old.command(_part)(_alias(_part))
+old.command("probes")(_alias("navigational"))
