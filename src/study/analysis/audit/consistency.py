@@ -327,13 +327,15 @@ def gains() -> pd.DataFrame:
 def compute(config: DictConfig) -> list[Path]:
     """Write consistency.csv, feasibility.csv, row_pairs.csv and gains.csv of the configured data set, with a record.
 
-    For a data set that the paper does not describe only this study's own rows are examined, and the last two tables
-    are not written.
+    For a data set that the paper does not describe only this study's own rows are examined, and the last two tables are
+    not written; without rows none is.
     """
     dataset, settings = config.dataset.name, read(Consistency)
     rounding, assumed = float(settings.rounding), scenarios(datasets.load(dataset), settings.max_relevant)
     own = own_rows(dataset, settings.own_protocol)
     rows = pd.concat([printed_rows(), own], ignore_index=True) if described(dataset) else own
+    if rows.empty:
+        return []
     tables = {
         "consistency": cell_checks(rows, next(iter(assumed.values()))[0], rounding),
         "feasibility": feasibility(rows, assumed, rounding),
