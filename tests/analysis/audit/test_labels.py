@@ -210,7 +210,7 @@ def recovered(data):
 
 
 def test_the_planted_mixture_is_recovered(planted):
-    """Every share within 0.04, the shape of the walk, and the lists' repetition and sorting."""
+    """Every share within 0.04, the shape of the runs, and the lists' repetition and sorting."""
     data, truth = planted
     x, mixture, shares = recovered(data)
     for name, share in truth["mixture_drawn"].items():

@@ -84,13 +84,13 @@ def test_a_grouped_split_leaves_no_identical_lists_or_texts(planted):
 
 def test_a_copying_system_and_an_honest_one_are_told_apart(planted):
     data, split = planted
-    twin = leakage.near_duplicates(data, split, near_labels=0.9, near_text=0.9)
-    has = twin["any_near_duplicate"].to_numpy() == 1
+    found = leakage.near_duplicates(data, split, near_labels=0.9, near_text=0.9)
+    has = found["any_near_duplicate"].to_numpy() == 1
     rng = np.random.default_rng(1)
     values = {"copier": np.where(has, 0.9, 0.0), "honest": 0.3 + 0.05 * rng.normal(size=PER_PART)}
-    scores = {name: pd.DataFrame({"ndcg@10": row}, index=twin["task_id"]) for name, row in values.items()}
+    scores = {name: pd.DataFrame({"ndcg@10": row}, index=found["task_id"]) for name, row in values.items()}
     table = (
-        leakage.copying_table(scores, twin, ["ndcg@10"], seed=0)
+        leakage.copying_table(scores, found, ["ndcg@10"], seed=0)
         .query("kind == 'any_near_duplicate'")
         .set_index("system")
     )
@@ -106,14 +106,14 @@ def test_a_copying_system_and_an_honest_one_are_told_apart(planted):
 
 def test_an_honest_system_with_an_easier_group_of_near_duplicates_has_no_excess(planted):
     """Tasks with a near-duplicate are easier for all; only the copier gains more from them than the reference does."""
-    twin = leakage.near_duplicates(*planted, near_labels=0.9, near_text=0.9)
-    has = twin["any_near_duplicate"].to_numpy() == 1
+    found = leakage.near_duplicates(*planted, near_labels=0.9, near_text=0.9)
+    has = found["any_near_duplicate"].to_numpy() == 1
     rng = np.random.default_rng(4)
     easier = np.where(has, 0.3, 0.1) + 0.02 * rng.normal(size=PER_PART)
     noise = 0.02 * rng.normal(size=PER_PART)
     values = {"bm25": easier, "honest": easier + 0.1 + noise, "copier": easier + np.where(has, 0.4, 0.0) + noise}
-    scores = {name: pd.DataFrame({"m": row}, index=twin["task_id"]) for name, row in values.items()}
-    table = leakage.copying_table(scores, twin, ["m"], seed=0, references=["bm25", "absent"])
+    scores = {name: pd.DataFrame({"m": row}, index=found["task_id"]) for name, row in values.items()}
+    table = leakage.copying_table(scores, found, ["m"], seed=0, references=["bm25", "absent"])
     table = table.query("kind == 'any_near_duplicate'").set_index("system")
     honest, copier = table.loc["honest"], table.loc["copier"]
     assert honest["difference_low"] > 0.1  # by the plain difference it would be a copier
@@ -133,10 +133,10 @@ def test_an_excess_needs_both_groups_of_tasks():
 
 
 def test_scores_of_other_tasks_are_an_error(planted):
-    twin = leakage.near_duplicates(*planted, near_labels=0.9, near_text=0.9)
+    found = leakage.near_duplicates(*planted, near_labels=0.9, near_text=0.9)
     scores = {"other": pd.DataFrame({"ndcg@10": [0.5]}, index=[999])}
     with pytest.raises(StudyError, match="not test tasks"):
-        leakage.copying_table(scores, twin, ["ndcg@10"], seed=0)
+        leakage.copying_table(scores, found, ["ndcg@10"], seed=0)
 
 
 def test_two_protocols_by_hand():

@@ -59,7 +59,7 @@ def test_a_rare_word_of_the_text_is_seen():
     assert classes(data) == [["none", "text_token"]]
 
 
-def test_a_walk_through_a_language_needs_neither_adjacent_ids_nor_a_full_list():
+def test_a_run_through_a_language_needs_neither_adjacent_ids_nor_a_full_list():
     servers = {row: {"language_tokens": "Go, Shell"} for row in range(10, 290, 20)}
     tasks = [{"theme": "x", "language": "Go"}, {"theme": "y", "language": "Rust"}]
     # 10, 30 and 50 are next to each other among the servers in Go; 250 is in Go too.
@@ -67,7 +67,7 @@ def test_a_walk_through_a_language_needs_neither_adjacent_ids_nor_a_full_list():
     assert classes(data) == [["none", "language", *["language_run"] * 3], ["none"] * 5]
 
 
-def test_a_walk_through_the_alphabet_has_small_steps_in_listed_order():
+def test_a_run_through_the_alphabet_has_small_steps_in_listed_order():
     data = toy(
         [{"theme": "x"}, {"theme": "y"}, {"theme": "z"}], [[200, 40, 41, 42], [42, 41, 40, 200], [44, 60, 80, 100]]
     )
@@ -170,13 +170,13 @@ def test_servers_put_in_a_pattern_keep_their_set_and_take_its_order(seed, size):
     np.testing.assert_array_equal(np.argsort(found[:, :size]), np.argsort(pattern[:, :size]))
 
 
-def test_what_systems_find_walks_only_where_the_servers_do():
+def test_what_systems_find_is_a_run_only_where_the_servers_are():
     rng = np.random.default_rng(8)
     lists = [np.arange(start, start + 10) for start in rng.integers(0, N - 10, 20)] + [np.array([5, 90, 12])]
     data = toy([{"theme": f"t{row}"} for row in range(21)], lists)
     asked = np.arange(10, 21)
     runs = {}
-    for name, servers in (("walker", np.arange(99, 89, -1)), ("stepper", np.arange(10) * 29)):
+    for name, servers in (("follower", np.arange(99, 89, -1)), ("stepper", np.arange(10) * 29)):
         runs[name] = pd.DataFrame(
             {
                 "task_id": np.repeat(asked + 1, 10),
@@ -185,18 +185,18 @@ def test_what_systems_find_walks_only_where_the_servers_do():
             }
         )
     found = provenance.retrieved_table(data, provenance.Evidence(data, SETTINGS), runs).set_index(["lists", "detector"])
-    walks = found.xs("any rule of order", level="detector")
-    assert (walks["n"] == 103).all()  # ten tasks with ten, one with three
-    assert (walks["tasks"] == 11).all()
+    ordered = found.xs("any rule of order", level="detector")
+    assert (ordered["n"] == 103).all()  # ten tasks with ten, one with three
+    assert (ordered["tasks"] == 11).all()
     # The ten servers found in falling order stand as the lists do, rising; in the list of three, two steps up do not.
-    assert walks.loc["walker", "labels"] == 100
-    assert walks.loc[provenance.RELEASED, "labels"] == 100
+    assert ordered.loc["follower", "labels"] == 100
+    assert ordered.loc[provenance.RELEASED, "labels"] == 100
     assert found.loc[("stepper", "alphabetical"), "labels"] == 0
 
 
 @pytest.mark.parametrize("share", [0.0, 0.15, 0.3, 0.5])
 def test_a_planted_share_of_filler_is_found_within_three_per_cent_of_the_labels(share):
-    """Half of the filler walks through the task's language, half through the alphabet; it fills lists up from within,
+    """Half of the filler follows the task's language, half the alphabet; it fills lists up from within,
     as in the release, and everything else is drawn."""
     rng = np.random.default_rng(11)
     languages = ["Go", "Rust", "Java", "Perl"]
@@ -210,35 +210,35 @@ def test_a_planted_share_of_filler_is_found_within_three_per_cent_of_the_labels(
         kind = ("language_run", "alphabetical")[row % 2]
         pool = np.flatnonzero(spoken == language) if kind == "language_run" else np.arange(N)
         first = int(rng.integers(len(pool) - 10))
-        walk = pool[first : first + size]
-        others = rng.choice(np.setdiff1d(np.arange(N), walk), 10 - size, replace=False)
-        lists.append([*others, *walk])
+        filler = pool[first : first + size]
+        others = rng.choice(np.setdiff1d(np.arange(N), filler), 10 - size, replace=False)
+        lists.append([*others, *filler])
         planted[kind] += size
     evidence = provenance.Evidence(toy(tasks, lists, servers), SETTINGS)
     flags = evidence.detect()
     for kind, count in planted.items():
         assert abs(flags[kind].mean() - count / 6000) < 0.03, kind
-    walked = flags["language_run"] | flags["alphabetical"]
-    assert abs(walked.mean() - sum(planted.values()) / 6000) < 0.03
+    in_runs = flags["language_run"] | flags["alphabetical"]
+    assert abs(in_runs.mean() - sum(planted.values()) / 6000) < 0.03
 
 
 def test_sorted_lists_of_any_servers_show_long_runs_and_nothing_else(tmp_path):
-    """Against lists in random order every detector of order would fire; against the same order only walks do."""
+    """Against lists in random order every detector of order would fire; against the same order only real runs do."""
     rng = np.random.default_rng(6)
     lists = [np.sort(rng.choice(N, 10, replace=False)) for _ in range(150)]
-    walks = [*(np.arange(start, start + 10) for start in rng.integers(0, N - 10, 50))]
-    for planted, is_walk in ((lists, False), (lists + walks, True)):
+    ordered = [*(np.arange(start, start + 10) for start in rng.integers(0, N - 10, 50))]
+    for planted, is_run in ((lists, False), (lists + ordered, True)):
         data = toy([{"theme": f"t{row}"} for row in range(len(planted))], planted)
         evidence = provenance.Evidence(data, SETTINGS)
         table = provenance.detector_table(provenance.labels_frame(data, evidence), evidence).set_index("detector")
-        run, walk = table.loc["long_run"], table.loc["alphabetical"]
+        run, close = table.loc["long_run"], table.loc["alphabetical"]
         assert run["share"] > run["chance_high"] + 0.5
         assert run["share"] == pytest.approx(run["kept"])
         assert run["share"] == pytest.approx(run["even"])
-        assert (walk["share"] > max(walk["kept_high"], walk["even_high"]) + 0.15) == is_walk
+        assert (close["share"] > max(close["kept_high"], close["even_high"]) + 0.15) == is_run
     both = table.loc["any detector"]
     assert both["chance"] >= table.loc[["alphabetical", "theme_token"], "chance"].max()
-    assert table.loc["any rule of order", "labels"] >= walk["labels"]
+    assert table.loc["any rule of order", "labels"] >= close["labels"]
 
 
 # Intervals
@@ -285,7 +285,7 @@ def planted(tmp_path_factory):
     return load("synthetic", folder / "prepared"), truth[truth["in_list"]]
 
 
-def test_planted_walks_and_languages_are_found(planted):
+def test_planted_runs_and_languages_are_found(planted):
     data, truth = planted
     frame = provenance.labels_frame(data, provenance.Evidence(data, SETTINGS))
     both = frame.merge(truth, on=["task_id", "server_id", "position"], validate="one_to_one")

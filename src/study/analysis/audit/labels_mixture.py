@@ -71,7 +71,7 @@ class Mixture:
         shares: expected share among the labels; a reason that had no server to give counts as random, shape (5,).
         theta: topics of each theme, shape (themes, clusters).
         weight: w of each server, mean 1, shape (m,).
-        rho: 1 / mean step of the alphabetical walk.
+        rho: 1 / mean alphabetical step.
         log_likelihood: per label, in nats.
         steps: EM steps taken.
     """
@@ -117,7 +117,7 @@ def expect(x: Inputs, mixture: Mixture) -> tuple[Float64Array, Float64Array, Flo
     """The exact posterior.
 
     Returns: p(reason | list) of every entry, shape (n, width, 5), 0 in unfilled places; log-likelihood of each list,
-        shape (n,); expected number of walks' steps and their summed length, shape (2,).
+        shape (n,); expected number of alphabetical steps and their summed length, shape (2,).
     """
     n, width = x.matrix.shape
     m, filled = len(x.cluster), x.matrix >= 0

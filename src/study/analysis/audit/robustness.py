@@ -46,7 +46,7 @@ FAMILIES = ("seeds", "metric", "labels", "tie rule", "protocol", "random splits"
 
 
 def ranked_systems() -> list[str]:
-    """The configured systems that do not stand apart, as ceilings and faults do."""
+    """The configured systems that do not stand apart, as ceilings and reference bugs do."""
     settings = all_system_settings()
     return [name for name in choices("system") if settings[name].family not in APART]
 
