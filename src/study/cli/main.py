@@ -14,8 +14,7 @@ import typer
 from study.cli.agent import app as agent
 from study.cli.audit import app as audit
 from study.cli.judge import app as judging
-from study.cli.rerank import app as rerank
-from study.cli.sweep import ablation, embedding, sweep
+from study.cli.sweep import sweep
 from study.cli.tools import app as tools
 from study.cli.usefulness import app as usefulness
 from study.cli.usefulness import old as best
@@ -40,15 +39,14 @@ SUB_APPS = {
     "audit": audit,
     "best": best,
     "judge": judging,
-    "rerank": rerank,
     "tools": tools,
     "useful": best,
     "usefulness": usefulness,
 }
+EVERY_DAY, DATA, ANALYSES, UPKEEP = "Every day", "Data", "Analyses", "Upkeep"
+app.command(rich_help_panel=EVERY_DAY)(sweep)
 for _name, _sub_app in SUB_APPS.items():
-    app.add_typer(_sub_app, name=_name)
-for _command in (sweep, ablation, embedding):
-    app.command()(_command)
+    app.add_typer(_sub_app, name=_name, rich_help_panel=EVERY_DAY if _name == "agent" else ANALYSES)
 Replace = Annotated[
     bool,
     typer.Option(
@@ -68,7 +66,7 @@ def _load(overrides: list[str] | None) -> DictConfig:
     return load(overrides)
 
 
-@app.command()
+@app.command(rich_help_panel=DATA)
 def fetch(overrides: Overrides = None) -> None:
     """Bring the raw files of a data set into data/raw (or generate them, for `synthetic`)."""
     from study.pipeline.data import fetch as stage
@@ -76,7 +74,7 @@ def fetch(overrides: Overrides = None) -> None:
     typer.echo(f"raw files in {stage(_load(overrides))}")
 
 
-@app.command()
+@app.command(rich_help_panel=DATA)
 def prepare(overrides: Overrides = None) -> None:
     """Check and clean the raw files; count every change in results/DATASET/tables/cleaning.csv."""
     from study.pipeline.data import prepare as stage
@@ -84,7 +82,7 @@ def prepare(overrides: Overrides = None) -> None:
     typer.echo(f"prepared tables in {stage(_load(overrides))}")
 
 
-@app.command()
+@app.command(rich_help_panel=DATA)
 def split(overrides: Overrides = None) -> None:
     """Split the prepared data for every protocol of the data set."""
     from study.pipeline.data import split as stage
@@ -92,7 +90,7 @@ def split(overrides: Overrides = None) -> None:
     typer.echo(f"splits in {stage(_load(overrides))}")
 
 
-@app.command()
+@app.command(rich_help_panel=EVERY_DAY)
 def tune(overrides: Overrides = None, replace: Replace = False) -> None:
     """Choose a system's hyper-parameters on validation: `study tune dataset=task2mcp system=bpr_tuned`.
 
@@ -112,8 +110,17 @@ def tune(overrides: Overrides = None, replace: Replace = False) -> None:
     typer.echo(f"sweep in {stage(config, replace=replace)}")
 
 
-@app.command()
-def run(overrides: Overrides = None, replace: Replace = False) -> None:
+@app.command(rich_help_panel=EVERY_DAY)
+def run(
+    overrides: Overrides = None,
+    replace: Replace = False,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Every row of the data set that is missing or stale: study run --all dataset=synthetic."
+        ),
+    ] = False,
+) -> None:
     """Fit a system with every seed and measure it on the test part: `study run system=tfidf protocol=warm`.
 
     `study run system=?` lists the systems and `protocol=?` the protocols; `protocols` in `conf/system/SYSTEM.yaml` says
@@ -127,28 +134,36 @@ def run(overrides: Overrides = None, replace: Replace = False) -> None:
     With other settings than those of `conf/system` it needs a name of its own, and so gets a row of its own:
     `study run system=t2mrec system.model.scoring.anchors=10 system.name=t2mrec_ten_anchors`.
     """
+    if every:
+        from study.pipeline.rows import run_all
+
+        if failed := run_all(_load(overrides)):
+            raise StudyError(f"{len(failed)} rows failed: {'; '.join(failed)}", fix="the same command tries them again")
+        return
     from study.runner.rows import run as stage
 
     typer.echo(f"per-task values in {stage(_load(overrides), replace=replace).per_task}")
 
 
-@app.command()
-def evaluate(overrides: Overrides = None) -> None:
-    """Compute the per-task values of all runs of a data set again from their top tens. Trains nothing."""
-    from study.pipeline.evaluate import evaluate as stage
-
-    typer.echo(f"{len(stage(_load(overrides)))} per-task files written")
-
-
-@app.command()
-def report(overrides: Overrides = None) -> None:
-    """Redo the tables of a data set from its runs, and print the overall table. Trains nothing."""
+@app.command(rich_help_panel=EVERY_DAY)
+def report(
+    overrides: Overrides = None,
+    evaluate: Annotated[
+        bool, typer.Option("--evaluate", help="Compute the per-task values again from the top tens first.")
+    ] = False,
+) -> None:
+    """Redo the tables of a data set from its runs. Trains nothing."""
     from study.pipeline.report import report as stage
 
-    typer.echo((stage(_load(overrides)) / "overall.md").read_text(encoding="utf-8"))
+    config = _load(overrides)
+    if evaluate:
+        from study.pipeline.evaluate import evaluate as measure
+
+        typer.echo(f"{len(measure(config))} per-task files written")
+    typer.echo(f"tables in {stage(config)}; study show prints them")
 
 
-@app.command()
+@app.command(rich_help_panel=EVERY_DAY)
 def show(overrides: Overrides = None) -> None:
     """Print the overall table that `report` made."""
     from study import paths
@@ -159,7 +174,7 @@ def show(overrides: Overrides = None) -> None:
     typer.echo(path.read_text(encoding="utf-8"))
 
 
-@app.command()
+@app.command(rich_help_panel=EVERY_DAY)
 def verify(
     expected: Annotated[
         Path | None, typer.Option(help="File of expected scores (default: results/expected.yaml).")
@@ -185,7 +200,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(rich_help_panel=UPKEEP)
 def plan() -> None:
     """Rewrite plan.yaml, the list of runs that dvc.yaml loops over, from conf/."""
     from study.pipeline.plan import write
@@ -193,7 +208,7 @@ def plan() -> None:
     typer.echo("plan.yaml was rewritten" if write() else "plan.yaml is up to date")
 
 
-@app.command()
+@app.command(rich_help_panel=UPKEEP)
 def export(overrides: Overrides = None) -> None:
     """Save a system for `study recommend`: T2MRec, trained once under `cold`, or `system=best`."""
     from study.pipeline.export import export as stage
@@ -201,7 +216,23 @@ def export(overrides: Overrides = None) -> None:
     typer.echo(f"model in {stage(_load(overrides))}")
 
 
-@app.command()
+@app.command(rich_help_panel=ANALYSES)
+def ablation(
+    overrides: Overrides = None,
+    embedding: Annotated[
+        bool, typer.Option("--embedding", help="Figure 6 instead, with the model that `study export` saved.")
+    ] = False,
+) -> None:
+    """Redo the tables of research question 2 from the runs: Table 4, by category, structural facts. Trains nothing."""
+    if embedding:
+        from study.analysis.ablation.embedding_stage import compute
+    else:
+        from study.analysis.ablation.tables import compute
+    for path in compute(_load(overrides)):
+        typer.echo(path)
+
+
+@app.command(rich_help_panel=ANALYSES)
 def notebooks(
     overrides: Overrides = None,
     only: Annotated[list[str] | None, typer.Option(help="Just this one, such as 05b_judged; may be repeated.")] = None,
@@ -213,7 +244,7 @@ def notebooks(
         typer.echo(path)
 
 
-@app.command()
+@app.command(rich_help_panel=UPKEEP)
 def bench(overrides: Overrides = None) -> None:
     """Measure training, evaluation and one recommendation against the machine's limits (efficiency.csv)."""
     from study.pipeline.bench import bench as stage
@@ -221,7 +252,7 @@ def bench(overrides: Overrides = None) -> None:
     typer.echo(stage(_load(overrides)))
 
 
-@app.command()
+@app.command(rich_help_panel=EVERY_DAY)
 def recommend(
     task: Annotated[str, typer.Argument(help="What is to be done, in words.")],
     language: Annotated[str, typer.Option(help="Programming language that the task asks for.")] = "",

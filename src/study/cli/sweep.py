@@ -35,21 +35,3 @@ def sweep(
     wanted = load_sweep(name)
     config = load([f"system={wanted.system}", *(overrides or [])])
     typer.echo(f"sweep in {stage(name, config, jobs=jobs, storage=storage, replace=replace)}")
-
-
-def ablation(overrides: Overrides = None) -> None:
-    """Redo the tables of RQ2 from the runs: Table 4, breakdown by category, structural facts. Trains nothing."""
-    from study.analysis.ablation.tables import compute
-    from study.config.compose import load
-
-    for path in compute(load(overrides)):
-        typer.echo(path)
-
-
-def embedding(overrides: Overrides = None) -> None:
-    """Measure distances before and after the towers (Figure 6) with the model that `study export` saved."""
-    from study.analysis.ablation.embedding_stage import compute
-    from study.config.compose import load
-
-    for path in compute(load(overrides)):
-        typer.echo(path)

@@ -36,10 +36,6 @@ class Row:
     protocol: str
     system: str
 
-    def config(self) -> DictConfig:
-        """Its configuration, under the default profile, without tuned values."""
-        return load([f"dataset={self.dataset}", f"protocol={self.protocol}", f"system={self.system}"])
-
 
 def datasets() -> list[str]:
     """The data sets whose tasks are ranked against servers (those that name protocols)."""
@@ -47,7 +43,7 @@ def datasets() -> list[str]:
 
 
 def rows(dataset: str) -> Iterator[tuple[Row, DictConfig]]:
-    """Every row that a data set asks for, with its system's settings."""
+    """Every row that a data set asks for, with its configuration under the default profile, without tuned values."""
     unanswered = systems_not_run(dataset)
     for name in choices("system"):
         config = load([f"dataset={dataset}", f"system={name}"])
@@ -55,7 +51,14 @@ def rows(dataset: str) -> Iterator[tuple[Row, DictConfig]]:
             continue
         for protocol in config.dataset.protocols:
             if protocol in config.system.protocols:
-                yield Row(dataset, protocol, name), config.system
+                yield Row(dataset, protocol, name), under(config, protocol)
+
+
+def under(config: DictConfig, protocol: str) -> DictConfig:
+    """The configuration under another protocol, as far as a system's settings depend on its name."""
+    other = config.copy()
+    other.protocol.name = protocol
+    return other
 
 
 def plan() -> dict[str, dict[str, Any]]:
@@ -67,15 +70,15 @@ def plan() -> dict[str, dict[str, Any]]:
     for dataset in datasets():
         if load([f"dataset={dataset}"]).dataset.generator is not None:
             continue
-        for row, system in rows(dataset):
-            item = {"dataset": dataset, "protocol": row.protocol, "system": row.system, "inputs": inputs(row.config())}
+        for row, config in rows(dataset):
+            system = config.system
+            item = {"dataset": dataset, "protocol": row.protocol, "system": row.system, "inputs": inputs(config)}
             kind = "run" if system.tuned is None else "run_tuned"
             stages[kind][f"{dataset}-{row.protocol}-{row.system}"] = item
             if system.tuned is not None and system.search:  # without a search space, a sweep of its own tunes it
-                search = Row(dataset, system.tuned, row.system)
                 stages["tune"][f"{dataset}-{row.system}"] = item | {
                     "protocol": system.tuned,
-                    "inputs": _short([inputs(search.config()), str(system.search)]),
+                    "inputs": _short([inputs(under(config, system.tuned)), str(system.search)]),
                 }
     modules = yaml.safe_load((paths.conf() / "stages.yaml").read_text(encoding="utf-8"))
     stages["code"] = {stage: code_hash(names) for stage, names in modules.items()}
