@@ -12,10 +12,21 @@ from hypothesis import strategies as st
 from study.config import compose as config
 from study.errors import StudyError
 from study.reranking.contract import Rules
-from study.reranking.listwise import features as features_module
+from study.reranking.listwise import model as features_module
 from study.reranking.listwise import system as system_module
-from study.reranking.listwise.features import FIELD_PAIRS, NAMES, PairFeatures, Pools, behind, products
-from study.reranking.listwise.model import Listwise, importances, n_leaves, scores, train
+from study.reranking.listwise.model import (
+    FIELD_PAIRS,
+    NAMES,
+    Listwise,
+    PairFeatures,
+    Pools,
+    behind,
+    importances,
+    n_leaves,
+    products,
+    scores,
+    train,
+)
 from study.reranking.listwise.system import T2MRecListwise, candidate_pools
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study import paths
 from study.analysis.usefulness import choosing
-from study.cli.best import settings
+from study.analysis.usefulness.parts import conf
 from study.config.compose import build_system, choices, load
+from study.config.reader import read_settings
 from study.errors import StudyError
 from study.judging import settings as judging
 from study.usefulness import field_dense
@@ -87,19 +87,11 @@ def test_every_committed_setting_builds_and_uses_the_validation_part_alone():
     for name in choices("system"):
         if name == "best" or name.startswith("best_"):
             assert isinstance(build_system(load([f"system={name}"]).system), FieldDense)
-    chosen = settings("choice", {"part", "compared", "variants"})
-    assert chosen["part"] == "valid"
+    chosen = read_settings(choosing.Choice, conf("choice"))
+    assert chosen.part == "valid"
     assert judging.read(judging.Pool).candidates_part == "valid"
-    found = choosing.variants(chosen)
-    assert len(found) == len(chosen["variants"])
+    found = choosing.variants(chosen.variants)
+    assert len(found) == len(chosen.variants)
     assert found["best"] == build_system(load(["system=best"]).system)
     with pytest.raises(StudyError, match="sets"):
-        choosing.variants({"variants": {"a": {"colour": 1}}})
-
-
-def test_settings_with_an_unknown_key_are_refused(tmp_path, monkeypatch):
-    (tmp_path / "conf" / "best").mkdir(parents=True)
-    (tmp_path / "conf" / "best" / "choice.yaml").write_text("part: valid\ncolour: red\n")
-    monkeypatch.setattr(paths, "conf", lambda: tmp_path / "conf")
-    with pytest.raises(StudyError, match="unknown key"):
-        settings("choice", {"part"})
+        choosing.variants({"a": {"colour": 1}})

@@ -44,11 +44,8 @@ def allocate(available: dict[str, int], total: int, rng: np.random.Generator) ->
         StudyError: fewer tasks than topics.
     """
     if sum(available.values()) < total:
-        raise StudyError(
-            f"{total} topics asked for, the part has {sum(available.values())} tasks",
-            file=paths.conf() / "judging" / "topics.yaml",
-            fix="ask for fewer topics",
-        )
+        problem = f"{total} topics asked for, the part has {sum(available.values())} tasks"
+        raise StudyError(problem, file=paths.conf() / "judging" / "topics.yaml", fix="ask for fewer topics")
     given = dict.fromkeys(sorted(available), 0)
     while (left := total - sum(given.values())) > 0:
         open_strata = [name for name, count in given.items() if count < available[name]]
@@ -92,11 +89,8 @@ def draw_topics(dataset: str) -> Path:
     table = sample_topics(*load_split(dataset), parts=chosen.parts, seed=chosen.seed)
     judged = set(store.read_if_there(dataset, "judgements")["task_id"])
     if judged - set(table["task_id"]):
-        raise StudyError(
-            "pairs of topics outside this draw were judged",
-            file=store.file(dataset, "topics"),
-            fix="undo the change of conf/judging/topics.yaml",
-        )
+        fix = "undo the change of conf/judging/topics.yaml"
+        raise StudyError("pairs of topics outside this draw were judged", file=store.file(dataset, "topics"), fix=fix)
     write_csv(store.file(dataset, "topics"), table)
     return store.file(dataset, "topics")
 
@@ -221,12 +215,9 @@ def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     chosen, topics = settings.read(settings.Pool), store.read(dataset, "topics")
     of_part = topics[topics["part"] == chosen.candidates_part]
     if not len(of_part):
-        raise StudyError(
-            f"no topics in {chosen.candidates_part!r}",
-            column="candidates_part",
-            file=paths.conf() / "judging" / "pool.yaml",
-            fix=f"one of: {', '.join(topics['part'].unique())}",
-        )
+        fix = f"one of: {', '.join(topics['part'].unique())}"
+        problem = f"no topics in {chosen.candidates_part!r}"
+        raise StudyError(problem, column="candidates_part", file=paths.conf() / "judging" / "pool.yaml", fix=fix)
     asked = dict.fromkeys(chosen.candidates, (of_part, chosen.candidates_depth))
     asked |= {name: (topics, max(chosen.depth, asked[name][1] if name in asked else 0)) for name in chosen.systems}
     data, split = load_split(dataset)

@@ -34,10 +34,8 @@ def export(config: DictConfig) -> Path:
         StudyError: a system that cannot be saved, or a protocol that does not apply to it.
     """
     if config.protocol.name not in config.system.protocols:
-        raise StudyError(
-            f"{config.system.name} is not applicable under {config.protocol.name!r}",
-            fix=f"one of: {', '.join(config.system.protocols)}",
-        )
+        fix = f"one of: {', '.join(config.system.protocols)}"
+        raise StudyError(f"{config.system.name} is not applicable under {config.protocol.name!r}", fix=fix)
     system = build_system(config.system)
     folder = folder_of(config.dataset.name, config.system.name)
     limit_threads(config.profile.workers * config.profile.threads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,9 @@ def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
                 if exists(one, other):
                     return one, other
     if dataset is not None and dataset not in (labelled := labelled_datasets()):
-        raise StudyError(
-            f"no system can be saved for {dataset}, which has no label file",
-            file=paths.conf() / "dataset" / f"{dataset}.yaml",
-            column="labels",
-            fix=f"one of: {', '.join(labelled)}",
-        )
+        fix = f"one of: {', '.join(labelled)}"
+        problem = f"no system can be saved for {dataset}, which has no label file"
+        raise StudyError(problem, file=paths.conf() / "dataset" / f"{dataset}.yaml", column="labels", fix=fix)
     if system is not None and system not in (names := savable()):
         reason = f"{system} cannot be saved" if system in choices("system") else f"unknown system {system!r}"
         there = {name for one in datasets for name in _saved_names(one)}
@@ -65,8 +63,15 @@ def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
 
 
 def savable() -> list[str]:
-    """The systems that `study export` saves. Read from their files: composing all of them takes ten seconds."""
-    return [name for name in choices("system") if is_savable(_configured("system", name).get("model") or {})]
+    """The systems that `study export` saves; a damaged file names none."""
+    from study.config.registry import system_settings  # the answer itself needs none of it
+
+    found = []
+    for name in choices("system"):
+        with suppress(Exception):
+            if is_savable(system_settings(name).model):
+                found.append(name)
+    return found
 
 
 def is_savable(model: Mapping[str, Any]) -> bool:
@@ -78,7 +83,10 @@ def is_savable(model: Mapping[str, Any]) -> bool:
 
 def labelled_datasets() -> list[str]:
     """The data sets of ``conf/dataset`` that can be prepared; the others serve `study tools` alone."""
-    return [name for name in choices("dataset") if _configured("dataset", name).get("labels")]
+    import yaml
+
+    files = {name: paths.conf() / "dataset" / f"{name}.yaml" for name in choices("dataset")}
+    return [name for name, file in files.items() if yaml.safe_load(file.read_text(encoding="utf-8")).get("labels")]
 
 
 def how_to_save(dataset: str, system: str) -> str:
@@ -97,32 +105,6 @@ def _is_prepared(dataset: str) -> bool:
 
 def _saved_names(dataset: str) -> list[str]:
     return sorted(path.parent.name for path in paths.models(dataset).glob("*/model.json"))
-
-
-def _configured(group: str, name: str) -> dict[str, Any]:
-    """A file of ``conf/`` over those that it begins with; empty where one is no valid file."""
-    import yaml
-
-    try:
-        own = yaml.safe_load((paths.conf() / group / f"{name}.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    if not isinstance(own, dict):
-        return {}
-    merged: dict[str, Any] = {}
-    for base in own.get("defaults") or ():
-        if isinstance(base, str) and base not in ("_self_", name):
-            merged = _over(merged, _configured(group, base))
-    return _over(merged, own)
-
-
-def _over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of `upper`, and beside them those of `lower`."""
-    both = {
-        key: _over(lower[key], value) if isinstance(value, dict) and isinstance(lower.get(key), dict) else value
-        for key, value in upper.items()
-    }
-    return {**lower, **both}
 
 
 def load(dataset: str, system: str) -> SavedModel:

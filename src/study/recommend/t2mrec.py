@@ -128,11 +128,8 @@ class Recommender:
                 themes=tuple(about.get("themes", ())),
             )
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise StudyError(
-                f"the saved model does not load: {error}",
-                file=folder,
-                fix=f"run: study export dataset={folder.parent.name}",
-            ) from error
+            fix = f"run: study export dataset={folder.parent.name}"
+            raise StudyError(f"the saved model does not load: {error}", file=folder, fix=fix) from error
 
     def recommend(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5

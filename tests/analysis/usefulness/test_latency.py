@@ -6,20 +6,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study.analysis.usefulness import latency
+from study.analysis.usefulness import pareto
 from study.errors import StudyError
 
 
 def test_latency_quantiles_and_warm_up():
     seconds = np.array([[0.001, 0.002, 0.009], [0.001, 0.001, 0.003]]).T
-    assert latency.quantiles(seconds) == pytest.approx({"milliseconds": 2, "p5": 1.1, "p95": 8.3, "cpu": 1})
+    assert pareto.quantiles(seconds) == pytest.approx({"milliseconds": 2, "p5": 1.1, "p95": 8.3, "cpu": 1})
     calls = []
-    assert latency.timed(calls.append, [4, 5, 6], 2).shape == (3, 2)
+    assert pareto.timed(calls.append, [4, 5, 6], 2).shape == (3, 2)
     assert calls == [4, 5, 4, 5, 6]
 
 
 def test_waiting_is_elapsed_but_not_processor_time():
-    elapsed, processor = latency.timed(lambda request: time.sleep(0.02), [1, 2, 3], 0).T
+    elapsed, processor = pareto.timed(lambda request: time.sleep(0.02), [1, 2, 3], 0).T
     assert (elapsed >= 0.02).all()
     assert np.median(processor) < 0.015
 
@@ -38,8 +38,8 @@ def test_a_saved_model_is_asked_as_people_ask_it(monkeypatch):
         def task_texts(self, parts):
             return [" / ".join(parts)]
 
-    monkeypatch.setattr(latency.saved, "load", lambda dataset, system: asked.append((dataset, system)) or Model())
-    latency.answering_saved("best", Data())(0)
+    monkeypatch.setattr(pareto.saved, "load", lambda dataset, system: asked.append((dataset, system)) or Model())
+    pareto.answering_saved("best", Data())(0)
     assert asked[0] == ("toy", "best")
     text, rest = asked[1]
     assert text == "name / description"
@@ -48,4 +48,4 @@ def test_a_saved_model_is_asked_as_people_ask_it(monkeypatch):
 
 def test_an_unknown_reading_is_refused():
     with pytest.raises(StudyError, match="bm25 reads lips"):
-        latency.answering(None, "bm25", ["lips"], None, None, None)
+        pareto.answering(None, "bm25", ["lips"], None, None, None)

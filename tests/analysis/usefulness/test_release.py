@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.usefulness import calibration, choosing, curves, diversity, latency, pareto, transfer
+from study.analysis.usefulness import calibration, choosing, curves, diversity, pareto, transfer
 from study.analysis.usefulness.parts import conf
 from study.config.reader import read_settings
 from study.evaluation.records import read_record
@@ -72,7 +72,7 @@ def test_fronts_follow_from_the_costs():
         (choosing.Steps, "steps"),
         (curves.Curves, "curves"),
         (diversity.Diversity, "diversity"),
-        (latency.Latency, "latency"),
+        (pareto.Latency, "latency"),
         (transfer.Transfer, "transfer"),
     ],
 )

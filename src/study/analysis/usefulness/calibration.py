@@ -241,11 +241,8 @@ def confidence(dataset: str, name: str, *, seed: int = 0) -> pd.DataFrame:
     """
     system: Any = build_system(load([f"system={name}"]).system)
     if not isinstance(system, FieldDense):
-        raise StudyError(
-            f"{name} has no scores that are comparable between requests",
-            column="system",
-            fix="name a system of study.usefulness",
-        )
+        fix = "name a system of study.usefulness"
+        raise StudyError(f"{name} has no scores that are comparable between requests", column="system", fix=fix)
     data, split = load_split(dataset)
     collection, frames = Collection.load(dataset), []
     system.index(data.servers)
@@ -260,11 +257,8 @@ def confidence(dataset: str, name: str, *, seed: int = 0) -> pd.DataFrame:
         answers = pd.DataFrame({"task_id": judged.topics["task_id"], "rank": 1, "server_id": first})
         _, _, grades = judged.look_up(answers)
         if (grades[:, 0] < 0).any():
-            raise StudyError(
-                f"the first answer of {name} to a {part} topic is not judged",
-                row=int((grades[:, 0] < 0).argmax()),
-                fix="study judge pool, then packets",
-            )
+            problem = f"the first answer of {name} to a {part} topic is not judged"
+            raise StudyError(problem, row=int((grades[:, 0] < 0).argmax()), fix="study judge pool, then packets")
         keys = answers[["task_id", "server_id"]].assign(part=part, grade=grades[:, 0].astype(int))
         vectors = encode(texts(asked, VIEWS, "description"))
         frames.append(pd.concat([keys, signals(ranked, best, vectors, servers)], axis=1))

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from study import paths
-from study.analysis.usefulness import calibration, choosing, curves, diversity, latency, navigational, pareto, transfer
+from study.analysis.usefulness import calibration, choosing, curves, diversity, navigational, pareto, transfer
 from study.config.reader import read_settings
 from study.data import dataset as datasets
 from study.evaluation.records import record
@@ -83,12 +83,9 @@ def steps() -> Found:
 
 def time_requests() -> Found:
     """Time single requests, one after another, on one thread (run it on a quiet machine)."""
-    settings = read_settings(latency.Latency, conf("latency"))
-    yield (
-        "latency",
-        latency.latency_table(*load_split(DATASET), settings),
-        {"settings": asdict(settings), "threads": 1},
-    )
+    settings = read_settings(pareto.Latency, conf("latency"))
+    found = pareto.latency_table(*load_split(DATASET), settings)
+    yield "latency", found, {"settings": asdict(settings), "threads": 1}
 
 
 def weigh_costs() -> Found:

@@ -47,11 +47,8 @@ class Question:
 
     def __post_init__(self) -> None:
         if not self.forms or not set(self.forms) <= set(FORMS):
-            raise StudyError(
-                f"{list(self.forms)} are no forms of output",
-                column="system.model.question.forms",
-                fix=f"one or more of: {', '.join(FORMS)}",
-            )
+            problem = f"{list(self.forms)} are no forms of output"
+            raise StudyError(problem, column="system.model.question.forms", fix=f"one or more of: {', '.join(FORMS)}")
 
 
 class LanguageModelReranker:

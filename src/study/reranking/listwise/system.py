@@ -17,8 +17,7 @@ from study.data.splits import Split
 from study.evaluation.ranking import chunks
 from study.files import replacing
 from study.reranking.contract import Rules
-from study.reranking.listwise.features import PairFeatures, Pools
-from study.reranking.listwise.model import Listwise, importances, n_leaves, scores, train
+from study.reranking.listwise.model import Listwise, PairFeatures, Pools, importances, n_leaves, scores, train
 from study.reranking.system import RerankedT2MRec
 from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
