@@ -7,17 +7,8 @@ from hypothesis import strategies as st
 
 from study.encoders.sentence import WITHOUT_TORCH, encode, without_torch
 
-TEXTS = [
-    "read a PDF and extract all tables",
-    "",
-    "  ",
-    "!!!",
-    "[CLS] <unk> [MASK] [PAD]",
-    "Ünïcödé ß İ a\u0301b 漢字 🎉 \u200b\x00",
-    "1" * 300,
-    "x\ud800",
-    "word " * 2000,
-]
+TEXTS = ["read a PDF and extract all tables", "", "  ", "!!!", "[CLS] <unk> [MASK] [PAD]", "1" * 300, "x\ud800"]
+TEXTS += ["word " * 2000, "Ünïcödé ß İ a\u0301b 漢字 🎉 \u200b\x00"]
 
 
 def both(texts):

@@ -33,29 +33,16 @@ from study.tools.catalogues.queries import QuerySet, credit
 
 
 def test_parameters_in_order_with_types():
-    found = parameters(
-        {
-            "properties": {
-                "b": {"type": ["string", "null"], "description": "x"},
-                "a": {"$ref": "#/$defs/A~1B"},
-                "c": 3,
-            },
-            "required": ["a"],
-            "$defs": {"A/B": {"type": "integer", "description": "y"}},
-        }
-    )
-    assert [(p.name, p.type, p.description, p.required) for p in found] == [
-        ("b", "string or null", "x", False),
-        ("a", "integer", "y", True),
-        ("c", "", "", False),
-    ]
+    own = {"b": {"type": ["string", "null"], "description": "x"}, "a": {"$ref": "#/$defs/A~1B"}, "c": 3}
+    referred = {"A/B": {"type": "integer", "description": "y"}}
+    found = parameters({"properties": own, "required": ["a"], "$defs": referred})
+    expected = [("b", "string or null", "x", False), ("a", "integer", "y", True), ("c", "", "", False)]
+    assert [(p.name, p.type, p.description, p.required) for p in found] == expected
 
 
 def test_branches_are_followed_once():
-    both = {
-        "allOf": [{"properties": {"a": {}}}, {"$ref": "#/$defs/x"}],
-        "$defs": {"x": {"properties": {"a": {}, "b": {}}}},
-    }
+    branches = [{"properties": {"a": {}}}, {"$ref": "#/$defs/x"}]
+    both = {"allOf": branches, "$defs": {"x": {"properties": {"a": {}, "b": {}}}}}
     assert [p.name for p in parameters(both)] == ["a", "b"]
 
 
@@ -222,21 +209,11 @@ def test_names_that_can_be_one_server(names, expected):
 
 
 def test_entities_by_hand():
-    catalogs = [
-        listing("One", "a", "b"),
-        listing("One MCP server", "b", "a"),
-        listing("Two", "a  b"),
-        listing("X", "a b"),
-    ]
+    texts = {"One": ("a", "b"), "One MCP server": ("b", "a"), "Two": ("a  b",), "X": ("a b",)}
+    catalogs = [listing(name, *own) for name, own in texts.items()]
     merged = merge_catalogs("m", catalogs)
-    assert entity_counts(catalogs, merged) == {
-        "catalogues": "One + One MCP server + Two + X",
-        "listings": 4,
-        "entities": 2,
-        "groups": 2,
-        "listings_in_groups": 4,
-        "names_disagree": 1,
-    }
+    expected = {"listings": 4, "entities": 2, "groups": 2, "listings_in_groups": 4, "names_disagree": 1}
+    assert entity_counts(catalogs, merged) == {"catalogues": "One + One MCP server + Two + X"} | expected
     table = group_members(catalogs, merged)
     assert table["group"].tolist() == [1, 1, 2, 2]
     assert table["catalogue"].tolist() == ["One", "One MCP server", "Two", "X"]

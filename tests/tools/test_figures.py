@@ -27,27 +27,14 @@ def test_intervals_hold_the_mean_best_first():
 
 def test_figures_load_nothing_that_talks():
     # What fetches files prints a warning in notebooks without widgets, and so would the executed notebook.
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys, study.analysis.tools.figures, study.tools.intent.settings\n"
-            "sys.exit('tqdm.auto' in sys.modules)",
-        ],
-        check=False,
-    )
-    assert done.returncode == 0
+    code = "import sys, study.analysis.tools.figures, study.tools.intent.settings\nsys.exit('tqdm.auto' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def trials(n_tools, hit):
     points = needle.grid(n_tools)
-    return pd.DataFrame(
-        {
-            "task_id": [f"{size}:0" for size, _ in points],
-            "seed": 0,
-            "hit_rate@1": [float(hit(*point)) for point in points],
-        }
-    )
+    tasks = [f"{size}:0" for size, _ in points]
+    return frame([float(hit(*point)) for point in points], "hit_rate@1", tasks)
 
 
 def test_positions_of_the_grid():
@@ -76,14 +63,8 @@ def test_the_grid_is_drawn_where_the_trials_are():
 
 
 def test_lines_hold_the_values():
-    table = pd.DataFrame(
-        {
-            "system": ["a", "a", "b", "b"],
-            "size": [1, 10, 1, 10],
-            "tokens_per_success": [5, 6, 7, 8.0],
-            "tokens_all_in_prompt": [5, 50, 5, 50.0],
-        }
-    )
+    table = pd.DataFrame({"system": ["a", "a", "b", "b"], "size": [1, 10, 1, 10]})
+    table = table.assign(tokens_per_success=[5, 6, 7, 8.0], tokens_all_in_prompt=[5, 50, 5, 50.0])
     panel = figures.needle_tokens(table, {"a": "A"}, "caption").axes[0]
     assert {line.get_label(): line.get_ydata().tolist() for line in panel.lines} == {
         "all schemas in the prompt": [5, 50],

@@ -138,6 +138,8 @@ def test_exemplars_by_hand():
 
 
 def test_candidates_hold_the_right_tool_once_and_no_twin(bench):
+    with pytest.raises(StudyError, match="pool"):
+        settings.Pool("nowhere", 10, 1)
     pool = settings.Pool("catalogue", 3, 1)
     shown = benches.candidates(bench, pool, 0)
     assert all(len(row) == 3 and (row == one.tool).sum() == 1 for row, one in zip(shown, SAMPLES, strict=True))
@@ -347,16 +349,6 @@ def test_synthesis_keeps_off_labelled_servers(bench, flow, embedder, project, mo
     rules = next(table.frame for table in made if table.name == "flow_filtration")
     assert set(rules["of"]) == {"synthetic", "public"}
     assert 0 < len(kept.samples) <= len(texts)
-
-
-def test_the_configuration_is_strict(project):
-    (project / "conf").unlink()
-    (project / "conf/tools").mkdir(parents=True)
-    (project / "conf/tools/flow.yaml").write_text("seeds: [0]\n")
-    with pytest.raises(StudyError, match="its keys are"):
-        settings.flow_settings()
-    with pytest.raises(StudyError, match="pool"):
-        settings.Pool("nowhere", 10, 1)
 
 
 def test_commands(project, catalog):

@@ -12,6 +12,7 @@ from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
 from study.tools.flow import endpoint, marketplace, samples, settings, synthesis
 from study.tools.flow.calls import Call, convert, kind_of, measures, same_value, spans, stands_alone
 from study.tools.flow.samples import Sample
+from study.tools.flow.slot_filler import Option, exchange
 from study.tools.flow.synthesis import said
 
 JSON = st.recursive(
@@ -191,22 +192,14 @@ def test_marketplace_records_of_every_form():
         {"name": "Odd", "source": "glama", "command": "run", "args": [1, "--token=" + secret], "env": 3},
     ]
     found, problems = marketplace.normalise(records)
-    assert [(one.market, one.name, one.transport) for one in found] == [
-        ("smithery", "maps", "stdio"),
-        ("deepnlp", "Papers", ""),
-        ("mcpso", "Remote", "http"),
-        ("glama", "Odd", "stdio"),
-    ]
+    expected = [("smithery", "maps", "stdio"), ("deepnlp", "Papers", ""), ("mcpso", "Remote", "http")]
+    assert [(o.market, o.name, o.transport) for o in found] == [*expected, ("glama", "Odd", "stdio")]
     assert found[0].command == ("npx", "-y", "maps", "--key", "x")
     assert found[0].needs == ("key", "API_TOKEN")
     assert found[1].description == "finds papers"
     assert found[2].command == ("https://h.org/mcp",)
-    assert problems == {
-        "listed twice in one marketplace": 1,
-        "unknown marketplace": 1,
-        "no name": 1,
-        "not an object": 1,
-    }
+    reasons = ("listed twice in one marketplace", "unknown marketplace", "no name", "not an object")
+    assert problems == dict.fromkeys(reasons, 1)
     assert secret not in repr(found)
 
 
@@ -337,3 +330,40 @@ def test_the_model_writer_is_checked_step_by_step():
     assert writer("nothing").evolve("Go to u", {}) is None
     counts = synthesis.synthesise(TINY, [0], writer("nothing"), number=5, depth=2)[1]
     assert counts["first"] == 0
+
+
+def option(value, start):
+    return Option(value, np.zeros(1, np.float32), start)
+
+
+def test_two_parameters_change_pieces_by_hand():
+    listed = [option("a", 8), option("b", 40)]
+    equal, better = np.array([1.0, 2.0], np.float32), np.array([3.0, 0.0], np.float32)
+    # As good either way: the order of the text.
+    places = [1, 0]
+    exchange([(listed, equal), (listed, equal)], places)
+    assert places == [0, 1]
+    # Better the other way round, whatever the text says.
+    places = [0, 1]
+    exchange([(listed, equal), (listed, better)], places)
+    assert places == [1, 0]
+    # A value that the text does not hold, or that the other cannot take, stays.
+    for other in ([option("a", None)], [option("c", 3)]):
+        places = [1, 0]
+        exchange([(listed, equal), (other, np.zeros(1, np.float32))], places)
+        assert places == [1, 0]
+    places = [None, 0]
+    exchange([([], np.zeros(0, np.float32)), (listed, equal)], places)
+    assert places == [None, 0]
+
+
+@given(st.lists(st.lists(st.integers(-5, 5), min_size=4, max_size=4), min_size=2, max_size=4), st.randoms())
+def test_an_exchange_never_fits_worse(rows, random):
+    listed = [option(str(place), place) for place in range(4)]
+    scores = [np.array(row, np.float32) for row in rows]
+    places = random.sample(range(4), len(rows))
+    before = sum(own[place] for own, place in zip(scores, places, strict=True))
+    kept = sorted(places)
+    exchange([(listed, own) for own in scores], places)
+    assert sum(own[place] for own, place in zip(scores, places, strict=True)) >= before
+    assert sorted(places) == kept

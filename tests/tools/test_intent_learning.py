@@ -184,12 +184,9 @@ def test_one_observation_per_agent():
 
 
 def test_online_metrics_by_hand():
-    events = [
-        Event("a", "q", ("x", "y"), "x", True, 10.0, 14.0, None, 5.0),
-        Event("a", "q", ("x", "y"), "x", False, 20.0, 29.0),
-        Event("b", "q", ("x", "y"), None),
-        Event("b", "q", ("x",), "z", True, 0.0, 2.0, None, 2.0),
-    ]
+    both = ("x", "y")
+    events = [Event("a", "q", both, "x", True, 10.0, 14.0, None, 5.0), Event("a", "q", both, "x", False, 20.0, 29.0)]
+    events += [Event("b", "q", both, None), Event("b", "q", ("x",), "z", True, 0.0, 2.0, None, 2.0)]
     found = {metric.name: metric for metric in online_metrics(events)}
     assert (found["click_through_rate"].value, found["click_through_rate"].n) == (0.5, 4)
     assert found["success_rate"].value == pytest.approx(2 / 3)
@@ -204,21 +201,11 @@ BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
 
 @pytest.fixture
 def episodes():
-    return [
-        Episode(
-            "t1",
-            (Route(BLOCK.format("Files", "read a file"), (1, 0)),),
-            (Execution(0, True, 1), Execution(None, True, 1)),
-            True,
-        ),
-        Episode(
-            "t2",
-            (Route("no block", ()), Route(BLOCK.format("Mail", "send"), (2,))),
-            (Execution(3, False, 1), Execution(2, True, 2), Execution(2, False, 2)),
-            False,
-        ),
-        Episode("t3", (), (), True),
-    ]
+    first = (Route(BLOCK.format("Files", "read a file"), (1, 0)),)
+    second = (Route("no block", ()), Route(BLOCK.format("Mail", "send"), (2,)))
+    ran = (Execution(3, False, 1), Execution(2, True, 2), Execution(2, False, 2))
+    one = Episode("t1", first, (Execution(0, True, 1), Execution(None, True, 1)), True)
+    return [one, Episode("t2", second, ran, False), Episode("t3", (), (), True)]
 
 
 def test_counts_of_the_log(episodes):
@@ -245,12 +232,8 @@ def make_study(episodes, known):
 
 @pytest.mark.parametrize("known", [experiments.others, experiments.earlier])
 def test_no_task_knows_its_own_outcome(episodes, known):
-    changed = [
-        replace(episode, success=not episode.success, executions=(Execution(4, True, 0),) * 9)
-        if episode.task == "t2"
-        else episode
-        for episode in episodes
-    ]
+    other = replace(episodes[1], success=not episodes[1].success, executions=(Execution(4, True, 0),) * 9)
+    changed = [episodes[0], other, episodes[2]]
     one, two = make_study(episodes, known), make_study(changed, known)
     np.testing.assert_array_equal(one.factors(1), two.factors(1))
     if known is experiments.earlier:
@@ -281,28 +264,12 @@ def test_misread_queries_and_the_cache(catalog, embedder):
 
 
 def servers_and_tasks():
-    servers = pd.DataFrame(
-        {
-            "id": [1, 2, 3],
-            "name": ["a", "b", "c"],
-            "description": ["read a file", "read a file", "send mail"],
-            "language": ["Python", "Go, Rust", ""],
-            "system": ["", "macOS", ""],
-            "stars_count": [0, 99, 9],
-            "tools": "",
-            "category": "",
-            "subcategory": "",
-        }
-    )
+    texts = {"name": ["a", "b", "c"], "description": ["read a file", "read a file", "send mail"]}
+    stated = {"language": ["Python", "Go, Rust", ""], "system": ["", "macOS", ""], "stars_count": [0, 99, 9]}
+    servers = pd.DataFrame({"id": [1, 2, 3], **texts, **stated, "tools": "", "category": "", "subcategory": ""})
+    stated = {"language": ["py", ""], "theme": ["Linux tools", ""]}
     tasks = pd.DataFrame(
-        {
-            "id": [1, 2],
-            "name": ["read a file", "send mail"],
-            "description": "",
-            "category": "",
-            "language": ["py", ""],
-            "theme": ["Linux tools", ""],
-        }
+        {"id": [1, 2], "name": ["read a file", "send mail"], "description": "", "category": ""} | stated
     )
     lists = (np.array([0, 1, 2]), np.array([1]))
     data = Dataset("toy", servers, tasks, relevance_from_lists(lists, 3), lists)

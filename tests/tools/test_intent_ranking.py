@@ -138,16 +138,10 @@ counts = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1,
 @given(counts, st.floats(-1, 1), st.floats(0, 1e9), st.integers(0, 5000))
 def test_factors_stay_between_0_and_1(pairs, relevance, now, latency):
     calls = np.array([a + b for a, b in pairs], float)
-    known = replace(
-        feedback.empty(len(pairs)),
-        calls=calls,
-        successes=np.array([a for a, _ in pairs], float),
-        latency_ms=calls * latency,
-        timed=calls,
-        rating=5 * np.array([b for _, b in pairs], float),
-        rated=calls,
-        last_used=np.full(len(pairs), 10.0),
-    )
+    successes, ratings = np.array(pairs, float).T
+    used = {"calls": calls, "successes": successes, "latency_ms": calls * latency, "timed": calls}
+    rated = {"rating": 5 * ratings, "rated": calls, "last_used": np.full(len(pairs), 10.0)}
+    known = replace(feedback.empty(len(pairs)), **used, **rated)
     table = ranking.factors(np.full(len(pairs), relevance, np.float32), known, SET.ranking, now=now)
     assert table.shape == (len(pairs), len(FACTORS))
     assert ((table >= 0) & (table <= 1)).all()
@@ -188,14 +182,9 @@ CONTROL = SET.variants["control"]
 
 def test_the_key_names_everything():
     base = {"query": "q", "count": 5, "context": Context("a"), "weights": CONTROL, "state": STATE, "rules": CORRECTED}
-    changes = {
-        "query": "r",
-        "count": 6,
-        "context": Context("a", permissions=frozenset({"x"})),
-        "weights": SET.variants["variant_a"],
-        "state": replace(STATE, feedback=4),
-        "rules": Rules(filter_last=True),
-    }
+    changes = {"query": "r", "count": 6, "context": Context("a", permissions=frozenset({"x"}))}
+    changes |= {"weights": SET.variants["variant_a"], "state": replace(STATE, feedback=4)}
+    changes |= {"rules": Rules(filter_last=True)}
     names = [answers.cache_key(**base)] + [
         answers.cache_key(**{**base, name: value}) for name, value in changes.items()
     ]

@@ -56,22 +56,12 @@ def test_calls_that_count_as_equal_are_siblings(tmp_path):
     folder.mkdir(parents=True)
     (folder / "Web.json").write_text(json.dumps([{"name": "read"}, {"name": "send"}]))
     (tmp_path / mcpflow.INFO_FILE).write_text(json.dumps([{"all_paths": []}]))
-    said = [
-        ("read", {"url": "a.org/B c"}),
-        ("read", {"url": "A.orgb-C"}),
-        ("send", {"url": "A.orgb-C"}),
-        ("read", {"url": "a.org/d", "n": 1}),
-        ("read", {"n": 1.0, "url": "a.org/d"}),
-        ("read", None),
-    ]
-    samples = [
-        {
-            "source_instruction": f"do {row}",
-            "tool": tool,
-            "function_call": None if arguments is None else {"name": tool, "arguments": arguments},
-        }
-        for row, (tool, arguments) in enumerate(said)
-    ]
+    said = [("read", {"url": "a.org/B c"}), ("read", {"url": "A.orgb-C"}), ("send", {"url": "A.orgb-C"})]
+    said += [("read", {"url": "a.org/d", "n": 1}), ("read", {"n": 1.0, "url": "a.org/d"}), ("read", None)]
+    samples = []
+    for row, (tool, arguments) in enumerate(said):
+        call = None if arguments is None else {"name": tool, "arguments": arguments}
+        samples.append({"source_instruction": f"do {row}", "tool": tool, "function_call": call})
     folder = tmp_path / mcpflow.SAMPLES_FOLDER / "Smithery"
     folder.mkdir(parents=True)
     (folder / "Web.json").write_text(json.dumps(samples))

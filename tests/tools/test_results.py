@@ -6,12 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from study import paths
 from study.cli import tools as cli
 from study.encoders import endpoint as embedding
 from study.errors import StudyError
+from study.evaluation.significance import bootstrap_interval, compare_all, randomisation
 from study.tools import experiments, results
 from study.tools.answers import listed
 from study.tools.catalogues.catalog import save_catalog
@@ -19,6 +22,7 @@ from study.tools.catalogues.files import Loaded
 from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery.index import discovery_settings
 from study.tools.mcp_zero import api_bank
+from study.tools.results import clustered, interval
 
 QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))
 
@@ -165,7 +169,10 @@ def test_find_looks_for_the_parts_of_a_query(project, catalog, embedder, monkeyp
         assert "send it by mail" in embedder.asked
 
 
-def test_the_command_line_refuses(project):
+def test_the_command_line_refuses(project, catalog):
+    save_catalog(cli.catalogue_file("toy"), catalog)
+    with pytest.raises(StudyError, match="unknown search mode 'foo'"):
+        run("find", "x", "--catalogue", "toy", "--mode", "foo")
     with pytest.raises(StudyError, match="study tools index --catalogue nothing"):
         run("find", "x", "--catalogue", "nothing")
     with pytest.raises(StudyError, match="not a catalogue name"):
@@ -176,13 +183,6 @@ def test_the_command_line_refuses(project):
         run("run", "--catalogue", "mcptools", "--part", "latency")
     with pytest.raises(StudyError, match="unknown part"):
         run("run", "--part", "quality")
-
-
-def test_find_names_every_mode(project, catalog):
-    save_catalog(cli.catalogue_file("toy"), catalog)
-    with pytest.raises(StudyError, match="unknown search mode 'foo'") as caught:
-        run("find", "x", "--catalogue", "toy", "--mode", "foo")
-    assert all(mode in str(caught.value) for mode in ("dense", "bm25", "tfidf", "hybrid", "routed"))
 
 
 def test_latency_alone_writes_its_own_tables(project, catalog, embedder, monkeypatch):
@@ -197,3 +197,42 @@ def test_latency_alone_writes_its_own_tables(project, catalog, embedder, monkeyp
     assert (line["tools"], line["queries"]) == (5, 2)
     assert 0 < line["latency_p50_ms"] <= line["latency_p95_ms"]
     assert "cores" in json.loads((folder / "discovery_latency.json").read_text())["hardware"]
+
+
+def test_queries_of_one_origin_are_one_unit():
+    rng = np.random.default_rng(0)
+    origins = rng.normal(size=40)
+    difference, groups = np.repeat(origins, 10), np.repeat(np.arange(40), 10).astype(str)
+    low, high = interval(difference, groups, seed=1)
+    alone = bootstrap_interval(origins, seed=1)
+    naive = bootstrap_interval(difference, seed=1)
+    # Ten copies of an origin tell no more than the origin.
+    assert (low, high) == pytest.approx(alone, abs=0.03)
+    assert high - low > 2.5 * (naive[1] - naive[0])
+
+
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=30), st.integers(0, 3))
+def test_intervals_hold_to_what_was_seen(values, seed):
+    difference = np.array(values)
+    low, high = interval(difference, np.arange(len(values)).astype(str), seed=seed)
+    assert difference.min() - 1e-9 <= low <= high <= difference.max() + 1e-9
+
+
+def test_one_origin_has_no_interval():
+    assert np.isnan(interval(np.array([1.0, 2.0]), np.array(["a", "a"]), seed=0)).all()
+
+
+def frame(values):
+    return pd.DataFrame({"task_id": [f"q{n}" for n in range(len(values))], "seed": 0, "hit_rate@1": values})
+
+
+def test_tests_use_the_origins():
+    frames = {"a": frame([1.0, 1, 1, 1, 0, 1]), "b": frame([0.0, 0, 0, 1, 1, 0])}
+    groups = {"q0": "x", "q1": "x", "q2": "x", "q3": "y", "q4": "y", "q5": "z"}
+    plain = compare_all(frames, "b", ["hit_rate@1"], 0)
+    found = clustered(plain, frames, groups, 0).iloc[0]
+    assert (found["groups"], found["n"], found["difference"]) == (3, 6, plain["difference"][0])
+    assert found["randomisation_p"] == randomisation(np.array([3.0, -1.0, 1.0]), seed=0)
+    assert found["randomisation_p"] > plain["randomisation_p"][0]
+    with pytest.raises(StudyError, match="no group"):
+        clustered(plain, frames, {"q0": "x"}, 0)

@@ -66,34 +66,11 @@ def test_the_oracle_knows_the_labels_servers(catalog):
 
 
 def base():
-    servers = pd.DataFrame(
-        {
-            "id": [5, 9],
-            "name": ["Old files", "Old mail"],
-            "description": ["read file", "send mail"],
-            "language": "",
-            "system": "",
-            "tools": "",
-            "category": "",
-            "subcategory": "",
-            "url": "",
-            "author": "",
-            "license": "",
-            "stars_count": [3, 4],
-            "is_official": [True, False],
-        }
-    )
-    tasks = pd.DataFrame(
-        {
-            "id": [1, 2],
-            "name": ["a", "b"],
-            "description": ["x", "y"],
-            "language": "",
-            "category": "",
-            "subcategory": "",
-            "theme": "",
-        }
-    )
+    texts = ("language", "system", "tools", "category", "subcategory", "url", "author", "license")
+    servers = pd.DataFrame({"id": [5, 9], "name": ["Old files", "Old mail"], "description": ["read file", "send mail"]})
+    servers = servers.assign(**dict.fromkeys(texts, ""), stars_count=[3, 4], is_official=[True, False])
+    tasks = pd.DataFrame({"id": [1, 2], "name": ["a", "b"], "description": ["x", "y"]})
+    tasks = tasks.assign(**dict.fromkeys(("language", "category", "subcategory", "theme"), ""))
     lists = (np.array([0]), np.array([1]))
     data = Dataset("old", servers, tasks, relevance_from_lists(lists, 2), lists)
     nothing = sp.csr_matrix((2, 2), dtype=np.float32)

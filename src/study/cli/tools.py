@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,14 +15,11 @@ from study.errors import StudyError
 from study.tools.answers import as_line, listed, printable, search
 
 if TYPE_CHECKING:
-    from study.llm.client import Client
     from study.tools.catalogues.catalog import ToolCatalog
     from study.tools.intent.feedback import FeedbackStore
+    from study.tools.mcp_zero.routing import Chat
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Which tools of which MCP servers? Start with `study tools index`, then `study tools find TASK`.",
-)
+app = typer.Typer(no_args_is_help=True, help="Which tools of which MCP servers? Begin with `study tools index`.")
 Catalogue = Annotated[str, typer.Option(help="An indexed catalogue: livemcpbench, mcptools, ..., or your own.")]
 Task = Annotated[str, typer.Argument(help="What is to be done, in words.")]
 Top = Annotated[int, typer.Option("-k", "--top", min=1, help="How many tools.")]
@@ -60,16 +56,9 @@ def feedback_store(catalogue: str, **how: float) -> FeedbackStore:
 
 @app.command()
 def index(
-    catalogue: Annotated[
-        list[str] | None,
-        typer.Option(help="A published collection; several become `merged`. With --mcp-config: a name of your own."),
-    ] = None,
-    mcp_config: Annotated[
-        Path | None, typer.Option(help="MCP client configuration. Its servers are started and asked for their tools.")
-    ] = None,
-    marketplace: Annotated[
-        Path | None, typer.Option(help="JSON list of marketplace records: print them in one form, index nothing.")
-    ] = None,
+    catalogue: Annotated[list[str] | None, typer.Option(help="Published collections, or a name of your own.")] = None,
+    mcp_config: Annotated[Path | None, typer.Option(help="Start the servers of this MCP client configuration.")] = None,
+    marketplace: Annotated[Path | None, typer.Option(help="Marketplace records to print in one form.")] = None,
     market: Annotated[str | None, typer.Option(help="Marketplace of all records; default: as each says.")] = None,
     document: Annotated[
         str, typer.Option(help="Form of the documents: name_desc, desc, template, server.")
@@ -78,8 +67,9 @@ def index(
 ) -> None:
     """Index tools so that `find` can search them: published collections (default livemcpbench) or running MCP servers.
 
-    A text is embedded once, ever. In several collections, servers with equal lists of tool descriptions become one.
-    Running servers make the catalogue `mine`; a server that does not answer keeps its last good list.
+    A text is embedded once, ever. Several collections become the catalogue `merged`, in which servers with equal lists
+    of tool descriptions are one. Running servers make the catalogue `mine`; a server that does not answer keeps its
+    last good list. With --marketplace nothing is indexed: each record is printed as one JSON object, without secrets.
     """
     from study.tools.catalogues import published
     from study.tools.catalogues.catalog import save_catalog
@@ -105,17 +95,9 @@ def index(
 
 def print_listings(records: Path, market: str | None) -> None:
     """Marketplace records in one form, one JSON object a line, without secrets."""
-    from study.data.raw_files import read_text
-    from study.tools.flow.marketplace import normalise
+    from study.tools.flow.marketplace import normalise, read_listings
 
-    fix = "give a JSON list of records"
-    try:
-        value = json.loads(read_text(records))
-    except (ValueError, RecursionError) as error:
-        raise StudyError(f"not valid JSON ({error})", file=records, fix=fix) from error
-    if not isinstance(value, list):
-        raise StudyError("not a list", file=records, fix=fix)
-    found, problems = normalise(value, market)
+    found, problems = normalise(read_listings(records), market)
     for listing in found:
         typer.echo(json.dumps(asdict(listing), ensure_ascii=True))
     typer.echo("; ".join(f"{count} left out: {name}" for name, count in problems.items()) or "all kept", err=True)
@@ -240,12 +222,11 @@ def call(
     """
     from study.tools.discovery.index import Settings, ToolIndex
     from study.tools.flow import endpoint, learned
-    from study.tools.mcp_zero.routing import chat_with
 
     found = indexed(catalogue)
     near, _ = ToolIndex(found, Settings(document="name_desc")).search(instruction, candidates)
     if url is not None:
-        made = endpoint.ask_for_call(chat_with(endpoint_client(url), model), found, instruction, near.tolist())
+        made = endpoint.ask_for_call(chat(url, model), found, instruction, near.tolist())
     else:
         made = learned.call_tool(found, instruction, near, say=lambda text: typer.echo(text, err=True))
     if made is None:
@@ -268,14 +249,13 @@ def synthesise(
 
     from study.tools.flow import endpoint, synthesis
     from study.tools.flow.settings import flow_settings
-    from study.tools.mcp_zero.routing import chat_with
 
     flow, found = flow_settings(), indexed(catalogue)
     how, seed = flow.synthesis, flow.seeds[0]
     drawn = np.random.default_rng(seed).permutation(len(found.tools))[:tools].tolist()
     writer: synthesis.Writer = synthesis.Templates(how.openings, how.rewrites, how.values, seed, how.quoted)
     if url is not None:
-        writer = endpoint.ModelWriter(chat_with(endpoint_client(url), model))
+        writer = endpoint.ModelWriter(chat(url, model))
     made, _ = synthesis.synthesise(found, drawn, writer, number=how.per_tool, depth=how.depth)
     for sample in made:
         name = found.tools[sample.tool].name
@@ -290,9 +270,7 @@ def recommend(
     k: Top = 5,
     language: Names = None,
     system: Names = None,
-    needs: Annotated[
-        Path | None, typer.Option(help='JSON: tool key -> {"permissions": [], "services": [], "languages": []}.')
-    ] = None,
+    needs: Annotated[Path | None, typer.Option(help="JSON: tool key -> permissions, services, languages.")] = None,
     permission: Names = None,
     service: Names = None,
     experiment: Experiment = None,
@@ -359,7 +337,7 @@ def feedback(
             typer.echo(f"fewer than {learning.FEW}: these weights fit single uses, do not use them", err=True)
         typer.echo(json.dumps({name: round(value, 4) for name, value in learning.by_factor(weights).items()}))
         return None
-    shown: Sequence[Any] = learning.online_metrics(events)
+    shown: Any = learning.online_metrics(events)
     if compare is not None:
         how = settings.comparison
         observed = learning.outcomes(events, list(settings.variants), compare, how.uses_per_agent)
@@ -369,28 +347,23 @@ def feedback(
 
 def record_event(event: str, outcome: dict[str, Any], store: FeedbackStore) -> None:
     """Add an event with its outcome to the store."""
-    fix = "paste what `study tools recommend` printed last"
     try:
-        told = json.loads(event)
-    except (ValueError, RecursionError) as error:
-        raise StudyError(f"the event is not JSON ({error})", fix=fix) from error
-    if not isinstance(told, dict):
-        raise StudyError("the event is not an object", fix=fix)
-    store.append(store.event(told | {"finished": time.time()} | outcome, "the event"))
+        told = json.loads(event) | {"finished": time.time()} | outcome
+    except (ValueError, TypeError, RecursionError) as error:
+        fix = "paste what `study tools recommend` printed last"
+        raise StudyError(f"the event is not a JSON object ({error})", fix=fix) from error
+    store.append(store.event(told, "the event"))
 
 
 @app.command()
 def run(
-    catalogue: Annotated[
-        str, typer.Option(help="livemcpbench, mcptools, mcpflow, apibank, mcptoolbench, scaling, intent or router.")
-    ] = "livemcpbench",
-    part: Annotated[
-        str, typer.Option(help="all, latency (measure only the times again) or report (only redo the tables).")
-    ] = "all",
+    catalogue: Annotated[str, typer.Option(help="Collection, or scaling, intent, router.")] = "livemcpbench",
+    part: Annotated[str, typer.Option(help="all, latency (only the times) or report (only the tables).")] = "all",
 ) -> None:
     """Run the experiments of a collection and redo its tables in results/.
 
-    `scaling`, `intent` and `router` run on livemcpbench too, and their results stand with it.
+    Collections: livemcpbench, mcptools, mcpflow, apibank, mcptoolbench. `scaling`, `intent` and `router` run on
+    livemcpbench too, and their results stand with it.
     """
     from study.tools.experiments import run_experiment
 
@@ -405,19 +378,17 @@ def report(catalogue: Catalogue = "livemcpbench") -> None:
     run(catalogue, "report")
 
 
-# The groups of before: `study tools flow call`, `study tools intent recommend`.
-for group, commands in {"flow": (call, synthesise), "intent": (recommend,)}.items():
-    old = typer.Typer(hidden=True)
-    for command in commands:
-        old.command()(command)
-    app.add_typer(old, name=group, hidden=True)
+old = typer.Typer(help="The spelling of before: `study tools flow call`.")
+old.command()(call)
+app.add_typer(old, name="flow", hidden=True)
 
 
-def endpoint_client(url: str) -> Client:
-    """The client of an endpoint; nothing of it is kept."""
+def chat(url: str, model: str) -> Chat:
+    """A model at an endpoint; nothing of what it says is kept."""
     from study.llm.client import Client
+    from study.tools.mcp_zero.routing import chat_with
 
-    return Client(url, mode="off")
+    return chat_with(Client(url, mode="off"), model)
 
 
 def show_tools(answers: list[dict[str, Any]], as_json: bool) -> None:

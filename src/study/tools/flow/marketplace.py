@@ -7,12 +7,17 @@ one server: listings become servers by their tool descriptions, see `study.tools
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from study.data.raw_files import read_text
+from study.errors import StudyError
 
 # Marketplaces by the spellings under which records and folders name them.
 MARKETS = {name: name for name in ("smithery", "glama", "mcpso", "mcphub", "pipedream", "deepnlp", "manual")}
@@ -33,6 +38,18 @@ class Listing:
     transport: str = ""  # stdio, http, or empty where the record does not say
     command: tuple[str, ...] = ()  # program and arguments without secrets, or the address without its query
     needs: tuple[str, ...] = ()  # names of the secrets that it must be given; never their values
+
+
+def read_listings(path: Path) -> list[Any]:
+    """The records of a JSON file."""
+    fix = "give a JSON list of records"
+    try:
+        value = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise StudyError(f"not valid JSON ({error})", file=path, fix=fix) from error
+    if not isinstance(value, list):
+        raise StudyError("not a list", file=path, fix=fix)
+    return value
 
 
 def normalise(records: Iterable[Any], market: str | None = None) -> tuple[list[Listing], Counter[str]]:
