@@ -27,24 +27,26 @@ from study.runner.outputs import Outputs
 TOP = ("task_id", "seed", "rank", "server_id")
 
 
-def measured(top: pd.DataFrame, seeds: Sequence[int], data: Dataset, split: Split) -> pd.DataFrame:
+def measured(
+    top: pd.DataFrame, seeds: Sequence[int], data: Dataset, split: Split, *, part: str = "test"
+) -> pd.DataFrame:
     """The per-task table of a kept run.
 
     Args:
-        top: columns task_id, seed, rank (from 1), server_id; the best ten of the test tasks, or the
+        top: columns task_id, seed, rank (from 1), server_id; the best ten of the part's tasks, or the
             relevant ones among them.
         seeds: of the run; one without any hit has no row.
     """
-    tasks = split.tasks("test")
+    tasks = split.tasks(part)
     task_ids = data.tasks["id"].to_numpy()[tasks]
     place = pd.Series(np.arange(len(tasks)), index=task_ids)
     server = pd.Series(np.arange(data.n_servers), index=data.servers["id"])
     tables = []
     for seed in seeds:
-        part = top[top["seed"] == seed]
+        own = top[top["seed"] == seed]
         ranked = np.full((len(tasks), KEPT), -1, dtype=np.int64)
-        ranked[place.loc[part["task_id"]], part["rank"] - 1] = server.loc[part["server_id"]]
-        relevant = split.test[tasks]
+        ranked[place.loc[own["task_id"]], own["rank"] - 1] = server.loc[own["server_id"]]
+        relevant = split.part(part)[tasks]
         tables.append(per_task.table(task_ids, seed, measure(without_gaps(ranked, relevant), relevant, ks=CUTOFFS)))
     return pd.concat(tables)
 

@@ -1,0 +1,92 @@
+"""The functions behind the public names of `study`: a data set, a split, a system, a run, and what it is worth."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from study import paths
+from study.config.compose import build_system, load
+from study.data import dataset as datasets
+from study.data import split_files, splits
+from study.data.dataset import Dataset
+from study.data.splits import Split
+from study.errors import StudyError
+from study.evaluation import significance
+from study.evaluation.runs import KEPT, rank_tasks, run_table
+from study.evaluation.system import System
+from study.pipeline.data import fetch, prepare
+from study.pipeline.evaluate import measured
+
+
+def load_data(name: str = "synthetic") -> Dataset:
+    """A prepared data set; a generated one is made on the spot.
+
+    Raises:
+        StudyError: an unknown name, or a published data set that is not prepared yet.
+    """
+    config = load([f"dataset={name}"])
+    if config.dataset.generator is not None and not (paths.prepared(name) / "servers.parquet").exists():
+        fetch(config)
+        prepare(config)
+    return datasets.load(name)
+
+
+def load_split(data: Dataset, protocol: str = "cold") -> Split:
+    """Which labels of `data` a system learns from and which it is asked for; made on the spot if no file holds it."""
+    path = paths.splits(data.name) / f"{protocol}.parquet"
+    if path.exists():
+        return split_files.load(path, data)
+    settings = load([f"protocol={protocol}"]).protocol
+    options = {key: settings[key] for key in ("seed", "similarity", "negatives") if key in settings}
+    return splits.make(data, protocol, **options)
+
+
+def load_system(name: str, **settings: Any) -> System:
+    """The system of ``conf/system/<name>.yaml``, not fitted yet.
+
+    Args:
+        settings: other values of its `model`; two underscores stand for a dot (``training__epochs=5``).
+    """
+    words = [f"system.model.{key.replace('__', '.')}={value}" for key, value in settings.items()]
+    system: System = build_system(load([f"system={name}", *words]).system)
+    return system
+
+
+def run(system: System, data: Dataset, split: Split, *, seed: int = 1, part: str = "test") -> pd.DataFrame:
+    """Fit a system on the training part and rank the ten best servers for every task of `part`.
+
+    Returns: columns task_id, seed, rank (from 1), server_id, score.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        system.fit(data, split, seed=seed, workdir=Path(folder))
+        tasks = split.tasks(part)
+        rows, scores = rank_tasks(system, split, tasks, part=part, k=KEPT, seed=seed, n_servers=data.n_servers)
+    return run_table(data, data.tasks["id"].to_numpy()[tasks], rows, scores, seed)
+
+
+def evaluate(ranking: pd.DataFrame, data: Dataset, split: Split, *, part: str = "test") -> pd.DataFrame:
+    """Measures of every task of a run: recall, precision, F1, NDCG, ... at 5 and 10.
+
+    Args:
+        ranking: columns task_id, seed, rank, server_id, of `run` or of a file.
+
+    Returns: one row a task and seed; ``.mean(numeric_only=True)`` gives a table's cells.
+    """
+    seeds = sorted(ranking["seed"].unique())
+    if not seeds:
+        raise StudyError("the run is empty", fix="rank at least one task")
+    return measured(ranking, [int(seed) for seed in seeds], data, split, part=part).reset_index(drop=True)
+
+
+def compare(first: pd.DataFrame, second: pd.DataFrame, metric: str = "ndcg@10") -> pd.Series:
+    """The paired comparison of two runs' measures: difference of means with a 95 % interval, tests, wins and losses.
+
+    Args:
+        first: of `evaluate`.
+        second: of `evaluate`, on the same tasks; the reference.
+    """
+    return pd.Series(significance.compare(first, second, metric, seed=0), name=metric)

@@ -1,0 +1,70 @@
+"""The public names: the examples of docs/api.md run, importing is light, and they give what the stages give."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import study
+from study.errors import StudyError
+from study.evaluation.runs import run_seed
+from tests.tiny_study import REPOSITORY, lay_out, rooted
+
+EXAMPLES = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "api.md").read_text(encoding="utf-8"), re.DOTALL)
+HEAVY = ("torch", "pandas", "numpy", "sklearn", "hydra")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("study")
+    lay_out(root)
+    (root / "results").symlink_to(REPOSITORY / "results")
+    with rooted(root):
+        yield
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    program = f"import sys, study; sys.exit(any(name in sys.modules for name in {HEAVY}))"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_ten_names_and_no_other():
+    assert len(study.__all__) == 10
+    assert all(getattr(study, name) is not None for name in study.__all__)
+    with pytest.raises(AttributeError):
+        study.load_everything  # noqa: B018
+
+
+def test_every_name_has_an_example():
+    assert [name for name in study.__all__ if not any(re.search(rf"\b{name}\b", text) for text in EXAMPLES)] == []
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_examples_run(number, capsys):
+    exec(compile(EXAMPLES[number], f"docs/api.md, example {number}", "exec"), {"__name__": "example"})
+
+
+def test_a_run_and_its_measures_are_those_of_the_stages(tmp_path):
+    data = study.load_data()
+    split = study.load_split(data, "warm")
+    ranking = study.run(study.load_system("item_knn"), data, split, seed=3)
+    done = run_seed(study.load_system("item_knn"), data, split, seed=3, workdir=tmp_path)
+    pd.testing.assert_frame_equal(ranking, done.top)
+    ours = study.evaluate(ranking, data, split)
+    for column in ("recall@10", "ndcg@5", "mrr@10"):
+        np.testing.assert_allclose(ours[column], done.per_task[column])
+    same = study.compare(ours, ours)
+    assert same["difference"] == 0
+    assert same["losses"] == 0
+
+
+def test_what_is_not_there_is_named():
+    with pytest.raises(StudyError, match="task2mcp"):
+        study.load_data("task2mcp")
+    with pytest.raises(StudyError, match="nonsense"):
+        study.load_system("nonsense")
+    with pytest.raises(StudyError, match="anchrs"):
+        study.load_system("t2mrec", scoring__anchrs=3)
