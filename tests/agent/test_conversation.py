@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from study.agent.commands import mentioned, parse_command
 from study.agent.conversation import Conversation
 from study.errors import StudyError
+from tests.agent.messages import MESSAGES
 
 
 @pytest.fixture
@@ -25,29 +26,7 @@ def test_an_essential_constraint_is_asked_for_once(talk):
     assert talk.say("query a postgres database with transactions").kind == "answer"
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "any",
-        "No preference.",
-        "skip",
-        "does not matter",
-        "all",
-        "all languages",
-        "no",
-        "I don't know",
-        "I don’t care",
-        "any language",
-        "in any language",
-        "any language will do",
-        "no preference, please",
-        "not sure",
-        "whatever",
-        "you choose",
-        "none of them",
-        "no idea",
-    ],
-)
+@pytest.mark.parametrize("reply", MESSAGES["any_language"])
 def test_the_question_can_be_left_open(talk, reply):
     talk.say("captions for videos")
     answer = talk.say(reply)
@@ -57,34 +36,7 @@ def test_the_question_can_be_left_open(talk, reply):
     assert answer.answer.ids[0] in (11, 17)
 
 
-NEW_TASKS = [
-    "deploy a web app to Vercel",
-    "configure nginx on my host",
-    "compare prices of laptops",
-    "Translate documents from any language into English",
-    "clear system caches on windows",
-    "undo git commits in Go",
-    "compare 2 databases with each other",
-    "compare the first and second quarter of sales",
-    "configure 3 nginx hosts",
-    "set up a continuous integration pipeline",
-    "set up 2 message queues and a cache",
-    "explain SQL queries in English",
-    "install packages on remote machines",
-    "drop tables in a database",
-    "remove stars from astronomy images",
-    "configure nginx for the first time",
-    "why do my builds fail: read the logs",
-    "revert a database migration",
-    "go back in version history of documents",
-    "difference between two images",
-    "deploy to the cloud",
-    "compare iPhone 14 and 15 prices",
-    "forget the language of a document and detect it",
-    "show any system metrics",
-    "how do I use Redis with Django",
-    "Undo deletions of mail messages",
-]
+NEW_TASKS = MESSAGES["new_tasks"]
 
 
 @pytest.mark.parametrize("message", NEW_TASKS)
@@ -99,46 +51,7 @@ def test_a_new_task_is_no_command(agent, message, earlier):
     assert "dropped" not in turn.message
 
 
-COMMANDS = [
-    ("compare", "comparison"),
-    ("compare them", "comparison"),
-    ("compare the top two", "comparison"),
-    ("compare 1 and 2", "comparison"),
-    ("compare #1 with #3", "comparison"),
-    ("1 vs 2", "comparison"),
-    ("compare the first and the second for marketing", "comparison"),
-    ("compare 1 and 3 for marketing", "comparison"),
-    ("compare id 12 and id 16 for a team that writes Python", "comparison"),
-    ("what is the difference?", "comparison"),
-    ("what's the difference between the first and the third?", "comparison"),
-    ("please compare all", "comparison"),
-    ("install", "setup"),
-    ("How do I install it?", "setup"),
-    ("set it up", "setup"),
-    ("set up 2", "setup"),
-    ("how do I set up the second one?", "setup"),
-    ("how can I use the first with Claude Desktop?", "setup"),
-    ("set up id 16 on my laptop", "setup"),
-    ("deploy 2 on a small machine", "setup"),
-    ("set-up instructions", "setup"),
-    ("why?", "reasons"),
-    ("why 2", "reasons"),
-    ("why is the first recommended?", "reasons"),
-    ("explain 2", "reasons"),
-    ("why should I use the second?", "reasons"),
-    ("why id 16", "reasons"),
-    ("drop the language", "answer"),
-    ("remove the language filter", "answer"),
-    ("Please drop the stars.", "answer"),
-    ("clear the constraint on language", "answer"),
-    ("any language", "answer"),
-    ("in any language", "answer"),
-    ("undo", "note"),
-    ("Please undo that.", "note"),
-    ("undo the last step", "note"),
-    ("go back", "note"),
-    ("take that back", "note"),
-]
+COMMANDS = MESSAGES["commands"]
 
 
 @pytest.mark.parametrize(("message", "kind"), COMMANDS)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.agent.conversation import Conversation, NotThereError
+from tests.agent.messages import MESSAGES, stated
 
 TASK = "captions for videos in Python, Go or TypeScript"
 
@@ -17,51 +18,7 @@ def talk(agent):
 
 
 # Message, kind of the turn, places of the answer that it shows (None: not looked at).
-ABOUT = [
-    ("which is better, 1 or 3?", "comparison", (1, 3)),
-    ("which one is the best?", "comparison", (1, 2, 3, 4, 5)),
-    ("which is the best", "comparison", (1, 2, 3, 4, 5)),
-    ("which of them should I choose?", "comparison", (1, 2, 3, 4, 5)),
-    ("is 2 better than 1?", "comparison", (2, 1)),
-    ("does it need an API key?", "setup", (1,)),
-    ("does 2 need an API key?", "setup", (2,)),
-    ("what do I need to run it?", "setup", (1,)),
-    ("how do I connect 1 to Claude?", "setup", (1,)),
-    ("how do I connect it to Claude?", "setup", (1,)),
-    ("requirements for 1", "setup", (1,)),
-    ("how to get started with 2", "setup", (2,)),
-    ("can the second one run on my laptop?", "setup", (2,)),
-    ("what about the licence of 2?", "reasons", (2,)),
-    ("tell me more about the third", "reasons", (3,)),
-    ("details of 2", "reasons", (2,)),
-    ("2", "reasons", (2,)),
-    ("who is the author of the first?", "reasons", (1,)),
-    ("is it free?", "reasons", (1,)),
-    ("can I use 2 commercially?", "setup", (2,)),
-    ("does the second support windows?", "reasons", (2,)),
-    ("is 1 still maintained?", "reasons", (1,)),
-    ("how many stars does 2 have?", "reasons", (2,)),
-    ("who made 1?", "reasons", (1,)),
-    ("do they need docker?", "setup", (1,)),
-    ("great, set up 1", "setup", (1,)),
-    ("which has the most stars?", "comparison", (1, 2, 3, 4, 5)),
-    ("2 looks good", "note", ()),
-    ("other options", "note", ()),
-    ("remove 2", "note", ()),
-    ("exclude id 4233", "note", ()),
-    ("drop the second one", "note", ()),
-    ("not the first one", "note", ()),
-    ("no Docker", "note", ()),
-    ("remove docker", "note", ()),
-    ("without Docker", "note", ()),
-    ("more stars", "note", ()),
-    ("show more", "note", ()),
-    ("more servers please", "note", ()),
-    ("thanks", "note", ()),
-    ("nice", "note", ()),
-    ("weather data", "note", ()),
-    ("compare 9 and 1", None, None),
-]
+ABOUT = MESSAGES["follow_ups"]
 
 
 @pytest.mark.parametrize(("message", "kind", "places"), ABOUT, ids=[message for message, _, _ in ABOUT])
@@ -75,49 +32,17 @@ def test_what_follows_an_answer_keeps_the_task(talk, message, kind, places):
         assert [item.server_id for item in turn.evidence] == [before.answer.ids[place - 1] for place in places]
 
 
-CHANGES = [
-    ("in go", {"languages": ("Go",)}),
-    ("using go", {"languages": ("Go",)}),
-    ("Go or Python", {"languages": ("Go", "Python")}),
-    ("without API key", {"languages": ("Python", "Go", "TypeScript"), "preferences": ("adoption",)}),
-    ("I changed my mind, Go", {"languages": ("Go",)}),
-    ("I want it in Go", {"languages": ("Go",)}),
-    ("it must be fast", {"languages": ("Python", "Go", "TypeScript"), "preferences": ("latency",)}),
-    ("what about Go?", {"languages": ("Go",)}),
-    ("stars > 2", {"languages": ("Python", "Go", "TypeScript"), "stars": 2}),
-    ("more than 5 stars", {"languages": ("Python", "Go", "TypeScript"), "stars": 5}),
-    ("5+ stars", {"languages": ("Python", "Go", "TypeScript"), "stars": 5}),
-]
+CHANGES = MESSAGES["changes"]
 
 
 @pytest.mark.parametrize(("message", "constraints"), CHANGES, ids=[message for message, _ in CHANGES])
 def test_a_constraint_alone_refines(talk, message, constraints):
     turn = talk.say(message)
     assert (turn.kind, turn.specification.intent) == ("answer", TASK)
-    assert turn.specification.constraints() == constraints
+    assert turn.specification.constraints() == stated(constraints)
 
 
-NEW = [
-    "query a postgres database",
-    "connect 2 databases with each other",
-    "translate it into English",
-    "how do I parse PDF files and index them?",
-    "remove docker images from a registry",
-    "send mail",
-    "plot charts",
-    "exclude weekends from a calendar of meetings and holidays",
-    "which database stores time series of 10 sensors",
-    "does my build need 2 runners or a queue",
-    "difference between two images",
-    "configure 3 nginx hosts",
-    "reset passwords of users",
-    "undo everything that a deployment changed",
-    "query postgres in Go",
-    "how do I connect 2 databases?",
-    "now find me a security server",
-    "is it possible to convert PDF documents to Word?",
-    "show the first 10 rows of a CSV file",
-]
+NEW = MESSAGES["tasks_after_an_answer"]
 
 
 @pytest.mark.parametrize("message", NEW)

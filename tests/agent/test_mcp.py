@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from study.agent import mcp_server
 from study.cli.agent import app
 from study.errors import StudyError
+from tests.agent.messages import MESSAGES
 
 TOOLS = ["recommend_mcp_servers", "compare_mcp_servers", "explain_recommendation", "describe_catalog"]
 # The toy agent as a program of its own, as a client would start it.
@@ -29,30 +30,7 @@ data = conftest.catalogue()
 agent = Agent(data, retriever=Lexical(data))
 mcp_server.server(lambda: agent).run("stdio")
 """
-BAD = [
-    ("recommend_mcp_servers", {}, "task"),
-    ("recommend_mcp_servers", {"task": ""}, "task"),
-    ("recommend_mcp_servers", {"task": "   "}, "empty"),
-    ("recommend_mcp_servers", {"task": 5}, "task"),
-    ("recommend_mcp_servers", {"task": "x" * 20_001}, "task"),
-    ("recommend_mcp_servers", {"task": "captions", "top": 0}, "top"),
-    ("recommend_mcp_servers", {"task": "captions", "top": "5"}, "top"),
-    ("recommend_mcp_servers", {"task": "captions", "constraints": {"languages": ["Klingon"]}}, "unknown language"),
-    ("recommend_mcp_servers", {"task": "captions", "constraints": {"bogus": 1}}, "bogus"),
-    (
-        "recommend_mcp_servers",
-        {"task": "captions", "constraints": {"languages": ["Go"], "unwanted_languages": ["go"]}},
-        "Go: wanted and unwanted at once",
-    ),
-    ("recommend_mcp_servers", {"task": "captions", "constraints": {"stars": -1}}, "stars"),
-    ("compare_mcp_servers", {"task": "captions", "server_ids": [11]}, "server_ids"),
-    ("compare_mcp_servers", {"task": "captions", "server_ids": [11, 11]}, "different"),
-    ("compare_mcp_servers", {"task": "captions", "server_ids": [11, 999]}, "no server has the id 999"),
-    ("compare_mcp_servers", {"task": "captions", "server_ids": "11,12"}, "server_ids"),
-    ("explain_recommendation", {"task": "captions", "server_id": -1}, "server_id"),
-    ("explain_recommendation", {"task": "captions", "server_id": 999}, "no server"),
-    ("no_such_tool", {}, "no_such_tool"),
-]
+BAD = [*MESSAGES["wrong_calls"], ("recommend_mcp_servers", {"task": "x" * 20_001}, "task")]
 
 
 # Tool -> names that its result's schema declares, however deep.
@@ -291,13 +269,7 @@ def test_every_hostile_server_can_be_explained_and_stays_a_string(hostile):
 
 # Arguments that a tool does not know
 
-UNKNOWN = [
-    ("recommend_mcp_servers", {"task": "captions", "languages": ["Go"]}, "languages"),
-    ("recommend_mcp_servers", {"task": "captions", "limit": 3}, "limit"),
-    ("compare_mcp_servers", {"task": "captions", "server_ids": [11, 12], "constraints": {}}, "constraints"),
-    ("explain_recommendation", {"task": "captions", "server_id": 11, "verbose": True}, "verbose"),
-    ("describe_catalog", {"dataset": "toy"}, "dataset"),
-]
+UNKNOWN = MESSAGES["unknown_arguments"]
 
 
 def called(agent, name, arguments):

@@ -1,74 +1,58 @@
-"""The page in a headless browser: a whole conversation by keyboard, hostile texts, a phone."""
+"""The page in a headless browser: a conversation by keyboard, hostile texts, a phone, chips and choices."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 
 from study.agent import web
+from study.agent.feedback import Feedback
 from tests.agent import browser as agent_browser
-from tests.agent.browser import say, turns
+from tests.agent.browser import say, turns, waited
+from tests.agent.conftest import serving
+from tests.agent.messages import MESSAGES
 
 pytestmark = pytest.mark.skipif(agent_browser.CHROMIUM is None, reason="Chromium is not installed")
 # What the page may consist of; anything else came from a stranger's text.
-TAGS = {
-    "HTML",
-    "HEAD",
-    "META",
-    "TITLE",
-    "LINK",
-    "SCRIPT",
-    "BODY",
-    "A",
-    "HEADER",
-    "H1",
-    "P",
-    "MAIN",
-    "SECTION",
-    "OL",
-    "FOOTER",
-    "FORM",
-    "LABEL",
-    "TEXTAREA",
-    "BUTTON",
-    "LI",
-    "SPAN",
-    "DIV",
-    "ARTICLE",
-    "H3",
-    "H4",
-    "BLOCKQUOTE",
-    "DL",
-    "DT",
-    "DD",
-    "UL",
-    "DETAILS",
-    "SUMMARY",
-    "TABLE",
-    "TR",
-    "TH",
-    "TD",
-    "INPUT",
-    "SELECT",
-    "OPTION",
-}
+TAGS = set(MESSAGES["page_tags"])
 
 
-@pytest.fixture(scope="module")
-def page(hostile, service, serve, tmp_path_factory):
-    from study.agent.feedback import Feedback
-
-    folder = tmp_path_factory.mktemp("browser")
+@contextmanager
+def page_of(agent, service, folder):
     store = Feedback(folder / "feedback.sqlite", 10.0)
-    with serve(web.create_app(hostile, store, service)) as address, agent_browser.opened(folder, address) as browser:
+    with serving(web.create_app(agent, store, service)) as address, agent_browser.opened(folder, address) as browser:
         browser.store, browser.folder = store, folder
         yield browser
 
 
-@pytest.fixture
-def fresh(page):
+@pytest.fixture(scope="module")
+def page(hostile, service, tmp_path_factory):
+    with page_of(hostile, service, tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def toy_page(agent, service, tmp_path_factory):
+    with page_of(agent, service, tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
+
+
+def opened(page):
     page.open(page.address)
     page.until("state.catalogue !== null")
     return page
+
+
+@pytest.fixture
+def fresh(page):
+    return opened(page)
+
+
+@pytest.fixture
+def asked(toy_page):
+    """The page over the toy catalogue after a request of three languages."""
+    say(opened(toy_page), "captions for videos in Python, Go or TypeScript")
+    return toy_page
 
 
 def last(page, selector):
@@ -290,3 +274,134 @@ def test_a_lost_conversation_is_said_and_begun_again(fresh):
     fresh.logged.clear()  # the browser itself notes the 404
     say(fresh, "captions for videos in Go")
     assert last(fresh, ".card h3")[0] == "1. Subtitle Fastid 17"
+
+
+# Servers chosen for a comparison, and every constraint set by hand
+
+
+def said(page):
+    """The developer's last message."""
+    return page.run("[...document.querySelectorAll('#log > li.you > p')].at(-1).textContent")
+
+
+def tick(page, answer, *places):
+    """Tick boxes of the cards of an answer, by places from 0; returns the ids of these servers."""
+    return page.run(
+        f"(() => {{ const cards = [...document.querySelectorAll('.cards')][{answer}].children; return {list(places)}"
+        ".map(n => { cards[n].querySelector('input').click(); return Number(cards[n].dataset.id); }); })()"
+    )
+
+
+def compare(page, answer):
+    """Press the button of an answer."""
+    page.run(
+        "[...document.querySelectorAll('button')].filter(e => e.textContent === 'Compare the chosen servers')"
+        f"[{answer}].click()"
+    )
+
+
+def heads(page):
+    """Heads of the table in the last turn."""
+    return page.run(
+        "[...[...document.querySelectorAll('#log > li.agent')].at(-1).querySelectorAll('th[scope=col]')]"
+        ".map(e => e.textContent).filter(t => t)"
+    )
+
+
+def test_the_chosen_servers_are_compared_and_no_others(asked):
+    ids = tick(asked, 0, 2, 0)
+    waited(asked, lambda: compare(asked, 0))
+    assert said(asked) == f"compare id {ids[0]} and {ids[1]}"
+    assert [text.rpartition("(")[2] for text in heads(asked)] == [f"id {server})" for server in ids]
+    assert asked.logged == []
+
+
+def test_one_chosen_server_is_compared_with_the_best_of_the_others(asked):
+    (server,) = tick(asked, 0, 2)
+    waited(asked, lambda: compare(asked, 0))
+    assert said(asked) == f"compare id {server}"
+    assert heads(asked)[0].endswith(f"(id {server})")
+    assert len(heads(asked)) == 2
+
+
+def test_without_a_choice_nothing_is_asked(asked):
+    before = turns(asked)
+    compare(asked, 0)
+    assert "tick" in asked.run("document.getElementById('status').textContent")
+    tick(asked, 0, 1)
+    tick(asked, 0, 1)
+    compare(asked, 0)
+    assert turns(asked) == before
+    assert asked.logged == []
+
+
+def test_every_answer_has_a_choice_of_its_own(asked):
+    first = tick(asked, 0, 0, 1)
+    say(asked, "at least 1 stars")
+    compare(asked, 1)
+    assert "tick" in asked.run("document.getElementById('status').textContent")
+    second = tick(asked, 1, 1, 2)
+    waited(asked, lambda: compare(asked, 1))
+    assert said(asked) == f"compare id {second[0]} and {second[1]}"
+    # The boxes of the first answer are still ticked, and still mean these servers.
+    waited(asked, lambda: compare(asked, 0))
+    assert said(asked) == f"compare id {first[0]} and {first[1]}"
+    assert asked.logged == []
+
+
+def test_a_place_that_is_not_there_is_said_without_an_error(asked):
+    say(asked, "compare 9 and 1")
+    shown = asked.run("[...document.querySelectorAll('#log > li.agent')].at(-1).textContent")
+    assert "there is no number 9" in shown
+    assert asked.logged == []
+
+
+def put(page, selector, value):
+    """Set a field as a reader would."""
+    waited(
+        page,
+        lambda: page.run(
+            f"(() => {{ const e = document.querySelector({selector!r}); e.focus();"
+            f" if (e.type === 'checkbox') e.click();"
+            f" else {{ e.value = {value!r}; e.dispatchEvent(new Event('change')); }} }})()"
+        ),
+    )
+
+
+def specification(page, name):
+    return page.run(f"state.specification.{name}")
+
+
+def test_stars_the_mark_and_the_domain_are_set_by_hand(asked):
+    put(asked, "#set-least-stars", "15")
+    assert specification(asked, "stars") == 15
+    assert asked.run("[...document.querySelectorAll('.chip span')].some(e => e.textContent === 'stars ≥ 15')")
+    put(asked, "#set-official", None)
+    assert specification(asked, "official") is True
+    put(asked, "#set-domain", "Marketing")
+    assert specification(asked, "domain") == "Marketing"
+    assert asked.run("document.getElementById('set-domain').value") == "Marketing"
+    assert specification(asked, "intent") == "captions for videos in Python, Go or TypeScript"
+    put(asked, "#set-official", None)
+    put(asked, "#set-domain", "")
+    put(asked, "#set-least-stars", "-3")
+    assert [specification(asked, name) for name in ("official", "domain", "stars")] == [False, "", 0]
+    put(asked, "#set-least-stars", "99999999999")
+    assert specification(asked, "stars") == 10_000_000
+    labels = "[...document.querySelectorAll('#chips input, #chips select')]"
+    assert asked.run(f"{labels}.every(e => (e.labels && e.labels.length) || e.getAttribute('aria-label'))")
+    assert asked.logged == []
+
+
+def test_a_chip_is_denied_and_wanted_again(asked):
+    deny = "document.querySelector('button[aria-label=\"Not language: Go\"]')"
+    waited(asked, lambda: asked.run(f"{deny}.click()"))
+    assert (specification(asked, "languages"), specification(asked, "unwanted_languages")) == (
+        ["Python", "TypeScript"],
+        ["Go"],
+    )
+    assert asked.run(f"{deny}.getAttribute('aria-pressed')") == "true"
+    waited(asked, lambda: asked.run(f"{deny}.click()"))
+    assert specification(asked, "unwanted_languages") == []
+    assert set(specification(asked, "languages")) == {"Python", "TypeScript", "Go"}
+    assert asked.logged == []

@@ -10,6 +10,7 @@ from study.agent import checks
 from study.agent.claims import Claim
 from study.agent.specification import Specification
 from study.agent.text import WORD, root
+from tests.agent.messages import MESSAGES
 
 REQUEST = "generate captions for marketing videos and email them to customers"
 # A server that only retrieves what others have written.
@@ -47,36 +48,7 @@ def stands(agent, context):
     return judge
 
 
-INVENTED = [
-    ("It stores captions in postgres and emails them to customers.", "author"),
-    ("It generates captions for marketing videos.", "author"),
-    ("It emails captions to customers.", "category"),
-    ("It generates captions for marketing videos and uploads them to Twitter.", "description"),
-    ("It retrieves YouTube video captions and uploads them to Twitter.", "description"),
-    ("It retrieves YouTube captions and deletes the video.", "description"),
-    ("It retrieves private YouTube captions.", "description"),
-    ("It hardly retrieves YouTube captions.", "description"),
-    # Words of the request, of another field, of grammar alone, and words that a list of stop words would hide.
-    ("It generates captions for your videos.", "description"),
-    ("It gets captions.", "description"),
-    ("It offers what you request.", "description"),
-    ("It can fill and move YouTube captions.", "description"),
-    ("It retrieves all captions of YouTube videos.", "description"),
-    ("It retrieves the captions of YouTube videos fast.", "description"),
-    ("It rarely retrieves captions.", "description"),
-    ("It retrieves captions with an API key.", "description"),
-    ("It has no captions of YouTube videos.", "description"),
-    ("It fails to retrieve captions.", "description"),
-    ("It retrieves captions, excluding YouTube videos.", "description"),
-    ("It is an official server.", "official"),
-    ("It is written in C.", "languages"),
-    ("It is written in Java.", "languages"),
-    ("It is licensed under GPL terms.", "licence"),
-    ("It has 120 stars.", "stars"),
-    ("It is by bogdan01m.", "author"),
-    ("It retrieves captions.", "request"),
-    ("It supports, provides, enables and offers captions to users.", "description"),
-]
+INVENTED = MESSAGES["invented"]
 
 
 @pytest.mark.parametrize(("text", "field"), INVENTED)
@@ -84,20 +56,7 @@ def test_what_the_cited_field_does_not_say_is_refused(stands, text, field):
     assert not stands(text, field)
 
 
-SAID = [
-    ("It retrieves YouTube video captions.", ["description"]),
-    ("Retrieving captions of a YouTube video.", ["description"]),
-    ("It lets you retrieve captions of your YouTube videos.", ["description"]),
-    ("It retrieves captions without an API key.", ["description"]),
-    ("Captions are retrieved from YouTube.", ["description"]),
-    ("It gets captions and lists languages.", ["tools"]),
-    ("Its tools get captions of YouTube videos.", ["tools", "description"]),
-    ("It is written in C++ and Python.", ["languages"]),
-    ("Its licence is MIT.", ["licence"]),
-    ("It has 12 stars.", ["stars"]),
-    ("It belongs to the category communication.", ["category"]),
-    ("It is non-official.", ["official"]),
-]
+SAID = MESSAGES["supported"]
 
 
 @pytest.mark.parametrize(("text", "fields"), SAID)

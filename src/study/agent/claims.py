@@ -1,12 +1,12 @@
 """Evidence of one server, and claims about it: sentences that a named rule derives from named fields (section 6.3).
 
-A rule is a pure function of the context and the evidence. It returns a sentence and the fields that the sentence rests
-on, or None where the evidence does not support it.
+Rules are pure functions of context and evidence. Each gives a sentence and the fields that it rests on if the evidence
+supports it, else nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,7 +84,7 @@ def shown_fields(server: Mapping[Any, Any]) -> dict[str, str]:
 
 # Claims
 
-Sentence = tuple[str, tuple[str, ...]] | None
+Sentence = tuple[str, str, tuple[str, ...]]
 
 DESCRIPTIVE = ("name", "description", "tools")
 # Beyond so many words a sentence is no longer read.
@@ -169,173 +169,92 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-# Why
+# Rules of one server: (rule, sentence, fields)
 
 
-def why_words(c: Context, e: Evidence) -> Sentence:
-    """Words of the request that the server's own texts hold."""
+def why(c: Context, e: Evidence) -> Iterator[Sentence]:
+    """What speaks for a server."""
+    if found := shared(c, e):
+        fields = tuple(dict.fromkeys(name for names in found.values() for name in names))
+        words = listing([f'"{c.asked[word]}"' for word in list(found)[:MOST_WORDS]])
+        verb = "mentions" if len(fields) == 1 and fields != ("tools",) else "mention"
+        yield "why_words", f"Its {listing(list(fields))} {verb} {words} of your request.", (*fields, REQUEST)
+    if same := _same(c.specification.languages, e.language_list):
+        yield "why_language", f"It is written in {listing(same)}, as you asked.", ("languages", REQUEST)
+    if same := _same(c.specification.platforms, _split(e.fields["platforms"])):
+        yield "why_platform", f"It names {listing(same)} as its system, as you asked.", ("platforms", REQUEST)
+    if e.fields["licence"] in c.specification.licences:
+        yield "why_licence", f"Its licence is {e.fields['licence']}, as you asked.", ("licence", REQUEST)
+    if e.fields["official"] == "official":
+        yield "why_official", "The catalogue marks it as official.", ("official",)
+    cues = {name: shown for name in c.specification.preferences if (shown := shown_cues(c, e, name))}
+    if cues:
+        parts = [f"{name}: {listing([chr(34) + cue + chr(34) for cue in shown])}" for name, shown in cues.items()]
+        fields = tuple(dict.fromkeys(field for shown in cues.values() for field in shown.values()))
+        text = f"Its own words speak for what you prefer ({'; '.join(parts)})."
+        yield "why_preference", text, (*fields, REQUEST)
+    if e.stars > c.median_stars and e.stars >= 10:
+        text = f"It has {e.stars} stars; half of the catalogue has at most {c.median_stars:g}."
+        yield "why_followed", text, ("stars",)
+    place, total = e.scores["rank"], e.scores["total"]
+    text = f"By score it stands at place {place:.0f} of the whole catalogue ({total:.3f})."
+    yield "why_rank", text, ("rank", "total")
+
+
+def tradeoffs(c: Context, e: Evidence) -> Iterator[Sentence]:
+    """What speaks against a server."""
+    texts = (*e.searchable, REQUEST)
     found = shared(c, e)
-    if not found:
-        return None
-    fields = tuple(dict.fromkeys(name for names in found.values() for name in names))
-    words = listing([f'"{c.asked[word]}"' for word in list(found)[:MOST_WORDS]])
-    verb = "mentions" if len(fields) == 1 and fields != ("tools",) else "mention"
-    return f"Its {listing(list(fields))} {verb} {words} of your request.", (*fields, REQUEST)
+    missing = [word for word in c.asked if word not in found]
+    if missing and not found:
+        text = "None of its descriptive fields shares a word with your request; it was found by similarity alone."
+        yield "less_words", text, texts
+    elif missing:
+        words = listing([f'"{c.asked[word]}"' for word in missing[:MOST_WORDS]], "or")
+        yield "less_words", f"Nothing in its name, description or tool list mentions {words}.", texts
+    licence = e.fields["licence"]
+    if not licence:
+        yield "less_licence", "The catalogue states no licence: ask before you use or change it.", ("licence",)
+    elif licence == "other":
+        yield "less_licence", "Its licence is not one of the usual ones: read it.", ("licence",)
+    elif licence in c.words.copyleft:
+        yield "less_licence", f"{licence} is a copyleft licence: it can bind what you build on it.", ("licence",)
+    if c.specification.platforms and not e.fields["platforms"]:
+        yield "less_platform", "The catalogue does not say on which systems it runs.", ("platforms", REQUEST)
+    if silent := [name for name in c.specification.preferences if not shown_cues(c, e, name)]:
+        yield "less_preference", f"Its descriptive fields say nothing about {listing(silent, 'or')}.", texts
+    if e.stars < c.median_stars:
+        stars = f"{e.stars} star{'' if e.stars == 1 else 's'}"
+        text = f"It has {stars}, less than half of the catalogue (median {c.median_stars:g})."
+        yield "less_followed", text, ("stars",)
+    if e.fields["activity"] == "0":
+        yield "less_active", "Its activity is 0 in the catalogue.", ("activity",)
 
 
-def why_language(c: Context, e: Evidence) -> Sentence:
-    """An asked language."""
-    found = _same(c.specification.languages, e.language_list)
-    return (f"It is written in {listing(found)}, as you asked.", ("languages", REQUEST)) if found else None
-
-
-def why_platform(c: Context, e: Evidence) -> Sentence:
-    """An asked system."""
-    found = _same(c.specification.platforms, _split(e.fields["platforms"]))
-    return (f"It names {listing(found)} as its system, as you asked.", ("platforms", REQUEST)) if found else None
-
-
-def why_licence(c: Context, e: Evidence) -> Sentence:
-    """An asked licence."""
-    wanted = bool(c.specification.licences) and e.fields["licence"] in c.specification.licences
-    return (f"Its licence is {e.fields['licence']}, as you asked.", ("licence", REQUEST)) if wanted else None
-
-
-def why_official(c: Context, e: Evidence) -> Sentence:
-    """The catalogue's mark."""
-    return ("The catalogue marks it as official.", ("official",)) if e.fields["official"] == "official" else None
-
-
-def why_preference(c: Context, e: Evidence) -> Sentence:
-    """Cues of the stated preferences."""
-    found = {name: shown_cues(c, e, name) for name in c.specification.preferences}
-    parts = [f"{name}: {listing([chr(34) + cue + chr(34) for cue in cues])}" for name, cues in found.items() if cues]
-    fields = tuple(dict.fromkeys(field for cues in found.values() for field in cues.values()))
-    return (f"Its own words speak for what you prefer ({'; '.join(parts)}).", (*fields, REQUEST)) if parts else None
-
-
-def why_followed(c: Context, e: Evidence) -> Sentence:
-    """More stars than half of the catalogue, and ten at least."""
-    if e.stars <= c.median_stars or e.stars < 10:
-        return None
-    return f"It has {e.stars} stars; half of the catalogue has at most {c.median_stars:g}.", ("stars",)
-
-
-def why_rank(c: Context, e: Evidence) -> Sentence:
-    """Place and score before filters."""
-    text = f"By score it stands at place {e.scores['rank']:.0f} of the whole catalogue ({e.scores['total']:.3f})."
-    return text, ("rank", "total")
-
-
-# Trade-offs
-
-
-def less_words(c: Context, e: Evidence) -> Sentence:
-    """Words of the request that are missing."""
-    missing = [word for word in c.asked if word not in shared(c, e)]
-    if not missing:
-        return None
-    if len(missing) == len(c.asked):
-        return "None of its descriptive fields shares a word with your request; it was found by similarity alone.", (
-            *e.searchable,
-            REQUEST,
-        )
-    words = listing([f'"{c.asked[word]}"' for word in missing[:MOST_WORDS]], "or")
-    return f"Nothing in its name, description or tool list mentions {words}.", (*e.searchable, REQUEST)
-
-
-def less_licence(c: Context, e: Evidence) -> Sentence:
-    """No, an unusual, or a copyleft licence."""
-    if not e.fields["licence"]:
-        return "The catalogue states no licence: ask before you use or change it.", ("licence",)
-    if e.fields["licence"] == "other":
-        return "Its licence is not one of the usual ones: read it.", ("licence",)
-    if e.fields["licence"] in c.words.copyleft:
-        return f"{e.fields['licence']} is a copyleft licence: it can bind what you build on it.", ("licence",)
-    return None
-
-
-def less_platform(c: Context, e: Evidence) -> Sentence:
-    """A system was asked for and none is stated."""
-    if not c.specification.platforms or e.fields["platforms"]:
-        return None
-    return "The catalogue does not say on which systems it runs.", ("platforms", REQUEST)
-
-
-def less_preference(c: Context, e: Evidence) -> Sentence:
-    """Stated preferences that nothing speaks for."""
-    silent = [name for name in c.specification.preferences if not shown_cues(c, e, name)]
-    fields = (*e.searchable, REQUEST)
-    return (f"Its descriptive fields say nothing about {listing(silent, 'or')}.", fields) if silent else None
-
-
-def less_followed(c: Context, e: Evidence) -> Sentence:
-    """Fewer stars than half of the catalogue."""
-    if e.stars >= c.median_stars:
-        return None
-    stars = f"{e.stars} star{'' if e.stars == 1 else 's'}"
-    return f"It has {stars}, less than half of the catalogue (median {c.median_stars:g}).", ("stars",)
-
-
-def less_active(c: Context, e: Evidence) -> Sentence:
-    """No activity."""
-    return ("Its activity is 0 in the catalogue.", ("activity",)) if e.fields["activity"] == "0" else None
-
-
-# Adoption
-
-
-def adopt_code(c: Context, e: Evidence) -> Sentence:
-    """Where the code is."""
+def adoption(c: Context, e: Evidence) -> Iterator[Sentence]:
+    """How to set a server up; general knowledge comes from ``setup.yaml``."""
     link = e.fields["repository_link"]
-    if not link:
-        return "The catalogue holds no usable address of its repository.", ("repository_link",)
-    address = clone_address(link, c.setup.hosts)
-    text = f"Get the code: git clone {address}" if address else f"Start from its address: {link}"
-    return text, ("repository_link",)
-
-
-def adopt_language(c: Context, e: Evidence) -> Sentence:
-    """What servers in its main language usually need."""
-    hint = next((c.setup.languages[name] for name in e.language_list if name in c.setup.languages), None)
-    return (hint, ("languages", SETUP_FILE)) if hint else None
-
-
-def adopt_docker(c: Context, e: Evidence) -> Sentence:
-    """The repository holds a Dockerfile."""
-    return (c.setup.docker, ("languages", SETUP_FILE)) if "Dockerfile" in e.language_list else None
-
-
-def adopt_key(c: Context, e: Evidence) -> Sentence:
-    """Its description speaks of an API key."""
-    found = phrase("API key").search(e.fields["description"])
-    if not found:
-        return None
-    before = " ".join(e.fields["description"][: found.start()].split()[-WORDS_BEFORE:])
-    return (
-        f"Its description speaks of an API key: {quoted(f'… {before} {found[0]} …')} Check what the README asks for.",
-        ("description",),
-    )
-
-
-def adopt_client(c: Context, e: Evidence) -> Sentence:
-    """What holds for every MCP server."""
-    return c.setup.general, (SETUP_FILE,)
-
-
-Rule = Callable[[Context, Evidence], Sentence]
-SINGLE: dict[str, tuple[Rule, ...]] = {
-    "why": (why_words, why_language, why_platform, why_licence, why_official, why_preference, why_followed, why_rank),
-    "tradeoff": (less_words, less_licence, less_platform, less_preference, less_followed, less_active),
-    "adoption": (adopt_code, adopt_language, adopt_docker, adopt_key, adopt_client),
-}
+    address = clone_address(link, c.setup.hosts) if link else None
+    code = f"Get the code: git clone {address}" if address else f"Start from its address: {link}"
+    text = code if link else "The catalogue holds no usable address of its repository."
+    yield "adopt_code", text, ("repository_link",)
+    if hint := next((c.setup.languages[name] for name in e.language_list if name in c.setup.languages), None):
+        yield "adopt_language", hint, ("languages", SETUP_FILE)
+    if "Dockerfile" in e.language_list:
+        yield "adopt_docker", c.setup.docker, ("languages", SETUP_FILE)
+    if found := phrase("API key").search(e.fields["description"]):
+        before = " ".join(e.fields["description"][: found.start()].split()[-WORDS_BEFORE:])
+        said = quoted(f"… {before} {found[0]} …")
+        text = f"Its description speaks of an API key: {said} Check what the README asks for."
+        yield "adopt_key", text, ("description",)
+    yield "adopt_client", c.setup.general, (SETUP_FILE,)
 
 
 def sections(context: Context, server: int) -> dict[str, list[Claim]]:
     """Section (why, tradeoff, adoption) -> the claims that the evidence of a server supports."""
     evidence = context.evidence[server]
-    made = {name: [(rule.__name__, rule(context, evidence)) for rule in rules] for name, rules in SINGLE.items()}
+    made = {"why": why, "tradeoff": tradeoffs, "adoption": adoption}
     return {
-        name: [Claim(name, rule, found[0], (server,), found[1]) for rule, found in claims if found]
-        for name, claims in made.items()
+        name: [Claim(name, rule, text, (server,), fields) for rule, text, fields in rules(context, evidence)]
+        for name, rules in made.items()
     }

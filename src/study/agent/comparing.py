@@ -5,7 +5,7 @@ A sentence names both sides: the servers that have something, and all others of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
 
 from study.agent.claims import DESCRIPTIVE, MOST_WORDS, REQUEST, Claim, Context, Evidence, listing, shared, shown_cues
@@ -15,29 +15,24 @@ STARS_RATIO = 3
 # Requests of many words divide the servers in many ways; the ones with most words are said.
 MOST_DIVISIONS = 4
 
-# The sentence, the fields that it rests on, and the servers that it names.
-Finding = tuple[str, tuple[str, ...], tuple[int, ...]]
 Group = Sequence[Evidence]
+TEXTS = (*DESCRIPTIVE, REQUEST)
 
 
-def _labels(group: Iterable[Evidence]) -> str:
+def _labels(group: Group) -> str:
     return listing([item.label for item in group], "or")
 
 
-def _ids(group: Iterable[Evidence]) -> str:
+def _ids(group: Group) -> str:
     return listing([f"id {item.server_id}" for item in group])
 
 
-def _rest(group: Group, having: Group) -> list[Evidence]:
-    return [item for item in group if item not in having]
+def _claim(rule: str, text: str, fields: tuple[str, ...], group: Group, section: str = "comparison") -> Claim:
+    return Claim(section, rule, text, tuple(item.server_id for item in group), fields)
 
 
-def _servers(*parts: Group) -> tuple[int, ...]:
-    return tuple(item.server_id for part in parts for item in part)
-
-
-def divisions(having: Mapping[str, Sequence[bool]], group: Group) -> list[tuple[list[str], list[Evidence]]]:
-    """Names that the same servers have, and these servers; without what all or none of them have.
+def divisions(having: Mapping[str, Sequence[bool]], group: Group) -> list[tuple[list[str], Group, Group]]:
+    """Names that the same servers have, these servers, and all others; without what all or none of them have.
 
     Args:
         having: name -> for each server of the group whether it has it.
@@ -46,92 +41,76 @@ def divisions(having: Mapping[str, Sequence[bool]], group: Group) -> list[tuple[
     for name, has in having.items():
         if any(has) and not all(has):
             found.setdefault(tuple(has), []).append(name)
-    return [(names, [item for item, yes in zip(group, has, strict=True) if yes]) for has, names in found.items()]
+
+    def side(has: Sequence[bool], wanted: bool) -> Group:
+        return [item for item, yes in zip(group, has, strict=True) if yes == wanted]
+
+    return [(names, side(has, True), side(has, False)) for has, names in found.items()]
 
 
-def prefer_words(c: Context, group: Group) -> list[Finding]:
+def prefer_words(c: Context, group: Group) -> Iterator[Claim]:
     """Words of the request that some servers mention and the others do not."""
     mentioned = [shared(c, item) for item in group]
-    findings: list[Finding] = []
     parts = divisions({word: [word in found for found in mentioned] for word in c.asked}, group)
-    for words, having in sorted(parts, key=lambda part: -len(part[0]))[:MOST_DIVISIONS]:
-        rest = _rest(group, having)
-        few, one = words[:MOST_WORDS], len(words) == 1
+    for words, having, rest in sorted(parts, key=lambda part: -len(part[0]))[:MOST_DIVISIONS]:
+        one = len(words) == 1
         if one:
             lack = f"{_ids(rest)} {'does' if len(rest) == 1 else 'do'} not mention it"
         else:
             lack = f"{_ids(rest)} mention{'s' if len(rest) == 1 else ''} none of them"
-        quoted = listing([f'"{c.asked[word]}"' for word in few])
+        quoted = listing([f'"{c.asked[word]}"' for word in words[:MOST_WORDS]])
         text = f"Prefer {_labels(having)} if {quoted} matter{'s' if one else ''}: {lack}."
-        findings.append((text, (*DESCRIPTIVE, REQUEST), _servers(having, rest)))
-    return findings
+        yield _claim("prefer_words", text, TEXTS, [*having, *rest])
 
 
-def prefer_preference(c: Context, group: Group) -> list[Finding]:
+def prefer_preference(c: Context, group: Group) -> Iterator[Claim]:
     """Preferences that the own words of some servers speak for."""
     names = {name: [bool(shown_cues(c, item, name)) for item in group] for name in c.specification.preferences}
-    findings: list[Finding] = []
-    for found, having in divisions(names, group):
-        rest = _rest(group, having)
+    for found, having, rest in divisions(names, group):
         own = "its own words speak" if len(having) == 1 else "their own words speak"
         text = f"Prefer {_labels(having)} for {listing(found)}: {own} for it, those of {_ids(rest)} do not."
-        findings.append((text, (*DESCRIPTIVE, REQUEST), _servers(having, rest)))
-    return findings
+        yield _claim("prefer_preference", text, TEXTS, [*having, *rest])
 
 
-def prefer_stars(c: Context, group: Group) -> list[Finding]:
+def prefer_stars(c: Context, group: Group) -> Iterator[Claim]:
     """The widest gap between followings, if it is several times wide."""
     ordered = sorted(group, key=lambda item: -item.stars)
     # A server without stars counts as one with one star.
     wide = [ordered[place - 1].stars / max(1, ordered[place].stars) for place in range(1, len(ordered))]
-    if not wide or max(wide) < STARS_RATIO:
-        return []
-    cut = wide.index(max(wide)) + 1
-    having, rest = ordered[:cut], ordered[cut:]
-    more = f"{'at least ' if len(having) > 1 else ''}{having[-1].stars} stars"
-    less = f"{'at most ' if len(rest) > 1 else ''}{rest[0].stars}"
-    text = f"Prefer {_labels(having)} if a larger following matters: {more} against {less} ({_ids(rest)})."
-    return [(text, ("stars",), _servers(having, rest))]
+    if wide and max(wide) >= STARS_RATIO:
+        cut = wide.index(max(wide)) + 1
+        having, rest = ordered[:cut], ordered[cut:]
+        more = f"{'at least ' if len(having) > 1 else ''}{having[-1].stars} stars"
+        less = f"{'at most ' if len(rest) > 1 else ''}{rest[0].stars}"
+        text = f"Prefer {_labels(having)} if a larger following matters: {more} against {less} ({_ids(rest)})."
+        yield _claim("prefer_stars", text, ("stars",), ordered)
 
 
-def prefer_licence(c: Context, group: Group) -> list[Finding]:
+def prefer_licence(c: Context, group: Group) -> Iterator[Claim]:
     """A stated licence."""
-    return [
-        (
-            f"Prefer {_labels(having)} if you need a stated licence: the catalogue states none for {_ids(rest)}.",
-            ("licence",),
-            _servers(having, rest),
-        )
-        for _, having in divisions({"licence": [bool(item.fields["licence"]) for item in group]}, group)
-        for rest in (_rest(group, having),)
-    ]
+    for _, having, rest in divisions({"licence": [bool(item.fields["licence"]) for item in group]}, group):
+        text = f"Prefer {_labels(having)} if you need a stated licence: the catalogue states none for {_ids(rest)}."
+        yield _claim("prefer_licence", text, ("licence",), [*having, *rest])
 
 
-def prefer_official(c: Context, group: Group) -> list[Finding]:
-    """The catalogue's mark."""
-    return [
-        (
-            f"Prefer {_labels(having)} if it must be official: {_ids(rest)} {'is' if len(rest) == 1 else 'are'} not "
-            "marked so.",
-            ("official",),
-            _servers(having, rest),
-        )
-        for _, having in divisions({"official": [item.fields["official"] == "official" for item in group]}, group)
-        for rest in (_rest(group, having),)
-    ]
-
-
-def prefer_language(c: Context, group: Group) -> list[Finding]:
+def prefer_language(c: Context, group: Group) -> Iterator[Claim]:
     """Different main languages."""
     main: dict[str, list[Evidence]] = {}
     for item in group:
         main.setdefault(item.language_list[0] if item.language_list else "", []).append(item)
-    stated = {name: servers for name, servers in main.items() if name}
-    if len(stated) < 2:
-        return []
-    parts = [f"{name} for {_ids(servers)}" for name, servers in stated.items()]
-    parts += [f"none stated for {_ids(main[''])}"] if "" in main else []
-    return [(f"Main languages: {'; '.join(parts)}. Prefer what you can maintain.", ("languages",), _servers(group))]
+    parts = [f"{name} for {_ids(servers)}" for name, servers in main.items() if name]
+    if len(parts) > 1:
+        parts += [f"none stated for {_ids(main[''])}"] if "" in main else []
+        text = f"Main languages: {'; '.join(parts)}. Prefer what you can maintain."
+        yield _claim("prefer_language", text, ("languages",), group)
+
+
+def prefer_official(c: Context, group: Group) -> Iterator[Claim]:
+    """The catalogue's mark."""
+    for _, having, rest in divisions({"official": [e.fields["official"] == "official" for e in group]}, group):
+        lack = f"{_ids(rest)} {'is' if len(rest) == 1 else 'are'} not marked so"
+        text = f"Prefer {_labels(having)} if it must be official: {lack}."
+        yield _claim("prefer_official", text, ("official",), [*having, *rest])
 
 
 def own_part(c: Context, own: Sequence[str], other: Sequence[str]) -> bool:
@@ -148,9 +127,10 @@ def weight(c: Context, words: Iterable[str]) -> float:
     return sum(1 / (1 + c.mentioned[word]) for word in words)
 
 
-def compose(c: Context, group: Group) -> list[Finding]:
+def composition(c: Context) -> list[Claim]:
     """The two servers that together mention most of the request, if each has a part of its own and no single server
     mentions as many words. Rare words weigh more; of equal pairs the first stands higher in the answer."""
+    group = list(c.evidence.values())
     covers = {item.server_id: list(shared(c, item)) for item in group}
     single = max(map(len, covers.values()), default=0)
     pairs: list[tuple[Evidence, Evidence]] = []
@@ -173,34 +153,11 @@ def compose(c: Context, group: Group) -> list[Finding]:
         f"{len(had) + len(more)} of the {len(c.asked)} words of your request; no single server here mentions more "
         f"than {single}."
     )
-    return [(text, (*DESCRIPTIVE, REQUEST), (first.server_id, second.server_id))]
-
-
-Comparison = Callable[[Context, Group], list[Finding]]
-COMPARISONS: tuple[Comparison, ...] = (
-    prefer_words,
-    prefer_preference,
-    prefer_stars,
-    prefer_licence,
-    prefer_language,
-    prefer_official,
-)
-
-
-def _claims(context: Context, section: str, rules: Iterable[Comparison]) -> list[Claim]:
-    group = list(context.evidence.values())
-    return [
-        Claim(section, rule.__name__, text, servers, fields)
-        for rule in rules
-        for text, fields, servers in rule(context, group)
-    ]
+    return [_claim("compose", text, TEXTS, [first, second], "composition")]
 
 
 def compare(context: Context) -> list[Claim]:
     """What tells the servers of the context apart, and when to prefer which."""
-    return _claims(context, "comparison", COMPARISONS)
-
-
-def composition(context: Context) -> list[Claim]:
-    """The pair that together mentions most of the request, if two that differ mention more than any one does."""
-    return _claims(context, "composition", (compose,))
+    rules = (prefer_words, prefer_preference, prefer_stars, prefer_licence, prefer_language, prefer_official)
+    group = list(context.evidence.values())
+    return [claim for rule in rules for claim in rule(context, group)]
