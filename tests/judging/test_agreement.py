@@ -52,8 +52,8 @@ def test_interval_is_over_topics_and_covers():
 
 
 def test_table_counts_every_pair_and_finds_the_planted_agreement(shared_root, truth_of):
-    judged, topics = store.read(DATASET, "judgements"), store.read(DATASET, "topics")
-    table = agreement.table(judged, topics)
+    judged, topics = store.read_table(DATASET, "judgements"), store.read_table(DATASET, "topics")
+    table = agreement.agreement_table(judged, topics)
     overall = table.iloc[0]
     assert overall["pairs"] == len(judged)
     assert table.loc[table["scope"] == "subcategory", "pairs"].sum() == len(judged)
@@ -69,11 +69,11 @@ def test_table_counts_every_pair_and_finds_the_planted_agreement(shared_root, tr
     assert confusion["pairs"].sum() == len(judged)
     assert confusion.query("grade_1 == grade_2")["pairs"].sum() == (judged["grade_1"] == judged["grade_2"]).sum()
     with pytest.raises(StudyError, match="not a topic"):
-        agreement.table(judged, topics.iloc[1:])
+        agreement.agreement_table(judged, topics.iloc[1:])
 
 
 def test_drift_finds_a_planted_shift(shared_root):
-    judged = store.read(DATASET, "judgements")
+    judged = store.read_table(DATASET, "judgements")
     some = judged[judged["grade_1"] == judged["grade_2"]].sample(200, random_state=0)
     again = some[store.PAIR].assign(grade=np.minimum(some["final"] + 1, 2), round=2, guideline_version="1.0", judge="x")
     whole, found = (row for _, row in agreement.drift(judged, again).iterrows())
@@ -99,8 +99,8 @@ def test_a_persons_grades_are_compared_with_the_final_ones(root):
     own = judged[judged["task_id"] == task][store.PAIR].assign(grade=judged["final"])
     folder.mkdir(parents=True)
     own.to_csv(folder / f"{task}.csv", index=False)
-    found = agreement.tables(DATASET)["tables/by_hand.csv"].iloc[0]
+    found = agreement.agreement_tables(DATASET)["tables/by_hand.csv"].iloc[0]
     assert (found["judge"], found["topics"], found["pairs"]) == ("ann", 1, len(own))
     assert found["equal"] == found["kappa_quadratic"] == 1
     own.assign(grade=0).to_csv(folder / f"{task}.csv", index=False)
-    assert agreement.tables(DATASET)["tables/by_hand.csv"].iloc[0]["mean_hand"] == 0
+    assert agreement.agreement_tables(DATASET)["tables/by_hand.csv"].iloc[0]["mean_hand"] == 0

@@ -30,7 +30,7 @@ def parsed(folder):
 
 def test_both_passes_hold_the_round_in_different_ways(shared_root):
     work = store.work(DATASET) / "round-1"
-    pool = {tuple(pair) for pair in store.read(DATASET, "pool")[store.PAIR].to_numpy().tolist()}
+    pool = {tuple(pair) for pair in store.read_table(DATASET, "pool")[store.PAIR].to_numpy().tolist()}
     passes = [parsed(work / f"pass-{number}") for number in (1, 2)]
     for one in passes:
         pairs = [pair for batch in one.values() for pair in batch]
@@ -66,7 +66,7 @@ def test_hostile_text_stays_in_its_quotation_marks(root):
         answers.unlink()
     folder = batches.write_batches(DATASET, "1")
     pairs = [pair for batch in parsed(folder).values() for pair in batch]
-    assert len(pairs) == len(store.read(DATASET, "pool"))
+    assert len(pairs) == len(store.read_table(DATASET, "pool"))
     text = next(folder.glob("*.txt")).read_text()
     assert "\x1b" not in text
     assert "\u2028" not in text
@@ -79,7 +79,7 @@ def test_answered_batches_are_not_overwritten(root):
 
 
 def test_third_pass_holds_the_disputed_pairs_alone(shared_root):
-    judged = store.read(DATASET, "judgements")
+    judged = store.read_table(DATASET, "judgements")
     third = {pair for batch in parsed(store.work(DATASET) / "round-1" / "pass-3").values() for pair in batch}
     low = judged[["grade_1", "grade_2"]].min(axis=1)
     disputed = judged[(judged["grade_1"] != judged["grade_2"]) & (low == 0)]

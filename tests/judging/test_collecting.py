@@ -96,10 +96,10 @@ def test_a_damaged_table_of_judgements_is_refused(root):
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines, lines[1]]))
     with pytest.raises(StudyError, match="repeats task_id and server_id"):
-        store.read(DATASET, "judgements")
+        store.read_table(DATASET, "judgements")
     path.write_text("\n".join([lines[0], "1,2,0,7,,0,1,1.0,x"]))
     with pytest.raises(StudyError, match="not 0, 1 or 2"):
-        store.read(DATASET, "judgements")
+        store.read_table(DATASET, "judgements")
     path.write_text("\n".join([lines[0], "1,2,0,1,,,1,1.0,x"]))
     with pytest.raises(StudyError, match="wait for a third pass"):
         store.final(DATASET)
@@ -109,10 +109,10 @@ def test_a_re_annotation_measures_drift(root, truth_of, simulated_judge):
     folder = batches.write_batches(DATASET, batches.AGAIN)
     simulated_judge(folder, truth_of(), seed=9, error_rate=0.0)
     collecting.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
-    again, judged = store.read(DATASET, "rejudged"), store.read(DATASET, "judgements")
+    again, judged = store.read_table(DATASET, "rejudged"), store.read_table(DATASET, "judgements")
     path, earlier = store.file(DATASET, "rejudged"), again.assign(round=0)
     pd.concat([earlier, again]).to_csv(path, index=False)
     collecting.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
-    kept = store.read(DATASET, "rejudged")  # what another round's re-annotation found is kept
+    kept = store.read_table(DATASET, "rejudged")  # what another round's re-annotation found is kept
     assert kept["round"].value_counts().to_dict() == {0: len(again), 1: len(again)}
     assert len(again) == round(0.05 * len(judged))

@@ -26,7 +26,7 @@ def planted(shared_root, truth_of):
     """The collection with planted grades instead of judged ones."""
     judged, truth = store.final(DATASET), truth_of()
     grade = pd.array([truth[int(t), int(s)] for t, s in judged[store.PAIR].to_numpy()], dtype="Int64")
-    return Collection.of(store.read(DATASET, "topics"), judged.assign(final=grade, grade_1=grade, grade_2=grade))
+    return Collection.of(store.read_table(DATASET, "topics"), judged.assign(final=grade, grade_1=grade, grade_2=grade))
 
 
 def ideal(collection):
@@ -69,7 +69,7 @@ def test_systems_are_ordered_as_by_the_truth(collection, planted):
 
 def test_control_has_the_mean_grade_of_the_catalogue(shared_root, truth_of):
     runs = store.read_runs(DATASET)
-    provenance, judged, topics = (store.read(DATASET, name) for name in ("provenance", "judgements", "topics"))
+    provenance, judged, topics = (store.read_table(DATASET, name) for name in ("provenance", "judgements", "topics"))
     found = labels.precision(runs["labels"], provenance, judged, topics).set_index(["scope", "name"])
     wanted = set(topics["task_id"])
     base = np.mean([grade for (task, _), grade in truth_of().items() if task in wanted])
@@ -80,10 +80,12 @@ def test_control_has_the_mean_grade_of_the_catalogue(shared_root, truth_of):
 
 def test_label_precision_is_that_of_the_planted_labels(shared_root):
     truth = pd.read_csv(paths.raw(DATASET) / "truth_labels.csv")
-    topics = store.read(DATASET, "topics")
+    topics = store.read_table(DATASET, "topics")
     truth = truth[truth["task_id"].isin(topics["task_id"]) & truth["in_list"]]
     judged = store.final(DATASET)
-    found = labels.precision(store.read_runs(DATASET)["labels"], store.read(DATASET, "provenance"), judged, topics)
+    found = labels.precision(
+        store.read_runs(DATASET)["labels"], store.read_table(DATASET, "provenance"), judged, topics
+    )
     overall = found.set_index(["scope", "name"]).loc[("all", "all")]
     useful = (truth["grade"] >= 1).groupby(truth["task_id"]).mean().mean()
     assert overall["useful"] == pytest.approx(useful, abs=0.03)
@@ -98,7 +100,7 @@ def test_label_precision_by_rule_finds_a_useless_rule(shared_root):
     run, judged = store.read_runs(DATASET)["labels"], store.final(DATASET)
     classes = run.merge(judged, on=store.PAIR).assign(class_=lambda rows: np.where(rows["final"] > 0, "word", "filler"))
     classes = classes.rename(columns={"class_": "class"})
-    inputs = run, store.read(DATASET, "provenance"), judged, store.read(DATASET, "topics")
+    inputs = run, store.read_table(DATASET, "provenance"), judged, store.read_table(DATASET, "topics")
     found = labels.precision(*inputs, pd.concat([classes, classes])).set_index(["scope", "name"])
     assert found.loc[("class", "filler"), "useful"] == 0
     assert found.loc[("class", "word"), "useful"] == 1
@@ -177,14 +179,14 @@ def few_draws(monkeypatch):
 def test_every_number_is_computed_from_committed_files_alone(root):
     shutil.rmtree(root / "data")
     shutil.rmtree(root / ".cache")
-    found = verify.tables(DATASET)
+    found = verify.all_tables(DATASET)
     verify.write_all(DATASET)
     assert set(found["tables/scores.csv"]["system"]) == {"labels", "bm25", "random", "tfidf"}
     assert set(found["tables/rank_correlation.csv"]["part"]) == {"valid", "test"}
     per_task = pd.read_csv(store.folder(DATASET) / "per_task.csv.xz").query("system == 'tfidf'")
     table = pd.read_csv(store.folder(DATASET) / "tables" / "scores.csv")
     mean = table.query("system == 'tfidf' and part == 'test' and metric == 'ndcg@10'")["mean"].iloc[0]
-    test = per_task.merge(store.read(DATASET, "topics").query("part == 'test'"), on="task_id")
+    test = per_task.merge(store.read_table(DATASET, "topics").query("part == 'test'"), on="task_id")
     assert test["ndcg@10"].mean() == pytest.approx(mean, rel=1e-4)
 
 
@@ -244,7 +246,7 @@ def test_noise_is_that_of_a_judge_who_grades_once_more(collection):
 
 
 def test_near_copies_move_tau_and_both_are_stated(collection, root, few_draws):
-    found = labels.tables(DATASET)["tables/rank_correlation.csv"].set_index("part")
+    found = labels.label_tables(DATASET)["tables/rank_correlation.csv"].set_index("part")
     assert (found["all_systems"] >= found["systems"]).all()
     assert found["all_tau"].between(-1, 1).all()
 

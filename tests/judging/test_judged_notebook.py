@@ -44,7 +44,7 @@ def test_shows_the_planted_collection_and_refuses_unjudged_answers(root, tmp_pat
     text = shown(notebook)
     assert not [output for output in outputs(notebook) if output.output_type in ("stream", "error")]
     judged = store.final(DATASET)
-    assert row_of(text, "both")[1] == str(len(store.read(DATASET, "topics"))) == "48"
+    assert row_of(text, "both")[1] == str(len(store.read_table(DATASET, "topics"))) == "48"
     labels = runs["labels"].merge(judged, on=store.PAIR)
     useful = (labels["final"] > 0).groupby(labels["task_id"]).mean().mean()
     assert row_of(text, "all labels")[4].startswith(f"{useful:.1%} (")

@@ -69,7 +69,7 @@ class Keyboard:
 
 
 def test_grades_from_the_keyboard_are_kept_as_they_come(root):
-    pool = store.read(DATASET, "pool")
+    pool = store.read_table(DATASET, "pool")
     task = int(pool["task_id"].iloc[0])
     expected = collecting.shuffled(pool.assign(round=pool["order"]), task)["server_id"].tolist()  # whatever the rounds
     assert sorted(expected) == sorted(pool.loc[pool["task_id"] == task, "server_id"])
@@ -86,7 +86,7 @@ def test_grades_from_the_keyboard_are_kept_as_they_come(root):
 
 
 def test_the_keyboard_is_blind(root):
-    task = int(store.read(DATASET, "pool")["task_id"].iloc[0])
+    task = int(store.read_table(DATASET, "pool")["task_id"].iloc[0])
     for name in ("provenance", "judgements"):
         store.file(DATASET, name).unlink()
     keyboard = Keyboard("1")
@@ -117,7 +117,7 @@ def test_commands_run(root, monkeypatch):
         result = runner.invoke(app, [*words, "--dataset", DATASET], catch_exceptions=False)
         assert result.exit_code == 0, words
         assert expected in result.stdout
-    task = int(store.read(DATASET, "topics")["task_id"].iloc[0])
+    task = int(store.read_table(DATASET, "topics")["task_id"].iloc[0])
     result = runner.invoke(app, ["--task", str(task), "--dataset", DATASET], input="2\nq\n", catch_exceptions=False)
     assert "grades in" in result.stdout
     with pytest.raises(StudyError, match="nothing to do"):

@@ -18,7 +18,7 @@ def test_topics_are_redrawn_exactly(task2mcp):
     data, split = task2mcp.data, task2mcp.split("cold")
     chosen = settings.read(settings.Topics)
     drawn = pools.sample_topics(data, split, parts=chosen.parts, seed=chosen.seed)
-    pd.testing.assert_frame_equal(drawn, store.read(DATASET, "topics"))
+    pd.testing.assert_frame_equal(drawn, store.read_table(DATASET, "topics"))
     assert drawn["subcategory"].nunique() == 16
     assert drawn["part"].value_counts().to_dict() == {"test": 80, "valid": 40}
     trained = set(data.tasks["id"].to_numpy()[split.tasks("train")])
@@ -27,8 +27,8 @@ def test_topics_are_redrawn_exactly(task2mcp):
 
 def test_every_pair_of_the_pool_exists_and_the_labels_are_in_it(task2mcp):
     data, labels = task2mcp.data, task2mcp.labels()
-    pool, runs = store.read(DATASET, "pool"), store.read_runs(DATASET)
-    assert set(pool["task_id"]) == set(store.read(DATASET, "topics")["task_id"])
+    pool, runs = store.read_table(DATASET, "pool"), store.read_runs(DATASET)
+    assert set(pool["task_id"]) == set(store.read_table(DATASET, "topics")["task_id"])
     assert set(pool["server_id"]) <= set(data.servers["id"])
     listed = labels[labels["task_id"].isin(pool["task_id"]) & (labels["position"] <= 10)]
     released = {tuple(row) for row in listed[["task_id", "position", "server_id"]].to_numpy().tolist()}

@@ -35,7 +35,7 @@ def test_allocation_is_as_equal_as_supply_allows(supply, total, seed):
 
 
 def test_topics_come_from_their_part_evenly_and_repeatably(shared_root):
-    table = store.read(DATASET, "topics")
+    table = store.read_table(DATASET, "topics")
     data = datasets.load(DATASET)
     split = split_files.load(paths.splits(DATASET) / "cold.parquet", data)
     for part, count in (("valid", 16), ("test", 32)):
@@ -61,7 +61,11 @@ def test_other_topics_than_the_judged_ones_are_refused(root):
 
 
 def test_pool_is_the_union_of_the_runs_and_the_control(shared_root):
-    pool, provenance, runs = store.read(DATASET, "pool"), store.read(DATASET, "provenance"), store.read_runs(DATASET)
+    pool, provenance, runs = (
+        store.read_table(DATASET, "pool"),
+        store.read_table(DATASET, "provenance"),
+        store.read_runs(DATASET),
+    )
     assert list(runs) == ["labels", "bm25", "random", "tfidf"]
     named = {tuple(pair) for frame in runs.values() for pair in frame[store.PAIR].to_numpy().tolist()}
     control = {tuple(pair) for pair in provenance.loc[provenance["control"] == 1, store.PAIR].to_numpy().tolist()}
@@ -75,7 +79,7 @@ def test_pool_is_the_union_of_the_runs_and_the_control(shared_root):
 
 
 def test_pool_order_does_not_betray_the_source(shared_root):
-    pool = store.read(DATASET, "pool").merge(store.read(DATASET, "provenance"), on=store.PAIR)
+    pool = store.read_table(DATASET, "pool").merge(store.read_table(DATASET, "provenance"), on=store.PAIR)
     place = pool["order"] / pool.groupby("task_id")["order"].transform("max")
     difference = place[pool["control"] == 1].mean() - place[pool["control"] == 0].mean()
     assert abs(difference) < 0.08  # five standard errors of 240 control places
@@ -91,11 +95,11 @@ def test_pooled_runs_are_those_of_the_run_stage(root):
 
 
 def test_a_new_system_forms_a_second_round(root):
-    before, judged = store.read(DATASET, "pool"), store.read(DATASET, "judgements")
+    before, judged = store.read_table(DATASET, "pool"), store.read_table(DATASET, "judgements")
     path = root / "conf" / "judging" / "pool.yaml"
     path.write_text(path.read_text().replace("not_there_yet", "popularity"))
     pools.make_pool(DATASET)
-    after = store.read(DATASET, "pool")
+    after = store.read_table(DATASET, "pool")
     kept = after[after["round"] == 1]
     assert set(map(tuple, kept[store.PAIR].to_numpy())) == set(map(tuple, before[store.PAIR].to_numpy()))
     new = after[after["round"] == 2]
@@ -110,18 +114,18 @@ def test_a_candidate_is_asked_for_its_part_alone_and_deeper(root):
     chosen = yaml.safe_load(path.read_text()) | {"candidates": ["popularity"], "candidates_depth": 14}
     path.write_text(yaml.safe_dump(chosen))
     pools.make_pool(DATASET)
-    topics_, run_ = store.read(DATASET, "topics"), store.read_runs(DATASET)["popularity"]
+    topics_, run_ = store.read_table(DATASET, "topics"), store.read_runs(DATASET)["popularity"]
     valid = set(topics_.loc[topics_["part"] == "valid", "task_id"])
     assert set(run_["task_id"]) == valid
     assert (run_.groupby("task_id").size() == 14).all()
-    provenance = store.read(DATASET, "provenance")
+    provenance = store.read_table(DATASET, "provenance")
     named = provenance[provenance["sources"].fillna("").str.split(";").map(lambda found: "popularity" in found)]
     assert len(named) == 14 * len(valid)
-    assert set(store.read(DATASET, "pool").query("round == 2")["task_id"]) <= valid
+    assert set(store.read_table(DATASET, "pool").query("round == 2")["task_id"]) <= valid
     # Once it is a system too, all topics are asked, and outside its part no deeper than of the others.
     path.write_text(yaml.safe_dump(chosen | {"systems": [*chosen["systems"], "popularity"]}))
     pools.make_pool(DATASET, again=("popularity",))
-    provenance = store.read(DATASET, "provenance")
+    provenance = store.read_table(DATASET, "provenance")
     named = provenance[provenance["sources"].fillna("").str.split(";").map(lambda found: "popularity" in found)]
     assert len(named) == 14 * len(valid) + 10 * (len(topics_) - len(valid))
 

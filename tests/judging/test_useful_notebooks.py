@@ -65,7 +65,7 @@ def planted_root(judged_root, tmp_path_factory):
         patch.setenv("T2M_ROOT", str(copy))
         patch.setattr(diversity, "encode", unknowing)
         patch.setattr(evaluate, "NOISE_RESAMPLES", 5)
-        for name, frame in evaluate.tables(DATASET).items():
+        for name, frame in evaluate.score_tables(DATASET).items():
             write_csv(store.folder(DATASET) / name, frame)
         for name, frame in planted_tables().items():
             write_csv(place(name), frame)
@@ -89,7 +89,7 @@ def planted_tables():
     ]
     tables = {"steps": pd.concat(chain), "supervision": choosing.supervision(values, chosen.supervision, seed=0)}
     tables |= diversity.diversity_tables(DATASET, SPREAD)
-    topics = store.read(DATASET, "topics").sort_values("part", ascending=False)
+    topics = store.read_table(DATASET, "topics").sort_values("part", ascending=False)
     signals = np.random.default_rng(0).normal(size=(len(topics), 4))
     asked = topics[["task_id", "part"]].assign(server_id=1, grade=(expit(3 * signals[:, 0]) > 0.5).astype(int))
     asked = asked.assign(**dict(zip(("score", "margin", "lead", "cosine"), signals.T.round(3), strict=True)))
@@ -145,7 +145,7 @@ def test_the_notebook_on_use_ends_well_without_tables(root, tmp_path):
 def test_every_run_of_the_collection_takes_part(root, vectors):
     tables = diversity.diversity_tables(DATASET, SPREAD)
     assert set(tables["diversity"]["system"]) == {"labels", "tfidf", "bm25", "random"}
-    topics = store.read(DATASET, "topics").query("part == 'test'")["task_id"]
+    topics = store.read_table(DATASET, "topics").query("part == 'test'")["task_id"]
     pooled = store.read_runs(DATASET)["tfidf"]
     own = pooled[pooled["task_id"].isin(topics)]
     row = tables["diversity"].set_index("system").loc["tfidf"]
@@ -162,7 +162,7 @@ def test_every_run_of_the_collection_takes_part(root, vectors):
 
 def test_costs_join_records_judgements_and_latencies(root, monkeypatch):
     monkeypatch.setattr(evaluate, "NOISE_RESAMPLES", 5)
-    for name, frame in evaluate.tables(DATASET).items():
+    for name, frame in evaluate.score_tables(DATASET).items():
         write_csv(store.folder(DATASET) / name, frame)
     with pytest.raises(StudyError, match="latencies are missing"):
         pareto.pareto_table(DATASET)
@@ -208,7 +208,7 @@ def test_first_answers_meet_their_grades(root, monkeypatch):
     runs = store.read_runs(DATASET)["tfidf"].query("rank == 1").set_index("task_id")["server_id"]
     ids = pd.read_parquet(paths.prepared(DATASET) / "servers.parquet")["id"]
     place_of = pd.Series(np.arange(len(ids)), index=ids)
-    topics = store.read(DATASET, "topics").groupby("part")["task_id"]
+    topics = store.read_table(DATASET, "topics").groupby("part")["task_id"]
     answers = iter([place_of[runs[topics.get_group(part).to_numpy()]].to_numpy() for part in ("valid", "test")])
 
     def top_k(scores, k, order):

@@ -60,23 +60,6 @@ def test_a_refusal_for_another_reason_is_not_asked_again(toy):
     assert (len(endpoint.bodies), reranker.faults) == (1, {"refused": 1})
 
 
-def test_refused_parameters_are_sent_otherwise(toy):
-    with Endpoint(dict.fromkeys(toy.tasks["id"], "modern")) as endpoint:
-        reranker = reranker_at(endpoint)
-        for task in range(3):
-            reranker(toy, task, np.arange(20))
-    # Both are found out by the first question and remembered for the others.
-    sent = [{"max_tokens", "max_completion_tokens", "temperature"} & set(body) for body in endpoint.bodies]
-    assert sent == [
-        {"max_tokens", "temperature"},
-        {"max_completion_tokens", "temperature"},
-        *[{"max_completion_tokens"}] * 3,
-    ]
-    assert [body.get("max_completion_tokens") for body in endpoint.bodies] == [None, *[1000] * 4]
-    assert (reranker.answered, reranker.faults.total()) == (3, 0)
-    assert reranker.report()["adapted"] == {"max_tokens": "max_completion_tokens", "temperature": None}
-
-
 def test_refused_parameters_and_an_unknown_form(toy):
     with Endpoint(dict.fromkeys(toy.tasks["id"], "modern_without_schema")) as endpoint:
         reranker = reranker_at(endpoint)
@@ -299,7 +282,7 @@ def test_an_endpoint_that_fails_gives_no_row(root, toy, toy_split, tmp_path, mon
     ("change", "reason"),
     [
         ({"mode": "sometimes"}, "no value"),
-        ({"timeout": "soon"}, "no value"),
+        ({"timeout": "soon"}, "is no float"),
         ({"retries": -1}, "no value"),
         ({"concurrency": 0}, "no value"),
         ({"secret": "x"}, "other keys"),

@@ -117,7 +117,7 @@ GOOD = {"task": 7, "servers": [1, 2], "explanation": ""}
     ],
 )
 def test_reading_an_answer(text, servers):
-    assert prompt.read(text, 7) == servers
+    assert prompt.read_answer(text, 7) == servers
 
 
 def test_the_schema_lets_good_answers_pass_and_no_others():

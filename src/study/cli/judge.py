@@ -47,7 +47,7 @@ def pool(
 
     pools.draw_topics(dataset)
     path = pools.make_pool(dataset, again=tuple(again or ()))
-    table = store.read(dataset, "pool")
+    table = store.read_table(dataset, "pool")
     counts = ", ".join(f"round {number}: {count} pairs" for number, count in table["round"].value_counts().items())
     typer.echo(f"pool in {path} ({counts})")
 

@@ -68,7 +68,7 @@ def kappa_interval(
     return float(low), float(high)
 
 
-def table(judgements: pd.DataFrame, topics: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
+def agreement_table(judgements: pd.DataFrame, topics: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """Agreement overall, per round and per subcategory.
 
     Returns: columns scope, name, topics, pairs, then kappa, low, high for quadratic and linear weights (suffixes),
@@ -163,14 +163,14 @@ def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def tables(dataset: str) -> dict[str, pd.DataFrame]:
+def agreement_tables(dataset: str) -> dict[str, pd.DataFrame]:
     """agreement, confusion and, where pairs were judged again or by a person, drift and by_hand, by file name."""
-    judgements, topics = store.read(dataset, "judgements"), store.read(dataset, "topics")
+    judgements, topics = store.read_table(dataset, "judgements"), store.read_table(dataset, "topics")
     found = {
-        "tables/agreement.csv": table(judgements, topics),
+        "tables/agreement.csv": agreement_table(judgements, topics),
         "tables/confusion.csv": confusion_table(judgements),
     }
-    rejudged = store.read_if_there(dataset, "rejudged")
+    rejudged = store.read_table_if_there(dataset, "rejudged")
     if len(rejudged):
         found["tables/drift.csv"] = drift(judgements, rejudged)
     hand = by_hand(judgements, store.folder(dataset) / "by_hand")

@@ -95,7 +95,7 @@ def batch_text(pairs: pd.DataFrame, data: datasets.Dataset, name: str, version: 
 
 def round_of(dataset: str, number: str) -> int:
     """The round of a pass: the pool's latest for the first two passes, else the latest that was collected."""
-    return int(store.read(dataset, "pool" if number in ("1", "2") else "judgements")["round"].max())
+    return int(store.read_table(dataset, "pool" if number in ("1", "2") else "judgements")["round"].max())
 
 
 def chosen_pairs(dataset: str, number: str) -> pd.DataFrame:
@@ -105,10 +105,10 @@ def chosen_pairs(dataset: str, number: str) -> pd.DataFrame:
         StudyError: there is nothing to grade.
     """
     if number in ("1", "2"):
-        pool = store.read(dataset, "pool")
+        pool = store.read_table(dataset, "pool")
         pairs = pool[pool["round"] == round_of(dataset, number)]
     elif number == "3":
-        judged = store.read(dataset, "judgements")
+        judged = store.read_table(dataset, "judgements")
         pairs = judged[judged["final"].isna() & (judged["round"] == round_of(dataset, number))]
     elif number == AGAIN:
         judged = store.final(dataset)

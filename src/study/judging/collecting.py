@@ -1,6 +1,6 @@
 """From the judges' answers to ``judgements.csv``: every pair exactly once, or a clear error; grading by hand.
 
-The final grade of two passes: equal grades stand; 1 against 2 gives 1 ("when torn, the lower grade"); grades on both
+The final grade of two passes: equal grades count; 1 against 2 gives 1 ("when torn, the lower grade"); grades on both
 sides of the border between 0 and 1 are graded a third time, and the median of the three counts.
 """
 
@@ -173,7 +173,7 @@ def collect(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
 
 
 def _replace_round(dataset: str, name: str, rows: pd.DataFrame, number: int, order: list[str]) -> None:
-    kept = store.read_if_there(dataset, name)
+    kept = store.read_table_if_there(dataset, name)
     table = pd.concat([kept[kept["round"] != number], rows]) if len(kept) else rows
     write_csv(store.file(dataset, name), table.sort_values(order))
 
@@ -202,7 +202,7 @@ def grade_topic(
     """
     if not judge.replace("-", "").replace("_", "").isalnum():
         raise StudyError(f"{judge!r} cannot name a file", fix="use letters, digits, - and _")
-    pairs = shuffled(store.read(dataset, "pool"), task_id)
+    pairs = shuffled(store.read_table(dataset, "pool"), task_id)
     if not len(pairs):
         raise StudyError(f"task {task_id} is not a topic", file=store.file(dataset, "pool"), fix="see topics.csv")
     path = store.folder(dataset) / "by_hand" / judge / f"{task_id}.csv"

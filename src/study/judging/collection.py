@@ -54,7 +54,7 @@ class Collection:
     @classmethod
     def load(cls, dataset: str) -> Collection:
         """Read the committed collection of a data set."""
-        return cls.of(store.read(dataset, "topics"), store.final(dataset))
+        return cls.of(store.read_table(dataset, "topics"), store.final(dataset))
 
     def part(self, name: str) -> Collection:
         """The topics of one part (valid or test)."""

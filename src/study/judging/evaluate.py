@@ -1,7 +1,7 @@
 """Protocol `judged`: how useful the answers are, with what is unknown stated beside every score.
 
 Everything is computed from committed files: topics.csv, judgements.csv, the pooled runs, and the first ten answers of
-other systems. Beside a mean stands its interval over topics (which tasks were drawn), beside NDCG and precision also
+other systems. A mean has an interval over topics (which tasks were drawn); NDCG and precision also have
 that of judge noise (had the judge graded once more). The validation topics serve choices; the test topics never do.
 """
 
@@ -141,7 +141,7 @@ def all_runs(dataset: str) -> dict[str, pd.DataFrame]:
     return runs
 
 
-def tables(dataset: str) -> dict[str, pd.DataFrame]:
+def score_tables(dataset: str) -> dict[str, pd.DataFrame]:
     """Every run scored: ``per_task.csv.xz`` and ``tables/scores.csv``, by file name."""
     collection, runs = Collection.load(dataset), all_runs(dataset)
     values = {name: per_task(collection, run) for name, run in runs.items()}

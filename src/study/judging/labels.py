@@ -158,10 +158,12 @@ def summary(views: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values("by_judgements", ascending=False, ignore_index=True)
 
 
-def tables(dataset: str) -> dict[str, pd.DataFrame]:
+def label_tables(dataset: str) -> dict[str, pd.DataFrame]:
     """label_precision, two_views and rank_correlation (per part; also with every variant, columns ``all_*``)."""
     collection, runs = Collection.load(dataset), all_runs(dataset)
-    provenance, judgements, topics = (store.read(dataset, name) for name in ("provenance", "judgements", "topics"))
+    provenance, judgements, topics = (
+        store.read_table(dataset, name) for name in ("provenance", "judgements", "topics")
+    )
     variants, parts = settings.read(settings.Pool).variants, collection.topics["part"].unique()
     views = {str(part): two_views(collection, runs, str(part), variants) for part in parts}
     audited = paths.results(dataset) / "audit" / "provenance.parquet"

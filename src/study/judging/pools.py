@@ -3,7 +3,7 @@
 Topics are drawn by seed from the parts of the split, evenly over the subcategories. The pool of a topic is the union
 of the systems' best servers and a random control, in an order that hides both.
 
-``pool.csv.xz`` is all that judging reads. Which system named a server, and which servers are the control, stands apart
+``pool.csv.xz`` is all that judging reads. Which system named a server, and which servers are the control, is kept apart
 in ``provenance.csv.xz``. Pairs that were judged before stay as they are; what is new forms the next round.
 """
 
@@ -87,7 +87,7 @@ def draw_topics(dataset: str) -> Path:
     """
     chosen = settings.read(settings.Topics)
     table = sample_topics(*load_split(dataset), parts=chosen.parts, seed=chosen.seed)
-    judged = set(store.read_if_there(dataset, "judgements")["task_id"])
+    judged = set(store.read_table_if_there(dataset, "judgements")["task_id"])
     if judged - set(table["task_id"]):
         fix = "undo the change of conf/judging/topics.yaml"
         raise StudyError("pairs of topics outside this draw were judged", file=store.file(dataset, "topics"), fix=fix)
@@ -212,7 +212,7 @@ def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     Raises:
         StudyError: there is no such part.
     """
-    chosen, topics = settings.read(settings.Pool), store.read(dataset, "topics")
+    chosen, topics = settings.read(settings.Pool), store.read_table(dataset, "topics")
     of_part = topics[topics["part"] == chosen.candidates_part]
     if not len(of_part):
         fix = f"one of: {', '.join(topics['part'].unique())}"
@@ -236,6 +236,8 @@ def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
             LOG.info("%s: %d answers for %d topics", name, len(there[name]), there[name]["task_id"].nunique())
         runs[name] = there[name]
     pairs = union(topics, runs, data.servers["id"].to_numpy(), chosen)
-    write_csv(store.file(dataset, "pool"), arrange(pairs, store.read_if_there(dataset, "judgements"), chosen.seed))
+    write_csv(
+        store.file(dataset, "pool"), arrange(pairs, store.read_table_if_there(dataset, "judgements"), chosen.seed)
+    )
     write_csv(store.file(dataset, "provenance"), pairs)
     return store.file(dataset, "pool")

@@ -48,7 +48,7 @@ def file(dataset: str, name: str) -> Path:
     return folder(dataset) / f"{name}.csv{'.xz' if name in PACKED else ''}"
 
 
-def read(dataset: str, name: str) -> pd.DataFrame:
+def read_table(dataset: str, name: str) -> pd.DataFrame:
     """Read and check one table of `COLUMNS`; grades are nullable integers.
 
     Raises:
@@ -77,18 +77,18 @@ def read(dataset: str, name: str) -> pd.DataFrame:
     return table[columns]
 
 
-def read_if_there(dataset: str, name: str) -> pd.DataFrame:
-    """Like `read`, but an absent file is an empty table."""
-    return read(dataset, name) if file(dataset, name).exists() else pd.DataFrame(columns=COLUMNS[name])
+def read_table_if_there(dataset: str, name: str) -> pd.DataFrame:
+    """Like `read_table`, but an absent file is an empty table."""
+    return read_table(dataset, name) if file(dataset, name).exists() else pd.DataFrame(columns=COLUMNS[name])
 
 
 def final(dataset: str) -> pd.DataFrame:
     """The judgements, every one with a final grade.
 
     Raises:
-        StudyError: some pairs wait for their third reading.
+        StudyError: some pairs wait for their third pass.
     """
-    table = read(dataset, "judgements")
+    table = read_table(dataset, "judgements")
     waiting = int(table["final"].isna().sum())
     if waiting:
         fix = "run: study judge batches --pass 3, have them judged, then study judge collect"

@@ -50,15 +50,15 @@ CONTEXT: dict[str, Any] = {name: f"cr:{name}" for name in _OWN.split()} | {
 }
 
 
-def tables(dataset: str) -> dict[str, pd.DataFrame]:
+def all_tables(dataset: str) -> dict[str, pd.DataFrame]:
     """Every table that is computed from topics, judgements, provenance and runs, by file name in the collection."""
-    return agreement.tables(dataset) | evaluate.tables(dataset) | labels.tables(dataset)
+    return agreement.agreement_tables(dataset) | evaluate.score_tables(dataset) | labels.label_tables(dataset)
 
 
 def qrels(dataset: str) -> dict[str, str]:
     """The final grades as TREC qrels (``task_id 0 server_id grade``), one file for each part and one for all."""
     found = {}
-    rows = store.final(dataset).merge(store.read(dataset, "topics"), on="task_id").sort_values(store.PAIR)
+    rows = store.final(dataset).merge(store.read_table(dataset, "topics"), on="task_id").sort_values(store.PAIR)
     for part in ("all", *sorted(rows["part"].unique())):
         chosen = rows if part == "all" else rows[rows["part"] == part]
         columns = chosen.assign(run=0)[["task_id", "run", "server_id", "final"]]
@@ -130,7 +130,7 @@ def write_forms(dataset: str) -> None:
 
 def write_all(dataset: str) -> dict[str, pd.DataFrame]:
     """Write every table and released form; returns the tables by file name."""
-    found = tables(dataset)
+    found = all_tables(dataset)
     for name, frame in found.items():
         write_csv(store.folder(dataset) / name, frame)
     write_forms(dataset)
@@ -139,7 +139,7 @@ def write_all(dataset: str) -> dict[str, pd.DataFrame]:
 
 def check_sources(dataset: str) -> dict[str, bool]:
     """Whether the final grades follow the rule, and pool, provenance and judgements hold the same pairs, by file."""
-    judged, pool, provenance = (store.read(dataset, name) for name in ("judgements", "pool", "provenance"))
+    judged, pool, provenance = (store.read_table(dataset, name) for name in ("judgements", "pool", "provenance"))
     grades = judged[["grade_1", "grade_2", "grade_3"]].astype(object)
     again = [final_grade(one, two, None if pd.isna(three) else three) for one, two, three in grades.to_numpy()]
     pairs = [set(map(tuple, table[store.PAIR].to_numpy().tolist())) for table in (judged, pool, provenance)]
@@ -172,7 +172,7 @@ def verify(dataset: str) -> pd.DataFrame:
     """
     verdicts = check_released(dataset)
     with tempfile.TemporaryDirectory() as place:
-        for name, frame in tables(dataset).items():
+        for name, frame in all_tables(dataset).items():
             again, kept = Path(place) / name, store.folder(dataset) / name
             write_csv(again, frame)
             verdicts[name] = _verdict(kept, kept.exists() and again.read_bytes() == kept.read_bytes())

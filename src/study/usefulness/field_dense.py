@@ -1,4 +1,4 @@
-"""Field-aware dense ranking by need: several readings of a task against several fields of a server, one sum."""
+"""Field-aware dense ranking by need: several views of a task against several fields of a server, one sum."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ Product = tuple[str, ...]
 
 
 def words(text: str) -> list[str]:
-    """The words of a text as they stand; dots, hyphens and the like inside a word do not split it."""
+    """The words of a text unchanged; dots, hyphens and the like inside a word do not split it."""
     return _WORD.findall(text)
 
 
@@ -170,5 +170,5 @@ def _runs(found: Product) -> list[Product]:
 
 
 def _inside(run: Product, longer: Product) -> bool:
-    """Whether the words of `run` stand together in `longer`."""
+    """Whether the words of `run` follow one another in `longer`."""
     return any(longer[i : i + len(run)] == run for i in range(len(longer) - len(run) + 1))

@@ -37,7 +37,7 @@ def test_first_answers_are_those_that_were_judged(here):
     assert (first[asked["task_id"]].to_numpy() == asked["server_id"]).all()
     judged = store.final(DATASET).set_index(store.PAIR)["final"]
     assert [judged[pair] for pair in asked[store.PAIR].itertuples(index=False, name=None)] == asked["grade"].tolist()
-    topics = store.read(DATASET, "topics").set_index("task_id")["part"]
+    topics = store.read_table(DATASET, "topics").set_index("task_id")["part"]
     assert (topics[asked["task_id"]].to_numpy() == asked["part"]).all()
     assert len(asked) == len(topics)
 

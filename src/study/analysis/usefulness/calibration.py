@@ -258,7 +258,7 @@ def confidence(dataset: str, name: str, *, seed: int = 0) -> pd.DataFrame:
         _, _, grades = judged.look_up(answers)
         if (grades[:, 0] < 0).any():
             problem = f"the first answer of {name} to a {part} topic is not judged"
-            raise StudyError(problem, row=int((grades[:, 0] < 0).argmax()), fix="study judge pool, then packets")
+            raise StudyError(problem, row=int((grades[:, 0] < 0).argmax()), fix="study judge pool, then batches")
         keys = answers[["task_id", "server_id"]].assign(part=part, grade=grades[:, 0].astype(int))
         vectors = encode(texts(asked, VIEWS, "description"))
         frames.append(pd.concat([keys, signals(ranked, best, vectors, servers)], axis=1))

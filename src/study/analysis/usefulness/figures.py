@@ -228,7 +228,7 @@ def labels_against_judgements(
         views: rows of `study.judging.labels.summary`.
         correlation: from `study.judging.labels.rank_correlation`.
         titles, families: system -> how it is printed, and its kind; a system without either prints as its name.
-        caption: what stands before the figure's own explanation.
+        caption: text before the figure's own explanation.
         released: NDCG@10 of the released lists by the judgements, drawn as a line.
     """
     caption += (

@@ -1,9 +1,8 @@
 """What quality costs: milliseconds to answer one request, seconds to train, and which systems no other dominates.
 
-Latency is measured from a request's text to ten servers, one system and one request at a time, on one thread. `best` and
-the models of `study export` read the text themselves. Other systems make the vectors of every task when they are fitted,
-so a new text is read here (`Readers`) and timed with the ranking. The vectors of the catalogue are always there, as in a
-running service.
+Latency is measured from a request's text to ten servers, one system and one request at a time, on one thread. `best`
+and the models of `study export` read the text themselves. Other systems make the vectors of every task when they are
+fitted, so `Readers` reads a new text, timed with the ranking. The vectors of the catalogue are always there.
 """
 
 from __future__ import annotations

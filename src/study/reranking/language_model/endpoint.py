@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from omegaconf import OmegaConf
 
 from study import paths
-from study.config.reader import read_keys
+from study.config.reader import build_settings, read_keys
 from study.config.schema import choices
 from study.errors import StudyError
 from study.llm import client as llm
@@ -36,21 +35,21 @@ class Endpoint:
     prompt_price: float
     completion_price: float
 
+    def __post_init__(self) -> None:
+        """Refuse values that no endpoint can be asked with."""
+        least = dict.fromkeys(("timeout", "retries", "pause", "longest_pause", "prompt_price", "completion_price"), 0)
+        for key, low in (least | {"concurrency": 1, "max_bytes": 1}).items():
+            if getattr(self, key) < low:
+                raise StudyError(f"{getattr(self, key)!r} is no value for this key", column=key, fix=f"at least {low}")
+        if self.mode not in llm.MODES:
+            fix = f"one of: {', '.join(llm.MODES)}"
+            raise StudyError(f"{self.mode!r} is no value for this key", column="mode", fix=fix)
+
     def client(self, cassette: Path) -> llm.Client:
         """A client that keeps replies in `cassette`, without the requests: these quote the data set's texts."""
-        return llm.Client(
-            self.base_url,
-            self.mode,
-            cassette,
-            keep_requests=False,
-            key_variable=self.key_variable,
-            timeout=self.timeout,
-            retries=self.retries,
-            pause=self.pause,
-            longest_pause=self.longest_pause,
-            concurrency=self.concurrency,
-            max_bytes=self.max_bytes,
-        )
+        names = "key_variable timeout retries pause longest_pause concurrency max_bytes"
+        options = {name: getattr(self, name) for name in names.split()}
+        return llm.Client(self.base_url, self.mode, cassette, keep_requests=False, **options)
 
 
 def read(name: str) -> Endpoint:
@@ -62,20 +61,7 @@ def read(name: str) -> Endpoint:
     file = paths.conf() / "llm" / f"{name}.yaml"
     values = read_keys(file, [field.name for field in fields(Endpoint)], fix="name a file of conf/llm")
     values |= {key: os.environ[variable] for key, variable in OVERRIDES.items() if os.environ.get(variable)}
-    for key, value in values.items():
-        if not _fits(key, value):
-            raise StudyError(f"{value!r} is no value for this key", file=file, column=key, fix="see its comment")
-    return Endpoint(**values)
-
-
-def _fits(key: str, value: Any) -> bool:
-    if key in ("base_url", "key_variable"):
-        return isinstance(value, str)
-    if key == "mode":
-        return value in llm.MODES
-    if key in ("retries", "concurrency", "max_bytes"):
-        return type(value) is int and value >= (key != "retries")
-    return type(value) in (int, float) and value >= 0
+    return build_settings(Endpoint, values, file)
 
 
 def cassette(dataset: str, system: str) -> Path:

@@ -1,6 +1,6 @@
 """The fixed prompt (paper, figure 5, in our own words): role, task, criteria, candidate cards, rules, output schema.
 
-Texts of tasks and servers come from strangers. They stand in the prompt as JSON strings between marks that they cannot
+Texts of tasks and servers come from strangers. The prompt holds them as JSON strings between marks that they cannot
 write themselves, without control and formatting characters, and cut to a length.
 """
 
@@ -122,8 +122,8 @@ def response_format(form: str, task: int, pool: Sequence[int], k: int) -> dict[s
     }
 
 
-def read(text: str, task: int) -> Any:
-    """The identifiers of an answer as they stand in it; None for anything but the one JSON object asked for."""
+def read_answer(text: str, task: int) -> Any:
+    """The identifiers of an answer unchanged; None for anything but the one JSON object asked for."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

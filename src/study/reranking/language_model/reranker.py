@@ -159,6 +159,6 @@ class LanguageModelReranker:
                 continue
             with self._lock:
                 self._form = place
-            return prompt.read(text, number)
+            return prompt.read_answer(text, number)
         assert failure is not None
         raise failure
