@@ -1,0 +1,34 @@
+"""The contract of `.importlinter`: which room may import which; a broken one is caught."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.tiny_study import REPOSITORY
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("lint-imports")
+    environment = {"PYTHONPATH": f"{folder / 'src'}:{folder}", "PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        [program, "--no-cache"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_every_import_goes_up():
+    done = lint(REPOSITORY)
+    assert done.returncode == 0, done.stdout
+
+
+def test_an_import_that_goes_down_breaks_the_contract(tmp_path):
+    for folder in ("src", "baselines"):
+        shutil.copytree(
+            REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        )
+    shutil.copy(REPOSITORY / ".importlinter", tmp_path)
+    ranking = tmp_path / "src" / "study" / "evaluation" / "ranking.py"
+    ranking.write_text(ranking.read_text() + "\nfrom study.pipeline import report\n")
+    done = lint(tmp_path)
+    assert done.returncode != 0
+    assert "study.evaluation.ranking -> study.pipeline" in done.stdout
