@@ -18,7 +18,7 @@ from study.pipeline import data as stages
 from study.pipeline.export import export
 from study.recommend.saved import folder_of
 from study.recommend.t2mrec import Recommender
-from study.runner.rows import load_inputs
+from study.runner.inputs import load_inputs
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = [
@@ -54,7 +54,7 @@ def study(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def inputs(study):
-    data, split = load_inputs(study)
+    data, split = load_inputs(study.dataset.name, study.protocol.name)
     model = Recommender.load(folder_of("synthetic", "t2mrec"))
     return data, split, embedding_stage.spaces(model, data)
 

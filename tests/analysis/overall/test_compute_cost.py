@@ -1,13 +1,16 @@
-"""Long fits, core hours, and rows that a protocol does not ask, on hand-made records."""
+"""Core hours, long fits and the figure of costs, on hand-made records."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.overall import compute_cost as effort
-from study.analysis.report.results import Results
+from study.analysis.overall import compute_cost
+from study.analysis.report import colours
 from study.evaluation.records import record
 from study.files import write_json
+from tests.analysis.overall.helpers import results as results_of
+from tests.analysis.report.helpers import LONG_CAPTION, boxes, misplaced
 
 # (protocol, system) -> seconds of fitting each seed; scoring takes 36 s each time.
 SECONDS = {
@@ -19,14 +22,8 @@ SECONDS = {
     ("warm", "other"): [7164],
 }
 ABOVE = {"a_tuned": ["a"], "a_fault": ["a"]}
-FAMILIES = {
-    "a": "published",
-    "a_tuned": "published",
-    "a_transfer": "hybrid",
-    "a_fault": "fault",
-    "b": "graph",
-    "other": "graph",
-}
+FAMILIES = dict.fromkeys(("a", "a_tuned"), "published") | {"a_transfer": "hybrid", "a_fault": "fault"}
+FAMILIES |= {"b": "graph", "other": "graph"}
 SEARCHES = pd.DataFrame(
     {"system": ["a_tuned", "a_tuned", "other", "b_tuned"], "seconds": [1800.0, 1800.0, 720.0, None]}
 )
@@ -41,98 +38,163 @@ def results(tmp_path, monkeypatch):
         write_json(paths.results("synthetic") / "records" / protocol / f"{system}.json", record(seeds=seeds))
     # A record that no table holds yet.
     write_json(paths.results("synthetic") / "records" / "cold" / "b.json", record(seeds=[]))
-    costs, nothing = pd.DataFrame(SECONDS.keys(), columns=["protocol", "system"]), pd.DataFrame()
-    return Results(
-        "synthetic",
-        "Synthetic",
-        ["cold", "warm"],
-        {name: name.upper() for name in FAMILIES},
-        FAMILIES,
-        {name: ["warm"] for name in FAMILIES},
-        [],
-        nothing,
-        nothing,
-        nothing,
-        costs,
-    )
+    costs = pd.DataFrame(SECONDS.keys(), columns=["protocol", "system"])
+    applies = {name: ["warm"] for name in FAMILIES}
+    return results_of("synthetic", ["cold", "warm"], FAMILIES, families=FAMILIES, applies=applies, costs=costs)
 
 
 @pytest.fixture
 def hours(results):
-    return effort.effort(results, effort.fits(results), SEARCHES, PRINTED, builds_on=lambda name: ABOVE.get(name, []))
+    fitted = compute_cost.fits(results)
+    return compute_cost.core_hours(results, fitted, SEARCHES, PRINTED, builds_on=lambda name: ABOVE.get(name, []))
 
 
 def test_every_seed_of_every_run_is_a_fit(results):
-    fitted = effort.fits(results)
+    fitted = compute_cost.fits(results)
     assert len(fitted) == sum(map(len, SECONDS.values()))
     assert fitted.loc[fitted["system"] == "a", "seconds_fit"].tolist() == [324, 684, 324]
     assert set(fitted["seconds_score"]) == {36}
 
 
 def test_a_long_seed_is_named_though_the_mean_is_short(results):
-    fitted = effort.fits(results)
-    assert effort.long_fits(fitted, "warm") == [
-        "OTHER (119.4 min, one seed)",
-        "A (11.4 min, mean of 3 seeds 7.4)",
-        "A_FAULT (11.4 min, one seed)",
-    ]
-    assert effort.long_fits(fitted, "cold") == ["A_TRANSFER (59.4 min, one seed)"]
-    assert effort.long_fits(fitted, "loo") == []
+    table = compute_cost.long_fits(compute_cost.fits(results)).set_index("title")
+    assert table.index.tolist() == ["OTHER", "A_TRANSFER", "A", "A_FAULT"]
+    assert table.loc["A", ["longest", "mean", "seeds"]].tolist() == pytest.approx([11.4, 7.4, 3])
 
 
 def test_core_hours_by_kind(hours):
     rows = hours.set_index("printed")
+    kinds = list(compute_cost.KINDS)
     assert rows.index.tolist() == ["A", "B"]  # nothing of C has run
-    assert rows.loc["A", list(effort.KINDS)].tolist() == pytest.approx([0.4, 1272 / 3600, 1.0, 1.2])
+    assert rows.loc["A", kinds].tolist() == pytest.approx([0.4, 1272 / 3600, 1.0, 1.2])
     assert rows.loc["A", "total"] == pytest.approx(0.4 + 1272 / 3600 + 1.0 + 1.2)
-    assert rows.loc["B", [*effort.KINDS, "total"]].tolist() == pytest.approx([0.1, 0, 0, 0, 0.1])
+    assert rows.loc["B", [*kinds, "total"]].tolist() == pytest.approx([0.1, 0, 0, 0, 0.1])
 
 
 def test_the_published_rows_are_summed_apart(hours):
-    table = effort.summed(hours)
+    table = compute_cost.summed(hours)
     assert table["printed"].tolist() == ["A", "B", "sum of the 1 of family published", "sum of all 2"]
     totals = table["total"].tolist()
     assert totals[2:] == pytest.approx([totals[0], totals[0] + totals[1]])
-    assert effort.summed(hours.iloc[:0]).empty
+    assert compute_cost.summed(hours.iloc[:0]).empty
 
 
 def test_hours_are_numbers_where_no_row_has_run(results):
-    none = effort.effort(results, effort.fits(results), SEARCHES, {"C": "c"}, builds_on=lambda name: [])
+    none = compute_cost.core_hours(results, compute_cost.fits(results), SEARCHES, {"C": "c"}, builds_on=lambda name: [])
     assert none.empty
-    assert set(none[[*effort.KINDS, "total"]].dtypes.map(str)) == {"float64"}
+    assert set(none[[*compute_cost.KINDS, "total"]].dtypes.map(str)) == {"float64"}
 
 
-def test_the_sentence_names_the_sums(results, hours):
-    said = effort.said(hours, effort.fits(results), SEARCHES)
-    # 9 fits: 14,268 s of fitting and 9 times 36 s of scoring.
-    assert said == (
-        "The 1 baselines of family published (A) took 3.0 core hours: own settings 0.4, tuned 0.4, searches 1.0, side "
-        "rows 1.2. All runs of the data set took 4.1 core hours and all searches 1.2."
-    )
-    assert effort.said(hours.iloc[1:], effort.fits(results), SEARCHES).startswith("All runs of the data set")
+def test_cost_quality_draws_unmeasurable_times_at_the_resolution():
+    columns = ["title", "family", "quality", "tasks", "seconds_fit", "milliseconds_per_task"]
+    rows = [("A", "lexical", 0.2, 100, 0.0, 0.0), ("B", "ceiling", 0.4, 100, 2.0, 5.0)]
+    figure = compute_cost.cost_quality(pd.DataFrame(rows, columns=columns), "caption")
+    fit, rank = ({line.get_label(): float(line.get_xdata()[0]) for line in axes.get_lines()} for axes in figure.axes)
+    assert fit == {"A": 0.001, "B": 2.0}
+    assert rank == {"A": pytest.approx(0.01), "B": 5.0}
+    assert figure.axes[0].get_xscale() == "log"
 
 
-def test_a_row_whose_method_is_for_a_protocol_is_not_asked_there(results, monkeypatch):
-    above = {"tiger_list": ["tiger"], "tiger_tuned": ["tiger"], "tiger_tuned_long": ["tiger_tuned", "tiger"]}
-    applies = {
-        "tiger": ["warm", "loo"],
-        "tiger_tuned": ["warm", "loo"],
-        "tiger_list": ["warm"],
-        "tiger_tuned_long": ["warm"],
-        "tiger_transfer": ["cold"],
-        "tfidf": ["cold"],
-    }
-    monkeypatch.setattr(
-        "study.analysis.report.results.lineage",
-        lambda name: [name, name.removesuffix("_transfer"), *above.get(name, [])],
-    )
-    monkeypatch.setattr(Results, "systems", lambda self, protocol: ["tiger"] if protocol == "loo" else [])
-    plan = Results(**{**vars(results), "applies": applies, "planned": list(applies)})
-    assert plan.not_asked("loo") == ["tiger_list", "tiger_tuned_long", "tiger_transfer"]
-    assert plan.absent("loo") == (["tiger_tuned"], ["tfidf"])
-    # Under cold the method itself cannot rank, so neither can its variants.
-    assert plan.not_asked("cold") == []
-    assert plan.absent("cold") == (
-        ["tiger_transfer", "tfidf"],
-        ["tiger", "tiger_tuned", "tiger_list", "tiger_tuned_long"],
-    )
+def costs_of(n, family=None):
+    """`n` systems with names of the usual lengths and times over eight powers of ten."""
+    kinds = ["t2mrec", "ablation", "ablation", "dense", "floor", "ceiling", "lexical", "hybrid"]
+    rng, families = np.random.default_rng(n), [family or kinds[i % len(kinds)] for i in range(n)]
+    titles = [f"System {i}" + " (reads the answers)" * (i % 7 == 0) for i in range(n)]
+    costs = pd.DataFrame({"title": titles, "family": families, "quality": rng.uniform(0, 0.7, n), "tasks": 100})
+    times = {"seconds_fit": 10 ** rng.uniform(-4, 4, n), "milliseconds_per_task": 10 ** rng.uniform(-1, 2.5, n)}
+    return costs.assign(**times)
+
+
+@pytest.mark.parametrize("caption", [LONG_CAPTION, "Short."])
+@pytest.mark.parametrize("n", [1, 2, 26, 40, 45])
+def test_everything_beside_the_points_has_a_place_of_its_own(n, caption):
+    costs = costs_of(n)
+    figure = compute_cost.cost_quality(costs, caption)
+    assert misplaced(figure) == ([], [])
+    (legend,) = figure.legends
+    ranked = costs.sort_values("quality", ascending=False)
+    entries = []
+    for family, kind in colours.FAMILIES.items():
+        own = ranked.loc[ranked["family"] == family, "title"].tolist()
+        entries += [(kind.words, "bold"), *((title, "normal") for title in own)] if own and family != "ablation" else []
+    assert [(t.get_text(), t.get_fontweight()) for t in legend.get_texts() if t.get_text()] == entries
+    lowest = min(box.y0 for name, box in boxes(figure)[0] if name in set(costs["title"]))
+    caption_box = next(box for name, box in boxes(figure)[0] if name == figure.get_supxlabel())
+    assert lowest > caption_box.y1
+    for panel in figure.axes:
+        low, high = panel.get_xlim()
+        assert sum(low <= place <= high for place in panel.get_xticks()) >= 2
+
+
+def test_ablations_are_left_out_in_so_many_words():
+    costs = costs_of(8)
+    for left_out in (("ablation",), ()):
+        figure = compute_cost.cost_quality(costs, "caption", leave_out=left_out)
+        drawn = {line.get_label() for line in figure.axes[0].get_lines()}
+        assert drawn == set(costs.loc[~costs["family"].isin(left_out), "title"])
+        assert ("Left out: ablation of T2MRec." in " ".join(figure.get_supxlabel().split())) == bool(left_out)
+
+
+def test_a_tuned_system_has_the_shape_of_the_untuned_one_which_is_open():
+    titles = ["A", "B (tuned)", "B", "A (tuned)", "C"]
+    figure = compute_cost.cost_quality(costs_of(5, "graph").assign(title=titles), "caption")
+    look = {line.get_label(): (line.get_marker(), line.get_markerfacecolor()) for line in figure.axes[0].get_lines()}
+    ink = colours.colour("graph")
+    assert look["A"] == (look["A (tuned)"][0], "none")
+    assert look["B"] == (look["B (tuned)"][0], "none")
+    assert {look[title][1] for title in ("A (tuned)", "B (tuned)", "C")} == {ink}
+    assert len({marker for marker, _ in look.values()}) == 3
+    assert "Open marker: a system at its own settings" in " ".join(figure.get_supxlabel().split())
+    assert "Open" not in compute_cost.cost_quality(costs_of(5), "caption").get_supxlabel()
+
+
+def test_systems_too_close_together_are_drawn_once_more_enlarged():
+    near = costs_of(45).assign(quality=[0.9, *np.linspace(0.6, 0.5, 30), *np.linspace(0.3, 0, 14)])
+    near.loc[0, "family"] = "ceiling"
+    figure = compute_cost.cost_quality(near, LONG_CAPTION, leave_out=())
+    assert misplaced(figure) == ([], [])
+    everything, enlarged = ({line.get_label() for line in panel.get_lines()} for panel in figure.axes[:2])
+    assert everything == set(near["title"])
+    systems = near[near["family"] != "ceiling"].nlargest(len(near), "quality")["title"]
+    assert enlarged == set(systems.iloc[: (len(systems) + 1) // 2])
+    assert figure.axes[1].get_ylim()[0] > 0.4
+    assert "Right: the better half" in figure.get_supxlabel()
+    apart = near.assign(quality=np.linspace(0.9, 0, 45))
+    assert len(compute_cost.cost_quality(apart, LONG_CAPTION).axes) == 2
+    assert len(compute_cost.cost_quality(near.iloc[:20], LONG_CAPTION, leave_out=()).axes) == 2
+
+
+def test_long_names_take_fewer_columns():
+    costs = costs_of(9).assign(title=[f"{i} " + "a system with a rather long name, " * 2 for i in range(9)])
+    assert misplaced(compute_cost.cost_quality(costs, LONG_CAPTION)) == ([], [])
+
+
+def test_the_check_of_places_can_fail():
+    figure = compute_cost.cost_quality(costs_of(40), LONG_CAPTION)
+    (legend,) = figure.legends
+    legend.set_bbox_to_anchor((0.01, 0.0), figure.transFigure)
+    assert misplaced(figure)[1]
+    legend.set_bbox_to_anchor((0.6, 0.1), figure.transFigure)
+    assert misplaced(figure)[0]
+
+
+def test_close_times_still_have_numbers_on_their_axis():
+    costs = costs_of(2).assign(seconds_fit=[0.365, 0.398], milliseconds_per_task=[2.1, 2.1])
+    figure = compute_cost.cost_quality(costs, "caption")
+    assert misplaced(figure) == ([], [])
+    for panel in figure.axes:
+        low, high = panel.get_xlim()
+        assert sum(low <= place <= high for place in panel.get_xticks()) >= 2
+
+
+@pytest.mark.parametrize("family", ["collaborative", None])
+def test_no_two_systems_look_alike(family):
+    costs = costs_of(45, family)
+    costs.loc[3, "title"] = costs.loc[11, "title"] + " (tuned)"
+    figure = compute_cost.cost_quality(costs, "caption", leave_out=())
+    for panel in figure.axes:
+        drawn = [
+            (line.get_marker(), line.get_fillstyle(), line.get_color(), line.get_markerfacecolor() == "none")
+            for line in panel.get_lines()
+        ]
+        assert len(set(drawn)) == len(drawn) == 45

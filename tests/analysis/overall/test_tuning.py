@@ -9,8 +9,10 @@ import yaml
 
 from study import paths
 from study.analysis.overall import tuning
+from study.analysis.report.results import Results
 from study.errors import StudyError
 from study.files import write_csv, write_json, write_text
+from tests.analysis.overall.helpers import results as results_of
 
 CONF = paths.conf()
 HEAD = {"git": {}, "versions": {}, "hardware": {}}
@@ -203,3 +205,48 @@ def test_half_a_search_is_named(name):
     (folder / name).unlink()
     with pytest.raises(StudyError, match="neumf_tuned"):
         tuning.tuned("toy")
+
+
+# System -> NDCG@10 of four tasks.
+VALUES = {
+    "ngcf": [0.5, 0.6, 0.7, 0.8],
+    "ngcf_tuned": [0.4, 0.5, 0.6, 0.7],  # worse on every task
+    "ease": [0.1, 0.2, 0.3, 0.4],
+    "ease_tuned": [0.3, 0.4, 0.5, 0.6],  # better on every task
+    "bpr": [0.1, 0.2, 0.3, 0.4],
+    "bpr_tuned": [0.2, 0.1, 0.4, 0.3],  # neither
+    "lonely_tuned": [0.9, 0.9, 0.9, 0.9],  # nothing to compare with
+}
+
+
+@pytest.fixture
+def tuned_results(monkeypatch):
+    ran = {"warm": list(VALUES), "loo": ["bpr", "bpr_tuned"]}
+    monkeypatch.setattr(Results, "systems", lambda self, protocol: ran[protocol])
+    monkeypatch.setattr(Results, "per_task", lambda self, protocol, name: pd.DataFrame({"ndcg@10": VALUES[name]}))
+    titles = {name: name.upper() for name in VALUES} | {"ngcf": "$x_{"}
+    return results_of("synthetic", ["warm", "loo"], VALUES, titles=titles)
+
+
+def test_differences_by_hand_the_largest_first(tuned_results):
+    table = tuning.effects(tuned_results)
+    rows = [("warm", "ease"), ("warm", "bpr"), ("warm", "ngcf"), ("loo", "bpr")]
+    assert list(zip(table["protocol"], table["system"], strict=True)) == rows
+    assert table["difference"].tolist() == pytest.approx([0.2, 0, -0.1, 0])
+    assert table.loc[0, ["own", "tuned", "ci_low", "ci_high"]].tolist() == pytest.approx([0.25, 0.45, 0.2, 0.2])
+    assert (table.loc[1, "ci_low"], table.loc[1, "ci_high"]) == pytest.approx((-0.1, 0.1))
+
+
+def test_the_figure_shows_both_values_of_every_row(tuned_results):
+    warm, loo = tuning.effects_figure(tuning.effects(tuned_results), "caption").axes
+    own, tuned = warm.collections[1:]
+    assert own.get_offsets()[:, 0].tolist() == pytest.approx([0.25, 0.25, 0.65])
+    assert own.get_offsets()[:, 1].tolist() == tuned.get_offsets()[:, 1].tolist() == [2, 1, 0]
+    assert tuned.get_offsets()[:, 0].tolist() == pytest.approx([0.45, 0.25, 0.55])
+    assert [label.get_text() for label in warm.get_yticklabels()] == ["EASE", "BPR", "$x_{"]
+    assert loo.get_title(loc="left") == "loo"
+
+
+def test_without_tuned_rows_there_is_nothing_to_show(tuned_results, monkeypatch):
+    monkeypatch.setattr(Results, "systems", lambda self, protocol: ["ngcf", "lonely_tuned"])
+    assert tuning.effects(tuned_results).empty

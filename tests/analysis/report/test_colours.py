@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from study.analysis.report import colours, legends
-from study.analysis.report.runs import system_settings
+from study.analysis.report import colours
+from study.config.registry import all_system_settings
 
 # Machado, Oliveira and Fernandes 2009, severity 1: linear RGB as protanopes and deuteranopes see it.
 SIGHT = {
@@ -34,7 +34,7 @@ def seen(ink, sight):
 
 
 def test_every_configured_family_has_a_look_of_its_own():
-    configured = {str(system.family) for system in system_settings().values()}
+    configured = {str(system.family) for system in all_system_settings().values()}
     assert configured <= set(colours.FAMILIES), "a family of conf/system would be drawn as: other"
     looks = [*colours.FAMILIES.values(), colours.OTHER]
     assert len({kind.words for kind in looks}) == len({(kind.ink, kind.marker) for kind in looks}) == len(looks)
@@ -42,7 +42,7 @@ def test_every_configured_family_has_a_look_of_its_own():
 
 def test_an_unknown_family_is_drawn_and_named_as_other():
     assert colours.look("new") is colours.OTHER
-    assert legends.points(["new", "floor"])[1] == ["floor (rules, popularity, chance)", "other"]
+    assert colours.points(["new", "floor"])[1] == ["floor (rules, popularity, chance)", "other"]
 
 
 @pytest.mark.parametrize("sight", SIGHT)
@@ -56,18 +56,18 @@ def test_colours_are_told_apart(sight):
 
 def test_legends_name_kinds_once_in_one_order():
     kinds = ["floor", "ablation", "supervision", "t2mrec", "floor"]
-    handles, labels = legends.points(kinds)
+    handles, labels = colours.points(kinds)
     words = ["T2MRec", "ablation of T2MRec", "T2MRec on other labels", "floor (rules, popularity, chance)"]
     assert labels == words
     assert [handle.get_marker() for handle in handles] == ["d", "X", "P", "o"]
-    assert legends.areas(kinds)[1] == [words[0], " or ".join(words[1:3]), words[3]]
+    assert colours.areas(kinds)[1] == [words[0], " or ".join(words[1:3]), words[3]]
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3])
 @pytest.mark.parametrize("heads", [{0}, {0, 2, 4, 6, 8}, {0, 1, 3}, {0, 5, 9}])
 def test_no_head_is_the_last_of_a_column(heads, columns):
     for n in range(max(heads) + 2, 40):
-        places = legends.columned(n, heads, columns)
+        places = colours.columned(n, heads, columns)
         rows, over = divmod(len(places), columns)
         assert over == 0
         assert [place for place in places if place is not None] == list(range(n))
@@ -75,4 +75,4 @@ def test_no_head_is_the_last_of_a_column(heads, columns):
 
 
 def test_without_heads_nothing_is_moved():
-    assert legends.columned(7, (), 3) == list(range(7))
+    assert colours.columned(7, (), 3) == list(range(7))

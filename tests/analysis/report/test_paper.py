@@ -6,9 +6,9 @@ import yaml
 
 from study import paths
 from study.analysis.report import paper
-from study.evaluation.metrics import PAPER_METRICS
 from study.config.compose import choices
 from study.errors import StudyError
+from study.evaluation.metrics import PAPER_METRICS
 
 
 @pytest.fixture(scope="module")

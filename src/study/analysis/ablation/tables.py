@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 from omegaconf import DictConfig
 
 from study import paths
 from study.analysis.report import paper
 from study.analysis.report.runs import ALPHA, COMPARED, FAILS, HOLDS, REFERENCE, measured
 from study.analysis.report.tables import NOT_RUN
+from study.config.registry import all_system_settings
 from study.data import dataset as datasets
 from study.data.dataset import Dataset
 from study.evaluation import per_task
@@ -55,21 +55,15 @@ EXPECTED = {
 }
 
 
-def _settings() -> dict[str, dict[str, Any]]:
-    """The top level of the settings of T2MRec and its untuned variants, the reference first."""
-    folder = paths.conf() / "system"
-    base = yaml.safe_load((folder / f"{REFERENCE}.yaml").read_text(encoding="utf-8"))
-    found = {}
-    for path in sorted(folder.glob(f"{REFERENCE}*.yaml"), key=lambda path: path.stem):
-        settings = base | yaml.safe_load(path.read_text(encoding="utf-8"))
-        if settings["tuned"] is None:
-            found[path.stem] = settings
-    return found
+def _settings() -> dict[str, DictConfig]:
+    """The settings of T2MRec and its untuned variants, the reference first."""
+    known = {name: settings for name, settings in all_system_settings().items() if settings.tuned is None}
+    return {name: known[name] for name in sorted(known) if name.startswith(REFERENCE)}
 
 
 def variants() -> dict[str, str]:
     """T2MRec and its untuned variants: name -> title, the reference first."""
-    return {name: str(settings["title"]) for name, settings in _settings().items()}
+    return {name: str(settings.title) for name, settings in _settings().items()}
 
 
 def wanted(protocol: str) -> list[str]:
@@ -80,7 +74,7 @@ def wanted(protocol: str) -> list[str]:
     return [
         name
         for name, settings in _settings().items()
-        if protocol in settings["protocols"] and (settings["family"] == FAMILY or name == RERANKED)
+        if protocol in settings.protocols and (settings.family == FAMILY or name == RERANKED)
     ]
 
 

@@ -25,8 +25,8 @@ from study.analysis.report import colours
 from study.analysis.report.colours import GREY, colour, legend_below
 from study.analysis.report.plots import STYLE, canvas, logarithmic
 from study.analysis.report.results import Results, lineage
+from study.config.registry import parents
 from study.evaluation.records import read_record
-from study.pipeline.plan import parents
 from study.t2mrec.settings import Towers
 
 if TYPE_CHECKING:  # importing it loads torch

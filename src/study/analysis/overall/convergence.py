@@ -9,8 +9,8 @@ import pandas as pd
 
 from study import paths
 from study.analysis.report.results import TUNED_SUFFIX, Results, lineage
+from study.config.registry import parents
 from study.evaluation.records import read_record
-from study.pipeline.plan import parents
 
 # Closed forms without training, the first that has a run (a new task has no servers, so there it is the transfer), and
 # what they are compared by.

@@ -177,7 +177,7 @@ def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric
     return figure
 
 
-def coverage(results: Results, protocol: str, server_ids: pd.Series, popularity: IntArray) -> pd.DataFrame:
+def catalogue_coverage(results: Results, protocol: str, server_ids: pd.Series, popularity: IntArray) -> pd.DataFrame:
     """What the lists of ten of every system show of the catalogue, over all tasks together.
 
     Args:

@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 from study.analysis.report.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, legend_below
 from study.analysis.report.plots import MARKERS, STYLE, canvas, metric_name
 from study.analysis.report.results import TRANSFER, TUNED_SUFFIX, Results, lineage
-from study.pipeline.plan import parents
+from study.config.registry import parents
 
 METRIC, SECOND = "ndcg@10", "recall@10"
 FAR = 0.05  # of METRIC from the printed one: see `nearness`

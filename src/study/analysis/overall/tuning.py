@@ -20,10 +20,10 @@ from study import paths
 from study.analysis.report import plots
 from study.analysis.report.plots import STYLE, canvas, metric_name
 from study.analysis.report.results import TUNED_SUFFIX, Results
-from study.analysis.report.runs import system_settings
 from study.analysis.report.tables import NOT_RUN, cell, duration
 from study.config import schema
 from study.config.compose import plain
+from study.config.registry import all_system_settings
 from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.evaluation.significance import bootstrap_interval
@@ -71,7 +71,7 @@ def tuned(dataset: str) -> pd.DataFrame:
     rows = [_ran(folder) for folder in folders]
     seen = {folder.name for folder in folders}
     searches = {system: sweeps.load(name) for name, system in TUNED.items()}
-    for name, system in system_settings().items():
+    for name, system in all_system_settings().items():
         if system.tuned is None or name in seen:
             continue
         space = plain(system.search) or (searches[name].space if name in searches else {})
@@ -136,7 +136,7 @@ def _ran(folder: Path) -> dict[str, Any]:
         config = record["config"]
         sweep = sweeps.load(best["sweep"]) if "sweep" in best else None
         space = config["system"]["search"] if sweep is None else sweep.space
-        known = system_settings()
+        known = all_system_settings()
         title = known[best["system"]].title if best["system"] in known else best["system"]
         model = config["system"]["model"]
         trained = any(key.rpartition(".")[2] == "epochs" for key in schema.flat(model))

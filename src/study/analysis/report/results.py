@@ -13,10 +13,10 @@ import yaml
 
 from study import paths
 from study.analysis.report import tables
-from study.analysis.report.runs import ALPHA, APART, CEILINGS, REFERENCE, system_settings
+from study.analysis.report.runs import ALPHA, APART, CEILINGS, REFERENCE
+from study.config.registry import all_system_settings, left_out, parents
 from study.evaluation import per_task
 from study.evaluation.significance import bootstrap_interval
-from study.pipeline.plan import left_out, parents
 
 QUESTION = "Question: fitting the released labels"
 # Protocols in the order of the study's argument; others follow by name.
@@ -84,7 +84,7 @@ class Results:
             tables.read(paths.tables(dataset) / name)
             for name in ("metrics.csv.xz", "overall.csv", "significance.csv", "runs.csv")
         )
-        settings = system_settings()
+        settings = all_system_settings()
         names = [*settings, *(name for name in overall["system"].unique() if name not in settings)]
         patterns = _conf("dataset", dataset).get("leave_out", [])
         present = set(overall["protocol"])

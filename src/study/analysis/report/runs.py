@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from omegaconf import DictConfig, OmegaConf
 
 from study import paths
-from study.config.compose import choices
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
 from study.evaluation.records import read_record
@@ -33,21 +31,6 @@ CEILINGS = ("ceiling",)
 APART = (*CEILINGS, "fault")
 # What runs.csv takes from the facts of every seed.
 FACTS = ("tasks", "seconds_fit", "seconds_score", "peak_memory_mib", "parameters", "tie_rate", "unfilled")
-
-
-def system_settings() -> dict[str, DictConfig]:
-    """``conf/system`` as far as printing needs it: title, family, protocols, tuned and search of every system."""
-    return {name: _settings(name) for name in choices("system")}
-
-
-def _settings(name: str) -> DictConfig:
-    """A file of ``conf/system`` merged with those it builds on; interpolations stay as they are written."""
-    own = OmegaConf.load(paths.conf() / "system" / f"{name}.yaml")
-    assert isinstance(own, DictConfig)
-    bases = [_settings(base) for base in own.get("defaults", []) if base != "_self_"]
-    merged = OmegaConf.merge(*bases, own)
-    assert isinstance(merged, DictConfig)
-    return merged
 
 
 def collect(dataset: str) -> Runs:

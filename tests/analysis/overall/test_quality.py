@@ -1,0 +1,157 @@
+"""Figures of quality and the coverage of the catalogue: the numbers that are drawn, on hand-made values."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from study import paths
+from study.analysis.overall import quality
+from study.analysis.overall.quality import KEPT, catalogue_coverage, coverage_figure
+from study.analysis.report import plots
+from study.files import write_parquet
+from tests.analysis.overall.helpers import means, results
+from tests.analysis.report.helpers import LONG_CAPTION, misplaced
+
+SERVERS = pd.Series(np.arange(101, 301))  # ids
+QUALITY = {"various": 0.5, "one_list": 0.2, "chance": 0.1}
+FAMILIES = {"various": "graph", "one_list": "published", "chance": "floor"}
+
+
+@pytest.fixture
+def summary():
+    columns = ["system", "title", "family", "mean", "sd", "low", "high"]
+    rows = [
+        ("best", "Best $x_{", "t2mrec", 0.5, 0.02, 0.45, 0.55),
+        ("ceiling", "Ceiling", "ceiling", 0.4, np.nan, 0.3, 0.5),
+        ("floor", "Floor & <b>", "new", 0.1, 0.0, 0.05, 0.2),
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def test_overall_draws_means_intervals_and_deviations(summary):
+    figure = quality.overall({"ndcg@10": summary, "recall@10": summary.iloc[::-1]}, "caption")
+    left, right = figure.axes
+    assert [label.get_text() for label in left.get_yticklabels()] == summary["title"].tolist()
+    lines = [(np.atleast_1d(line.get_xdata()), np.atleast_1d(line.get_ydata())[0]) for line in left.get_lines()]
+    drawn = [(x.tolist(), y) for x, y in lines]
+    assert all(expected in drawn for expected in (([0.45, 0.55], 3.0), ([0.48, 0.52], 3.0), ([0.5], 3.0)))
+    # One seed has no deviation: interval and mean only.
+    assert sum(y == 2.0 for _, y in drawn) == 2
+    assert left.get_xlabel() == "NDCG@10 (0 to 1)"
+    # The second metric keeps the order of the first.
+    tops = [line for line in right.get_lines() if np.allclose(line.get_xdata(), 0.5)]
+    assert {float(np.atleast_1d(line.get_ydata())[0]) for line in tops} == {3.0}
+
+
+def test_kinds_of_systems_are_named_under_what_shows_them_in_colour(summary):
+    legend = ["T2MRec", "reads the answers", "other"]
+    figure = quality.overall({"ndcg@10": summary}, LONG_CAPTION)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == legend
+    assert misplaced(figure) == ([], [])
+    drawn = {line.get_marker() for line in figure.axes[0].get_lines()} - {"None", None}
+    assert drawn == {handle.get_marker() for handle in figure.legends[0].legend_handles}
+    values = {title: pd.Series([0.1, 0.9]) for title in summary["title"]}
+    families = dict(zip(summary["title"], summary["family"], strict=True))
+    figure = quality.per_task_distribution(values, families | {"Not drawn": "dense"}, "ndcg@10", LONG_CAPTION)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == legend
+    assert misplaced(figure) == ([], [])
+    faces = [box.get_facecolor() for box in figure.axes[0].patches][::-1]
+    assert faces == [handle.get_facecolor() for handle in figure.legends[0].legend_handles]
+
+
+def test_titles_are_never_read_as_mathematics(summary, tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    # "$x_{" alone is no formula; with a second dollar it would be an error or a formula.
+    hostile = summary.assign(title=["$\\frac{1}$", "$$", "a $b$ c"])
+    figure = quality.overall({"ndcg@10": hostile}, "caption")
+    plots.save_figure(figure, "figure", "toy")
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == hostile["title"].tolist()
+    assert not any(label.get_parse_math() for label in figure.axes[0].get_yticklabels())
+
+
+def test_per_task_distribution_counts_the_zeros():
+    values = {"A": pd.Series([0, 0, 0.5, 1.0]), "B": pd.Series([0.0, np.nan, 0, 0])}
+    figure = quality.per_task_distribution(values, {"A": "lexical", "B": "floor"}, "ndcg@10", "caption")
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts[:2] == ["100%", "50%"]  # from below: B, whose undefined task does not count, then A
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["B", "A"]
+
+
+def test_win_tie_loss_adds_up():
+    columns = ["system", "reference", "metric", "n", "wins", "ties", "losses", "difference"]
+    rows = [("a", "t", "ndcg@10", 10, 1, 2, 7, -0.2), ("b", "t", "ndcg@10", 10, 6, 0, 4, 0.1)]
+    titles = {"a": "A", "b": "B", "t": "T"}
+    axes = quality.win_tie_loss(pd.DataFrame(rows, columns=columns), titles, "caption").axes[0]
+    assert [[bar.get_width() for bar in container] for container in axes.containers] == [[10, 60], [20, 0], [70, 40]]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["A", "B"]
+    assert axes.containers[2][0].get_x() == pytest.approx(30)
+
+
+def test_mean_ranks_by_hand_with_a_tie_and_a_task_without_a_value():
+    values = {"A": [0.9, 0.5, 0.2, 1], "B": [0.1, 0.5, 0.8, np.nan], "C": [0.0, 0.0, 0.0, 0]}
+    table = quality.mean_ranks({name: pd.Series(row) for name, row in values.items()})
+    assert table["title"].tolist() == ["A", "B", "C"]
+    assert table["rank"].tolist() == pytest.approx([(1 + 1.5 + 2) / 3, (2 + 1.5 + 1) / 3, 3])
+    assert table.attrs["tasks"] == 3
+
+
+# Demšar 2006, Table 5a: q at 0.05 by the number of classifiers.
+@pytest.mark.parametrize(("k", "quantile"), [(2, 1.960), (3, 2.343), (5, 2.728), (10, 3.164)])
+def test_critical_difference_is_the_published_one_and_drawn_to_each_side(k, quantile):
+    table = quality.mean_ranks({str(i): pd.Series(np.arange(30.0) + i) for i in range(k)})
+    assert table.attrs["difference"] == pytest.approx(quantile * np.sqrt(k * (k + 1) / (6 * 30)), abs=1e-3)
+    figure = quality.critical_difference(table, {str(i): "floor" for i in range(k)}, "ndcg@10", "Caption.")
+    bars = [line.get_xdata() for line in figure.axes[0].get_lines() if len(line.get_xdata()) == 2]
+    assert [float(low + high) / 2 for low, high in bars] == pytest.approx(range(1, k + 1))
+    assert [float(high - low) for low, high in bars] == pytest.approx([table.attrs["difference"]] * k)
+
+
+def lists(system, first):
+    """Top tens of a system for three tasks and two seeds: ten servers from `first(task, seed)` on."""
+    rows = [
+        (task, seed, rank, 101 + first(task, seed) + rank - 1)
+        for seed in (1, 2)
+        for task in (7, 30, 41)  # ids have gaps, as a test part has
+        for rank in range(1, KEPT + 1)
+    ]
+    frame = pd.DataFrame(rows, columns=["task_id", "seed", "rank", "server_id"])
+    write_parquet(paths.results("synthetic") / "top10" / "cold" / f"{system}.parquet", frame)
+
+
+@pytest.fixture
+def covered(tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    lists("various", lambda task, seed: {7: 0, 30: 5, 41: 100}[task] if seed == 1 else 0)
+    lists("one_list", lambda task, seed: 20)
+    lists("chance", lambda task, seed: 40)
+    tables = means(("cold", name, "ndcg", value) for name, value in QUALITY.items())
+    return results("synthetic", ["cold", "warm"], QUALITY, families=FAMILIES, **tables)
+
+
+def test_different_servers_are_counted_over_all_lists_and_averaged_over_seeds(covered):
+    popularity = np.zeros(len(SERVERS), dtype=np.int64)
+    popularity[20:30] = 1  # each server of `one_list` has one interaction of ten
+    table = catalogue_coverage(covered, "cold", SERVERS, popularity).set_index("system")
+    assert list(table.index) == ["various", "one_list", "chance"]
+    # Seed 1: places 0 to 14 and 100 to 109; seed 2: 0 to 9.
+    assert table["servers"].tolist() == pytest.approx([(25 + 10) / 2, 10, 10])
+    assert table["coverage"].tolist() == pytest.approx([17.5 / 200, 0.05, 0.05])
+    assert table.loc["one_list", "gini"] == pytest.approx(0.95)
+    # One is added to every count: 2 of 210.
+    assert table.loc["one_list", "novelty"] == pytest.approx(-np.log2(2 / 210))
+    assert table["quality"].tolist() == [0.5, 0.2, 0.1]
+    # Where the hits of lists alone are kept, nothing is counted.
+    assert catalogue_coverage(covered, "warm", SERVERS, popularity).empty
+
+
+def test_the_figure_has_a_point_for_each_system(covered):
+    table = catalogue_coverage(covered, "cold", SERVERS, np.zeros(len(SERVERS), dtype=np.int64))
+    figure = coverage_figure(table, len(SERVERS), "Question.")
+    (panel,) = figure.axes
+    points = {line.get_ydata()[0]: line.get_xdata()[0] for line in panel.lines if line.get_marker() != "None"}
+    assert [points[y] for y in (2, 1, 0)] == pytest.approx([17.5, 10, 10])
+    assert [text.get_text() for text in panel.get_yticklabels()] == ["VARIOUS", "ONE_LIST", "CHANCE"]
+    figure.canvas.draw()
+    assert "10" in [text.get_text() for text in panel.get_xticklabels()]
+    plt.close(figure)
