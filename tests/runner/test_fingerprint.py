@@ -1,0 +1,83 @@
+"""Which rows a change of code makes stale: exactly those whose classes import it, and only if a statement changed."""
+
+import shutil
+
+import pytest
+
+from study.config.compose import load
+from study.runner.fingerprint import closure, inputs
+from tests.tiny_study import REPOSITORY, rooted
+
+SYSTEMS = ("ease", "item_knn", "item_knn_transfer", "task_knn", "tfidf", "t2mrec", "lightgcn", "tiger", "t2mrec_best")
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A copy of the code and the settings, which a test may change."""
+    for folder in ("src", "baselines", "conf"):
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=ignored)
+    with rooted(tmp_path):
+        yield tmp_path
+
+
+def rows() -> dict[str, str]:
+    return {name: inputs(load([f"system={name}"])) for name in SYSTEMS}
+
+
+def stale(before: dict[str, str]) -> set[str]:
+    return {name for name, value in rows().items() if value != before[name]}
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        # Two imports away: t2mrec.system -> t2mrec.lexical; task_knn -> lexical; knn_transfer -> task_knn -> lexical.
+        ("src/study/t2mrec/lexical.py", {"t2mrec", "t2mrec_best", "task_knn", "item_knn_transfer", "tfidf"}),
+        ("baselines/neighbours.py", {"item_knn", "item_knn_transfer"}),
+        ("baselines/recbole_runner.py", {"lightgcn"}),  # named in a text alone, as the program of a subprocess
+        ("src/study/usefulness/texts.py", {"t2mrec_best"}),  # the code of the teacher that its yaml names
+        ("src/study/data/dataset.py", set(SYSTEMS)),
+        ("src/study/pipeline/report.py", set()),
+        ("src/study/errors.py", set()),  # the ground decides no number
+    ],
+)
+def test_a_statement_makes_those_stale_that_import_it(root, file, expected):
+    before = rows()
+    path = root / file
+    path.write_text(path.read_text() + "\nCHANGED = 1\n")
+    assert stale(before) == expected
+
+
+def test_comments_docstrings_and_layout_make_nothing_stale(root):
+    before = rows()
+    path = root / "src" / "study" / "data" / "dataset.py"
+    edit(path, '"""', '"""Another sentence. ')
+    edit(path, "import numpy as np\n", "import numpy as np  # a comment\n\n# and one more\n")
+    edit(path, "return len(self.servers)", "return (\n            len(self.servers)\n        )")
+    assert stale(before) == set()
+    edit(path, "return (\n            len(self.servers)", "return (\n            1 + len(self.servers)")
+    assert stale(before) == set(SYSTEMS)
+
+
+def test_imports_for_type_checkers_do_not_count(root):
+    before = rows()
+    path = root / "baselines" / "ease.py"
+    path.write_text(path.read_text() + "\nif TYPE_CHECKING:\n    from baselines import tfidf\n")
+    assert stale(before) == {"ease"}  # its own text changed
+    assert "baselines.tfidf" not in closure(["baselines.ease"])
+    path.write_text(path.read_text() + "\ndef late():\n    from baselines import tfidf\n")
+    assert "baselines.tfidf" in closure(["baselines.ease"])
+
+
+def test_settings_that_change_a_number_count_and_names_do_not(root):
+    own = inputs(load(["system=ease"]))
+    assert inputs(load(["system=ease", "system.name=other", "system.title=Other", "profile.workers=1"])) == own
+    for change in ("system.model.regularisation=11", "keep=20", "profile.threads=2", "protocol=warm"):
+        assert inputs(load(["system=ease", change])) != own, change
