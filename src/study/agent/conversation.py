@@ -106,7 +106,7 @@ class Conversation:
                 "why": self._single,
                 "open": self._open,
                 "drop": self._drop,
-                "leave": self._leave,
+                "leave": lambda command: Turn("note", LEAVE, self.state.specification, number=self.state.number),
                 "say": self._understand,
             }
             self.message = message
@@ -169,13 +169,9 @@ class Conversation:
     def _open(self, command: Command) -> Turn:
         if command.constraints and self.state.waiting not in command.constraints:
             return self._drop(command)
-        if not self.state.waiting or self.state.waiting == "intent":
-            return Turn(
-                "note",
-                QUESTIONS["intent"] if not self.state.specification.intent else "Nothing was asked.",
-                self.state.specification,
-            )
         spec = self.state.specification
+        if not self.state.waiting or self.state.waiting == "intent":
+            return Turn("note", "Nothing was asked." if spec.intent else QUESTIONS["intent"], spec)
         return self._go(replace(spec, open=(*spec.open, self.state.waiting)), f"Any {self.state.waiting} will do.")
 
     def _drop(self, command: Command) -> Turn:
@@ -187,9 +183,6 @@ class Conversation:
         for constraint in command.constraints:
             left = dropped(left, constraint)
         return self._go(left, f"I dropped: {', '.join(command.constraints)}.")
-
-    def _leave(self, command: Command) -> Turn:
-        return Turn("note", LEAVE, self.state.specification, number=self.state.number)
 
     def _understand(self, command: Command) -> Turn:
         if not command.text.strip():
@@ -210,9 +203,8 @@ class Conversation:
         if not begins:
             task = len(found.rest) == FEW_WORDS and begins_with_verb(command.text, self.agent.words)
             # A theme is read from the words of a task; beside a word of doing it does not make a refinement.
-            task = task or (
-                set(said.constraints()) == {"domain"} and bool(found.rest) and has_verb(command.text, self.agent.words)
-            )
+            themed = set(said.constraints()) == {"domain"} and bool(found.rest)
+            task = task or (themed and has_verb(command.text, self.agent.words))
             begins = len(found.rest) > FEW_WORDS or task or not (stated or self.state.waiting)
         if command.restart:
             return self._go(said, "A new task.", found) if found.rest else self._ask("intent", said, found)
@@ -227,9 +219,8 @@ class Conversation:
             # An answer that the vocabulary does not hold: search without it, and say so.
             spec = replace(old, open=(*old.open, self.state.waiting))
             options = ", ".join(self.agent.vocabulary.options(self.state.waiting)[:30])
-            return self._go(
-                spec, f"No server can be filtered by that {self.state.waiting}; known are {options}.", found
-            )
+            text = f"No server can be filtered by that {self.state.waiting}; known are {options}."
+            return self._go(spec, text, found)
         return self._go(merged(old, said, add=command.add), "I changed the constraints.", found)
 
     def _release(self, old: Specification, found: Extraction) -> Turn:
@@ -239,26 +230,13 @@ class Conversation:
         for name in held:
             left = dropped(left, name)
         if not held:
-            return Turn(
-                "note",
-                f"{', '.join(found.released)}: that was not asked for. Nothing was changed.",
-                old,
-                number=self.state.number,
-            )
+            text = f"{', '.join(found.released)}: that was not asked for. Nothing was changed."
+            return Turn("note", text, old, number=self.state.number)
         return self._go(left, f"I dropped: {', '.join(held)}.", found)
 
     def _ask(self, missing: str, spec: Specification, read: Extraction | None = None) -> Turn:
         # Constraints without a task wait until the task is there; an intent made of constraints alone is none.
-        self._step(
-            replace(
-                self.state,
-                specification=replace(spec, intent=""),
-                waiting="intent",
-                answer=None,
-                number=0,
-                readings=self._readings(read),
-            )
-        )
+        self._step(State(replace(spec, intent=""), None, 0, "intent", self.state.asked, self._readings(read)))
         return self._question(missing, "")
 
     def _readings(self, read: Extraction | None) -> tuple[Extraction, ...]:

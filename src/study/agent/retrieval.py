@@ -153,17 +153,13 @@ class Trained:
             k=min(self.ranked, len(self.row)),
         )
         rows = np.array([self.row[item.server_id] for item in found], dtype=np.int64)
-
-        def spread(values: list[float], rest: float) -> FloatArray:
-            array = np.full(len(self.row), rest, dtype=np.float32)
-            array[rows] = values
-            return array
-
         # Fused scores of anchors and centroid similarities of the rest share no scale, so places stand for both.
-        return Scores(
-            spread([1 / item.rank for item in found], -np.inf),
-            {name: spread([item.parts[name] for item in found], np.nan) for name in ("semantic", "structural")},
-        )
+        total = np.full(len(self.row), -np.inf, dtype=np.float32)
+        total[rows] = [1 / item.rank for item in found]
+        parts = {name: np.full(len(self.row), np.nan, dtype=np.float32) for name in ("semantic", "structural")}
+        for name, values in parts.items():
+            values[rows] = [item.parts[name] for item in found]
+        return Scores(total, parts)
 
 
 RETRIEVERS: dict[str, Callable[[Dataset], Retriever]] = {

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -27,13 +28,7 @@ from study.agent.settings import Service
 from study.errors import StudyError
 
 PAGE = Path(__file__).parent / "page"
-FILES = {
-    "/": "index.html",
-    "/app.js": "app.js",
-    "/cards.js": "cards.js",
-    "/style.css": "style.css",
-    "/icon.svg": "icon.svg",
-}
+FILES = ("app.js", "cards.js", "style.css", "icon.svg")
 SAFETY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -163,8 +158,8 @@ def create_app(agent: Agent, feedback: Feedback, service: Service, *, extra_host
             raise KeyError(name)
         return found
 
-    for path, file in FILES.items():
-        app.add_api_route(path, _file(PAGE / file), methods=["GET"])
+    for path, file in (("/", "index.html"), *((f"/{file}", file) for file in FILES)):
+        app.add_route(path, partial(_send, PAGE / file), methods=["GET"])
 
     @app.post("/api/conversations")
     def begin() -> dict[str, Any]:
@@ -207,8 +202,5 @@ def create_app(agent: Agent, feedback: Feedback, service: Service, *, extra_host
     return app
 
 
-def _file(path: Path) -> Any:
-    def send() -> FileResponse:
-        return FileResponse(path)
-
-    return send
+def _send(path: Path, request: Request) -> FileResponse:
+    return FileResponse(path)
