@@ -8,20 +8,6 @@ from study import paths
 from study.encoders import endpoint as embedding
 from study.encoders.endpoint import EndpointEmbedder
 from study.errors import StudyError
-from study.llm import client as llm
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"mode": "guess"}, "unknown mode"),
-        ({}, "needs a cassette"),
-        ({"base_url": "file:///etc", "mode": "off"}, "HTTP"),
-    ],
-)
-def test_settings_are_checked(settings, reason):
-    with pytest.raises(StudyError, match=reason):
-        llm.Client(**({"base_url": "http://x"} | settings))
 
 
 def test_vectors_from_an_endpoint(server, client, tmp_path, monkeypatch):

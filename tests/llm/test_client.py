@@ -143,6 +143,16 @@ def test_odd_replies(server, client):
     assert ask(client) == ""
 
 
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [({"mode": "guess"}, "unknown mode"), ({}, "a cassette"), ({"base_url": "file:///"}, "HTTP")],
+)
+def test_settings_are_checked(settings, reason, tmp_path):
+    cassette = tmp_path / "c" if "base_url" in settings else None
+    with pytest.raises(StudyError, match=reason):
+        llm.Client(**({"base_url": "http://x", "cassette": cassette} | settings))
+
+
 def test_nobody_listens():
     client = llm.Client("http://127.0.0.1:9", mode="off", retries=0, timeout=2)
     with pytest.raises(StudyError, match="1 attempts"):

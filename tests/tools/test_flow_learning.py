@@ -75,7 +75,7 @@ def bench(embedder, flow):
     return benches.assemble(CATALOG, SAMPLES, flow, embedder)
 
 
-def test_the_copier_learns_which_piece_is_whose():
+def test_the_slot_filler_learns_which_piece_is_whose():
     train = [one for one in SAMPLES if "Prague" not in one.text and "Vienna" not in one.text]
     slot_filler = SlotFiller(CATALOG, COPYING).fit(train)
     unseen = [one for one in SAMPLES if one not in train]
@@ -87,7 +87,7 @@ def test_the_copier_learns_which_piece_is_whose():
     assert np.mean([lost.fill(one.text, one.tool) == one.arguments for one in unseen]) < np.mean(right)
 
 
-def test_the_copier_fills_tools_of_another_catalogue():
+def test_the_slot_filler_fills_tools_of_another_catalogue():
     slot_filler = SlotFiller(CATALOG, COPYING).fit(SAMPLES)
     other = ToolCatalog("o", (Server("x", "X", ""),), (Tool(0, "open", "open", parameters(["url"], url=URL)),))
     assert slot_filler.of(other).fill("Open https://new.org/x today", 0) == {"url": "https://new.org/x"}

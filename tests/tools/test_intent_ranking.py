@@ -11,24 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.errors import StudyError
-from study.tools.intent import context, feedback, ranking
+from study.tools.intent import context, feedback, ranking, settings
 from study.tools.intent import recommender as answers
 from study.tools.intent.context import Context, RateLimiter, Requirements, obstacle, usable
 from study.tools.intent.feedback import Event, FeedbackStore, statistics, tool_keys
 from study.tools.intent.ranking import SignalIndex, analyse, most_named
 from study.tools.intent.recommender import IntentRecommender
-from study.tools.intent.settings import (
-    CORRECTED,
-    FACTORS,
-    CacheSize,
-    Limit,
-    Rules,
-    as_designed,
-    intent_settings,
-    weights,
-)
+from study.tools.intent.settings import CORRECTED, FACTORS, Limit, Rules, as_designed
 
-SET = intent_settings()
+SET = settings.intent_settings()
 NEAR = {"file": 0, "mail": 1}
 
 
@@ -205,7 +196,7 @@ def test_the_key_names_everything():
 
 def test_cache_forgets():
     now = [0.0]
-    kept = answers.TtlCache(CacheSize(10.0, 2), lambda: now[0])
+    kept = answers.TtlCache(settings.CacheSize(10.0, 2), lambda: now[0])
     kept.put("a", 1)
     kept.put("b", 2)
     assert kept.get("a") == 1
@@ -350,7 +341,7 @@ def test_configuration_is_checked():
     assert set(SET.variants) == {"control", "variant_a", "variant_b"}
     for values in ([1, 0, 0, 0], [0.5, 0.5, 0.5, 0, 0], [2, -1, 0, 0, 0], ["a"] * 5, None):
         with pytest.raises(StudyError, match="shares of 1"):
-            weights(values, "x")
+            settings.weights(values, "x")
     with pytest.raises(StudyError, match="range"):
         replace(SET.ranking, half_life_days=0.0)
     assert all(getattr(as_designed(), field.name) for field in fields(Rules))

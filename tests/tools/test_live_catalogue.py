@@ -203,22 +203,11 @@ def test_a_missing_configuration_is_named(tmp_path):
         live.read_config(tmp_path / "gone.json")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        "[]",
-        "{}",
-        '{"mcpServers": {}}',
-        '{"mcpServers": {"a": {}}}',
-        '{"mcpServers": {"a": {"command": "x", "url": "y"}}}',
-        '{"mcpServers": {"a": {"url": "file:///etc/passwd"}}}',
-        '{"mcpServers": {"a": {"command": "x", "args": [1]}}}',
-        '{"mcpServers": {"a": {"command": "x", "env": {"A": 1}}}}',
-    ],
-)
-def test_bad_configurations(tmp_path, text):
-    path = tmp_path / "mcp.json"
-    path.write_text(text)
-    with pytest.raises(StudyError):
-        live.read_config(path)
+def test_bad_configurations(tmp_path):
+    path, entries = tmp_path / "mcp.json", [{}, {"command": "x", "url": "y"}, {"url": "file:///etc/passwd"}]
+    entries += [{"command": "x", "args": [1]}, {"command": "x", "env": {"A": 1}}]
+    servers = [json.dumps({"mcpServers": {"a": entry}}) for entry in entries]
+    for text in ("{", "[]", "{}", '{"mcpServers": {}}', *servers):
+        path.write_text(text)
+        with pytest.raises(StudyError):
+            live.read_config(path)
