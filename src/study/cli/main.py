@@ -165,13 +165,14 @@ def report(
 
 @app.command(rich_help_panel=EVERY_DAY)
 def show(overrides: Overrides = None) -> None:
-    """Print the overall table that `report` made."""
-    from study import paths
+    """Print the results of a data set, one table per protocol (all columns: results/DATASET/tables/overall.md)."""
+    from rich.console import Console
 
-    path = paths.tables(_load(overrides).dataset.name) / "overall.md"
-    if not path.exists():
-        raise StudyError("there is no table yet", file=path, fix="run: make repro")
-    typer.echo(path.read_text(encoding="utf-8"))
+    from study.analysis.report.terminal import WIDTH, overall_tables
+
+    console = Console(width=WIDTH)
+    for table in overall_tables(_load(overrides).dataset.name):
+        console.print(table)
 
 
 @app.command(rich_help_panel=EVERY_DAY)
