@@ -101,7 +101,7 @@ def test_dataset_notebook_shows_the_planted_mixture(in_study):
 def test_overall_notebook_says_what_is_missing(executed):
     text = shown(read(executed, "02_rq1_overall"))
     assert "Protocols with runs: cold, warm, loo. Without runs: none." in text
-    assert "Protocol warm: T2MRec or the systems to compare it with have no runs." in text
+    assert "Protocol warm: nothing is tested." in text
     assert "The paper reports task2mcp only" in text
     assert "Question: fitting the released labels" in text
 

@@ -8,21 +8,21 @@ from matplotlib.figure import Figure
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from study.analysis.ablation import embedding_figures
+from study.analysis.ablation import figures
 from study.analysis.ablation.embedding import (
+    Points,
     cosine_distance,
     difference_table,
     group_tests,
-    mean_separation,
     mismatched,
-    part_separation,
     per_task,
-    separation,
+    project,
+    released,
     summary,
 )
-from study.analysis.ablation.embedding_points import Points, listed, project, released
 from study.data.splits import Split
 from study.errors import StudyError
+from study.evaluation.separation import listed, mean_separation, part_separation, separation
 
 RELEVANT = sp.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 1, 0], [1, 0, 0, 0]], np.float32))
 
@@ -243,9 +243,9 @@ def test_a_projection_keeps_groups_together_and_repeats_itself(kind):
 
 def test_a_caption_says_why_violins_are_flat():
     pairs = pd.DataFrame({"input": [0.95, 1.0, 1.0, 1.0], "shared": [3, 0, 1, 2]})
-    text = embedding_figures.flatness(pairs)
+    text = figures.flatness(pairs)
     assert "violins are flat: 25% of the pairs have no term in common and the median pair has 2." in text
-    assert "violins are wide" in embedding_figures.flatness(pairs.assign(input=[0.1, 0.4, 0.7, 1.0]))
+    assert "violins are wide" in figures.flatness(pairs.assign(input=[0.1, 0.4, 0.7, 1.0]))
 
 
 def test_figures_draw_every_group_panel_and_row():
@@ -253,16 +253,16 @@ def test_figures_draw_every_group_panel_and_row():
     tasks, groups = planted(rng, 0.1)
     tests = group_tests(tasks, groups, seed=0)
     pairs = tasks.merge(groups, on="task_id").assign(shared=0)
-    figure = embedding_figures.violins(pairs, tests[tests["level"] == "category"], "category", "caption")
+    figure = figures.violins(pairs, tests[tests["level"] == "category"], "category", "caption")
     assert isinstance(figure, Figure)
     top = figure.axes[0]
     assert sum("p<.001" in text.get_text() for text in top.texts) == 2
     points = Points(rng.random((3, 2)), rng.random((4, 2)))
-    figure = embedding_figures.point_panels({"a": (points, RELEVANT.toarray() > 0)}, "caption")
+    figure = figures.point_panels({"a": (points, RELEVANT.toarray() > 0)}, "caption")
     assert len(figure.axes[0].collections[0].get_segments()) == RELEVANT.nnz
     row = {"source": "authors", "space": "embedded", "plane": True, "part": "test"}
     table = pd.DataFrame([row | summary(separation(points.distance(), RELEVANT.toarray() > 0, depth=2), seed=0)])
-    figure = embedding_figures.separation_dots(table, "caption")
+    figure = figures.separation_dots(table, "caption")
     labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     assert labels == ["authors, after, 2-D, test tasks"]
-    assert embedding_figures.corrected(0.0123) == "p=0.012"
+    assert figures.corrected(0.0123) == "p=0.012"

@@ -10,10 +10,10 @@ from omegaconf import OmegaConf
 
 from study import paths
 from study.analysis.ablation import embedding_stage
-from study.evaluation.separation import mean_separation, separation
-from study.analysis.ablation.embedding_points import PANELS, listed, released
+from study.analysis.ablation.embedding import PANELS, released
 from study.config.compose import load
 from study.evaluation.records import read_record
+from study.evaluation.separation import listed, mean_separation, separation
 from study.pipeline import data as stages
 from study.pipeline.export import export
 from study.recommend.saved import folder_of

@@ -6,11 +6,11 @@ import pytest
 from matplotlib.figure import Figure
 from statsmodels.stats.multitest import multipletests
 
-from study.analysis.ablation import claims as ablation_claims
 from study.analysis.ablation import figures as ablation_figures
 from study.analysis.ablation import tables as ablation
-from study.evaluation.metrics import PAPER_METRICS
+from study.analysis.report.runs import measured
 from study.data import dataset as datasets
+from study.evaluation.metrics import PAPER_METRICS
 
 TASKS, SEEDS = 120, (1, 2)
 EFFECTS = {"t2mrec": 0.0, "t2mrec_wo_cl": -0.2, "t2mrec_wo_two_tower": -0.1, "t2mrec_wo_structure": 0.0}
@@ -112,16 +112,15 @@ def test_the_papers_values_stand_under_its_own_protocol_alone(results):
     warm = table[table["protocol"] == "warm"]
     assert warm["seeds"].max() == 2
     assert warm[columns].isna().all(axis=None)
-    claims = {claim["claim"]: claim for claim in ablation_claims.part_claims(table, "warm")}
-    assert claims["removing contrastive learning lowers quality"]["verdict"] == "holds"
-    assert "the parts rank in importance as in Table 4" not in claims
-    assert "LLM re-ranking raises quality" not in claims
-    assert "the paper" not in claims["removing the lexical representation lowers quality"]["evidence"]
+    verdicts = ablation.part_verdicts(table).set_index(["protocol", "system"])
+    assert verdicts.loc[("warm", "t2mrec_wo_cl"), "verdict"] == "holds"
+    assert ("warm", "t2mrec_llm") not in verdicts.index
+    assert verdicts.loc["warm", "paper_effect"].isna().all()
 
 
 def test_f1_is_that_of_the_means(results):
     frame = ablation.runs("task2mcp")["cold"]["t2mrec"]
-    found = ablation.measured(frame, "f1@10")
+    found = measured(frame, "f1@10")
     expected = []
     for _, part in frame.groupby("seed"):
         precision, recall = part["precision@10"].mean(), part["recall@10"].mean()
@@ -154,35 +153,13 @@ def test_groups_are_compared_within_themselves(results):
         np.testing.assert_allclose(own["randomisation_p_holm"], corrected)
 
 
-def structured(categories=("x", "y"), systems=("", "windows")):
+def structured():
     """Two tasks and two servers whose structural features are known."""
-    servers = pd.DataFrame(
-        {
-            "id": [1, 2],
-            "name": "s",
-            "description": "d",
-            "language": ["Python", "Go"],
-            "system": list(systems),
-            "tools": "",
-            "category": list(categories),
-            "subcategory": "u",
-            "url": "",
-            "author": "",
-            "license": "",
-            "stars_count": 0,
-        }
-    )
-    tasks = pd.DataFrame(
-        {
-            "id": [1, 2],
-            "name": "t",
-            "description": "d",
-            "language": ["Python", "Python"],
-            "category": ["x", "z"],
-            "subcategory": "v",
-            "theme": ["windows tools", "maps"],
-        }
-    )
+    empty = dict.fromkeys(("tools", "url", "author", "license"), "")
+    servers = pd.DataFrame({"id": [1, 2], "language": ["Python", "Go"], "system": ["", "windows"]})
+    servers = servers.assign(name="s", description="d", category=["x", "y"], subcategory="u", stars_count=0, **empty)
+    tasks = pd.DataFrame({"id": [1, 2], "category": ["x", "z"], "theme": ["windows tools", "maps"]})
+    tasks = tasks.assign(name="t", description="d", language="Python", subcategory="v")
     labels = pd.DataFrame({"task_id": [1, 2], "server_id": [1, 2], "position": [1, 1]})
     return datasets.build("toy", servers, tasks, labels)
 
@@ -205,16 +182,6 @@ def test_structure_facts_by_hand():
     }
 
 
-def test_statements_follow_the_facts():
-    alone = ablation_claims.structure_statements(ablation.structure_facts(structured(("a", "b"), ("", ""))))
-    assert "is zero for every pair" in alone[0]
-    assert "so that is what the structural score is" in alone[2]
-    mixed = ablation_claims.structure_statements(ablation.structure_facts(structured()))
-    assert "differs from zero for 1 pairs" in mixed[0]
-    assert "1 of 2 servers state a system" in mixed[1]
-    assert "so that is what" not in mixed[2]
-
-
 @pytest.mark.mirror
 def test_on_the_release_the_structural_score_is_the_language_check(request):
     task2mcp = request.getfixturevalue("task2mcp")
@@ -225,38 +192,20 @@ def test_on_the_release_the_structural_score_is_the_language_check(request):
     assert facts["share_language_alone"] > 0.9999
 
 
-def test_claims_hold_where_an_effect_was_planted_and_only_there(results):
-    claims = ablation_claims.part_claims(ablation.table4("task2mcp"), "cold")
-    verdicts = {claim["claim"]: claim["verdict"] for claim in claims}
-    assert verdicts["removing contrastive learning lowers quality"] == "holds"
-    assert verdicts["removing the two towers lowers quality"] == "holds"
-    assert verdicts["removing the structural score lowers quality"] == "does not hold"
-    assert verdicts["removing the expansion lowers quality"] == "OPEN"
-    assert verdicts["the parts rank in importance as in Table 4"] == "holds"
-    assert verdicts["LLM re-ranking raises quality"] == "OPEN"
-    evidence = {claim["claim"]: claim["evidence"] for claim in claims}
-    assert evidence["LLM re-ranking raises quality"] == "no run of t2mrec_llm under cold; the paper: ndcg@10 +0.0059"
+def test_verdicts_hold_where_an_effect_was_planted_and_only_there(results):
+    verdicts = ablation.part_verdicts(ablation.table4("task2mcp")).set_index("system")
+    assert set(verdicts.loc[["t2mrec_wo_cl", "t2mrec_wo_two_tower"], "verdict"]) == {"holds"}
+    assert verdicts.loc["t2mrec_wo_structure", "verdict"] == "does not hold"
+    assert set(verdicts.loc[["t2mrec_wo_expansion", "t2mrec_llm"], "verdict"]) == {"not run"}
+    assert verdicts.loc["t2mrec_llm", "paper_effect"] == pytest.approx(0.0059)
+    assert verdicts.loc["t2mrec_wo_cl", "expected"] == "lower"
 
 
-def rows_of(system, difference, wilcoxon_p, randomisation_p):
+def rows_of(system, difference, *p_values):
     """Both rows of the declared family of one variant under `cold`."""
-    return pd.DataFrame(
-        [
-            {
-                "protocol": "cold",
-                "system": system,
-                "metric": metric,
-                "seeds": 2,
-                "difference": difference,
-                "ci_low": difference - 0.01,
-                "ci_high": difference + 0.01,
-                "paper_effect": np.nan,
-                "wilcoxon_p_holm": wilcoxon_p,
-                "randomisation_p_holm": randomisation_p,
-            }
-            for metric in ("recall@10", "ndcg@10")
-        ]
-    )
+    row = {"protocol": "cold", "system": system, "title": system, "seeds": 2, "difference": difference}
+    row |= {"paper_effect": np.nan} | dict(zip(ablation.TESTS, p_values, strict=True))
+    return pd.DataFrame([row | {"metric": metric} for metric in ("recall@10", "ndcg@10")])
 
 
 @pytest.mark.parametrize(
@@ -269,117 +218,54 @@ def rows_of(system, difference, wilcoxon_p, randomisation_p):
         ("t2mrec_wo_cl", 0.1, 0.01, 0.01, "does not hold"),  # it changes, but the other way
         ("t2mrec_llm", 0.1, 0.01, 0.01, "holds"),
         ("t2mrec_llm", -0.1, 0.01, 0.01, "does not hold"),
-        ("t2mrec_shared_tower", 0.1, 0.01, 0.01, "holds"),
-        ("t2mrec_shared_tower", -0.1, 0.01, 0.01, "holds"),  # no direction is stated
+        ("t2mrec_shared_tower", -0.1, 0.01, 0.01, "holds"),  # no direction is expected
         ("t2mrec_shared_tower", 0.1, 0.2, 0.01, "tests disagree"),
-        ("t2mrec_hard_negatives", 0.1, 0.2, 0.2, "does not hold"),
         ("t2mrec_one_direction", 0.0, 0.01, 0.01, "does not hold"),
     ],
 )
 def test_a_verdict_needs_both_tests_and_the_direction(system, difference, wilcoxon_p, randomisation_p, expected):
-    claims = ablation_claims.part_claims(rows_of(system, difference, wilcoxon_p, randomisation_p), "cold")
-    assert [claim["verdict"] for claim in claims] == [expected]
+    table = rows_of(system, difference, wilcoxon_p, randomisation_p)
+    assert ablation.part_verdicts(table)["verdict"].tolist() == [expected]
 
 
 def test_one_metric_alone_does_not_decide():
     table = rows_of("t2mrec_wo_cl", -0.1, 0.01, 0.01)
-    table.loc[1, ["wilcoxon_p_holm", "randomisation_p_holm"]] = 0.3
-    assert ablation_claims.part_claims(table, "cold")[0]["verdict"] == "does not hold"
-
-
-def test_a_p_value_that_underflows_is_not_printed_as_zero():
-    assert ablation_claims.p_text(0.0) == "<1e-300"
-    assert ablation_claims.p_text(0.0312) == "0.031"
-    evidence = ablation_claims.part_claims(rows_of("t2mrec_wo_cl", -0.1, 0.0, 0.01), "cold")[0]["evidence"]
-    assert "Wilcoxon p < 1e-300, randomisation p = 0.01" in evidence
-
-
-def grouped(largest, randomisation, other):
-    """Rows of groups.csv: two categories and the whole, both parts."""
-    return pd.DataFrame(
-        [
-            {
-                "part": part,
-                "level": level,
-                "group": group,
-                "n": 10,
-                "input": 0.9,
-                "embedded": 0.5,
-                "reduction_other": other,
-                "p_holm": p,
-                "beyond_p_holm": p,
-                "randomisation_p_holm": randomisation,
-                "beyond_randomisation_p_holm": randomisation,
-            }
-            for part in ("train", "test")
-            for level, group, p in (("all", "all", 0.0), ("category", "a", 0.0), ("category", "b", largest))
-        ]
-    )
+    table.loc[1, ablation.TESTS] = 0.3
+    assert ablation.part_verdicts(table)["verdict"].tolist() == ["does not hold"]
 
 
 @pytest.mark.parametrize(
     ("largest", "randomisation", "expected"),
     [(1e-5, 1e-4, "holds"), (0.01, 0.01, "does not hold"), (1e-5, 0.01, "tests disagree")],
 )
-def test_distance_claims_need_both_tests_in_every_category(largest, randomisation, expected):
-    claims = ablation_claims.distance_claims(grouped(largest, randomisation, -0.012))
-    assert [claim["verdict"] for claim in claims] == [expected] * 4
-    assert "mismatched pairs farther by 0.012" in claims[0]["evidence"]
-    claims = ablation_claims.distance_claims(grouped(largest, randomisation, 0.012))
-    assert "mismatched pairs nearer by 0.012" in claims[0]["evidence"]
+def test_distance_verdicts_need_both_tests_in_every_category(largest, randomisation, expected):
+    columns = ["part", "level", "group", "p_holm", "beyond_p_holm"]
+    groups = pd.DataFrame(
+        [
+            (part, level, group, p, p)
+            for part in ("train", "test")
+            for level, group, p in (("all", "all", 0.0), ("category", "a", 0.0), ("category", "b", largest))
+        ],
+        columns=columns,
+    ).assign(randomisation_p_holm=randomisation, beyond_randomisation_p_holm=randomisation)
+    verdicts = ablation.distance_verdicts(groups)
+    assert verdicts["verdict"].tolist() == [expected] * 4
+    assert verdicts["categories"].tolist() == [2] * 4
 
 
-def swept(recalls, aucs, seeds, part="test"):
+def swept(recalls, aucs, seeds):
     """A separation.csv of a sweep."""
-    return pd.DataFrame({"training.x": 1.0, "seed": seeds, "part": part, "auc": aucs, "recall": recalls})
+    return pd.DataFrame({"training.x": 1.0, "seed": seeds, "part": "test", "auc": aucs, "recall": recalls})
 
 
 def test_a_model_in_two_sweeps_counts_once():
-    found = ablation_claims.fits(
-        {
-            "temperature": swept([0.1, 0.2], [0.8, 0.9], [1, 2]),
-            "fusion_weight": swept([0.1, 0.1, 0.1], [0.8, 0.8, 0.7], [1, 3, 1]),
-        }
-    )
+    sweeps = {
+        "temperature": swept([0.1, 0.2], [0.8, 0.9], [1, 2]),
+        "fusion_weight": swept([0.1, 0.1, 0.1], [0.8, 0.8, 0.7], [1, 3, 1]),
+    }
     # Equal measures under another seed are another model, and so is one that differs in one measure.
-    assert found["recall"].tolist() == [0.2, 0.1, 0.1, 0.1]
-    assert len(ablation_claims.fits({})) == 0
-
-
-def test_the_best_of_all_models_is_set_against_the_authors_points():
-    separation = pd.DataFrame(
-        [
-            {"source": "authors", "space": "embedded", "part": "test", "recall": 0.65, "auc": 0.85},
-            {"source": "authors", "space": "input", "part": "test", "recall": 0.01, "auc": 0.5},
-            {"source": "ours", "space": "embedded", "part": "test", "recall": 0.16, "auc": 0.8},
-        ]
-    )
-    models = ablation_claims.fits({"temperature": swept([0.1, 0.2], [0.8, 0.9], [1, 2])})
-    text = ablation_claims.fits_statement(models, separation)
-    assert text.startswith("2 models trained on the training split alone (sweeps: temperature)")
-    assert "recall of the nearest ten 0.100 to 0.200, the authors' points 0.650 (0 of 2 models reach it)" in text
-    assert "0.800 to 0.900, the authors' points 0.850 (1 of 2 models reach it)" in text
-    assert ablation_claims.fits_statement(models, separation.iloc[1:]) == ""
-    assert ablation_claims.fits_statement(ablation_claims.fits({}), separation) == ""
-
-
-def test_a_missing_stage_gives_empty_tables(results):
-    assert ablation_claims.tables("task2mcp", "ablation") == {}
-
-
-def test_separation_is_put_into_words_only_with_the_authors_points():
-    def row(source, part, recall):
-        values = {f"{name}{end}": recall for name in ("ratio", "recall") for end in ("", "_low", "_high")}
-        return {"source": source, "space": "embedded", "plane": True, "part": part} | values
-
-    ours = [row("ours", "test", 0.1), row("ours", "train", 0.7)]
-    assert ablation_claims.separation_statement(pd.DataFrame(ours)) == ""
-    assert "like our training tasks" in ablation_claims.separation_statement(
-        pd.DataFrame([*ours, row("authors", "test", 0.65)])
-    )
-    assert "like our test tasks" in ablation_claims.separation_statement(
-        pd.DataFrame([*ours, row("authors", "test", 0.2)])
-    )
+    assert ablation.trained_models(sweeps)["recall"].tolist() == [0.2, 0.1, 0.1, 0.1]
+    assert len(ablation.trained_models({})) == 0
 
 
 def test_figures_draw_every_variant(results):

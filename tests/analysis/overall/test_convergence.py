@@ -1,13 +1,16 @@
 """When systems were at their best on validation, on hand-made records."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.overall.convergence import cut_short, most_epochs, near_floor, stopping, verdicts
-from study.analysis.report.results import Results
+from study.analysis.overall.convergence import convergence, cut_short, far_behind, most_epochs, near_floor
 from study.evaluation.records import record
 from study.files import write_json
+from tests.analysis.overall.helpers import means
+from tests.analysis.overall.helpers import results as results_of
 
 RECALL = {
     "item_knn": 0.6,
@@ -21,6 +24,7 @@ RECALL = {
 }
 # System -> (epochs, best epoch, validation NDCG@10) of each seed; CAP epochs are allowed.
 CAP = 200
+REPORT = ("epochs", "best_epoch", "validation_ndcg", "seconds_trained")
 REPORTS = {
     "ngcf": [(200, 180, 0.4), (200, 150, 0.6), (160, 110, 0.5)],  # the cap ended two of three
     "ngcf_tuned": [(120, 70, 0.5)],
@@ -44,34 +48,12 @@ def results(tmp_path, monkeypatch):
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     for name in RECALL:
         seeds = [
-            {
-                "seed": seed,
-                "report": {
-                    "epochs": epochs,
-                    "best_epoch": best,
-                    "validation_ndcg": ndcg,
-                    "seconds_trained": 10.0 * seed,
-                },
-            }
-            for seed, (epochs, best, ndcg) in enumerate(REPORTS.get(name, []), start=1)
+            {"seed": seed, "report": dict(zip(REPORT, (*report, 10.0 * seed), strict=True))}
+            for seed, report in enumerate(REPORTS.get(name, []), start=1)
         ]
         write_json(paths.results("synthetic") / "records" / "warm" / f"{name}.json", made(name, seeds))
-    rows = [("warm", name, metric, 10, mean) for name, mean in RECALL.items() for metric in ("recall", "ndcg")]
-    overall = pd.DataFrame(rows, columns=["protocol", "system", "metric", "k", "mean"])
-    nothing = pd.DataFrame()
-    return Results(
-        "synthetic",
-        "Synthetic",
-        ["warm"],
-        {name: name.upper() for name in RECALL},
-        {},
-        {},
-        [],
-        overall.rename(columns={"mean": "value"}),
-        overall,
-        nothing,
-        nothing,
-    )
+    rows = [("warm", name, metric, value) for name, value in RECALL.items() for metric in ("recall", "ndcg")]
+    return results_of("synthetic", ["warm"], RECALL, **means(rows))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +97,7 @@ def test_a_stage_before_the_last_may_be_the_one_that_was_cut_short():
 
 
 def test_best_looks_by_hand(results):
-    table = stopping(results, "warm").set_index("system")
+    table = convergence(results, "warm").set_index("system")
     # Best first; the others have no best epoch.
     assert list(table.index) == ["simplex_tuned", "bpr", "ngcf", "simplex", "ngcf_tuned", "neumf"]
     assert table.loc["ngcf", ["epochs", "best_epoch", "seconds_trained"]].tolist() == pytest.approx(
@@ -130,100 +112,37 @@ def test_best_looks_by_hand(results):
 
 def test_rows_with_a_fault_are_left_out(results):
     families = {"ngcf": "fault", "bpr": "ceiling", "neumf": "graph"}
-    found = stopping(Results(**{**vars(results), "families": families}), "warm")
+    found = convergence(replace(results, families=families), "warm")
     assert sorted(found["system"]) == ["neumf", "ngcf_tuned", "simplex", "simplex_tuned"]
 
 
-def test_who_stays_far_under_item_neighbours_is_named_with_the_reason(results):
-    said = {sentence.split(" stays ")[0]: sentence for sentence in verdicts(stopping(results, "warm"))}
-    assert list(said) == ["NGCF", "SIMPLEX", "NGCF_TUNED", "NEUMF"]
-    assert said["NGCF"] == (
-        "NGCF stays 0.100 under recall@10 of item neighbours: under-trained: the cap of epochs ended training in 2 of "
-        "3 seeds."
-    )
-    assert "wrong by its settings (tuned, it reaches recall@10 0.080 higher); under-trained" in said["SIMPLEX"]
-    assert said["NGCF_TUNED"].endswith("wrong by the chosen values (its own settings reach recall@10 0.050 higher).")
-    assert "not for lack of epochs (the cap of epochs ended training in 1 of 2 seeds)" in said["NEUMF"]
+def test_who_stays_far_below_item_neighbours_is_listed_with_what_its_runs_tell(results):
+    rows = far_behind(convergence(results, "warm")).set_index("title")
+    assert rows.index.tolist() == ["NGCF", "SIMPLEX", "NGCF_TUNED", "NEUMF"]
+    assert rows["gap"].tolist() == pytest.approx([-0.1, -0.1, -0.15, -0.2])
+    assert rows.loc["SIMPLEX", "other_values"] == pytest.approx(0.08)
+    assert rows["by_values"].to_dict() == {"NGCF": False, "SIMPLEX": True, "NGCF_TUNED": True, "NEUMF": False}
+    assert pd.isna(rows.loc["NEUMF", ["other_values", "more_epochs"]]).all()
 
 
-ROW = {
-    "system": "a",
-    "title": "A",
-    "epochs": 9.0,
-    "best_epoch": 9.0,
-    "capped": 2,
-    "annealed": True,
-    "seeds": 3,
-    "earlier_better": 0,
-    "validation_ndcg": 0.1,
-    "seconds_trained": 1.0,
-    "gap": -0.3,
-    "better": "",
-    "better_gap": float("nan"),
-}
-
-
-def test_a_rate_that_falls_to_nothing_leaves_it_open_until_a_longer_training_has_run():
-    (said,) = verdicts(pd.DataFrame([ROW]))
-    assert said.endswith(
-        "perhaps under-trained (a last look was the best one in 2 of 3 seeds, as is usual where the rate falls to 0)."
-    )
-    longer = ROW | {"system": "a_long", "title": "A long", "gap": -0.1}
-    assert verdicts(pd.DataFrame([ROW, longer]))[0].endswith("with more epochs recall@10 is 0.200 higher.")
-    assert verdicts(pd.DataFrame([ROW, longer | {"gap": -0.4}]))[0].endswith(
-        "with more epochs recall@10 is 0.100 lower."
-    )
-
-
-TUNED = {"system": "a_tuned", "title": "A (tuned)", "capped": 0}
-
-
-@pytest.mark.parametrize(
-    ("gap", "reason"),
-    [
-        (-0.19, "wrong by its settings (tuned, it reaches recall@10 0.110 higher)."),
-        (
-            -0.21,
-            "not for lack of epochs (the cap of epochs ended training in 0 of 3 seeds); its settings explain 0.090 "
-            "of it (tuned, it reaches that much more).",
-        ),
-    ],
-)
-def test_other_values_are_the_reason_where_they_close_a_third_of_the_gap(gap, reason):
-    own = ROW | {"capped": 0, "better": "A (tuned)", "better_gap": gap}
-    said, _ = verdicts(pd.DataFrame([own, ROW | TUNED | {"gap": gap}]))
-    assert said == f"A stays 0.300 under recall@10 of item neighbours: {reason}"
-
-
-def test_the_chosen_values_may_explain_a_part_alone():
-    own, tuned = ROW | {"gap": -0.25}, ROW | TUNED | {"better": "A", "better_gap": -0.25}
-    said = verdicts(pd.DataFrame([own, tuned]))[1]
-    assert said.endswith("; the chosen values explain 0.050 of it (its own settings reach that much more).")
-
-
-def test_a_variant_that_does_better_is_named_and_no_better_values_are_denied():
-    better = {"better": "A (two views)", "better_gap": -0.296}
-    (said,) = verdicts(pd.DataFrame([ROW | {"capped": 0} | better]))
-    assert said == (
-        "A stays 0.300 under recall@10 of item neighbours: not for lack of epochs (the cap of epochs ended training in "
-        "0 of 3 seeds); A (two views) reaches recall@10 0.004 higher."
-    )
-    (alone,) = verdicts(pd.DataFrame([ROW | {"capped": 0}]))
-    assert alone.endswith("0 of 3 seeds), and no better values are known.")
-    longer = ROW | {"system": "a_long", "title": "A long", "gap": -0.1}
-    said = verdicts(pd.DataFrame([ROW | {"better": "A long", "better_gap": -0.1}, longer]))[0]
-    assert said.endswith(": with more epochs recall@10 is 0.200 higher.")  # named once
+def test_a_longer_training_is_set_beside_its_row():
+    rows = [("a", "A", -0.3), ("a_long", "A long", -0.1), ("b", "B", -0.3), ("b_tuned", "B (tuned)", -0.21)]
+    table = pd.DataFrame(rows, columns=["system", "title", "gap"]).assign(seeds=3, capped=0, earlier_better=0)
+    found = far_behind(table).set_index("title")
+    assert found.loc["A", "more_epochs"] == pytest.approx(0.2)
+    assert found.loc["B", "other_values"] == pytest.approx(0.09)
+    assert not found.loc["B", "by_values"]  # less than a third of the gap
 
 
 def test_the_best_run_of_the_same_method_is_found_faults_aside(results):
     # SimpleX is a variant of NGCF here, and its tuned twin first one with a fault.
     above = {"ngcf_tuned": ["ngcf"], "simplex": ["ngcf"], "simplex_tuned": ["simplex", "ngcf"]}
     changed = {"applies": {name: ["warm"] for name in RECALL}, "families": {"simplex_tuned": "fault"}}
-    found = stopping(Results(**{**vars(results), **changed}), "warm", builds_on=lambda name: above.get(name, []))
+    found = convergence(replace(results, **changed), "warm", builds_on=lambda name: above.get(name, []))
     better = found.set_index("system")["better"].to_dict()
     assert better == {"bpr": "", "neumf": "", "ngcf": "", "simplex": "", "ngcf_tuned": "NGCF"}
     changed["families"] = {}
-    found = stopping(Results(**{**vars(results), **changed}), "warm", builds_on=lambda name: above.get(name, []))
+    found = convergence(replace(results, **changed), "warm", builds_on=lambda name: above.get(name, []))
     found = found.set_index("system")
     assert found["better"].to_dict() == {
         "bpr": "",
@@ -234,12 +153,6 @@ def test_the_best_run_of_the_same_method_is_found_faults_aside(results):
         "simplex_tuned": "",
     }
     assert found.loc["ngcf", "better_gap"] == pytest.approx(-0.02)
-
-
-def test_a_first_stage_that_was_better_is_told():
-    (said,) = verdicts(pd.DataFrame([ROW | {"capped": 0, "earlier_better": 2}]))
-    assert said.endswith("item neighbours: on validation its first stage was better than its last in 2 of 3 seeds.")
-    assert "first stage" not in verdicts(pd.DataFrame([ROW | {"earlier_better": 1}]))[0]
 
 
 def test_stages_are_counted_and_new_tasks_are_compared_with_the_transfer(results):
@@ -260,25 +173,10 @@ def test_stages_are_counted_and_new_tasks_are_compared_with_the_transfer(results
         record(seeds=seeds, config={"system": {"model": made_of}}),
     )
     write_json(paths.results("synthetic") / "records" / "cold" / "item_knn_transfer.json", made("x", []))
-    rows = pd.DataFrame(
-        [
-            ("cold", name, metric, 10, value)
-            for name, value in (("two", 0.1), ("item_knn_transfer", 0.25))
-            for metric in ("recall", "ndcg")
-        ],
-        columns=["protocol", "system", "metric", "k", "value"],
-    )
-    titles = {"two": "Two", "item_knn_transfer": "Transfer"}
-    new = Results(
-        **{
-            **vars(results),
-            "metrics": rows,
-            "titles": titles,
-            "protocols": ["cold"],
-            "overall": rows.rename(columns={"value": "mean"}),
-        }
-    )
-    table = stopping(new, "cold").set_index("system")
+    values = {"two": 0.1, "item_knn_transfer": 0.25}
+    rows = [("cold", name, metric, value) for name, value in values.items() for metric in ("recall", "ndcg")]
+    new = results_of("synthetic", ["cold"], values, **means(rows))
+    table = convergence(new, "cold").set_index("system")
     assert table.index.tolist() == ["two"]
     assert table.loc["two", ["capped", "earlier_better", "annealed"]].tolist() == [2, 1, True]
     assert table.loc["two", "gap"] == pytest.approx(-0.15)
@@ -286,33 +184,21 @@ def test_stages_are_counted_and_new_tasks_are_compared_with_the_transfer(results
 
 def test_without_item_neighbours_nobody_is_judged(results):
     metrics = results.metrics[results.metrics["system"] != "item_knn"]
-    alone = Results(**{**vars(results), "metrics": metrics})
-    assert len(stopping(alone, "warm")) == 6
-    assert verdicts(stopping(alone, "warm")) == []
-    assert stopping(alone, "cold").empty
+    alone = replace(results, metrics=metrics)
+    assert len(convergence(alone, "warm")) == 6
+    assert far_behind(convergence(alone, "warm")).empty
+    assert convergence(alone, "cold").empty
 
 
-@pytest.mark.parametrize(("new_tasks", "named"), [(False, ["Low"]), (True, ["Chance's twin", "Low"])])
-def test_who_comes_near_to_what_learns_nothing_is_named(results, new_tasks, named):
+@pytest.mark.parametrize(("new_tasks", "named"), [(False, ["LOW"]), (True, ["TWIN", "LOW"])])
+def test_who_comes_near_to_what_learns_nothing_is_listed(new_tasks, named):
     recall = {"good": 0.5, "low": 0.049, "twin": 0.05, "ruled": 0.01, "popularity": 0.01, "random": 0.0101}
-    values = [("p", name, metric, 10, value) for name, value in recall.items() for metric in ("recall", "ndcg")]
-    rows = pd.DataFrame(values, columns=["protocol", "system", "metric", "k", "value"])
     families = dict.fromkeys(recall, "published") | dict.fromkeys(("ruled", "popularity", "random"), "floor")
-    titles = {**{name: name.title() for name in recall}, "twin": "Chance's twin"}
-    new = Results(
-        **{
-            **vars(results),
-            "metrics": rows,
-            "titles": titles,
-            "families": families,
-            "overall": rows.rename(columns={"value": "mean"}),
-        }
-    )
-    said = near_floor(new, "p", new_tasks=new_tasks)
-    assert [sentence.split(" has ")[0] for sentence in said] == named
-    if not new_tasks:
-        assert said == [
-            "Low has 4.9 times the recall@10 of Popularity (0.0100), less than the 5 times that a method should reach."
-        ]
-    without = Results(**{**vars(new), "metrics": rows[rows["system"] != ("random" if new_tasks else "popularity")]})
-    assert near_floor(without, "p", new_tasks=new_tasks) == []
+    rows = [("p", name, metric, value) for name, value in recall.items() for metric in ("recall", "ndcg")]
+    new = results_of("synthetic", ["p"], recall, families=families, **means(rows))
+    found = near_floor(new, "p", new_tasks=new_tasks)
+    assert found["title"].tolist() == named
+    assert found["times"].iloc[-1] == pytest.approx(0.049 / (0.0101 if new_tasks else 0.01))
+    floor = "random" if new_tasks else "popularity"
+    without = replace(new, metrics=new.metrics[new.metrics["system"] != floor])
+    assert near_floor(without, "p", new_tasks=new_tasks).empty

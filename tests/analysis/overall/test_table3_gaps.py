@@ -3,9 +3,10 @@
 import pandas as pd
 import pytest
 
-from study.analysis.overall import table3_gaps as attempts
+from study.analysis.overall import table3_gaps
 from study.analysis.report import paper
 from study.analysis.report.results import Results
+from tests.analysis.overall.helpers import results as results_of
 
 # (protocol, system) -> NDCG@10. The paper prints 0.3358 for LightGCN, 0.4346 for MSBPR, 0.4568 for NeuMF, 0.0927 for
 # GDSRec and 0.0063 for OpenP5.
@@ -46,24 +47,11 @@ def table(monkeypatch):
     )
     tables = {"ndcg@10": VALUES, "recall@10": VALUES | RECALL}
     monkeypatch.setattr(Results, "value", lambda self, protocol, name, metric: tables[metric][protocol, name])
-    nothing = pd.DataFrame()
-    titles = {name: name.upper() for name in names}
-    titles |= {"gdsrec_friends": "GDSRec (friends alone)", "msbpr_leaky": "MSBPR (fault: it sees, (all) of it)"}
+    applies = {name: ["warm"] for name in sorted(names)}
     families = {name: FAMILIES.get(name, "published") for name in names}
-    results = Results(
-        "task2mcp",
-        "Task2MCP",
-        ["cold", "warm", "loo", "loo99"],
-        titles,
-        families,
-        {name: ["warm"] for name in sorted(names)},
-        [],
-        nothing,
-        nothing,
-        nothing,
-        nothing,
-    )
-    return attempts.attempts(results, paper.load(), builds_on=lambda name: ABOVE.get(name, []))
+    protocols = ["cold", "warm", "loo", "loo99"]
+    results = results_of("task2mcp", protocols, names, families=families, applies=applies)
+    return table3_gaps.table3_gaps(results, paper.load(), builds_on=lambda name: ABOVE.get(name, []))
 
 
 def test_every_baseline_of_the_paper_has_its_attempts_the_nearest_first(table):
@@ -100,7 +88,7 @@ def test_a_row_without_a_run_has_no_number(table):
 
 
 def test_the_method_itself_decides_what_is_near_under_every_full_ranking(table):
-    near = attempts.nearness(table, SAMPLED).set_index(["printed", "protocol"])
+    near = table3_gaps.nearness(table, SAMPLED).set_index(["printed", "protocol"])
     # Neither the friends alone, nor the task number alone, nor a sampled ranking, nor the transfer says anything here.
     assert set(near.index) == {
         ("LightGCN", "warm"),
@@ -122,62 +110,26 @@ def test_the_method_itself_decides_what_is_near_under_every_full_ranking(table):
     assert near.index[near["crossed"]].tolist() == [("GDSRec", "warm")]
 
 
-def test_a_far_row_is_told_with_all_that_was_tried_and_its_recall(table):
-    said = {text.partition(":")[0]: text for text in attempts.said(table, SAMPLED)}
-    assert said["GDSRec"].split("\n  - ") == [
-        "GDSRec: the paper prints NDCG@10 0.093 and Recall@10 0.645. In NDCG@10 the method itself is more than 0.05 "
-        "above the paper under warm, more than 0.05 below the paper under cold. Yet its Recall@10 is below the paper's "
-        "under warm.",
-        "own settings, NDCG@10 and Recall@10: 0.030 and 0.030 (cold), 0.270 and 0.390 (warm)",
-        "tuned, NDCG@10 and Recall@10: 0.350 and 0.470 (warm)",
-        "extension, NDCG@10: friends alone 0.090 (cold)",
-        "nearest of the method itself: own settings under cold, NDCG@10 -0.063, Recall@10 -0.615 from the paper's",
-    ]
-    assert "fault, NDCG@10: it sees, (all) of it 0.600 (warm)" in said["MSBPR"]
-    assert "0.010 and 0.010 (loo99, sampled servers)" in said["OpenP5"]
-    assert "variant, NDCG@10: OPENP5_NUMBER 0.010 (warm)" in said["OpenP5"]
-    assert "It is near under warm." in said["LightGCN"]
-    assert said["NeuMF"] == "NeuMF: the paper prints NDCG@10 0.457 and Recall@10 0.642; ours has not run."
-
-
-def test_a_method_near_under_every_full_ranking_is_not_told(table):
-    near = table[(table["printed"] != "LightGCN") | (table["protocol"] != "loo")]
-    told = {text.partition(":")[0] for text in attempts.said(near, SAMPLED)}
-    assert "LightGCN" not in told  # 0.036 off under warm, its transfer 0.096 under cold
-    assert {"GDSRec", "OpenP5", "MSBPR"} <= told
-
-
-def test_a_method_that_ranked_sampled_servers_alone_has_no_distance(table):
-    alone = table[(table["printed"] == "OpenP5") & ((table["kind"] == "variant") | (table["protocol"] == "loo99"))]
-    (said,) = attempts.said(alone, SAMPLED)
-    assert "; the method itself has not ranked all servers.\n  - own settings" in said
-    assert "nearest" not in said
-
-
-@pytest.mark.parametrize(
-    ("title", "expected"),
-    [
-        ("TIGER (tuned, 4 x epochs)", "tuned, 4 x epochs"),
-        ("TIGER (fault: search without the tree)", "search without the tree"),
-        ("TIGER + kNN transfer", "kNN transfer"),
-        ("TIGER-text", "TIGER-text"),
-    ],
-)
-def test_titles_do_not_repeat_the_method(title, expected):
-    assert attempts.short(title, "TiGER") == expected
-
-
 def test_the_figure_has_the_papers_bar_and_every_attempt(table):
-    panel = attempts.attempts_figure(table, "caption").axes[0]
+    panel = table3_gaps.table3_gaps_figure(table, "caption").axes[0]
     bars = [collection.get_segments()[0][0] for collection in panel.collections if len(collection.get_segments()) == 1]
     assert bars[4].tolist() == pytest.approx([0.3358, 6 - 0.42])  # LightGCN, the fifth of eleven
     drawn = sorted(float(line.get_xdata()[0]) for line in panel.lines)
     assert drawn == sorted(value for (_, name), value in VALUES.items() if name != "t2mrec")
 
 
-def test_a_protocol_without_a_colour_of_its_own_is_told_and_drawn_after_the_others(table):
+def test_a_protocol_without_a_colour_of_its_own_is_drawn_after_the_others(table):
     other = table.assign(protocol=table["protocol"].replace("cold", "by_month"))
-    labels = [text.get_text() for text in attempts.attempts_figure(other, "caption").legends[0].get_texts()]
+    labels = [text.get_text() for text in table3_gaps.table3_gaps_figure(other, "caption").legends[0].get_texts()]
     assert labels[:4] == ["warm", "loo", "loo99", "by_month"]
-    (said,) = (line for line in attempts.said(other.assign(gap=1.0), SAMPLED) if line.startswith("LightGCN"))
-    assert "extension, NDCG@10: LIGHTGCN_TRANSFER 0.240 (by_month)" in said
+
+
+def test_paper_dots_places_every_value():
+    paper_values = {"paper": pd.Series({"recall@5": 0.6, "ndcg@10": 0.7})}
+    ours = {"ours": pd.Series({"recall@5": 0.1, "ndcg@10": 0.2})}
+    axes = table3_gaps.paper_dots(paper_values, ours, "caption").axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["NDCG@10", "Recall@5"]
+    lines = axes.get_lines()
+    drawn = {line.get_label(): (list(line.get_xdata()), line.get_ydata().round().tolist()) for line in lines}
+    assert drawn == {"paper": ([0.6, 0.7], [1, 0]), "ours": ([0.1, 0.2], [1, 0])}
+    assert [line.get_markerfacecolor() == "white" for line in lines] == [True, False]

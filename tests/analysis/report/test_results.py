@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -160,3 +161,29 @@ def test_texts_are_shown_only_under_a_licence():
 
 def test_named_joins_metric_and_cutoff():
     assert named(pd.DataFrame({"metric": ["ndcg"], "k": [10]})).tolist() == ["ndcg@10"]
+
+
+def test_a_row_whose_method_is_for_a_protocol_is_not_asked_there(results, monkeypatch):
+    above = {"tiger_list": ["tiger"], "tiger_tuned": ["tiger"], "tiger_tuned_long": ["tiger_tuned", "tiger"]}
+    applies = {
+        "tiger": ["warm", "loo"],
+        "tiger_tuned": ["warm", "loo"],
+        "tiger_list": ["warm"],
+        "tiger_tuned_long": ["warm"],
+        "tiger_transfer": ["cold"],
+        "tfidf": ["cold"],
+    }
+    monkeypatch.setattr(
+        "study.analysis.report.results.lineage",
+        lambda name: [name, name.removesuffix("_transfer"), *above.get(name, [])],
+    )
+    monkeypatch.setattr(Results, "systems", lambda self, protocol: ["tiger"] if protocol == "loo" else [])
+    plan = replace(results, applies=applies, planned=list(applies))
+    assert plan.not_asked("loo") == ["tiger_list", "tiger_tuned_long", "tiger_transfer"]
+    assert plan.absent("loo") == (["tiger_tuned"], ["tfidf"])
+    # Under cold the method itself cannot rank, so neither can its variants.
+    assert plan.not_asked("cold") == []
+    assert plan.absent("cold") == (
+        ["tiger_transfer", "tfidf"],
+        ["tiger", "tiger_tuned", "tiger_list", "tiger_tuned_long"],
+    )
