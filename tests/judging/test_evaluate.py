@@ -10,7 +10,7 @@ import pytest
 from study import paths
 from study.analysis.usefulness.choosing import against
 from study.errors import StudyError
-from study.judging import evaluate, labels, store, verify
+from study.judging import evaluate, store, verify
 from study.judging.collection import Collection
 
 DATASET = "synthetic"
@@ -70,7 +70,7 @@ def test_systems_are_ordered_as_by_the_truth(collection, planted):
 def test_control_has_the_mean_grade_of_the_catalogue(shared_root, truth_of):
     runs = store.read_runs(DATASET)
     provenance, judged, topics = (store.read_table(DATASET, name) for name in ("provenance", "judgements", "topics"))
-    found = labels.precision(runs["labels"], provenance, judged, topics).set_index(["scope", "name"])
+    found = evaluate.label_precision(runs["labels"], provenance, judged, topics).set_index(["scope", "name"])
     wanted = set(topics["task_id"])
     base = np.mean([grade for (task, _), grade in truth_of().items() if task in wanted])
     control = found.loc[("control", "all")]
@@ -83,7 +83,7 @@ def test_label_precision_is_that_of_the_planted_labels(shared_root):
     topics = store.read_table(DATASET, "topics")
     truth = truth[truth["task_id"].isin(topics["task_id"]) & truth["in_list"]]
     judged = store.final(DATASET)
-    found = labels.precision(
+    found = evaluate.label_precision(
         store.read_runs(DATASET)["labels"], store.read_table(DATASET, "provenance"), judged, topics
     )
     overall = found.set_index(["scope", "name"]).loc[("all", "all")]
@@ -101,7 +101,7 @@ def test_label_precision_by_rule_finds_a_useless_rule(shared_root):
     classes = run.merge(judged, on=store.PAIR).assign(class_=lambda rows: np.where(rows["final"] > 0, "word", "filler"))
     classes = classes.rename(columns={"class_": "class"})
     inputs = run, store.read_table(DATASET, "provenance"), judged, store.read_table(DATASET, "topics")
-    found = labels.precision(*inputs, pd.concat([classes, classes])).set_index(["scope", "name"])
+    found = evaluate.label_precision(*inputs, pd.concat([classes, classes])).set_index(["scope", "name"])
     assert found.loc[("class", "filler"), "useful"] == 0
     assert found.loc[("class", "word"), "useful"] == 1
     assert found.loc["class", "pairs"].sum() == found.loc[("all", "all"), "pairs"]
@@ -111,9 +111,9 @@ def test_variants_are_no_further_evidence(collection):
     runs = store.read_runs(DATASET)
     some = sorted(set(runs) - {store.LABELS})[0]
     copies = {f"{some}_{letter}": runs[some] for letter in "abc"}
-    kept = labels.two_views(collection, runs | copies, "test", [f"{some}_*"])
-    assert set(kept["system"]) == set(labels.two_views(collection, runs, "test")["system"])
-    assert set(labels.two_views(collection, runs | copies, "test")["system"]) >= set(copies)
+    kept = evaluate.two_views(collection, runs | copies, "test", [f"{some}_*"])
+    assert set(kept["system"]) == set(evaluate.two_views(collection, runs, "test")["system"])
+    assert set(evaluate.two_views(collection, runs | copies, "test")["system"]) >= set(copies)
 
 
 def test_a_better_system_scores_better_and_noise_is_stated(collection):
@@ -147,7 +147,7 @@ def test_unjudged_answers_are_counted_and_refused(collection):
     assert tables["strange"]["unjudged@5"].mean() == pytest.approx(0.2)
     table = evaluate.scores(collection, tables, {"tfidf": runs["tfidf"], "strange": strange})
     assert not table.loc[table["system"] == "strange", "comparable"].any()
-    views = labels.two_views(collection, {**runs, "strange": strange}, "test")
+    views = evaluate.two_views(collection, {**runs, "strange": strange}, "test")
     assert "strange" not in set(views["system"])
 
 
@@ -156,23 +156,23 @@ def test_rank_correlation_by_hand():
         rows = [(f"s{i}", task, 0.1 * i, value) for i, value in enumerate(judged) for task in range(4)]
         return pd.DataFrame(rows, columns=["system", "task_id", "by_labels", "by_judgements"])
 
-    assert labels.rank_correlation(views([0.1, 0.2, 0.3]))["tau"] == pytest.approx(1)
-    assert labels.rank_correlation(views([0.3, 0.2, 0.1]))["tau"] == pytest.approx(-1)
+    assert evaluate.rank_correlation(views([0.1, 0.2, 0.3]))["tau"] == pytest.approx(1)
+    assert evaluate.rank_correlation(views([0.3, 0.2, 0.1]))["tau"] == pytest.approx(-1)
     # One of the three pairs of systems is ordered the other way round.
-    assert labels.rank_correlation(views([0.2, 0.1, 0.3]))["tau"] == pytest.approx(1 / 3)
-    assert np.isnan(labels.rank_correlation(views([0.2]))["tau"])
+    assert evaluate.rank_correlation(views([0.2, 0.1, 0.3]))["tau"] == pytest.approx(1 / 3)
+    assert np.isnan(evaluate.rank_correlation(views([0.2]))["tau"])
 
 
 def test_labels_score_one_by_labels(collection):
     runs = store.read_runs(DATASET)
-    assert labels.by_labels(collection, runs["labels"], runs["labels"])["by_labels"].to_numpy() == pytest.approx(1)
+    assert evaluate.by_labels(collection, runs["labels"], runs["labels"])["by_labels"].to_numpy() == pytest.approx(1)
 
 
 @pytest.fixture
 def few_draws(monkeypatch):
     """Intervals from a few draws: their width is not what these tests ask."""
     monkeypatch.setattr(evaluate, "NOISE_RESAMPLES", 3)
-    monkeypatch.setattr(labels, "RESAMPLES", 20)
+    monkeypatch.setattr(evaluate, "RESAMPLES", 20)
 
 
 @pytest.mark.usefixtures("few_draws")
@@ -246,7 +246,7 @@ def test_noise_is_that_of_a_judge_who_grades_once_more(collection):
 
 
 def test_near_copies_move_tau_and_both_are_stated(collection, root, few_draws):
-    found = labels.label_tables(DATASET)["tables/rank_correlation.csv"].set_index("part")
+    found = evaluate.label_tables(DATASET)["tables/rank_correlation.csv"].set_index("part")
     assert (found["all_systems"] >= found["systems"]).all()
     assert found["all_tau"].between(-1, 1).all()
 

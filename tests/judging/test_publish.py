@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from study.analysis.usefulness.figures import labels_against_judgements
 from study.cli.judge import app
 from study.errors import StudyError
-from study.judging import collecting, evaluate, labels, store
+from study.judging import collecting, evaluate, store
 from study.judging import verify as publish
 from study.judging.collection import Collection
 
@@ -48,8 +48,8 @@ def test_croissant_names_every_column():
 
 
 def test_figure_shows_every_system(shared_root):
-    views = labels.two_views(Collection.load(DATASET), store.read_runs(DATASET), "test")
-    summary, correlation = labels.summary(views), labels.rank_correlation(views)
+    views = evaluate.two_views(Collection.load(DATASET), store.read_runs(DATASET), "test")
+    summary, correlation = evaluate.summary(views), evaluate.rank_correlation(views)
     figure = labels_against_judgements(summary, correlation, {"tfidf": "TF-IDF cosine"}, {"tfidf": "lexical"})
     texts = {text.get_text() for text in figure.findobj(mpl.text.Text)}
     assert {"TF-IDF cosine", "bm25", "random"} <= texts
@@ -101,7 +101,7 @@ def test_wrong_wishes_are_refused(shared_root, task, judge, reason):
 
 def test_commands_run(root, monkeypatch):
     monkeypatch.setattr(evaluate, "NOISE_RESAMPLES", 3)
-    monkeypatch.setattr(labels, "RESAMPLES", 20)
+    monkeypatch.setattr(evaluate, "RESAMPLES", 20)
     runner = CliRunner()
     work = store.work(DATASET) / "round-1"
     asked = [

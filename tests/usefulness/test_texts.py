@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.errors import StudyError
-from study.usefulness import priors, texts
+from study.usefulness import field_dense as priors
+from study.usefulness import texts
 from study.usefulness.products import ProductNames, Spelling, key
 
 
@@ -112,5 +113,5 @@ def test_priors_by_hand():
     servers = catalogue([("A template", ""), ("B", "does a thing")]).assign(stars_count=["9", None])
     assert priors.template(servers).tolist() == [1.0, 0.0]
     assert priors.stars(servers).tolist() == pytest.approx([1.0, -1.0])
-    assert priors.combined(servers, {"template": -2.0}).tolist() == [-2.0, 0.0]
+    assert priors.combined_priors(servers, {"template": -2.0}).tolist() == [-2.0, 0.0]
     assert priors.stars(servers.drop(columns="stars_count")).tolist() == [0.0, 0.0]

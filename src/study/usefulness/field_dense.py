@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,9 +14,42 @@ from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import cosines, encode
 from study.errors import StudyError
-from study.usefulness import priors
 from study.usefulness.products import ProductNames
 from study.usefulness.texts import FIELDS, VIEWS, texts
+
+# Servers that help to build servers, not to do a task; the guidelines grade them 0 for nearly every task.
+_TEMPLATE = re.compile(
+    r"\b(?:template|boilerplate|starter|tutorial|demo|hello.?world|sdk|inspector|proxy|gateway|example|sample|scaffold"
+    r"|framework|learning|course|playground|quickstart|educational)\b",
+    re.IGNORECASE,
+)
+
+
+def stars(servers: pd.DataFrame) -> FloatArray:
+    """log(1 + stars), standardised over the catalogue; an unknown number counts as none. Shape (n_servers,)."""
+    if "stars_count" not in servers:
+        return np.zeros(len(servers), dtype=np.float32)
+    counts = pd.to_numeric(servers["stars_count"], errors="coerce").fillna(0).clip(lower=0)
+    logs = np.log1p(counts.to_numpy(dtype=np.float64))
+    spread = logs.std()
+    return np.asarray((logs - logs.mean()) / (spread if spread > 0 else 1), dtype=np.float32)
+
+
+def template(servers: pd.DataFrame) -> FloatArray:
+    """1 where name or description says template, demo, tutorial, framework or the like, else 0. Shape (n_servers,)."""
+    pairs = zip(servers["name"], servers["description"], strict=True)
+    return np.asarray([bool(_TEMPLATE.search(f"{name} {text}")) for name, text in pairs], dtype=np.float32)
+
+
+PRIORS: dict[str, Callable[[pd.DataFrame], FloatArray]] = {"stars": stars, "template": template}
+
+
+def combined_priors(servers: pd.DataFrame, weights: Mapping[str, float]) -> FloatArray:
+    """The weighted sum of the named priors, shape (n_servers,), float32; zeros where none is named."""
+    total = np.zeros(len(servers), dtype=np.float32)
+    for name, weight in weights.items():
+        total += np.float32(weight) * PRIORS[name](servers)
+    return total
 
 
 @dataclass(frozen=True)
@@ -43,7 +77,7 @@ class FieldDense:
 
     Args:
         parts: mappings with view, field and weight.
-        priors: weight of each quality of a server, by name (`study` of them: `study.usefulness.priors`).
+        priors: weight of each quality of a server, by name, see `PRIORS`.
         product_bonus: b, in standard deviations; 0 leaves product names out.
         encoder: the text encoder, a key of `study.encoders.sentence.PACKAGES`.
     """
@@ -59,9 +93,9 @@ class FieldDense:
             raise StudyError("there is no part", column="model.parts", fix="name at least one view and field")
         self.terms = [_part(number, value) for number, value in enumerate(self.parts)]
         for name in self.priors:
-            if name not in priors.PRIORS:
+            if name not in PRIORS:
                 raise StudyError(
-                    f"there is no prior {name!r}", column="model.priors", fix=f"one of: {', '.join(priors.PRIORS)}"
+                    f"there is no prior {name!r}", column="model.priors", fix=f"one of: {', '.join(PRIORS)}"
                 )
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
@@ -79,7 +113,7 @@ class FieldDense:
             name: encode(texts(servers, FIELDS, name), model=self.encoder)
             for name in sorted({term.field for term in self.terms})
         }
-        self.prior = priors.combined(servers, self.priors)
+        self.prior = combined_priors(servers, self.priors)
         self.products = ProductNames.of(servers) if self.product_bonus else None
 
     def score(self, tasks: IntArray) -> FloatArray:

@@ -225,8 +225,8 @@ def labels_against_judgements(
     """NDCG@10 by the released labels (x) against NDCG@10 by the judgements (y), one point per system.
 
     Args:
-        views: rows of `study.judging.labels.summary`.
-        correlation: from `study.judging.labels.rank_correlation`.
+        views: rows of `study.judging.evaluate.summary`.
+        correlation: from `study.judging.evaluate.rank_correlation`.
         titles, families: system -> how it is printed, and its kind; a system without either prints as its name.
         caption: text before the figure's own explanation.
         released: NDCG@10 of the released lists by the judgements, drawn as a line.
