@@ -286,6 +286,3 @@ def _require(name: str, known: Iterable[str], what: str, key: str) -> None:
     if name not in known:
         near = get_close_matches(name, list(known)) or sorted(known)
         raise StudyError(f"RecBole's {what} {name!r}", column=key, fix=f"one of: {', '.join(near)}")
-
-
-require_known = RecBole.check_settings

@@ -12,26 +12,27 @@ from omegaconf import DictConfig
 
 from baselines.recbole_bridge import RecBole
 from study.config import compose as config
+from study.config.registry import parents
 from study.data.splits import Split
 from tests.baselines.toys import build, settings
 
 RECBOLE = "baselines.recbole_bridge.RecBole"
 
 
-def own_process() -> dict[str, DictConfig]:
+def in_subprocess() -> dict[str, DictConfig]:
     """The systems of ``conf/system`` whose fit starts a program of its own: name -> yaml with what it inherits."""
     systems = {name: settings(name) for name in config.choices("system")}
-    return {name: own for name, own in systems.items() if own.get("own_process", False)}
+    return {name: own for name, own in systems.items() if own.get("subprocess", False)}
 
 
 def untuned(systems: dict[str, DictConfig], key: str | None = None) -> tuple[str, ...]:
     """The systems that are a RecBole model, or hold one below `key`; a tuned variant is its base with other values."""
-    bases = {name: own.model for name, own in systems.items() if own.tuned is None or "defaults" not in own}
+    bases = {name: own.model for name, own in systems.items() if own.tuned is None or not parents(name)}
     models = {name: model if key is None else model.get(key, {}) for name, model in bases.items()}
     return tuple(name for name, model in models.items() if model.get("_target_") == RECBOLE)
 
 
-SYSTEMS = own_process()
+SYSTEMS = in_subprocess()
 # A new model joins by its yaml alone, and so does a system that ranks for new tasks through one.
 EVERY_MODEL, TRANSFERS = untuned(SYSTEMS), untuned(SYSTEMS, "base")
 # Those with a search space in a yaml of its own.

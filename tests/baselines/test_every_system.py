@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from study import paths
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split, make
+from study.errors import StudyError
 from tests.baselines.toys import (
     N_SERVERS,
     ask,
@@ -179,3 +180,32 @@ def test_other_answers_keep_what_a_system_may_see(protocol):
         assert other.part(part).multiply(split.part(part)).nnz == 0
         np.testing.assert_array_equal(np.diff(other.part(part).indptr), np.diff(split.part(part).indptr))
     assert ((other.train + other.valid + other.test) != other_data.relevance).nnz == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("cvh_rec", "global_norm", "column"),
+        ("gdsrec", "rating", "stars"),
+        ("lc_rec", "asks", "rating"),
+        ("lc_rec", "constraint", "none"),
+        ("mpt_rec", "head", "tower"),
+        ("msbpr", "variant", "cosine"),
+        ("openp5", "indexing", "tree"),
+        ("openp5", "source", "titles"),
+        ("openp5", "asks", "rating"),
+        ("recafr", "cold_tasks", "guess"),
+        ("tiger", "source", "titles"),
+    ],
+)
+def test_unknown_choices_are_refused(name, key, value, tmp_path):
+    data, split = toy("warm")
+    with pytest.raises(StudyError, match=f"unknown .*{value}"):
+        build(name, **{key: value}).fit(data, split, seed=1, workdir=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["openp5", "lc_rec", "tiger"])
+def test_a_published_model_that_is_not_here_says_what_to_do(name, tmp_path):
+    data, split = toy("warm")
+    with pytest.raises(StudyError, match=r"(?s)system\.model\.size.*hf download no/such-model"):
+        build(name, **{"size.smoke.pretrained": "no/such-model"}).fit(data, split, seed=1, workdir=tmp_path)

@@ -21,7 +21,7 @@ from study.data.splits import make
 from study.errors import StudyError
 from study.search.tune import present_values
 from tests.baselines.collaborative_toys import quality, told_apart
-from tests.baselines.recbole_toys import own_process, toy, toy_planted, untuned
+from tests.baselines.recbole_toys import in_subprocess, toy, toy_planted, untuned
 from tests.baselines.toys import block_dataset
 from tests.config.test_comments import documented
 from tests.tiny_study import REPOSITORY, SIZE, lay_out, rooted
@@ -145,7 +145,7 @@ def test_a_recbole_model_needs_its_yaml_alone(extended):
     written = json.loads((extended / "results" / "synthetic" / "records" / "warm" / "enmf.json").read_text())
     assert written["config"]["system"]["model"]["model"] == "ENMF"
     # The tests of RecBole's models find it and have sizes for it.
-    systems = own_process()
+    systems = in_subprocess()
     assert "enmf" in untuned(systems)
     assert toy_planted("enmf").settings["train_neg_sample_args"] is None
 

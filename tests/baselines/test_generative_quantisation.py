@@ -24,7 +24,9 @@ from baselines.generative.quantisation import (
     standardised,
 )
 from baselines.training import Optimisation
-from tests.baselines.toys import build
+from study import paths
+from study.data.splits import make
+from tests.baselines.toys import block_dataset, build
 
 
 def clusters(n: int = 200, width: int = 12, seed: int = 0) -> np.ndarray:
@@ -58,17 +60,6 @@ def test_each_level_brings_the_sum_nearer_to_the_code(fitted):
         errors.append(float(((latent - total) ** 2).sum()))
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 0.5 * errors[0]
-
-
-def test_codes_of_a_level_are_the_nearest_to_what_the_levels_before_left(fitted):
-    vectors, model = fitted
-    with torch.no_grad():
-        residual = model.encoder(torch.from_numpy(vectors[:20])).numpy().astype(np.float64)
-        books = model.codebooks.numpy().astype(np.float64)
-    for row, codes in zip(residual, model.codes(torch.from_numpy(vectors[:20])).tolist(), strict=True):
-        for level, code in enumerate(codes):
-            assert code == ((row - books[level]) ** 2).sum(axis=1).argmin()
-            row = row - books[level, code]
 
 
 def test_the_decoders_gradient_reaches_the_encoder_as_if_nothing_were_rounded():
@@ -172,13 +163,6 @@ def test_codes_that_nobody_has_are_moved_to_items(fitted):
     assert len(np.unique(model.codes(torch.from_numpy(vectors))[:, 0])) == 1
     model.revive(torch.from_numpy(vectors), np.random.default_rng(0))
     assert len(np.unique(model.codes(torch.from_numpy(vectors))[:, 0])) > 4
-
-
-def test_a_collapse_is_reported(caplog):
-    vectors = np.repeat(clusters(3), 30, axis=0)
-    with caplog.at_level(logging.WARNING):
-        fit_codes(vectors, small(), seed=1)
-    assert "items that share all codes: 96.7 %" in caplog.text
 
 
 @pytest.mark.parametrize("used", [3, 4])
@@ -302,3 +286,87 @@ def test_our_rounding_agrees_with_the_levels_of_an_independent_program(fitted):
         nearest = NearestNeighbors(n_neighbors=1).fit(book).kneighbors(residual, return_distance=False).ravel()
         np.testing.assert_array_equal(nearest, model.codes(torch.from_numpy(vectors)).numpy()[:, level])
         residual = residual - book[nearest]
+
+
+# A trained RQ-VAE is kept: for other trials, protocols and systems, but for no other settings, seed or vectors.
+
+
+KEPT = Quantiser(codes=6, hidden=(8,), width=4, training=Optimisation(epochs=3, batch_size=20))
+STEPS = 3 * 2  # epochs times batches of 40 vectors
+VECTORS = standardised(np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32))
+
+
+@pytest.fixture
+def steps(tmp_path, monkeypatch):
+    """The steps of training that have been taken, from an empty cache on."""
+    taken = []
+
+    def forward(model, batch):
+        taken.append(model)
+        return kept(model, batch)
+
+    kept = RqVae.forward
+    monkeypatch.setattr(RqVae, "forward", forward)
+    monkeypatch.setattr(paths, "cache", lambda: tmp_path)
+    return taken
+
+
+def files():
+    return sorted((paths.cache() / "quantisers").rglob("*.safetensors"))
+
+
+def same(a: RqVae, b: RqVae) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+
+
+def test_what_is_kept_is_not_trained_again_and_its_seconds_stay(steps):
+    first, trained = fit_codes(VECTORS, KEPT, seed=1)
+    assert len(steps) == STEPS
+    assert trained.seconds > 0
+    again, kept = fit_codes(VECTORS, KEPT, seed=1)
+    assert len(steps) == STEPS
+    assert kept == trained
+    assert same(first, again)
+    assert len(files()) == 1
+
+
+@pytest.mark.parametrize("changed", ["settings", "seed", "vectors"])
+def test_another_quantiser_is_trained_and_both_are_kept(changed, steps):
+    first, _ = fit_codes(VECTORS, KEPT, seed=1)
+    other_settings = Quantiser(codes=6, hidden=(8,), width=4, commitment=0.5, training=KEPT.training)
+    other, _ = fit_codes(
+        VECTORS[::-1].copy() if changed == "vectors" else VECTORS,
+        other_settings if changed == "settings" else KEPT,
+        seed=2 if changed == "seed" else 1,
+    )
+    assert len(steps) == 2 * STEPS
+    assert not same(first, other)
+    assert len(files()) == 2
+
+
+def test_protocols_trials_and_systems_share_one_quantiser(steps, tmp_path):
+    data = block_dataset()
+    runs = [
+        ("tiger", "warm", {}),
+        ("tiger", "loo", {}),
+        ("tiger_text", "cold", {}),
+        ("lc_rec", "cold", SAME),
+        ("tiger_tuned", "warm", {"training.learning_rate.smoke": 0.003}),
+    ]
+    reports = []
+    for number, (name, protocol, changes) in enumerate(runs):
+        workdir = tmp_path / str(number)
+        workdir.mkdir()
+        system = build(name, **changes)
+        system.fit(data, make(data, protocol), seed=1, workdir=workdir)
+        reports.append(system.report())
+        if not number:
+            taken = len(steps)
+    assert len(steps) == taken > 0
+    assert len(files()) == 1
+    assert all(report["quantiser"] == reports[0]["quantiser"] for report in reports)
+    assert all(report["seconds_trained"] > report["quantiser"]["seconds_trained"] > 0 for report in reports)
+
+
+# What LC-Rec's quantiser has otherwise than TIGER's, as its paper has it.
+SAME = {"quantiser.levels": 3, "quantiser.rounds": 30}

@@ -111,17 +111,6 @@ def test_candidates_stand_above_all_others_and_known_servers_are_left_out(tmp_pa
     assert (np.sort(scores, axis=1)[:, :-12] < 1e3).all()
 
 
-def test_the_same_seed_gives_the_same_trees_and_other_seeds_other_ones(tmp_path):
-    data, split = copy_dataset()
-    found = []
-    for seed in (0, 0, 1):
-        system = small(trees=10)
-        system.fit(data, split, seed=seed, workdir=tmp_path)
-        found.append(system.score(split.tasks("test")))
-    assert np.array_equal(found[0], found[1])
-    assert not np.array_equal(found[0], found[2])
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 import torch
 from sklearn.metrics import roc_auc_score
 
@@ -19,7 +22,7 @@ from baselines.mpt_networks import (
     codes,
     reverse_gradient,
 )
-from baselines.mpt_rec import Batch, MPTRec, groups
+from baselines.mpt_rec import Batch, MPTRec, MPTRecEmerging, groups, only
 from baselines.training import Optimisation
 from study.data.normalise import spelling_key
 from study.data.splits import Split, make
@@ -27,10 +30,10 @@ from study.errors import StudyError
 from tests.baselines.toys import block_dataset, copy_dataset, make_dataset, recall10, rows_of, top10
 
 
-def small(epochs: int = 2, **changes: object) -> MPTRec:
+def small(kind: type[MPTRec] = MPTRec, epochs: int = 2, **changes: object) -> MPTRec:
     stage = Optimisation(epochs=epochs, batch_size=64, learning_rate=1e-2, weight_decay=0.0, warm_up=0.0, clip=5.0)
     sizes = {"experts": (16, 8), "towers": (8,), "attention": 8, "dense": 6, "negatives": 2, "dropout": 0.0}
-    return MPTRec(**{**sizes, "first": stage, "second": stage, **changes})
+    return kind(**{**sizes, "first": stage, "second": stage, **changes})
 
 
 def two_scenarios():
@@ -79,14 +82,6 @@ def test_stage_2_leaves_stage_1_as_it_is(fitted, tmp_path):
     assert names == {"environment", "first", "second", "norm", "gate", "tower"}
 
 
-def test_prompts_are_trained(fitted):
-    system, _, _ = fitted
-    torch.manual_seed(1)
-    fresh = Prompt(system.stage1.experts, sum(system.stage1.reader.widths), attention=8, towers=(8,), dropout=0.0)
-    for name, value in fresh.named_parameters():
-        assert not torch.equal(value, dict(system.prompts[0].named_parameters())[name]), name
-
-
 def test_a_single_scenario_has_all_the_attention():
     torch.manual_seed(0)
     base = Experts(10, 1, experts=(8, 4), towers=(4,), dropout=0.0)
@@ -110,26 +105,6 @@ def test_attention_is_the_papers_formula():
     scores = h @ base.environments.T / ATTENTION_TEMPERATURE
     expected = scores.exp() / scores.exp().sum(dim=1, keepdim=True)
     torch.testing.assert_close(prompt.attention(prompt.first(x)), expected)
-
-
-def test_the_loss_of_a_scenario_does_not_know_the_labels_of_another(fitted):
-    system, _, _ = fitted
-    tasks, servers = np.array([0, 1, 30, 31]), np.array([3, 4, 20, 21])
-    labels = np.array([1, 0, 1, 0], np.float32)
-
-    def gradient_of(labels, scenario):
-        system.stage1.requires_grad_(True)
-        system.stage1.zero_grad()
-        system.loss1(Batch(tasks, servers, labels, 0.5)).backward()
-        found = system.stage1.experts.towers[scenario][0].weight.grad.clone()
-        system.stage1.requires_grad_(False)
-        return found
-
-    left = int(system.scenario[0])
-    assert left != system.scenario[30]
-    flipped = np.array([1, 0, 0, 1], np.float32)
-    torch.testing.assert_close(gradient_of(labels, left), gradient_of(flipped, left), rtol=0, atol=0)
-    assert not torch.equal(gradient_of(labels, 1 - left), gradient_of(flipped, 1 - left))
 
 
 def test_l1_by_hand_and_what_it_tells_the_shared_expert(fitted):
@@ -323,7 +298,97 @@ def test_groups_are_all_places():
     assert [(number, places.tolist()) for number, places in groups(np.array([2, -1, 2]))] == [(-1, [1]), (2, [0, 2])]
 
 
-def test_an_unknown_head_is_refused(tmp_path):
-    data, split = copy_dataset()
-    with pytest.raises(StudyError, match="tower"):
-        small(head="tower").fit(data, split, seed=1, workdir=tmp_path)
+# One category new at a time
+
+
+def three_categories():
+    """The blocks, with categories across them, of 20, 12 and 8 tasks."""
+    data = block_dataset()
+    data.tasks["category"] = np.tile(["one"] * 10 + ["two"] * 6 + ["three"] * 4, 2)
+    return data
+
+
+@pytest.fixture(scope="module")
+def emerging(tmp_path_factory):
+    data = three_categories()
+    split = make(data, "warm")
+    system = small(MPTRecEmerging)
+    system.fit(data, split, seed=1, workdir=tmp_path_factory.mktemp("emerging"))
+    return system, data, split
+
+
+def reversed_lists(part: sp.csr_matrix, rows: np.ndarray) -> sp.csr_matrix:
+    """`part` with the lists of `rows` reversed along the servers."""
+    dense = part.toarray()
+    dense[rows] = dense[rows][:, ::-1]
+    return sp.csr_matrix(dense)
+
+
+def test_experts_never_see_a_label_of_the_new_category_and_prompts_none_of_another(emerging, tmp_path):
+    """Changing the labels of one category moves every expert but those that it is new to, and its own prompts alone."""
+    system, data, split = emerging
+    rows = np.flatnonzero(data.tasks["category"] == "two")
+    changed = replace(split, train=reversed_lists(split.train, rows), valid=reversed_lists(split.valid, rows))
+    other = small(MPTRecEmerging)
+    other.fit(data, changed, seed=1, workdir=tmp_path)
+    new = int(system.category[rows[0]])
+    assert sorted(system.models) == [1, 2, 3]
+    for number in system.models:
+        one, two = system.models[number], other.models[number]
+        experts = [
+            torch.equal(a, b)
+            for a, b in zip(one.stage1.state_dict().values(), two.stage1.state_dict().values(), strict=True)
+        ]
+        assert all(experts) == (number == new)
+    assert not torch.equal(*(next(each.models[new].prompts.parameters()) for each in (system, other)))
+
+
+def test_there_is_an_expert_for_each_other_category(emerging):
+    system, _, split = emerging
+    for number, model in system.models.items():
+        assert len(model.stage1.experts.specific) == 2
+        new = np.flatnonzero(system.category == number)
+        assert (model.prompt[np.intersect1d(new, split.tasks("train"))] >= 0).all()
+        assert set(np.flatnonzero(model.listed.counts)) <= set(new)
+
+
+def test_a_task_is_scored_by_the_model_to_which_its_category_is_new(emerging):
+    system, _, _ = emerging
+    rows = np.array([3, 12, 18, 25, 39])
+    found = system.score(rows)
+    for row, scores in zip(rows, found, strict=True):
+        own = system.models[int(system.category[row])]
+        np.testing.assert_allclose(scores, own.score(np.array([row]))[0], rtol=1e-5)
+    assert len({system.category[row] for row in rows}) == 3
+
+
+def test_prompts_of_a_new_category_tell_the_blocks_apart(tmp_path):
+    """What the frozen experts learned of other categories carries over: the blocks are the same in all of them."""
+    data = three_categories()
+    split = make(data, "cold")
+    system = small(MPTRecEmerging, epochs=12)
+    system.fit(data, split, seed=1, workdir=tmp_path)
+    assert recall10(top10(system, data, split), split).mean() > 0.6
+
+
+def test_an_unknown_category_is_scored_by_the_first_model(emerging, monkeypatch):
+    system, _, _ = emerging
+    monkeypatch.setattr(system, "category", np.where(np.arange(40) == 3, 0, system.category))
+    np.testing.assert_array_equal(system.score(np.array([3])), system.models[1].score(np.array([3])))
+
+
+def test_one_category_is_refused(tmp_path):
+    data = block_dataset()
+    data.tasks["category"] = "one"
+    with pytest.raises(StudyError, match="one category"):
+        small(MPTRecEmerging).fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
+
+
+def test_only_some_tasks_keep_their_interactions(emerging):
+    _, data, split = emerging
+    mask = np.arange(data.n_tasks) % 2 == 0
+    kept = only(split, mask)
+    for name in ("train", "valid"):
+        assert kept.part(name)[mask].toarray().tolist() == split.part(name)[mask].toarray().tolist()
+        assert set(kept.tasks(name)) == set(split.tasks(name)) & set(np.flatnonzero(mask))
+    assert kept.test is split.test

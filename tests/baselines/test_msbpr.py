@@ -14,7 +14,6 @@ from baselines import msbpr as preferences
 from baselines.msbpr import MSBPR, Draws, Factors
 from baselines.training import Schedule
 from study.data.splits import Split, make
-from study.errors import StudyError
 from tests.baselines.toys import block_dataset, make_dataset, recall10, top10, with_other_answers
 
 # Server 0 is listed by all, 1 by two, 2 and 3 by one, 4 by nobody.
@@ -122,32 +121,6 @@ def toy_model(seed=0):
     return system, step
 
 
-def test_the_gradient_is_that_of_finite_differences():
-    system, step = toy_model()
-    weights = list(system.network.parameters())
-
-    def loss(*values):
-        for weight, value in zip(weights, values, strict=True):
-            weight.data = value
-        return system.loss(step)
-
-    system.loss(step).backward()
-    for number, weight in enumerate(weights):
-        flat = weight.detach().clone().flatten()
-        for place in range(0, len(flat), 2):
-            said = []
-            for sign in (1, -1):
-                moved = flat.clone()
-                moved[place] += sign * 1e-6
-                values = [w.detach().clone() for w in weights]
-                values[number] = moved.view_as(weight)
-                kept = [w.data for w in weights]
-                said.append(loss(*values).item())
-                for w, old in zip(weights, kept, strict=True):
-                    w.data = old
-            assert (said[0] - said[1]) / 2e-6 == pytest.approx(weight.grad.flatten()[place].item(), abs=1e-5)
-
-
 def test_the_loss_by_hand():
     system, step = toy_model()
     U, V, b = (weight.detach().numpy() for weight in system.network.parameters())
@@ -230,8 +203,3 @@ def test_blocks_are_found(variant, tmp_path):
     system = MSBPR(variant=variant, popularity=0, learning_rate=0.05, schedule=all_epochs(6), steps=50)
     system.fit(data, split, seed=1, workdir=tmp_path)
     assert recall10(top10(system, data, split), split).mean() > 0.9
-
-
-def test_settings_are_checked():
-    with pytest.raises(StudyError, match="cosine"):
-        MSBPR(variant="cosine")

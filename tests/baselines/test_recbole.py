@@ -248,7 +248,7 @@ def test_depth_may_be_written_as_text(fitted):
     assert fitted["ngcf", "one layer"].parameters() == fitted["ngcf", "plain"].parameters() - 2 * per_layer
 
 
-def test_every_system_with_a_process_of_its_own_is_tested_here():
+def test_every_system_in_a_subprocess_is_tested_here():
     assert {"bpr", "lightgcn", "multivae", "neumf", "ngcf", "simplex"} <= set(EVERY_MODEL)
     assert {"neumf_transfer", "ngcf_transfer", "lightgcn_transfer"} <= set(TRANSFERS)
     models = {name: own.model.get("base", own.model)._target_ for name, own in SYSTEMS.items()}

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from study import paths
 from study.config import compose as config
+from study.config.registry import system_settings as settings
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.evaluation.ranking import mask_known, tie_order, top_k
@@ -129,22 +129,15 @@ def build(name: str, **model: object) -> object:
 
 def ranked_systems() -> list[str]:
     """Every system in ``conf/system``, so that later systems join by themselves; left out are ceilings, which read the
-    answers, systems that start a process per fit (``own_process``) and those that ask a language model, which have
+    answers, systems that start a process per fit (``subprocess``) and those that ask a language model, which have
     tests of their own.
     """
     systems = {name: settings(name) for name in config.choices("system")}
     return [
         name
         for name, own in systems.items()
-        if own.get("family") != CEILING and not own.get("own_process", False) and "endpoint" not in own.model
+        if own.get("family") != CEILING and not own.get("subprocess", False) and "endpoint" not in own.model
     ]
-
-
-def settings(name: str) -> DictConfig:
-    """A system's yaml with what it inherits."""
-    own = OmegaConf.load(paths.conf() / "system" / f"{name}.yaml")
-    parents = [settings(base) for base in own.get("defaults", []) if base != "_self_"]
-    return OmegaConf.merge(*parents, own)
 
 
 def with_other_answers(data: Dataset, split: Split, parts: tuple[str, ...], seed: int = 7) -> tuple[Dataset, Split]:
