@@ -44,7 +44,7 @@ SERVERS = st.fixed_dictionaries(
         "license_clean": st.sampled_from(["", "mit", "gpl-3.0", "other"]),
         "official": st.sampled_from(["official", "non-official"]),
         "activity": st.integers(0, 1),
-        "stars_count": st.sampled_from([0, 1, 9, 11, 12, 13, 40, 4000]),
+        "stars_count": st.sampled_from([0, 1, 9, 11, 12, 13, 30, 40, 4000]),
         "url": st.sampled_from(["", "https://github.com/a/b", "https://example.org/a/b", "javascript:alert(1)"]),
     }
 )

@@ -205,3 +205,16 @@ def load_test(dataset: Data = None, retriever: Retriever = None) -> None:
 
 
 app.command("load", hidden=True)(load_test)
+
+
+@app.command(hidden=True)
+def feedback(
+    kind: str,
+    server_id: int,
+    request: str,
+    detail: str = "",
+    dataset: Data = None,
+    retriever: Retriever = None,
+) -> None:
+    """Earlier spelling of `ask --outcome`."""
+    ask(request, dataset, retriever, False, f"{kind}={server_id}", detail)
