@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Examine the paper's numbers and the released labels. Every part writes tables to results/DATASET/audit; "
-    "`study audit run` makes all of them except the long ones. A long part that was stopped goes on.",
+    help="Examine the paper's numbers and the released labels. Tables go to results/DATASET/audit, those of the part "
+    "robustness to results/DATASET/robustness. `study audit run` makes all parts except the long ones. A stopped long "
+    "part goes on.",
 )
 # Part -> what it shows, in an order in which each part finds what it reads.
 PARTS = {
@@ -91,7 +92,7 @@ def run(
     """Make the tables of the audit: `study audit run --part consistency dataset=task2mcp`.
 
     Without `--part`: all parts, but for those that run systems for long (protocols, robustness, codebooks,
-    prompt_templates) and inference, which reads the first of them. Tables go to `results/DATASET/audit`.
+    prompt_templates) and inference, which reads the first of them.
     """
     from study.config.compose import load
 

@@ -47,7 +47,7 @@ CELLS = list(PAPER_METRICS)
 
 def protocol_fits(dataset: str) -> Fits:
     """The finished cells of the grid: a row per measure with its mean over tasks and the covariance of the means."""
-    return Fits(dataset, "protocol_fits", ("protocol", "system", "seed", "settings"))
+    return Fits(dataset, "audit", "protocol_fits", ("protocol", "system", "seed", "settings"))
 
 
 @dataclass(frozen=True)

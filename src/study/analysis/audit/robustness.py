@@ -161,7 +161,7 @@ def label_table(
 
 def split_fits(dataset: str) -> Fits:
     """The finished runs on further splits: a row per tie rule and metric with the mean over the test tasks."""
-    return Fits(dataset, "split_fits", ("system", "split_seed", "fingerprint"))
+    return Fits(dataset, "robustness", "split_fits", ("system", "split_seed", "fingerprint"))
 
 
 def run_splits(config: DictConfig) -> pd.DataFrame:
@@ -303,4 +303,4 @@ def order_tables(config: DictConfig, runs: pd.DataFrame) -> list[Path]:
     rows += judged_table(dataset, settings)
     frame = pd.DataFrame(rows).assign(base=f"{settings.protocol}, {metric}")
     made["rank_robustness"] = frame.sort_values("family", key=lambda names: names.map(FAMILIES.index), kind="stable")
-    return write_tables(dataset, made, "rank_robustness", settings)
+    return write_tables(dataset, made, "rank_robustness", settings, "robustness")

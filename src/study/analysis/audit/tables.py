@@ -1,4 +1,4 @@
-"""The tables of the audit, ``results/DATASET/audit``, and the rows of the paper that it examines."""
+"""The tables of the audit, ``results/DATASET/{audit,robustness}``, and the rows of the paper that it examines."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from study.files import write_csv, write_json, write_parquet
 PACKED = ("copying", "protocol_cells", "protocol_distances")
 
 
-def folder(dataset: str) -> Path:
-    """Where the audit of a data set keeps its tables."""
-    return paths.results(dataset) / "audit"
+def folder(dataset: str, stage: str = "audit") -> Path:
+    """Where a stage of the audit, `audit` or `robustness`, keeps the tables of a data set."""
+    return paths.results(dataset) / stage
 
 
 def write_tables(
-    dataset: str, tables: Mapping[str, pd.DataFrame], name: str, settings: Any, **about: Any
+    dataset: str, tables: Mapping[str, pd.DataFrame], name: str, settings: Any, stage: str = "audit", **about: Any
 ) -> list[Path]:
     """Write the tables of a part and its record, ``<name>.json``; returns the paths of the tables."""
-    written = [folder(dataset) / f"{table}.csv{'.xz' if table in PACKED else ''}" for table in tables]
+    written = [folder(dataset, stage) / f"{table}.csv{'.xz' if table in PACKED else ''}" for table in tables]
     for path, table in zip(written, tables.values(), strict=True):
         write_csv(path, table)
-    write_json(folder(dataset) / f"{name}.json", record(dataset=dataset, settings=asdict(settings), **about))
+    write_json(folder(dataset, stage) / f"{name}.json", record(dataset=dataset, settings=asdict(settings), **about))
     return written
 
 
@@ -42,7 +42,7 @@ class AuditTables(dict[str, pd.DataFrame]):
     """The tables of an audit by name; one that has not been made is a `StudyError` that says how to make it."""
 
     def __init__(self, dataset: str) -> None:
-        found = [*folder(dataset).glob("*.csv"), *folder(dataset).glob("*.csv.xz")]
+        found = [path for stage in ("audit", "robustness") for path in folder(dataset, stage).glob("*.csv*")]
         super().__init__({path.name.partition(".")[0]: pd.read_csv(path, comment="#") for path in sorted(found)})
         self.dataset = dataset
 
@@ -56,18 +56,19 @@ class Fits:
     """The rows of finished fits: one long table, and one file per fit in the cache until the table is written.
 
     Attributes:
-        dataset, name: the table is ``results/<dataset>/audit/<name>.parquet``.
+        dataset, stage, name: the table is ``results/<dataset>/<stage>/<name>.parquet``.
         keys: columns that together name a fit; all that decides a fit is in them.
     """
 
     dataset: str
+    stage: str
     name: str
     keys: tuple[str, ...]
 
     @property
     def path(self) -> Path:
         """The table."""
-        return folder(self.dataset) / f"{self.name}.parquet"
+        return folder(self.dataset, self.stage) / f"{self.name}.parquet"
 
     @property
     def cache(self) -> Path:
