@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -55,8 +56,9 @@ def bases(path: Path, text: str, root: yaml.Node) -> list[Path]:
     for key, value in root.value:
         if key.value == "defaults" and isinstance(value, yaml.SequenceNode):
             names = [item.value for item in value.value if isinstance(item, yaml.ScalarNode)]
-            return [path.with_name(f"{name}.yaml") for name in names if name != "_self_"]
-    return []
+            return [path.parent / f"{name}.yaml" for name in names if name != "_self_"]
+    defaults = path.with_name("_defaults.yaml")
+    return [defaults] if defaults.exists() and path != defaults else []
 
 
 def documented(path: Path) -> tuple[dict[tuple[str, ...], bool], list[tuple[str, ...]]]:
@@ -68,6 +70,7 @@ def documented(path: Path) -> tuple[dict[tuple[str, ...], bool], list[tuple[str,
         known |= documented(base)[0]
     # What a file says of itself at its top counts for the keys that it names there with a colon.
     top = "\n".join(line for line in lines if line.startswith("#"))
+    head = "\n".join(takewhile(lambda line: line.startswith("#"), lines))
     own, said, waiting = [], {}, []
     for at, line, flow, section, row in keys(root):
         said[at] = comment(lines, line)
@@ -75,7 +78,7 @@ def documented(path: Path) -> tuple[dict[tuple[str, ...], bool], list[tuple[str,
         explained = bool(TYPE.search(said[at])) or re.search(rf"^# {re.escape(at[-1])}: .*", top, re.MULTILINE)
         # A table of "this -> that" explains its entries, and so does the text above a table that names their keys; a
         # line explains its own flow mapping.
-        in_table = any("->" in said.get(at[:depth], "") for depth in range(1, len(at)))
+        in_table = any("->" in said.get(at[:depth], "") for depth in range(1, len(at))) or "->" in head
         above = "\n".join(said.get(at[:depth], "") for depth in range(1, len(at)))
         in_table = in_table or bool(re.search(rf"\b{re.escape(at[-1])}: ", above)) or (row and bool(said.get(parent)))
         in_line = flow and known.get(parent, False)
