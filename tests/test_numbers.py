@@ -17,8 +17,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 MARK = re.compile(r"([+-]?[0-9][0-9.,]*)?<!--#(\w+)-->")
-FILES = [ROOT / "docs" / "numbers.yaml", *(ROOT / "docs" / "numbers").glob("*.yaml")]
-KEYS: dict[str, dict[str, Any]] = {k: e for path in FILES for k, e in yaml.safe_load(path.read_text()).items()}
+KEYS: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docs" / "numbers.yaml").read_text())
 
 
 def text_of(path: Path) -> str:
