@@ -1,5 +1,7 @@
 """A tiny study in a folder of its own, with small sweeps in its conf/."""
 
+import shutil
+
 import pytest
 import yaml
 
@@ -28,3 +30,12 @@ def tiny(tmp_path_factory):
         for stage in (fetch, prepare, split):
             stage(load(TINY))
         yield root
+
+
+@pytest.fixture
+def root(tiny, tmp_path, monkeypatch):
+    """A private copy of the tiny study, in force for the test."""
+    copy = tmp_path / "study"
+    shutil.copytree(tiny, copy, symlinks=True)
+    monkeypatch.setenv("T2M_ROOT", str(copy))
+    return copy

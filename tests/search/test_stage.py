@@ -13,18 +13,19 @@ import yaml
 from typer.testing import CliRunner
 
 from study import paths
-from study.evaluation.separation import mean_separation
-from study.evaluation.metrics import PAPER_METRICS
 from study.cli.sweep import sweep as command
 from study.config.compose import build_system, load
+from study.config.registry import with_tuned_values
 from study.errors import StudyError
 from study.evaluation import per_task
+from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.runs import run_seed
-from study.runner.rows import load_inputs, with_tuned_values
-from study.search import details, rows
+from study.evaluation.separation import mean_separation
+from study.runner.inputs import load_inputs
+from study.search import fits
 from study.search import sweep as stage
-from study.search.fits import fit_key, fitted, kept, training_seconds, with_values
-from study.search.settings import Sweep
+from study.search.fits import fit_key, fitted, kept_fit, training_seconds, with_values
+from study.search.settings import Sweep, chosen
 from study.search.settings import load as load_sweep
 from tests.search.workers import TINY
 
@@ -38,7 +39,7 @@ def test_fusion_weights_equal_runs_with_that_weight(config, tmp_path):
     folder = stage.sweep("fusion_weight", config)
     table = pd.read_csv(folder / "trials.csv")
     assert len(table) == 6
-    data, split = load_inputs(config)
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
     for weight in (0.0, 0.9, 1.0):
         system = build_system(with_values(config, {"scoring.semantic_weight": weight}).system)
         for part in ("valid", "test"):
@@ -75,9 +76,9 @@ def test_scores_are_computed_once_per_part_and_seed_however_many_weights_there_a
     stage.sweep("fusion_weight", config)  # now the trainings are kept
     asked, semantic = [], T2MRec.semantic
     monkeypatch.setattr(T2MRec, "semantic", lambda self, tasks: asked.append(tasks) or semantic(self, tasks))
-    monkeypatch.setattr(details, "write", lambda *_: None)
+    monkeypatch.setattr(fits, "write_details", lambda *_: None)
     folder = stage.sweep("fusion_weight", config)
-    _, split = load_inputs(config)
+    _, split = load_inputs(config.dataset.name, config.protocol.name)
     once = np.concatenate([split.tasks("valid"), split.tasks("test")])
     np.testing.assert_array_equal(np.concatenate(asked), np.concatenate([once, once]))  # two seeds, three weights
     record = json.loads((folder / "record.json").read_text())
@@ -87,7 +88,7 @@ def test_scores_are_computed_once_per_part_and_seed_however_many_weights_there_a
 
 
 def test_single_tasks_are_kept_for_the_chosen_and_the_papers_value(config, tmp_path):
-    data, split = load_inputs(config)
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
     for name, paper in (("fusion_weight", 0.9), ("temperature", 0.07)):
         folder = stage.sweep(name, config)
         trials, found = pd.read_csv(folder / "trials.csv"), pd.read_csv(folder / "per_task.csv.xz")
@@ -110,7 +111,7 @@ def test_single_tasks_are_kept_for_the_chosen_and_the_papers_value(config, tmp_p
 
 
 def test_separation_is_measured_of_every_training(config):
-    data, split = load_inputs(config)
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
     found = pd.read_csv(stage.sweep("temperature", config) / "separation.csv")
     assert list(found) == ["training.temperature", "seed", "part", "auc", "recall"]
     assert len(found) == 4
@@ -146,26 +147,15 @@ def test_without_test_tasks_or_kept_trainings_there_are_no_such_tables(config):
     assert sorted(path.name for path in folder.iterdir()) == ["best.yaml", "record.json", "trials.csv"]
 
 
-def test_rows_of_a_grid_do_not_depend_on_who_finished_first():
-    sweep = load_sweep("temperature")
-    points = pd.DataFrame(sweep.points())
-    # A killed worker's trial is begun anew under a later number.
-    finished = points.assign(trial=range(100, 100 + len(points)), x=range(len(points))).sample(frac=1, random_state=3)
-    table = rows.in_order(sweep, finished)
-    assert table["trial"].tolist() == list(range(len(points)))
-    pd.testing.assert_frame_equal(table[list(points)], points)
-    assert table["x"].tolist() == list(range(len(points)))
-
-
 def test_trainings_are_timed_when_they_are_made_and_counted_once(config, monkeypatch):
-    data, split = load_inputs(config)
-    chosen = with_values(config, {"training.temperature": 0.3})
-    assert training_seconds(chosen, 1) is None
-    fitted(chosen, data, split, seed=1, keep=True)
-    noted = training_seconds(chosen, 1)
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
+    other = with_values(config, {"training.temperature": 0.3})
+    assert training_seconds(other, 1) is None
+    fitted(other, data, split, seed=1, keep=True)
+    noted = training_seconds(other, 1)
     assert noted > 0
-    fitted(chosen, data, split, seed=1, keep=True)  # from the cache, which takes no training
-    assert training_seconds(chosen, 1) == noted
+    fitted(other, data, split, seed=1, keep=True)  # from the cache, which takes no training
+    assert training_seconds(other, 1) == noted
     folder = stage.sweep("temperature", config)
     table, record = pd.read_csv(folder / "trials.csv"), json.loads((folder / "record.json").read_text())
     settings = [with_values(config, {"training.temperature": value}) for value in table["training.temperature"]]
@@ -175,7 +165,7 @@ def test_trainings_are_timed_when_they_are_made_and_counted_once(config, monkeyp
     # Embeddings kept before trainings were timed.
     from safetensors.numpy import load_file, save_file
 
-    path = kept(settings[0], 1)
+    path = kept_fit(settings[0], 1)
     content = path.read_bytes()
     save_file(load_file(path), path)
     record = json.loads((stage.sweep("temperature", config) / "record.json").read_text())
@@ -219,7 +209,7 @@ def test_workers_and_a_database_mean_nothing_to_the_fusion_weight_and_it_says_so
 def test_a_fit_is_kept_for_every_sweep_that_wants_it(config, monkeypatch):
     from study.t2mrec.system import T2MRec
 
-    data, split = load_inputs(config)
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
     once = fitted(config, data, split, seed=1, keep=True)
     monkeypatch.setattr(T2MRec, "fit", lambda *_, **__: pytest.fail("trained again"))
     again = fitted(with_values(config, {"scoring.anchors": 3}), data, split, seed=1, keep=True)
@@ -348,4 +338,4 @@ def test_choice_is_by_the_mean_over_seeds_on_validation():
             "test/ndcg@10": [0.0, 0.0, 1.0, 1.0],
         }
     )
-    assert rows.chosen(sweep, table) == {"value": 0.2, "values": {"training.temperature": 0.07}}
+    assert chosen(sweep, table) == {"value": 0.2, "values": {"training.temperature": 0.07}}

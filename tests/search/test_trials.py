@@ -1,12 +1,10 @@
-"""Workers on one sweep: no trial is lost, none is run twice, and a killed worker's trial is begun anew."""
+"""Workers on one search: no trial is lost, none runs twice, and a killed worker's trial is begun anew."""
 
 import json
 import multiprocessing
 import os
 import signal
 import time
-from collections import Counter
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -14,214 +12,166 @@ import pytest
 from optuna.trial import TrialState
 
 from study.errors import StudyError
-from study.search.locks import claimed, exclusive
-from study.search.trials import Trials, mend
-from study.search.workers import run
+from study.search.trials import Search, run_search
 from tests.search import workers as w
 
-GRID = {(x, seed) for x in (0.0, 1.0, 2.0, 3.0) for seed in (1, 2)}
-SEARCH = {
-    "kind": "search",
-    "trials": 6,
-    "seeds": [1],
-    "space": {"x": {"low": 0.0, "high": 3.0, "type": "float"}},
-    "enqueue": [{"x": 0.5}],
-}
+POINTS = list(range(8))
+spawn = multiprocessing.get_context("spawn")
 
 
-def noted(folder):
+def noted(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
 
 
-def finished(trials):
-    return [(trial.params["x"], trial.params["seed"]) for trial in trials.finished()]
+def require_each_once(folder: Path, search: Search) -> None:
+    """Every point has one result, and ran once to its end."""
+    assert sorted(run["point"] for run in noted(folder)) == POINTS
+    assert list(search.finished()) == POINTS
+    for point, trial in search.finished().items():
+        assert {name: trial.params[name] for name in search.points[point]} == search.points[point]
 
 
-def test_one_worker_runs_every_point_once(tmp_path):
-    trials = run(partial(w.start, str(tmp_path), "parabola", {}), jobs=1)
-    assert Counter(finished(trials)) == Counter(GRID)
-    assert len(noted(tmp_path)) == len(GRID)
-    assert max(trials.finished(), key=lambda trial: trial.value).params == {"x": 2.0, "seed": 2}
+def params(search: Search) -> list[dict]:
+    return [trial.params for trial in search.finished().values()]
 
 
-def test_a_finished_sweep_runs_nothing_again(tmp_path):
+def command(folder: Path, *words: str, **changes) -> multiprocessing.Process:
+    """A command of one worker, started in a process of its own."""
+    started = spawn.Process(target=run_search, args=(partial(w.start, str(folder), *words, **changes),))
+    started.start()
+    return started
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_workers_share_the_points_and_nothing_runs_again(tmp_path, jobs):
     for _ in range(2):
-        trials = run(partial(w.start, str(tmp_path), "parabola", {}), jobs=1)
-    assert Counter(finished(trials)) == Counter(GRID)
-    assert len(noted(tmp_path)) == len(GRID)
+        search = run_search(partial(w.start, str(tmp_path)), jobs=jobs)
+        require_each_once(tmp_path, search)
+    pids = {run["worker"] for run in noted(tmp_path)}
+    assert pids == {os.getpid()} if jobs == 1 else len(pids) == 2 and os.getpid() not in pids
+    assert search.study.best_trial.params == {"x": 2.0, "seed": 2}
 
 
-def test_two_workers_share_the_points(tmp_path):
-    trials = run(partial(w.start, str(tmp_path), "parabola", {}), jobs=2)
-    assert Counter(finished(trials)) == Counter(GRID)
-    runs = noted(tmp_path)
-    assert len(runs) == len(GRID)
-    assert len({entry["worker"] for entry in runs}) == 2
-    assert os.getpid() not in {entry["worker"] for entry in runs}
-
-
-def test_a_killed_worker_is_replaced_and_its_trial_begun_anew(tmp_path):
-    trials = run(partial(w.start, str(tmp_path), "killer", {}), jobs=2)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_killed_workers_trial_is_begun_anew(tmp_path, jobs):
+    """With two workers, the dead one is replaced; a single command is started again."""
+    if jobs == 1:
+        killed = command(tmp_path, "killer")
+        killed.join(60)
+        assert killed.exitcode == -signal.SIGKILL
+    search = run_search(partial(w.start, str(tmp_path), "killer"), jobs=jobs)
     assert (tmp_path / "killed").exists()
-    assert Counter(finished(trials)) == Counter(GRID)
-    runs = noted(tmp_path)
-    assert sum(entry["seed"] < 0 for entry in runs) == 1  # the run that was cut short
-    assert Counter((entry["values"]["x"], entry["seed"]) for entry in runs if entry["seed"] > 0) == Counter(GRID)
-    failed = trials.study.get_trials(states=(TrialState.FAIL,))
-    assert [trial.params for trial in failed] == [{"x": 1.0, "seed": 1}]
-    again = [trial for trial in trials.study.trials if trial.user_attrs.get("retry_of") == failed[0].number]
-    assert [trial.state for trial in again] == [TrialState.COMPLETE]
+    require_each_once(tmp_path, search)
+    failed = search.study.get_trials(states=(TrialState.FAIL,))
+    assert [trial.user_attrs["point"] for trial in failed if trial.params] == [2]
 
 
-def test_two_commands_work_on_one_search_within_its_budget(tmp_path):
-    spawn = multiprocessing.get_context("spawn")
-    changes = SEARCH | {"trials": 8}
-    commands = [
-        spawn.Process(target=run, args=(partial(w.start, str(tmp_path), "parabola", changes),), kwargs={"jobs": 1})
-        for _ in range(2)
-    ]
-    for command in commands:
-        command.start()
-    for command in commands:
-        command.join(120)
-        assert command.exitcode == 0
-    trials, _ = w.start(str(tmp_path), "parabola", changes)
-    assert len(trials.finished()) == 8
-    assert len(noted(tmp_path)) == 8
-    assert trials.finished()[0].params["x"] == 0.5  # what was queued comes first
-    assert len({trial.params["x"] for trial in trials.finished()}) == 8
-
-
-def test_a_stopped_search_of_one_worker_equals_an_undisturbed_one(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    whole = run(partial(w.start, str(tmp_path / "a"), "parabola", SEARCH), jobs=1)
-    run(partial(w.start, str(tmp_path / "b"), "parabola", SEARCH | {"trials": 3}), jobs=1)
-    resumed = run(partial(w.start, str(tmp_path / "b"), "parabola", SEARCH), jobs=1)
-    assert finished(whole) == finished(resumed)
-    assert len(noted(tmp_path / "b")) == 6
-
-
-def test_a_kill_from_outside_loses_nothing(tmp_path):
-    spawn = multiprocessing.get_context("spawn")
-    command = spawn.Process(target=run, args=(partial(w.start, str(tmp_path), "parabola", {}),), kwargs={"jobs": 1})
-    command.start()
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_search_equals_an_undisturbed_one(tmp_path, stop):
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    whole = run_search(partial(w.start, str(tmp_path / "whole"), **w.FREE))
+    assert params(whole)[0] == {"x": 0.5, "depth": 4}
+    assert len({trial["x"] for trial in params(whole)}) == 8
+    cut = command(tmp_path / "stopped", **w.FREE)
     deadline = time.monotonic() + 60
-    while not (tmp_path / "runs.jsonl").exists() or len(noted(tmp_path)) < 3:
+    while not (tmp_path / "stopped" / "runs.jsonl").exists() or len(noted(tmp_path / "stopped")) < 4:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(command.pid, signal.SIGKILL)
-    command.join()
-    trials = run(partial(w.start, str(tmp_path), "parabola", {}), jobs=1)
-    assert Counter(finished(trials)) == Counter(GRID)
-    assert len(noted(tmp_path)) <= len(GRID) + 1  # at most the one in mid-trial was begun twice
+    os.kill(cut.pid, stop)
+    cut.join()
+    resumed, _ = w.start(str(tmp_path / "stopped"), **w.FREE)
+    assert 3 <= len(resumed.finished()) < 8
+    resumed = run_search(partial(w.start, str(tmp_path / "stopped"), **w.FREE))
+    assert params(resumed) == params(whole)
+    assert len(noted(tmp_path / "stopped")) <= 9  # the trial that was cut short began twice
 
 
-def test_a_trial_that_always_fails_stops_the_sweep_and_keeps_the_others(tmp_path):
-    with pytest.raises(StudyError, match="3 times: ValueError: x is too large"):
-        run(partial(w.start, str(tmp_path), "failing", {"seeds": [1]}), jobs=1)
-    trials, _ = w.start(str(tmp_path), "failing", {"seeds": [1]})
-    assert Counter(finished(trials)) == Counter({(0.0, 1): 1, (1.0, 1): 1, (2.0, 1): 1})
-    assert sum(entry["values"]["x"] == 3.0 for entry in noted(tmp_path)) == 3
+def test_a_longer_list_of_points_keeps_the_trials(tmp_path):
+    short = run_search(partial(w.start, str(tmp_path), **(w.FREE | {"points": w.FREE["points"][:3]})))
+    long = run_search(partial(w.start, str(tmp_path), **w.FREE))
+    assert params(long)[:3] == params(short)
+    require_each_once(tmp_path, long)
+    assert list(short.finished()) == [0, 1, 2]  # a shorter list sees its own alone
+
+
+def test_another_key_or_name_shares_no_trial(tmp_path):
+    run_search(partial(w.start, str(tmp_path)))
+    for other in ({"key": "other"}, {"name": "other"}):
+        assert not w.start(str(tmp_path), **other)[0].finished()
+
+
+@pytest.mark.parametrize("changes", [{}, w.FREE], ids=["grid", "free"])
+def test_two_commands_at_once_share_the_trials(tmp_path, changes):
+    commands = [command(tmp_path, **changes) for _ in range(2)]
+    for started in commands:
+        started.join(120)
+        assert started.exitcode == 0
+    require_each_once(tmp_path, w.start(str(tmp_path), **changes)[0])
+
+
+def test_a_point_queued_twice_runs_once(tmp_path):
+    """Two workers may queue the same point between each other's look and entry."""
+    search, objective = w.start(str(tmp_path))
+    for point in (0, 0, 1, 99):  # and one beyond the list, from a longer one
+        search.study.enqueue_trial(w.GRID["points"][point % 8], user_attrs={"point": point})
+    search.work(objective)
+    require_each_once(tmp_path, search)
+
+
+def test_a_worker_that_died_before_its_first_heartbeat_loses_no_trial(tmp_path):
+    search, objective = w.start(str(tmp_path))
+    search._queue_next()
+    with pytest.warns(UserWarning, match="Heartbeat"):
+        search.study.ask()  # and then nothing
+    search.work(objective)
+    require_each_once(tmp_path, search)
+
+
+def test_a_living_workers_trial_is_left_to_it(tmp_path):
+    """A trial that takes longer than the grace period is not taken over: its heartbeats go on."""
+    search, _ = w.start(str(tmp_path), points=w.GRID["points"][:1])
+    other, objective = w.start(str(tmp_path), points=w.GRID["points"][:1])
+
+    def watched(values, point):
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            assert other._fail_dead() == 1
+            time.sleep(0.5)
+        return objective(values, point)
+
+    search.work(watched)
+    assert [trial.state for trial in search.study.trials] == [TrialState.COMPLETE]
+
+
+def test_a_trial_that_always_fails_stops_the_search_and_keeps_the_others(tmp_path):
+    points = [{"x": x, "seed": 1} for x in (0.0, 1.0, 2.0, 3.0)]
+    for times in (3, 6):  # the same command tries again
+        with pytest.raises(StudyError, match="failed 3 times: ValueError: x is too large"):
+            run_search(partial(w.start, str(tmp_path), "failing", points=points))
+        assert sum(run["values"]["x"] == 3.0 for run in noted(tmp_path)) == times
+    search, _ = w.start(str(tmp_path), "failing", points=points)
+    assert list(search.finished()) == [0, 1, 2]
+    assert len(noted(tmp_path)) == 3 + 6
 
 
 def test_a_failing_trial_ends_the_workers_too(tmp_path):
     with pytest.raises(StudyError, match="exit code 2"):
-        run(partial(w.start, str(tmp_path), "failing", {"seeds": [1], "attempts": 1}), jobs=2)
+        run_search(partial(w.start, str(tmp_path), "failing", attempts=1), jobs=2)
 
 
-def test_a_worker_that_died_before_it_read_its_values_loses_none(tmp_path):
-    trials, objective = w.start(str(tmp_path), "parabola", {"seeds": [1]})
-    trials.study.ask()  # and then nothing: no values were read, nobody holds the trial
-    trials.work(objective)
-    assert Counter(finished(trials)) == Counter({(x, 1): 1 for x in (0.0, 1.0, 2.0, 3.0)})
+def test_a_mended_error_is_raised_at_once(tmp_path):
+    def wrong(values, point):
+        raise StudyError("an input is missing", fix="make it")
+
+    search, _ = w.start(str(tmp_path))
+    with pytest.raises(StudyError, match="an input is missing"):
+        search.work(wrong)
+    assert len(search.study.trials) == 1
 
 
-def test_a_held_trial_is_left_to_its_worker(tmp_path):
-    trials, _ = w.start(str(tmp_path), "parabola", {"seeds": [1]})
-    trial = trials.study.ask()
-    with claimed(tmp_path / f"trial-{trial.number}.lock") as mine:
-        assert mine
-        trials._requeue_orphans()
-        assert trials.study.trials[trial.number].state == TrialState.RUNNING
-    trials._requeue_orphans()
-    assert trials.study.trials[trial.number].state == TrialState.FAIL
-
-
-def test_a_trial_that_ends_during_the_look_is_left_alone(tmp_path, monkeypatch):
-    trials, _ = w.start(str(tmp_path), "parabola", {"seeds": [1]})
-    trial = trials.study.ask()
-
-    @contextmanager
-    def ending(path):
-        """Its worker tells the result and lets go of the lock between the look at the trials and at the lock."""
-        trials.study.tell(trial, 0.5)
-        with claimed(path) as free:
-            yield free
-
-    monkeypatch.setattr("study.search.trials.claimed", ending)
-    trials._requeue_orphans()
-    assert trials.study.trials[trial.number].state == TrialState.COMPLETE
-    assert not any("retry_of" in other.user_attrs for other in trials.study.trials)
-
-
-def test_workers_of_two_folders_do_not_share_a_database(tmp_path):
-    storage = f"sqlite:///{tmp_path}/trials.db"
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    trials, _ = w.start(str(tmp_path / "a"), "parabola", {"seeds": [1]}, storage)
-    trial = trials.study.ask()
-    for _ in range(2):  # the refused folder leaves nothing behind
-        with pytest.raises(StudyError, match=rf"locks in .*{tmp_path}/a"):
-            w.start(str(tmp_path / "b"), "parabola", {"seeds": [1]}, storage)
-    again, _ = w.start(str(tmp_path / "a"), "parabola", {"seeds": [1]}, storage)
-    assert again.study.trials[trial.number].state == TrialState.RUNNING
-
-
-def test_two_workers_share_a_database(tmp_path):
-    storage = f"sqlite:///{tmp_path}/trials.db"
-    trials = run(partial(w.start, str(tmp_path), "killer", {}, storage), jobs=2)
-    assert (tmp_path / "killed").exists()
-    assert Counter(finished(trials)) == Counter(GRID)
-    assert sum(entry["seed"] > 0 for entry in noted(tmp_path)) == len(GRID)
-
-
-def test_a_database_serves_as_well(tmp_path):
-    storage = f"sqlite:///{tmp_path}/trials.db"
-    trials = run(partial(w.start, str(tmp_path), "parabola", {"seeds": [1]}, storage), jobs=1)
-    assert Counter(finished(trials)) == Counter({(x, 1): 1 for x in (0.0, 1.0, 2.0, 3.0)})
-    assert not (tmp_path / "trials.journal").exists()
-
-
-def test_jobs_of_submitit_share_a_sweep(tmp_path):
-    submitit = pytest.importorskip("submitit", reason="submitit is not installed")
-    executor = submitit.AutoExecutor(folder=tmp_path / "log", cluster="local")
-    executor.update_parameters(timeout_min=5)
-    (tmp_path / "sweep").mkdir()
-    begin = partial(w.start, str(tmp_path / "sweep"), "parabola", {"seeds": [1]})
-    with pytest.MonkeyPatch.context() as patch:  # the job's interpreter must find the objective, as this one does
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        jobs = [executor.submit(run, begin, jobs=1) for _ in range(2)]
-        found = [job.result().finished() for job in jobs]
-    assert [len(trials) for trials in found] == [4, 4]
-    assert len(noted(tmp_path / "sweep")) == 4
-
-
-def test_a_half_written_line_is_cut_off(tmp_path):
-    run(partial(w.start, str(tmp_path), "parabola", {"seeds": [1]}), jobs=1)
-    journal = tmp_path / "trials.journal"
-    whole = journal.read_bytes()
-    journal.write_bytes(whole + b'{"op_code":4,"wor')
-    trials = Trials(w.planted(seeds=[1, 2]), tmp_path, "test")
-    assert len(trials.finished()) == 4
-    assert journal.read_bytes().startswith(whole)
-    empty = tmp_path / "none"
-    mend(empty)
-    assert not empty.exists()
-
-
-def test_locks_exclude(tmp_path):
-    with exclusive(tmp_path / "x.lock"), claimed(tmp_path / "x.lock") as mine:
-        assert not mine
-    with claimed(tmp_path / "x.lock") as mine:
-        assert mine
+@pytest.mark.parametrize("storage", ["nonsense", "oracle+nothing://host/x", "sqlite:////no/such/folder/trials.db"])
+def test_a_database_that_cannot_be_opened_is_named(tmp_path, storage):
+    with pytest.raises(StudyError, match="database of trials cannot be opened") as caught:
+        w.start(str(tmp_path), storage=storage)
+    assert "--storage" in caught.value.fix

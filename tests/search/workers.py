@@ -1,5 +1,6 @@
-"""Objectives and starts that a worker process can import."""
+"""Searches whose best value is known, and objectives that a worker process can import."""
 
+import itertools
 import json
 import os
 import signal
@@ -7,71 +8,57 @@ import time
 from functools import partial
 from pathlib import Path
 
-from study.search.settings import Sweep
-from study.search.trials import Trials
+from study.search.trials import Search, local_storage
 
 TINY = ["dataset=synthetic", "profile=smoke", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]
-BASE = {
-    "name": "planted",
-    "title": "Planted",
-    "place": "nowhere",
-    "paper_best": None,
-    "system": "t2mrec",
-    "kind": "grid",
-    "objective": "ndcg@10",
-    "parts": ["valid"],
-    "seeds": [1, 2],
-    "space": {"x": {"choices": [0.0, 1.0, 2.0, 3.0]}},
-    "simplex": [],
-    "enqueue": [],
-    "trials": 0,
-    "attempts": 3,
-    "keep_fits": False,
-    "sampler_seed": 1,
+MEASURE = "valid/ndcg@10"
+GRID = {
+    "space": {"x": {"choices": [0.0, 1.0, 2.0, 3.0]}, "seed": {"choices": [1, 2]}},
+    "points": [{"x": x, "seed": seed} for x, seed in itertools.product((0.0, 1.0, 2.0, 3.0), (1, 2))],
+}
+FREE = {
+    "space": {"x": {"low": 0.0, "high": 3.0}, "depth": {"low": 1, "high": 64, "log": True, "type": "int"}},
+    "points": [{"x": 0.5, "depth": 4}, *({} for _ in range(7))],
+    "startup": 2,
 }
 
 
-def planted(**changes) -> Sweep:
-    """A sweep whose best value is known: 2, or 0.3 for a search."""
-    return Sweep(**(BASE | changes))
-
-
-def note(folder: str, values: dict, seed: int) -> None:
+def note(folder: str, values: dict, point: int) -> None:
     """Leave a line per run, so that a test can count them; a small append is written whole."""
     with (Path(folder) / "runs.jsonl").open("a") as file:
-        file.write(json.dumps({"values": values, "seed": seed, "worker": os.getpid()}) + "\n")
+        file.write(json.dumps({"values": values, "point": point, "worker": os.getpid()}) + "\n")
 
 
-def parabola(folder: str, pause: float, values: dict, seed: int) -> dict[str, float]:
-    """Best at x = 2 whatever the seed."""
-    note(folder, values, seed)
+def parabola(folder: str, pause: float, values: dict, point: int) -> dict[str, float]:
+    """Best at x = 2, and at the larger seed."""
+    note(folder, values, point)
     time.sleep(pause)
-    return {"valid/ndcg@10": 1 - (values["x"] - 2) ** 2 / 10 + seed / 1000}
+    return {MEASURE: 1 - (values["x"] - 2) ** 2 / 10 + values.get("seed", 0) / 1000}
 
 
-def killer(folder: str, values: dict, seed: int) -> dict[str, float]:
-    """The first worker to run x = 1 kills itself in the middle, as a lack of memory would."""
+def killer(folder: str, values: dict, point: int) -> dict[str, float]:
+    """The first worker to run point 2 kills itself in the middle, as a lack of memory would."""
     mark = Path(folder) / "killed"
-    if values["x"] == 1.0 and seed == 1 and not mark.exists():
+    if point == 2 and not mark.exists():
         mark.touch()
-        note(folder, values, -seed)
         os.kill(os.getpid(), signal.SIGKILL)
-    return parabola(folder, 0.05, values, seed)
+    return parabola(folder, 0.05, values, point)
 
 
-def failing(folder: str, values: dict, seed: int) -> dict[str, float]:
+def failing(folder: str, values: dict, point: int) -> dict[str, float]:
     """x = 3 never works."""
-    note(folder, values, seed)
+    note(folder, values, point)
     if values["x"] == 3.0:
         raise ValueError("x is too large")
-    return {"valid/ndcg@10": values["x"]}
+    return {MEASURE: values["x"]}
 
 
-def start(folder: str, kind: str, changes: dict, storage: str | None = None):
-    """Trials and objective of a worker."""
+def start(folder: str, kind: str = "parabola", **changes):
+    """Search and objective of a worker."""
     objective = {
         "parabola": partial(parabola, folder, 0.05),
         "killer": partial(killer, folder),
         "failing": partial(failing, folder),
     }[kind]
-    return Trials(planted(**changes), Path(folder), "test", storage), objective
+    settings = {"name": "planted", "key": "test", "objective": MEASURE, "seed": 1, "heartbeat": 1, "grace": 3}
+    return Search(**(settings | GRID | {"storage": local_storage(Path(folder))} | changes)), objective

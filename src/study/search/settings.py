@@ -1,15 +1,16 @@
-"""What a sweep varies and how: ``conf/sweep/<name>.yaml``, checked."""
+"""What a sweep varies and how: ``conf/sweep/<name>.yaml``, checked; and the choice that is made from its trials."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+import pandas as pd
 
 from study import paths
-from study.config.compose import plain
+from study.config.reader import read_settings
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 
@@ -39,48 +40,37 @@ class Sweep:
     sampler_seed: int
 
     def __post_init__(self) -> None:
-        for key, wrong, fix in (
-            ("kind", self.kind not in KINDS, f"one of: {', '.join(KINDS)}"),
-            # Checked before the first trial: a misspelt measure would fail after hours, or choose by nothing.
-            ("objective", self.objective not in PAPER_METRICS, f"one of: {', '.join(PAPER_METRICS)}"),
-            (
-                "parts",
-                not self.parts or not set(self.parts) <= set(PARTS) or "valid" not in self.parts,
-                "valid, or valid and test: values are chosen on valid",
-            ),
-            ("seeds", not self.seeds or len(set(self.seeds)) < len(self.seeds), "distinct whole numbers"),
-            ("space", not self.space, "at least one parameter"),
-            ("trials", self.kind == "search" and self.trials < 1, "at least one trial"),
-            ("attempts", self.attempts < 1, "at least one attempt"),
-            ("simplex", not set(self.simplex) <= set(self.space), "parameters of `space` alone"),
-            (
-                "enqueue",
-                any(set(point) != set(self.space) for point in self.enqueue),
-                "a value for every parameter of `space`",
-            ),
+        listed = all("choices" in domain for domain in self.space.values())
+        complete = all(set(point) == set(self.space) for point in self.enqueue)
+        # Checked before the first trial: a misspelt measure would fail after hours, or choose by nothing.
+        for key, right, fix in (
+            ("kind", self.kind in KINDS, f"one of: {', '.join(KINDS)}"),
+            ("objective", self.objective in PAPER_METRICS, f"one of: {', '.join(PAPER_METRICS)}"),
+            ("parts", "valid" in self.parts and set(self.parts) <= set(PARTS), "valid, or valid and test"),
+            ("seeds", self.seeds and len(set(self.seeds)) == len(self.seeds), "distinct whole numbers"),
+            ("space", self.space, "at least one parameter"),
+            ("space", self.kind == "search" or listed, "a grid needs choices: [...] for every parameter"),
+            ("trials", self.kind != "search" or self.trials > 0, "at least one trial"),
+            ("attempts", self.attempts > 0, "at least one attempt"),
+            ("simplex", set(self.simplex) <= set(self.space), "parameters of `space` alone"),
+            ("enqueue", complete, "a value for every parameter of `space`"),
         ):
-            if wrong:
+            if not right:
                 raise StudyError("not a valid sweep", file=self.file(self.name), column=key, fix=fix)
-        if self.kind != "search" and any("choices" not in domain for domain in self.space.values()):
-            raise StudyError(
-                "a grid needs the values of every parameter",
-                file=self.file(self.name),
-                column="space",
-                fix="give choices: [...]",
-            )
 
     @staticmethod
-    def file(name: str) -> Any:
+    def file(name: str) -> Path:
         """Where the sweep is written down."""
         return paths.conf() / "sweep" / f"{name}.yaml"
 
     def points(self) -> list[dict[str, Any]]:
-        """Every combination of values of a grid, with its seed under ``seed``, in the order of the file."""
-        names = list(self.space)
-        values = itertools.product(*(self.space[name]["choices"] for name in names))
-        return [
-            dict(zip(names, combination, strict=True)) | {"seed": seed} for combination in values for seed in self.seeds
-        ]
+        """The fixed values of every trial, its ``seed`` among them: every combination of a grid, in the order of the
+        file; what a search tries first, then empty ones."""
+        if self.kind == "search":
+            first = [point | {"seed": self.seeds[0]} for point in self.enqueue]
+            return [*first, *({} for _ in range(self.trials - len(first)))]
+        values = itertools.product(*(domain["choices"] for domain in self.space.values()), self.seeds)
+        return [dict(zip([*self.space, "seed"], combination, strict=True)) for combination in values]
 
     def settle(self, values: dict[str, Any]) -> dict[str, Any]:
         """The settings that a trial's raw values stand for: weights of the simplex divided by their sum."""
@@ -89,22 +79,28 @@ class Sweep:
         return values | shares
 
 
-def names() -> list[str]:
-    """The sweeps of ``conf/sweep``."""
-    return sorted(path.stem for path in (paths.conf() / "sweep").glob("*.yaml"))
-
-
 def load(name: str) -> Sweep:
     """Read one sweep.
 
     Raises:
         StudyError: an unknown sweep, an unknown or missing key, or a wrong value.
     """
-    if name not in names():
-        raise StudyError(f"unknown sweep {name!r}", file=paths.conf() / "sweep", fix=f"one of: {', '.join(names())}")
-    settings = plain(OmegaConf.load(Sweep.file(name)))
-    wanted = {field.name for field in fields(Sweep)}
-    for key in sorted(wanted ^ settings.keys()):
-        problem = "an unknown key" if key in settings else "a missing key"
-        raise StudyError(problem, file=Sweep.file(name), column=key, fix=f"the keys are: {', '.join(sorted(wanted))}")
-    return Sweep(**settings)
+    folder = paths.conf() / "sweep"
+    names = sorted(path.stem for path in folder.glob("*.yaml"))
+    if name not in names:
+        raise StudyError(f"unknown sweep {name!r}", file=folder, fix=f"one of: {', '.join(names)}")
+    return read_settings(Sweep, Sweep.file(name))
+
+
+def chosen(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
+    """The settings with the best mean over seeds of the objective on validation; the earlier one of equals.
+
+    Args:
+        trials: trials.csv.
+    """
+    means = trials.groupby(list(sweep.space), sort=False)[f"valid/{sweep.objective}"].mean()
+    best = means.idxmax()
+    values = best if isinstance(best, tuple) else (best,)
+    plain = (value.item() if hasattr(value, "item") else value for value in values)  # numpy's numbers as yaml's
+    raw = dict(zip(sweep.space, plain, strict=True))
+    return {"value": round(float(means.max()), 6), "values": sweep.settle(raw)}

@@ -1,227 +1,318 @@
-"""Trials that several workers share: none is lost, none is run twice, and a dead worker's trial is begun anew.
+"""A search: trials that any number of workers share. None is lost, none runs twice, and a dead worker's is begun anew.
 
-Optuna keeps the trials (a journal file, or a database). What it does not settle between workers is settled by locks in
-one folder: who may ask for the next trial, and whether the worker of a running trial still lives. A worker holds its
-trial's lock while it works; when the worker dies, the operating system lets go of the lock, and whoever asks next sees
-a running trial that nobody holds.
+Optuna keeps the trials in a database and takes a worker for dead that is silent for too long (its heartbeats). A search
+is a list of points: fixed values, or free ones that the sampler draws. A worker queues the first point that has no
+trial, or a failed one alone. Two workers may queue the same point; only the trial with the lowest number counts.
 """
 
 from __future__ import annotations
 
-import gc
+import contextlib
+import json
 import logging
+import multiprocessing
 import os
-import socket
+import signal
+import sys
 import time
-import uuid
+import warnings
+from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.storages import BaseStorage, JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+import pandas as pd
+import yaml
+from optuna.exceptions import ExperimentalWarning, StorageInternalError, UpdateFinishedTrialError
+from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import event
+from sqlalchemy.exc import SQLAlchemyError
+from tqdm import tqdm
 
 from study.errors import StudyError
-from study.files import write_text
-from study.search.locks import claimed, exclusive
-from study.search.settings import Sweep
-from study.search.tune import suggest
+from study.files import write_csv, write_json, write_text
+from study.runner.processes import end_with_parent
 
-# (settings below system.model, seed) -> measures such as "valid/ndcg@10".
+# (values by parameter, number of the point) -> measures, such as "valid/ndcg@10".
 Objective = Callable[[dict[str, Any], int], dict[str, float]]
+HEARTBEAT, GRACE = 15, 60  # s: between two signs of life of a trial; silence after which its worker counts as dead
+PAUSE = 0.5  # s: between two looks at trials that others run
 LOG = logging.getLogger(__name__)
-PLACE = "locks-"  # begins the names of a study's attributes that say where its workers' locks are
-PAUSE = 0.5  # seconds between two looks at trials that others still run
+
+
+class DroppedTrialError(Exception):
+    """A trial without a result that does not end its worker."""
 
 
 @dataclass
-class Trials:
-    """The shared trials of one sweep.
+class Search:
+    """The shared trials of one search.
 
     Args:
-        sweep: what is varied.
-        folder: locks, shared by all workers of the sweep.
-        storage: a database's address, or None for a journal file in `folder`.
-        key: names the study in the storage; another state of configuration, code or data has another key.
+        name: what a progress bar calls it.
+        key: a hash of all that decides a trial; trials with another key are never mixed in.
+        storage: address of the database (see `local_storage`).
+        space: parameter -> ``{choices: [...]}`` or ``{low, high, log, type}``.
+        points: the fixed values of every trial, as `label` writes them; an empty one is free.
+        objective: the measure that is maximised.
+        seed: of the sampler. Point i is drawn with `seed` + i, so a resumed search equals an undisturbed one.
+        startup: trials before the sampler (TPE, Bergstra et al. 2011) learns from those before it.
+        attempts: how often a worker begins a trial that ends with an error.
+        heartbeat, grace: seconds.
     """
 
-    sweep: Sweep
-    folder: Path
+    name: str
     key: str
-    storage: str | None = None
+    storage: str
+    space: dict[str, dict[str, Any]]
+    points: list[dict[str, Any]]
+    objective: str
+    seed: int
+    startup: int = 10
+    attempts: int = 3
+    heartbeat: int = HEARTBEAT
+    grace: int = GRACE
     study: optuna.Study = field(init=False, repr=False)
+    errors: Counter[int] = field(init=False, repr=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with exclusive(self.folder / "ask.lock"):
-            self.study = optuna.create_study(
-                storage=self._open(),
-                study_name=f"{self.sweep.name}-{self.key}",
-                direction="maximize",
-                load_if_exists=True,
-            )
-            if self.storage is not None:
-                self._require_one_folder(self.storage)
-            self._enqueue_missing()
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.study = optuna.create_study(
+            storage=_open(self.storage, self.heartbeat, self.grace),
+            study_name=f"{self.name} {self.key}",
+            direction="maximize",
+            load_if_exists=True,
+        )
 
-    def _open(self) -> BaseStorage:
-        if self.storage is not None:
-            return optuna.storages.get_storage(self.storage)
-        journal = self.folder / "trials.journal"
-        lock = JournalFileSymlinkLock(str(journal))
-        lock.acquire()
-        try:
-            mend(journal)
-        finally:
-            lock.release()
-        return JournalStorage(JournalFileBackend(str(journal), lock))
+    def finished(self) -> dict[int, FrozenTrial]:
+        """The finished trials by the number of their point, in its order."""
+        complete = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        found = {trial.user_attrs["point"]: trial for trial in complete}
+        return {point: found[point] for point in range(len(self.points)) if point in found}
 
-    def _require_one_folder(self, storage: str) -> None:
-        """Raise unless all workers of a database's study have their locks in this one folder.
+    def work(self, measure: Objective, done: Callable[[], object] = lambda: None) -> None:
+        """Run trials until all points are finished, by this worker or by others.
 
-        Workers that cannot see each other's locks would take each other for dead.
-        """
-        mark = self.folder / "folder.id"
-        if not mark.exists():
-            write_text(mark, uuid.uuid4().hex)
-        own = PLACE + mark.read_text()
-        users = self._folders()
-        if not users:
-            self.study.set_user_attr(own, f"{socket.gethostname()}:{self.folder}")
-            users = self._folders()
-        others = sorted(place for name, place in users.items() if name != own)
-        if others:
-            if own in users:  # both began at once: both give way
-                self.study.set_user_attr(own, None)
-            raise StudyError(
-                f"the trials of {self.sweep.name} in {storage} belong to workers with locks in {', '.join(others)}",
-                file=self.folder,
-                fix="start all workers in one project folder that they share, or name another database",
-            )
-
-    def _folders(self) -> dict[str, str]:
-        """Folders of locks that the study knows: attribute -> host and path."""
-        attributes = self.study.user_attrs.items()
-        return {name: place for name, place in attributes if name.startswith(PLACE) and place is not None}
-
-    def _enqueue_missing(self) -> None:
-        """Queue what a stop or a longer list of values left out."""
-        wanted = self.sweep.enqueue if self.sweep.kind == "search" else self.sweep.points()
-        present = {trial.user_attrs.get("point") for trial in self.study.trials}
-        for number, point in enumerate(wanted):
-            if number not in present:
-                seed = {"seed": point.get("seed", self.sweep.seeds[0])}
-                self.study.enqueue_trial(
-                    {name: point[name] for name in self.sweep.space} | seed, user_attrs={"point": number}
-                )
-
-    @property
-    def budget(self) -> int:
-        """How many trials are to be finished."""
-        return self.sweep.trials if self.sweep.kind == "search" else len(self.sweep.points())
-
-    def finished(self) -> list[FrozenTrial]:
-        """The finished trials in the order of asking."""
-        return self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-
-    def _requeue_orphans(self) -> None:
-        """Begin anew what dead workers ran or failed at. Call with the asking lock held.
+        Args:
+            done: called after every trial.
 
         Raises:
-            StudyError: a trial was begun as often as the sweep allows.
+            StudyError: raised by a trial, or a trial failed too often.
         """
-        trials = self.study.get_trials(deepcopy=False)
-        for trial in trials:
-            if trial.state == TrialState.RUNNING:
-                with claimed(self._held(trial.number)) as free:
-                    # Its worker may have finished it, and let go of the lock, after the look above.
-                    if free and self.study.get_trials(deepcopy=False)[trial.number].state == TrialState.RUNNING:
-                        self.study.tell(trial.number, state=TrialState.FAIL)
-        again = {trial.user_attrs.get("retry_of") for trial in trials}
-        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.FAIL,)):
-            if trial.number in again:
-                continue
-            # A kill is no fault of the trial; only errors count.
-            errors = trial.user_attrs.get("errors", 0) + ("error" in trial.user_attrs)
-            if errors >= self.sweep.attempts:
-                raise StudyError(
-                    f"trial {trial.number} of {self.sweep.name} failed {errors} times: {trial.user_attrs['error']}",
-                    file=self.folder,
-                    fix="mend what the error names; finished trials are kept unless that changes what a trial is",
-                )
-            kept = {name: value for name, value in trial.user_attrs.items() if name == "point"}
-            # A worker may have died before it read the values that were queued.
-            values = trial.system_attrs.get("fixed_params", {}) | trial.params
-            self.study.enqueue_trial(values, user_attrs=kept | {"retry_of": trial.number, "errors": errors})
+        while self._queue_next():
+            self.study.optimize(
+                partial(self._trial, measure), n_trials=1, catch=(DroppedTrialError,), gc_after_trial=True
+            )
+            done()
 
-    def _held(self, number: int) -> Path:
-        return self.folder / f"trial-{number}.lock"
+    def wait_for_dead(self) -> None:
+        """Wait until the trials of dead workers are found out, since the sampler's draws depend on earlier results."""
+        deadline = time.monotonic() + self.grace + self.heartbeat
+        while self._fail_dead() and time.monotonic() < deadline:
+            time.sleep(PAUSE)
 
-    def _ask(self) -> tuple[optuna.Trial, dict[str, Any]] | None:
-        """The next trial, or None where all are finished or being run. Call with the asking lock held."""
-        self._requeue_orphans()
-        states = [trial.state for trial in self.study.get_trials(deepcopy=False)]
-        taken = states.count(TrialState.COMPLETE) + states.count(TrialState.RUNNING)
-        if TrialState.WAITING not in states and (self.sweep.kind != "search" or taken >= self.budget):
-            return None
-        # The sampler's state is not stored; seeding it by trial makes a resumed search of one worker equal an
-        # undisturbed one. Running trials count as bad ones, so that workers do not try the same place.
-        self.study.sampler = optuna.samplers.TPESampler(seed=self.sweep.sampler_seed + len(states), constant_liar=True)
-        trial = self.study.ask()
-        values = suggest(trial, self.sweep.space)
-        values["seed"] = trial.suggest_categorical("seed", list(self.sweep.seeds))
-        return trial, values
+    def _fail_dead(self) -> int:
+        """Fail the trials of dead workers; returns how many others are running."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            fail_stale_trials(self.study)
+        running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        oldest = datetime.now() - timedelta(seconds=self.grace)
+        for trial in running:
+            # Its worker died before the first heartbeat, without which Optuna never finds out.
+            if "worker" not in trial.user_attrs and trial.datetime_start and trial.datetime_start < oldest:
+                with contextlib.suppress(UpdateFinishedTrialError):
+                    self.study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+        return len(running)
 
-    def work(self, objective: Objective) -> None:
-        """Run trials until all of the sweep are finished, by this worker or by others.
-
-        Raises:
-            StudyError: a trial failed too often.
-        """
+    def _queue_next(self) -> bool:
+        """See that a trial is queued, and wait while others run the last ones; False once all points are finished."""
         while True:
-            with ExitStack() as held:
-                with exclusive(self.folder / "ask.lock"):
-                    asked = self._ask()
-                    if asked is not None:
-                        held.enter_context(claimed(self._held(asked[0].number)))
-                if asked is not None:
-                    self._run(*asked, objective)
-                elif self._others_run():
-                    time.sleep(PAUSE)
-                else:
-                    return
+            running = self._fail_dead()
+            trials = self.study.get_trials(deepcopy=False)
+            alive = {trial.user_attrs.get("point") for trial in trials if trial.state != TrialState.FAIL}
+            missing = [point for point in range(len(self.points)) if point not in alive]
+            if any(trial.state == TrialState.WAITING for trial in trials):
+                return True
+            if missing:
+                self.study.enqueue_trial(self._values(missing[0], trials), user_attrs={"point": missing[0]})
+                return True
+            if not running:
+                return False
+            time.sleep(PAUSE)
 
-    def _others_run(self) -> bool:
-        """Whether trials are being run or waiting, by whomever."""
-        return bool(self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.WAITING)))
+    def _values(self, point: int, trials: list[FrozenTrial]) -> dict[str, Any]:
+        """The fixed values of a point; those of a failed trial, so that it goes on from its own checkpoint."""
+        drawn = (trial.params for trial in reversed(trials) if trial.user_attrs.get("point") == point)
+        return next((values for values in drawn if values.keys() == self.space.keys()), self.points[point])
 
-    def _run(self, trial: optuna.Trial, values: dict[str, Any], objective: Objective) -> None:
+    def _trial(self, measure: Objective, trial: optuna.Trial) -> float:
+        point, earlier = trial.user_attrs.get("point", -1), self.study.get_trials(deepcopy=False)[: trial.number]
+        alive = [other.user_attrs.get("point") for other in earlier if other.state != TrialState.FAIL]
+        if point in alive or not 0 <= point < len(self.points):
+            raise DroppedTrialError
+        # Running trials count as bad ones, so that workers do not try the same place.
+        self.study.sampler = optuna.samplers.TPESampler(
+            seed=self.seed + point, n_startup_trials=self.startup, constant_liar=True
+        )
+        values = suggest(trial, self.space)
+        trial.set_user_attr("worker", os.getpid())
         started = time.perf_counter()
-        settings = self.sweep.settle({name: values[name] for name in self.sweep.space})
         try:
-            measures = objective(settings, int(values["seed"]))
-            gc.collect()  # trainer and module hold each other, and with them hundreds of MB per trial
+            measures = measure(values, point)
+        except StudyError:
+            raise
         except Exception as error:
-            LOG.exception("%s: trial %d failed", self.sweep.name, trial.number)
-            trial.set_user_attr("error", f"{type(error).__name__}: {error}")
-            self.study.tell(trial, state=TrialState.FAIL)
-            return
+            LOG.exception("%s: trial %d failed", self.name, point)
+            self.errors[point] += 1
+            if self.errors[point] < self.attempts:
+                raise DroppedTrialError from error
+            problem = f"trial {point} of {self.name} failed {self.attempts} times: {type(error).__name__}: {error}"
+            raise StudyError(problem, fix="mend what the error names; the same command goes on from here") from error
         trial.set_user_attr("measures", measures)
         trial.set_user_attr("seconds", round(time.perf_counter() - started, 3))
-        trial.set_user_attr("worker", os.getpid())
-        self.study.tell(trial, measures[f"valid/{self.sweep.objective}"])
+        return measures[self.objective]
 
 
-def mend(journal: Path) -> None:
-    """Cut off a last line that a killed worker left half-written; what follows it would be unreadable."""
-    if not journal.exists():
-        return
-    content = journal.read_bytes()
-    if content and not content.endswith(b"\n"):
-        with journal.open("rb+") as file:
-            file.truncate(content.rfind(b"\n") + 1)
+def local_storage(folder: Path) -> str:
+    """The address of the SQLite file of a folder, which workers on this machine share."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{folder / 'trials.db'}"
+
+
+def _open(storage: str, heartbeat: int, grace: int) -> RDBStorage:
+    local = storage.startswith("sqlite")
+    settings = {"connect_args": {"timeout": 60, "isolation_level": None}} if local else {"pool_pre_ping": True}
+    problem: Exception | None = None
+    for pause in (0.2, 1, 0):  # two workers that make the tables of a new database at once get in each other's way
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ExperimentalWarning)
+                opened = RDBStorage(storage, settings, heartbeat_interval=heartbeat, grace_period=grace)
+            if local:  # SQLite locks no rows, so a worker locks the file before it looks for a queued trial
+                event.listen(opened.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+            return opened
+        except (SQLAlchemyError, StorageInternalError, ImportError) as error:
+            problem = error
+            time.sleep(pause)
+    reason = str(problem).splitlines()[0]
+    raise StudyError(f"the database of trials cannot be opened: {reason}", fix="see --storage in docs/scaling.md")
+
+
+def suggest(trial: optuna.Trial, space: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Ask for one value per parameter of a search space.
+
+    Raises:
+        StudyError: a domain has neither choices nor bounds.
+    """
+    for name, domain in space.items():
+        if "choices" in domain:
+            trial.suggest_categorical(name, [label(value) for value in domain["choices"]])
+        elif "low" in domain and "high" in domain:
+            ask = trial.suggest_int if domain.get("type") == "int" else trial.suggest_float
+            ask(name, domain["low"], domain["high"], log=domain.get("log", False))
+        else:
+            problem = f"the search space of {name!r} is neither choices nor low and high"
+            raise StudyError(problem, column=f"search.{name}", fix="see conf/system")
+    return values_of(trial.params, space)
+
+
+def values_of(params: dict[str, Any], space: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The values that the parameters of a trial stand for, in the order of the space."""
+    choices = {name: {label(value): value for value in domain.get("choices", ())} for name, domain in space.items()}
+    return {name: choices[name].get(params[name], params[name]) for name in space}
+
+
+def label(value: Any) -> Any:
+    """How the database and trials.csv write a choice: lists, which Optuna does not store, as JSON."""
+    return json.dumps(value) if isinstance(value, list) else value
+
+
+def run_search(start: Callable[[], tuple[Search, Objective]], *, jobs: int = 1) -> Search:
+    """Finish a search with `jobs` workers; returns it.
+
+    One job works in this process. Several are processes of their own; one that a signal ended (a kill, too little
+    memory) is replaced, as often in all as the search allows attempts.
+
+    Args:
+        start: makes the search and the objective in a worker; must be importable there.
+
+    Raises:
+        StudyError: raised by a trial, a trial failed too often, or workers died too often.
+    """
+    search, measure = start()
+    if not all(search.points):
+        search.wait_for_dead()
+    with tqdm(total=len(search.points), desc=search.name, unit="trial", disable=not sys.stderr.isatty()) as bar:
+
+        def show() -> None:
+            bar.update(len(search.finished()) - bar.n)
+
+        show()
+        if jobs == 1:
+            search.work(measure, show)
+        else:
+            _share(search, start, jobs, show)
+    return search
+
+
+def _share(search: Search, start: Callable[[], object], jobs: int, show: Callable[[], object]) -> None:
+    """Let worker processes finish a search."""
+    spawn, replaced = multiprocessing.get_context("spawn"), 0
+
+    def begin() -> BaseProcess:
+        worker = spawn.Process(target=_worker, args=(start,))
+        worker.start()
+        return worker
+
+    workers: list[BaseProcess] = [begin() for _ in range(jobs)]
+    try:
+        while workers:
+            time.sleep(PAUSE)
+            show()
+            for worker in [worker for worker in workers if not worker.is_alive()]:
+                workers.remove(worker)
+                if worker.exitcode == 0:
+                    continue
+                if (worker.exitcode or 0) > 0 or replaced >= search.attempts * jobs:
+                    problem = f"a worker of {search.name} ended with exit code {worker.exitcode}"
+                    raise StudyError(problem, fix="see the message above; the same command goes on from here")
+                workers.append(begin())
+                replaced += 1
+    finally:
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
+
+
+def _worker(start: Callable[[], tuple[Search, Objective]]) -> None:
+    """The life of one worker process. Asked to end, it hands its trial back first."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_with_parent()
+    try:
+        search, measure = start()
+        search.work(measure)
+    except StudyError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def write_search(folder: Path, trials: pd.DataFrame, summary: dict[str, Any], record: dict[str, Any], by: str) -> Path:
+    """Write trials.csv, record.json and best.yaml; returns the folder.
+
+    Args:
+        by: the command that chose.
+    """
+    write_csv(folder / "trials.csv", trials)
+    write_json(folder / "record.json", record)
+    write_text(folder / "best.yaml", f"# Chosen by {by}\n{yaml.safe_dump(summary, sort_keys=False)}")
+    return folder

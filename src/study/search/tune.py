@@ -1,66 +1,35 @@
-"""Stage `tune`: choose a system's hyper-parameters on validation, seeded and resumable, with Optuna's ask and tell.
+"""`study tune`: choose a system's hyper-parameters on validation.
 
-Only validation is ever measured here: the objective's name says so, and the test part is not read.
+Only validation is measured here: the objective's name says so, and the test part is not read.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import shutil
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pandas as pd
 import yaml
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState
-from tqdm import tqdm
 
 from study import paths
 from study.config.compose import build_system, plain
+from study.config.registry import parents, system_file
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import run_seed
-from study.files import write_csv, write_json, write_text
 from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 from study.runner.provenance import require_own_row, require_same_profile
+from study.search.trials import Search, label, local_storage, run_search, values_of, write_search
 
 OBJECTIVE = "valid/ndcg@10"
-LOG = logging.getLogger(__name__)
-
-
-def suggest(trial: optuna.Trial, space: dict[str, Any]) -> dict[str, Any]:
-    """Ask for one value per parameter.
-
-    Args:
-        space: parameter (dotted, below ``system.model``) -> ``{choices: [...]}`` or ``{low, high, log, type}``.
-    """
-    values: dict[str, Any] = {}
-    for name, domain in space.items():
-        if "choices" in domain:
-            named = {label(value): value for value in domain["choices"]}
-            values[name] = named[trial.suggest_categorical(name, list(named))]
-        elif domain.get("type") == "int":
-            values[name] = trial.suggest_int(name, domain["low"], domain["high"], log=domain.get("log", False))
-        elif "low" in domain and "high" in domain:
-            values[name] = trial.suggest_float(name, domain["low"], domain["high"], log=domain.get("log", False))
-        else:
-            raise StudyError(
-                f"the search space of {name!r} is neither choices nor low and high",
-                column=f"search.{name}",
-                fix="see conf/system",
-            )
-    return values
+_ABSENT = object()
 
 
 def present_values(config: DictConfig) -> dict[str, Any]:
@@ -70,56 +39,39 @@ def present_values(config: DictConfig) -> dict[str, Any]:
         StudyError: a parameter is no setting of the system or one of another profile, or the yaml's value lies outside
             the space.
     """
-    file = paths.conf() / "system" / f"{config.system.name}.yaml"
-    found: dict[str, Any] = {}
-    for name, domain in plain(config.system.search).items():
-        key = f"system.model.{name}"
-        if OmegaConf.select(config, key, default=_ABSENT) is _ABSENT:
-            raise StudyError(
-                f"{name!r} is searched and is no setting of {config.system.name}",
-                file=file,
-                column=f"search.{name}",
-                fix=f"write it below `model` in {_states_model(file)}, also if the class has a default, or search a "
-                "key that stands there",
-            )
-        holder, _, size = key.rpartition(".")
-        sizes = OmegaConf.select(config, holder)
-        profile = sizes.get("profile", size) if OmegaConf.is_dict(sizes) else size
-        if profile != size:  # written as a call that takes one of several sizes
-            setting = name.rpartition(".")[0]
-            raise StudyError(
-                f"{name!r} is a setting of the profile {size}; under {profile} all trials would be the same",
-                file=file,
-                column=f"search.{name}",
-                fix=f"search {setting}.{profile} in a yaml of its own, with a space made for that size",
-            )
-        value = OmegaConf.select(config, key)
-        if OmegaConf.is_config(value):  # a list, or a size by profile, which is written as a call
-            value = instantiate(value, _convert_="all")
-        if not _inside(value, domain):
-            raise StudyError(
-                f"the present value of {name!r}, {value!r}, lies outside its search space, so the search could end "
-                "below the system as it is",
-                file=file,
-                column=f"search.{name}",
-                fix="add the value to the space; the first trial measures it",
-            )
-        found[name] = value
-    return found
+    return {name: _present_value(config, name, domain) for name, domain in plain(config.system.search).items()}
 
 
-_ABSENT = object()
+def _present_value(config: DictConfig, name: str, domain: dict[str, Any]) -> Any:
+    def wrong(problem: str, fix: str) -> StudyError:
+        return StudyError(problem, file=system_file(config.system.name), column=f"search.{name}", fix=fix)
+
+    value = OmegaConf.select(config, f"system.model.{name}", default=_ABSENT)
+    if value is _ABSENT:
+        place = f"below `model` in {_file_of_model(config.system.name)}"
+        fix = f"write it {place}, also if the class has a default, or search a key that stands there"
+        raise wrong(f"{name!r} is searched and is no setting of {config.system.name}", fix)
+    setting, _, size = name.rpartition(".")
+    sizes = OmegaConf.select(config, f"system.model.{setting}" if setting else "system.model")
+    profile = sizes.get("profile", size) if OmegaConf.is_dict(sizes) else size
+    if profile != size:  # written as a call that takes one of several sizes
+        problem = f"{name!r} is a setting of the profile {size}; under {profile} all trials would be the same"
+        raise wrong(problem, f"search {setting}.{profile} in a yaml of its own, with a space made for that size")
+    if OmegaConf.is_config(value):  # a list, or a size by profile, which is written as a call
+        value = instantiate(value, _convert_="all")
+    if not _inside(value, domain):
+        problem = f"the present value of {name!r}, {value!r}, lies outside its search space, so the search could end "
+        raise wrong(f"{problem}below the system as it is", "add the value to the space; the first trial measures it")
+    return value
 
 
-def _states_model(file: Path) -> str:
-    """The yaml that states the settings below `model` of a system: its own, or one that it builds on."""
-    if not file.exists():  # a variant named on the command line
+def _file_of_model(name: str) -> str:
+    """The yaml that states the settings below `model` of a system: its own, or the nearest that it builds on."""
+    if not system_file(name).exists():  # a variant named on the command line
         return "the yaml of the system"
-    own = yaml.safe_load(file.read_text(encoding="utf-8"))
-    bases = [base for base in own.get("defaults", []) if base != "_self_"]
-    if bases and "model" not in own:
-        return _states_model(file.with_stem(bases[0]))
-    return str(file.relative_to(paths.root()))
+    files = [system_file(each) for each in (name, *parents(name))]
+    stating = (file for file in files if "model" in yaml.safe_load(file.read_text(encoding="utf-8")))
+    return str(next(stating, files[-1]).relative_to(paths.root()))
 
 
 def _inside(value: Any, domain: dict[str, Any]) -> bool:
@@ -132,21 +84,12 @@ def _inside(value: Any, domain: dict[str, Any]) -> bool:
     return isinstance(value, int | float) and whole and domain["low"] <= value <= domain["high"]
 
 
-def label(value: Any) -> Any:
-    """What stands for a choice in a journal and in trials.csv: lists, which Optuna does not store, as JSON."""
-    return json.dumps(value) if isinstance(value, list) else value
-
-
 def tune(config: DictConfig, *, replace: bool = False) -> Path:
     """Search ``system.search`` on the validation part of the configured protocol; returns the sweep's folder.
 
     Trial 0 measures the system as its yaml says, so the choice is never worse on validation; ``tuning.startup`` trials,
-    the first included, come before the seeded TPE (Bergstra et al. 2011) draws on what it has seen. One process, one
-    trial after another; searches of different systems share no file and may run side by side.
-
-    A stopped search goes on where it stood: trials are kept in a journal file whose name holds a hash of configuration,
-    space, code and data, so that trials of another state of the study are never mixed in. A trial's own files are
-    removed once its result is kept.
+    the first included, come before the seeded TPE draws on what it has seen. The same command goes on after a stop, and
+    started twice at once it shares the trials. A trial's own files are removed once its result is kept.
 
     Args:
         replace: also replace values that were chosen under another profile.
@@ -156,82 +99,54 @@ def tune(config: DictConfig, *, replace: bool = False) -> Path:
             settings that are not those that the system's name stands for, values chosen under another profile, an input
             missing or damaged.
     """
-    system, protocol, dataset = config.system.name, config.protocol.name, config.dataset.name
+    system, protocol, tuning = config.system.name, config.protocol.name, config.tuning
     space = plain(config.system.search)
     if not space:
-        raise StudyError(
-            f"{system} has no search space",
-            file=paths.conf() / "system" / f"{system}.yaml",
-            column="search",
-            fix="add one, or run the system as it is",
-        )
+        fix = "add one, or run the system as it is"
+        raise StudyError(f"{system} has no search space", file=system_file(system), column="search", fix=fix)
     if protocol not in config.system.protocols:
-        raise StudyError(
-            f"{system} is not applicable under {protocol!r}", fix=f"one of: {', '.join(config.system.protocols)}"
-        )
+        fix = f"one of: {', '.join(config.system.protocols)}"
+        raise StudyError(f"{system} is not applicable under {protocol!r}", fix=fix)
     require_own_row(config)
-    first = present_values(config)
+    first = {name: label(value) for name, value in present_values(config).items()}
     if not replace:
         require_same_profile(sweep_folder(config) / "record.json", config)
     limit_threads(config.profile.workers * config.profile.threads)
-    data, split = load_inputs(config.dataset.name, config.protocol.name)
-    journal = paths.cache() / "tune" / dataset / protocol / system / f"{search_key(config)}.journal"
-    journal.parent.mkdir(parents=True, exist_ok=True)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    seed, budget = int(config.tuning.seed), int(config.tuning.trials)
-    study = optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(journal))),
-        study_name=system,
-        direction="maximize",
-        load_if_exists=True,
+    data, split = load_inputs(config.dataset.name, protocol)
+    folder = paths.cache() / "tune" / config.dataset.name / protocol / system
+    search = Search(
+        name=f"tune {system} {protocol}",
+        key=search_key(config),
+        storage=local_storage(folder),
+        space=space,
+        points=[first, *({} for _ in range(1, int(tuning.trials)))],
+        objective=OBJECTIVE,
+        seed=int(tuning.seed),
+        startup=int(tuning.startup),
+        attempts=1,
     )
-    finished = [trial for trial in study.trials if trial.state.is_finished()]
-    bar = tqdm(
-        total=budget,
-        initial=len(finished),
-        desc=f"tune {system} {protocol}",
-        unit="trial",
-        disable=not sys.stderr.isatty(),
-    )
-    workdirs = journal.with_suffix("")
-    for number in range(len(finished)):  # a stop between keeping a result and removing its files leaves them behind
-        shutil.rmtree(workdirs / str(number), ignore_errors=True)
-    # A first trial that was cut short counts as asked, and a stop before asking leaves it in the queue.
-    if not finished and not any(trial.state is TrialState.WAITING for trial in study.trials):
-        study.enqueue_trial({name: label(value) for name, value in first.items()})
-    for number in range(len(finished), budget):
-        # The sampler's state is not stored; seeding it by trial makes a resumed search equal an undisturbed one.
-        study.sampler = optuna.samplers.TPESampler(seed=seed + number, n_startup_trials=int(config.tuning.startup))
-        trial = study.ask()
-        values = suggest(trial, space)
-        started = time.perf_counter()
-        score = validation_score(config, values, data, split, workdirs / str(number))
-        trial.set_user_attr("seconds", round(time.perf_counter() - started, 3))
-        study.tell(trial, score)
-        shutil.rmtree(workdirs / str(number), ignore_errors=True)
-        bar.update()
-    bar.close()
+    workdirs = folder / search.key
+
+    def measure(values: dict[str, Any], point: int) -> dict[str, float]:
+        for done in search.finished():
+            shutil.rmtree(workdirs / str(done), ignore_errors=True)
+        return {OBJECTIVE: validation_score(config, values, data, split, workdirs / str(point))}
+
+    run_search(lambda: (search, measure))
     shutil.rmtree(workdirs, ignore_errors=True)
-    return _write(config, study, budget)
+    return _write(config, search)
 
 
 def search_key(config: DictConfig) -> str:
     """A short hash of all that decides a search: what decides a run (the values of trial 0 among it), the space, the
     trials before the sampler learns, the seeds of sampler and fit."""
     tuning = config.tuning
-    parts = [
-        fingerprint(config),
-        plain(config.system.search),
-        tuning.scale,
-        tuning.startup,
-        tuning.seed,
-        config.system.seeds[0],
-    ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    settings = [plain(config.system.search), tuning.scale, tuning.startup, tuning.seed, config.system.seeds[0]]
+    return hashlib.sha256(json.dumps([fingerprint(config), *settings]).encode()).hexdigest()[:16]
 
 
 def sweep_folder(config: DictConfig) -> Path:
-    """Where the sweep of the configured system lives."""
+    """Where the results of the configured system's search lie."""
     return paths.results(config.dataset.name) / "sweeps" / str(config.system.name)
 
 
@@ -247,34 +162,24 @@ def validation_score(config: DictConfig, values: dict[str, Any], data: Any, spli
     return float(measured.per_task["ndcg@10"].mean())
 
 
-def _write(config: DictConfig, study: optuna.Study, budget: int) -> Path:
+def _write(config: DictConfig, search: Search) -> Path:
     """Write trials.csv, best.yaml and record.json."""
-    folder = sweep_folder(config)
-    done = [trial for trial in study.trials if trial.value is not None][:budget]
-    # Trial numbers come from the order of asking; a trial cut short by a stop has no value and leaves a gap.
+    done = search.finished()
     rows = [
-        {"trial": i, OBJECTIVE: trial.value, "seconds": trial.user_attrs["seconds"], **trial.params}
-        for i, trial in enumerate(done)
+        {"trial": point, OBJECTIVE: trial.value, "seconds": trial.user_attrs["seconds"]}
+        | {name: trial.params[name] for name in search.space}
+        for point, trial in done.items()
     ]
-    best = max(done, key=lambda trial: (trial.value, -trial.number))
-    domains = plain(config.system.search)
-    values = {
-        name: next((choice for choice in domains[name].get("choices", ()) if label(choice) == value), value)
-        for name, value in best.params.items()
-    }
-    write_csv(folder / "trials.csv", pd.DataFrame(rows))
+    best = max(rows, key=lambda row: (row[OBJECTIVE], -row["trial"]))
     summary = {
         "system": config.system.name,
         "protocol": config.protocol.name,
         "objective": OBJECTIVE,
-        "value": round(float(best.value or 0), 6),
-        "trials": len(done),
+        "value": round(best[OBJECTIVE], 6),
+        "trials": len(rows),
         "seconds": round(sum(row["seconds"] for row in rows), 1),
-        "values": values,
+        "values": values_of(best, search.space),
     }
-    write_json(folder / "record.json", record(profile=config.profile.name, config=plain(config), **summary))
-    write_text(
-        folder / "best.yaml",
-        f"# Chosen by `study tune` on {OBJECTIVE}; `study run` reads it.\n" + yaml.safe_dump(summary, sort_keys=False),
-    )
-    return folder
+    made = record(profile=config.profile.name, config=plain(config), **summary)
+    by = f"`study tune` on {OBJECTIVE}; `study run` reads it."
+    return write_search(sweep_folder(config), pd.DataFrame(rows), summary, made, by)
