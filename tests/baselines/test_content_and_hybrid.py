@@ -27,7 +27,6 @@ from tests.baselines.toys import N_SERVERS, block_dataset, build, copy_dataset, 
 TRANSFERS = ("item_knn_transfer", "ease_transfer", "ials_transfer")
 TRAINED = ("msbpr_transfer", "recafr_transfer")
 SMALL = {
-    "ials_transfer": {"base.width": 32},
     "msbpr_transfer": {"base.popularity": 0, "base.learning_rate": 0.05, "base.steps": 50, "base.schedule.epochs": 8},
     "recafr_transfer": {
         "base.width": 16,

@@ -277,7 +277,7 @@ def test_a_published_model_is_taken_up_and_its_index_rows_are_trained(published,
         steps.extend(batches(0))
         return train(writer, batches, *rest, **settings)
 
-    monkeypatch.setattr("baselines.lc_rec.train", watched)
+    monkeypatch.setattr("baselines.training.train", watched)
     # Decay would move a row that learns nothing.
     training = Optimisation(epochs=1, batch_size=16, learning_rate=1e-2, weight_decay=0.0)
     system = small(size=LlamaSize(pretrained=str(published)), text_tokens=12, training=training)

@@ -318,7 +318,7 @@ def test_rows_of_cluster_symbols_are_trained_whether_spare_or_added(published, t
         steps.extend(batches(0))
         return train(writer, batches, *rest, **settings)
 
-    monkeypatch.setattr("baselines.openp5.train", watched)
+    monkeypatch.setattr("baselines.training.train", watched)
     data = block_dataset()
     # Decay would move a row that learns nothing.
     training = Optimisation(epochs=1, batch_size=20, learning_rate=5e-3, weight_decay=0.0)

@@ -11,7 +11,7 @@ from baselines.supervision import Supervision, agreeing, card_queries, taught, w
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.errors import StudyError
-from tests.baselines.toys import table
+from tests.baselines.toys import build, table
 
 SERVERS = [
     ("Zebra Tables", "An MCP server that extracts tables from PDF documents"),
@@ -57,7 +57,7 @@ def test_agreement_keeps_the_label_that_the_text_supports(toy):
 
 def test_best_answers_the_training_tasks_alone(toy):
     data, split = toy
-    _, given = taught(data, split, Supervision(["best"], depth=1))
+    _, given = taught(data, split, Supervision(["best"], depth=1), build("best"))
     assert positives(given) == {0: [0], 1: [2]}
 
 
@@ -72,7 +72,7 @@ def test_cards_ask_for_every_server_without_its_name(toy):
     assert queries["description"].iloc[1] == "Query a PostgreSQL database"  # another word
     assert without("Songs", "Play songs, and more Songs") == "Play , and more"
     pd.testing.assert_frame_equal(whole.tasks.iloc[:3].reset_index(drop=True), data.tasks)
-    _, both = taught(data, split, Supervision(["best", "cards"], depth=1))
+    _, both = taught(data, split, Supervision(["best", "cards"], depth=1), build("best"))
     assert positives(both) == {0: [0], 1: [2]} | {3 + row: [row] for row in range(5)}
 
 
@@ -80,7 +80,9 @@ def test_other_labels_are_not_looked_at(toy):
     data, split = toy
     other = replace(split, test=sp.csr_matrix(np.ones(data.relevance.shape, np.float32)))
     for source in ("agreement", "best", "cards"):
-        one, two = (taught(data, chosen, Supervision([source], keep=0.4))[1] for chosen in (split, other))
+        one, two = (
+            taught(data, chosen, Supervision([source], keep=0.4), build("best"))[1] for chosen in (split, other)
+        )
         assert (one.train != two.train).nnz == 0
         assert one.test.nnz == one.valid.nnz == 0
 
