@@ -17,7 +17,8 @@ from study.errors import StudyError
 from study.pipeline.report import report
 from study.runner import freshness as stale
 from study.runner.provenance import as_configured, differences, require_own_row
-from study.runner.rows import Outputs, run
+from study.runner.outputs import Outputs
+from study.runner.rows import run
 from tests.pipeline.root import TINY
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from study.config.compose import load
-from study.runner.rows import Outputs, run
+from study.runner.outputs import Outputs
+from study.runner.rows import run
 from tests.pipeline.root import TINY
 
 EPOCHS = 600  # long enough that neither worker is done before the other has begun

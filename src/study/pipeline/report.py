@@ -9,7 +9,8 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.analysis.report import tables
-from study.analysis.report.runs import ALPHA, APART, COMPARED, REFERENCE, Runs, collect, costs, doubts, system_settings
+from study.analysis.report.runs import ALPHA, APART, COMPARED, REFERENCE, Runs, collect, costs, doubts
+from study.config.registry import all_system_settings
 from study.evaluation import per_task
 from study.evaluation.significance import compare_all
 from study.files import write_csv
@@ -22,7 +23,7 @@ def report(config: DictConfig) -> Path:
     The stage warns of every run that today's settings, code or data would not repeat; runs.csv marks it as `stale`.
     """
     dataset, folder = config.dataset.name, paths.tables(config.dataset.name)
-    runs, settings = collect(dataset), system_settings()
+    runs, settings = collect(dataset), all_system_settings()
     apart = {name for name, system in settings.items() if system.family in APART}
     table = costs(runs)
     metrics = pd.concat(

@@ -12,9 +12,8 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import yaml
-from hydra.utils import instantiate
 from matplotlib.figure import Figure
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from study import paths
 from study.analysis.report import plots
@@ -181,8 +180,9 @@ def untuned(
     """
     settings = OmegaConf.create(dict(model))
     own = {name: OmegaConf.select(settings, name) for name in names}
-    # Sizes by profile are written as calls.
-    own = {key: instantiate(v, _convert_="all") if OmegaConf.is_config(v) else v for key, v in own.items()}
+    # A size by profile is a call that holds the value of each profile and names one.
+    own = {name: value[value.profile] if isinstance(value, DictConfig) else value for name, value in own.items()}
+    own = {name: list(value) if isinstance(value, ListConfig) else value for name, value in own.items()}
     if simplex:
         total = sum(own[name] for name in simplex)
         own |= {name: own[name] / total for name in simplex}
