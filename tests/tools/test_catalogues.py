@@ -14,11 +14,10 @@ from study.encoders import endpoint as embedding
 from study.errors import StudyError
 from study.evaluation import metrics
 from study.tools.catalogues import catalog as catalogs
-from study.tools.catalogues import mcpflow, published
-from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, concatenate, fault, parameters
+from study.tools.catalogues import published
+from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog, concatenate, credit, fault, parameters
 from study.tools.catalogues.files import Builder, Loaded
 from study.tools.catalogues.merge import entity_counts, extend, group_members, merge_catalogs, names_agree
-from study.tools.catalogues.queries import QuerySet, credit
 
 
 def test_parameters_in_order_with_types():
@@ -205,11 +204,11 @@ def test_entities_by_hand():
 
 
 def test_plain_reading_of_tool_names(tmp_path):
-    folder = tmp_path / mcpflow.TOOLS_FOLDER / "market"
+    folder = tmp_path / published.TOOLS_FOLDER / "market"
     folder.mkdir(parents=True)
     entries = [{"name": "get_user_name", "description": "x"}, {"name": None, "description": "y"}, {"name": "plain"}]
     (folder / "Some Server.json").write_text(json.dumps(entries))
-    found = mcpflow.plainly_read(tmp_path)
+    found = published.plainly_read(tmp_path)
     assert [(tool.name, tool.description) for tool in found.tools] == [("user_name", "x"), ("", "y"), ("plain", "")]
     assert found.servers[0].id == "market/Some Server"
 

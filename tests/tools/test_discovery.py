@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from study.errors import StudyError
-from study.tools.catalogues.catalog import Server, ToolCatalog
-from study.tools.catalogues.queries import QuerySet, rank_all
+from study.tools import results
+from study.tools.catalogues.catalog import QuerySet, Server, ToolCatalog, rank_all
 from study.tools.discovery import experiments
 from study.tools.discovery import texts as token_counts
-from study.tools.discovery.experiments import by_k, by_threshold, grown, macro_means, of_requests, popularity
+from study.tools.discovery.experiments import by_k, by_threshold, grown, hand_over, macro_means, popularity
 from study.tools.discovery.index import Settings, ToolIndex, above, best, fuse, order_of
 from study.tools.discovery.texts import MAX_PARTS, Bm25, TfIdf, decompose, documents, words_of
 
@@ -230,7 +230,7 @@ def test_requests_of_a_task_are_joined_by_hand():
     # Two requests of the first task: one ranks tool 0 first, the other tool 11 fifth; the second task finds nothing.
     scores[0, 0], scores[1, :5] = 9, [9, 8, 7, 6, 0]
     scores[1, 11], scores[2, 5:] = 5, np.arange(9, 2, -1)
-    table = of_requests(scores, [0, 0, 1], queries)
+    table = results.measure_sets(hand_over(scores, [0, 0, 1], 2, (3, 10)), queries, 12)
     assert table["recall@3"].tolist() == [0.5, 0]
     assert table["recall@10"][0] == 1
     assert table["hit_rate@3"].tolist() == [1, 0]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from study.analysis.tools import figures
-from study.tools.mcp_zero import needle
+from study.tools.mcp_zero import experiments as needle
 
 
 def frame(values, column="recall@3", tasks=None):

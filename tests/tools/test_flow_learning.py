@@ -14,8 +14,7 @@ from study.tools import results
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save_catalog
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments, learned, selector, settings, tables
-from study.tools.flow.calls import Call
-from study.tools.flow.samples import Sample
+from study.tools.flow.samples import Call, Sample
 from study.tools.flow.selector import Exemplars
 from study.tools.flow.slot_filler import SlotFiller
 

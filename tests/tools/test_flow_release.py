@@ -8,9 +8,9 @@ import yaml
 
 from study import paths
 from study.data import sources
-from study.tools.catalogues import livemcpbench, mcpflow
+from study.tools.catalogues import livemcpbench, published
 from study.tools.flow import experiments, samples, settings, tables
-from study.tools.flow.calls import Call, measures
+from study.tools.flow.samples import Call, measures
 from study.tools.flow.slot_filler import SlotFiller
 
 pytestmark = [
@@ -26,7 +26,7 @@ def fetched(name, folder):
 
 def test_public_samples(tmp_path):
     folder = fetched("mcpflow", tmp_path)
-    loaded, flow = mcpflow.load_mcpflow(folder), settings.flow_settings()
+    loaded, flow = published.load_mcpflow(folder), settings.flow_settings()
     found, left_out = samples.load_samples(folder, loaded)
     assert (len(found), left_out) == (1827, 10)
     assert (len({one.tool for one in found}), len({one.server for one in found})) == (82, 12)
@@ -53,7 +53,7 @@ def test_public_samples(tmp_path):
 def test_arguments_of_tools_that_were_never_seen(tmp_path):
     """The slot filler on everyday instructions for tools of LiveMCPBench, of whose servers it has no example."""
     folder, flow = fetched("mcpflow", tmp_path), settings.flow_settings()
-    loaded = mcpflow.load_mcpflow(folder)
+    loaded = published.load_mcpflow(folder)
     found, _ = samples.load_samples(folder, loaded)
     bench = SimpleNamespace(catalog=loaded.catalog, samples=found)
     # Without the filters, which need every text's vector; a quarter of the instructions answers alike in less time.

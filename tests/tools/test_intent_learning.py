@@ -14,13 +14,14 @@ from scipy import optimize, stats
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.errors import StudyError
+from study.tools.catalogues.catalog import QuerySet
 from study.tools.catalogues.livemcpbench import Episode, Execution, Route
-from study.tools.catalogues.queries import QuerySet
-from study.tools.intent import experiments, learning, log
+from study.tools.intent import experiments, learning
 from study.tools.intent.feedback import Event
 from study.tools.intent.learning import assign, compare_variants, confidence_sequence, online_metrics, outcomes
 from study.tools.intent.servers import IntentServers
 from study.tools.intent.settings import Comparison, Rules, Tuning, intent_settings
+from study.tools.mcp_zero import request_log
 
 SET = intent_settings()
 LONG = Tuning(0.1, 20_000)
@@ -209,14 +210,14 @@ def episodes():
 
 
 def test_counts_of_the_log(episodes):
-    found = log.count(episodes, 5)
+    found = experiments.count(episodes, 5)
     assert found.calls.tolist() == [[1, 0, 0, 0, 0], [0, 0, 2, 1, 0], [0] * 5]
     assert found.successes[1].tolist() == [0, 0, 1, 0, 0]
     assert found.approved.tolist() == [[1, 0, 0, 0, 0], [0] * 5, [0] * 5]
     past = found.statistics(np.array([True, False, True]), 5.0)
     assert (past.calls.sum(), past.rating[0], past.rated.sum(), past.timed.sum()) == (1, 5, 1, 0)
     assert np.isnan(past.last_used).all()
-    asked = log.requests(episodes)
+    asked = request_log.requests(episodes)
     assert asked.queries.ids == ("t1:1", "t2:2")
     assert asked.queries.texts == ("Files read a file", "Mail send")
     assert asked.queries.labels == (((0,),), ((2,),))
@@ -225,9 +226,9 @@ def test_counts_of_the_log(episodes):
 
 def make_study(episodes, known):
     queries = QuerySet("q", ("t1", "t2", "t3"), ("a", "b", "c"), (((0,),), ((2,),), ((4,),)), ("t1", "t2", "t3"))
-    asks, n = log.tasks(episodes, queries), 5
+    asks, n = experiments.asked_tasks(episodes, queries), 5
     relevance = np.random.default_rng(0).random((3, n), dtype=np.float32)
-    return experiments.Study(asks, log.count(episodes, n), known, relevance, (np.arange(n),) * 3, SET)
+    return experiments.Study(asks, experiments.count(episodes, n), known, relevance, (np.arange(n),) * 3, SET)
 
 
 @pytest.mark.parametrize("known", [experiments.others, experiments.earlier])
@@ -246,7 +247,7 @@ def test_no_task_knows_its_own_outcome(episodes, known):
 
 def test_signal_recall_by_hand(catalog, episodes):
     index = experiments.SignalIndex(catalog, SET)
-    asks = log.Asks(
+    asks = request_log.Asks(
         QuerySet("q", ("a",), ("read a file",), (((0,), (4,)),), ("a",)), np.array([0]), ((0,),), np.array([[-1]])
     )
     table = experiments.by_signal(index, asks, np.array([[0.5, 0.4, 0.3, 0.2, 0.1]], np.float32)).set_index("signal")

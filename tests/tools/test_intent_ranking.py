@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.errors import StudyError
+from study.tools.catalogues.catalog import tool_keys
 from study.tools.intent import context, feedback, ranking, settings
 from study.tools.intent import recommender as answers
 from study.tools.intent.context import Context, RateLimiter, Requirements, obstacle, usable
-from study.tools.intent.feedback import Event, FeedbackStore, statistics, tool_keys
+from study.tools.intent.feedback import Event, FeedbackStore, statistics
 from study.tools.intent.ranking import SignalIndex, analyse, most_named
 from study.tools.intent.recommender import IntentRecommender
 from study.tools.intent.settings import CORRECTED, FACTORS, Limit, Rules, as_designed

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from study.errors import StudyError
 from study.tools.catalogues.apibank import Call
-from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
-from study.tools.catalogues.queries import QuerySet
-from study.tools.mcp_zero import api_bank, needle, request_log, routing
-from study.tools.mcp_zero.needle import grid
-from study.tools.mcp_zero.request_log import hand_over, same_number
+from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog
+from study.tools.discovery.experiments import hand_over
+from study.tools.mcp_zero import experiments, request_log, routing
+from study.tools.mcp_zero.experiments import grid
+from study.tools.mcp_zero.request_log import TOP, same_number
 from study.tools.mcp_zero.routing import BROKEN, REPEATED, Request, Router, Routing, best_servers, combine
 
 BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
@@ -103,19 +103,19 @@ def test_needle_grid_is_the_published_one():
 
 def test_samples_group_tools_by_server(catalog):
     for seed in range(20):
-        drawn = needle.sample(catalog, 4, np.random.default_rng(seed))
+        drawn = experiments.sample(catalog, 4, np.random.default_rng(seed))
         owners = catalog.server_of[drawn].tolist()
         assert len(set(drawn.tolist())) == 4
         assert len(dict.fromkeys(owners)) == sum(a != b for a, b in zip([None, *owners], owners, strict=False))
-    assert needle.sample(catalog, 99, np.random.default_rng(0)).tolist() == [0, 1, 2, 3, 4]
+    assert experiments.sample(catalog, 99, np.random.default_rng(0)).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_needle_choice_looks_at_the_offer_only(catalog):
     servers, tools = np.array([0.9, 0.5, 0.1], np.float32), np.array([0.9, 0.8, 0.5, 0.4, 0.3], np.float32)
     order = np.arange(5)
-    assert needle.first_choice(servers, tools, np.array([0, 2, 4]), catalog, Routing(), order) == 0
-    assert needle.first_choice(servers, tools, np.array([2, 3, 4]), catalog, Routing(), order) == 2
-    assert needle.first_choice(servers, tools, np.array([4]), catalog, Routing(servers=1), order) == 4
+    assert experiments.first_choice(servers, tools, np.array([0, 2, 4]), catalog, Routing(), order) == 0
+    assert experiments.first_choice(servers, tools, np.array([2, 3, 4]), catalog, Routing(), order) == 2
+    assert experiments.first_choice(servers, tools, np.array([4]), catalog, Routing(servers=1), order) == 4
 
 
 def test_foreign_words_for_the_same_tool(catalog):
@@ -125,7 +125,7 @@ def test_foreign_words_for_the_same_tool(catalog):
         (Tool(0, "readFile", "opens and shows"), Tool(0, "write_file", "Write a file!"), Tool(1, "send", "posts")),
     )
     # write_file has the same words; Mail has no server text, so its name stands in.
-    assert needle.pairs(catalog, [other]) == [
+    assert experiments.pairs(catalog, [other]) == [
         (0, Request("keeps files", "opens and shows")),
         (2, Request("Mail", "posts")),
     ]
@@ -133,14 +133,14 @@ def test_foreign_words_for_the_same_tool(catalog):
 
 def test_near_copies_are_not_written_apart():
     text = "Read the whole file at the given path and return its content as text."
-    assert not needle.independent(text, text.upper())
-    assert not needle.independent(text, text.replace("whole ", ""))
-    assert needle.independent(text, "Opens what lies there and shows it, line by line.")
+    assert not experiments.independent(text, text.upper())
+    assert not experiments.independent(text, text.replace("whole ", ""))
+    assert experiments.independent(text, "Opens what lies there and shows it, line by line.")
 
 
 def test_tools_of_all_requests():
     scores = np.array([[3, 2, 1, 0.0], [0, 3, 2, 1], [1, 0, 0, 2]], np.float32)
-    handed = hand_over(scores, [0, 0, 2], 3)
+    handed = hand_over(scores, [0, 0, 2], 3, TOP)
     assert handed[1] == [[0, 1], [], [3]]
     assert [len(rows) for rows in handed[3]] == [4, 0, 3]
     assert [len(rows) for rows in same_number(scores, handed)[1]] == [2, 0, 1]
@@ -148,24 +148,24 @@ def test_tools_of_all_requests():
 
 def test_api_bank_query_forms():
     call = Call("f:3", (("User", "hi"), ("API", "[A()] Response: {}"), ("AI", "ok"), ("User", "now")), 0, (0,), False)
-    assert api_bank.query(call, "last_user") == "now"
-    assert api_bank.query(call, "user_lines") == "hi\nnow"
-    assert api_bank.query(call, "last_two") == "AI: ok\nUser: now"
-    assert api_bank.query(call, "dialogue") == "User: hi\nAI: ok\nUser: now"
-    prompt = api_bank.query(call, "dialogue_with_api_lines")
+    assert experiments.query(call, "last_user") == "now"
+    assert experiments.query(call, "user_lines") == "hi\nnow"
+    assert experiments.query(call, "last_two") == "AI: ok\nUser: now"
+    assert experiments.query(call, "dialogue") == "User: hi\nAI: ok\nUser: now"
+    prompt = experiments.query(call, "dialogue_with_api_lines")
     assert prompt == "User: hi\nAPI: [A()] Response: {}\nAI: ok\nUser: now\nGenerate API Request:"
 
 
 def test_trials_of_one_target_share_a_group():
-    trials = [needle.Point(10, 3), needle.Point(30, 3), needle.Point(10, 4)]
-    queries = needle.trials_as_queries(trials, {3: Request("a", "b"), 4: Request("c", "d")})
+    trials = [experiments.Point(10, 3), experiments.Point(30, 3), experiments.Point(10, 4)]
+    queries = experiments.trials_as_queries(trials, {3: Request("a", "b"), 4: Request("c", "d")})
     assert queries.ids == ("10:3", "30:3", "10:4")
     assert queries.groups == ("3", "3", "4")
 
 
 def test_calls_of_one_dialogue_share_a_group():
     calls = [Call("f:1", (), 0, (0,), True), Call("f:3", (), 1, (0,), False), Call("g:1", (), 1, (1,), True)]
-    assert api_bank.queries_of(calls, ["x", "y", "z"]).groups == ("f", "f", "g")
+    assert experiments.queries_of(calls, ["x", "y", "z"]).groups == ("f", "f", "g")
 
 
 def test_servers_alone_by_hand(catalog):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from study.errors import StudyError
-from study.tools.catalogues import apibank, livemcpbench, mcpflow, published
+from study.tools.catalogues import apibank, livemcpbench, published
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from study.tools.catalogues import apibank, livemcpbench, mcpflow, published
     ],
 )
 def test_server_prefix_of_tool_names(names, server, expected):
-    assert mcpflow.prefix(names, server) == expected
+    assert published.prefix(names, server) == expected
 
 
 def test_assignments_read_literals_and_run_nothing(tmp_path):
@@ -52,20 +52,20 @@ def test_narrow_reading_of_descriptions(tmp_path):
 
 
 def test_calls_that_count_as_equal_are_siblings(tmp_path):
-    folder = tmp_path / mcpflow.TOOLS_FOLDER / "smithery"
+    folder = tmp_path / published.TOOLS_FOLDER / "smithery"
     folder.mkdir(parents=True)
     (folder / "Web.json").write_text(json.dumps([{"name": "read"}, {"name": "send"}]))
-    (tmp_path / mcpflow.INFO_FILE).write_text(json.dumps([{"all_paths": []}]))
+    (tmp_path / published.INFO_FILE).write_text(json.dumps([{"all_paths": []}]))
     said = [("read", {"url": "a.org/B c"}), ("read", {"url": "A.orgb-C"}), ("send", {"url": "A.orgb-C"})]
     said += [("read", {"url": "a.org/d", "n": 1}), ("read", {"n": 1.0, "url": "a.org/d"}), ("read", None)]
     samples = []
     for row, (tool, arguments) in enumerate(said):
         call = None if arguments is None else {"name": tool, "arguments": arguments}
         samples.append({"source_instruction": f"do {row}", "tool": tool, "function_call": call})
-    folder = tmp_path / mcpflow.SAMPLES_FOLDER / "Smithery"
+    folder = tmp_path / published.SAMPLES_FOLDER / "Smithery"
     folder.mkdir(parents=True)
     (folder / "Web.json").write_text(json.dumps(samples))
-    groups = mcpflow.load_mcpflow(tmp_path).queries["instructions"].groups
+    groups = published.load_mcpflow(tmp_path).queries["instructions"].groups
     assert groups[0] == groups[1]
     assert groups[3] == groups[4]
     assert len(set(groups)) == 4

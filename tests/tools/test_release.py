@@ -10,14 +10,13 @@ from study import paths
 from study.data import sources
 from study.tools import results
 from study.tools.catalogues import apibank, livemcpbench, merge, published
-from study.tools.catalogues.queries import rank_all
+from study.tools.catalogues.catalog import rank_all
 from study.tools.discovery import experiments
 from study.tools.discovery.index import Settings, ToolIndex, discovery_settings
 from study.tools.discovery.texts import definition_tokens
-from study.tools.intent import log as intent_log
-from study.tools.mcp_zero.api_bank import by_pool, parts, query
-from study.tools.mcp_zero.needle import pairs
-from study.tools.mcp_zero.request_log import requests_by_task
+from study.tools.intent.experiments import count
+from study.tools.mcp_zero.experiments import by_pool, pairs, parts, query
+from study.tools.mcp_zero.request_log import requests, requests_by_task
 
 pytestmark = [
     pytest.mark.mirror,
@@ -74,15 +73,15 @@ def test_livemcpbench_labels_and_log(loaded, folders):
         123,
     )
     assert sum(run.ok for run in runs) / len(runs) == pytest.approx(0.799, abs=0.01)
-    asked = intent_log.requests(episodes)
+    asked = requests(episodes)
     assert (len(asked.queries), len(set(asked.queries.groups))) == (142, 91)
     # 105 of the tools that were run had been shown just before: the agent could hardly run any other.
     shown = [own[0] in row for own, row in zip(asked.selected, asked.returned, strict=True)]
     assert sum(shown) == 105
-    past = intent_log.count(episodes, len(catalog.tools))
+    past = count(episodes, len(catalog.tools))
     assert (past.calls.sum(), (past.calls.sum(axis=0) > 0).sum()) == (528, 123)
-    requests, broken = requests_by_task(episodes, [episode.task for episode in episodes])
-    assert (sum(map(len, requests)), broken) == (282, 1)
+    blocks, broken = requests_by_task(episodes, [episode.task for episode in episodes])
+    assert (sum(map(len, blocks)), broken) == (282, 1)
 
 
 def test_tokens(loaded):

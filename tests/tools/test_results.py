@@ -17,11 +17,10 @@ from study.errors import StudyError
 from study.evaluation.significance import bootstrap_interval, compare_all, randomisation
 from study.tools import experiments, results
 from study.tools.answers import listed
-from study.tools.catalogues.catalog import save_catalog
+from study.tools.catalogues.catalog import QuerySet, save_catalog
 from study.tools.catalogues.files import Loaded
-from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery.index import discovery_settings
-from study.tools.mcp_zero import api_bank
+from study.tools.mcp_zero.experiments import FORMS
 from study.tools.results import clustered, interval
 
 QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))
@@ -121,7 +120,7 @@ def test_every_compared_protocol_has_a_declared_reference():
     references = discovery_settings().references
     assert set(references["apibank"]) == {"full_first", "full_later", "domain_first", "domain_later"}
     assert {"needle_identity", "needle_cross"} <= set(references["mcptools"])
-    first = api_bank.FORMS[0]
+    first = FORMS[0]
     assert all(system == f"discovery_desc_{first}" for system, _ in references["apibank"].values())
 
 

@@ -18,8 +18,7 @@ from study.data.splits import Split
 from study.encoders import endpoint as embedding
 from study.errors import StudyError
 from study.tools import router
-from study.tools.catalogues.catalog import save_catalog
-from study.tools.catalogues.queries import QuerySet
+from study.tools.catalogues.catalog import QuerySet, save_catalog
 from study.tools.discovery.index import Settings
 from study.tools.discovery.texts import definition_tokens
 from study.tools.router import Stage

@@ -221,12 +221,12 @@ def call(
     which takes minutes; later ones read what was learned.
     """
     from study.tools.discovery.index import Settings, ToolIndex
-    from study.tools.flow import endpoint, learned
+    from study.tools.flow import learned
 
     found = indexed(catalogue)
     near, _ = ToolIndex(found, Settings(document="name_desc")).search(instruction, candidates)
     if url is not None:
-        made = endpoint.ask_for_call(chat(url, model), found, instruction, near.tolist())
+        made = learned.ask_for_call(chat(url, model), found, instruction, near.tolist())
     else:
         made = learned.call_tool(found, instruction, near, say=lambda text: typer.echo(text, err=True))
     if made is None:
@@ -247,15 +247,14 @@ def synthesise(
     """Make instructions with calls for tools of a catalogue: by templates, or by a model where --url is given."""
     import numpy as np
 
-    from study.tools.flow import endpoint, synthesis
+    from study.tools.flow import synthesis
     from study.tools.flow.settings import flow_settings
 
     flow, found = flow_settings(), indexed(catalogue)
     how, seed = flow.synthesis, flow.seeds[0]
     drawn = np.random.default_rng(seed).permutation(len(found.tools))[:tools].tolist()
-    writer: synthesis.Writer = synthesis.Templates(how.openings, how.rewrites, how.values, seed, how.quoted)
-    if url is not None:
-        writer = endpoint.ModelWriter(chat(url, model))
+    by_template = synthesis.Templates(how.openings, how.rewrites, how.values, seed, how.quoted)
+    writer = by_template if url is None else synthesis.ModelWriter(chat(url, model))
     made, _ = synthesis.synthesise(found, drawn, writer, number=how.per_tool, depth=how.depth)
     for sample in made:
         name = found.tools[sample.tool].name
@@ -274,7 +273,7 @@ def recommend(
     permission: Names = None,
     service: Names = None,
     experiment: Experiment = None,
-    as_designed: Annotated[bool, typer.Option(help="Keep the defects of the design document.")] = False,
+    as_designed: Annotated[bool, typer.Option(help="Keep the defects of the specification.")] = False,
 ) -> None:
     """Rank tools by meaning and by what earlier uses taught; the parts of each score are shown.
 

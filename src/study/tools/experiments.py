@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+
+import pandas as pd
 
 from study import paths
 from study.errors import StudyError
-from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.catalog import QuerySet, ToolCatalog
 from study.tools.catalogues.livemcpbench import Episode, load_log
-from study.tools.catalogues.merge import entity_tables
+from study.tools.catalogues.merge import entity_counts, group_members, merge_catalogs
 from study.tools.catalogues.published import load_collection
-from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery import experiments as discovery
 from study.tools.discovery.index import discovery_settings
 from study.tools.flow.experiments import flow_parts
 from study.tools.flow.settings import flow_settings
 from study.tools.flow.tables import COLLECTION, report_flow
 from study.tools.intent import experiments as intent
-from study.tools.mcp_zero import api_bank, needle, request_log
-from study.tools.results import Made, report_runs, write_results
+from study.tools.mcp_zero import experiments as mcp_zero
+from study.tools.mcp_zero import request_log
+from study.tools.results import Made, Table, report_runs, write_results
 from study.tools.router import router_settings, stage_runs
 
 
@@ -87,8 +89,8 @@ def mcptools() -> Iterator[Made]:
         yield [discovery.popularity_run(protocol, *own)]
     yield request_log.query_runs(catalog, queries, {"mcp_zero": request_log.PAPER})
     yield [discovery.server_table(*ten), discovery.macro_table("mcptools", asked)]
-    yield needle.identity_runs(catalog)
-    yield needle.cross_runs(catalog, [load_collection(name).catalog for name in ("livemcpbench", "mcpflow")])
+    yield mcp_zero.identity_runs(catalog)
+    yield mcp_zero.cross_runs(catalog, [load_collection(name).catalog for name in ("livemcpbench", "mcpflow")])
 
 
 def mcptoolbench() -> Iterator[Made]:
@@ -105,13 +107,22 @@ def mcptoolbench() -> Iterator[Made]:
 
 def apibank() -> Iterator[Made]:
     """The called API among all, or among those of its dialogue."""
-    yield api_bank.dialogue_runs(load_collection("apibank").catalog, paths.raw("apibank"))
+    yield mcp_zero.dialogue_runs(load_collection("apibank").catalog, paths.raw("apibank"))
 
 
 def mcpflow() -> Iterator[Made]:
     """Calls on three splits, the leak, the synthesis, the servers, and one server under several listings."""
     yield entity_tables([load_collection(name).catalog for name in ("mcptools", "livemcpbench", "mcpflow")])
     yield from flow_parts()
+
+
+def entity_tables(catalogs: Sequence[ToolCatalog]) -> Iterator[Table]:
+    """entities.csv (each catalogue alone, and all together) and entity_groups.csv of MCP-Flow."""
+    whole = merge_catalogs("merged", catalogs)
+    lines = [entity_counts([one], merge_catalogs(one.name, [one])) for one in catalogs]
+    hashes = {f"{catalog.name}_sha256": catalog.fingerprint() for catalog in catalogs}
+    yield Table("entities", pd.DataFrame([*lines, entity_counts(catalogs, whole)]), hashes)
+    yield Table("entity_groups", group_members(catalogs, whole))
 
 
 def logged_tasks() -> tuple[ToolCatalog, QuerySet, list[Episode]]:

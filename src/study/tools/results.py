@@ -26,8 +26,7 @@ from study.evaluation import metrics, per_task
 from study.evaluation.records import record
 from study.evaluation.significance import RESAMPLES, Float64Array, compare_all, holm, paired, randomisation, wilcoxon
 from study.files import write_csv, write_json, write_parquet, write_text
-from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.catalogues.queries import QuerySet, credit, rank_all
+from study.tools.catalogues.catalog import QuerySet, ToolCatalog, credit, rank_all
 
 KS = (1, 2, 3, 5, 10, 20)
 PROFILE = "laptop"
@@ -84,14 +83,25 @@ def measure_sets(handed: Mapping[int, Sequence[Sequence[int]]], queries: QuerySe
     """
     values = {}
     for k, sets in handed.items():
-        once = [list(dict.fromkeys(rows)) for rows in sets]
-        width = max(1, *(len(rows) for rows in once)) if once else 1
-        filled = [[*rows, *[-1] * (width - len(rows))] for rows in once]
-        ranked = np.array(filled, dtype=np.int64).reshape(len(once), width)
+        ranked = padded(sets)
         rewritten, relevant = credit(ranked, queries.labels, n_tools)
-        values[f"recall@{k}"] = metrics.recall(rewritten, relevant, width)
-        values[f"hit_rate@{k}"] = metrics.hit_rate(rewritten, relevant, width)
+        values[f"recall@{k}"] = metrics.recall(rewritten, relevant, ranked.shape[1])
+        values[f"hit_rate@{k}"] = metrics.hit_rate(rewritten, relevant, ranked.shape[1])
     return per_task.table(queries.ids, SEED, pd.DataFrame(values))
+
+
+def padded(sets: Sequence[Sequence[int]]) -> IntArray:
+    """Tool rows of every query, each once, as rankings: shape (len(sets), longest), -1 where unfilled."""
+    once = [list(dict.fromkeys(rows)) for rows in sets]
+    width = max([1, *map(len, once)])
+    filled = [[*rows, *[-1] * (width - len(rows))] for rows in once]
+    return np.array(filled, dtype=np.int64).reshape(len(once), width)
+
+
+def percentiles(name: str, seconds: Float64Array) -> dict[str, float]:
+    """Median and 95th percentile in milliseconds, as ``<name>_p50_ms`` and ``<name>_p95_ms``."""
+    median, high = 1e3 * np.quantile(seconds, [0.5, 0.95])
+    return {f"{name}_p50_ms": float(median), f"{name}_p95_ms": float(high)}
 
 
 def ranking_run(

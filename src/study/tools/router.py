@@ -22,8 +22,7 @@ from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.significance import bootstrap_interval
 from study.tools import results
-from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.catalogues.queries import Label, QuerySet
+from study.tools.catalogues.catalog import Label, QuerySet, ToolCatalog
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.texts import definition_tokens
 from study.tools.mcp_zero.routing import Router, best_servers

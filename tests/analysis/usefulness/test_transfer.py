@@ -7,9 +7,8 @@ import pytest
 from study.analysis.usefulness import transfer
 from study.data.dataset import Dataset, relevance_from_lists
 from study.tools.catalogues import published
-from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
+from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog
 from study.tools.catalogues.files import Loaded
-from study.tools.catalogues.queries import QuerySet
 
 # The tools of a server do not stand together; the last server has none.
 SERVERS = (Server("a", "Maps", "Finds ways."), Server("b", "Mail", "Sends letters."), Server("c", "Idle", ""))

@@ -14,7 +14,7 @@ from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
 from study.analysis.report.plots import MARKERS, STYLE, canvas, logarithmic
 from study.evaluation.significance import bootstrap_interval
 from study.tools import results
-from study.tools.mcp_zero import needle
+from study.tools.mcp_zero import experiments as mcp_zero
 
 INKS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
 
@@ -39,10 +39,10 @@ def intervals(frames: Mapping[str, pd.DataFrame], metric: str) -> pd.DataFrame:
 def needle_grid(frame: pd.DataFrame, n_tools: int) -> pd.DataFrame:
     """The trials of the needle test by size and position.
 
-    `frame`: per-task table of a system under ``needle_identity``, in the order of `needle.grid`. Returns: columns
+    `frame`: per-task table of a system under ``needle_identity``, in the order of `mcp_zero.grid`. Returns: columns
     size, position (0 first, 1 last; 0.5 where there is a single tool), hit.
     """
-    points = needle.grid(n_tools)
+    points = mcp_zero.grid(n_tools)
     sizes = [int(task.partition(":")[0]) for task in frame["task_id"]]
     if sizes != [size for size, _ in points]:
         raise ValueError("the trials are not those of the grid")
@@ -60,18 +60,18 @@ def needle_grids(grids: Mapping[str, pd.DataFrame], caption: str) -> Figure:
     for panel, (title, grid) in zip(axes[0], grids.items(), strict=True):
         sizes = np.unique(grid["size"])
         column = np.searchsorted(sizes, grid["size"])
-        row = np.rint(grid["position"] * (needle.POSITIONS - 1)).astype(int)
+        row = np.rint(grid["position"] * (mcp_zero.POSITIONS - 1)).astype(int)
         # A small collection has fewer positions than rows: each trial fills the rows nearest to it.
-        image = np.full((needle.POSITIONS, len(sizes)), np.nan)
+        image = np.full((mcp_zero.POSITIONS, len(sizes)), np.nan)
         for place in range(len(sizes)):
             own = np.flatnonzero(column == place)
-            nearest = np.abs(np.arange(needle.POSITIONS)[:, None] - row[own].to_numpy()[None]).argmin(axis=1)
+            nearest = np.abs(np.arange(mcp_zero.POSITIONS)[:, None] - row[own].to_numpy()[None]).argmin(axis=1)
             image[:, place] = grid["hit"].to_numpy()[own[nearest]]
         colours = {"cmap": ListedColormap([ORANGE, SKY]), "vmin": 0, "vmax": 1}
         panel.imshow(image, **colours, aspect="auto", origin="upper", interpolation="nearest")
         shown = np.linspace(0, len(sizes) - 1, 6).astype(int)
         panel.set_xticks(shown, [f"{sizes[place]:,}" for place in shown])
-        panel.set_yticks([0, (needle.POSITIONS - 1) // 2, needle.POSITIONS - 1], ["first", "middle", "last"])
+        panel.set_yticks([0, (mcp_zero.POSITIONS - 1) // 2, mcp_zero.POSITIONS - 1], ["first", "middle", "last"])
         panel.set(title=f"{title}: {grid['hit'].mean():.1%} of {len(grid)}", xlabel="tools on offer")
     axes[0, 0].set_ylabel("position of the target")
     return figure

@@ -24,7 +24,7 @@ from study.evaluation.ranking import chunks, tie_order, top_k
 from study.evaluation.system import System
 from study.judging.evaluate import mean_interval
 from study.tools.catalogues import published
-from study.tools.catalogues.queries import QuerySet
+from study.tools.catalogues.catalog import QuerySet
 
 SETS = {"livemcpbench": "tasks", "mcptools": "atlas"}
 # setting -> the benchmark, and whether its servers are ranked inside Task2MCP's catalogue

@@ -23,26 +23,15 @@ APIS_FILE, DIALOGUES = "data/all_apis.csv", "lv1-lv2-samples/level-1-given-desc"
 NAME, TEXT = "类名", "api_info"
 # A description in the one form that the narrow reading of the file accepts, see `narrowly_read`.
 NARROW = re.compile(r'description = "(.*?)"\n')
-JSON_TYPES = {
-    "str": "string",
-    "int": "integer",
-    "float": "number",
-    "bool": "boolean",
-    "list": "array",
-    "dict": "object",
-}
+JSON_TYPES = {"int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}  # else string
 
 
 @dataclass(frozen=True)
 class Call:
-    """One API call and what was said before it.
-
-    Attributes:
-        lines: the lines before the call, as (speaker, text); an API line holds the call and its result.
-    """
+    """One API call and what was said before it."""
 
     id: str  # file and line
-    lines: tuple[tuple[str, str], ...]
+    lines: tuple[tuple[str, str], ...]  # (speaker, text) of those before; an API line holds the call and its result
     tool: int  # row of the called API
     pool: tuple[int, ...]  # rows of all APIs that the dialogue calls (MCP-Zero's domain pool)
     first: bool  # whether no call precedes it in the dialogue (MCP-Zero's single turn)
@@ -60,9 +49,8 @@ def load_apibank(folder: Path) -> Loaded:
             builder.count("description that cannot be read", "tools", TEXT, REPORTED)
             continue
         described.setdefault(entry[NAME], (str(values.get("description", "")), _schema(values.get("input_parameters"))))
-    builder.count(
-        "described API that no dialogue calls left out", "tools", NAME, LEFT_OUT, len(described.keys() - called)
-    )
+    uncalled = len(described.keys() - called)
+    builder.count("described API that no dialogue calls left out", "tools", NAME, LEFT_OUT, uncalled)
     builder.count("called API without a description", "tools", TEXT, REPORTED, len(called - described.keys()))
     for name in [*(name for name in described if name in called), *sorted(called - described.keys())]:
         builder.tool(server, name, *described.get(name, ("", {})))
@@ -91,15 +79,11 @@ def calls(folder: Path, catalog: ToolCatalog) -> list[Call]:
     for name, lines in dialogues(folder).items():
         pool = {catalog.rows_by_name[line["api_name"]][0] for line in lines if line["role"] == "API"}
         said: list[tuple[str, str]] = []
-        first = True
         for number, line in enumerate(lines):
-            if line["role"] != "API":
-                said.append((line["role"], line["text"]))
-                continue
-            row = catalog.rows_by_name[line["api_name"]][0]
-            found.append(Call(f"{name}:{number}", tuple(said), row, tuple(sorted(pool)), first))
-            said.append(("API", _spoken(line)))
-            first = False
+            if line["role"] == "API":
+                row, first = catalog.rows_by_name[line["api_name"]][0], all(speaker != "API" for speaker, _ in said)
+                found.append(Call(f"{name}:{number}", tuple(said), row, tuple(sorted(pool)), first))
+            said.append((line["role"], _spoken(line)))
     return found
 
 
@@ -141,7 +125,9 @@ def _schema(described: Any) -> dict[str, Any]:
 
 
 def _spoken(line: dict[str, Any]) -> str:
-    """An API line in the form that API-Bank's prompts use; of the result its output, not the repeated call."""
+    """A line's text; an API line in the form of API-Bank's prompts, of the result its output, not the repeated call."""
+    if line["role"] != "API":
+        return str(line["text"])
     arguments = ", ".join(f"{key}={value!r}" for key, value in line["param_dict"].items())
     result = line["result"]
     output = result["output"] if isinstance(result, dict) and "output" in result else result

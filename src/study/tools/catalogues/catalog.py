@@ -1,20 +1,28 @@
-"""`ToolCatalog`: MCP servers and their tools, in one form for every source."""
+"""`ToolCatalog`: MCP servers and their tools, and `QuerySet`: queries with their labels; in one form for every source.
+
+A label is a *set* of acceptable tools: a published label that names a tool without its server accepts every tool of
+that name, and a published list of equivalent tools accepts each of them. A label is found as soon as one of its tools
+is ranked; a second tool of the same label is then one more useless tool. So recall counts labels, not tools.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from study import files
-from study.data.dataset import IntArray
+from study.data.dataset import FloatArray, IntArray
 from study.errors import StudyError
+from study.evaluation.ranking import tie_order, top_k
 
 # Characters of a schema's JSON: the largest of 12,777 public tools has 36,000. A larger one is not a tool's interface.
 MAX_CHARACTERS = 200_000
@@ -43,9 +51,9 @@ def parameters(schema: Schema) -> tuple[Parameter, ...]:
     found: dict[str, Parameter] = {}
     seen: set[int] = set()
     waiting: list[Any] = [schema]
-    steps = 0
-    while waiting and steps < MAX_STEPS and len(found) < MAX_PARAMETERS:
-        steps += 1
+    for _ in range(MAX_STEPS):
+        if not waiting or len(found) >= MAX_PARAMETERS:
+            break
         part = resolve(waiting.pop(0), schema)
         if not isinstance(part, Mapping) or id(part) in seen:
             continue
@@ -112,33 +120,25 @@ STATES = ("listed", "problem")
 
 @dataclass(frozen=True)
 class Server:
-    """One MCP server.
-
-    Attributes:
-        listed: of a running server, the day (ISO 8601) on which its tools were listed last; empty for published ones.
-    """
+    """One MCP server."""
 
     id: str  # unique inside its catalogue
     name: str  # as published
     description: str  # as published; empty where there is none
     sources: tuple[str, ...] = ()  # the catalogues or marketplaces that list it
     aliases: tuple[str, ...] = ()  # other names under which logs mention it
-    listed: str = ""
+    listed: str = ""  # the day (ISO 8601) on which a running server's tools were listed last; empty for published ones
     problem: str = ""  # why it could not be listed again since then; empty where nothing went wrong
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One tool of a server.
-
-    Attributes:
-        schema: its input schema (JSON Schema), empty where there is none.
-    """
+    """One tool of a server."""
 
     server: int  # row number of its server
     name: str  # name, description: as published
     description: str
-    schema: Schema = field(default_factory=dict, hash=False)
+    schema: Schema = field(default_factory=dict, hash=False)  # JSON Schema of its input, empty where there is none
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -186,16 +186,23 @@ class ToolCatalog:
         """The catalogue of some servers, and the old row of each kept tool."""
         place = {old: new for new, old in enumerate(servers)}
         kept = [row for row, tool in enumerate(self.tools) if tool.server in place]
-        tools = tuple(
-            Tool(place[tool.server], tool.name, tool.description, tool.schema)
-            for tool in (self.tools[row] for row in kept)
-        )
+        tools = tuple(replace(self.tools[row], server=place[self.tools[row].server]) for row in kept)
         chosen = ToolCatalog(name or self.name, tuple(self.servers[old] for old in servers), tools)
         return chosen, np.array(kept, dtype=np.int64)
 
     def fingerprint(self) -> str:
         """SHA-256 of everything a system can read, in hex."""
         return hashlib.sha256(json.dumps(_texts(self), sort_keys=True).encode()).hexdigest()
+
+
+def tool_keys(catalog: ToolCatalog) -> tuple[str, ...]:
+    """A stable name of every tool, ``server/tool``; repeats inside a server get ``#2``, ``#3``, ... behind."""
+    seen, keys = Counter[str](), []
+    for tool in catalog.tools:
+        key = f"{catalog.servers[tool.server].id}/{tool.name}"
+        seen[key] += 1
+        keys.append(key if seen[key] == 1 else f"{key}#{seen[key]}")
+    return tuple(keys)
 
 
 def to_json(catalog: ToolCatalog) -> dict[str, Any]:
@@ -208,18 +215,12 @@ def to_json(catalog: ToolCatalog) -> dict[str, Any]:
 
 def _texts(catalog: ToolCatalog) -> dict[str, Any]:
     """What a system can read; when a server was listed is none of it."""
-    return {
-        "format": FORMAT,
-        "name": catalog.name,
-        "servers": [
-            {"id": s.id, "name": s.name, "description": s.description, "sources": [*s.sources], "aliases": [*s.aliases]}
-            for s in catalog.servers
-        ],
-        "tools": [
-            {"server": t.server, "name": t.name, "description": t.description, "schema": dict(t.schema)}
-            for t in catalog.tools
-        ],
-    }
+    servers = [{name: part for name, part in asdict(s).items() if name not in STATES} for s in catalog.servers]
+    tools = [
+        {"server": t.server, "name": t.name, "description": t.description, "schema": dict(t.schema)}
+        for t in catalog.tools
+    ]
+    return {"format": FORMAT, "name": catalog.name, "servers": servers, "tools": tools}
 
 
 def from_json(value: Any, file: Path | None = None) -> ToolCatalog:
@@ -227,12 +228,10 @@ def from_json(value: Any, file: Path | None = None) -> ToolCatalog:
     try:
         if value["format"] != FORMAT:
             raise StudyError("the catalogue has another format", file=file, fix="index it again")
-        servers = []
-        for s in value["servers"]:
-            lists, states = (tuple(s["sources"]), tuple(s["aliases"])), (str(s.get(name, "")) for name in STATES)
-            servers.append(Server(s["id"], s["name"], s["description"], *lists, *states))
+        lists = [{name: tuple(s[name]) for name in ("sources", "aliases")} for s in value["servers"]]
+        servers = tuple(Server(**s | own) for s, own in zip(value["servers"], lists, strict=True))
         tools = tuple(Tool(int(t["server"]), t["name"], t["description"], dict(t["schema"])) for t in value["tools"])
-        return ToolCatalog(value["name"], tuple(servers), tools)
+        return ToolCatalog(value["name"], servers, tools)
     except (KeyError, TypeError, ValueError) as error:
         raise StudyError(f"not a tool catalogue ({error})", file=file, fix="index it again") from error
 
@@ -243,11 +242,10 @@ def save_catalog(path: Path, catalog: ToolCatalog) -> None:
 
 
 def load_catalog(path: Path) -> ToolCatalog:
-    """Read a catalogue that `save` wrote."""
+    """Read a catalogue that `save_catalog` wrote."""
     if not path.is_file():
-        raise StudyError(
-            "there is no such catalogue", file=path, fix=f"make it: study tools index --catalogue {path.stem}"
-        )
+        fix = f"make it: study tools index --catalogue {path.stem}"
+        raise StudyError("there is no such catalogue", file=path, fix=fix)
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -261,8 +259,84 @@ def concatenate(name: str, catalogs: Iterable[ToolCatalog]) -> ToolCatalog:
     tools: list[Tool] = []
     for catalog in catalogs:
         first = len(servers)
-        servers += [
-            replace(s, id=f"{catalog.name}/{s.id}", sources=s.sources or (catalog.name,)) for s in catalog.servers
-        ]
-        tools += [Tool(first + t.server, t.name, t.description, t.schema) for t in catalog.tools]
+        for server in catalog.servers:
+            servers.append(replace(server, id=f"{catalog.name}/{server.id}", sources=server.sources or (catalog.name,)))
+        tools += [replace(tool, server=first + tool.server) for tool in catalog.tools]
     return ToolCatalog(name, tuple(servers), tuple(tools))
+
+
+Label = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class QuerySet:
+    """Queries over one catalogue."""
+
+    name: str  # of the set
+    ids: tuple[str, ...]  # one id per query
+    texts: tuple[str, ...]  # what is asked
+    labels: tuple[tuple[Label, ...], ...]  # per query, each the rows of the tools that satisfy it; disjoint
+    groups: tuple[str, ...]  # queries of one origin share a group (for resampling and splits)
+
+    def __post_init__(self) -> None:
+        if len({len(self.ids), len(self.texts), len(self.labels), len(self.groups)}) > 1:
+            raise StudyError(f"the query set {self.name} has columns of different length", fix="build it again")
+        if len(set(self.ids)) < len(self.ids):
+            raise StudyError(f"the query set {self.name} repeats an id", fix="number the repeats")
+        for row, labels in enumerate(self.labels):
+            tools = [tool for label in labels for tool in label]
+            if len(set(tools)) < len(tools) or not all(labels):
+                raise StudyError(f"labels of {self.name} are empty or overlap", row=row, fix="join the labels")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of ids, texts, labels and groups, in hex."""
+        content = [self.ids, self.texts, self.labels, self.groups]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    def rows(self) -> list[tuple[str, str, tuple[Label, ...], str]]:
+        """Id, text, labels and group of every query."""
+        return list(zip(self.ids, self.texts, self.labels, self.groups, strict=True))
+
+    def take(self, rows: Sequence[int]) -> QuerySet:
+        """The queries at `rows`."""
+        every = self.rows()
+        return query_set(self.name, [every[row] for row in rows])
+
+
+def query_set(name: str, rows: Iterable[Sequence[Any]]) -> QuerySet:
+    """Queries from rows of id, text, labels and group."""
+    ids, texts, labels, groups = zip(*rows, strict=True)
+    return QuerySet(name, ids, texts, labels, groups)
+
+
+def rank_all(scores: FloatArray, k: int | None = None, order: IntArray | None = None) -> IntArray:
+    """Every row's tools, best first (the first `k`), -1 where not ranked.
+
+    `order`: of tools with one score; default: a seeded random one.
+    """
+    ranked, _ = top_k(scores, k or scores.shape[1], tie_order(scores.shape[1], 0) if order is None else order)
+    return ranked
+
+
+def credit(ranked: IntArray, labels: Sequence[Sequence[Label]], n_tools: int) -> tuple[IntArray, sp.csr_matrix]:
+    """Rankings and relevance in the form that `study.evaluation.metrics` takes, one column per label.
+
+    Inside every row the first ranked tool of a label changes places with the label's first tool, which stands for the
+    label in the relevance matrix; no tool repeats. `ranked`: tool rows, best first, shape (b, K); -1 is unfilled.
+    Returns: the rewritten rankings, shape (b, K), and the relevance, CSR of shape (b, n_tools).
+    """
+    rewritten = ranked.copy()
+    rows, columns = [], []
+    for row, own in enumerate(labels):
+        for label in own:
+            rows.append(row)
+            columns.append(label[0])
+            places = np.flatnonzero(np.isin(ranked[row], label))
+            if len(places):
+                rewritten[row, ranked[row] == label[0]] = ranked[row, places[0]]
+                rewritten[row, places[0]] = label[0]
+    values = np.ones(len(rows), dtype=np.float32)
+    return rewritten, sp.csr_matrix((values, (rows, columns)), shape=(len(labels), n_tools))

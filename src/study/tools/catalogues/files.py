@@ -12,8 +12,7 @@ import pandas as pd
 
 from study.data.raw_files import read_records, read_text
 from study.errors import StudyError
-from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, fault
-from study.tools.catalogues.queries import QuerySet
+from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog, fault
 
 AGAIN = "fetch the data set again (study fetch dataset=..., study fetch --help)"
 
@@ -23,7 +22,7 @@ class Loaded(NamedTuple):
 
     catalog: ToolCatalog  # its servers and tools
     queries: Mapping[str, QuerySet]  # its query sets by name; empty where it has none
-    cleaning: pd.DataFrame  # what was mended, left out or noticed, columns `builder.CLEANING_COLUMNS`
+    cleaning: pd.DataFrame  # what was mended, left out or noticed, columns `CLEANING_COLUMNS`
 
 
 def read_list(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
@@ -85,13 +84,7 @@ class Builder:
         self.counts[rule, table, column, action] += rows
 
     def server(
-        self,
-        server_id: str,
-        name: Any,
-        description: Any,
-        *,
-        sources: tuple[str, ...] = (),
-        aliases: tuple[str, ...] = (),
+        self, server_id: str, name: Any, description: Any, sources: tuple[str, ...] = (), aliases: tuple[str, ...] = ()
     ) -> int:
         """Add a server and return its row; a repeated id gets `#2`, `#3`, ... behind it."""
         self._ids[server_id] += 1
@@ -138,15 +131,13 @@ class Builder:
         names = Counter(tool.name for tool in self.tools)
         inside = Counter((tool.server, tool.name) for tool in self.tools)
         texts = Counter(tool.description for tool in self.tools if tool.description.strip())
-        repeats: Mapping[str, int] = {
+        repeats = {
             "name shared with another tool": sum(n for n in names.values() if n > 1),
             "name repeated inside one server": sum(n - 1 for n in inside.values() if n > 1),
             "description shared with another tool": sum(n for n in texts.values() if n > 1),
         }
         lines = [(rule, table, column, rows, action) for (rule, table, column, action), rows in self.counts.items()]
         lines += [(rule, "tools", rule.split()[0], rows, REPORTED) for rule, rows in repeats.items()]
-        lines += [
-            ("kept", "servers", "", len(self.servers), REPORTED),
-            ("kept", "tools", "", len(self.tools), REPORTED),
-        ]
+        sizes = {"servers": len(self.servers), "tools": len(self.tools)}
+        lines += [("kept", table, "", rows, REPORTED) for table, rows in sizes.items()]
         return pd.DataFrame(lines, columns=CLEANING_COLUMNS)

@@ -21,7 +21,7 @@ import pandas as pd
 
 from study.data.raw_files import read_text
 from study.errors import StudyError
-from study.tools.catalogues.catalog import Tool, ToolCatalog
+from study.tools.catalogues.catalog import ToolCatalog, tool_keys
 from study.tools.catalogues.files import LEFT_OUT, REPORTED, Builder
 
 # Bounds on what one server may say; a server without end would otherwise fill the memory.
@@ -48,16 +48,13 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Listing:
-    """What one server answered: its tools as plain records, or the problem that kept it from answering.
-
-    `faulty` counts tools that the protocol does not allow, which are left out.
-    """
+    """What one server answered."""
 
     name: str
     description: str = ""
-    tools: tuple[Mapping[str, Any], ...] = ()
-    problem: str | None = None
-    faulty: int = 0
+    tools: tuple[Mapping[str, Any], ...] = ()  # plain records
+    problem: str | None = None  # what kept it from answering
+    faulty: int = 0  # tools that the protocol does not allow, which are left out
 
 
 def read_config(path: Path) -> list[Endpoint]:
@@ -77,22 +74,15 @@ def read_config(path: Path) -> list[Endpoint]:
 def _endpoint(name: str, entry: Any, path: Path) -> Endpoint:
     if not isinstance(entry, dict) or ("command" in entry) == ("url" in entry):
         raise StudyError("needs either a command or a url", file=path, column=name, fix=FIX)
-    texts = [entry.get("command", ""), entry.get("url", ""), entry.get("cwd") or "", *_list(entry.get("args"))]
-    pairs = [*_pairs(entry.get("env")), *_pairs(entry.get("headers"))]
-    if not all(isinstance(text, str) for text in [*texts, *(value for _, value in pairs)]):
+    command, url, cwd, given = (entry.get(key) for key in ("command", "url", "cwd", "args"))
+    env, headers = (own if isinstance(own := entry.get(key), dict) else {} for key in ("env", "headers"))
+    args = given if isinstance(given, list) else [] if given is None else [given]
+    texts = [command if "command" in entry else url, cwd or "", *args, *env.values(), *headers.values()]
+    if not all(isinstance(text, str) for text in texts):
         raise StudyError("every part of a server must be a text", file=path, column=name, fix=FIX)
-    if "url" in entry and not entry["url"].startswith(("http://", "https://")):
+    if url is not None and not url.startswith(("http://", "https://")):
         raise StudyError("the address must begin with http:// or https://", file=path, column=name, fix=FIX)
-    args, env, headers = tuple(_list(entry.get("args"))), dict(_pairs(entry.get("env"))), _pairs(entry.get("headers"))
-    return Endpoint(name, entry.get("command"), args, env, entry.get("cwd"), entry.get("url"), dict(headers))
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
-
-
-def _pairs(value: Any) -> list[tuple[str, Any]]:
-    return list(value.items()) if isinstance(value, dict) else []
+    return Endpoint(name, command, tuple(args), env, cwd, url, headers)
 
 
 async def ask(endpoint: Endpoint, timeout: float) -> Listing:
@@ -115,25 +105,21 @@ async def _list_tools(endpoint: Endpoint, timeout: float) -> Listing:
     async with AsyncExitStack() as stack:
         if endpoint.command is not None:
             silent = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
-            parameters = StdioServerParameters(
-                command=endpoint.command, args=list(endpoint.args), env=dict(endpoint.env), cwd=endpoint.cwd
-            )
-            transport = stdio_client(parameters, errlog=silent)
+            program = {"command": endpoint.command, "args": endpoint.args, "env": endpoint.env, "cwd": endpoint.cwd}
+            transport: Any = stdio_client(StdioServerParameters.model_validate(program), errlog=silent)
         else:
             assert endpoint.url is not None
             http = await stack.enter_async_context(create_mcp_http_client(headers=dict(endpoint.headers)))
             transport = streamable_http_client(endpoint.url, http_client=http)
         sieve = Sieve()
-        client = await stack.enter_async_context(
-            Client(sieve.around(transport), read_timeout_seconds=timeout, cache=None)
-        )
+        transport = sieve.around(transport)
+        client = await stack.enter_async_context(Client(transport, read_timeout_seconds=timeout, cache=None))
         tools: list[Mapping[str, Any]] = []
         cursor: str | None = None
+        kept = {"name", "description", "input_schema"}
         for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
-            tools += [
-                tool.model_dump(by_alias=True, include={"name", "description", "input_schema"}) for tool in page.tools
-            ]
+            tools += [tool.model_dump(by_alias=True, include=kept) for tool in page.tools]
             cursor = page.next_cursor
             if not cursor or len(tools) > MAX_TOOLS:
                 break
@@ -145,57 +131,49 @@ async def _list_tools(endpoint: Endpoint, timeout: float) -> Listing:
 
 
 class Sieve:
-    """Takes tools that the protocol does not allow out of a server's answers, and counts them.
+    """The reading end of a transport without the tools that the protocol does not allow; `faulty` counts these.
 
     The official client refuses a whole page for one of them.
     """
 
     def __init__(self) -> None:
+        self.stream: Any = None
         self.faulty = 0
 
     @asynccontextmanager
     async def around(self, transport: Any) -> AsyncIterator[tuple[Any, Any]]:
-        """The transport with a sifted reading end."""
-        async with transport as (reading, writing):
-            yield _Sifted(reading, self), writing
+        """The transport with this reading end."""
+        async with transport as (self.stream, writing):
+            yield self, writing
 
-    def sift(self, item: Any) -> None:
-        """Mend one incoming message in place; errors and everything but lists of tools stay as they are."""
+    def sift(self, item: Any) -> Any:
+        """One incoming message, mended in place; errors and everything but lists of tools stay as they are."""
         result = getattr(getattr(item, "message", None), "result", None)
         listed = result.get("tools") if isinstance(result, dict) else None
         if isinstance(result, dict) and isinstance(listed, list):
             result["tools"] = [tool for tool in listed if allowed(tool)]
             self.faulty += len(listed) - len(result["tools"])
-
-
-class _Sifted:
-    """A stream of messages that passes each through a sieve."""
-
-    def __init__(self, stream: Any, sieve: Sieve) -> None:
-        self._stream, self._sieve = stream, sieve
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    async def receive(self) -> Any:
-        item = await self._stream.receive()
-        self._sieve.sift(item)
         return item
 
-    def __aiter__(self) -> _Sifted:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    async def receive(self) -> Any:
+        """The next message."""
+        return self.sift(await self.stream.receive())
+
+    def __aiter__(self) -> Sieve:
         return self
 
     async def __anext__(self) -> Any:
-        item = await self._stream.__anext__()
-        self._sieve.sift(item)
-        return item
+        return self.sift(await self.stream.__anext__())
 
-    async def __aenter__(self) -> _Sifted:
-        await self._stream.__aenter__()
+    async def __aenter__(self) -> Sieve:
+        await self.stream.__aenter__()
         return self
 
     async def __aexit__(self, *error: Any) -> Any:
-        return await self._stream.__aexit__(*error)
+        return await self.stream.__aexit__(*error)
 
 
 def allowed(tool: Any) -> bool:
@@ -235,12 +213,10 @@ def list_all(endpoints: list[Endpoint], timeout: float = 30.0) -> list[Listing]:
 def build(
     name: str, listings: list[Listing], *, before: ToolCatalog | None = None, day: str | None = None
 ) -> tuple[ToolCatalog, pd.DataFrame]:
-    """The catalogue of all servers that answered, and the cleaning table.
+    """The catalogue of all servers that answered, and the cleaning table; `day`: of the listings, default today.
 
-    A server that did not answer keeps its tools from `before`, with the day of that listing and the problem beside
-    them: an outage says nothing about what a server offers. A server without a listing has left the configuration.
-
-    `before`: the catalogue that this one replaces. `day`: of the listings (ISO 8601); default today.
+    A server that did not answer keeps its tools from `before` (the catalogue that is replaced), with the day of that
+    listing and the problem: an outage says nothing about what a server offers. One without a listing has left.
     """
     builder, today = Builder(name), day or datetime.now().astimezone().date().isoformat()
     known = {server.id: row for row, server in enumerate(before.servers)} if before else {}
@@ -252,7 +228,8 @@ def build(
                 continue
             builder.count("server without a usable answer kept from before", "servers", "id", REPORTED)
             old = before.servers[known[listing.name]]
-            tools = tuple(_record(before.tools[row]) for row in before.tools_of(known[listing.name]))
+            rows = before.tools_of(known[listing.name])
+            tools = tuple({**before.tools[row].definition(), "inputSchema": before.tools[row].schema} for row in rows)
             text, listed = old.description, old.listed or UNKNOWN_DAY
         server = builder.server(listing.name, listing.name, text)
         builder.servers[server] = replace(builder.servers[server], listed=listed, problem=listing.problem or "")
@@ -263,24 +240,14 @@ def build(
     return builder.build(), builder.cleaning()
 
 
-def _record(tool: Tool) -> dict[str, Any]:
-    """A tool as its server listed it."""
-    return {"name": tool.name, "description": tool.description, "inputSchema": dict(tool.schema)}
-
-
 def changes(before: ToolCatalog | None, after: ToolCatalog) -> dict[str, int]:
     """How many tools are new, changed, gone and unchanged, by server id and tool name."""
 
-    def keyed(catalog: ToolCatalog | None) -> dict[tuple[str, str, int], tuple[str, str]]:
-        found: dict[tuple[str, str, int], tuple[str, str]] = {}
-        for tool in catalog.tools if catalog else ():
-            number = 0
-            while (key := (catalog.servers[tool.server].id, tool.name, number)) in found:  # type: ignore[union-attr]
-                number += 1
-            found[key] = (tool.description, json.dumps(dict(tool.schema), sort_keys=True))
-        return found
+    def keyed(catalog: ToolCatalog) -> dict[str, tuple[str, str]]:
+        texts = [(tool.description, json.dumps(dict(tool.schema), sort_keys=True)) for tool in catalog.tools]
+        return dict(zip(tool_keys(catalog), texts, strict=True))
 
-    old, new = keyed(before), keyed(after)
+    old, new = keyed(before) if before else {}, keyed(after)
     same = sum(old.get(key) == value for key, value in new.items())
     changed, gone = len(new.keys() & old.keys()) - same, len(old.keys() - new.keys())
     return {"new": len(new.keys() - old.keys()), "changed": changed, "gone": gone, "unchanged": same}

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.catalog import ToolCatalog, query_set
 from study.tools.catalogues.files import CHANGED, LEFT_OUT, REPORTED, Builder, Loaded, read_list, text_of
-from study.tools.catalogues.queries import QuerySet
 
 TOOLS_FILE = "tools/LiveMCPTool/tools.json"
 TASKS_FILE = "annotated_data/all_annotations.json"
@@ -36,7 +35,7 @@ def load_livemcpbench(folder: Path) -> Loaded:
             for tool in block["tools"]:
                 builder.tool(server, tool.get("name"), tool.get("description"), tool.get("inputSchema"))
     catalog = builder.build()
-    kept, labels = [], []
+    kept = []
     for row, task in enumerate(read_list(folder / TASKS_FILE, ("task_id", "Question", "Annotator Metadata"))):
         names = label_names(task["Annotator Metadata"])
         known = [name for name in dict.fromkeys(names) if name in catalog.rows_by_name]
@@ -45,16 +44,14 @@ def load_livemcpbench(folder: Path) -> Loaded:
         shared = sum(len(catalog.rows_by_name[name]) > 1 for name in known)
         builder.count("label names tools of several servers", "tasks", "Tools", REPORTED, shared)
         stated = str(task["Annotator Metadata"].get("Number of tools", "")).strip()
-        builder.count(
-            "stated number of tools is wrong", "tasks", "Number of tools", REPORTED, int(stated != str(len(names)))
-        )
+        wrong = int(stated != str(len(names)))
+        builder.count("stated number of tools is wrong", "tasks", "Number of tools", REPORTED, wrong)
         if not known:
             builder.count("task without a known label left out", "tasks", "Tools", LEFT_OUT)
             continue
-        kept.append((text_of(task, "task_id", TASKS_FILE, row), text_of(task, "Question", TASKS_FILE, row)))
-        labels.append(tuple(catalog.rows_by_name[name] for name in known))
-    ids, texts = (tuple(column) for column in zip(*kept, strict=True))
-    return Loaded(catalog, {"tasks": QuerySet("tasks", ids, texts, tuple(labels), ids)}, builder.cleaning())
+        name, text = (text_of(task, key, TASKS_FILE, row) for key in ("task_id", "Question"))
+        kept.append((name, text, tuple(catalog.rows_by_name[name] for name in known), name))
+    return Loaded(catalog, {"tasks": query_set("tasks", kept)}, builder.cleaning())
 
 
 def label_names(metadata: dict[str, Any]) -> list[str]:
@@ -64,8 +61,10 @@ def label_names(metadata: dict[str, Any]) -> list[str]:
 
 
 RETURNED = re.compile(r"server_name: (.*?)\\n  tool_name: (.*?)\\n")
-FAILED_TEXT = re.compile(
-    r"""['"]text['"]?(?::|=)\s*\\?['"](?:Error|Failed)|"text": "(?:Error|Failed)|text='(?:Error|Failed)"""
+# An error: said by the client, by the server, or at the start of the text.
+FAILED = re.compile(
+    r"""Error executing tool|\\?"isError\\?": true|isError=True\s*\Z"""
+    r"""|['"]text['"]?(?::|=)\s*\\?['"](?:Error|Failed)|"text": "(?:Error|Failed)|text='(?:Error|Failed)"""
 )
 
 
@@ -82,7 +81,7 @@ class Execution:
     """One `execute-tool` call."""
 
     tool: int | None  # its row, None where the catalogue has no such tool
-    ok: bool  # no error was reported: neither by the client, nor by the server, nor at the start of the text
+    ok: bool  # no error was reported
     after: int  # how many route calls came before it in the task
 
 
@@ -98,11 +97,8 @@ class Episode:
 
 def load_log(folder: Path, catalog: ToolCatalog) -> list[Episode]:
     """Every task of the log, in file order (95, one of which has no known label)."""
-    rows = {
-        (alias, tool.name): row
-        for row, tool in enumerate(catalog.tools)
-        for alias in catalog.servers[tool.server].aliases
-    }
+    tools = enumerate(catalog.tools)
+    rows = {(alias, tool.name): row for row, tool in tools for alias in catalog.servers[tool.server].aliases}
     return [_episode(entry, rows) for entry in read_list(folder / LOG_FILE, ("task_id", "messages", "task_success"))]
 
 
@@ -133,9 +129,4 @@ def _json_arguments(text: str) -> dict[str, Any]:
 
 def succeeded(reply: str) -> bool:
     """Whether an execution's reply reports no error."""
-    return not (
-        "Error executing tool" in reply
-        or re.search(r'\\?"isError\\?": true', reply)
-        or reply.rstrip().endswith("isError=True")
-        or FAILED_TEXT.search(reply)
-    )
+    return FAILED.search(reply) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
@@ -11,7 +11,6 @@ from typing import NamedTuple
 import pandas as pd
 
 from study.tools.catalogues.catalog import Tool, ToolCatalog, concatenate
-from study.tools.results import Table
 
 # Two tools with one name and this much of one description are one tool, whatever follows.
 SAME_START = 60
@@ -36,8 +35,7 @@ class Merged(NamedTuple):
 
 def name_key(name: str) -> str:
     """A server's name without the words that say that it is one; letters and digits only, in lower case."""
-    words = [word for word in PLAIN.split(name.lower()) if word and word not in FILLER]
-    return "".join(words)
+    return "".join(word for word in PLAIN.split(name.lower()) if word not in FILLER)
 
 
 def names_agree(names: Sequence[str]) -> bool:
@@ -64,31 +62,26 @@ def merge_catalogs(name: str, catalogs: Sequence[ToolCatalog]) -> Merged:
     first: list[int] = []
     entity_of: list[int] = []
     for listing, signature in enumerate(signatures(whole)):
-        known = entity.get(signature) if any(signature) else None
-        if known is None:
-            known = len(first)
+        if not any(signature) or signature not in entity:
+            entity[signature] = len(first)
             first.append(listing)
-            entity[signature] = known
-        entity_of.append(known)
+        entity_of.append(entity[signature])
     servers = [whole.servers[listing] for listing in first]
     for listing, number in enumerate(entity_of):
         if listing != first[number]:
             server, other = servers[number], whole.servers[listing]
-            servers[number] = replace(
-                server,
-                sources=tuple(dict.fromkeys([*server.sources, *other.sources])),
-                aliases=tuple(dict.fromkeys([*server.aliases, other.name, *other.aliases])),
-            )
+            sources = tuple(dict.fromkeys([*server.sources, *other.sources]))
+            aliases = tuple(dict.fromkeys([*server.aliases, other.name, *other.aliases]))
+            servers[number] = replace(server, sources=sources, aliases=aliases)
     kept = set(first)
     tools = tuple(replace(tool, server=entity_of[tool.server]) for tool in whole.tools if tool.server in kept)
     return Merged(ToolCatalog(name, tuple(servers), tools), tuple(entity_of))
 
 
 def extend(name: str, base: ToolCatalog, other: ToolCatalog, *, against: ToolCatalog | None = None) -> ToolCatalog:
-    """`base` with the tools of `other` behind it, except servers and tools that are there already.
+    """`base`, whose rows stay, with the tools of `other` behind it, except servers and tools that are there already.
 
-    A server is known by its description list, a tool by its name and the start of its description. Rows of `base` stay.
-
+    A server is known by its description list, a tool by its name and the start of its description.
     `against`: what `other` is compared with (default: `base`).
     """
     compared = against or base
@@ -131,12 +124,3 @@ def group_members(catalogs: Sequence[ToolCatalog], merged: Merged) -> pd.DataFra
             market, count = " ".join(server.sources), len(catalog.tools_of(row))
             lines.append((number, catalog.name, market, server.id, count, agree))
     return pd.DataFrame(lines, columns=["group", "catalogue", "marketplace", "listing", "tools", "names_agree"])
-
-
-def entity_tables(catalogs: Sequence[ToolCatalog]) -> Iterator[Table]:
-    """entities.csv (each catalogue alone, and all together) and entity_groups.csv of MCP-Flow."""
-    whole = merge_catalogs("merged", catalogs)
-    lines = [entity_counts([one], merge_catalogs(one.name, [one])) for one in catalogs]
-    hashes = {f"{catalog.name}_sha256": catalog.fingerprint() for catalog in catalogs}
-    yield Table("entities", pd.DataFrame([*lines, entity_counts(catalogs, whole)]), hashes)
-    yield Table("entity_groups", group_members(catalogs, whole))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -19,10 +19,9 @@ from study.data.dataset import FloatArray, IntArray
 from study.encoders.sentence import cosines
 from study.evaluation.metrics import f1_of_means
 from study.tools import results
-from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.catalogues.mcpflow import plainly_read
+from study.tools.catalogues.catalog import QuerySet, ToolCatalog, query_set, rank_all
 from study.tools.catalogues.merge import extend
-from study.tools.catalogues.queries import QuerySet, rank_all
+from study.tools.catalogues.published import plainly_read
 from study.tools.discovery.index import Settings, ToolIndex, above, best
 from study.tools.discovery.texts import definition_quarters, definition_tokens, handed_over
 from study.tools.results import Run, Table
@@ -30,15 +29,13 @@ from study.tools.results import Run, Table
 KS = (1, 2, 3, 5, 10)
 TEMPLATE = Settings(document="template")
 MACRO_METRICS = ("hit_rate@1", "recall@5")
-# Characters of MCP-Flow's descriptions, which are cut: they only serve as hay.
-LIMIT = 220
+LIMIT = 220  # characters of MCP-Flow's descriptions, which are cut: they only serve as hay
 GROWTH = (500, 1_000, 5_000, 10_000, 12_000, 50_000, 100_000)
 TOP = 10
-# Tools that one request brings.
-PER_REQUEST = (3, TOP)
+PER_REQUEST = (3, TOP)  # tools that one request brings
+Handed = dict[int, list[list[int]]]  # k -> the tools that each task is handed
 SYSTEMS = {"discovery_name_desc": Settings("dense", "name_desc"), "bm25_name_desc": Settings("bm25", "name_desc")}
-# Before the names of systems on the pool of the reference scores, which reads MCP-Flow in its own way.
-REFERENCE = "reference_"
+REFERENCE = "reference_"  # before the names of systems on the pool of the reference scores
 
 
 def search_runs(
@@ -58,12 +55,11 @@ def ten_servers(catalog: ToolCatalog, queries: QuerySet, ids: Sequence[str]) -> 
     kept_servers = [row for row, server in enumerate(catalog.servers) if server.id.partition("#")[0] in ids]
     chosen, rows = catalog.subset(kept_servers, "mcptools10")
     place = {int(old): new for new, old in enumerate(rows)}
-    labels = [
-        tuple(kept for label in own if (kept := tuple(place[tool] for tool in label if tool in place)))
-        for own in queries.labels
-    ]
-    answerable = [row for row, own in enumerate(labels) if own]
-    return chosen, replace(queries.take(answerable), labels=tuple(labels[row] for row in answerable))
+    asked = []
+    for name, text, labels, group in queries.rows():
+        kept = [tuple(place[tool] for tool in label if tool in place) for label in labels]
+        asked.append((name, text, tuple(filter(None, kept)), group))
+    return chosen, query_set(queries.name, [row for row in asked if row[2]])
 
 
 def popularity(queries: QuerySet, units: Sequence[str], n_tools: int) -> FloatArray:
@@ -74,10 +70,7 @@ def popularity(queries: QuerySet, units: Sequence[str], n_tools: int) -> FloatAr
     counts = np.zeros((len(queries), n_tools), dtype=np.float32)
     for row, labels in enumerate(queries.labels):
         counts[row, [tool for label in labels for tool in label]] = 1
-    _, unit = np.unique(units, return_inverse=True)
-    own = np.zeros((unit.max() + 1, n_tools), dtype=np.float32)
-    np.add.at(own, unit, counts)
-    others: FloatArray = counts.sum(axis=0) - own[unit]
+    others: FloatArray = counts.sum(axis=0) - pd.DataFrame(counts).groupby(list(units)).transform("sum").to_numpy()
     return others
 
 
@@ -189,7 +182,7 @@ def server_table(catalog: ToolCatalog, queries: QuerySet) -> Table:
 
 
 def latency(index: ToolIndex, queries: tuple[str, ...], k: int) -> dict[str, float]:
-    """Milliseconds per query, one at a time: the whole search (median, p95), and its part after the embedding."""
+    """Milliseconds per query, one at a time: the whole search, and its part after the embedding."""
     vectors = [index.embedder.encode([query], store=False) for query in queries]
     times = []
     index.search(queries[0], k)
@@ -199,9 +192,10 @@ def latency(index: ToolIndex, queries: tuple[str, ...], k: int) -> dict[str, flo
         searched = time.perf_counter()
         best(cosines(vector, index.vectors)[0], k, index.order)
         times.append((searched - started, time.perf_counter() - searched))
-    whole, search = 1e3 * np.array(times).T
-    shown = {"latency_p50_ms": np.median(whole), "latency_p95_ms": np.quantile(whole, 0.95)}
-    return {name: float(value) for name, value in (shown | {"search_p95_ms": np.quantile(search, 0.95)}).items()}
+    whole, search = np.array(times).T
+    found = results.percentiles("latency", whole) | results.percentiles("search", search)
+    del found["search_p50_ms"]
+    return found
 
 
 def latency_table(catalog: ToolCatalog, queries: QuerySet) -> Table:
@@ -248,7 +242,8 @@ def pool_runs(
         for name, settings in SYSTEMS.items():
             index, size = ToolIndex(catalog, settings), len(catalog.tools)
             by_query = results.measure(rank_all(index.scores(queries.texts)), queries, size)
-            by_request = of_requests(index.scores(asked), owner, queries)
+            handed = hand_over(index.scores(asked), owner, len(queries), PER_REQUEST)
+            by_request = results.measure_sets(handed, queries, size)
             for kind, table in (("query", by_query), ("request", by_request)):
                 facts = {"config": asdict(settings)}
                 yield Run(f"{kind}_{size}", f"{prefix}{name}", table, (catalog, queries), facts)
@@ -259,18 +254,16 @@ def pool_runs(
     yield Table("scaling", pd.DataFrame(lines))
 
 
-def of_requests(scores: FloatArray, owner: Sequence[int], queries: QuerySet) -> pd.DataFrame:
-    """Per-task recall and hit rate of the tools that all requests of a task bring, `PER_REQUEST` per request.
+def hand_over(scores: FloatArray, owner: Sequence[int], n_tasks: int, ks: Sequence[int]) -> Handed:
+    """Per k and task, the tools that all its requests bring, the first k of each.
 
     `scores`: shape (n_requests, n_tools). `owner`: the task of each request, shape (n_requests,).
     """
-    ranked, mine = rank_all(scores, TOP), np.asarray(owner)
-    own = [[ranked[row] for row in np.flatnonzero(mine == task)] for task in range(len(queries))]
-    sets = {k: [union(rankings, k) for rankings in own] for k in PER_REQUEST}
-    return results.measure_sets(sets, queries, scores.shape[1])
+    ranked, mine = rank_all(scores, max(ks)), np.asarray(owner)
+    return {k: [union(ranked[mine == task], k) for task in range(n_tasks)] for k in ks}
 
 
-def union(rankings: Sequence[IntArray], k: int) -> list[int]:
+def union(rankings: Iterable[IntArray], k: int) -> list[int]:
     """The first `k` tools of each ranking, each tool once, in order."""
     return list(dict.fromkeys(int(row) for ranking in rankings for row in ranking[:k] if row >= 0))
 
@@ -286,10 +279,7 @@ def grown(vectors: FloatArray, size: int, rng: np.random.Generator, noise: float
 
 
 def growth_table(catalog: ToolCatalog, queries: QuerySet, sizes: Sequence[int] = GROWTH) -> Table:
-    """growth.csv: milliseconds per query, one at a time, by number of tools; above the real ones noisy copies.
-
-    One row per size with the embedding, search and whole latency (median and 95th percentile).
-    """
+    """growth.csv: milliseconds per query, one at a time, by number of tools; above the real ones noisy copies."""
     chosen, rng, lines = SYSTEMS["discovery_name_desc"], np.random.default_rng(results.SEED), []
     index = ToolIndex(catalog, chosen)
     index.embedder.encode([queries.texts[0]], store=False)
@@ -303,11 +293,10 @@ def growth_table(catalog: ToolCatalog, queries: QuerySet, sizes: Sequence[int] =
             embedded = time.perf_counter()
             best(cosines(vector, vectors)[0], TOP, order)
             parts.append((embedded - started, time.perf_counter() - embedded))
-        milliseconds = 1e3 * np.array(parts)
-        shown = {"embed": milliseconds[:, 0], "search": milliseconds[:, 1], "whole": milliseconds.sum(axis=1)}
-        line: dict[str, float] = {"tools": size, "synthetic": max(0, size - len(index.vectors))}
-        for name, values in shown.items():
-            line |= {f"{name}_p50_ms": float(np.median(values)), f"{name}_p95_ms": float(np.quantile(values, 0.95))}
+        embed, search = np.array(parts).T
+        line = {"tools": size, "synthetic": max(0, size - len(index.vectors))}
+        for name, seconds in {"embed": embed, "search": search, "whole": embed + search}.items():
+            line |= results.percentiles(name, seconds)
         lines.append(line)
     facts = results.sources(catalog, queries) | {"config": asdict(chosen) | {"top": TOP}}
     return Table("growth", pd.DataFrame(lines), facts)

@@ -38,15 +38,20 @@ class Settings:
             raise StudyError(f"unknown search mode {self.mode!r}", fix=f"one of: {', '.join(MODES)}")
 
 
+def nonempty(catalog: ToolCatalog) -> ToolCatalog:
+    """The catalogue, which must have tools."""
+    if not catalog.tools:
+        raise StudyError(f"the catalogue {catalog.name} has no tools", fix="index servers that offer some")
+    return catalog
+
+
 class ToolIndex:
     """Documents of one catalogue, searchable; vectors and word indexes are made when first needed."""
 
     def __init__(
         self, catalog: ToolCatalog, settings: Settings | None = None, embedder: Embedder | None = None
     ) -> None:
-        if not catalog.tools:
-            raise StudyError(f"the catalogue {catalog.name} has no tools", fix="index servers that offer some")
-        self.catalog, self.settings = catalog, settings or Settings()
+        self.catalog, self.settings = nonempty(catalog), settings or Settings()
         self.embedder = embedder or embedding.configured_embedder()
         self.documents = documents(catalog, self.settings.document, self.settings.limit)
         self.order = order_of(self.settings, len(self.documents))

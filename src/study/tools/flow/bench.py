@@ -18,8 +18,7 @@ from study.tools.catalogues import published
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.discovery.texts import documents
 from study.tools.flow import samples, selector
-from study.tools.flow.calls import measures
-from study.tools.flow.samples import Sample
+from study.tools.flow.samples import Sample, measures
 from study.tools.flow.selector import Evidence, Exemplars
 from study.tools.flow.settings import Flow, Pool, System
 from study.tools.flow.slot_filler import SlotFiller, make_call

@@ -20,8 +20,7 @@ from study.tools import results
 from study.tools.flow import bench as benches
 from study.tools.flow import samples, synthesis
 from study.tools.flow.bench import Bench
-from study.tools.flow.calls import Call, measures
-from study.tools.flow.samples import Sample, as_queries, tool_key
+from study.tools.flow.samples import Call, Sample, as_queries, measures, tool_key
 from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Flow, Pool, System, flow_settings
 from study.tools.flow.slot_filler import SlotFiller

@@ -1,4 +1,4 @@
-"""What `study tools flow call` has learned from MCP-Flow: kept on disk, so that it is learned once.
+"""What `study tools call` has learned from MCP-Flow, kept on disk, so that it is learned once; or a model instead.
 
 The selector and its exemplars come from the public instructions, the slot filler from these and from the study's own
 (`both` in ``conf/tools/flow.yaml``): of the measured variants the one that writes arguments of unseen servers best.
@@ -26,11 +26,12 @@ from study.tools.discovery.texts import documents
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments, selector
 from study.tools.flow.bench import Bench
-from study.tools.flow.calls import Call
-from study.tools.flow.samples import Sample
+from study.tools.flow.samples import Call, Sample
 from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Copying, Flow, flow_settings
 from study.tools.flow.slot_filler import Linear, SlotFiller
+from study.tools.flow.synthesis import DATA, messages_of, reply_object
+from study.tools.mcp_zero.routing import Chat, escaped
 
 # Whose content decides what is learned.
 SETTINGS = ("tools/flow.yaml", "dataset/mcpflow.yaml", "dataset/mcpflow.sha256")
@@ -168,6 +169,32 @@ def call_tool(
     given = slot_filler.fill(instruction, chosen, parameters, absent=None)
     # An optional parameter without a value is left to the tool; a required one shows that something is missing.
     return Call(chosen, {name: value for name, value in given.items() if value is not None or name in needed})
+
+
+CALL = f"""Choose the one tool that fulfils the user's instruction and write its call. {DATA}
+Answer with one JSON object: {{"tool": <number of the tool>, "arguments": {{...}}}}"""
+
+
+def ask_for_call(
+    chat: Chat, catalog: ToolCatalog, text: str, tools: Sequence[int], exemplars: Sequence[Sample] = ()
+) -> Call | None:
+    """The model's call, None where its reply is no call of a given tool.
+
+    `tools`: rows of the candidates, in the order in which they are shown. `exemplars`: retrieved samples, shown as
+    examples (retrieval-augmented function call).
+    """
+    shown = [{"number": number, **catalog.tools[tool].definition()} for number, tool in enumerate(tools)]
+    told = [
+        {"instruction": sample.text, "tool": catalog.tools[sample.tool].name, "arguments": dict(sample.arguments)}
+        for sample in exemplars
+    ]
+    parts = f"<tools>{escaped(shown)}</tools>" + (f"\n<examples>{escaped(told)}</examples>" if told else "")
+    reply = reply_object(chat(messages_of(CALL, parts, text)))
+    number, arguments = reply.get("tool"), reply.get("arguments", {})
+    if type(number) is not int or not 0 <= number < len(tools) or not isinstance(arguments, dict):
+        return None
+    known = {parameter.name for parameter in catalog.tools[tools[number]].parameters}
+    return Call(tools[number], arguments) if set(arguments) <= known else None
 
 
 def missing(catalog: ToolCatalog, made: Call) -> list[str]:

@@ -9,7 +9,7 @@ instructions, so every server is held out once instead of one draw, and so with 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,9 @@ import numpy as np
 
 from study.data.dataset import IntArray
 from study.errors import StudyError
-from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.catalog import QuerySet, ToolCatalog, query_set
 from study.tools.catalogues.files import AGAIN, Loaded, read_list
-from study.tools.catalogues.mcpflow import SAMPLES_FOLDER
-from study.tools.catalogues.queries import QuerySet, query_set
+from study.tools.catalogues.published import MAX_DEPTH, SAMPLES_FOLDER, same_value
 from study.tools.flow.settings import Splits
 
 
@@ -39,7 +38,7 @@ class Sample:
 def load_samples(folder: Path, loaded: Loaded) -> tuple[list[Sample], int]:
     """The public samples that hold a call, and how many hold none (they name a tool but no call).
 
-    `folder`: of the raw files. `loaded`: what `mcpflow.load` made of the same folder.
+    `folder`: of the raw files. `loaded`: what `load_mcpflow` made of the same folder.
     """
     entries: dict[str, Any] = {}
     for path in sorted((folder / SAMPLES_FOLDER).glob("*/*.json")):
@@ -131,3 +130,30 @@ def _tools(samples: Sequence[Sample], parts: int, rng: np.random.Generator) -> I
             part_of[tool] = (start + number) % parts if several else -1
         start += len(tools) if several else 0
     return np.array([part_of[sample.tool] for sample in samples], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of the tool in row `tool` of the catalogue."""
+
+    tool: int
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+def measures(predicted: Call | None, tool: int, arguments: Mapping[str, Any]) -> dict[str, float]:
+    """Tool, Param and AST of one call, each 0 or 1; no call at all is wrong.
+
+    Tool: the right tool. Param: and exactly the right parameter names, nested ones too, in any order. AST: and equal
+    values, see `same_value`.
+    """
+    right = predicted is not None and predicted.tool == tool
+    named = right and predicted is not None and names(predicted.arguments) == names(arguments)
+    whole = named and predicted is not None and same_value(dict(predicted.arguments), dict(arguments))
+    return {"tool": float(right), "param": float(named), "ast": float(whole)}
+
+
+def names(value: Any, depth: int = 0) -> Any:
+    """The names of nested parameters without their values."""
+    if isinstance(value, Mapping) and depth < MAX_DEPTH:
+        return {str(name): names(inner, depth + 1) for name, inner in value.items()}
+    return None

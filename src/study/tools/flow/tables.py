@@ -16,16 +16,14 @@ from study.evaluation.significance import bootstrap_interval, compare_all
 from study.files import write_csv, write_text
 from study.tools import results
 from study.tools.catalogues import apibank, published
-from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.catalog import QuerySet, ToolCatalog
 from study.tools.catalogues.files import read_list
-from study.tools.catalogues.queries import QuerySet
 from study.tools.discovery.texts import definition_tokens
 from study.tools.flow.bench import Bench
-from study.tools.flow.calls import Call, measures, spans
-from study.tools.flow.samples import Sample
+from study.tools.flow.samples import Call, Sample, measures
 from study.tools.flow.settings import FILE, Copying, Flow
-from study.tools.flow.slot_filler import SlotFiller, options, property_of
-from study.tools.mcp_zero.api_bank import query
+from study.tools.flow.slot_filler import SlotFiller, options, property_of, spans
+from study.tools.mcp_zero.experiments import query
 from study.tools.results import Run
 
 COLLECTION = "mcpflow"

@@ -24,12 +24,11 @@ from study.encoders.endpoint import Embedder
 from study.evaluation.metrics import recall
 from study.t2mrec.structure import languages, operating_systems
 from study.tools import results
-from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.catalog import QuerySet, ToolCatalog, credit, rank_all
 from study.tools.catalogues.livemcpbench import Episode
-from study.tools.catalogues.queries import QuerySet, credit, rank_all
 from study.tools.discovery.index import Settings, ToolIndex
-from study.tools.intent import log as history
 from study.tools.intent.context import Context, Requirements, obstacle
+from study.tools.intent.feedback import Statistics, empty
 from study.tools.intent.learning import differences, tune
 from study.tools.intent.ranking import SIGNALS, SignalIndex, factors, most_named
 from study.tools.intent.recommender import IntentRecommender
@@ -42,7 +41,51 @@ from study.tools.intent.settings import (
     as_designed,
     intent_settings,
 )
+from study.tools.mcp_zero import request_log
+from study.tools.mcp_zero.request_log import Asks
 from study.tools.results import Run, Table
+
+
+@dataclass(frozen=True)
+class Log:
+    """Counts by task and tool, each of shape (n_episodes, n_tools)."""
+
+    calls: Float64Array  # calls, successes: executions, and those without an error
+    successes: Float64Array
+    used: Float64Array  # 1 where the task used the tool at all
+    approved: Float64Array  # 1 where it did and a person judged the task solved
+
+    def statistics(self, episodes: np.ndarray, rating_scale: float) -> Statistics:
+        """What is known after the chosen episodes. `episodes`: bool, shape (n_episodes,)."""
+        nothing = empty(self.calls.shape[1])
+        calls, successes, used, approved = (
+            part[episodes].sum(axis=0) for part in (self.calls, self.successes, self.used, self.approved)
+        )
+        return Statistics(
+            calls, successes, nothing.latency_ms, nothing.timed, approved * rating_scale, used, nothing.last_used
+        )
+
+
+def count(episodes: Sequence[Episode], n_tools: int) -> Log:
+    """Count the executions of tools that the catalogue has."""
+    calls, successes, approved = np.zeros((3, len(episodes), n_tools))
+    for number, episode in enumerate(episodes):
+        for execution in episode.executions:
+            if execution.tool is not None:
+                calls[number, execution.tool] += 1
+                successes[number, execution.tool] += execution.ok
+        approved[number] = (calls[number] > 0) * episode.success
+    return Log(calls, successes, (calls > 0).astype(np.float64), approved)
+
+
+def asked_tasks(episodes: Sequence[Episode], queries: QuerySet) -> Asks:
+    """The annotated tasks by their own text; labels are the annotators'."""
+    place = {episode.task: row for row, episode in enumerate(episodes)}
+    rows = np.array([place[task] for task in queries.ids], dtype=np.int64)
+    selected = tuple(
+        tuple(dict.fromkeys(run.tool for run in episodes[row].executions if run.tool is not None)) for row in rows
+    )
+    return Asks(queries, rows, selected, np.full((len(queries), 1), -1))
 
 
 def misread(catalog: ToolCatalog, queries: Sequence[str], intentions: Intentions) -> dict[str, float]:
@@ -126,8 +169,8 @@ def earlier(row: int, count: int) -> np.ndarray:
 class Study:
     """One protocol, ready to be scored."""
 
-    asks: history.Asks
-    log: history.Log
+    asks: Asks
+    log: Log
     known: Known
     relevance: FloatArray  # cosines, shape (n_asks, n_tools)
     candidates: tuple[IntArray, ...]  # tools of the candidate stage per ask
@@ -181,13 +224,13 @@ class Study:
 
 def protocol_runs(catalog: ToolCatalog, queries: QuerySet, episodes: Sequence[Episode]) -> Iterator[Run | Table]:
     """All protocols, and the tables intent_weights, intent_candidates and intent_behaviour."""
-    past, intentions = history.count(episodes, len(catalog.tools)), intent_settings()
+    past, intentions = count(episodes, len(catalog.tools)), intent_settings()
     index = ToolIndex(catalog, Settings(document=intentions.ranking.document))
     signals = {"corrected": SignalIndex(catalog, intentions)}
     signals["as designed"] = SignalIndex(catalog, intentions, as_designed())
-    by_task, by_request = history.tasks(episodes, queries), history.requests(episodes)
+    by_task, by_request = asked_tasks(episodes, queries), request_log.requests(episodes)
     weights, brought = [], []
-    protocols: dict[str, tuple[history.Asks, Known]] = {
+    protocols: dict[str, tuple[Asks, Known]] = {
         "intent": (by_task, others),
         "intent_prequential": (by_task, earlier),
         "intent_requests": (by_request, others),
@@ -221,7 +264,7 @@ def filter_table() -> Table:
     return Table("intent_filters", compatibility(data, split), collection="task2mcp")
 
 
-def stage(signals: SignalIndex, asks: history.Asks, relevance: FloatArray) -> tuple[IntArray, ...]:
+def stage(signals: SignalIndex, asks: Asks, relevance: FloatArray) -> tuple[IntArray, ...]:
     """The candidates of every ask."""
     return tuple(
         signals.candidates(signals.read(text), own) for text, own in zip(asks.queries.texts, relevance, strict=True)
@@ -279,7 +322,7 @@ def tuned_runs(protocol: str, study: Study, catalog: ToolCatalog) -> tuple[list[
 
 
 def by_task_run(
-    protocol: str, name: str, ranked: IntArray, asks: history.Asks, config: Mapping[str, Any], catalog: ToolCatalog
+    protocol: str, name: str, ranked: IntArray, asks: Asks, config: Mapping[str, Any], catalog: ToolCatalog
 ) -> Run:
     """The measures by task; a task's several asks are averaged, so that the unit is the task everywhere."""
     table = results.measure(ranked, asks.queries, len(catalog.tools)).drop(columns="task_id")
@@ -289,7 +332,7 @@ def by_task_run(
     return Run(protocol, name, by_task, (catalog, asks.queries), facts)
 
 
-def by_signal(signals: SignalIndex, asks: history.Asks, relevance: FloatArray) -> pd.DataFrame:
+def by_signal(signals: SignalIndex, asks: Asks, relevance: FloatArray) -> pd.DataFrame:
     """Recall of the labels among each signal's candidates, and among those of all together.
 
     Returns: one row per signal: silent (share of asks to which it brings nothing), brought (mean number of distinct

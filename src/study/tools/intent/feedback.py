@@ -17,21 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.errors import StudyError
-from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.intent.settings import CORRECTED, FACTORS, Rules
 
 Float64Array = NDArray[np.float64]
-
-
-def tool_keys(catalog: ToolCatalog) -> tuple[str, ...]:
-    """A stable name of every tool, ``server/tool``; repeats inside a server get ``#2``, ``#3``, ... behind."""
-    seen: dict[str, int] = {}
-    keys = []
-    for tool in catalog.tools:
-        key = f"{catalog.servers[tool.server].id}/{tool.name}"
-        seen[key] = seen.get(key, 0) + 1
-        keys.append(key if seen[key] == 1 else f"{key}#{seen[key]}")
-    return tuple(keys)
 
 
 def query_hash(query: str) -> str:

@@ -16,10 +16,10 @@ import numpy as np
 from study.data.dataset import FloatArray
 from study.encoders.endpoint import Embedder
 from study.errors import StudyError
-from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.catalog import ToolCatalog, tool_keys
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.intent.context import Context, RateLimiter, Requirements, obstacle, usable
-from study.tools.intent.feedback import FeedbackStore, Statistics, statistics, tool_keys
+from study.tools.intent.feedback import FeedbackStore, Statistics, statistics
 from study.tools.intent.learning import CONTROL, assign, by_factor
 from study.tools.intent.ranking import SignalIndex, factors
 from study.tools.intent.settings import CORRECTED, CacheSize, Float64Array, Intentions, Rules, intent_settings

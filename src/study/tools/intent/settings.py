@@ -1,4 +1,4 @@
-"""``conf/tools/intent.yaml``, and which defects of the design document are kept."""
+"""``conf/tools/intent.yaml``, and which defects of its specification are kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Float64Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Rules:
-    """Defects of the design document; True keeps one. The default corrects them all, `as_designed` keeps them all.
+    """Defects of the specification; True keeps one. The default corrects them all, `as_designed` keeps them all.
 
     Attributes:
         first_seen_ties: candidates with equal counts stay in the order of their first signal, not of their relevance.
@@ -45,7 +45,7 @@ CORRECTED = Rules()
 
 
 def as_designed() -> Rules:
-    """The design document to the letter."""
+    """The specification to the letter."""
     return Rules(**{field.name: True for field in fields(Rules)})
 
 

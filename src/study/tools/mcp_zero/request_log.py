@@ -7,20 +7,18 @@ alone, the agreement with the recorded router, and the tools that the agent then
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from study.data.dataset import FloatArray, IntArray
 from study.tools import results
-from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.catalog import QuerySet, ToolCatalog, query_set, rank_all
 from study.tools.catalogues.livemcpbench import Episode
-from study.tools.catalogues.queries import QuerySet, rank_all
-from study.tools.discovery.experiments import union
+from study.tools.discovery.experiments import Handed, hand_over, union
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.texts import definition_tokens
-from study.tools.intent import log as history
 from study.tools.mcp_zero.routing import MATCHING, Request, Router, Routing, count_malformed, parse_requests
 from study.tools.results import Run, Table
 
@@ -39,7 +37,6 @@ VARIANTS: dict[str, Routing] = {
     "mcp_zero_tool": replace(PAPER, score="tool"),
     "mcp_zero_sum": replace(PAPER, score="sum"),
 }
-Handed = dict[int, list[list[int]]]
 
 
 def query_runs(catalog: ToolCatalog, queries: QuerySet, variants: Mapping[str, Routing] = VARIANTS) -> Iterator[Run]:
@@ -59,16 +56,6 @@ def requests_by_task(episodes: Sequence[Episode], tasks: Sequence[str]) -> tuple
     routes = {episode.task: episode.routes for episode in episodes}
     found = [[request for route in routes[task] for request in parse_requests(route.text)] for task in tasks]
     return found, sum(count_malformed(route.text) for task in tasks for route in routes[task])
-
-
-def hand_over(scores: FloatArray, owner: Sequence[int], n_tasks: int) -> Handed:
-    """Per k of `TOP` and task, the tools that its requests bring.
-
-    `scores`: shape (n_requests, n_tools). `owner`: the task of each request, shape (n_requests,).
-    """
-    ranked = rank_all(scores, max(TOP))
-    own = [[ranked[row] for row in np.flatnonzero(np.array(owner) == task)] for task in range(n_tasks)]
-    return {k: [union(rankings, k) for rankings in own] for k in TOP}
 
 
 def same_number(scores: FloatArray, budget: Handed) -> Handed:
@@ -114,14 +101,14 @@ def handed_tools(
     systems: dict[str, Handed] = {}
     for name, routing in VARIANTS.items():
         scores = Router(catalog, routing).scores(flat)
-        systems[name] = hand_over(scores, owner, n)
+        systems[name] = hand_over(scores, owner, n, TOP)
         if name == "mcp_zero":
-            systems["mcp_zero_first"] = hand_over(scores[first], [owner[row] for row in first], n)
+            systems["mcp_zero_first"] = hand_over(scores[first], [owner[row] for row in first], n, TOP)
     dense, words = ToolIndex(catalog, Settings(document="name_desc")), ToolIndex(catalog, Settings("bm25", "server"))
     both, tool = [f"{request.server} {request.tool}" for request in flat], [request.tool for request in flat]
-    systems["requests_flat"] = hand_over(dense.scores(both), owner, n)
-    systems["requests_flat_tool"] = hand_over(dense.scores(tool), owner, n)
-    systems["requests_bm25"] = hand_over(words.scores(both), owner, n)
+    systems["requests_flat"] = hand_over(dense.scores(both), owner, n, TOP)
+    systems["requests_flat_tool"] = hand_over(dense.scores(tool), owner, n, TOP)
+    systems["requests_bm25"] = hand_over(words.scores(both), owner, n, TOP)
     shown = {
         episode.task: [np.array(route.returned) for route in episode.routes if parse_requests(route.text)]
         for episode in episodes
@@ -130,10 +117,34 @@ def handed_tools(
     systems["recorded_first"] = {3: [union(shown[task][:1], 3) for task in queries.ids]}
     routed = Router(catalog, PAPER).scores([Request(text, text) for text in queries.texts])
     for name, scores in {"query_flat": dense.scores(queries.texts), "query_routed": routed}.items():
-        systems[name] = hand_over(scores, range(n), n)
+        systems[name] = hand_over(scores, range(n), n, TOP)
         # As many as the recorded router brought; MCP-Zero's own requests bring 6.6 tools instead of its 6.8.
         systems[f"{name}_same_number"] = same_number(scores, systems["recorded"])
     return systems
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What a recommender is asked."""
+
+    queries: QuerySet  # texts and labels; their groups are task ids
+    episode: IntArray  # the row of the log that each belongs to, shape (len(queries),)
+    selected: tuple[tuple[int, ...], ...]  # the tools that the agent ran for it
+    returned: IntArray  # what the recorded router answered with, shape (len(queries), width), -1 where unfilled
+    blocks: tuple[Request, ...] = ()  # the requests, where the agent wrote some
+
+
+def requests(episodes: Sequence[Episode]) -> Asks:
+    """The agent's requests that were followed by a known tool; the label is the first tool that it then ran."""
+    found = []
+    for row, episode in enumerate(episodes):
+        for number, route in enumerate(episode.routes, start=1):
+            ran = next((run.tool for run in episode.executions if run.after == number), None)
+            if ran is not None and (asked := parse_requests(route.text)):
+                query = f"{episode.task}:{number}", " ".join(asked[0]), ((ran,),), episode.task
+                found.append((query, row, (ran,), route.returned, asked[0]))
+    queries, rows, selected, returned, blocks = zip(*found, strict=True)
+    return Asks(query_set("requests", queries), np.array(rows), selected, results.padded(returned), blocks)
 
 
 def recorded_tables(catalog: ToolCatalog, queries: QuerySet, episodes: Sequence[Episode]) -> Iterator[Table]:
@@ -145,11 +156,11 @@ def recorded_tables(catalog: ToolCatalog, queries: QuerySet, episodes: Sequence[
     routes = [(found[0], r.returned) for one in asked for r in one.routes if (found := parse_requests(r.text))]
     ranked = rank_all(Router(catalog).scores([request for request, _ in routes]), max(KS))
     yield Table("request_agreement", pd.DataFrame([agreement(ranked, [shown for _, shown in routes])]))
-    asks, blocks = history.requests(episodes), history.blocks(episodes)
+    asks = requests(episodes)
     flat = ToolIndex(catalog, Settings(document="name_desc"))
     rankings = {
-        "mcp_zero": rank_all(Router(catalog).scores(blocks), max(KS)),
-        "requests_flat": rank_all(flat.scores([f"{block.server} {block.tool}" for block in blocks]), max(KS)),
+        "mcp_zero": rank_all(Router(catalog).scores(asks.blocks), max(KS)),
+        "requests_flat": rank_all(flat.scores(asks.queries.texts), max(KS)),
         "recorded": asks.returned,
     }
     yield Table("request_executed", executed(rankings, asks.queries, len(catalog.tools)))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,11 +22,12 @@ from study.errors import StudyError
 from study.evaluation.ranking import tie_order
 from study.llm.client import Client, Message
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery.index import best
+from study.tools.discovery.index import best, nonempty
 from study.tools.discovery.texts import count_tokens, documents
 
 # MCP-Zero's own pattern as the released matcher applies it: both fields, in this order, the block closed.
-BLOCK = re.compile(r"<tool_assistant>\s*server:\s*(.*?)\s*tool:\s*(.*?)\s*</tool_assistant>", re.DOTALL)
+OPENING = "<tool_assistant>"
+BLOCK = re.compile(OPENING + r"\s*server:\s*(.*?)\s*tool:\s*(.*?)\s*</tool_assistant>", re.DOTALL)
 # Longer replies are cut before they are searched; the longest real request block has 400 characters.
 MAX_REPLY = 100_000
 
@@ -40,22 +41,14 @@ class Request(NamedTuple):
 
 def parse_requests(reply: str) -> list[Request]:
     """Every well-formed block of a reply, in order; a block with an empty field is not well-formed."""
-    found = []
-    for piece in _closed(reply[:MAX_REPLY]):
-        match = BLOCK.search(piece)
-        if match and match[1] and match[2]:
-            found.append(Request(match[1], match[2]))
-    return found
+    # From each opening tag to the next, so that the lazy pattern cannot run across.
+    pieces = [OPENING + part for part in reply[:MAX_REPLY].split(OPENING)[1:]]
+    return [Request(*match.groups()) for piece in pieces if (match := BLOCK.search(piece)) and all(match.groups())]
 
 
 def count_malformed(reply: str) -> int:
-    """How many blocks a reply opens that `parse` does not return."""
-    return reply[:MAX_REPLY].count("<tool_assistant>") - len(parse_requests(reply))
-
-
-def _closed(reply: str) -> list[str]:
-    """The reply from each opening tag to the next, so that a lazy pattern cannot run across."""
-    return [f"<tool_assistant>{part}" for part in reply.split("<tool_assistant>")[1:]]
+    """How many blocks a reply opens that `parse_requests` does not return."""
+    return reply[:MAX_REPLY].count(OPENING) - len(parse_requests(reply))
 
 
 MATCHING = ("max", "description", "summary")
@@ -65,23 +58,17 @@ SUMMARY_LENGTH, LINE_LENGTH = 900, 120
 
 @dataclass(frozen=True)
 class Routing:
-    """How a request is routed.
-
-    Attributes:
-        matching: what the server field is compared with; max takes the better of description and summary (the paper).
-    """
+    """How a request is routed."""
 
     servers: int | None = 5  # how many servers stay after the first stage; None keeps all
-    matching: str = "max"
+    matching: str = "max"  # what the server field is compared with: the better of description and summary (the paper)
     score: str = "zero"  # zero is eq. 1; product, tool and sum are ablations.
     document: str = "name_desc"  # form of the tool texts
 
     def __post_init__(self) -> None:
         if self.matching not in MATCHING or self.score not in SCORES or (self.servers is not None and self.servers < 1):
-            raise StudyError(
-                f"not a routing: {self}",
-                fix=f"matching: {', '.join(MATCHING)}; score: {', '.join(SCORES)}; servers >= 1",
-            )
+            fix = f"matching: {', '.join(MATCHING)}; score: {', '.join(SCORES)}; servers >= 1"
+            raise StudyError(f"not a routing: {self}", fix=fix)
 
 
 def zero_score(server: FloatArray, tool: FloatArray, kind: str = "zero") -> FloatArray:
@@ -117,9 +104,7 @@ class Router:
     """Servers and tools of one catalogue, ready to be matched."""
 
     def __init__(self, catalog: ToolCatalog, routing: Routing | None = None, embedder: Embedder | None = None) -> None:
-        if not catalog.tools:
-            raise StudyError(f"the catalogue {catalog.name} has no tools", fix="index servers that offer some")
-        self.catalog, self.routing = catalog, routing or Routing()
+        self.catalog, self.routing = nonempty(catalog), routing or Routing()
         self.embedder = embedder or embedding.configured_embedder()
 
     @cached_property
@@ -245,9 +230,12 @@ def gather_tools(task: str, router: Router, chat: Chat, *, k: int = 3, max_round
 
 
 def shown(catalog: ToolCatalog, rows: IntArray) -> str:
-    """Tools as the agent sees them; angle brackets are escaped, so that no text can close the frame."""
-    tools = [
-        {"server": catalog.servers[catalog.tools[row].server].name, **catalog.tools[row].definition()} for row in rows
-    ]
-    text = json.dumps(tools, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
-    return f"<tools>{text}</tools>"
+    """Tools as the agent sees them."""
+    tools = [catalog.tools[row] for row in rows]
+    named = [{"server": catalog.servers[tool.server].name, **tool.definition()} for tool in tools]
+    return f"<tools>{escaped(named)}</tools>"
+
+
+def escaped(value: Any) -> str:
+    """JSON in which no text can close a frame around it."""
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
