@@ -36,9 +36,10 @@ MADE = results/synthetic/.made
 
 repro: setup  ## run the study on DATASET (synthetic | task2mcp); FORCE=1 retrains everything
 ifeq ($(DATASET),synthetic)
-	@$(if $(FORCE),rm -rf $(MADE) results/synthetic .cache/runs/synthetic)
+	@$(if $(FORCE),rm -rf $(MADE) results/synthetic models/synthetic .cache/runs/synthetic)
 	@$(MAKE) --no-print-directory $(MADE)
 else
+	$(if $(FORCE),rm -rf models/$(DATASET))
 	$(RUN) study plan
 	@status=0; $(RUN) dvc repro --keep-going $(if $(FORCE),--force) $(DVC_TARGETS) || status=$$?; \
 	if [ $$status -ne 0 ]; then \

@@ -1,6 +1,7 @@
 """One thread per library: tests are small, and threads that wait for one another are slow on a busy machine."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.tiny_study import TINY, lay_out, make_data, rooted
 
 if TYPE_CHECKING:  # most tests need none of it, and importing takes a second
     import pandas as pd
@@ -32,6 +35,30 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "cache", lambda: folder)
         yield
+
+
+@pytest.fixture(scope="session")
+def prepared_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of 60 servers and 80 tasks with three finished systems; tests copy it."""
+    from study.config.compose import load
+    from study.runner.rows import run
+
+    root = tmp_path_factory.mktemp("study")
+    lay_out(root)
+    with rooted(root):
+        make_data()
+        for system in ("random", "popularity", "tfidf"):
+            run(load([*TINY, f"system={system}"]))
+    return root
+
+
+@pytest.fixture
+def root(prepared_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A private copy of the prepared root, in force for the test."""
+    copy = tmp_path / "study"
+    shutil.copytree(prepared_root, copy, symlinks=True)
+    monkeypatch.setenv("T2M_ROOT", str(copy))
+    return copy
 
 
 @dataclass

@@ -8,6 +8,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SIZE = ["dataset=synthetic", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]
+TINY = [*SIZE, "profile=smoke"]
 
 
 def lay_out(root: Path) -> None:
@@ -16,6 +17,15 @@ def lay_out(root: Path) -> None:
         shutil.copytree(REPOSITORY / folder, root / folder)
     for folder in ("src", "baselines"):
         (root / folder).symlink_to(REPOSITORY / folder)
+
+
+def make_data() -> None:
+    """Generate, prepare and split the tiny data set in the root that is in force."""
+    from study.config.compose import load
+    from study.pipeline.data import fetch, prepare, split
+
+    for stage in (fetch, prepare, split):
+        stage(load(SIZE))
 
 
 @contextmanager

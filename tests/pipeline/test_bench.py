@@ -15,7 +15,7 @@ from study.config.compose import load
 from study.errors import StudyError
 from study.pipeline import bench
 from study.t2mrec.settings import Towers
-from tests.pipeline.root import TINY
+from tests.tiny_study import TINY
 
 TOWERS = Towers(hidden=3, output=2, layers=2)
 NARROW = 3 * 2 + 2 + 3  # one matrix with its bias, and the bias of the first layer

@@ -7,16 +7,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from study import paths
-from study.cli import audit
 from study.cli import main as cli
-from study.config.compose import choices, load
 from study.data import dataset as datasets
 from study.errors import StudyError
-from study.runner.outputs import Outputs
-from study.search.tune import sweep_folder
-from tests.pipeline.root import TINY
+from tests.tiny_study import TINY
 
 
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
@@ -135,7 +132,7 @@ DAMAGED = {
     "prepared": ("data/prepared/synthetic/servers.parquet", ["run", *TINY, "system=tfidf"]),
     "labels": ("data/prepared/synthetic/labels.parquet", ["split", *TINY]),
     "split": ("data/splits/synthetic/cold.parquet", ["run", *TINY, "system=tfidf"]),
-    "run": (f"{KEPT}/top10/cold/tfidf.parquet", ["evaluate", *TINY]),
+    "run": (f"{KEPT}/top10/cold/tfidf.parquet", ["report", "--evaluate", *TINY]),
     "per-task values": (f"{KEPT}/per_task/cold/tfidf.csv.xz", ["report", *TINY]),
     "record in report": (f"{KEPT}/records/cold/tfidf.json", ["report", *TINY]),
     "record in run": (f"{KEPT}/records/cold/tfidf.json", ["run", *TINY, "system=tfidf"]),
@@ -195,56 +192,19 @@ def test_wrong_checksum_keeps_the_earlier_file(
     assert kept.read_text() == "earlier"
 
 
-def test_help_teaches(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    code, out, _ = call(capsys, monkeypatch, "--help")
-    assert code == 0
-    for command in ("fetch", "prepare", "split", "run", "evaluate", "report", "verify", "recommend", "bench"):
-        assert command in out
+def visible(group: TyperGroup, before: str = "") -> list[str]:
+    """The commands of a group and its sub-groups that its help lists."""
+    found = []
+    for name, command in group.commands.items():
+        if not command.hidden:
+            found += visible(command, f"{name} ") if isinstance(command, TyperGroup) else [before + name]
+    return found
 
 
-def help_of(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *command: str) -> str:
-    """The help of a command on one line, without frames."""
-    code, out, _ = call(capsys, monkeypatch, *command, "--help")
-    assert code == 0
-    return " ".join(re.sub("[^ -~]", " ", out).split())
-
-
-def test_help_of_tune_tells_the_budget_and_the_results(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said, tuning = help_of(capsys, monkeypatch, "tune"), load().tuning
-    assert f"{tuning.trials} trials (tuning.trials) with {tuning.scale} of a run's epochs" in said
-    folder = sweep_folder(load(["dataset=synthetic", "system=tfidf"])).relative_to(paths.root())
-    for words in (
-        str(folder).replace("synthetic", "DATASET").replace("tfidf", "SYSTEM"),
-        "best.yaml",
-        "stopped search goes on",
-        "profile=full --replace",
-    ):
-        assert words in said
-
-
-def test_help_of_run_names_its_files_and_how_to_list_systems(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = help_of(capsys, monkeypatch, "run")
-    files = Outputs.of("DATASET", "PROTOCOL", "SYSTEM")
-    for path in (files.per_task, files.top10, files.record):
-        assert str(path.relative_to(paths.results("DATASET"))) in said
-    assert "keeps its finished seeds" in said
-    for group in ("system", "protocol"):
-        assert f"{group}=?" in said
-        assert f"one of: {', '.join(choices(group))}" in call(capsys, monkeypatch, "run", f"{group}=?")[2]
-
-
-def test_help_of_audit_run_has_a_word_for_each_part(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = help_of(capsys, monkeypatch, "audit", "run")
-    assert set(audit.LONG) < set(audit.PARTS)
-    assert f"run systems for long ({', '.join(audit.LONG)})" in said
-    for part, about in audit.PARTS.items():
-        assert f"{part} ({about})" in said
+def test_there_are_few_commands() -> None:
+    commands = visible(get_command(cli.app))
+    assert {"run", "report", "recommend", "agent ask"} <= set(commands)
+    assert len(commands) <= 35
 
 
 def test_names_cannot_drive_the_terminal() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from study.data import dataset as datasets
 from study.errors import StudyError
 from study.pipeline.report import report
 from study.runner import freshness as stale
-from study.runner.provenance import as_configured, differences, require_own_row
 from study.runner.outputs import Outputs
+from study.runner.provenance import as_configured, differences, require_own_row
 from study.runner.rows import run
-from tests.pipeline.root import TINY
+from tests.tiny_study import REPOSITORY, TINY
 
 
 def config(*overrides: str):
@@ -115,14 +116,10 @@ def test_changed_setting_marks_its_row_alone(root: Path, caplog: pytest.LogCaptu
 
 
 def test_changed_code_marks_its_row_alone(root: Path) -> None:
-    code = (root / "baselines").resolve()
     (root / "baselines").unlink()
-    (root / "baselines").mkdir()
-    for path in code.glob("*.py"):
-        (root / "baselines" / path.name).write_bytes(path.read_bytes())
-    assert set(marks(root)) == {"no"}
+    shutil.copytree(REPOSITORY / "baselines", root / "baselines")
     with (root / "baselines" / "tfidf.py").open("a") as stream:
-        stream.write("# changed\n")
+        stream.write("CHANGED = 1\n")
     assert marks(root).to_dict() == {"popularity": "no", "random": "no", "tfidf": "code or data"}
 
 

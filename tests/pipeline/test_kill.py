@@ -14,7 +14,7 @@ import pytest
 from study.config.compose import load
 from study.runner.outputs import Outputs
 from study.runner.rows import run
-from tests.pipeline.root import TINY
+from tests.tiny_study import TINY
 
 EPOCHS = 600  # long enough that neither worker is done before the other has begun
 WANTED = [

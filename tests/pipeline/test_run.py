@@ -10,6 +10,7 @@ import pytest
 
 from baselines.popularity import Popularity
 from study import paths
+from study.analysis.report.runs import parameters
 from study.config.compose import load
 from study.data import dataset as datasets
 from study.errors import StudyError
@@ -19,7 +20,7 @@ from study.pipeline.verify import verify
 from study.runner import rows as running
 from study.runner.outputs import Outputs
 from study.runner.rows import run
-from tests.pipeline.root import TINY
+from tests.tiny_study import TINY
 
 
 def config(*overrides: str):
@@ -135,18 +136,10 @@ def test_fingerprint_tells_what_decides_a_run_from_what_does_not(root: Path) -> 
     same = running.fingerprint(config("system=tfidf"))
     others = ["system.title=x", "system.name=tfidf_x", "system.seeds=[4]", "profile.workers=3", "tuning.trials=3"]
     assert running.fingerprint(config("system=tfidf", *others)) == same
+    assert running.fingerprint(config("system=tfidf", "system.model.max_features=9")) != same
     prepared = paths.prepared("synthetic") / "labels.parquet"
     pd.read_parquet(prepared).iloc[:-1].to_parquet(prepared)
     assert running.fingerprint(config("system=tfidf")) != same
-
-
-def test_kept_seeds_of_another_configuration_are_not_used(root: Path) -> None:
-    assert running.fingerprint(config("system=tfidf")) != running.fingerprint(
-        config("system=tfidf", "system.model.max_features=9")
-    )
-    assert running.fingerprint(config("system=tfidf")) == running.fingerprint(
-        config("system=tfidf", "system.seeds=[1,2]")
-    )
 
 
 def test_failing_seed_is_named_and_earlier_results_stay(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +185,12 @@ def test_report_needs_a_record_beside_every_run(root: Path) -> None:
     Outputs.of("synthetic", "cold", "tfidf").record.unlink()
     with pytest.raises(StudyError, match="no record beside it"):
         report(config())
+
+
+def test_a_transfer_has_no_count_of_parameters() -> None:
+    seeds = [{"parameters": 5}, {"parameters": 7}]
+    assert parameters({"config": {"system": {"model": {"width": 2}}}, "seeds": seeds}) == 7
+    assert parameters({"config": {"system": {"model": {"base": {"width": 2}}}}, "seeds": seeds}) is None
 
 
 def test_report_writes_one_row_per_seed_metric_and_cutoff(root: Path) -> None:

@@ -9,13 +9,12 @@ import pytest
 from study.cli import main as cli
 from study.config.compose import load
 from study.pipeline.export import export
-from tests.pipeline.conftest import prepared_root, root  # noqa: F401
-from tests.pipeline.root import TINY
 from tests.t2mrec.conftest import toy, toy_split  # noqa: F401
+from tests.tiny_study import TINY
 
 
 @pytest.fixture(scope="module")
-def project(prepared_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
+def project(prepared_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the tiny study with `best` saved, in force for the tests of a file."""
     place = tmp_path_factory.mktemp("best") / "study"
     shutil.copytree(prepared_root, place, symlinks=True)

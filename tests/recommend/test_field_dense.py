@@ -24,7 +24,7 @@ from study.recommend.field_dense import SavedFieldDense
 from study.recommend.table import show_recommendations
 from study.runner.inputs import load_inputs
 from study.usefulness.field_dense import FieldDense
-from tests.pipeline.root import TINY
+from tests.tiny_study import TINY
 
 HOSTILE = [
     "[link=https://evil.example]click[/link]",

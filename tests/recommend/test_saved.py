@@ -15,7 +15,7 @@ from study.recommend import saved
 from study.reranking.system import RerankedT2MRec
 from study.t2mrec.system import T2MRec
 from study.usefulness.field_dense import FieldDense
-from tests.pipeline.root import TINY
+from tests.tiny_study import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,7 +15,7 @@ from study.pipeline.export import export
 from study.recommend.contract import Recommendation
 from study.recommend.saved import folder_of
 from study.recommend.t2mrec import Recommender
-from tests.pipeline.root import TINY
+from tests.tiny_study import TINY
 
 URL = "https://github.com/someone-with-a-long-name/a-repository-with-a-name-that-no-column-of-a-table-could-ever-hold"
 

@@ -11,22 +11,29 @@ from tests.tiny_study import REPOSITORY, rooted
 SYSTEMS = ("ease", "item_knn", "item_knn_transfer", "task_knn", "tfidf", "t2mrec", "lightgcn", "tiger", "t2mrec_best")
 
 
+@pytest.fixture(scope="module")
+def configs():
+    """The settings of every system, which no test changes."""
+    return {name: load([f"system={name}"]) for name in SYSTEMS}
+
+
 @pytest.fixture
 def root(tmp_path):
-    """A copy of the code and the settings, which a test may change."""
-    for folder in ("src", "baselines", "conf"):
+    """A copy of the code, which a test may change."""
+    for folder in ("src", "baselines"):
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=ignored)
+    (tmp_path / "conf").symlink_to(REPOSITORY / "conf")  # settings name other systems' settings
     with rooted(tmp_path):
         yield tmp_path
 
 
-def rows() -> dict[str, str]:
-    return {name: inputs(load([f"system={name}"])) for name in SYSTEMS}
+def rows(configs) -> dict[str, str]:
+    return {name: inputs(config) for name, config in configs.items()}
 
 
-def stale(before: dict[str, str]) -> set[str]:
-    return {name for name, value in rows().items() if value != before[name]}
+def stale(configs, before: dict[str, str]) -> set[str]:
+    return {name for name, value in rows(configs).items() if value != before[name]}
 
 
 def edit(path, old, new):
@@ -48,29 +55,29 @@ def edit(path, old, new):
         ("src/study/errors.py", set()),  # the ground decides no number
     ],
 )
-def test_a_statement_makes_those_stale_that_import_it(root, file, expected):
-    before = rows()
+def test_a_statement_makes_those_stale_that_import_it(root, configs, file, expected):
+    before = rows(configs)
     path = root / file
     path.write_text(path.read_text() + "\nCHANGED = 1\n")
-    assert stale(before) == expected
+    assert stale(configs, before) == expected
 
 
-def test_comments_docstrings_and_layout_make_nothing_stale(root):
-    before = rows()
+def test_comments_docstrings_and_layout_make_nothing_stale(root, configs):
+    before = rows(configs)
     path = root / "src" / "study" / "data" / "dataset.py"
     edit(path, '"""', '"""Another sentence. ')
     edit(path, "import numpy as np\n", "import numpy as np  # a comment\n\n# and one more\n")
     edit(path, "return len(self.servers)", "return (\n            len(self.servers)\n        )")
-    assert stale(before) == set()
+    assert stale(configs, before) == set()
     edit(path, "return (\n            len(self.servers)", "return (\n            1 + len(self.servers)")
-    assert stale(before) == set(SYSTEMS)
+    assert stale(configs, before) == set(SYSTEMS)
 
 
-def test_imports_for_type_checkers_do_not_count(root):
-    before = rows()
+def test_imports_for_type_checkers_do_not_count(root, configs):
+    before = rows(configs)
     path = root / "baselines" / "ease.py"
     path.write_text(path.read_text() + "\nif TYPE_CHECKING:\n    from baselines import tfidf\n")
-    assert stale(before) == {"ease"}  # its own text changed
+    assert stale(configs, before) == {"ease"}  # its own text changed
     assert "baselines.tfidf" not in closure(["baselines.ease"])
     path.write_text(path.read_text() + "\ndef late():\n    from baselines import tfidf\n")
     assert "baselines.tfidf" in closure(["baselines.ease"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.search.workers import TINY
+from tests.tiny_study import TINY
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "scaling.md"
 

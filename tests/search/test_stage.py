@@ -27,7 +27,7 @@ from study.search import sweep as stage
 from study.search.fits import fit_key, fitted, kept_fit, training_seconds, with_values
 from study.search.settings import Sweep, chosen
 from study.search.settings import load as load_sweep
-from tests.search.workers import TINY
+from tests.tiny_study import TINY
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from study.runner.outputs import Outputs
 from study.runner.rows import run
 from study.search import tune as tuning
 from study.search.tune import tune
-from tests.search.workers import TINY
+from tests.tiny_study import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from study.search.trials import Search, local_storage
 
-TINY = ["dataset=synthetic", "profile=smoke", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]
 MEASURE = "valid/ndcg@10"
 GRID = {
     "space": {"x": {"choices": [0.0, 1.0, 2.0, 3.0]}, "seed": {"choices": [1, 2]}},

@@ -204,9 +204,9 @@ def verify(
 @app.command(rich_help_panel=UPKEEP)
 def plan() -> None:
     """Rewrite plan.yaml, the list of runs that dvc.yaml loops over, from conf/."""
-    from study.pipeline.plan import write
+    from study.pipeline.plan import write_plan
 
-    typer.echo("plan.yaml was rewritten" if write() else "plan.yaml is up to date")
+    typer.echo("plan.yaml was rewritten" if write_plan() else "plan.yaml is up to date")
 
 
 @app.command(rich_help_panel=UPKEEP)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,14 @@ from study import paths
 from study.config.compose import build_system, plain
 from study.data import dataset as datasets
 from study.errors import StudyError
-from study.evaluation.records import record
-from study.files import write_json
+from study.evaluation.records import read_record, record
+from study.files import sha256, write_json
+from study.recommend import saved
 from study.recommend.field_dense import SavedFieldDense
-from study.recommend.saved import folder_of, is_savable
 from study.recommend.t2mrec import Recommender
-from study.runner.fingerprint import fingerprint
+from study.runner.fingerprint import code_hash, fingerprint, inputs
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
-from study.t2mrec.system import T2MRec
 from study.usefulness.field_dense import FieldDense
 
 
@@ -28,46 +29,51 @@ def export(config: DictConfig) -> Path:
 
     T2MRec learns from the training part of the configured protocol alone (``cold`` unless another one is asked for), as
     the reported ones do, so that nobody tries it on a test task it has seen. Its record names the protocol. `best` and
-    its variants learn from no task; they are saved with the vectors of the catalogue.
+    its variants learn from no task; they are saved with the vectors of the catalogue. A saved model that today's
+    settings, code and data would give again stays.
 
     Raises:
         StudyError: a system that cannot be saved, or a protocol that does not apply to it.
     """
-    if config.protocol.name not in config.system.protocols:
+    dataset, name, protocol = config.dataset.name, config.system.name, config.protocol.name
+    if protocol not in config.system.protocols:
         fix = f"one of: {', '.join(config.system.protocols)}"
-        raise StudyError(f"{config.system.name} is not applicable under {config.protocol.name!r}", fix=fix)
+        raise StudyError(f"{name} is not applicable under {protocol!r}", fix=fix)
     system = build_system(config.system)
-    folder = folder_of(config.dataset.name, config.system.name)
+    folder, seed = saved.folder_of(dataset, name), int(config.system.seeds[0])
     limit_threads(config.profile.workers * config.profile.threads)
-    if not is_savable(config.system.model):
+    if not saved.is_savable(config.system.model):
         raise StudyError(
-            "only T2MRec with towers over TF-IDF and no re-ranker, best and its variants can be saved, "
-            f"not {config.system.name}",
+            f"only T2MRec with towers over TF-IDF and no re-ranker, best and its variants can be saved, not {name}",
             fix="system=t2mrec or system=best",
         )
+    facts: dict[str, Any] = {"seed": seed}
     if isinstance(system, FieldDense):
-        _save_field_dense(config, system, folder)
+        data = datasets.load(dataset)
+        decides = [inputs(config), *(sha256(paths.prepared(dataset) / f"{part}.parquet") for part in datasets.PREPARED)]
     else:
-        _save_t2mrec(config, system, folder)
+        data, split = load_inputs(dataset, protocol)
+        decides, facts["protocol"] = [fingerprint(config)], protocol
+    decides += [str(seed), code_hash([SavedFieldDense.__module__, Recommender.__module__])]
+    facts["fingerprint"] = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]
+    if _is_current(dataset, name, facts["fingerprint"]):
+        return folder
+    if isinstance(system, FieldDense):
+        system.index(data.servers)
+        SavedFieldDense(name, system, data.servers, seed=seed).save(folder)
+    else:
+        workdir = paths.cache() / "export" / dataset / f"{fingerprint(config)}-{seed}"
+        workdir.mkdir(parents=True, exist_ok=True)
+        system.fit(data, split, seed=seed, workdir=workdir)
+        Recommender.of(system, seed=seed).save(folder)
+    write_json(folder / "record.json", record(dataset=dataset, config=plain(config), **facts))
     return folder
 
 
-def _save_field_dense(config: DictConfig, system: FieldDense, folder: Path) -> None:
-    data, seed = datasets.load(config.dataset.name), int(config.system.seeds[0])
-    system.index(data.servers)
-    SavedFieldDense(config.system.name, system, data.servers, seed=seed).save(folder)
-    _save_record(config, folder, seed=seed)
-
-
-def _save_t2mrec(config: DictConfig, system: T2MRec, folder: Path) -> None:
-    data, split = load_inputs(config.dataset.name, config.protocol.name)
-    seed = int(config.system.seeds[0])
-    workdir = paths.cache() / "export" / config.dataset.name / f"{fingerprint(config)}-{seed}"
-    workdir.mkdir(parents=True, exist_ok=True)
-    system.fit(data, split, seed=seed, workdir=workdir)
-    Recommender.of(system, seed=seed).save(folder)
-    _save_record(config, folder, seed=seed, protocol=config.protocol.name)
-
-
-def _save_record(config: DictConfig, folder: Path, **facts: Any) -> None:
-    write_json(folder / "record.json", record(dataset=config.dataset.name, config=plain(config), **facts))
+def _is_current(dataset: str, name: str, fingerprint: str) -> bool:
+    """Whether the saved model loads and was made from what the fingerprint stands for."""
+    try:
+        saved.load(dataset, name)
+        return bool(read_record(saved.folder_of(dataset, name) / "record.json").get("fingerprint") == fingerprint)
+    except StudyError:
+        return False

@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -20,7 +19,6 @@ from study import paths
 from study.config.compose import load
 from study.config.registry import left_out
 from study.config.schema import choices
-from study.errors import StudyError
 from study.files import write_text
 from study.reranking.language_model.endpoint import systems_not_run
 from study.runner.fingerprint import code_hash, inputs
@@ -89,13 +87,12 @@ def _short(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
-def write(path: Path | None = None) -> bool:
-    """Write the plan beside ``dvc.yaml``; returns whether it changed."""
-    path = path or paths.root() / "plan.yaml"
-    lines = [HEADER]
+def write_plan() -> bool:
+    """Write the plan beside ``dvc.yaml``, one line a stage; returns whether it changed."""
+    path, lines = paths.root() / "plan.yaml", [HEADER]
     for stage, items in plan().items():
-        lines.append(f"{stage}:\n")
-        lines += [f"  {key}: {_flow(item)}\n" for key, item in sorted(items.items())]
+        lines.append(f"{stage}:\n" if items else f"{stage}: {{}}\n")
+        lines += [f"  {key}: {_one_line(item)}\n" for key, item in sorted(items.items())]
     text = "".join(lines)
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
@@ -103,14 +100,9 @@ def write(path: Path | None = None) -> bool:
     return True
 
 
-def _flow(item: Any) -> str:
-    """A mapping or a text on one line of YAML."""
-    if isinstance(item, dict):
-        return (
-            "{"
-            + ", ".join(f"{key}: {json.dumps(value) if key == 'inputs' else value}" for key, value in item.items())
-            + "}"
-        )
-    if not isinstance(item, str):
-        raise StudyError(f"{item!r} is no item of a plan")
-    return json.dumps(item)
+def _one_line(item: str | dict[str, str]) -> str:
+    """A hash, or the mapping of a row whose `inputs` is one, in YAML."""
+    if isinstance(item, str):
+        return json.dumps(item)
+    shown = item | {"inputs": json.dumps(item["inputs"])}
+    return f"{{{', '.join(f'{key}: {value}' for key, value in shown.items())}}}"

@@ -1,0 +1,64 @@
+"""`study run --all`: what is missing or stale is made, what is current stays, a failure costs its own row."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from baselines.popularity import Popularity
+from study.config.compose import load
+from study.pipeline import rows
+from study.pipeline.rows import run_all
+from study.runner.outputs import Outputs
+
+
+@pytest.fixture
+def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what is run or tuned, in order, in a study of four systems under one protocol."""
+    for path in (root / "conf" / "system").glob("[!_]*.yaml"):
+        if path.stem not in ("random", "popularity", "tfidf", "task_knn", "t2mrec"):
+            path.unlink()
+    dataset = root / "conf" / "dataset" / "synthetic.yaml"
+    changed = yaml.safe_load(dataset.read_text()) | {"protocols": ["cold"], "leave_out": ["t2mrec"]}
+    dataset.write_text(yaml.safe_dump(changed))
+    names: list[str] = []
+    for stage in ("run", "tune"):
+        work = getattr(rows, stage)
+
+        def noted(config, *, replace, stage=stage, work=work):
+            names.append(f"{stage} {config.system.name}")
+            return work(config, replace=replace)
+
+        monkeypatch.setattr(rows, stage, noted)
+    return names
+
+
+def test_what_is_current_stays(root: Path, made: list[str]) -> None:
+    config = load(["dataset=synthetic", "profile=smoke", "tuning.trials=2"])
+    assert run_all(config) == []
+    assert made == ["tune task_knn", "run task_knn"]  # the others were run by the fixture
+    made.clear()
+    assert run_all(config) == []
+    assert made == []
+    Outputs.of("synthetic", "cold", "random").top10.unlink()
+    system = root / "conf" / "system" / "tfidf.yaml"
+    system.write_text(system.read_text().replace("max_features: 50000", "max_features: 40000"))
+    assert run_all(config) == []
+    assert made == ["run random", "run tfidf"]
+
+
+def test_a_row_that_fails_is_named_and_the_others_are_made(
+    root: Path, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for system in ("popularity", "tfidf"):
+        Outputs.of("synthetic", "cold", system).record.unlink()
+
+    def broken(self, *_args, **_kwargs):
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(Popularity, "fit", broken)
+    [failed] = run_all(load(["dataset=synthetic", "profile=smoke"]))
+    assert failed.startswith("popularity under cold: ")
+    assert "out of luck" in failed
+    assert "run tfidf" in made
+    assert Outputs.of("synthetic", "cold", "tfidf").record.exists()
