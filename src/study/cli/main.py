@@ -18,6 +18,7 @@ from study.cli.sweep import sweep
 from study.cli.tools import app as tools
 from study.cli.usefulness import app as usefulness
 from study.cli.usefulness import old as best
+from study.cli.usefulness import rerank
 from study.errors import StudyError
 from study.recommend.table import printable, show_recommendations
 
@@ -39,6 +40,7 @@ SUB_APPS = {
     "audit": audit,
     "best": best,
     "judge": judging,
+    "rerank": rerank,
     "tools": tools,
     "useful": best,
     "usefulness": usefulness,

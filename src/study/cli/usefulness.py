@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from study.errors import StudyError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 app = typer.Typer(
     no_args_is_help=True,
     help="The ranking by usefulness: how it was chosen, what it is worth. Results in results/task2mcp/best.",
 )
 old = typer.Typer(hidden=True, help="Old spellings: study best PART, study useful PART.")
+PROFILE = "laptop"  # how much the stuffed systems train
 PARTS = ("choose", "compare", "transfer", "navigational", "calibration", "diversity", "steps", "pareto")
-LONG = ("curves", "label-steps", "latency")
+LONG = ("curves", "label-steps", "latency", "stuffing")
 
 
 @app.callback()
@@ -27,8 +31,9 @@ def usefulness() -> None:
 def run(
     part: Annotated[
         list[str] | None,
-        typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last three."),
+        typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last four."),
     ] = None,
+    dataset: Annotated[str, typer.Option(help="Whose catalogue is stuffed; other parts: task2mcp.")] = "task2mcp",
 ) -> None:
     """Compute tables of `best`: the choice, comparisons on judged topics, other benchmarks, calibration, cost.
 
@@ -39,8 +44,23 @@ def run(
     from study.analysis.usefulness.parts import run_part
 
     for name in part or PARTS:
-        for table in run_part(name):
+        for table in [_stuffing(dataset)] if name == "stuffing" else run_part(name):
             typer.echo(table.to_string(index=False, float_format="{:.3f}".format))
+
+
+def _stuffing(dataset: str) -> pd.DataFrame:
+    """How far keyword stuffing carries a server in each system of conf/reranking/stuffing.yaml; a stop costs little."""
+    import pandas as pd
+
+    from study.analysis.report.plots import save_figure
+    from study.analysis.usefulness.stuffing import measure
+    from study.analysis.usefulness.stuffing_figures import keyword_stuffing
+    from study.config.registry import all_system_settings
+
+    table = pd.read_csv(measure(dataset, PROFILE))
+    titles = {name: str(system.title) for name, system in all_system_settings().items()}
+    save_figure(keyword_stuffing(table, titles, f"Data: {dataset}. Profile: {PROFILE}."), "keyword_stuffing", dataset)
+    return table
 
 
 def _alias(part: str) -> Callable[[], None]:
@@ -53,3 +73,11 @@ def _alias(part: str) -> Callable[[], None]:
 for _part in (*PARTS, *LONG):
     old.command(_part)(_alias(_part))
 old.command("probes")(_alias("navigational"))
+rerank = typer.Typer(hidden=True, help="Old spelling: study rerank stuffing.")
+rerank.callback()(usefulness)
+
+
+@rerank.command()
+def stuffing(dataset: str = "synthetic") -> None:
+    """As `study usefulness run --part stuffing`."""
+    run(["stuffing"], dataset)
