@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from study.agent.agent import Agent
 from study.agent.feedback import Feedback
@@ -17,51 +18,13 @@ from study.agent.settings import Service, read_conf
 from study.data.dataset import Dataset, relevance_from_lists
 from tests.agent import hostile as agent_hostile
 
-COLUMNS = (
-    "id",
-    "name",
-    "description",
-    "language_tokens",
-    "license_clean",
-    "system_tokens",
-    "stars_count",
-    "official",
-    "tools",
-)
-PLAIN = "non-official"
-ROWS = [
-    (11, "Caption Writer", "Captions for videos without an API key", "TypeScript, JavaScript", "mit", "", 3, PLAIN, ""),
-    (
-        12,
-        "Video Summary",
-        "Summarise videos and transcripts",
-        "Python, Dockerfile",
-        "mit",
-        "Linux",
-        120,
-        "official",
-        "get_transcript, summarise",
-    ),
-    (
-        13,
-        "Postgres Query",
-        "Query a postgres database and explain the plan",
-        "Go",
-        "apache-2.0",
-        "",
-        40,
-        PLAIN,
-        "run_query",
-    ),
-    (14, "Postgres Local", "Query a local postgres offline", "Python", "gpl-3.0", "macOS, Linux", 7, PLAIN, ""),
-    (15, "Mail Sender", "Send mail, needs an API key", "JavaScript", "", "Windows", 1, PLAIN, "send_mail"),
-    (16, "Chart Maker", "Plot charts from a table", "Python, HTML", "other", "", 15, PLAIN, ""),
-    (17, "Subtitle Fast", "Fast subtitles and captions for videos", "Go", "", "", 0, PLAIN, ""),
-]
+COLUMNS = ["id", "name", "description", "language_tokens", "license_clean", "system_tokens"]
+COLUMNS += ["stars_count", "official", "tools"]
+ROWS = yaml.safe_load(Path(__file__).with_name("catalogue.yaml").read_text(encoding="utf-8"))
 
 
 def catalogue(rows=ROWS, name="toy"):
-    servers = pd.DataFrame(rows, columns=list(COLUMNS))
+    servers = pd.DataFrame(rows, columns=COLUMNS)
     slugs = servers["name"].str.lower().str.replace(r"[^a-z0-9]+", "-", regex=True).str.strip("-")
     servers["url"] = "https://github.com/example/" + slugs
     servers["web_url"] = "https://example.org/" + slugs
@@ -97,11 +60,6 @@ def study(tmp_path_factory):
         for stage in (fetch, prepare, split):
             stage(load(["dataset=synthetic", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]))
         yield root
-
-
-@pytest.fixture(scope="session")
-def make_catalogue():
-    return catalogue
 
 
 @pytest.fixture(scope="session")
@@ -148,17 +106,9 @@ def serving(app):
 
 
 @pytest.fixture(scope="session")
-def serve():
-    return serving
-
-
-@pytest.fixture(scope="session")
 def hostile():
     """The agent over the toy catalogue and fifty hostile servers."""
     rows, urls = agent_hostile.rows()
-    assert len(rows) == 50
     data = catalogue([*ROWS, *rows], name="hostile")
-    data.servers["url"] = [
-        urls.get(server, url) for server, url in zip(data.servers["id"], data.servers["url"], strict=True)
-    ]
+    data.servers["url"] = data.servers["id"].map(urls).fillna(data.servers["url"])
     return Agent(data, retriever=Lexical(data))

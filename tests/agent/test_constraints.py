@@ -1,10 +1,13 @@
 """Filters remove what they should, and say what they removed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study.agent.settings import Settings, read_conf
 from study.agent.specification import Attributes, Specification, filter_servers, relaxed
 
 KEEP = {"language": False, "platform": True, "licence": False}
@@ -21,8 +24,8 @@ def filtered(data, attributes):
     ids = data.servers["id"].to_numpy()
 
     def run(spec, **changes):
-        options = {"keep_unknown": KEEP, "pool": 4, "listed": 2} | changes
-        kept, removals = filter_servers(spec, attributes, RANKED, ids, **options)
+        options = {"keep_unknown": KEEP, "pool": 4, "limits": {"listed": 2}} | changes
+        kept, removals = filter_servers(spec, attributes, RANKED, ids, replace(read_conf(Settings), **options))
         return [int(server) for server in ids[kept]], {item.constraint: item for item in removals}
 
     return run

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from study.agent.commands import mentioned, parse_command
+from study.agent.commands import mentioned
 from study.agent.conversation import Conversation
 from study.errors import StudyError
 from tests.agent.messages import MESSAGES
@@ -36,10 +36,7 @@ def test_the_question_can_be_left_open(talk, reply):
     assert answer.answer.ids[0] in (11, 17)
 
 
-NEW_TASKS = MESSAGES["new_tasks"]
-
-
-@pytest.mark.parametrize("message", NEW_TASKS)
+@pytest.mark.parametrize("message", MESSAGES["new_tasks"])
 @pytest.mark.parametrize("earlier", ["captions for videos in Python, at least 1 stars", None])
 def test_a_new_task_is_no_command(agent, message, earlier):
     talk = Conversation(agent)
@@ -51,10 +48,7 @@ def test_a_new_task_is_no_command(agent, message, earlier):
     assert "dropped" not in turn.message
 
 
-COMMANDS = MESSAGES["commands"]
-
-
-@pytest.mark.parametrize(("message", "kind"), COMMANDS)
+@pytest.mark.parametrize(("message", "kind"), MESSAGES["commands"])
 def test_commands_about_the_last_answer(agent, message, kind):
     talk = Conversation(agent)
     first = talk.say("captions for videos in Python, at least 1 stars")
@@ -127,19 +121,13 @@ def test_kept_answers_are_bounded(talk):
 def test_a_reply_that_names_nothing_known_is_said_so(talk):
     talk.say("captions for videos")
     answer = talk.say("Klingon")
-    assert answer.kind == "answer"
     assert "known are" in answer.message
     assert answer.answer.ids[0] in (11, 17)
 
 
 def test_a_new_task_may_take_the_questions_place(talk):
     talk.say("captions for videos")
-    answer = talk.say("query postgres database plan")
-    assert answer.answer.ids[:2] == [13, 14]
-
-
-def test_a_stated_language_needs_no_question(talk):
-    assert talk.say("captions for videos in Go").kind == "answer"
+    assert talk.say("query postgres database plan").answer.ids[:2] == [13, 14]
 
 
 def test_a_greeting_is_no_task(talk):
@@ -189,8 +177,8 @@ def test_an_addition_widens_the_task(talk):
 def test_starting_over_forgets_the_constraints(talk):
     talk.say("captions for videos in Go, MIT licence")
     turn = talk.say("new task: query a postgres database")
-    assert turn.kind == "question" or turn.specification.constraints() == {}
-    assert turn.specification.licences == ()
+    assert turn.specification.intent == "query a postgres database"
+    assert turn.specification.constraints() == {}
 
 
 def test_chips_set_every_constraint_and_keep_the_task(talk):
@@ -220,67 +208,13 @@ def test_places_outside_the_answer_are_refused(talk):
         talk.say("compare id 11 and 999")
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("compare 1 and 3", ((1, 3), ())),
-        ("the second and the first", ((2, 1), ())),
-        ("compare id 5581 and 5592", ((), (5581, 5592))),
-        ("#2 with id: 77", ((2,), (77,))),
-        ("version 1.5 of 2000", ((), ())),
-        ("number 4", ((4,), ())),
-    ],
-)
-def test_places_and_ids_in_words(text, found):
-    assert mentioned(text) == found
-
-
-@pytest.mark.parametrize(
-    ("text", "answered", "kind"),
-    [
-        ("compare two databases and report differences", False, "say"),
-        ("compare", True, "compare"),
-        ("install", True, "setup"),
-        ("a tool that can install packages on many remote machines and report", True, "say"),
-        ("undo", False, "undo"),
-        ("undo git commits in Go", False, "say"),
-        ("new task queue for jobs", True, "say"),
-        ("why?", True, "why"),
-        ("drop the platform", True, "drop"),
-        ("drop tables in a database", True, "say"),
-    ],
-)
-def test_words_of_command_describe_a_task_until_there_is_an_answer(text, answered, kind):
-    assert parse_command(text, answered=answered).kind == kind
-
-
-STEPS = st.lists(
-    st.sampled_from(
-        [
-            "captions for videos",
-            "query postgres in Go",
-            "any",
-            "Python",
-            "or Go",
-            "MIT licence",
-            "compare",
-            "set up 1",
-            "why",
-            "drop the language",
-            "undo",
-            "undo",
-            "new task: plot charts",
-            "hello",
-            "official",
-            "at least 100 stars",
-        ]
-    ),
-    max_size=12,
-)
+@pytest.mark.parametrize(("text", "places", "ids"), MESSAGES["places"])
+def test_places_and_ids_in_words(text, places, ids):
+    assert mentioned(text) == (tuple(places), tuple(ids))
 
 
 @settings(max_examples=60)
-@given(STEPS)
+@given(st.lists(st.sampled_from([*MESSAGES["steps"], "undo"]), max_size=12))
 def test_undo_takes_every_step_back(agent, steps):
     talk, states = Conversation(agent), []
     for message in steps:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -15,29 +16,32 @@ from typer.testing import CliRunner
 
 from study.agent import feedback as module
 from study.agent.feedback import Feedback, training_pairs
-from study.agent.settings import Service
 from study.agent.specification import Specification
 from study.cli import agent as cli
-from study.cli.agent import app
 from study.errors import StudyError
-
-SPEC = Specification("captions", languages=("Go",))
 
 WRITER = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from study.agent.feedback import Feedback
 from study.agent.specification import Specification
 store = Feedback(Path(sys.argv[1]), 30.0)
 for number in range(int(sys.argv[2])):
-    event = store.append("accepted", number, Specification("x" * 500), rank=1, system="s", conversation=sys.argv[3])
+    answer = SimpleNamespace(ids=[number], system="s", specification=Specification("x" * 500))
+    event = store.append(answer, "accepted", number, conversation=sys.argv[3])
     sys.stdout.write(f"{event}\\n")
     sys.stdout.flush()
 """
 
 
-def add(store, kind, server, spec=SPEC, conversation="a"):
-    return store.append(kind, server, spec, rank=1, system="tfidf", conversation=conversation)
+def answer(server, intent="captions", languages=("Go",)):
+    """What feedback needs of an answer: one server, named for a request."""
+    return SimpleNamespace(ids=[server], system="tfidf", specification=Specification(intent, languages=languages))
+
+
+def add(store, kind, server, *, conversation="a", detail="", **request):
+    return store.append(answer(server, **request), kind, server, conversation=conversation, detail=detail)
 
 
 def intact(path):
@@ -75,13 +79,13 @@ def test_events_can_be_neither_changed_nor_removed(feedback):
 )
 def test_unusable_events_are_refused(feedback, kind, detail):
     with pytest.raises(StudyError):
-        feedback.append(kind, 1, SPEC, rank=1, system="s", conversation="a", detail=detail)
+        add(feedback, kind, 1, detail=detail)
     assert feedback.events().empty
 
 
 def test_hostile_texts_are_only_texts(feedback):
-    spec = Specification("'); DROP TABLE events; -- \x00 ‮ \ud800")
-    feedback.append("accepted", 1, spec, rank=1, system="s", conversation="\ud800", detail="\ud800'")
+    intent = "'); DROP TABLE events; -- \x00 ‮ \ud800"
+    add(feedback, "accepted", 1, intent=intent, conversation="\ud800", detail="\ud800'")
     assert len(feedback.events()) == 1
 
 
@@ -136,11 +140,10 @@ def test_a_newer_format_is_not_touched(tmp_path):
 
 
 def test_training_pairs_by_hand(feedback):
-    other = Specification("charts")
     for kind, server in [("accepted", 11), ("rejected", 12), ("rejected", 13), ("accepted", 13), ("rejected", 14)]:
         add(feedback, kind, server)
-    add(feedback, "worked", 16, other)
-    add(feedback, "rejected", 17, SPEC, conversation="b")
+    add(feedback, "worked", 16, intent="charts", languages=())
+    add(feedback, "rejected", 17, conversation="b")
     pairs = training_pairs(feedback.events())
     assert list(zip(pairs["intent"], pairs["positive_id"], pairs["negative_id"], strict=True)) == [
         ("captions", 11, 12),
@@ -153,12 +156,17 @@ def test_training_pairs_by_hand(feedback):
     assert training_pairs(feedback.events().iloc[:0]).empty
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])
 def test_export(tmp_path, feedback, monkeypatch, suffix):
     add(feedback, "accepted", 11)
     monkeypatch.setattr(module, "feedback_of", lambda dataset, service: feedback)
     target = tmp_path / f"pairs{suffix}"
-    done = CliRunner().invoke(app, ["export", str(target), "--dataset", "toy"])
+    words = ["export", str(target), "--dataset", "toy"]
+    if suffix == ".csv":
+        with pytest.raises(StudyError, match="unknown kind of file"):
+            CliRunner().invoke(cli.app, words, catch_exceptions=False)
+        return
+    done = CliRunner().invoke(cli.app, words)
     assert done.exit_code == 0, done.output
     table = pd.read_parquet(target) if suffix == ".parquet" else pd.read_json(target, lines=True)
     assert list(table["positive_id"]) == [11]
@@ -166,7 +174,6 @@ def test_export(tmp_path, feedback, monkeypatch, suffix):
 
 def test_the_file_of_a_data_set_lies_in_the_project(tmp_path, monkeypatch, service):
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    assert isinstance(service, Service)
     assert module.feedback_of("toy", service).path == tmp_path / "data" / "feedback" / "toy.sqlite"
 
 
@@ -176,7 +183,7 @@ def test_outcomes_are_noted_in_the_terminal(feedback, monkeypatch, agent):
     run = CliRunner().invoke
     request = "captions for videos in Go"
     for kind, server in (("accepted", 17), ("worked", 17), ("rejected", 13)):
-        done = run(app, ["ask", request, "--outcome", f"{kind}={server}", "--detail", "on my machine"])
+        done = run(cli.app, ["ask", request, "--outcome", f"{kind}={server}", "--detail", "on my machine"])
         assert done.exit_code == 0, done.output
     events = feedback.events()
     assert list(zip(events["kind"], events["server_id"], events["rank"], strict=True)) == [
@@ -189,5 +196,5 @@ def test_outcomes_are_noted_in_the_terminal(feedback, monkeypatch, agent):
     assert list(zip(pairs["intent"], pairs["positive_id"], pairs["negative_id"], strict=True)) == [(request, 17, 13)]
     for outcome in ("loved=17", "worked=11", "worked=999", "worked", "17"):
         with pytest.raises(StudyError):
-            run(app, ["ask", request, "--outcome", outcome], catch_exceptions=False)
+            run(cli.app, ["ask", request, "--outcome", outcome], catch_exceptions=False)
     assert len(feedback.events()) == 3

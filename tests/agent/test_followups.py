@@ -17,7 +17,6 @@ def talk(agent):
     return made
 
 
-# Message, kind of the turn, places of the answer that it shows (None: not looked at).
 ABOUT = MESSAGES["follow_ups"]
 
 
@@ -32,20 +31,14 @@ def test_what_follows_an_answer_keeps_the_task(talk, message, kind, places):
         assert [item.server_id for item in turn.evidence] == [before.answer.ids[place - 1] for place in places]
 
 
-CHANGES = MESSAGES["changes"]
-
-
-@pytest.mark.parametrize(("message", "constraints"), CHANGES, ids=[message for message, _ in CHANGES])
+@pytest.mark.parametrize(("message", "constraints"), MESSAGES["changes"])
 def test_a_constraint_alone_refines(talk, message, constraints):
     turn = talk.say(message)
     assert (turn.kind, turn.specification.intent) == ("answer", TASK)
     assert turn.specification.constraints() == stated(constraints)
 
 
-NEW = MESSAGES["tasks_after_an_answer"]
-
-
-@pytest.mark.parametrize("message", NEW)
+@pytest.mark.parametrize("message", MESSAGES["tasks_after_an_answer"])
 def test_a_task_is_still_a_task(talk, message):
     turn = talk.say(message)
     assert turn.kind in ("question", "answer")
@@ -62,9 +55,7 @@ def test_several_constraints_are_dropped_at_once(agent):
     assert talk.say("remove the language, licence and stars filters").specification.constraints() == {}
 
 
-@pytest.mark.parametrize(
-    "message", ["reset", "Reset everything!", "undo everything", "start over", "clear all", "forget everything"]
-)
+@pytest.mark.parametrize("message", MESSAGES["resets"])
 def test_starting_over_is_meant(talk, message):
     before = talk.state
     turn = talk.say(message)
@@ -132,17 +123,8 @@ def test_a_respect_of_a_comparison_is_answered_from_the_data(agent):
     assert turn.specification == talk.state.specification
 
 
-SAYINGS = [message for message, _, _ in ABOUT] + [
-    "compare",
-    "set up 2",
-    "why",
-    "no",
-    "hello",
-    "2 and 3?",
-    "it",
-    "???",
-    "1 2 3",
-]
+SAYINGS = [message for message, _, _ in ABOUT]
+SAYINGS += ["compare", "set up 2", "why", "no", "hello", "2 and 3?", "it", "???", "1 2 3"]
 
 
 @given(st.lists(st.sampled_from(SAYINGS), max_size=6))

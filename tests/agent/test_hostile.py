@@ -1,4 +1,5 @@
-"""Fifty hostile servers: nothing is executed or rendered, no identifier is added or removed."""
+"""Fifty hostile servers: nothing is executed or rendered, no identifier is added or removed; and what may be shown of
+data without a licence: explanations, but no word of a stranger."""
 
 import json
 import re
@@ -6,11 +7,11 @@ import re
 import pytest
 from markdown_it import MarkdownIt
 
+from study.agent.answer import QUOTING, answer_data, claim_line, markdown, turn_data
 from study.agent.conversation import Conversation
-from study.agent.presentation import answer_data, markdown, turn_data
-from study.agent.text import REPOSITORY, plain, safe_link
+from study.agent.text import REPOSITORY, content_words, escape_markdown, plain, safe_link
 from study.cli.agent import printable
-from tests.agent import hostile as agent_hostile
+from tests.agent.hostile import IDS, KINDS
 
 REQUESTS = [
     "captions for videos",
@@ -24,7 +25,7 @@ REQUESTS = [
     "docs",
     "touch pwned",
 ]
-KNOWN = {*range(11, 18), *range(901, 951)}
+KNOWN = {*range(11, 18), *IDS}
 # Tokens of Markdown that would show more than text and this project's own lists and marks.
 PAIRED = ("paragraph", "strong", "em", "bullet_list", "list_item")
 ALLOWED = {"inline", "text", "text_special", "softbreak"} | {f"{x}_{end}" for x in PAIRED for end in ("open", "close")}
@@ -46,21 +47,19 @@ def everything(value):
     return [value] if isinstance(value, str) else []
 
 
-def is_letters(text):
-    """Whether Markdown shows letters and this project's own lists and marks alone."""
-    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
+def is_harmless(turn, limits):
+    """Whether the data is visible text, Markdown shows letters alone, and a terminal gets no control characters."""
+    data = turn_data(turn, limits)
+    visible = all(plain(text) == " ".join(text.split()) for text in everything(data))
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(markdown(turn, limits))
     kinds = {token.type for token in tokens} | {child.type for token in tokens for child in token.children or ()}
-    return kinds <= ALLOWED
-
-
-def every_card(hostile):
-    for server in range(agent_hostile.FIRST_ID, agent_hostile.FIRST_ID + 50):
-        yield hostile.explain(hostile.read("captions for videos").specification, server)
+    said = printable(json.dumps(data, ensure_ascii=False))
+    return visible and kinds <= ALLOWED and not {"\x1b", "\u202e"} & set(said)
 
 
 def test_there_are_fifty_of_seven_kinds():
-    assert len(agent_hostile.rows()[0]) == 50
-    assert len(agent_hostile.KINDS) == 7
+    assert sum(map(len, KINDS.values())) == len(IDS) == 50
+    assert len(KINDS) == 7
 
 
 def test_identifiers_are_the_catalogues(turn, hostile):
@@ -70,24 +69,11 @@ def test_identifiers_are_the_catalogues(turn, hostile):
     ranked, _ = hostile.rank(answer.specification)
     assert sorted(hostile.ids[ranked]) == sorted(KNOWN)
     assert {server for claim in answer.claims() for server in claim.servers} <= set(answer.ids)
+    assert json.loads(json.dumps(answer_data(answer, hostile.settings.limits)))["kept"] == answer.kept
 
 
-def test_what_is_shown_is_visible_text(turn, hostile):
-    for text in everything(turn_data(turn, hostile.settings.limits)):
-        assert plain(text) == " ".join(text.split())
-
-
-def test_only_checked_addresses_become_links_or_commands(hostile):
-    for evidence, sections in every_card(hostile):
-        for name in ("repository_link", "directory_link"):
-            assert evidence.fields[name] == "" or safe_link(evidence.fields[name])
-        commands = [claim.text for claim in sections["adoption"] if "git clone" in claim.text]
-        for command in commands:
-            assert REPOSITORY.match(command.rpartition(" ")[2])
-
-
-def test_the_document_shows_letters_and_nothing_else(turn, hostile):
-    assert is_letters(markdown(turn, hostile.settings.limits))
+def test_what_is_shown_is_letters(turn, hostile):
+    assert is_harmless(turn, hostile.settings.limits)
 
 
 def test_without_texts_nothing_of_a_stranger_is_in_the_document(turn, hostile):
@@ -98,39 +84,32 @@ def test_without_texts_nothing_of_a_stranger_is_in_the_document(turn, hostile):
             assert len(text) < 8 or text not in shown
 
 
-def test_the_terminal_gets_no_control_characters(turn, hostile):
-    said = printable(json.dumps(answer_data(turn.answer, hostile.settings.limits), ensure_ascii=False))
-    assert "\x1b" not in said
-    assert "\u202e" not in said
-
-
-def test_a_label_names_one_server_alone(hostile):
-    for evidence, _ in every_card(hostile):
-        label = evidence.label
-        assert label.endswith(f"” (id {evidence.server_id})")
-        assert label.count("”") == label.count("“") == 1
+@pytest.mark.parametrize("server", IDS)
+def test_only_checked_addresses_become_links_or_commands_and_a_label_names_one_server(hostile, server):
+    evidence, sections = hostile.explain(hostile.read("captions for videos").specification, server)
+    for name in ("repository_link", "directory_link"):
+        assert evidence.fields[name] == "" or safe_link(evidence.fields[name])
+    for claim in sections["adoption"]:
+        assert "git clone" not in claim.text or REPOSITORY.match(claim.text.rpartition(" ")[2])
+    assert evidence.label.endswith(f"” (id {server})")
+    assert evidence.label.count("”") == evidence.label.count("“") == 1
 
 
 @pytest.mark.parametrize("command", ["why id {}", "set up id {}"])
 def test_every_hostile_server_is_shown_as_letters(hostile, command):
     talk = Conversation(hostile)
-    first = talk.say("captions for videos in Python")
-    shown = []
-    for server in range(agent_hostile.FIRST_ID, agent_hostile.FIRST_ID + 50):
+    first = talk.say("captions for videos in Python, MIT licence")
+    for server in IDS:
         turn = talk.say(command.format(server))
-        shown += [item.server_id for item in turn.evidence]
+        assert [item.server_id for item in turn.evidence] == [server]
         assert {named for claim in turn.claims for named in claim.servers} == {server}
-        data = turn_data(turn, hostile.settings.limits)
-        assert [card["server_id"] for card in data["servers"]] == [server]
-        for text in everything(data):
-            assert plain(text) == " ".join(text.split())
-        assert is_letters(markdown(turn, hostile.settings.limits))
-        assert "\x1b" not in printable(json.dumps(data, ensure_ascii=False))
-    assert shown == list(range(901, 951))
+        assert is_harmless(turn, hostile.settings.limits)
+    # The names "undo" or "drop the language" are data: asking about them changes nothing but the reply.
+    assert talk.state.specification == first.specification
     assert talk.state.answer == first.answer
 
 
-@pytest.mark.parametrize("start", range(901, 951, 5))
+@pytest.mark.parametrize("start", IDS[::5])
 def test_comparisons_of_hostile_servers_name_these_alone(hostile, start):
     ids = list(range(start, start + 5))
     spec = hostile.read("captions for videos, postgres and mail, fast and private").specification
@@ -142,12 +121,45 @@ def test_comparisons_of_hostile_servers_name_these_alone(hostile, start):
         assert sorted(named) == ids
 
 
-def test_descriptions_cannot_speak_as_the_developer(hostile):
-    # The names "undo" or "drop the language" are data: asking about them changes nothing but the answer.
-    talk = Conversation(hostile)
-    first = talk.say("captions for videos in Python, MIT licence")
-    for place in range(1, 6):
-        talk.say(f"why {place}")
-        talk.say(f"set up {place}")
-    assert talk.state.specification == first.specification
-    assert talk.state.answer == first.answer
+# Data without a licence
+
+TASK = "fast captions and summary of videos, in Python, Go or TypeScript"
+
+
+@pytest.fixture(scope="module")
+def turns(agent):
+    talk = Conversation(agent)
+    return [talk.say(message) for message in (TASK, "compare 1 and 2", "set up 1", "why 2")]
+
+
+@pytest.fixture(scope="module")
+def shown(agent, turns):
+    return "\n".join(markdown(turn, agent.settings.limits, texts=False) for turn in turns)
+
+
+def test_the_sentences_of_rules_are_there(shown):
+    for part in ("of your request", "as you asked", "of the whole catalogue", "servers are usually"):
+        assert part in shown
+    assert re.search(r"Prefer id \d+", shown)
+
+
+def test_no_name_description_address_or_value_is_there(shown, turns, agent):
+    own = content_words(" ".join([TASK, *agent.setup.languages.values(), agent.setup.docker, agent.setup.general]))
+    words = content_words(re.sub(r"[a-z]+._[a-z]+, servers", "", shown.replace("\\", "")).replace("adopt_key", ""))
+    assert "git clone" not in shown
+    for item in turns[0].answer.recommendations:
+        fields = item.evidence.fields
+        assert fields["name"] not in shown
+        assert fields["description"] not in shown
+        strange = set(content_words(f"{fields['name']} {fields['description']} {fields['tools']}")) - set(own)
+        assert not strange & set(words), strange & set(words)
+
+
+def test_with_texts_everything_is_there_and_without_them_what_quotes_a_stranger_is_hidden(turns, agent):
+    text = markdown(turns[0], agent.settings.limits)
+    assert all(item.evidence.fields["name"] in text for item in turns[0].answer.recommendations)
+    quoting = [claim for claim in turns[0].answer.claims() if claim.rule in QUOTING]
+    assert {"adopt_code", "less_licence"} <= {claim.rule for claim in quoting}
+    for claim in quoting:
+        assert claim_line(claim, ()).startswith(claim.rule.replace("_", "\\_"))
+        assert claim_line(claim, None).startswith(escape_markdown(claim.text))

@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
+import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -17,9 +18,16 @@ from typer.testing import CliRunner
 from study.agent import mcp_server
 from study.cli.agent import app
 from study.errors import StudyError
+from tests.agent.conftest import serving
+from tests.agent.hostile import IDS
 from tests.agent.messages import MESSAGES
 
-TOOLS = ["recommend_mcp_servers", "compare_mcp_servers", "explain_recommendation", "describe_catalog"]
+RECOMMEND, COMPARE, EXPLAIN, DESCRIBE = TOOLS = [
+    "recommend_mcp_servers",
+    "compare_mcp_servers",
+    "explain_recommendation",
+    "describe_catalog",
+]
 # The toy agent as a program of its own, as a client would start it.
 PROGRAM = """
 from tests.agent import conftest
@@ -30,9 +38,6 @@ data = conftest.catalogue()
 agent = Agent(data, retriever=Lexical(data))
 mcp_server.server(lambda: agent).run("stdio")
 """
-BAD = [*MESSAGES["wrong_calls"], ("recommend_mcp_servers", {"task": "x" * 20_001}, "task")]
-
-
 # Tool -> names that its result's schema declares, however deep.
 SERVER = "server_id name description evidence fields links scores text rule servers sources "
 RETURNED = {
@@ -54,81 +59,91 @@ def properties(schema):
     return own | {name for part in schema.values() for name in properties(part)}
 
 
-def stdio():
-    root = str(Path(__file__).resolve().parents[2])
-    environment = os.environ | {"PYTHONPATH": root}
-    return stdio_client(StdioServerParameters(command=sys.executable, args=["-c", PROGRAM], env=environment, cwd=root))
+def within(client, work):
+    """What `work` gives of a client that is connected; it has two minutes."""
+
+    async def run():
+        async with client as connected:
+            return await work(connected)
+
+    return asyncio.run(asyncio.wait_for(run(), 120))
+
+
+def called(agent, *calls):
+    """The replies of a server of this process to calls (tool, arguments)."""
+
+    async def work(client):
+        return [await client.call_tool(*call) for call in calls]
+
+    return within(Client(mcp_server.server(lambda: agent)), work)
 
 
 async def exercise(client):
-    """Everything that a client may do, rightly and wrongly; returns the answer to one request."""
-    tools = (await client.list_tools()).tools
-    assert sorted(tool.name for tool in tools) == sorted(TOOLS)
-    for tool in tools:
+    """Everything that a client may do, rightly and wrongly."""
+    tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert set(tools) == set(TOOLS)
+    for name, tool in tools.items():
         assert tool.description
         assert tool.annotations.read_only_hint
-        assert properties(tool.output_schema) >= set(RETURNED[tool.name].split())
-        assert tool.output_schema["additionalProperties"] is False
+        assert properties(tool.output_schema) >= set(RETURNED[name].split())
+        assert tool.input_schema["additionalProperties"] is tool.output_schema["additionalProperties"] is False
+    asked = tools[RECOMMEND].input_schema
+    assert (set(asked["properties"]), asked["required"]) == ({"task", "constraints", "top"}, ["task"])
+    constraints = asked["$defs"]["Constraints"]["properties"]
+    assert all("groups" in constraints[name]["description"] for name in ("licences", "unwanted_licences"))
     assert "never as instructions" in client.instructions
 
-    answer = await client.call_tool(
-        "recommend_mcp_servers", {"task": "captions for videos", "constraints": {"languages": ["go"]}}
-    )
-    assert not answer.is_error
-    found = answer.structured_content
-    assert [item["server_id"] for item in found["recommendations"]] == [17, 13]
-    assert json.loads(answer.content[0].text) == found
+    async def said(name, **arguments):
+        reply = await client.call_tool(name, arguments)
+        assert not reply.is_error
+        assert json.loads(reply.content[0].text) == reply.structured_content
+        return reply.structured_content
 
-    compared = (
-        await client.call_tool("compare_mcp_servers", {"task": "captions", "server_ids": [11, 12]})
-    ).structured_content
+    found = await said(RECOMMEND, task="captions for videos", constraints={"languages": ["go"]})
+    assert [item["server_id"] for item in found["recommendations"]] == [17, 13]
+    compared = await said(COMPARE, task="captions", server_ids=[11, 12])
     assert [server["server_id"] for server in compared["servers"]] == [11, 12]
     assert compared["prefer"]
-    why = (await client.call_tool("explain_recommendation", {"task": "captions", "server_id": 17})).structured_content
-    assert {"why", "tradeoff", "adoption"} <= set(why)
-    about = (await client.call_tool("describe_catalog", {})).structured_content
+    assert {"why", "tradeoff", "adoption"} <= set(await said(EXPLAIN, task="captions", server_id=17))
+    about = await said(DESCRIBE)
     assert about["servers"] == 7
     assert "Go" in about["languages"]
     assert about["domains"] == ["Marketing", "Retail", "Security", "tools", "Video Production"]
-    charts = {"task": "charts", "constraints": {"domain": about["domains"][0]}}
-    assert not (await client.call_tool("recommend_mcp_servers", charts)).is_error
+    await said(RECOMMEND, task="charts", constraints={"domain": about["domains"][0]})
 
-    for name, arguments, reason in BAD:
+    for name, arguments, reason in [*MESSAGES["wrong_calls"], (RECOMMEND, {"task": "x" * 20_001}, "task")]:
         reply = await client.call_tool(name, arguments)
         assert reply.is_error, (name, arguments)
         assert reason in reply.content[0].text, (name, arguments, reply.content[0].text)
         assert "Traceback" not in reply.content[0].text
 
-    languages = ["Go", "Python", "TypeScript", "JavaScript"]
+    languages = [["Go", "Python", "TypeScript", "JavaScript"][number % 4] for number in range(100)]
     calls = [
-        client.call_tool(
-            "recommend_mcp_servers", {"task": f"captions number {n}", "constraints": {"languages": [languages[n % 4]]}}
-        )
-        for n in range(100)
+        said(RECOMMEND, task=f"captions number {number}", constraints={"languages": [language]})
+        for number, language in enumerate(languages)
     ]
-    for number, reply in enumerate(await asyncio.gather(*calls)):
-        assert not reply.is_error
-        said = reply.structured_content["specification"]
-        assert said["intent"] == f"captions number {number}"
-        assert said["languages"] == [languages[number % 4]]
+    specifications = [found["specification"] for found in await asyncio.gather(*calls)]
+    assert [one["intent"] for one in specifications] == [f"captions number {number}" for number in range(100)]
+    assert [one["languages"] for one in specifications] == [[language] for language in languages]
 
 
 def test_over_standard_input_and_output():
-    async def run():
-        async with Client(stdio(), read_timeout_seconds=60, cache=None) as client:
-            await exercise(client)
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join([root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    program = StdioServerParameters(
+        command=sys.executable, args=["-c", PROGRAM], env=os.environ | {"PYTHONPATH": path}, cwd=root
+    )
+    within(Client(stdio_client(program), read_timeout_seconds=60, cache=None), exercise)
 
-    asyncio.run(asyncio.wait_for(run(), 120))
 
-
-def test_over_streamable_http(agent, serve):
+def test_over_streamable_http(agent):
     async def run(address):
         async with create_mcp_http_client() as http:
             transport = streamable_http_client(f"{address}/mcp", http_client=http)
             async with Client(transport, read_timeout_seconds=60, cache=None) as client:
                 await exercise(client)
 
-    with serve(mcp_server.server(lambda: agent).streamable_http_app()) as address:
+    with serving(mcp_server.server(lambda: agent).streamable_http_app()) as address:
         asyncio.run(asyncio.wait_for(run(address), 120))
 
 
@@ -136,15 +151,12 @@ def test_the_command_of_the_readme_over_standard_input_and_output(study):
     words = ["-m", "study", "agent", "mcp", "--dataset", "synthetic", "--retriever", "tfidf"]
     program = StdioServerParameters(command=sys.executable, args=words, env=os.environ | {"T2M_ROOT": str(study)})
 
-    async def run():
-        async with Client(stdio_client(program), read_timeout_seconds=60, cache=None) as client:
-            about = (await client.call_tool("describe_catalog", {})).structured_content
-            assert "Python" in about["languages"]
-            wanted = {"task": "draw charts", "constraints": {"languages": ["Python"]}}
-            reply = await client.call_tool("recommend_mcp_servers", wanted)
-            return about, reply.structured_content
+    async def work(client):
+        wanted = {"task": "draw charts", "constraints": {"languages": ["Python"]}}
+        replies = [await client.call_tool(DESCRIBE, {}), await client.call_tool(RECOMMEND, wanted)]
+        return [reply.structured_content for reply in replies]
 
-    about, answer = asyncio.run(asyncio.wait_for(run(), 120))
+    about, answer = within(Client(stdio_client(program), read_timeout_seconds=60, cache=None), work)
     assert (about["dataset"], about["servers"], about["system"]) == ("synthetic", 60, "tfidf")
     assert 1 <= len(answer["recommendations"]) <= 5
     assert answer["checks"]["removed"] == 0
@@ -173,42 +185,38 @@ def test_the_agent_is_made_at_the_first_call_and_once(agent):
         free.wait(30)
         return agent
 
-    async def run():
-        async with Client(mcp_server.server(mcp_server.Lazy(slow))) as client:
-            assert len((await client.list_tools()).tools) == 4
-            assert made == []
-            failed = await client.call_tool("describe_catalog", {})
-            assert failed.is_error
-            assert "the catalogue is not there" in failed.content[0].text
-            calls = [asyncio.ensure_future(client.call_tool("describe_catalog", {})) for _ in range(5)]
-            await asyncio.sleep(0.2)
-            # While the agent is being made the server still answers.
-            assert len((await client.list_tools()).tools) == 4
-            assert not any(call.done() for call in calls)
-            free.set()
-            for reply in await asyncio.gather(*calls):
-                assert reply.structured_content["servers"] == 7
+    async def work(client):
+        assert len((await client.list_tools()).tools) == 4
+        assert made == []
+        failed = await client.call_tool(DESCRIBE, {})
+        assert failed.is_error
+        assert "the catalogue is not there" in failed.content[0].text
+        calls = [asyncio.ensure_future(client.call_tool(DESCRIBE, {})) for _ in range(5)]
+        await asyncio.sleep(0.2)
+        # While the agent is being made the server still answers.
+        assert len((await client.list_tools()).tools) == 4
+        assert not any(call.done() for call in calls)
+        free.set()
+        return [reply.structured_content["servers"] for reply in await asyncio.gather(*calls)]
 
-    asyncio.run(asyncio.wait_for(run(), 60))
+    assert within(Client(mcp_server.server(mcp_server.Lazy(slow))), work) == [7] * 5
     assert len(made) == 2
 
 
-def test_stated_constraints_win_over_the_words_of_the_task(agent):
-    async def run(task, **stated):
-        async with Client(mcp_server.server(lambda: agent)) as client:
-            reply = await client.call_tool("recommend_mcp_servers", {"task": task, "constraints": stated})
-            return reply.structured_content
-
-    found = asyncio.run(run("captions in Python", unwanted_languages=["Python"]))
-    assert (found["specification"]["languages"], found["specification"]["unwanted_languages"]) == ([], ["Python"])
-    assert found["recommendations"]
-    found = asyncio.run(run("captions, no Python, only official servers", languages=["Python"], official=False))
-    assert found["specification"]["languages"] == ["Python"]
-    assert found["specification"]["unwanted_languages"] == []
+@pytest.mark.parametrize(
+    ("task", "stated", "languages", "unwanted"),
+    [
+        ("captions in Python", {"unwanted_languages": ["Python"]}, [], ["Python"]),
+        ("captions, no Python, only official servers", {"languages": ["Python"], "official": False}, ["Python"], []),
+        ("captions in Go", {"languages": []}, [], []),
+    ],
+)
+def test_stated_constraints_win_over_the_words_of_the_task(agent, task, stated, languages, unwanted):
+    (reply,) = called(agent, (RECOMMEND, {"task": task, "constraints": stated}))
+    found = reply.structured_content
+    assert (found["specification"]["languages"], found["specification"]["unwanted_languages"]) == (languages, unwanted)
     assert found["specification"]["official"] is False
-    assert 12 in [item["server_id"] for item in found["recommendations"]]
-    found = asyncio.run(run("captions in Go", languages=[]))
-    assert found["specification"]["languages"] == []
+    assert len(found["recommendations"]) > 1
 
 
 def test_over_http_only_the_named_address_is_answered():
@@ -218,94 +226,41 @@ def test_over_http_only_the_named_address_is_answered():
 
 
 @pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}])
-def test_pages_of_other_sites_cannot_call_it(agent, serve, headers):
-    import httpx2
-
-    with serve(mcp_server.server(lambda: agent).streamable_http_app()) as address:
-        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
-        accept = {"Accept": "application/json, text/event-stream"}
-        with httpx2.Client(trust_env=False) as client:
-            assert client.post(f"{address}/mcp", json=body, headers=accept | headers).status_code in (403, 421)
+def test_pages_of_other_sites_cannot_call_it(agent, headers):
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    headers |= {"Accept": "application/json, text/event-stream"}
+    with serving(mcp_server.server(lambda: agent).streamable_http_app()) as address:
+        assert httpx2.post(f"{address}/mcp", json=body, headers=headers, trust_env=False).status_code in (403, 421)
 
 
 def test_hostile_servers_are_strings_in_a_result(hostile):
-    async def run():
-        async with Client(mcp_server.server(lambda: hostile)) as client:
-            reply = await client.call_tool("recommend_mcp_servers", {"task": "captions for videos", "top": 20})
-            return reply
-
-    reply = asyncio.run(run())
-    found = reply.structured_content
-    ids = [item["server_id"] for item in found["recommendations"]]
+    calls = [(EXPLAIN, {"task": "captions for videos", "server_id": server}) for server in IDS]
+    first, *replies = called(hostile, (RECOMMEND, {"task": "captions for videos", "top": 20}), *calls)
+    ids = [item["server_id"] for item in first.structured_content["recommendations"]]
     assert len(ids) == len(set(ids)) == 20
-    assert set(ids) <= {*range(11, 18), *range(901, 951)}
-    # One text block of JSON: a description can end neither the string nor the block.
-    assert len(reply.content) == 1
-    assert json.loads(reply.content[0].text) == found
-
-
-def test_every_hostile_server_can_be_explained_and_stays_a_string(hostile):
-    async def run():
-        async with Client(mcp_server.server(lambda: hostile)) as client:
-            return [
-                await client.call_tool("explain_recommendation", {"task": "captions for videos", "server_id": server})
-                for server in range(901, 951)
-            ]
-
-    replies = asyncio.run(run())
-    assert [reply.structured_content["server_id"] for reply in replies] == list(range(901, 951))
-    for reply in replies:
+    assert set(ids) <= {*range(11, 18), *IDS}
+    assert [reply.structured_content["server_id"] for reply in replies] == list(IDS)
+    for reply in (first, *replies):
         assert not reply.is_error
+        # One text block of JSON: a description can end neither the string nor the block.
         assert len(reply.content) == 1
         assert json.loads(reply.content[0].text) == reply.structured_content
-        named = [
-            server
-            for part in ("why", "tradeoff", "adoption")
-            for claim in reply.structured_content[part]
-            for server in claim["servers"]
-        ]
-        assert set(named) == {reply.structured_content["server_id"]}
+    for server, reply in zip(IDS, replies, strict=True):
+        parts = [claim for part in ("why", "tradeoff", "adoption") for claim in reply.structured_content[part]]
+        assert {named for claim in parts for named in claim["servers"]} == {server}
 
 
-# Arguments that a tool does not know
-
-UNKNOWN = MESSAGES["unknown_arguments"]
-
-
-def called(agent, name, arguments):
-    async def run():
-        async with Client(mcp_server.server(lambda: agent)) as client:
-            return await client.call_tool(name, arguments)
-
-    return asyncio.run(asyncio.wait_for(run(), 60))
-
-
-@pytest.mark.parametrize(("name", "arguments", "unknown"), UNKNOWN, ids=[unknown for _, _, unknown in UNKNOWN])
+@pytest.mark.parametrize(("name", "arguments", "unknown"), MESSAGES["unknown_arguments"])
 def test_an_unknown_argument_is_refused_by_name(agent, name, arguments, unknown):
-    reply = called(agent, name, arguments)
-    assert reply.is_error
-    assert unknown in reply.content[0].text
-    assert "not permitted" in reply.content[0].text
     known = {key: value for key, value in arguments.items() if key != unknown}
-    assert not called(agent, name, known).is_error
-
-
-def test_the_schemas_say_that_nothing_else_is_taken(agent):
-    async def run():
-        async with Client(mcp_server.server(lambda: agent)) as client:
-            return (await client.list_tools()).tools
-
-    tools = {tool.name: tool.input_schema for tool in asyncio.run(asyncio.wait_for(run(), 60))}
-    assert len(tools) == 4
-    for schema in tools.values():
-        assert schema["additionalProperties"] is False
-    assert set(tools["recommend_mcp_servers"]["properties"]) == {"task", "constraints", "top"}
-    assert tools["recommend_mcp_servers"]["required"] == ["task"]
-    stated = tools["recommend_mcp_servers"]["$defs"]["Constraints"]["properties"]
-    assert all("groups" in stated[name]["description"] for name in ("licences", "unwanted_licences"))
+    refused, answered = called(agent, (name, arguments), (name, known))
+    assert refused.is_error
+    assert unknown in refused.content[0].text
+    assert "not permitted" in refused.content[0].text
+    assert not answered.is_error
 
 
 def test_a_group_of_licences_is_refused_as_the_description_says(agent):
-    reply = called(agent, "recommend_mcp_servers", {"task": "captions", "constraints": {"licences": ["permissive"]}})
+    (reply,) = called(agent, (RECOMMEND, {"task": "captions", "constraints": {"licences": ["permissive"]}}))
     assert reply.is_error
     assert "unknown licence" in reply.content[0].text

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.agent import comparing
+from study.agent import claims
 from study.agent.agent import Agent
 from study.agent.claims import Context, Evidence, sections, shown_fields
 from study.agent.retrieval import Lexical
 from study.agent.settings import Setup, Words, read_conf
 from study.agent.specification import Specification
 from study.agent.text import stem
+from tests.agent.conftest import catalogue
 
 WORDS, SETUP, MEDIAN = read_conf(Words), read_conf(Setup), 12.0
 TEXTS = ("name", "description", "tools")
@@ -143,7 +144,7 @@ def numbers(text):
 def test_what_tells_servers_apart_is_true_of_every_one_of_them(spec, servers):
     context = context_of(spec, servers)
     fields = {server: evidence.fields for server, evidence in context.evidence.items()}
-    made = comparing.compare(context)
+    made = claims.compare(context)
     assert len({claim.text for claim in made}) == len(made)
     for claim in made:
         # Each sentence names every server once: those to prefer, then all others.
@@ -181,7 +182,7 @@ def test_two_servers_are_named_together_only_if_no_single_one_mentions_as_much(s
     single = max(map(len, covers.values()))
     pairs = [(a, b) for a in covers for b in covers if covers[a] - covers[b] and covers[b] - covers[a]]
     most = max((len(covers[a] | covers[b]) for a, b in pairs), default=0)
-    made = comparing.composition(context)
+    made = claims.composition(context)
     assert bool(made) == (most > single)
     for claim in made:
         union = covers[claim.servers[0]] | covers[claim.servers[1]]
@@ -203,8 +204,8 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def large(make_catalogue):
-    data = make_catalogue(ROWS, name="large")
+def large():
+    data = catalogue(ROWS, name="large")
     return Agent(data, retriever=Lexical(data))
 
 
@@ -218,27 +219,21 @@ def test_rarity_is_counted_in_the_catalogue(large):
     # 60 fillers and servers 2 and 3 say "manage"; 60, 2 and 4 say "data"; "charts" stands in one server's texts twice.
     assert found.mentioned == {"crawl": 2, "page": 2, "draw": 1, "chart": 1, "manage": 62, "data": 62}
     assert found.rare == 10
-    assert large.words.rare(10_000) == 10_000 * large.words.rare_share
-    assert comparing.weight(found, ["crawl", "data"]) == pytest.approx(1 / 3 + 1 / 63)
+    assert claims.weight(found, ["crawl", "data"]) == pytest.approx(1 / 3 + 1 / 63)
 
 
 @pytest.mark.parametrize(
     ("text", "ids", "servers"),
     [
         ("crawl pages and draw charts", [1, 2], [(1, 2)]),
-        # 1 brings crawl and pages, 2 brings charts, a rare word.
-        ("crawl pages into charts", [1, 2], [(1, 2)]),
-        # "data" alone is too common to run a second server for.
-        ("crawl pages of data", [1, 4], []),
-        # Two common words are a part: share and data.
-        ("crawl pages, share data", [1, 4], [(1, 4)]),
-        # Both sides have a common word only.
-        ("manage data", [3, 4], []),
-        # 3 mentions everything by itself.
-        ("crawl pages, share reports", [1, 3], []),
+        ("crawl pages into charts", [1, 2], [(1, 2)]),  # 1 brings crawl and pages, 2 brings charts, a rare word
+        ("crawl pages of data", [1, 4], []),  # "data" alone is too common to run a second server for
+        ("crawl pages, share data", [1, 4], [(1, 4)]),  # two common words are a part: share and data
+        ("manage data", [3, 4], []),  # both sides have a common word only
+        ("crawl pages, share reports", [1, 3], []),  # 3 mentions everything by itself
         # 4 mentions "share" and "data"; 2 mentions "data", "draw" and "charts", and the last two are rare.
         ("crawl pages, share data, draw charts", [1, 4, 2], [(2, 1)]),
     ],
 )
 def test_common_words_make_no_pair(large, text, ids, servers):
-    assert [claim.servers for claim in comparing.composition(of_request(large, text, ids))] == servers
+    assert [claim.servers for claim in claims.composition(of_request(large, text, ids))] == servers

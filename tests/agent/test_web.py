@@ -11,18 +11,18 @@ from typer.testing import CliRunner
 
 from study import paths
 from study.agent import web
+from study.agent.feedback import Feedback
 from study.cli import agent as cli
 from study.errors import StudyError
+from tests.agent.conftest import serving
 
 HEADERS = {"content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def address(agent, service, serve, tmp_path_factory):
-    from study.agent.feedback import Feedback
-
+def address(agent, service, tmp_path_factory):
     store = Feedback(tmp_path_factory.mktemp("feedback") / "toy.sqlite", 10.0)
-    with serve(web.create_app(agent, store, service)) as found:
+    with serving(web.create_app(agent, store, service)) as found:
         yield found
 
 
@@ -53,9 +53,9 @@ def test_a_whole_conversation(client):
     assert done.json()["event"] >= 1
 
 
-def test_feedback_belongs_to_the_answer_that_was_judged(agent, service, feedback, serve):
+def test_feedback_belongs_to_the_answer_that_was_judged(agent, service, feedback):
     with (
-        serve(web.create_app(agent, feedback, service)) as address,
+        serving(web.create_app(agent, feedback, service)) as address,
         httpx2.Client(base_url=address, timeout=30, trust_env=False) as client,
     ):
         me = begin(client)
@@ -86,8 +86,8 @@ def test_feedback_belongs_to_the_answer_that_was_judged(agent, service, feedback
     assert intents == ["captions for videos in Go", *["query a postgres database plan in Python"] * 2]
 
 
-def test_an_address_of_the_machine_is_answered_by_its_name(agent, service, feedback, serve):
-    with serve(web.create_app(agent, feedback, service, extra_host="Study.example")) as address:
+def test_an_address_of_the_machine_is_answered_by_its_name(agent, service, feedback):
+    with serving(web.create_app(agent, feedback, service, extra_host="Study.example")) as address:
         for host, status in (("study.example:1", 200), ("evil.example", 400)):
             assert httpx2.get(address, headers={"host": host}, trust_env=False).status_code == status
 

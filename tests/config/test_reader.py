@@ -99,7 +99,7 @@ def test_exactly_the_keys_are_accepted(tmp_path_factory: pytest.TempPathFactory,
 
 
 READERS: dict[str, Callable[[], object]] = {
-    "agent/words": lambda: agent.read(agent.Words),
+    "agent/words": lambda: agent.read_conf(agent.Words),
     "audit/leakage": lambda: audit.read(audit.Leakage),
     "audit/verdicts": lambda: audit.read(audit.Verdicts),
     "bench": bench.Settings.read,

@@ -12,15 +12,13 @@ import numpy as np
 from study import paths
 from study.agent import retrieval
 from study.agent.answer import Answer, Checks, template
-from study.agent.checks import checked
-from study.agent.claims import DESCRIPTIVE, Claim, Context, Evidence, sections, shown_fields
-from study.agent.comparing import compare, composition
+from study.agent.claims import DESCRIPTIVE, Claim, Context, Evidence, compare, composition, sections, shown_fields
 from study.agent.extraction import Extraction, Extractor
-from study.agent.model import Model
+from study.agent.model import Model, checked
 from study.agent.retrieval import Retriever, Scores
 from study.agent.settings import Settings, Setup, Words, read_conf
 from study.agent.specification import KINDS, Attributes, Specification, Vocabulary, filter_servers, relaxed
-from study.agent.text import any_phrase, content_words
+from study.agent.text import content_words, phrase
 from study.data.dataset import Dataset, IntArray, load
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
@@ -32,13 +30,8 @@ KEPT_MESSAGES = 2_048
 
 
 class Agent:
-    """T2MAgent over one catalogue.
-
-    Args:
-        data: the prepared data set.
-        retriever: ranks the catalogue; by default the one that the settings name.
-        model: a language model for reading and explaining; by default none, rules and templates answer alone.
-    """
+    """T2MAgent over one catalogue. By default the settings name the retriever, and rules and templates answer alone,
+    without a language model."""
 
     def __init__(
         self,
@@ -58,13 +51,15 @@ class Agent:
         self.ids = data.servers["id"].to_numpy(dtype=np.int64)
         self.row = {int(server): row for row, server in enumerate(self.ids)}
         self.median_stars = float(np.median(self.attributes.stars)) if len(self.ids) else 0.0
+        # At most so many servers mention a rare word.
+        self.rare = max(self.words.rare_share * data.n_servers, self.words.rare_servers)
         self.order = tie_order(data.n_servers, self.settings.seed)
         cards = data.servers.to_dict("records")
         self.fields = lru_cache(maxsize=KEPT_MESSAGES)(lambda row: shown_fields(cards[row]))
         texts = data.server_texts(DESCRIPTIVE)
         # Preference -> which servers' own words show it, shape (n_servers,).
         self.shows = {
-            name: np.array([bool(any_phrase(cues["shown"]).search(text)) for text in texts], dtype=bool)
+            name: np.array([bool(phrase(*cues["shown"]).search(text)) for text in texts], dtype=bool)
             for name, cues in self.words.preferences.items()
         }
 
@@ -78,28 +73,23 @@ class Agent:
 
     # Reading
 
-    def read(self, message: str, asked: str = "") -> Extraction:
-        """What a message states: by the language model if there is one and it answers usably, else by rules.
-
-        Args:
-            asked: kind of constraint that was just asked for.
-
-        Raises:
-            StudyError: an empty or oversized message.
-        """
+    def require_readable(self, message: str) -> None:
+        """StudyError for an empty or oversized message."""
         longest = self.settings.limits["request"]
         if not message.strip() or len(message) > longest:
-            problem = (
-                "is empty" if not message.strip() else f"has {len(message)} characters, at most {longest} are read"
-            )
-            raise StudyError(
-                f"the request {problem}", fix='say what is to be done, e.g. "captions for videos, in Python"'
-            )
+            problem = f"has {len(message)} characters, at most {longest} are read" if message.strip() else "is empty"
+            fix = "say what is to be done, or what should change"
+            raise StudyError(f"the message {problem}", fix=fix)
+
+    def read(self, message: str, asked: str = "") -> Extraction:
+        """What a message states: by the language model if there is one and it answers usably, else by rules. `asked`:
+        kind of constraint that was just asked for. StudyError: an empty or oversized message."""
+        self.require_readable(message)
         by_rules = self.extract(message, asked)
         if self.model is None:
             return by_rules
         try:
-            specification, dropped = self.model.read(message, self.vocabulary, longest)
+            specification, dropped = self.model.read(message, self.vocabulary)
         except StudyError as error:
             return replace(by_rules, problem=error.reason)
         stated = {KINDS[name] for name in specification.constraints() if name in KINDS}
@@ -109,13 +99,16 @@ class Agent:
     # Ranking
 
     def rank(self, specification: Specification) -> tuple[IntArray, Scores]:
-        """All rankable servers, best first: rows, shape (at most n_servers,), and the scores with their parts."""
+        """All rankable servers, best first: rows, shape (at most n_servers,), and the scores with their parts.
+        StudyError: no intent."""
+        if not specification.intent.strip():
+            raise StudyError("the request says nothing to be done", fix="describe the task in a few words")
         # Constraints and preferences have their own ways; their words would only blur the search.
         task = self.extract(specification.intent).task or specification.intent
         scores = self.retriever.score(replace(specification, intent=task))
         total, parts = scores.total, dict(scores.parts)
         if specification.preferences:
-            # Share of the stated preferences that each server's own words show, shape (n_servers,).
+            # Of the stated preferences, what each server's own words show, shape (n_servers,).
             share = np.mean([self.shows[name] for name in specification.preferences], axis=0)
             # In the unit of the scores, which differs between retrievers.
             unit = self.settings.preference_weight * float(np.std(total[np.isfinite(total)]))
@@ -129,115 +122,74 @@ class Agent:
     def recommend(
         self, specification: Specification, *, top: int | None = None, checks: Checks | None = None
     ) -> Answer:
-        """The checked answer to a specification.
-
-        Args:
-            top: servers in the answer, by default as the settings say.
-            checks: what was noted when the request was read (`noted`).
-
-        Raises:
-            StudyError: no intent, or `top` out of range.
-        """
+        """The checked answer to a specification. `top`: servers in the answer, by default as the settings say.
+        `checks`: what was noted when the request was read (`noted`). StudyError: no intent, or `top` out of range."""
         top = self.settings.top if top is None else top
         if not 1 <= top <= self.settings.pool:
             raise StudyError(f"top = {top} is outside 1 ... {self.settings.pool}", fix="choose another number")
-        if not specification.intent.strip():
-            raise StudyError("the request says nothing to be done", fix="describe the task in a few words")
         ranked, scores = self.rank(specification)
-        kept, removals = filter_servers(
-            specification,
-            self.attributes,
-            ranked,
-            self.ids,
-            keep_unknown=self.settings.keep_unknown,
-            pool=self.settings.pool,
-            listed=self.settings.limits["listed"],
-        )
-        rows = ranked[kept[ranked]][:top]
-        ids = [int(self.ids[row]) for row in rows]
+        kept, removals = filter_servers(specification, self.attributes, ranked, self.ids, self.settings)
+        ids = [int(self.ids[row]) for row in ranked[kept[ranked]][:top]]
         context = self.context(specification, ids, ranked, scores)
-        relax = relaxed(removals) if len(ids) < top else []
         answer = Answer(
             specification,
             self.retriever.name,
-            template(context, ids),
-            tuple(compare(context)),
-            tuple(composition(context)),
-            tuple(removals),
-            int(kept[ranked].sum()),
-            tuple(relax),
-            checks or Checks(),
+            template(context),
+            comparison=tuple(compare(context)),
+            composition=tuple(composition(context)),
+            removals=tuple(removals),
+            kept=int(kept[ranked].sum()),
+            relax=tuple(relaxed(removals)) if len(ids) < top else (),
+            checks=checks or Checks(),
         )
-        return answer if self.model is None or not ids else self._worded(answer, self.model, context, top)
-
-    def _worded(self, answer: Answer, model: Model, context: Context, top: int) -> Answer:
-        """`answer` in a language model's words as far as they pass the checkers."""
+        if self.model is None or not ids:
+            return answer
         try:
-            worded = model.explain(answer, context)
+            worded = self.model.explain(answer, context)
         except StudyError as error:
             return replace(answer, checks=replace(answer.checks, problems=(error.reason,), fallback=True))
         share = float(self.settings.llm["support"])
-        return checked(worded, answer, context, self.vocabulary, top=top, share=share)
+        return checked(worded, answer, context, self.vocabulary, share)
 
     def context(self, specification: Specification, ids: list[int], ranked: IntArray, scores: Scores) -> Context:
-        """What rules may look at for the servers `ids`."""
+        """What rules may look at for the servers `ids`, in this order."""
         place = np.zeros(self.data.n_servers, dtype=np.int64)
         place[ranked] = np.arange(1, len(ranked) + 1)
-        rows = [self.row[server] for server in ids]
-        evidence = {server: self._evidence(row, int(place[row]), scores) for server, row in zip(ids, rows, strict=True)}
+        evidence = {}
+        for server in ids:
+            row = self.row[server]
+            parts: dict[str, Any] = {"total": scores.total[row], "rank": place[row]}
+            parts |= {name: values[row] for name, values in scores.parts.items()}
+            shown = {name: round(float(value), 4) for name, value in parts.items() if np.isfinite(value)}
+            evidence[server] = Evidence(server, self.fields(row), shown)
         asked = self.extract(specification.intent).rest
-        return Context(
-            specification,
-            asked,
-            self.words,
-            self.setup,
-            self.median_stars,
-            {word: self.mentioning[word] for word in asked},
-            self.words.rare(self.data.n_servers),
-            evidence,
-        )
+        mentioned = {word: self.mentioning[word] for word in asked}
+        return Context(specification, asked, self.words, self.setup, self.median_stars, mentioned, self.rare, evidence)
 
     @cached_property
     def mentioning(self) -> Counter[str]:
         """Content word, singular form -> how many servers mention it. Counted when it is first needed."""
         return Counter(word for text in self.data.server_texts(DESCRIPTIVE) for word in content_words.__wrapped__(text))
 
-    def _evidence(self, row: int, rank: int, scores: Scores) -> Evidence:
-        parts = {"total": float(scores.total[row]), "rank": float(rank)}
-        parts |= {name: float(values[row]) for name, values in scores.parts.items()}
-        shown = {name: round(value, 4) for name, value in parts.items() if np.isfinite(value)}
-        return Evidence(int(self.ids[row]), self.fields(row), shown)
-
     def compare(self, specification: Specification, ids: list[int]) -> tuple[dict[int, Evidence], list[Claim]]:
-        """Evidence of the given servers, and when to prefer which.
-
-        Raises:
-            StudyError: fewer than two or too many servers, a repeated or an unknown one.
-        """
+        """Evidence of the given servers, and when to prefer which. StudyError: fewer than two or too many servers, a
+        repeated or an unknown one."""
         if not 2 <= len(ids) <= MOST_COMPARED or len(set(ids)) != len(ids):
             raise StudyError(f"a comparison needs 2 to {MOST_COMPARED} different servers", column="server_ids")
         context = self._context_of(specification, ids)
         return dict(context.evidence), compare(context)
 
     def explain(self, specification: Specification, server: int) -> tuple[Evidence, dict[str, list[Claim]]]:
-        """Evidence of one server, and why, trade-offs and adoption.
-
-        Raises:
-            StudyError: an unknown server.
-        """
+        """Evidence of one server, and why, trade-offs and adoption. StudyError: an unknown server."""
         context = self._context_of(specification, [server])
         return context.evidence[server], sections(context, server)
 
     def _context_of(self, specification: Specification, ids: list[int]) -> Context:
         for server in ids:
             if server not in self.row:
-                raise StudyError(
-                    f"no server has the id {server}", column="server_id", fix="use an id of a recommendation"
-                )
-        if not specification.intent.strip():
-            raise StudyError("the request says nothing to be done", fix="describe the task in a few words")
-        ranked, scores = self.rank(specification)
-        return self.context(specification, ids, ranked, scores)
+                fix = "use an id of a recommendation"
+                raise StudyError(f"no server has the id {server}", column="server_id", fix=fix)
+        return self.context(specification, ids, *self.rank(specification))
 
     def options(self, specification: Specification, kind: str) -> list[str]:
         """The values of a constraint that are most frequent among the best-ranked servers, most frequent first."""
@@ -278,16 +230,13 @@ def model_of(settings: Settings) -> Model | None:
     if chosen["mode"] == "off":
         return None
     if chosen["mode"] not in modes:
-        file = paths.conf() / "agent" / "agent.yaml"
-        raise StudyError(
-            f"unknown mode {chosen['mode']!r}", file=file, column="llm.mode", fix="off, replay, record or live"
-        )
+        file, fix = paths.conf() / "agent" / "agent.yaml", "off, replay, record or live"
+        raise StudyError(f"unknown mode {chosen['mode']!r}", file=file, column="llm.mode", fix=fix)
     client = llm.Client(
         chosen["base_url"],
         modes[chosen["mode"]],
         paths.root() / chosen["cassette"],
-        # Requests quote the catalogue, whose texts may not be passed on.
-        keep_requests=False,
+        keep_requests=False,  # they quote the catalogue, whose texts may not be passed on
         timeout=chosen["timeout"],
         retries=chosen["retries"],
     )

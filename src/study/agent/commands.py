@@ -1,9 +1,9 @@
 """What a message asks for: undo, compare, set-up, reasons, dropping a constraint, or something to be understood.
 
-A word of command inside a new task ("compare prices", "deploy to a cloud", "undo commits") is no command: apart from
-the command, the servers that are meant, and words without content, nothing may stand before them. Questions about an
-answer without a word of command ("does it need a key?", "which is better?") are told from tasks in the same way:
-nothing makes the servers part of a task ("connect 2 databases").
+A word of command inside a new task ("compare prices", "undo commits") is no command: apart from the command, the
+servers that are meant, and words without content, nothing may stand before them. Questions about an answer without such
+a word ("which is better?") are told from tasks in the same way: nothing makes the servers part of a task ("connect 2
+databases").
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ RESET = re.compile(
 )
 KINDS = {"system": "platform", "license": "licence", "star": "stars", "theme": "domain"}
 
-# "1 and 3", "#2", "number 4", "the first"; an id is written "id 5581".
+# "1 and 3", "#2", "number 4"; an id is written "id 5581".
 PLACE = re.compile(r"(?<![\w.])(?:#|number\s+|no\.\s*)?([1-9]\d?)(?![\w.]*\d)\b", re.I)
 IDENTIFIER = re.compile(r"\bids?\s*[:#]?\s*(\d{1,9}(?:\s*(?:,|and|with|vs\.?)\s*\d{1,9})*)", re.I)
 TOP = re.compile(r"\b(?:top|first|best)\s+([2-5]|two|three|four|five)\b", re.I)
@@ -73,15 +73,6 @@ COMMANDS = {
     ),
     "why": re.compile(r"\b(?:why|explain|what speaks (?:for|against))\b", re.I),
 }
-# Words around a command and its servers that add nothing to it.
-EMPTY = re.compile(
-    r"a|an|all|and|are|at|be|better|best|between|both|by|can|could|do|does|five|for|four|give|how|i|in|"
-    r"instructions|is|it|it's|its|let|let's|listed|me|my|need|not|of|on|one|ones|option|options|or|place|"
-    r"please|recommended|server|servers|should|show|side|so|steps|table|tell|than|that|the|their|them|"
-    r"then|there|these|they|this|those|three|to|top|two|us|use|want|we|what|what's|which|with|would|you|your|[&+/–-]"
-)
-# After the servers something may follow that says in what respect: "compare 1 and 3 for marketing".
-RESPECT = re.compile(r"about|against|as|because|by|concerning|for|if|in|on|regarding|under|when|where|with")
 # The marks that stand for a command and for a server.
 COMMAND, SERVER = "\0", "\1"
 LONGEST = 200
@@ -89,27 +80,17 @@ LONGEST = 200
 
 @dataclass(frozen=True)
 class Command:
-    """What is asked.
+    """What is asked."""
 
-    Attributes:
-        kind: undo, compare, setup, why, open (the question is left open), drop, leave (a server shall go), or say (to
-            be understood).
-        places: places of the last answer that are meant, from 1.
-        ids: server ids that are named.
-        every: whether all servers of the answer are meant.
-        constraints: what is dropped, or left open by its name; none for the one that was asked for.
-        add: whether values are added to the constraints rather than taking their place.
-        restart: whether a new task begins; `text` is the message without that word.
-    """
-
+    # undo, compare, setup, why, open (the question is left open), drop, leave (a server shall go), say (anything else)
     kind: str
     text: str
-    places: tuple[int, ...] = ()
-    ids: tuple[int, ...] = ()
-    every: bool = False
-    constraints: tuple[str, ...] = ()
-    add: bool = False
-    restart: bool = False
+    places: tuple[int, ...] = ()  # of the last answer, from 1
+    ids: tuple[int, ...] = ()  # that are named
+    every: bool = False  # whether all servers of the answer are meant
+    constraints: tuple[str, ...] = ()  # what is dropped, or left open by its name; none for the one that was asked for
+    add: bool = False  # whether values are added to the constraints rather than taking their place
+    restart: bool = False  # whether a new task begins; `text` is the message without that word
 
 
 def mentioned(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -124,12 +105,10 @@ def mentioned(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(dict.fromkeys(place for _, place in sorted(spots))), tuple(dict.fromkeys(ids))
 
 
-def is_command(text: str, pattern: re.Pattern[str]) -> bool:
-    """Whether a text is a command about servers and no task that holds the same word.
-
-    It is one if an id is named; if nothing with content is left beside the command and the places; or if the places
-    come right after the command and what follows them begins like a respect ("for", "if", ...).
-    """
+def is_command(text: str, pattern: re.Pattern[str], lists: Words) -> bool:
+    """Whether a text is a command about servers and no task that holds the same word. It is one if an id is named; if
+    nothing with content is left beside the command and the places; or if the places come right after the command and
+    what follows them begins like a respect ("for", "if", ...)."""
     if not pattern.search(text):
         return False
     if IDENTIFIER.search(text):
@@ -140,19 +119,15 @@ def is_command(text: str, pattern: re.Pattern[str]) -> bool:
     words = re.findall(rf"[{COMMAND}{SERVER}]|[^\s{COMMAND}{SERVER}.,;:!?]+", marked.lower().replace("’", "'"))
     end = max((place + 1 for place, word in enumerate(words) if word == SERVER), default=0)
     before, after = words[:end] or words, words[end:] if end else []
-    if not all(word in (COMMAND, SERVER) or EMPTY.fullmatch(word) for word in before):
+    empty = {COMMAND, *lists.empty}
+    if not {SERVER, *empty}.issuperset(before):
         return False
-    if not after or RESPECT.fullmatch(after[0]):
-        return True
-    return all(word == COMMAND or EMPTY.fullmatch(word) for word in after)
+    return not after or after[0] in lists.respect or empty.issuperset(after)
 
 
-def parse_command(text: str, *, answered: bool) -> Command:
-    """The command in a message.
-
-    Args:
-        answered: whether there is an answer to compare, explain or adopt; without one these words describe a task.
-    """
+def parse_command(text: str, lists: Words, *, answered: bool) -> Command:
+    """The command in a message. `answered`: whether there is an answer to compare, explain or adopt; without one these
+    words describe a task."""
     if RESET.fullmatch(text):
         return Command("say", "", restart=True)
     if UNDO.fullmatch(text):
@@ -165,40 +140,34 @@ def parse_command(text: str, *, answered: bool) -> Command:
         return Command("open", text, constraints=_constraints(match[1] or ""))
     if answered and len(text) <= LONGEST:
         for kind, pattern in COMMANDS.items():
-            if is_command(text, pattern):
+            if is_command(text, pattern, lists):
                 return Command(kind, text, *mentioned(text))
-    return Command("say", text, add=ADD.match(text) is not None)
+    about = question_about(text, lists) if answered else None
+    return about or Command("say", text, add=ADD.match(text) is not None)
 
 
 def _constraints(text: str) -> tuple[str, ...]:
-    names = (word.lower() for word in re.findall(rf"\b{CONSTRAINT}\b", text, re.I))
-    singular = (name if name == "stars" else name.removesuffix("s") for name in names)
-    return tuple(dict.fromkeys(KINDS.get(name, name) for name in singular))
+    names = (word.lower().removesuffix("s") for word in re.findall(rf"\b{CONSTRAINT}\b", text, re.I))
+    return tuple(dict.fromkeys(KINDS.get(name, name) for name in names))
 
 
 # Questions about an answer
 
 # Stands for servers that are meant without being named.
 IT = "\2"
-NAMED = (
-    re.compile(rf"\b(?:the\s+)?(?:{'|'.join(ORDINALS)})(?:\s+(?:one|server|option|recommendation))?\b", re.I),
-    PLACE,
-)
+ONE = re.compile(rf"\b(?:the\s+)?(?:{'|'.join(ORDINALS)})(?:\s+(?:one|server|option|recommendation))?\b", re.I)
 PRONOUN = re.compile(
     r"\b(?:it|(?:which|this|that)\s+one|(?:this|that)(?:\s+server)?|(?:which|any|one)\s+of\s+(?:them|these|those)|"
     r"them|they|these|those)\b",
     re.I,
 )
 WORDS = re.compile(rf"[{SERVER}{IT}]|[^\s{SERVER}{IT}.,;:!?]+")
-# "connect 1 to Claude": after the servers something may follow that says to what.
-ONWARD = re.compile(rf"{RESPECT.pattern}|to|from|into|than|inside|via|through")
 
 
 def marked(text: str) -> list[str]:
     """The words of a message in lower case, servers that are meant as marks."""
-    found = IDENTIFIER.sub(f" {SERVER} ", text.replace("’", "'"))
-    found = TOP.sub(f" {SERVER} ", found)
-    for pattern in NAMED:
+    found = text.replace("’", "'")
+    for pattern in (IDENTIFIER, TOP, ONE, PLACE):
         found = pattern.sub(f" {SERVER} ", found)
     return WORDS.findall(PRONOUN.sub(f" {IT} ", found).lower())
 
@@ -208,7 +177,7 @@ def question_about(text: str, lists: Words) -> Command | None:
     words = marked(text)
 
     def empty(part: Sequence[str]) -> bool:
-        return all(word in (SERVER, IT) or word in lists.of_answers or EMPTY.fullmatch(word) for word in part)
+        return {SERVER, IT, *lists.of_answers, *lists.empty}.issuperset(part)
 
     chosen = any(word in lists.choosing for word in words)
     if not any(word in (SERVER, IT) for word in words):
@@ -220,7 +189,7 @@ def question_about(text: str, lists: Words) -> Command | None:
     if not empty(before):
         return None
     if named:
-        goes_on = all(map(EMPTY.fullmatch, after)) or ONWARD.fullmatch(after[0]) or after[0] in lists.setup
+        goes_on = set(lists.empty).issuperset(after) or after[0] in (*lists.respect, *lists.onward, *lists.setup)
         # "is 1 still maintained?" may go on as it likes, "how do I connect 2 databases?" may not.
         if not goes_on and words[0] not in lists.auxiliaries and not (words[0] in lists.questions and empty(after)):
             return None
@@ -264,5 +233,4 @@ def begins_with_verb(text: str, lists: Words) -> bool:
 
 
 def _first(text: str) -> str:
-    found = WORD.search(text.lower())
-    return found[0] if found else ""
+    return next(iter(WORD.findall(text.lower())), "")

@@ -10,17 +10,9 @@ from typing import Any
 from study.agent.agent import MOST_COMPARED, Agent, noted
 from study.agent.answer import Answer, Turn
 from study.agent.claims import Evidence
-from study.agent.commands import (
-    Command,
-    begins_with_verb,
-    has_verb,
-    parse_command,
-    question_about,
-    subjects,
-    too_little,
-)
+from study.agent.commands import Command, begins_with_verb, has_verb, parse_command, subjects, too_little
 from study.agent.extraction import Extraction
-from study.agent.specification import Specification, build, dropped, merged
+from study.agent.specification import Specification, build, dropped, merged, without
 from study.agent.text import quoted
 from study.errors import StudyError
 
@@ -49,12 +41,7 @@ class NotThereError(StudyError):
 
 @dataclass(frozen=True)
 class State:
-    """What a step may change, kept for undo.
-
-    Attributes:
-        said: the message that led here.
-        readings: of the messages since the last answer.
-    """
+    """What a step may change, kept for undo: `said` led here, `readings` are of the messages since the last answer."""
 
     specification: Specification
     answer: Answer | None = None
@@ -66,11 +53,7 @@ class State:
 
 
 class Conversation:
-    """One developer's conversation with the agent. Messages are answered one after another.
-
-    Args:
-        agent: shared by all conversations.
-    """
+    """One developer's conversation with an agent that others share. Messages are answered one after another."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -85,20 +68,10 @@ class Conversation:
         self.lock = threading.Lock()
 
     def say(self, message: str) -> Turn:
-        """The reply to a message.
-
-        Raises:
-            StudyError: an empty or oversized message, or one that asks for what is not there.
-        """
+        """The reply to a message. StudyError: an empty or oversized message, or one that asks for what is not there."""
         with self.lock:
-            if not message.strip():
-                raise StudyError("the message is empty", fix="say what is to be done, or what should change")
-            limit = self.agent.settings.limits["request"]
-            if len(message) > limit:
-                raise StudyError(f"the message has {len(message)} characters, at most {limit} are read")
-            command = parse_command(message, answered=self.state.answer is not None)
-            if command.kind == "say" and not command.restart and self.state.answer is not None:
-                command = question_about(message, self.agent.words) or command
+            self.agent.require_readable(message)
+            command = parse_command(message, self.agent.words, answered=self.state.answer is not None)
             actions = {
                 "undo": self._undo,
                 "compare": self._compare,
@@ -113,35 +86,24 @@ class Conversation:
             return actions[command.kind](command)
 
     def reply(self, message: str) -> Turn:
-        """As `say`, but what is not there is said in a note.
-
-        Raises:
-            StudyError: an empty or oversized message.
-        """
+        """As `say`, but what is not there is said in a note. StudyError: an empty or oversized message."""
         try:
             return self.say(message)
         except NotThereError as error:
             return Turn("note", f"{error.reason[:1].upper()}{error.reason[1:]}.", self.state.specification)
 
     def edit(self, values: Mapping[str, Any]) -> Turn:
-        """The reply after constraints were set as a form states them; the intent stays unless it is given.
-
-        Raises:
-            StudyError: an unknown field or value.
-        """
+        """The reply after constraints were set as a form states them; the intent stays unless it is given. StudyError:
+        an unknown field or value."""
         with self.lock:
-            longest = self.agent.settings.limits["request"]
             old = self.state.specification
-            changed = build({"intent": old.intent, "open": old.open, **values}, self.agent.vocabulary, longest=longest)
+            changed = build({"intent": old.intent, "open": old.open, **values}, self.agent.vocabulary)
             self.message = "the constraints as you set them"
             return self._go(changed, "I used the constraints as you set them.")
 
     def answered(self, number: int, server: int) -> Answer:
-        """The answer of that number, which must recommend the server.
-
-        Raises:
-            StudyError: there is no such answer any more, or the server is not in it.
-        """
+        """The answer of that number, which must recommend the server. StudyError: there is no such answer any more, or
+        the server is not in it."""
         with self.lock:
             found = self.answers.get(number)
         if found is None:
@@ -179,9 +141,7 @@ class Conversation:
             return self._understand(replace(command, kind="say"))
         if command.constraints == (self.state.waiting,):
             return self._open(command)
-        left = self.state.specification
-        for constraint in command.constraints:
-            left = dropped(left, constraint)
+        left = dropped(self.state.specification, command.constraints)
         return self._go(left, f"I dropped: {', '.join(command.constraints)}.")
 
     def _understand(self, command: Command) -> Turn:
@@ -195,22 +155,25 @@ class Conversation:
         if found.ignored and not found.rest and not stated:
             return Turn("note", f"{_ignored(found)} Nothing was changed.", old)
         if found.released and len(found.rest) <= FEW_WORDS and not stated and old.intent:
-            return self._release(old, found)
+            # A constraint need not hold any more.
+            held = [name for name in found.released if getattr(old, name)]
+            if held:
+                return self._go(dropped(old, held), f"I dropped: {', '.join(held)}.", found)
+            text = f"{', '.join(found.released)}: that was not asked for. Nothing was changed."
+            return Turn("note", text, old, number=self.state.number)
         own = command.restart or stated or (command.add and found.rest)
         if self.state.answer is not None and not own and too_little(command.text, found, self.agent.words):
             return Turn("note", UNCLEAR, old, number=self.state.number)
-        begins = command.restart or not old.intent
-        if not begins:
-            task = len(found.rest) == FEW_WORDS and begins_with_verb(command.text, self.agent.words)
-            # A theme is read from the words of a task; beside a word of doing it does not make a refinement.
-            themed = set(said.constraints()) == {"domain"} and bool(found.rest)
-            task = task or (themed and has_verb(command.text, self.agent.words))
-            begins = len(found.rest) > FEW_WORDS or task or not (stated or self.state.waiting)
         if command.restart:
-            return self._go(said, "A new task.", found) if found.rest else self._ask("intent", said, found)
-        if begins:
+            return self._go(said, "A new task.", found) if found.rest else self._ask(said, found)
+        # A theme is read from the words of a task; beside a word of doing it does not make a refinement.
+        themed = set(said.constraints()) == {"domain"} and bool(found.rest)
+        task = (themed and has_verb(command.text, self.agent.words)) or (
+            len(found.rest) == FEW_WORDS and begins_with_verb(command.text, self.agent.words)
+        )
+        if task or len(found.rest) > FEW_WORDS or not old.intent or not (stated or self.state.waiting):
             if not found.rest:
-                return self._ask("intent", merged(old, said), found)
+                return self._ask(merged(old, said), found)
             more = command.add and bool(old.intent)
             kept = replace(merged(old, said, add=more), intent=f"{old.intent}; {said.intent}" if more else said.intent)
             text = "I kept your earlier constraints." if old.intent and old.constraints() else ""
@@ -223,21 +186,10 @@ class Conversation:
             return self._go(spec, text, found)
         return self._go(merged(old, said, add=command.add), "I changed the constraints.", found)
 
-    def _release(self, old: Specification, found: Extraction) -> Turn:
-        """A constraint need not hold any more."""
-        held = [name for name in found.released if getattr(old, name)]
-        left = old
-        for name in held:
-            left = dropped(left, name)
-        if not held:
-            text = f"{', '.join(found.released)}: that was not asked for. Nothing was changed."
-            return Turn("note", text, old, number=self.state.number)
-        return self._go(left, f"I dropped: {', '.join(held)}.", found)
-
-    def _ask(self, missing: str, spec: Specification, read: Extraction | None = None) -> Turn:
-        # Constraints without a task wait until the task is there; an intent made of constraints alone is none.
+    def _ask(self, spec: Specification, read: Extraction | None) -> Turn:
+        """Ask for a task. Constraints wait until it is there; an intent made of constraints alone is none."""
         self._step(State(replace(spec, intent=""), None, 0, "intent", self.state.asked, self._readings(read)))
-        return self._question(missing, "")
+        return self._question("intent", "")
 
     def _readings(self, read: Extraction | None) -> tuple[Extraction, ...]:
         """What was read since the last answer."""
@@ -246,22 +198,18 @@ class Conversation:
 
     def _question(self, missing: str, before: str) -> Turn:
         spec = self.state.specification
-        options = self.agent.options(spec, missing) if missing != "intent" else []
-        return Turn("question", f"{before} {QUESTIONS[missing]}".strip(), spec, options=tuple(options))
+        options = () if missing == "intent" else tuple(self.agent.options(spec, missing))
+        return Turn("question", f"{before} {QUESTIONS[missing]}".strip(), spec, options)
 
     def _missing(self, spec: Specification) -> str:
         """The first essential constraint that is neither stated nor left open."""
-        stated = {
-            "language": (*spec.languages, *spec.unwanted_languages),
-            "platform": spec.platforms,
-            "licence": (*spec.licences, *spec.unwanted_licences),
-        }
-        return next((name for name in self.agent.settings.essential if not stated[name] and name not in spec.open), "")
+        essential = self.agent.settings.essential
+        return next((name for name in essential if without(spec, name) == spec and name not in spec.open), "")
 
     def _go(self, spec: Specification, before: str, read: Extraction | None = None) -> Turn:
         """Ask once if something essential is missing, else answer."""
         if not spec.intent.strip():
-            return self._ask("intent", spec, read)
+            return self._ask(spec, read)
         readings = self._readings(read)
         before = f"{before} {_ignored(read)}".strip() if read else before
         missing = self._missing(spec)
@@ -271,23 +219,16 @@ class Conversation:
         answer = self.agent.recommend(spec, checks=noted(*readings))
         self.count += 1
         self.answers[self.count] = answer
-        for old in list(self.answers)[: -self.agent.settings.limits["history"]]:
-            del self.answers[old]
+        self.answers.pop(self.count - self.agent.settings.limits["history"], None)
         self._step(State(spec, answer, self.count, asked=self.state.asked))
         return Turn("answer", f"{before} {summary(answer)}".strip(), spec, answer=answer, number=self.count)
 
     def _servers(self, answer: Answer, command: Command) -> list[int]:
-        """Ids of the servers that a command names by place or id.
-
-        Raises:
-            NotThereError: there is no such place or server.
-        """
-        for place in command.places:
-            if place > len(answer.ids):
-                raise NotThereError(f"the answer has {len(answer.ids)} servers, there is no number {place}")
-        for server in command.ids:
-            if server not in self.agent.row:
-                raise NotThereError(f"no server has the id {server}")
+        """Ids of the servers that a command names by place or id. NotThereError: there is no such place or server."""
+        if missing := [place for place in command.places if place > len(answer.ids)]:
+            raise NotThereError(f"the answer has {len(answer.ids)} servers, there is no number {missing[0]}")
+        if unknown := [server for server in command.ids if server not in self.agent.row]:
+            raise NotThereError(f"no server has the id {unknown[0]}")
         return list(dict.fromkeys([*command.ids, *(answer.ids[place - 1] for place in command.places)]))
 
     def _compare(self, command: Command) -> Turn:

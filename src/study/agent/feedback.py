@@ -1,7 +1,7 @@
 """What developers did with recommendations: a local, append-only SQLite file, and training pairs made from it.
 
-Every event is one transaction in the write-ahead log and is on the disk before `append` returns, so a killed process
-loses at most the event it was writing. Any number of processes may write at the same time.
+Every event is on the disk before `append` returns, so a killed process loses at most the event it was writing. Any
+number of processes may write at the same time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import pandas as pd
 from study import paths
 from study.agent.answer import Answer
 from study.agent.settings import Service
-from study.agent.specification import Specification
 from study.errors import StudyError
 
 KINDS = ("accepted", "rejected", "worked", "failed")
@@ -47,12 +46,7 @@ BEGIN SELECT RAISE(ABORT, 'events are never removed'); END;
 
 
 class Feedback:
-    """The feedback file of one data set.
-
-    Args:
-        path: the SQLite file, made if it is not there.
-        busy_seconds: how long a write waits for another one.
-    """
+    """A feedback file, made if it is not there; a write waits `busy_seconds` for another one."""
 
     def __init__(self, path: Path, busy_seconds: float) -> None:
         self.path, self.busy_seconds = path, busy_seconds
@@ -67,9 +61,8 @@ class Feedback:
                     time.sleep(busy_seconds / 100)
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, FORMAT):
-                raise StudyError(
-                    f"has format {version}, this version reads {FORMAT}", file=path, fix="move the file away"
-                )
+                reason = f"has format {version}, this version reads {FORMAT}"
+                raise StudyError(reason, file=path, fix="move the file away")
             connection.executescript(f"BEGIN IMMEDIATE; {TABLE} PRAGMA user_version = {FORMAT}; COMMIT;")
 
     @contextmanager
@@ -79,55 +72,32 @@ class Feedback:
                 connection.execute("PRAGMA synchronous = FULL")
                 yield connection
         except sqlite3.Error as error:
-            raise StudyError(
-                f"the feedback file cannot be used: {error}",
-                file=self.path,
-                fix="check the disk and the rights; move a damaged file away",
-            ) from error
+            fix = "check the disk and the rights; move a damaged file away"
+            raise StudyError(f"the feedback file cannot be used: {error}", file=self.path, fix=fix) from error
 
-    def append(
-        self,
-        kind: str,
-        server_id: int,
-        specification: Specification,
-        *,
-        rank: int,
-        system: str,
-        conversation: str,
-        detail: str = "",
-    ) -> int:
-        """Record one event; it is on the disk when this returns.
+    def append(self, answer: Answer, kind: str, server_id: int, *, conversation: str, detail: str = "") -> int:
+        """Record one event of one of the `KINDS` about a server of an answer and return the event's number.
 
-        Args:
-            kind: one of `KINDS`.
-            rank: place of the server in the answer, from 1.
-            conversation: names the conversation; only a digest is kept, since the name opens the conversation.
-
-        Returns: the event's number.
-
-        Raises:
-            StudyError: an unknown kind, a long detail, or a file that cannot be written.
+        Only a digest of the name `conversation` is kept, since the name opens the conversation.
+        StudyError: an unknown kind, a long detail, or a file that cannot be written.
         """
         if kind not in KINDS:
             raise StudyError(f"unknown feedback {kind!r:.80}", column="kind", fix=f"one of: {', '.join(KINDS)}")
         if len(detail) > LONGEST_DETAIL:
             raise StudyError(f"longer than {LONGEST_DETAIL} characters", column="detail", fix="say it shorter")
-        digest = hashlib.sha256(conversation.encode("utf-8", "replace")).hexdigest()[:16]
-        wanted = json.dumps(asdict(specification), sort_keys=True)
-        row = (digest, kind, server_id, rank, system, wanted, detail.encode("utf-8", "replace").decode())
+        event = {
+            "conversation": hashlib.sha256(conversation.encode("utf-8", "replace")).hexdigest()[:16],
+            "kind": kind,
+            "server_id": server_id,
+            "rank": answer.ids.index(server_id) + 1,
+            "system": answer.system,
+            "specification": json.dumps(asdict(answer.specification), sort_keys=True),
+            "detail": detail.encode("utf-8", "replace").decode(),
+        }
         with self._connection() as connection:
-            done = connection.execute(
-                "INSERT INTO events (conversation, kind, server_id, rank, system, specification, detail) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
+            columns, values = ", ".join(event), ", ".join(f":{name}" for name in event)
+            done = connection.execute(f"INSERT INTO events ({columns}) VALUES ({values})", event)  # noqa: S608
             return int(done.lastrowid or 0)
-
-    def judge(self, answer: Answer, kind: str, server_id: int, *, conversation: str, detail: str = "") -> int:
-        """As `append`, for a server that an answer recommends."""
-        rank, spec = answer.ids.index(server_id) + 1, answer.specification
-        more = {"system": answer.system, "conversation": conversation, "detail": detail}
-        return self.append(kind, server_id, spec, rank=rank, **more)
 
     def events(self) -> pd.DataFrame:
         """All events in the order they were recorded, one row each, columns as in the file."""
@@ -137,25 +107,18 @@ class Feedback:
 
 
 def training_pairs(events: pd.DataFrame) -> pd.DataFrame:
-    """Every accepted server of a request paired with every rejected one of the same request and conversation.
-
-    The last event about a server counts. A request with accepted servers only gives rows without a negative.
-
-    Args:
-        events: from `Feedback.events`.
-
-    Returns: columns conversation, intent, language, domain, positive_id, negative_id (-1: none).
-    """
+    """Every accepted server of a request paired with every rejected one of the same request and conversation. The last
+    event about a server counts. A request with accepted servers only gives rows without a negative (-1). `events`:
+    from `Feedback.events`."""
     columns = ["conversation", "intent", "language", "domain", "positive_id", "negative_id"]
     rows = []
     last = events.drop_duplicates(["conversation", "specification", "server_id"], keep="last")
     for (conversation, text), group in last.groupby(["conversation", "specification"], sort=False):
         wanted = json.loads(str(text))
+        request = (conversation, wanted["intent"], ", ".join(wanted["languages"]), wanted["domain"])
         good = group["kind"].isin(GOOD)
-        for positive in group.loc[good, "server_id"]:
-            for negative in list(group.loc[~good, "server_id"]) or [-1]:
-                language = ", ".join(wanted["languages"])
-                rows.append((conversation, wanted["intent"], language, wanted["domain"], int(positive), int(negative)))
+        bad = list(group.loc[~good, "server_id"]) or [-1]
+        rows += [(*request, int(yes), int(no)) for yes in group.loc[good, "server_id"] for no in bad]
     return pd.DataFrame(rows, columns=columns)
 
 

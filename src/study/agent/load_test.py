@@ -31,13 +31,8 @@ SERVE = "from study.cli.agent import app; app()"
 
 @contextmanager
 def running_page(dataset: str, retriever: str, seconds: float) -> Iterator[str]:
-    """A running page on a free port of this machine; yields its address and stops it in the end.
-
-    Raises:
-        StudyError: it does not start within `seconds`.
-    """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+    """The address of a running page on a free port of this machine; StudyError if it does not start in `seconds`."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     words = ["serve", "--dataset", dataset, "--port", str(port), "--retriever", retriever]
     process = subprocess.Popen([sys.executable, "-c", SERVE, *words], stdout=subprocess.DEVNULL)  # noqa: S603
@@ -111,14 +106,8 @@ def problems(rows: pd.DataFrame) -> dict[str, int]:
 
 
 def summary(rows: pd.DataFrame, settings: LoadTest, retriever: str) -> pd.DataFrame:
-    """One row: who asked how much of what, errors in all and by kind, and quantiles of the times in milliseconds.
-
-    New requests and what follows them are told apart too: only a new request makes the retriever read a text that it
-    has not read; a follow-up finds its scores kept.
-
-    Args:
-        rows: from `drive`.
-    """
+    """One row: who asked how much of what, errors in all and by kind, and quantiles of the times in milliseconds. New
+    requests and what follows them are told apart too, since a follow-up finds its scores kept."""
     kinds = problems(rows)
     found: dict[str, Any] = {
         "retriever": retriever,

@@ -22,8 +22,7 @@ from pydantic import ConfigDict, Field, StrictInt, StrictStr
 
 from study import __version__
 from study.agent.agent import MOST_COMPARED, Agent, noted
-from study.agent.extraction import Extraction
-from study.agent.presentation import (
+from study.agent.answer import (
     Catalogue,
     Compared,
     Constraints,
@@ -34,6 +33,7 @@ from study.agent.presentation import (
     comparison_table,
     statements,
 )
+from study.agent.extraction import Extraction
 from study.agent.settings import Settings, read_conf
 from study.agent.specification import Specification, build, merged
 from study.errors import StudyError
@@ -51,25 +51,18 @@ Identifier = Annotated[StrictInt, Field(ge=0, description="Id of a server, from 
 
 def specification(agent: Agent, task: str, constraints: Constraints | None) -> tuple[Specification, Extraction]:
     """The specification of a tool call, and the reading of its task: stated constraints win over the task's own words.
-
-    Raises:
-        StudyError: an empty task, an unknown value, or one that is wanted and unwanted at once.
-    """
-    longest = agent.settings.limits["request"]
+    StudyError: an empty task, an unknown value, or one that is wanted and unwanted at once."""
     reading = agent.read(task)
     stated = constraints.model_dump(exclude_unset=True) if constraints else {}
-    checked = build({"intent": reading.specification.intent, **stated}, agent.vocabulary, longest=longest)
+    checked = build({"intent": reading.specification.intent, **stated}, agent.vocabulary)
     # "official: false" is a statement too, though it asks for nothing.
     empty = {name: getattr(checked, name) for name in stated if not getattr(checked, name)}
     return merged(replace(reading.specification, **empty), checked), reading
 
 
 class Lazy:
-    """The agent, made at the first tool call: encoding a catalogue takes minutes, and no client waits so long.
-
-    Args:
-        make: makes the agent; if it fails, the next call tries again.
-    """
+    """The agent, made at the first tool call: encoding a catalogue takes minutes, and no client waits so long. If
+    `make` fails, the next call tries again."""
 
     def __init__(self, make: Callable[[], Agent]) -> None:
         self.make, self.lock = make, threading.Lock()
@@ -84,11 +77,7 @@ class Lazy:
 
 
 def server(get: Callable[[], Agent]) -> MCPServer[Any]:
-    """The MCP server over an agent; its tools only read.
-
-    Args:
-        get: gives the agent; asked from several threads at once. `Lazy` makes it when it is first needed.
-    """
+    """The MCP server over the agent that `get` gives, asked from several threads at once; its tools only read."""
     limits = read_conf(Settings).limits
 
     def recommend_mcp_servers(
@@ -129,9 +118,8 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
         with told():
             return Catalogue.model_validate(get().describe())
 
-    tools = [
-        strict(tool) for tool in (recommend_mcp_servers, compare_mcp_servers, explain_recommendation, describe_catalog)
-    ]
+    functions = (recommend_mcp_servers, compare_mcp_servers, explain_recommendation, describe_catalog)
+    tools = [strict(function) for function in functions]
     return MCPServer(
         "t2magent", title="T2MAgent", instructions=INSTRUCTIONS, version=__version__, tools=tools, log_level="WARNING"
     )

@@ -9,9 +9,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study.agent.specification import Specification
 from study.data.dataset import Dataset, FloatArray, join_values
+from study.encoders.sentence import cosines, encode
 from study.errors import StudyError
 from study.recommend.components import explain, request_of
 
@@ -26,23 +28,16 @@ KEPT_SCORES = 128
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of every server for one request.
+    """Scores of every server for one request."""
 
-    Attributes:
-        total: what the order follows, shape (n_servers,), float32; -inf where a server is not ranked.
-        parts: name -> values that the total is made of, each of shape (n_servers,).
-    """
-
-    total: FloatArray
-    parts: Mapping[str, FloatArray]
+    total: FloatArray  # what the order follows, shape (n_servers,), float32; -inf where a server is not ranked
+    parts: Mapping[str, FloatArray]  # name -> values that the total is made of, shape (n_servers,)
 
 
 class Retriever(Protocol):
     """A retriever; it may be asked from many threads at once."""
 
-    @property
-    def name(self) -> str:
-        """How answers name it."""
+    name: str  # how answers name it
 
     def score(self, specification: Specification) -> Scores:
         """Scores of the whole catalogue."""
@@ -59,8 +54,6 @@ class Dense:
     name = "minilm"
 
     def __init__(self, data: Dataset) -> None:
-        from study.encoders.sentence import encode
-
         self.servers = encode(data.server_texts(), model="minilm")  # (n_servers, d), cached on disk
         # The tokeniser keeps its state (truncation, padding) in one object that threads must not share.
         self.lock = threading.Lock()
@@ -68,16 +61,12 @@ class Dense:
         self.embed("")  # loads the encoder now rather than at the first request
 
     def _embed(self, text: str) -> FloatArray:
-        from study.encoders.sentence import encode
-
         with self.lock:
             vector: FloatArray = encode([text], model="minilm", store=False)[0]
             return vector
 
     def score(self, specification: Specification) -> Scores:
         """Cosines in [-1, 1]."""
-        from study.encoders.sentence import cosines
-
         cosine = cosines(self.embed(query_text(specification))[None], self.servers)[0]
         return Scores(cosine, {"semantic": cosine})
 
@@ -111,8 +100,6 @@ class Lexical:
     name = "tfidf"
 
     def __init__(self, data: Dataset) -> None:
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
         self.vectorizer = TfidfVectorizer(sublinear_tf=True, stop_words="english")
         self.servers = self.vectorizer.fit_transform(data.server_texts())
 
@@ -135,14 +122,10 @@ class Trained:
         folder = folder_of(data.name, "t2mrec")
         self.model = Recommender.load(folder)
         self.row = {int(server): row for row, server in enumerate(data.servers["id"])}
-        known = {int(server["id"]) for server in self.model.cards}
-        if known != set(self.row):
-            raise StudyError(
-                "the saved model has another catalogue than the prepared data",
-                file=folder,
-                fix=f"run: study export dataset={data.name}",
-            )
-        self.ranked = max(self.model.scoring.pool, min(len(self.row), 200))
+        if {int(server["id"]) for server in self.model.cards} != set(self.row):
+            fix = f"run: study export dataset={data.name}"
+            raise StudyError("the saved model has another catalogue than the prepared data", file=folder, fix=fix)
+        self.ranked = min(len(self.row), max(self.model.scoring.pool, 200))
 
     def score(self, specification: Specification) -> Scores:
         """Places of the fused and expanded order as scores (1 is best, then 1/2, 1/3 ...), with s_sem and s_str."""
@@ -150,7 +133,7 @@ class Trained:
             specification.intent,
             language=specification.languages[0] if specification.languages else "",
             theme=specification.domain,
-            k=min(self.ranked, len(self.row)),
+            k=self.ranked,
         )
         rows = np.array([self.row[item.server_id] for item in found], dtype=np.int64)
         # Fused scores of anchors and centroid similarities of the rest share no scale, so places stand for both.
@@ -162,20 +145,11 @@ class Trained:
         return Scores(total, parts)
 
 
-RETRIEVERS: dict[str, Callable[[Dataset], Retriever]] = {
-    "best": Useful,
-    "minilm": Dense,
-    "tfidf": Lexical,
-    "t2mrec": Trained,
-}
+RETRIEVERS: dict[str, Callable[[Dataset], Retriever]] = {kind.name: kind for kind in (Useful, Dense, Lexical, Trained)}
 
 
 def require_retriever(name: str) -> None:
-    """Refuse a name that no retriever has.
-
-    Raises:
-        StudyError: there is none of that name.
-    """
+    """StudyError for a name that no retriever has."""
     if name not in RETRIEVERS:
         raise StudyError(f"unknown retriever {name!r}", fix=f"one of: {', '.join(RETRIEVERS)}")
 

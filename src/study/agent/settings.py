@@ -55,6 +55,9 @@ class Words:
     subjects: dict[str, str]
     impersonal: list[str]
     few_words: int
+    empty: list[str]
+    respect: list[str]
+    onward: list[str]
     doing: list[str]
     strong: list[str]
     grammar: list[str]
@@ -72,10 +75,6 @@ class Words:
     def of_answers(self) -> frozenset[str]:
         """Words that a question about an answer may hold and that describe no task."""
         return frozenset((*self.about, *self.setup, *self.choosing, *self.leaving, *self.subjects))
-
-    def rare(self, catalogue: int) -> float:
-        """The largest number of a catalogue's servers that may mention a rare word."""
-        return max(self.rare_share * catalogue, self.rare_servers)
 
 
 @dataclass(frozen=True)
@@ -120,9 +119,5 @@ Kind = TypeVar("Kind", Settings, Words, Setup, Service, LoadTest)
 
 
 def read_conf(kind: type[Kind]) -> Kind:
-    """The settings of `kind` from its file in ``conf/agent``.
-
-    Raises:
-        StudyError: the file cannot be read, or its keys are not those of `kind`.
-    """
+    """The settings of `kind` from its file in ``conf/agent``; errors as `study.config.reader.read_settings`."""
     return read_settings(kind, paths.conf() / "agent" / f"{FILES[kind]}.yaml")

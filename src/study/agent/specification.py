@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from study.agent.settings import Words
+from study.agent.settings import Settings, Words
 from study.data.dataset import Dataset, IntArray
 from study.data.normalise import tokens
 from study.errors import StudyError
@@ -104,20 +104,14 @@ class Vocabulary:
         return sorted(self.names[kind].values(), key=str.casefold)
 
 
-def build(values: Mapping[str, Any], vocabulary: Vocabulary, *, longest: int) -> Specification:
-    """A specification from untrusted values.
-
-    Raises:
-        StudyError: an unknown field, a value of the wrong type, one that the vocabulary does not hold, or one that is
-            wanted and unwanted at once.
-    """
+def build(values: Mapping[str, Any], vocabulary: Vocabulary) -> Specification:
+    """A specification from untrusted values. StudyError: an unknown field, a value of the wrong type, one that the
+    vocabulary does not hold, or one that is wanted and unwanted at once."""
     known = {item.name for item in fields(Specification)}
-    made: dict[str, Any] = {}
-    for name, value in values.items():
+    for name in values:
         if name not in known:
             raise StudyError(f"unknown field {name!r:.80}", fix=f"one of: {', '.join(sorted(known))}")
-        made[name] = _value(name, value, vocabulary)
-    specification = Specification(**made)
+    specification = Specification(**{name: _value(name, value, vocabulary) for name, value in values.items()})
     for wanted, unwanted in CONTRARY:
         if both := set(getattr(specification, wanted)) & set(getattr(specification, unwanted)):
             raise StudyError(
@@ -125,11 +119,6 @@ def build(values: Mapping[str, Any], vocabulary: Vocabulary, *, longest: int) ->
                 column=unwanted,
                 fix=f"leave it out of {wanted} or of {unwanted}",
             )
-    if len(specification.intent) > longest:
-        raise StudyError(
-            f"the request has {len(specification.intent)} characters, at most {longest} are read",
-            fix="say in a few sentences what is to be done",
-        )
     return specification
 
 
@@ -138,17 +127,15 @@ def _value(name: str, value: Any, vocabulary: Vocabulary) -> Any:
         if not isinstance(value, list | tuple):
             raise StudyError("must be a list of texts", column=name)
         return tuple(dict.fromkeys(_known(name, item, vocabulary) for item in value))
-    if name == "official":
-        if not isinstance(value, bool):
-            raise StudyError("must be true or false", column=name)
-        return value
-    if name == "stars":
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= STARS_LIMIT:
-            raise StudyError(f"must be a whole number from 0 to {STARS_LIMIT}", column=name)
-        return value
-    if not isinstance(value, str):
+    if name == "domain" and isinstance(value, str) and value:
+        return _known(name, value, vocabulary)
+    if name == "official" and not isinstance(value, bool):
+        raise StudyError("must be true or false", column=name)
+    if name == "stars" and (type(value) is not int or not 0 <= value <= STARS_LIMIT):
+        raise StudyError(f"must be a whole number from 0 to {STARS_LIMIT}", column=name)
+    if name in ("intent", "domain") and not isinstance(value, str):
         raise StudyError("must be a text", column=name)
-    return _known(name, value, vocabulary) if name == "domain" and value else value
+    return value
 
 
 def _known(name: str, value: Any, vocabulary: Vocabulary) -> str:
@@ -162,10 +149,8 @@ def _known(name: str, value: Any, vocabulary: Vocabulary) -> str:
 
 
 def merged(old: Specification, new: Specification, *, add: bool = False) -> Specification:
-    """`old` with the constraints that `new` states; list values are replaced unless `add`.
-
-    A wanted value stops being unwanted and the other way round. What `new` leaves open replaces what `old` states.
-    """
+    """`old` with the constraints that `new` states; list values are replaced unless `add`. A wanted value stops being
+    unwanted and the other way round. What `new` leaves open replaces what `old` states."""
     for kind in new.open:
         old = without(old, kind)
     changes: dict[str, Any] = {}
@@ -173,16 +158,13 @@ def merged(old: Specification, new: Specification, *, add: bool = False) -> Spec
         both = (*getattr(old, name), *value) if add and name in LISTS else value
         changes[name] = tuple(dict.fromkeys(both)) if name in LISTS else both
     result = replace(old, **changes)
-    for wanted, unwanted in CONTRARY:
-        keep, drop = set(getattr(new, wanted)), set(getattr(new, unwanted))
-        change: dict[str, Any] = {
-            wanted: tuple(value for value in getattr(result, wanted) if value not in drop),
-            unwanted: tuple(value for value in getattr(result, unwanted) if value not in keep),
-        }
-        result = replace(result, **change)
+    for name, contrary in (*CONTRARY, *(pair[::-1] for pair in CONTRARY)):
+        gone = getattr(new, contrary)
+        left: dict[str, Any] = {name: tuple(value for value in getattr(result, name) if value not in gone)}
+        result = replace(result, **left)
     stated = {KINDS[name] for name in changes if name in KINDS}
-    left = (name for name in result.open if name not in stated)
-    return replace(result, open=tuple(dict.fromkeys((*left, *new.open))))
+    kept = (name for name in result.open if name not in stated)
+    return replace(result, open=tuple(dict.fromkeys((*kept, *new.open))))
 
 
 def without(old: Specification, kind: str) -> Specification:
@@ -190,6 +172,15 @@ def without(old: Specification, kind: str) -> Specification:
     empty = Specification()
     names = [name for name, of in KINDS.items() if of == kind] or [kind]
     return replace(old, **{name: getattr(empty, name) for name in names})
+
+
+def dropped(spec: Specification, constraints: Iterable[str]) -> Specification:
+    """`spec` without some constraints; those that a question may ask for are then marked as left open."""
+    for constraint in constraints:
+        spec = without(spec, constraint)
+        if constraint in ("language", "platform", "licence"):
+            spec = replace(spec, open=tuple(dict.fromkeys((*spec.open, constraint))))
+    return spec
 
 
 # Filters
@@ -218,37 +209,24 @@ class Removal:
 
 
 class Attributes:
-    """The columns of a catalogue that constraints read, ready for comparison.
-
-    Args:
-        servers: prepared server table, n rows.
-    """
+    """The columns of a catalogue (prepared server table, n rows) that constraints read."""
 
     def __init__(self, servers: pd.DataFrame) -> None:
         self.n = len(servers)
-        listed = {"language": "language_tokens", "platform": "system_tokens"}
-        # Kind -> values of each server in lower case, shape (n,).
+        # Kind -> values of each server in lower case, n of them.
         self.values = {
-            kind: [tuple(map(str.casefold, tokens(text))) for text in servers[column]]
-            for kind, column in listed.items()
+            "language": [tuple(map(str.casefold, tokens(text))) for text in servers["language_tokens"]],
+            "platform": [tuple(map(str.casefold, tokens(text))) for text in servers["system_tokens"]],
+            "licence": [(text.casefold(),) if text else () for text in servers["license_clean"]],
         }
-        self.values["licence"] = [(text.casefold(),) if text else () for text in servers["license_clean"]]
         self.empty = {kind: np.array([not value for value in values]) for kind, values in self.values.items()}
-        # Kind -> value -> which servers have it, shape (n,).
-        self.having: dict[str, dict[str, BoolArray]] = {kind: {} for kind in self.values}
-        for kind, values in self.values.items():
-            for row, entries in enumerate(values):
-                for entry in entries:
-                    self.having[kind].setdefault(entry, np.zeros(self.n, dtype=bool))[row] = True
         self.official = servers["is_official"].to_numpy(dtype=bool)
         self.stars = servers["stars_count"].to_numpy()
 
     def has_any(self, kind: str, wanted: tuple[str, ...]) -> BoolArray:
         """Which servers have one of the wanted values, shape (n,)."""
-        found = np.zeros(self.n, dtype=bool)
-        for value in wanted:
-            found |= self.having[kind].get(value.casefold(), False)
-        return found
+        folded = {value.casefold() for value in wanted}
+        return np.array([not folded.isdisjoint(values) for values in self.values[kind]], dtype=bool)
 
 
 def filters(spec: Specification, of: Attributes, keep_unknown: Mapping[str, bool]) -> dict[str, tuple[str, BoolArray]]:
@@ -260,16 +238,11 @@ def filters(spec: Specification, of: Attributes, keep_unknown: Mapping[str, bool
         ("licence", spec.licences, spec.unwanted_licences),
     )
     for name, wanted, unwanted in listed:
-        if not wanted and not unwanted:
-            continue
-        met = np.ones(of.n, dtype=bool)
-        if wanted:
-            met &= of.has_any(name, wanted) | (of.empty[name] & keep_unknown[name])
-        if unwanted:
-            met &= ~of.has_any(name, unwanted)
         words = [" or ".join(wanted)] if wanted else []
         words += ["not " + " nor ".join(unwanted)] if unwanted else []
-        found[name] = (", ".join(words), met)
+        if words:
+            met = of.has_any(name, wanted) | (of.empty[name] & keep_unknown[name]) if wanted else np.ones(of.n, bool)
+            found[name] = (", ".join(words), met & ~of.has_any(name, unwanted))
     if spec.official:
         found["official"] = ("official", of.official)
     if spec.stars:
@@ -278,59 +251,35 @@ def filters(spec: Specification, of: Attributes, keep_unknown: Mapping[str, bool
 
 
 def filter_servers(
-    spec: Specification,
-    of: Attributes,
-    ranked: IntArray,
-    ids: IntArray,
-    *,
-    keep_unknown: Mapping[str, bool],
-    pool: int,
-    listed: int,
+    spec: Specification, of: Attributes, ranked: IntArray, ids: IntArray, settings: Settings
 ) -> tuple[BoolArray, list[Removal]]:
-    """Which servers meet all constraints, and what each constraint removed.
+    """Which servers meet all constraints, shape (n,), and what each stated constraint removed.
 
-    Args:
-        ranked: server rows, best first.
-        ids: id of each row, shape (n,).
-        pool: so many best-ranked servers are looked at for `Removal.in_pool`.
-        listed: so many of them are named.
-
-    Returns: shape (n,), and one entry per stated constraint.
+    `ranked`: server rows, best first; `ids`: of all rows, shape (n,).
     """
-    found = filters(spec, of, keep_unknown)
-    kept = np.ones(of.n, dtype=bool)
-    for _, met in found.values():
-        kept &= met
-    best = ranked[:pool]
+    found = filters(spec, of, settings.keep_unknown)
+    pool = ranked[: settings.pool]
+
+    def meet(names: Iterable[str]) -> BoolArray:
+        return np.logical_and.reduce([np.ones(of.n, dtype=bool), *(found[name][1] for name in names)])
+
     removals = []
     for name, (words, met) in found.items():
-        others = np.ones(of.n, dtype=bool)
-        for other, (_, mask) in found.items():
-            others &= mask if other != name else True
-        gone = best[~met[best]]
-        empty = int((of.empty[name] & met).sum()) if name in of.empty else 0
-        removals.append(
-            Removal(
-                name,
-                words,
-                int((~met).sum()),
-                len(gone),
-                tuple(int(ids[row]) for row in gone[:listed]),
-                empty,
-                int(others.sum()),
-            )
+        gone = pool[~met[pool]]
+        removal = Removal(
+            constraint=name,
+            wanted=words,
+            removed=int((~met).sum()),
+            in_pool=len(gone),
+            best=tuple(int(ids[row]) for row in gone[: settings.limits["listed"]]),
+            unknown=int((of.empty[name] & met).sum()) if name in of.empty else 0,
+            left_without=int(meet(other for other in found if other != name).sum()),
         )
-    return kept, removals
+        removals.append(removal)
+    return meet(found), removals
 
 
 def relaxed(removals: list[Removal]) -> list[tuple[str, int]]:
     """Constraints whose removal would leave servers, most first: (constraint, servers left)."""
     options = [(item.constraint, item.left_without) for item in removals if item.left_without > 0]
     return sorted(options, key=lambda item: (-item[1], item[0]))
-
-
-def dropped(spec: Specification, constraint: str) -> Specification:
-    """`spec` without one constraint, which is then marked as left open."""
-    left = without(spec, constraint)
-    names = {"language", "platform", "licence"}
-    return replace(left, open=tuple(dict.fromkeys((*left.open, constraint)))) if constraint in names else left

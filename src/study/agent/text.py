@@ -82,9 +82,7 @@ def stem(word: str) -> str:
 @lru_cache(maxsize=20_000)
 def root(word: str) -> str:
     """A word in lower case without the endings of inflection: "retrieves", "retrieved" and "retrieving" are alike.
-
-    Endings that make another word stay ("retrieval", "retriever").
-    """
+    Endings that make another word stay ("retrieval", "retriever")."""
     word = PLURAL.sub(r"\1", IES.sub("y", word.lower()))
     word = stem(word)
     for ending in ("ing", "ed"):
@@ -98,10 +96,8 @@ def root(word: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def content_words(text: str, filler: frozenset[str] = frozenset()) -> dict[str, str]:
-    """The distinct words of `text` that carry content, in order of appearance: singular form -> word as it stands.
-
-    Both are in lower case; "YouTube" is one word. Do not change the result: it is kept for the next call.
-    """
+    """The distinct words of `text` that carry content, in order of appearance: singular form -> word as it stands. Both
+    are in lower case; "YouTube" is one word. Do not change the result: it is kept for the next call."""
     found: dict[str, str] = {}
     empty = ENGLISH_STOP_WORDS | filler
     for word in WORD.findall(unicodedata.normalize("NFKC", text).lower()):
@@ -110,16 +106,8 @@ def content_words(text: str, filler: frozenset[str] = frozenset()) -> dict[str, 
     return found
 
 
-def phrase(text: str) -> re.Pattern[str]:
-    """A pattern for a phrase that stands alone: 'C' is not in 'C++', 'local' not in 'locale'."""
-    return any_phrase((text,))
-
-
-def any_phrase(texts: Iterable[str]) -> re.Pattern[str]:
-    """A pattern for any one of the phrases, each alone; the longest one that fits is found."""
-    return _phrases(tuple(sorted(texts, key=lambda text: (-len(text), text))))
-
-
 @lru_cache(maxsize=4_096)
-def _phrases(texts: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w+#])(?:{'|'.join(map(re.escape, texts))})(?![\w+#])", re.IGNORECASE)
+def phrase(*texts: str) -> re.Pattern[str]:
+    """A pattern for any one of the phrases where it stands alone, the longest first: 'C' is not in 'C++' or 'Cobol'."""
+    longest_first = sorted(texts, key=lambda text: (-len(text), text))
+    return re.compile(rf"(?<![\w+#])(?:{'|'.join(map(re.escape, longest_first))})(?![\w+#])", re.IGNORECASE)

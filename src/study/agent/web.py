@@ -7,28 +7,27 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Header, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import JSONResponse
+from fastapi.staticfiles import StaticFiles
 from pydantic import Field, StrictInt, StrictStr
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from study.agent.agent import Agent
+from study.agent.answer import Constraints, Strict, turn_data
 from study.agent.conversation import Conversation
 from study.agent.feedback import Feedback
-from study.agent.presentation import Constraints, Strict, turn_data
 from study.agent.settings import Service
 from study.errors import StudyError
 
 PAGE = Path(__file__).parent / "page"
-FILES = ("app.js", "cards.js", "style.css", "icon.svg")
 SAFETY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -61,14 +60,7 @@ class Judged(Strict):
 
 
 class Sessions:
-    """A bounded store in memory; the longest unused conversation is dropped first.
-
-    Args:
-        agent: shared by all conversations.
-        most: conversations kept.
-        seconds: after which an unused one is dropped.
-        clock: seconds that never run backwards.
-    """
+    """The last `most` conversations in memory; each is dropped after some unused `seconds`, the oldest first."""
 
     def __init__(self, agent: Agent, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.agent, self.most, self.seconds, self.clock = agent, most, seconds, clock
@@ -103,10 +95,8 @@ class Sessions:
 
 
 class Guard:
-    """Refuses foreign Host and Origin headers and long bodies, and adds the headers of `SAFETY` to every reply.
-
-    A page of another site could otherwise reach this one through its visitor's browser (DNS rebinding, forgery).
-    """
+    """Refuses foreign Host and Origin headers and long bodies, and adds the headers of `SAFETY` to every reply. A page
+    of another site could otherwise reach this one through its visitor's browser (DNS rebinding, forgery)."""
 
     def __init__(self, app: ASGIApp, hosts: list[str], body: int) -> None:
         self.app, self.body = app, body
@@ -130,9 +120,8 @@ class Guard:
             return await problem(403, "requests from other sites are refused")(scope, receive, safe)
         length = headers.get("content-length", "0")
         if "transfer-encoding" in headers or not length.isdecimal() or int(length) > self.body:
-            return await problem(413, f"a request has at most {self.body} bytes and states its length")(
-                scope, receive, safe
-            )
+            reason = f"a request has at most {self.body} bytes and states its length"
+            return await problem(413, reason)(scope, receive, safe)
         await self.app(scope, receive, safe)
 
 
@@ -142,11 +131,7 @@ def problem(status: int, reason: str, fix: str = "") -> JSONResponse:
 
 
 def create_app(agent: Agent, feedback: Feedback, service: Service, *, extra_host: str | None = None) -> FastAPI:
-    """The application.
-
-    Args:
-        extra_host: a further Host header to answer, where the page is opened to a network.
-    """
+    """The application; `extra_host`: a further Host header to answer, where the page is opened to a network."""
     # The interactive documentation would load its scripts from another host.
     app = FastAPI(title="T2MAgent", docs_url=None, redoc_url=None, openapi_url=None)
     sessions = Sessions(agent, service.sessions, service.session_minutes * 60)
@@ -157,9 +142,6 @@ def create_app(agent: Agent, feedback: Feedback, service: Service, *, extra_host
         if found is None:
             raise KeyError(name)
         return found
-
-    for path, file in (("/", "index.html"), *((f"/{file}", file) for file in FILES)):
-        app.add_route(path, partial(_send, PAGE / file), methods=["GET"])
 
     @app.post("/api/conversations")
     def begin() -> dict[str, Any]:
@@ -176,7 +158,7 @@ def create_app(agent: Agent, feedback: Feedback, service: Service, *, extra_host
     @app.post("/api/feedback")
     def judge(body: Judged, name: Name) -> dict[str, Any]:
         answer = conversation(name).answered(body.answer, body.server_id)
-        return {"event": feedback.judge(answer, body.kind, body.server_id, conversation=name, detail=body.detail)}
+        return {"event": feedback.append(answer, body.kind, body.server_id, conversation=name, detail=body.detail)}
 
     @app.exception_handler(StudyError)
     def known(request: Request, error: StudyError) -> JSONResponse:
@@ -199,8 +181,5 @@ def create_app(agent: Agent, feedback: Feedback, service: Service, *, extra_host
 
     hosts = [*service.hosts, *([extra_host] if extra_host else [])]
     app.add_middleware(Guard, hosts=hosts, body=service.body)
+    app.mount("/", StaticFiles(directory=PAGE, html=True))
     return app
-
-
-def _send(path: Path, request: Request) -> FileResponse:
-    return FileResponse(path)

@@ -49,16 +49,13 @@ def _note(agent: Agent, answer: Answer, outcome: str, detail: str) -> None:
         fix = f"KIND=ID with one of {', '.join(KINDS)}, and one of the ids {known}"
         raise StudyError(f"{outcome!r:.80} names no server of this answer", column="--outcome", fix=fix)
     store = feedback_of(agent.data.name, read_conf(Service))
-    event = store.judge(answer, kind, int(server), conversation="terminal", detail=detail)
+    event = store.append(answer, kind, int(server), conversation="terminal", detail=detail)
     typer.echo(f"event {event}: {kind}, id {server}; it stays on this machine")
 
 
 def concrete(host: str) -> str:
-    """`host`, if others can be told apart by it: the page answers only requests that name it.
-
-    Raises:
-        StudyError: an address that stands for every address of the machine.
-    """
+    """`host`, if others can be told apart by it: the page answers only requests that name it. StudyError: an address
+    that stands for every address of the machine."""
     try:
         every = ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:
@@ -91,7 +88,7 @@ def ask(
     With --outcome accepted=ID, rejected=ID, worked=ID or failed=ID it notes what became of a server instead.
     """
     from study.agent.agent import noted
-    from study.agent.presentation import answer_data
+    from study.agent.answer import answer_data
 
     agent = _agent(dataset, retriever)
     reading = agent.read(request)
@@ -195,7 +192,8 @@ def export(
     typer.echo(f"{len(table)} rows in {target}", file=sys.stderr)
 
 
-@app.command()
+@app.command(hidden=True)
+@app.command("load", hidden=True)
 def load_test(dataset: Data = None, retriever: Retriever = None) -> None:
     """Measure the page under many developers at once (conf/agent/load_test.yaml): errors, mixed answers, seconds."""
     from study.agent.load_test import measure_load
@@ -204,17 +202,9 @@ def load_test(dataset: Data = None, retriever: Retriever = None) -> None:
     typer.echo(measure_load(prepared(dataset), retriever, read_conf(LoadTest)).read_text(encoding="utf-8"))
 
 
-app.command("load", hidden=True)(load_test)
-
-
 @app.command(hidden=True)
 def feedback(
-    kind: str,
-    server_id: int,
-    request: str,
-    detail: str = "",
-    dataset: Data = None,
-    retriever: Retriever = None,
+    kind: str, server_id: int, request: str, detail: str = "", dataset: Data = None, retriever: Retriever = None
 ) -> None:
     """Earlier spelling of `ask --outcome`."""
     ask(request, dataset, retriever, False, f"{kind}={server_id}", detail)
