@@ -116,7 +116,7 @@ class Model:
             for item in answer.recommendations
         ]
         block = {"request": asdict(context.specification), "servers": seen}
-        servers = self._ask(EXPLAIN, json.dumps(block, ensure_ascii=False)).get("servers")
+        servers: Any = self._ask(EXPLAIN, json.dumps(block, ensure_ascii=False)).get("servers")
         known = isinstance(servers, list) and all(isinstance(entry, dict) for entry in servers)
         if not known or [entry.get("id") for entry in servers] != answer.ids:
             raise StudyError("the model's answer has other servers than the shortlist")
@@ -137,7 +137,8 @@ def _claims(section: str, server: int, entries: Any) -> tuple[Claim, ...]:
     """Sentences of the right form, in order; others are left out."""
     claims = []
     for entry in entries[:MOST_SENTENCES] if isinstance(entries, list) else []:
-        text, fields = (entry.get("text"), entry.get("fields")) if isinstance(entry, dict) else (None, None)
+        said: Any = entry if isinstance(entry, dict) else {}
+        text, fields = said.get("text"), said.get("fields")
         usable = isinstance(text, str) and text.strip() and isinstance(fields, list)
         if usable and all(isinstance(name, str) for name in fields):
             claims.append(Claim(section, MODEL_RULE, plain(text, LONGEST_SENTENCE), (server,), tuple(fields)))

@@ -214,7 +214,7 @@ class Attributes:
     def __init__(self, servers: pd.DataFrame) -> None:
         self.n = len(servers)
         # Kind -> values of each server in lower case, n of them.
-        self.values = {
+        self.values: dict[str, list[tuple[str, ...]]] = {
             "language": [tuple(map(str.casefold, tokens(text))) for text in servers["language_tokens"]],
             "platform": [tuple(map(str.casefold, tokens(text))) for text in servers["system_tokens"]],
             "licence": [(text.casefold(),) if text else () for text in servers["license_clean"]],
@@ -226,7 +226,7 @@ class Attributes:
     def has_any(self, kind: str, wanted: tuple[str, ...]) -> BoolArray:
         """Which servers have one of the wanted values, shape (n,)."""
         folded = {value.casefold() for value in wanted}
-        return np.array([not folded.isdisjoint(values) for values in self.values[kind]], dtype=bool)
+        return np.array([not folded.isdisjoint(values) for values in self.values[kind]], dtype=np.bool_)
 
 
 def filters(spec: Specification, of: Attributes, keep_unknown: Mapping[str, bool]) -> dict[str, tuple[str, BoolArray]]:
@@ -261,7 +261,8 @@ def filter_servers(
     pool = ranked[: settings.pool]
 
     def meet(names: Iterable[str]) -> BoolArray:
-        return np.logical_and.reduce([np.ones(of.n, dtype=bool), *(found[name][1] for name in names)])
+        met: BoolArray = np.logical_and.reduce([np.ones(of.n, dtype=bool), *(found[name][1] for name in names)])
+        return met
 
     removals = []
     for name, (words, met) in found.items():
