@@ -203,6 +203,10 @@ TINY = ToolCatalog(
 )
 
 
+def how(openings, rewrites, values, quoted):
+    return settings.Synthesis(9, 5, 2, openings, rewrites, values, quoted)
+
+
 def test_addresses_are_said_as_people_write_them():
     schema = {
         "type": "object",
@@ -213,7 +217,7 @@ def test_addresses_are_said_as_people_write_them():
     values = {"url": ["https://x.org/a"], "quoted": ["solar power"]}
     texts = {}
     for share in (0.0, 1.0):
-        writer = synthesis.Templates(["{}"], ["{}"], values, seed=0, quoted=share)
+        writer = synthesis.Templates(how(["{}"], ["{}"], values, share), 0)
         texts[share], arguments = writer.fill(tiny, 0, "Go")
         assert arguments == {"url": "https://x.org/a", "topic": "solar power"}
         # Whichever way it is said, the value is a piece of the text.
@@ -224,7 +228,7 @@ def test_addresses_are_said_as_people_write_them():
 
 
 def test_the_template_writer_keeps_the_ground_truth():
-    writer = synthesis.Templates(["Please {}", "I must {}"], ["{} Say why."], {"url": ["https://x.org"]}, seed=0)
+    writer = synthesis.Templates(how(["Please {}", "I must {}"], ["{} Say why."], {"url": ["https://x.org"]}, 1.0), 0)
     made, counts = synthesis.synthesise(TINY, [0, 1], writer, number=5, depth=2)
     assert counts == {"first": 4, "filled": 2, "evolved": 4, "not filled": 2, "not evolved": 0}
     assert len({one.id for one in made}) == len(made) == 6

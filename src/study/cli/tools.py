@@ -253,8 +253,7 @@ def synthesise(
     flow, found = flow_settings(), indexed(catalogue)
     how, seed = flow.synthesis, flow.seeds[0]
     drawn = np.random.default_rng(seed).permutation(len(found.tools))[:tools].tolist()
-    by_template = synthesis.Templates(how.openings, how.rewrites, how.values, seed, how.quoted)
-    writer = by_template if url is None else synthesis.ModelWriter(chat(url, model))
+    writer = synthesis.Templates(how, seed) if url is None else synthesis.ModelWriter(chat(url, model))
     made, _ = synthesis.synthesise(found, drawn, writer, number=how.per_tool, depth=how.depth)
     for sample in made:
         name = found.tools[sample.tool].name

@@ -38,18 +38,14 @@ Runs = dict[str, dict[str, pd.DataFrame]]  # protocol -> system -> rows
 
 @dataclass(frozen=True)
 class Run:
-    """One system under one protocol.
-
-    Attributes:
-        calls: Tool, Param and AST per query where calls are measured; the report then knows the units of resampling.
-    """
+    """One system under one protocol."""
 
     protocol: str
     system: str
     table: pd.DataFrame  # the per-task table of the evaluator
     inputs: tuple[ToolCatalog, QuerySet]  # what was searched, and what was asked
     facts: Mapping[str, Any] = field(default_factory=dict)  # further entries of the record
-    calls: pd.DataFrame | None = None
+    calls: pd.DataFrame | None = None  # Tool, Param and AST per query where calls are measured, with units to resample
 
 
 @dataclass(frozen=True)
@@ -154,9 +150,8 @@ def _write_runs(collection: str, runs: Sequence[Run]) -> None:
         names = {"dataset": collection, "protocol": run.protocol, "system": run.system}
         facts = sources(*run.inputs) | dict(run.facts)
         records[run.protocol, run.system] = record(**names, profile=PROFILE, seeds=seeds, **facts)
-    lines = [
-        json.dumps(records[key], ensure_ascii=False, allow_nan=False, separators=(",", ":")) for key in sorted(records)
-    ]
+    form: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
+    lines = [json.dumps(records[key], **form) for key in sorted(records)]
     write_text(folder / "records.jsonl", "".join(f"{line}\n" for line in lines))
     for run in {run.protocol: run for run in runs if run.calls is None}.values():
         _write_groups(collection, run)
@@ -234,10 +229,7 @@ def groups_of(collection: str, protocol: str) -> dict[str, str] | None:
 def interval(
     difference: Float64Array, groups: np.ndarray, *, seed: int, resamples: int = RESAMPLES, level: float = 0.95
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean over queries; whole groups are drawn with replacement.
-
-    `difference`, `groups`: value and group of every query, shapes (n,).
-    """
+    """Percentile bootstrap interval of the mean over queries, shape (n,); whole groups are drawn with replacement."""
     _, place = np.unique(groups, return_inverse=True)
     sums, sizes = np.bincount(place, difference), np.bincount(place)
     if len(sums) < 2:
@@ -251,12 +243,10 @@ def interval(
 def clustered(
     table: pd.DataFrame, frames: Mapping[str, pd.DataFrame], groups: Mapping[str, str], seed: int
 ) -> pd.DataFrame:
-    """A table of `compare_all` where queries share an origin: the origin is the unit that is resampled.
+    """A table of `compare_all` where queries share an origin (`groups`): the origin is the unit that is resampled.
 
     Queries made from one task, one dialogue or one target are no independent evidence. Intervals come from the cluster
     bootstrap, p-values from tests on one value per origin; the column ``groups`` counts the origins.
-
-    `frames`: the per-task tables that were compared, by system. `groups`: the origin of every query.
     """
     lines = []
     for line in table.to_dict("records"):
@@ -293,10 +283,9 @@ def compare_systems(
 def aggregate(table: pd.DataFrame, collection: str, protocol: str, system: str) -> pd.DataFrame:
     """Means as the evaluator gives them, and ``completeness``: the share of queries whose labels are all found."""
     means = per_task.aggregate(table, collection, protocol, system, PROFILE)
-    cutoffs = [found[1] for column in table if (found := per_task.measure(str(column))) and found[0] == "recall"]
-    shares = [(k, float(table[f"recall@{k}"].eq(1).mean())) for k in cutoffs]
-    complete = [(collection, protocol, system, PROFILE, SEED, "completeness", k, share) for k, share in shares]
-    return pd.concat([means, pd.DataFrame(complete, columns=means.columns)])
+    recalls = means[means["metric"] == "recall"]
+    complete = [float(table[f"recall@{k}"].eq(1).mean()) for k in recalls["k"]]
+    return pd.concat([means, recalls.assign(metric="completeness", value=complete)])
 
 
 def report_runs(
@@ -304,10 +293,10 @@ def report_runs(
     references: Mapping[str, tuple[str, str]],
     pairs: Mapping[str, Sequence[tuple[str, str, str]]] | None = None,
 ) -> Path:
-    """Redo metrics.csv.xz, significance.csv and overall.md of a collection from its runs; runs nothing.
+    """Redo metrics.csv.xz, significance.csv and overall.md of a collection from its runs; returns their folder.
 
     `references`: protocol -> the system that the others are compared with, and the metric. `pairs`: protocol ->
-    further comparisons of two: system, reference, metric; each is a family of its own. Returns: the folder of tables.
+    further comparisons of two: system, reference, metric; each is a family of its own.
     """
     runs, folder = collect_runs(collection), paths.tables(collection)
     rows = [aggregate(table, collection, at, name) for at, own in runs.items() for name, table in own.items()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,9 +28,8 @@ from study.tools.mcp_zero.routing import Router, best_servers
 from study.tools.results import Run, Table
 
 FILE = "conf/tools/router.yaml"
-# Columns of the prepared tables that a system may read and that no tool catalogue has.
-OTHER_SERVER_COLUMNS = ("author", "license", "url")
-OTHER_TASK_COLUMNS = ("subcategory",)
+# Columns of the prepared tables that a system may read, with those that no tool catalogue has.
+SERVER_COLUMNS, TASK_COLUMNS = (*SERVER_FIELDS, "author", "license", "url"), (*TASK_FIELDS, "subcategory")
 
 
 @dataclass(frozen=True)
@@ -62,16 +60,13 @@ def router_settings() -> RouterSettings:
 
 def own_tables(catalog: ToolCatalog, texts: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Servers and tasks in the columns of a prepared data set; what a catalogue does not know stays empty."""
-    names: list[list[str]] = [[] for _ in catalog.servers]
-    for tool in catalog.tools:
-        names[tool.server].append(tool.name)
-    columns = dict.fromkeys((*SERVER_FIELDS, *OTHER_SERVER_COLUMNS), "")
     rows = []
-    for server, own in zip(catalog.servers, names, strict=True):
-        known = {"name": server.name, "description": server.description, "tools": ", ".join(own)}
-        rows.append(columns | known)
+    for row, server in enumerate(catalog.servers):
+        names = ", ".join(catalog.tools[tool].name for tool in catalog.tools_of(row))
+        known = {"name": server.name, "description": server.description, "tools": names}
+        rows.append(dict.fromkeys(SERVER_COLUMNS, "") | known)
     servers = pd.DataFrame(rows).assign(id=range(1, len(rows) + 1))
-    columns = dict.fromkeys((*TASK_FIELDS, *OTHER_TASK_COLUMNS), "")
+    columns = dict.fromkeys(TASK_COLUMNS, "")
     tasks = pd.DataFrame([columns | {"id": row, "description": text} for row, text in enumerate(texts, start=1)])
     return servers, tasks
 
@@ -123,11 +118,9 @@ def server_scores(
     embedder: Embedder | None = None,
     overrides: Sequence[str] = (),
 ) -> FloatArray:
-    """Scores of all servers for every text, shape (len(texts), n_servers).
+    """Scores of all servers for every text, shape (len(texts), n_servers); `overrides`: such as ``profile=smoke``.
 
     A trained stage keeps its checkpoints in the cache folder: a stopped training goes on, a finished one is reused.
-
-    `overrides`: for the configuration of a system of the study, such as ``profile=smoke``.
     """
     if stage.system == "all":
         return np.zeros((len(texts), len(catalog.servers)), dtype=np.float32)
@@ -144,17 +137,13 @@ def server_scores(
     whole, split, rows, columns = joined(catalog, texts, base)
     chosen = config.load([f"system={stage.system}", *([f"dataset={stage.base}"] if stage.base else []), *overrides])
     system: Any = config.build_system(chosen.system)
-    workdir = workdir_of(stage, catalog, seed, overrides)
+    # Another catalogue, seed or setting has another place for its checkpoints.
+    name = "-".join([stage.system, stage.base or "none", str(stage.protocol), str(seed), *overrides])
+    workdir = paths.cache() / "router" / f"{name.replace('/', '_')}-{catalog.fingerprint()[:16]}"
     workdir.mkdir(parents=True, exist_ok=True)
     system.fit(whole, split, seed=seed, workdir=workdir)
     scores: FloatArray = system.score(rows)[:, columns]
     return scores
-
-
-def workdir_of(stage: Stage, catalog: ToolCatalog, seed: int, overrides: Sequence[str]) -> Path:
-    """Where a stage keeps its checkpoints; another catalogue, seed or setting has another place."""
-    name = "-".join([stage.system, stage.base or "none", str(stage.protocol), str(seed), *overrides])
-    return paths.cache() / "router" / f"{name.replace('/', '_')}-{catalog.fingerprint()[:16]}"
 
 
 def oracle(catalog: ToolCatalog, labels: Sequence[Sequence[Label]]) -> FloatArray:
@@ -167,10 +156,9 @@ def oracle(catalog: ToolCatalog, labels: Sequence[Sequence[Label]]) -> FloatArra
 
 
 def route(servers: FloatArray, tools: FloatArray, server_of: IntArray, keep: int | None, order: IntArray) -> IntArray:
-    """Tools of the `keep` best servers, best first, shape (b, n_tools), -1 where the servers have no more.
+    """Tools of the `keep` best servers (None: of all), best first, shape (b, n_tools), -1 where there are no more.
 
-    `servers`: scores, shape (b, n_servers); equal ones are taken in the order `order`. `tools`: scores, shape (b,
-    n_tools). `keep`: None keeps all servers. `order`: a permutation of the servers.
+    `servers`, `tools`: scores, shapes (b, n_servers), (b, n_tools). `order`: of equal servers.
     """
     place = np.argsort(order, kind="stable")
     passed = best_servers(servers[:, order], keep)[:, place]
@@ -180,10 +168,9 @@ def route(servers: FloatArray, tools: FloatArray, server_of: IntArray, keep: int
 
 
 def within(ranked: IntArray, sizes: IntArray, budget: int) -> list[list[int]]:
-    """The tools that an agent is handed: down the ranking, each one that still fits into the budget.
+    """The tools that an agent is handed: down the ranking, each one that still fits into the budget of tokens.
 
-    `ranked`: shape (b, K), -1 where unfilled. `sizes`: tokens of each tool's definition, shape (n_tools,). `budget`:
-    tokens per task.
+    `ranked`: shape (b, K), -1 where unfilled. `sizes`: tokens of each tool's definition, shape (n_tools,).
     """
     handed = []
     for row in ranked:
@@ -198,13 +185,9 @@ def within(ranked: IntArray, sizes: IntArray, budget: int) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Routed:
-    """What one task is handed.
+    """What one task is handed."""
 
-    Attributes:
-        servers: rows of the servers that stayed, with their scores, best first; empty where no stage chose any.
-    """
-
-    servers: tuple[tuple[int, float], ...]
+    servers: tuple[tuple[int, float], ...]  # rows and scores of those that stayed, best first; empty without a stage
     tools: tuple[int, ...]  # rows of the tools, best first
     scores: tuple[float, ...]  # of these tools
     tokens: int  # of their definitions
@@ -234,25 +217,21 @@ def route_task(
     return Routed(kept, tuple(rows), tuple(tools[0, rows].tolist()), int(sizes[rows].sum()))
 
 
-def stage_runs(
-    catalog: ToolCatalog, queries: QuerySet, settings: RouterSettings, overrides: Sequence[str] = ()
-) -> Iterator[Run | Table]:
+def stage_runs(catalog: ToolCatalog, queries: QuerySet, settings: RouterSettings) -> Iterator[Run | Table]:
     """All server stages on LiveMCPBench, and router.csv: one row per stage, number of servers and budget.
 
     Protocols: ``router_servers`` (recall@s = share of the labels that some tool of the s best servers satisfies: what a
     server recommender alone hands over), ``router`` (the tool ranking among the default number of servers),
     ``router_budget`` (recall@b = recall of the tools handed over within b tokens).
-
-    `overrides`: for the systems that are trained, such as ``profile=smoke``.
     """
     tools, lines = ToolIndex(catalog, settings.tools).scores(queries.texts), []
     for name, stage in settings.stages.items():
         if stage.system == "oracle":
             servers = oracle(catalog, queries.labels)
         else:
-            servers = server_scores(stage, catalog, queries.texts, seed=settings.seed, overrides=overrides)
+            servers = server_scores(stage, catalog, queries.texts, seed=settings.seed)
         runs, own = measure_stage(name, servers, tools, catalog, queries, settings)
-        config = {"stage": asdict(stage), "tools": asdict(settings.tools), "overrides": list(overrides)}
+        config = {"stage": asdict(stage), "tools": asdict(settings.tools), "overrides": []}
         yield from (replace(run, facts={**run.facts, "config": config}) for run in runs)
         lines += own
     yield Table("router", pd.DataFrame(lines))
@@ -266,10 +245,7 @@ def measure_stage(
     queries: QuerySet,
     settings: RouterSettings,
 ) -> tuple[list[Run], list[dict[str, object]]]:
-    """One stage's runs, and its lines of router.csv.
-
-    `servers`, `tools`: scores, shapes (b, n_servers) and (b, n_tools).
-    """
+    """One stage's runs, and its lines of router.csv; `servers`, `tools`: scores, (b, n_servers) and (b, n_tools)."""
     sizes, order = definition_tokens(catalog), tie_order(len(catalog.servers), settings.seed)
     every, inputs, n = settings.stages[name].system == "all", (catalog, queries), len(catalog.tools)
     runs: list[Run] = []
@@ -277,7 +253,8 @@ def measure_stage(
     sets: dict[int, list[list[int]]] = {}
     for keep in (len(catalog.servers),) if every else settings.servers:
         ranked = route(servers, tools, catalog.server_of, None if every else keep, order)
-        sets[keep] = tools_of(servers, keep, catalog, order)
+        best, _ = top_k(servers, keep, order)
+        sets[keep] = [[tool for server in row if server >= 0 for tool in catalog.tools_of(server)] for row in best]
         head = {"stage": name, "servers": keep}
         head["server_recall"] = results.measure_sets({keep: sets[keep]}, queries, n)[f"recall@{keep}"].mean()
         head["tokens_of_these_servers"] = np.mean([sizes[own].sum() for own in sets[keep]])
@@ -297,10 +274,3 @@ def measure_stage(
         table = results.measure_sets(sets, queries, n)
         runs.append(Run("router_servers", f"router_{name}", table, inputs))
     return runs, lines
-
-
-def tools_of(servers: FloatArray, keep: int, catalog: ToolCatalog, order: IntArray) -> list[list[int]]:
-    """All tools of the `keep` best servers of every task."""
-    best, _ = top_k(servers, keep, order)
-    own = [catalog.tools_of(server) for server in range(len(catalog.servers))]
-    return [[tool for server in row if server >= 0 for tool in own[server]] for row in best]

@@ -145,6 +145,11 @@ class Tool:
         """The arguments that the input schema names."""
         return parameters(self.schema)
 
+    @property
+    def required(self) -> list[str]:
+        """Names of the arguments that every call must set."""
+        return [parameter.name for parameter in self.parameters if parameter.required]
+
     def definition(self) -> dict[str, Any]:
         """What an agent is given: name, description and parameters."""
         return {"name": self.name, "description": self.description, "parameters": dict(self.schema)}

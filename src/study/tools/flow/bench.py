@@ -120,28 +120,28 @@ def scores(
     system: System, features: FloatArray, weights: Mapping[bool, FloatArray], rng: np.random.Generator
 ) -> FloatArray:
     """How well each candidate fits, shape (b, m). `features`: shape (b, m, 7)."""
+    found: FloatArray
     if system.select == "random":
         return rng.random(features.shape[:2], dtype=np.float32)
-    if system.select in selector.FEATURES:
-        column: FloatArray = features[:, :, selector.FEATURES.index(system.select)]
-        return column
     if system.select == "exemplars":
         return selector.exemplar_scores(features)
-    if system.select != "trained":
+    if system.select in selector.FEATURES:
+        found = features[:, :, selector.FEATURES.index(system.select)]
+    elif system.select == "trained":
+        chosen = weights[system.exemplars]
+        found = features[:, :, : len(chosen)] @ chosen
+    else:
         raise StudyError(f"unknown way to select {system.select!r}", fix="random, bm25, dense, exemplars or trained")
-    chosen = weights[system.exemplars]
-    found: FloatArray = features[:, :, : len(chosen)] @ chosen
     return found
 
 
 def answer(
     bench: Bench, rows: IntArray, shown: Sequence[IntArray], systems: Mapping[str, System], trained: Trained, seed: int
 ) -> dict[str, pd.DataFrame]:
-    """Let systems answer the samples in `rows`.
+    """Per system its answers to the samples in `rows`: columns task_id, rank (of the right tool, from 1) and measures.
 
     `shown`: candidates of every sample of the bench, in random order, which breaks ties. `trained`: what the systems
-    have learned; none of it may come from `rows`. Returns: per system the columns task_id, rank (of the right tool,
-    from 1), tool, param, ast.
+    have learned; none of it may come from `rows`.
     """
     found: dict[str, list[dict[str, object]]] = {name: [] for name in systems}
     rng = np.random.default_rng([seed, len(rows)])
@@ -155,16 +155,12 @@ def answer(
             fit = np.where(several >= 0, scores(system, features, trained.weights, rng), -np.inf)
             order = np.argsort(-fit, axis=1, kind="stable")
             for line, row in enumerate(part):
-                sample, ranked = bench.samples[row], several[line, order[line]]
-                call = None
-                if ranked[0] == sample.tool:  # arguments of another tool cannot count
-                    call = make_call(
-                        system.call, sample.text, sample.tool, trained.slot_filler, trained.exemplars, similarity[line]
-                    )
-                rank = int(np.flatnonzero(ranked == sample.tool)[0]) + 1
-                found[name].append(
-                    {"task_id": sample.id, "rank": rank, **measures(call, sample.tool, sample.arguments)}
-                )
+                one, ranked, call = bench.samples[row], several[line, order[line]], None
+                if ranked[0] == one.tool:  # arguments of another tool cannot count
+                    known = trained.slot_filler, trained.exemplars, similarity[line]
+                    call = make_call(system.call, one.text, one.tool, *known)
+                rank = int(np.flatnonzero(ranked == one.tool)[0]) + 1
+                found[name].append({"task_id": one.id, "rank": rank, **measures(call, one.tool, one.arguments)})
     return {name: pd.DataFrame(lines) for name, lines in found.items()}
 
 

@@ -54,20 +54,10 @@ def synthetic(bench: Bench, flow: Flow) -> tuple[list[Sample], dict[str, int]]:
     free = [
         row for row, tool in enumerate(bench.catalog.tools) if tool.server not in taken and tool.description.strip()
     ]
-    seed = flow.seeds[0]
-    drawn = np.random.default_rng(seed).permutation(free)[: flow.synthesis.tools].tolist()
-    how = flow.synthesis
-    writer = synthesis.Templates(how.openings, how.rewrites, how.values, seed, how.quoted)
+    how, seed = flow.synthesis, flow.seeds[0]
+    drawn = np.random.default_rng(seed).permutation(free)[: how.tools].tolist()
+    writer = synthesis.Templates(how, seed)
     return synthesis.synthesise(bench.catalog, drawn, writer, number=how.per_tool, depth=how.depth)
-
-
-def sift(bench: Bench, made: list[Sample], flow: Flow, embedder: Embedder) -> tuple[Bench, list[Sample], pd.DataFrame]:
-    """Filter instructions that the study made for tools of the bench's catalogue.
-
-    Returns: the bench of everything that was made, the samples that passed, and the table of the rules.
-    """
-    whole = benches.assemble(bench.catalog, made, flow, embedder, tools=bench.tools)
-    return whole, *filtrate(whole, flow)
 
 
 def filtrate(bench: Bench, flow: Flow) -> tuple[list[Sample], pd.DataFrame]:
@@ -80,8 +70,8 @@ def filtered(
     bench: Bench, made: list[Sample], counts: Mapping[str, int], flow: Flow, embedder: Embedder
 ) -> tuple[Bench, list[Table]]:
     """The bench of what passes the filters; and flow_synthesis.csv, flow_filtration.csv and flow_diversity.csv."""
-    whole, kept, rules = sift(bench, made, flow, embedder)
-    _, real = filtrate(bench, flow)
+    whole = benches.assemble(bench.catalog, made, flow, embedder, tools=bench.tools)
+    (kept, rules), (_, real) = filtrate(whole, flow), filtrate(bench, flow)
     steps = pd.DataFrame({"step": [*counts, "kept"], "instructions": [*counts.values(), len(kept)]})
     sifted = benches.assemble(bench.catalog, kept, flow, embedder, tools=bench.tools)
     lines = []
@@ -104,10 +94,8 @@ def leak(bench: Bench, flow: Flow) -> pd.DataFrame:
     similarity = exemplars.similarity(bench.known.vectors)
     np.fill_diagonal(similarity, -np.inf)
     apart = np.where(exemplars.groups[:, None] == exemplars.groups[None], -np.inf, similarity)
-    lines = [
-        copied(bench, name, every, every, near)
-        for name, near in (("leave_one_out", similarity), ("leave_call_out", apart))
-    ]
+    lines = [copied(bench, "leave_one_out", every, every, similarity)]
+    lines.append(copied(bench, "leave_call_out", every, every, apart))
     for name in samples.SPLIT_NAMES:
         parts = [
             copied(bench, name, fold.train, fold.test, similarity[np.ix_(fold.test, fold.train)])
@@ -118,10 +106,7 @@ def leak(bench: Bench, flow: Flow) -> pd.DataFrame:
 
 
 def copied(bench: Bench, name: str, train: IntArray, test: IntArray, similarity: np.ndarray) -> pd.DataFrame:
-    """Measures of the nearest training call, one row per test instruction.
-
-    `similarity`: shape (len(test), len(train)).
-    """
+    """Measures of the nearest training call, one row per test instruction; `similarity`: (len(test), len(train))."""
     rows = []
     for line, row in enumerate(test):
         near, own = bench.samples[train[similarity[line].argmax()]], bench.samples[row]

@@ -21,7 +21,7 @@ from study.data.dataset import FloatArray, IntArray
 from study.encoders import endpoint as embedding
 from study.encoders.endpoint import Embedder
 from study.files import replacing, sha256, write_json
-from study.tools.catalogues.catalog import Tool, ToolCatalog
+from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.discovery.texts import documents
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments, selector
@@ -56,12 +56,12 @@ class Learned:
         `top`: exemplars that are retrieved for one instruction.
         """
         place = {(tool.name, tool.description): row for row, tool in reversed(list(enumerate(candidates.tools)))}
-        rows = [place.get(self.tools[tool], -1) for tool in self.tool_of]
-        kept = [number for number, row in enumerate(rows) if row >= 0]
-        samples = []
-        for number in kept:
-            name, server = str(number), candidates.tools[rows[number]].server
-            samples.append(Sample(name, "", rows[number], server, dict.fromkeys(self.parameters[number]), name))
+        kept, samples = [], []
+        for number, (tool, names) in enumerate(zip(self.tool_of, self.parameters, strict=True)):
+            if (row := place.get(self.tools[tool])) is not None:
+                kept.append(number)
+                server = candidates.tools[row].server
+                samples.append(Sample(str(number), "", row, server, dict.fromkeys(names), str(number)))
         return Exemplars(self.vectors[kept], samples, top)
 
     def slot_filler(self, catalog: ToolCatalog, reading: Copying) -> SlotFiller:
@@ -71,16 +71,14 @@ class Learned:
 
 def learn(bench: Bench, flow: Flow, more: Sequence[Sample] = ()) -> Learned:
     """Learn from all samples of a bench; `more` teaches the slot filler alone which piece of a text is whose."""
-    trained = benches.train(
-        bench, np.arange(len(bench.samples)), flow, flow.seeds[0], SlotFiller(bench.catalog, flow.copying)
-    )
-    slot_filler = SlotFiller(bench.catalog, flow.copying).fit(bench.samples, more) if more else trained.slot_filler
+    every, slot_filler = np.arange(len(bench.samples)), SlotFiller(bench.catalog, flow.copying)
+    trained = benches.train(bench, every, flow, flow.seeds[0], slot_filler)
+    if more:
+        slot_filler.fit(bench.samples, more)
     used = sorted({sample.tool for sample in bench.samples})
-    place = {tool: number for number, tool in enumerate(used)}
-    own: list[Tool] = [bench.catalog.tools[tool] for tool in used]
-    tool_of = np.array([place[sample.tool] for sample in bench.samples], dtype=np.int64)
+    tool_of = np.array([used.index(sample.tool) for sample in bench.samples], dtype=np.int64)
     parameters = tuple(tuple(sample.arguments) for sample in bench.samples)
-    texts = tuple((tool.name, tool.description) for tool in own)
+    texts = tuple((bench.catalog.tools[tool].name, bench.catalog.tools[tool].description) for tool in used)
     return Learned(trained.exemplars.vectors, tool_of, parameters, texts, trained.weights, *slot_filler.regressions)
 
 
@@ -95,7 +93,8 @@ def configured(flow: Flow, embedder: Embedder, say: Callable[[str], None] = lamb
     say(NOTICE)
     bench = benches.prepare(flow, embedder)
     made, _ = experiments.synthetic(bench, flow)
-    found = learn(bench, flow, experiments.sift(bench, made, flow, embedder)[1])
+    whole = benches.assemble(bench.catalog, made, flow, embedder, tools=bench.tools)
+    found = learn(bench, flow, experiments.filtrate(whole, flow)[0])
     write_learned(stem, found)
     return found
 
@@ -144,8 +143,7 @@ def call_tool(
 ) -> Call:
     """The best of the candidates with its arguments; None is the value of a required one for which nothing was found.
 
-    `candidates`: tool rows of `catalog`, of which `instruction` means one. `learned_from`: samples to learn from;
-    default MCP-Flow's, from which is learned once. `say`: told before work that takes minutes.
+    `candidates`: tool rows. `learned_from`: default MCP-Flow, once. `say`: told before work that takes minutes.
     """
     flow, embedder = flow_settings(), embedder or embedding.configured_embedder()
     known = learn(learned_from, flow) if learned_from else configured(flow, embedder, say)
@@ -163,7 +161,7 @@ def call_tool(
     place = int((rows[0, :, : len(weights)] @ weights).argmax())
     near = exemplars.nearest_of(similarity[0], place) if seen else None
     chosen = int(candidates[place])
-    needed = [parameter.name for parameter in catalog.tools[chosen].parameters if parameter.required]
+    needed = catalog.tools[chosen].required
     parameters = None if near is None else list(dict.fromkeys([*near.arguments, *needed]))
     slot_filler = known.slot_filler(catalog, flow.copying)
     given = slot_filler.fill(instruction, chosen, parameters, absent=None)
@@ -185,8 +183,8 @@ def ask_for_call(
     """
     shown = [{"number": number, **catalog.tools[tool].definition()} for number, tool in enumerate(tools)]
     told = [
-        {"instruction": sample.text, "tool": catalog.tools[sample.tool].name, "arguments": dict(sample.arguments)}
-        for sample in exemplars
+        {"instruction": one.text, "tool": catalog.tools[one.tool].name, "arguments": dict(one.arguments)}
+        for one in exemplars
     ]
     parts = f"<tools>{escaped(shown)}</tools>" + (f"\n<examples>{escaped(told)}</examples>" if told else "")
     reply = reply_object(chat(messages_of(CALL, parts, text)))
@@ -199,5 +197,4 @@ def ask_for_call(
 
 def missing(catalog: ToolCatalog, made: Call) -> list[str]:
     """Required parameters for which no value was found."""
-    needed = [parameter.name for parameter in catalog.tools[made.tool].parameters if parameter.required]
-    return [name for name in needed if made.arguments.get(name) is None]
+    return [name for name in catalog.tools[made.tool].required if made.arguments.get(name) is None]

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from study.data.dataset import IntArray
 from study.errors import StudyError
@@ -70,8 +71,7 @@ def tool_key(catalog: ToolCatalog, tool: int) -> str:
 SPLIT_NAMES = ("seen", "unseen_tool", "unseen_server", "seen_ungrouped")
 
 
-@dataclass(frozen=True)
-class Fold:
+class Fold(NamedTuple):
     """One turn: rows of the samples to learn from and to test on."""
 
     train: IntArray
@@ -90,10 +90,9 @@ def folds(samples: Sequence[Sample], name: str, parts: Splits, seed: int) -> Ite
         part = _numbers([sample.server for sample in samples])
     elif name == "unseen_tool":
         part = _tools(samples, parts.tools, rng)
-    elif name == "seen":
-        part = _dealt(_numbers([sample.group for sample in samples]), parts.calls, rng)
-    else:
-        part = _dealt(np.arange(len(samples)), parts.calls, rng)
+    else:  # units shuffled and dealt to parts in turn
+        unit = _numbers([sample.group for sample in samples]) if name == "seen" else np.arange(len(samples))
+        part = (rng.permutation(int(unit.max(initial=-1)) + 1) % parts.calls)[unit]
     for number in range(int(part.max(initial=-1)) + 1):
         test, train = np.flatnonzero(part == number), np.flatnonzero(part != number)
         if len(test) and len(train):
@@ -101,15 +100,7 @@ def folds(samples: Sequence[Sample], name: str, parts: Splits, seed: int) -> Ite
 
 
 def _numbers(keys: Sequence[object]) -> IntArray:
-    place = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    return np.array([place[key] for key in keys], dtype=np.int64)
-
-
-def _dealt(unit: IntArray, parts: int, rng: np.random.Generator) -> IntArray:
-    """Units shuffled and dealt to parts in turn."""
-    count = int(unit.max(initial=-1)) + 1
-    part: IntArray = (rng.permutation(count) % parts)[unit]
-    return part
+    return pd.factorize(pd.Series(keys))[0].astype(np.int64)
 
 
 def _tools(samples: Sequence[Sample], parts: int, rng: np.random.Generator) -> IntArray:
@@ -117,16 +108,14 @@ def _tools(samples: Sequence[Sample], parts: int, rng: np.random.Generator) -> I
 
     Returns: part per sample, -1 for the only tool of a server, which is never held out.
     """
-    by_server: dict[int, list[int]] = {}
+    by_server: dict[int, dict[int, None]] = {}
     for sample in samples:
-        own = by_server.setdefault(sample.server, [])
-        if sample.tool not in own:
-            own.append(sample.tool)
+        by_server.setdefault(sample.server, {})[sample.tool] = None
     part_of: dict[int, int] = {}
     start = 0
     for tools in by_server.values():
         several = len(tools) > 1
-        for number, tool in enumerate(rng.permutation(tools).tolist()):
+        for number, tool in enumerate(rng.permutation(list(tools)).tolist()):
             part_of[tool] = (start + number) % parts if several else -1
         start += len(tools) if several else 0
     return np.array([part_of[sample.tool] for sample in samples], dtype=np.int64)

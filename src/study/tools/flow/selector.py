@@ -65,11 +65,7 @@ class Exemplars:
     """The retrieval database: instructions whose tools are known (section 4.3)."""
 
     def __init__(self, vectors: FloatArray, samples: Sequence[Sample], top: int) -> None:
-        """Keep exemplars.
-
-        `vectors`: shape (len(samples), d), length 1. `top`: exemplars that are retrieved for one instruction (the
-        paper: 5).
-        """
+        """`vectors`: shape (len(samples), d), length 1. `top`: exemplars retrieved for an instruction (paper: 5)."""
         self.samples, self.top = list(samples), top
         self.vectors = vectors
         tools = np.array([sample.tool for sample in samples], dtype=np.int64)
@@ -99,16 +95,10 @@ class Exemplars:
         return nearest, votes
 
     def nearest_of(self, similarity: FloatArray, tool: int) -> Sample | None:
-        """The nearest exemplar that calls `tool`, None where there is none.
-
-        `similarity`: of one instruction, shape (n,).
-        """
-        place = np.searchsorted(self.tools, tool)
-        if place == len(self.tools) or self.tools[place] != tool:
-            return None
-        rows = np.flatnonzero(self.column == place)
-        best = rows[np.argmax(similarity[rows])]
-        return self.samples[best] if similarity[best] > ABSENT else None
+        """The nearest exemplar that calls `tool`, None where there is none; `similarity`: of one instruction, (n,)."""
+        rows = np.flatnonzero(self.tools[self.column] == tool)
+        best = rows[np.argmax(similarity[rows])] if len(rows) else None
+        return None if best is None or similarity[best] <= ABSENT else self.samples[best]
 
 
 def features(
@@ -174,10 +164,9 @@ def exemplar_scores(rows: FloatArray) -> FloatArray:
 def pool_of(
     sample: Sample, pool: IntArray, size: int | None, twins: frozenset[int], rng: np.random.Generator
 ) -> IntArray:
-    """Candidates of one instruction in random order: the right tool and others, none of which is its twin.
+    """Candidates of one instruction in random order: the right tool and others, none of which is its twin (as right).
 
-    `pool`: tool rows to draw from. `size`: candidates; None takes the whole pool. `twins`: tools with the right one's
-    name and description, which would be as right.
+    `pool`: tool rows to draw from. `size`: candidates; None takes the whole pool.
     """
     others = pool[~np.isin(pool, [sample.tool, *twins])]
     drawn = others if size is None else rng.choice(others, size=min(size - 1, len(others)), replace=False)

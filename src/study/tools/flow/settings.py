@@ -37,15 +37,12 @@ class Pool:
 
 @dataclass(frozen=True)
 class System:
-    """How a system chooses the tool and fills its arguments.
-
-    Attributes:
-        train: real (public instructions), synthetic (those that the study makes), or both: the selector learns from
-            the public ones and the slot filler learns values from both (made calls set no optional parameters).
-    """
+    """How a system chooses the tool and fills its arguments."""
 
     select: str  # random, bm25, dense, exemplars or trained
-    call: str  # required, copied, borrowed or trained (see `study.tools.flow.callers`)
+    call: str  # required, copied, borrowed or trained (see `study.tools.flow.slot_filler.make_call`)
+    # real (public instructions), synthetic (those that the study makes), or both: the selector learns from the public
+    # ones and the slot filler learns values from both (made calls set no optional parameters).
     train: str = "real"
     exemplars: bool = True  # whether a trained selection sees exemplars
     whole: bool = True  # whether the system is also asked with a pool without a size

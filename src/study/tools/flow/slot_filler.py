@@ -115,13 +115,9 @@ HINTS = {
     "name": ("city", "name", "location", "title"),
     "quoted": ("query", "keyword", "text", "message", "expression", "term"),
 }
-# Sums of scores that differ by less are equal.
-SAME = 1e-4
-YES = re.compile(r"\b(?:without|not|no|disable|exclude|false)\b")
-
-
-# Weights and intercept of a logistic regression.
-Linear = tuple[FloatArray, float]
+SAME = 1e-4  # sums of scores that differ by less are equal
+NEGATED = re.compile(r"\b(?:without|not|no|disable|exclude|false)\b")
+Linear = tuple[FloatArray, float]  # weights and intercept of a logistic regression
 
 
 @dataclass(frozen=True)
@@ -181,7 +177,7 @@ def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapp
             float("default" in stated and same_value(value, stated["default"])),
             float(value is True),
             float(value is True and named),
-            float(value is False and bool(YES.search(lower))),
+            float(value is False and bool(NEGATED.search(lower))),
         ]
         made.append(Option(value, np.array(row, dtype=np.float32), span.start if span else None))
     return made
@@ -238,9 +234,7 @@ class SlotFiller:
         `wanted`: names of the parameters to set; None sets the required ones and those that the text seems to want.
         `absent`: value of a parameter for which neither its schema nor the text holds any.
         """
-        names: list[str] = []
-        found: list[tuple[Sequence[Option], FloatArray]] = []
-        places: list[int | None] = []
+        names, found, places = list[str](), list[tuple[Sequence[Option], FloatArray]](), list[int | None]()
         taken: set[str] = set()
         for parameter, stated, listed in self.listed(text, tool):
             if wanted is None:

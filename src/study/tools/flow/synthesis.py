@@ -24,7 +24,7 @@ from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.published import plain
 from study.tools.discovery.texts import words_of
 from study.tools.flow.samples import Sample, tool_key
-from study.tools.flow.settings import Filtration
+from study.tools.flow.settings import Filtration, Synthesis
 from study.tools.flow.slot_filler import HINTS, kind_of, property_of, stands_alone
 from study.tools.mcp_zero.routing import Chat, escaped
 
@@ -33,54 +33,38 @@ MAX_LETTERS = 160
 
 
 class Templates:
-    """The writer without a model.
+    """The writer without a model; `seed`: of every choice."""
 
-    `openings`: texts with one ``{}`` for what the tool does. `rewrites`: texts with one ``{}`` for the instruction
-    that they make harder. `values`: example values by kind of parameter (see `HINTS`) and by JSON type. `seed`: of
-    every choice. `quoted`: share of the values in quotation marks (see `said`).
-    """
-
-    def __init__(
-        self,
-        openings: Sequence[str],
-        rewrites: Sequence[str],
-        values: Mapping[str, Sequence[Any]],
-        seed: int,
-        quoted: float = 1.0,
-    ) -> None:
-        self.openings, self.rewrites, self.values, self.quoted = openings, rewrites, values, quoted
-        self.rng = np.random.default_rng(seed)
+    def __init__(self, how: Synthesis, seed: int) -> None:
+        self.how, self.rng = how, np.random.default_rng(seed)
 
     def first(self, catalog: ToolCatalog, tool: int, number: int) -> list[str]:
         """Openings around the first sentence of the description, from which the tool's name is removed."""
         own = catalog.tools[tool]
         name = re.compile(re.escape(own.name), re.IGNORECASE)
-        does = name.sub("", SENTENCE.split(own.description.strip())[0])[:MAX_LETTERS].strip(" .:-") or " ".join(
-            words_of(own.name)
-        )
+        does = name.sub("", SENTENCE.split(own.description.strip())[0])[:MAX_LETTERS].strip(" .:-")
+        does = does or " ".join(words_of(own.name))
         does = does[:1].lower() + does[1:]
-        chosen = self.rng.permutation(len(self.openings))[:number]
-        return [self.openings[place].format(_safe(does)) for place in chosen]
+        chosen = self.rng.permutation(len(self.how.openings))[:number]
+        return [self.how.openings[place].format(_safe(does)) for place in chosen]
 
     def fill(self, catalog: ToolCatalog, tool: int, text: str) -> tuple[str, dict[str, Any]] | None:
         """A phrase per required parameter, with a value from its schema or of its kind."""
         arguments: dict[str, Any] = {}
         own = catalog.tools[tool]
-        for parameter in own.parameters:
-            if parameter.required:
-                value = self._value(parameter.name, property_of(own, parameter.name))
-                if value is None:
-                    return None
-                arguments[parameter.name] = value
-        phrases = [
-            f"{' '.join(words_of(name))} {said(value, quoted=bool(self.rng.random() < self.quoted))}"
-            for name, value in arguments.items()
-        ]
+        for name in own.required:
+            arguments[name] = self._value(name, property_of(own, name))
+            if arguments[name] is None:
+                return None
+        phrases = []
+        for name, value in arguments.items():
+            quoted = bool(self.rng.random() < self.how.quoted)
+            phrases.append(f"{' '.join(words_of(name))} {said(value, quoted=quoted)}")
         return (f"{text}, with {' and '.join(phrases)}." if phrases else f"{text}."), arguments
 
     def evolve(self, text: str, arguments: Mapping[str, Any]) -> str | None:
         """One of the rewrites around the instruction."""
-        return self.rewrites[int(self.rng.integers(len(self.rewrites)))].format(_safe(text))
+        return self.how.rewrites[int(self.rng.integers(len(self.how.rewrites)))].format(_safe(text))
 
     def _value(self, name: str, stated: Mapping[str, Any]) -> Any:
         kind = kind_of(stated)
@@ -91,7 +75,7 @@ class Templates:
             return stated["default"]
         words = set(words_of(name))
         meant = next((hint for hint, known in HINTS.items() if hint != "number" and words & set(known)), "quoted")
-        known = self.values.get(meant if kind == "string" else kind)
+        known = self.how.values.get(meant if kind == "string" else kind)  # noqa: PD011
         return known[int(self.rng.integers(len(known)))] if known else None
 
 
@@ -159,9 +143,8 @@ class ModelWriter:
         said, arguments = reply.get("instruction"), reply.get("arguments")
         if not isinstance(said, str) or not said.strip() or not isinstance(arguments, dict):
             return None
-        needed = {parameter.name for parameter in own.parameters if parameter.required}
         known = {parameter.name for parameter in own.parameters}
-        good = needed <= set(arguments) <= known
+        good = set(own.required) <= set(arguments) <= known
         return (" ".join(said.split())[:LONGEST], arguments) if good else None
 
     def evolve(self, text: str, arguments: Mapping[str, Any]) -> str | None:
@@ -179,9 +162,7 @@ def synthesise(
     """Instructions of every stage, and how many each stage gave or lost.
 
     The first instruction of a call, its filled form and its rewrites share a group. Only texts that hold the arguments
-    are samples: the first instructions name no values, so they are kept where the tool needs none.
-
-    `number`: first instructions per tool. `depth`: rewrites.
+    are samples. `number`: first instructions per tool. `depth`: rewrites.
     """
     counts = dict.fromkeys(("first", "filled", "evolved", "not filled", "not evolved"), 0)
     found: list[Sample] = []
@@ -213,7 +194,6 @@ PLACEHOLDER = re.compile(
     r"<[^<>]{1,40}>|\{[^{}]{1,40}\}|\[(?:insert|your|enter)[^\]]{0,40}\]|\b(?:TODO|lorem ipsum)\b", re.I
 )
 SHORT, LONG = 5, 90
-RULES = ("similarity", "quality", "invocation")
 
 
 def quality(text: str, tool_name: str, arguments: Mapping[str, Any]) -> float:
@@ -236,8 +216,7 @@ def quality(text: str, tool_name: str, arguments: Mapping[str, Any]) -> float:
 def invoked(scores: Sequence[FloatArray], tools: np.ndarray, candidates: int, seed: int) -> np.ndarray:
     """Whether one judge at least finds the right tool among it and random others, shape (n,).
 
-    `scores`: per judge, shape (n, n_tools). `tools`: the right ones, shape (n,). `candidates`: tools among which is
-    chosen. `seed`: of the draw.
+    `scores`: per judge, shape (n, n_tools). `tools`: the right ones, shape (n,). `candidates`: their number.
     """
     rng = np.random.default_rng(seed)
     found = np.zeros(len(tools), dtype=bool)
@@ -251,28 +230,23 @@ def invoked(scores: Sequence[FloatArray], tools: np.ndarray, candidates: int, se
 def filtrate(
     samples: Sequence[Sample], catalog: ToolCatalog, dense: FloatArray, words: FloatArray, bounds: Filtration, seed: int
 ) -> tuple[list[Sample], pd.DataFrame]:
-    """The samples that pass, and a table of the rules: columns rule, bound, removed, only (removed by it alone), mean.
-
-    `dense`, `words`: of instruction and tool, shape (n, n_tools).
-    """
+    """The samples that pass, and a table of the rules; `dense`, `words`: of instruction and tool, (n, n_tools)."""
     tools = np.array([sample.tool for sample in samples], dtype=np.int64)
     similarity = dense[np.arange(len(samples)), tools]
     points = np.array([quality(s.text, catalog.tools[s.tool].name, s.arguments) for s in samples])
-    passed = {
-        "similarity": similarity <= bounds.similarity,
-        "quality": points >= bounds.quality,
-        "invocation": invoked([dense, words], tools, bounds.candidates, seed),
+    found = invoked([dense, words], tools, bounds.candidates, seed)
+    # Per rule: its bound, which samples pass, and the mean of what it looks at.
+    rules = {
+        "similarity": (bounds.similarity, similarity <= bounds.similarity, similarity.mean()),
+        "quality": (bounds.quality, points >= bounds.quality, points.mean()),
+        "invocation": (bounds.candidates, found, found.mean()),
     }
-    every = np.stack([passed[rule] for rule in RULES])
-    means = {"similarity": similarity.mean(), "quality": points.mean(), "invocation": passed["invocation"].mean()}
-    limits = {"similarity": bounds.similarity, "quality": bounds.quality, "invocation": bounds.candidates}
-    lines = []
-    for place, rule in enumerate(RULES):
-        alone = ~every[place] & np.delete(every, place, axis=0).all(axis=0)
-        line = {"rule": rule, "bound": limits[rule], "samples": len(samples), "removed": int((~every[place]).sum())}
-        lines.append(line | {"removed_by_it_alone": int(alone.sum()), "mean": float(means[rule])})
-    keep = [bool(column.all()) for column in every.T]
-    return [sample for sample, good in zip(samples, keep, strict=True) if good], pd.DataFrame(lines)
+    every, lines = np.stack([passed for _, passed, _ in rules.values()]), []
+    for place, (rule, (bound, passed, mean)) in enumerate(rules.items()):
+        alone = ~passed & np.delete(every, place, axis=0).all(axis=0)
+        line = {"rule": rule, "bound": bound, "samples": len(samples), "removed": int((~passed).sum())}
+        lines.append(line | {"removed_by_it_alone": int(alone.sum()), "mean": float(mean)})
+    return [samples[row] for row in np.flatnonzero(every.all(axis=0))], pd.DataFrame(lines)
 
 
 def diversity(vectors: FloatArray) -> float:

@@ -22,7 +22,7 @@ from study.tools.discovery.texts import definition_tokens
 from study.tools.flow.bench import Bench
 from study.tools.flow.samples import Call, Sample, measures
 from study.tools.flow.settings import FILE, Copying, Flow
-from study.tools.flow.slot_filler import SlotFiller, options, property_of, spans
+from study.tools.flow.slot_filler import SlotFiller
 from study.tools.mcp_zero.experiments import query
 from study.tools.results import Run
 
@@ -37,43 +37,33 @@ def rows_of(catalog: ToolCatalog, ids: Sequence[str]) -> list[int]:
     known = {server.id: row for row, server in enumerate(catalog.servers)}
     for name in ids:
         if name not in known:
-            fix = "name a server of the catalogue"
-            raise StudyError(f"the catalogue has no server {name!r}", file=FILE, column="servers", fix=fix)
+            reason = f"the catalogue has no server {name!r}"
+            raise StudyError(reason, file=FILE, column="servers", fix="name a server of the catalogue")
     return [tool for name in ids for tool in catalog.tools_of(known[name])]
-
-
-def callable_with(catalog: ToolCatalog, tool: int, text: str, reading: Copying) -> bool:
-    """Whether the instruction offers some value for every required parameter of a tool."""
-    found, own = spans(text, letters=reading.letters, most=reading.spans), catalog.tools[tool]
-    needed = [parameter for parameter in own.parameters if parameter.required]
-    return all(options(text, found, parameter, property_of(own, parameter.name)) for parameter in needed)
 
 
 def compare_servers(bench: Bench, servers: Mapping[str, Sequence[str]], reading: Copying) -> pd.DataFrame:
     """Servers for one kind of task side by side, in the form of the paper's table 6, as far as nothing is started.
 
-    What a server answers, how long it takes and how often it is called cannot be measured without running it. What can:
-    how many functions it offers and at what cost in tokens, how well one of its tools fits each instruction, and
-    whether the instruction holds what that tool requires. The instructions are those of the compared servers' public
-    samples, one per call.
-
-    Returns: one line per server: server, tools, parameters, required, described (share of tools with a description),
-    tokens (of all definitions), instructions, fit (mean cosine of the best tool), fit_low, fit_high, best (share of the
-    instructions that it fits best of the compared), callable (share whose best tool finds a value for all it requires).
+    The instructions are those of the compared servers' public samples, one per call. One line per server: server,
+    tools, parameters, required, described (share of tools with a description), tokens (of all definitions),
+    instructions, fit (mean cosine of the best tool), fit_low, fit_high, best (share of the instructions that it fits
+    best of the compared), callable (share whose best tool finds a value for all it requires).
     """
     catalog, own = bench.catalog, {name: rows_of(bench.catalog, ids) for name, ids in servers.items()}
     every = {tool for tools in own.values() for tool in tools}
     asked = list({sample.group: row for row, sample in enumerate(bench.samples) if sample.tool in every}.values())
     if not asked:
         raise StudyError("none of the compared servers has instructions", fix="compare servers that have some")
-    sizes = definition_tokens(catalog)
+    sizes, reader = definition_tokens(catalog), SlotFiller(catalog, reading)
     fits = {name: bench.known.dense[asked][:, tools] for name, tools in own.items()}
     best = np.stack([fit.max(axis=1) for fit in fits.values()])
     lines = []
     for place, (name, tools) in enumerate(own.items()):
         low, high = bootstrap_interval(best[place].astype(np.float64), seed=results.SEED)
         chosen = zip([tools[column] for column in fits[name].argmax(axis=1)], asked, strict=True)
-        able = [callable_with(catalog, tool, bench.samples[row].text, reading) for tool, row in chosen]
+        offered = [reader.listed(bench.samples[row].text, tool) for tool, row in chosen]
+        able = [all(options for parameter, _, options in own if parameter.required) for own in offered]
         listed = [parameter for tool in tools for parameter in catalog.tools[tool].parameters]
         line = {"server": name, "tools": len(tools), "parameters": len(listed)}
         line["required"] = sum(parameter.required for parameter in listed)
@@ -152,10 +142,7 @@ def calls_run(
     inputs: tuple[ToolCatalog, QuerySet],
     facts: Mapping[str, Any],
 ) -> Run:
-    """The answers of one system under one protocol.
-
-    `answers`: columns task_id, seed, rank (among `size` candidates), unit, server, tool, param, ast.
-    """
+    """One system under one protocol; `answers`: task_id, seed, rank (among `size`), unit, server, tool, param, ast."""
     rank = answers["rank"]
     ranking = pd.DataFrame({"hit_rate@1": rank == 1, "hit_rate@5": rank <= 5, f"mrr@{size}": 1 / rank}).astype(float)
     table = per_task.check(pd.concat([answers[per_task.KEYS], ranking], axis=1))
@@ -196,10 +183,10 @@ def compare_calls(protocol: str, runs: Mapping[str, pd.DataFrame], reference: st
 
 
 def report_flow(flow: Flow) -> Path:
-    """Redo metrics.csv.xz, significance.csv, flow_calls.csv and overall.md from the runs; runs nothing.
+    """Redo metrics.csv.xz, significance.csv, flow_calls.csv and overall.md from the runs. Returns: the tables' folder.
 
     Bright Data has four of five instructions, so that means over instructions are mostly means over one server: every
-    table also gives the mean over tools, and intervals and tests take tools as units. Returns: the tables' folder.
+    table also gives the mean over tools, and intervals and tests take tools as units.
     """
     target = results.report_runs(COLLECTION, {})
     runs, records = results.collect_runs(COLLECTION, "calls"), results.read_records(COLLECTION)

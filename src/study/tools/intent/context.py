@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 
+from study.config.reader import build_settings
 from study.errors import StudyError
 from study.tools.intent.settings import Limit
 
@@ -25,16 +26,16 @@ class Context:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a tool needs. Empty means that it needs nothing, or serves every project.
+    """What a tool needs. Empty means that it needs nothing, or serves every project."""
 
-    Attributes:
-        languages, systems: one of them must be the project's.
-    """
+    permissions: frozenset[str] = frozenset()  # permissions, services: all of them are needed
+    services: frozenset[str] = frozenset()
+    languages: frozenset[str] = frozenset()  # languages, systems: one of them must be the project's
+    systems: frozenset[str] = frozenset()
 
-    permissions: frozenset[str] = field(default_factory=frozenset)  # permissions, services: all of them are needed
-    services: frozenset[str] = field(default_factory=frozenset)
-    languages: frozenset[str] = field(default_factory=frozenset)
-    systems: frozenset[str] = field(default_factory=frozenset)
+    def __post_init__(self) -> None:
+        if not all(isinstance(name, str) for names in vars(self).values() for name in names):
+            raise StudyError("a requirement is no text", fix="give lists of names")
 
 
 NEEDS_NOTHING = Requirements()
@@ -42,7 +43,6 @@ NEEDS_NOTHING = Requirements()
 
 def read_requirements(path: Path) -> dict[str, Requirements]:
     """Requirements by tool key from a JSON file: lists of names under permissions, services, languages, systems."""
-    known = {entry.name for entry in fields(Requirements)}
     fix = "write: tool key -> permissions, services, languages, systems, each a list of names"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -50,11 +50,7 @@ def read_requirements(path: Path) -> dict[str, Requirements]:
         raise StudyError(f"cannot be read ({error})", file=path, fix=fix) from error
     if not isinstance(found, dict):
         raise StudyError("not an object", file=path, fix=fix)
-    for key, needs in found.items():
-        listed = isinstance(needs, dict) and set(needs) <= known
-        if not listed or not all(isinstance(v, list) and all(isinstance(n, str) for n in v) for v in needs.values()):
-            raise StudyError("not the requirements of a tool", file=path, column=key, fix=fix)
-    return {key: Requirements(**{name: frozenset(v) for name, v in needs.items()}) for key, needs in found.items()}
+    return {key: build_settings(Requirements, needs, path, key) for key, needs in found.items()}
 
 
 class RateLimiter:
@@ -80,16 +76,12 @@ class RateLimiter:
 
 def obstacle(needs: Requirements, context: Context) -> str | None:
     """Why the tool is of no use in the context, or None."""
-    for name, wanted, held in (
-        ("permission", needs.permissions, context.permissions),
-        ("service", needs.services, context.services),
-    ):
+    for name in ("permission", "service"):
+        wanted, held = getattr(needs, f"{name}s"), getattr(context, f"{name}s")
         if held is not None and (missing := sorted(wanted - held)):
             return f"{name} missing: {', '.join(missing)}"
-    for name, served, own in (
-        ("language", needs.languages, context.languages),
-        ("system", needs.systems, context.systems),
-    ):
+    for name in ("language", "system"):
+        served, own = getattr(needs, f"{name}s"), getattr(context, f"{name}s")
         if own and served and not _fold(served) & _fold(own):
             return f"serves another {name}: {', '.join(sorted(served))}"
     return None

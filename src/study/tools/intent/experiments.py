@@ -21,10 +21,9 @@ from study.data import split_files
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.endpoint import Embedder
-from study.evaluation.metrics import recall
 from study.t2mrec.structure import languages, operating_systems
 from study.tools import results
-from study.tools.catalogues.catalog import QuerySet, ToolCatalog, credit, rank_all
+from study.tools.catalogues.catalog import QuerySet, ToolCatalog, rank_all
 from study.tools.catalogues.livemcpbench import Episode
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.intent.context import Context, Requirements, obstacle
@@ -48,7 +47,13 @@ from study.tools.results import Run, Table
 
 @dataclass(frozen=True)
 class Log:
-    """Counts by task and tool, each of shape (n_episodes, n_tools)."""
+    """LiveMCPBench's log as history: counts by task and tool, each of shape (n_episodes, n_tools).
+
+    It holds which tools one agent ran, whether they reported an error, and a person's verdict on every task. It holds
+    no times, no latencies, no second agent and no ratings of tools. So popularity has no decay and no bias, performance
+    is unknown for every tool (a constant), and a tool's rating is the verdict on the tasks that used it. The agent
+    could only run what its router had shown it: success and popularity are those of exposed tools.
+    """
 
     calls: Float64Array  # calls, successes: executions, and those without an error
     successes: Float64Array
@@ -57,13 +62,10 @@ class Log:
 
     def statistics(self, episodes: np.ndarray, rating_scale: float) -> Statistics:
         """What is known after the chosen episodes. `episodes`: bool, shape (n_episodes,)."""
-        nothing = empty(self.calls.shape[1])
-        calls, successes, used, approved = (
-            part[episodes].sum(axis=0) for part in (self.calls, self.successes, self.used, self.approved)
-        )
-        return Statistics(
-            calls, successes, nothing.latency_ms, nothing.timed, approved * rating_scale, used, nothing.last_used
-        )
+        known = {name: part[episodes].sum(axis=0) for name, part in vars(self).items()}
+        ratings = {"rating": known["approved"] * rating_scale, "rated": known["used"]}
+        counts = {"calls": known["calls"], "successes": known["successes"]}
+        return replace(empty(self.calls.shape[1]), **counts, **ratings)
 
 
 def count(episodes: Sequence[Episode], n_tools: int) -> Log:
@@ -82,24 +84,20 @@ def asked_tasks(episodes: Sequence[Episode], queries: QuerySet) -> Asks:
     """The annotated tasks by their own text; labels are the annotators'."""
     place = {episode.task: row for row, episode in enumerate(episodes)}
     rows = np.array([place[task] for task in queries.ids], dtype=np.int64)
-    selected = tuple(
-        tuple(dict.fromkeys(run.tool for run in episodes[row].executions if run.tool is not None)) for row in rows
-    )
-    return Asks(queries, rows, selected, np.full((len(queries), 1), -1))
+    ran = [[run.tool for run in episodes[row].executions if run.tool is not None] for row in rows]
+    return Asks(queries, rows, tuple(tuple(dict.fromkeys(own)) for own in ran), np.full((len(queries), 1), -1))
 
 
 def misread(catalog: ToolCatalog, queries: Sequence[str], intentions: Intentions) -> dict[str, float]:
-    """Shares of the queries that the design's word rules read otherwise than whole words would.
+    """Shares of the queries that the specification's word rules read otherwise than whole words would.
 
     Returns: false_domain (a keyword occurs only inside another word), missed_verb (a verb touches punctuation).
     """
     whole, designed = (SignalIndex(catalog, intentions, rules) for rules in (CORRECTED, as_designed()))
     read = [(whole.read(query), designed.read(query)) for query in queries]
-    return {
-        "queries": float(len(queries)),
-        "false_domain": float(np.mean([bool(set(b.domains) - set(a.domains)) for a, b in read])),
-        "missed_verb": float(np.mean([bool(set(a.verbs) - set(b.verbs)) for a, b in read])),
-    }
+    false_domain = float(np.mean([bool(set(b.domains) - set(a.domains)) for a, b in read]))
+    missed_verb = float(np.mean([bool(set(a.verbs) - set(b.verbs)) for a, b in read]))
+    return {"queries": float(len(queries)), "false_domain": false_domain, "missed_verb": missed_verb}
 
 
 def latency(
@@ -114,8 +112,8 @@ def latency(
         for query in queries:
             started = time.perf_counter()
             made.recommend(query)
-            taken.append(1e3 * (time.perf_counter() - started))
-        found |= {f"{name}_p50_ms": float(np.median(taken)), f"{name}_p95_ms": float(np.quantile(taken, 0.95))}
+            taken.append(time.perf_counter() - started)
+        found |= results.percentiles(name, np.array(taken))
     return found | {"cache_hits": float(made.cache.hits)}
 
 
@@ -180,8 +178,7 @@ class Study:
     def factors(self, ask: int, left_out: int | None = None, *, at: int | None = None) -> Float64Array:
         """Factors of an ask's candidates, shape (n_candidates, 5).
 
-        `left_out`: an episode that must not be known either. `at`: the episode at whose time it is asked; None means
-        the ask's own.
+        `left_out`: an episode that must not be known either. `at`: the episode at whose time it is asked (its own).
         """
         own = int(self.asks.episode[ask])
         known = self.known(own if at is None else at, len(self.log.calls))
@@ -228,12 +225,12 @@ def protocol_runs(catalog: ToolCatalog, queries: QuerySet, episodes: Sequence[Ep
     index = ToolIndex(catalog, Settings(document=intentions.ranking.document))
     signals = {"corrected": SignalIndex(catalog, intentions)}
     signals["as designed"] = SignalIndex(catalog, intentions, as_designed())
-    by_task, by_request = asked_tasks(episodes, queries), request_log.requests(episodes)
+    by_task = asked_tasks(episodes, queries)
     weights, brought = [], []
     protocols: dict[str, tuple[Asks, Known]] = {
         "intent": (by_task, others),
         "intent_prequential": (by_task, earlier),
-        "intent_requests": (by_request, others),
+        "intent_requests": (request_log.requests(episodes), others),
     }
     for protocol, (asks, known) in protocols.items():
         relevance = index.scores(asks.queries.texts)
@@ -254,7 +251,8 @@ def latency_table(catalog: ToolCatalog, queries: QuerySet) -> Table:
     """intent_latency.csv: milliseconds per recommendation, first and cached; its record names the machine."""
     intentions = intent_settings()
     table = pd.DataFrame([latency(catalog, queries.texts, intentions)])
-    return Table("intent_latency", table, results.sources(catalog, queries) | {"config": asdict(intentions.ranking)})
+    facts = results.sources(catalog, queries) | {"config": asdict(intentions.ranking)}
+    return Table("intent_latency", table, facts)
 
 
 def filter_table() -> Table:
@@ -266,9 +264,8 @@ def filter_table() -> Table:
 
 def stage(signals: SignalIndex, asks: Asks, relevance: FloatArray) -> tuple[IntArray, ...]:
     """The candidates of every ask."""
-    return tuple(
-        signals.candidates(signals.read(text), own) for text, own in zip(asks.queries.texts, relevance, strict=True)
-    )
+    asked = zip(asks.queries.texts, relevance, strict=True)
+    return tuple(signals.candidates(signals.read(text), own) for text, own in asked)
 
 
 def fixed_runs(protocol: str, study: Study, designed: SignalIndex) -> Iterator[Run]:
@@ -339,21 +336,16 @@ def by_signal(signals: SignalIndex, asks: Asks, relevance: FloatArray) -> pd.Dat
     tools before the cut), recall (after the cut at ``ranking.candidates``).
     """
     count = signals.intentions.ranking.candidates or relevance.shape[1]
-    named = [
-        signals.named(signals.read(text), own, count) for text, own in zip(asks.queries.texts, relevance, strict=True)
-    ]
-    lines = []
+    asked, lines = zip(asks.queries.texts, relevance, strict=True), []
+    named = [signals.named(signals.read(text), own, count) for text, own in asked]
     for signal in (*SIGNALS, "all"):
         kept = SIGNALS if signal == "all" else (signal,)
-        ranked = np.full((len(named), count), -1, dtype=np.int64)
-        sizes = []
+        chosen, sizes = [], []
         for row, found in enumerate(named):
             own = {name: found[name] for name in kept}
-            chosen = most_named(own, relevance[row], signals.order, count, signals.rules)
-            ranked[row, : len(chosen)] = chosen
+            chosen.append(most_named(own, relevance[row], signals.order, count, signals.rules).tolist())
             sizes.append(len({tool for tools in own.values() for tool in tools}))
-        rewritten, relevant = credit(ranked, asks.queries.labels, relevance.shape[1])
-        silent, share = float(np.mean([not size for size in sizes])), float(recall(rewritten, relevant, count).mean())
-        brought = float(np.mean(sizes))
-        lines.append({"signal": signal, "asks": len(named), "silent": silent, "brought": brought, "recall": share})
+        share = results.measure_sets({count: chosen}, asks.queries, relevance.shape[1])[f"recall@{count}"]
+        line = {"signal": signal, "asks": len(named), "silent": float(np.mean([not size for size in sizes]))}
+        lines.append(line | {"brought": float(np.mean(sizes)), "recall": share.to_numpy().mean()})
     return pd.DataFrame(lines)

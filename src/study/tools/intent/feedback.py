@@ -10,16 +10,14 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from study.config.reader import build_settings
 from study.errors import StudyError
-from study.tools.intent.settings import CORRECTED, FACTORS, Rules
-
-Float64Array = NDArray[np.float64]
+from study.tools.intent.settings import CORRECTED, FACTORS, Float64Array, Rules
 
 
 def query_hash(query: str) -> str:
@@ -29,11 +27,7 @@ def query_hash(query: str) -> str:
 
 @dataclass(frozen=True)
 class Event:
-    """One recommendation and its outcome.
-
-    Attributes:
-        factors: the five factors of every shown tool as they were, or nothing; what weights can be learned from.
-    """
+    """One recommendation and its outcome."""
 
     agent: str  # who asked
     query: str  # `query_hash` of what was asked
@@ -44,7 +38,7 @@ class Event:
     finished: float | None = None
     latency_ms: float | None = None  # of the tool's execution
     rating: float | None = None  # 0 to ``rating_scale``
-    factors: tuple[tuple[float, ...], ...] = ()
+    factors: tuple[tuple[float, ...], ...] = ()  # of every shown tool as they were, or nothing; weights learn from them
     experiment: str | None = None  # the comparison whose variant ranked the tools, None for none
 
     def __post_init__(self) -> None:
@@ -53,6 +47,8 @@ class Event:
             raise StudyError("a time, latency or rating is negative or not finite", fix="leave it out where unknown")
         if self.asked is not None and self.finished is not None and self.finished < self.asked:
             raise StudyError("an event ends before it begins", column="finished", fix="use one clock for both times")
+        if not all(isinstance(key, str) for key in self.shown):
+            raise StudyError("a shown tool is no key", column="shown", fix="name tools as server/tool")
         whole = len(self.factors) in (0, len(self.shown)) and all(len(row) == len(FACTORS) for row in self.factors)
         if not whole or not all(0 <= value <= 1 for row in self.factors for value in row):
             raise StudyError("not five factors from 0 to 1 per shown tool", column="factors", fix="leave them out")
@@ -99,38 +95,16 @@ class FeedbackStore:
 
     def event(self, value: object, where: str) -> Event:
         """An event from its JSON form, or a `StudyError` that names the place `where`."""
-        known = {entry.name for entry in fields(Event)}
-        if not isinstance(value, dict) or not set(value) <= known or not all(_typed(*pair) for pair in value.items()):
-            raise StudyError("not an event", file=self.path, row=where, fix="remove it, or correct its keys")
-        listed = {"shown": tuple(value.get("shown", ())), "factors": tuple(map(tuple, value.get("factors", ())))}
         try:
-            return Event(**{**value, **listed})
+            return build_settings(Event, value, self.path)
         except (TypeError, StudyError) as error:
-            raise StudyError(f"not an event ({error})", file=self.path, row=where, fix="remove it") from error
-
-
-def _typed(key: str, value: object) -> bool:
-    if key == "shown":
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
-    if key == "factors":
-        rows = value if isinstance(value, list) else [None]
-        return all(isinstance(row, list) and all(isinstance(x, int | float) for x in row) for row in rows)
-    if key in ("agent", "query"):
-        return isinstance(value, str)
-    if value is None:
-        return True
-    if key in ("selected", "experiment"):
-        return isinstance(value, str)
-    return isinstance(value, bool) if key == "success" else isinstance(value, int | float)
+            fix = "remove it, or correct its keys"
+            raise StudyError(f"not an event ({error})", file=self.path, row=where, fix=fix) from error
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the factors need to know about the past, each array of shape (n_tools,).
-
-    Attributes:
-        agents: agent -> its own (calls, successes).
-    """
+    """What the factors need to know about the past, each array of shape (n_tools,)."""
 
     calls: Float64Array  # calls, successes: uses with a known outcome, and those that worked
     successes: Float64Array
@@ -139,7 +113,7 @@ class Statistics:
     rating: Float64Array  # rating, rated: summed ratings and how many there are
     rated: Float64Array
     last_used: Float64Array  # seconds since 1970, NaN where unknown
-    agents: Mapping[str, tuple[Float64Array, Float64Array]] = field(default_factory=dict)
+    agents: Mapping[str, tuple[Float64Array, Float64Array]] = field(default_factory=dict)  # own (calls, successes)
 
 
 def empty(n_tools: int) -> Statistics:

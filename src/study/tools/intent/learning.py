@@ -1,9 +1,9 @@
 """Learning from feedback: weights, comparisons of variants, online metrics.
 
-The design says "gradient descent" without a loss. Here a use of tool s, chosen among candidates o, is a set of pairs
-(s, o); with factor vectors f and weights w the loss of a pair is log(1 + exp(-w . (f_s - f_o) / T)) (RankNet, Burges
-et al. 2005). Pairs of one query count together as one query. The loss is convex, so projected gradient descent with
-the step 1 / L, L a bound of its curvature, reaches its minimum on the simplex.
+The specification says "gradient descent" without a loss. Here a use of tool s, chosen among candidates o, is a set of
+pairs (s, o); with factor vectors f and weights w the loss of a pair is log(1 + exp(-w . (f_s - f_o) / T)) (RankNet,
+Burges et al. 2005). Pairs of one query count together as one query. The loss is convex, so projected gradient descent
+with the step 1 / L, L a bound of its curvature, reaches its minimum on the simplex.
 
 Variants are compared by agent, since assignment is by agent: an observation is the mean outcome of an agent's first
 uses. Each arm's mean gets a confidence sequence that holds at all times at once (predictable plug-in empirical
@@ -25,10 +25,8 @@ from study.errors import StudyError
 from study.tools.intent.feedback import Event
 from study.tools.intent.settings import CORRECTED, FACTORS, Comparison, Float64Array, Rules, Tuning
 
-# The design's own step, of which it takes 100.
-DESIGN_RATE, DESIGN_STEPS = 0.01, 100
-# Uses below which a few single ones settle the five weights.
-FEW = 50
+DESIGN_RATE, DESIGN_STEPS = 0.01, 100  # the specification's own
+FEW = 50  # uses below which a few single ones settle the five weights
 
 
 def project(vector: Float64Array) -> Float64Array:
@@ -82,7 +80,7 @@ def tune(
     """The weights of least loss, shape (n_factors,), non-negative with sum 1.
 
     `queries`: from `differences`; those without pairs say nothing and are left out. With none left the start stays.
-    `start`: weights to begin with. Raises StudyError: the design's division by the sum met a sum that is not positive.
+    Raises StudyError: the specification's division by the sum met a sum that is not positive.
     """
     told = [own for own in queries if len(own)]
     weights = start.copy()
@@ -177,17 +175,16 @@ def outcomes(events: Iterable[Event], variants: Sequence[str], experiment: str, 
 def compare_variants(
     observed: Mapping[str, Sequence[float]], settings: Comparison, control: str = CONTROL
 ) -> list[Verdict]:
-    """Every variant against the control.
+    """Every variant against the control; `observed`: from `outcomes`.
 
     All bounds hold together with probability 1 - alpha: alpha is shared by the arms (union bound).
-
-    `observed`: from `outcomes`.
     """
     if control not in observed or len(observed) < 2:
         raise StudyError("a comparison needs the control and a variant", fix=f"name {control!r} among the variants")
-    level = settings.alpha / len(observed)
-    bounds = {name: last_bounds(values, level, settings.largest_bet) for name, values in observed.items()}
-    verdicts = []
+    level, bounds, verdicts = settings.alpha / len(observed), {}, []
+    for name, values in observed.items():
+        lows, highs = confidence_sequence(values, level, settings.largest_bet)
+        bounds[name] = (float(lows[-1]), float(highs[-1])) if len(lows) else (0.0, 1.0)
     for name in (name for name in observed if name != control):
         low, high = bounds[name][0] - bounds[control][1], bounds[name][1] - bounds[control][0]
         sizes = len(observed[name]), len(observed[control])
@@ -195,12 +192,6 @@ def compare_variants(
         decision = "better" if low > 0 else "worse" if high < 0 else "open"
         verdicts.append(Verdict(name, *sizes, difference, low, high, decision))
     return verdicts
-
-
-def last_bounds(values: Sequence[float], alpha: float, largest_bet: float) -> tuple[float, float]:
-    """Bounds of the mean after the last observation, 0 and 1 without any."""
-    low, high = confidence_sequence(values, alpha, largest_bet)
-    return (float(low[-1]), float(high[-1])) if len(low) else (0.0, 1.0)
 
 
 class Metric(NamedTuple):
@@ -220,11 +211,8 @@ def online_metrics(events: Sequence[Event]) -> list[Metric]:
     """
     shown = [event for event in events if event.shown]
     known = [event for event in events if event.selected is not None and event.success is not None]
-    times = [
-        event.finished - event.asked
-        for event in known
-        if event.success and event.asked is not None and event.finished is not None
-    ]
+    timed = [(one.asked, one.finished) for one in known if one.success]
+    times = [end - start for start, end in timed if start is not None and end is not None]
     ratings = [event.rating for event in events if event.rating is not None]
     return [
         _share("click_through_rate", sum(event.selected in event.shown for event in shown), len(shown)),

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from study.data.dataset import FloatArray, IntArray
 from study.evaluation.ranking import tie_order
@@ -15,7 +14,7 @@ from study.tools.catalogues.catalog import Tool, ToolCatalog
 from study.tools.discovery.index import best
 from study.tools.discovery.texts import words_of
 from study.tools.intent.feedback import Statistics
-from study.tools.intent.settings import CORRECTED, Intentions, Ranking, Rules
+from study.tools.intent.settings import CORRECTED, Float64Array, Intentions, Ranking, Rules
 
 
 @dataclass(frozen=True)
@@ -37,20 +36,14 @@ def analyse(
 ) -> Intent:
     """Read a query.
 
-    `verbs`: known action verbs. `domains`: domain -> keywords. `vocabulary`: what counts as a technical term. The
-    design leaves this open; here it is the words by which the catalogue's own tools and parameters are named
-    (`candidates.SignalIndex`).
+    `verbs`: known action verbs. `domains`: domain -> keywords. `vocabulary`: technical terms, which the specification
+    leaves open; here the words by which the catalogue's own tools and parameters are named (`SignalIndex`).
     """
     words = list(dict.fromkeys(words_of(query)))
     spaced = query.lower().split() if rules.bare_verbs else words
     acting = tuple(dict.fromkeys(word for word in spaced if word in verbs))
-    lowered = query.lower()
-    present = set(words)
-    touched = tuple(
-        name
-        for name, keywords in domains.items()
-        if any(keyword in (lowered if rules.substring_domains else present) for keyword in keywords)
-    )
+    searched = query.lower() if rules.substring_domains else set(words)
+    touched = tuple(name for name, own in domains.items() if any(keyword in searched for keyword in own))
     keywords = {keyword for listed in domains.values() for keyword in listed}
     terms = tuple(word for word in words if word in vocabulary and word not in verbs and word not in keywords)
     return Intent(query, acting, touched, terms)
@@ -77,11 +70,8 @@ class SignalIndex:
         self.tools: dict[str, dict[str, list[int]]] = {name: defaultdict(list) for name in SIGNALS[:3]}
         for row, (tool, words) in enumerate(zip(catalog.tools, names, strict=True)):
             read = self.read(f"{tool.name.replace('_', ' ')} {tool.description}")
-            for signal, keys in (
-                ("domain", read.domains),
-                ("verb", read.verbs),
-                ("term", sorted(words & self.vocabulary)),
-            ):
+            keys_of = {"domain": read.domains, "verb": read.verbs, "term": sorted(words & self.vocabulary)}
+            for signal, keys in keys_of.items():
                 for key in keys:
                     self.tools[signal][key].append(row)
         self.order = tie_order(self.size, 0)
@@ -136,8 +126,7 @@ def _named(tool: Tool) -> set[str]:
     return set(words_of(" ".join([tool.name, *(parameter.name for parameter in tool.parameters)])))
 
 
-Float64Array = NDArray[np.float64]
-DAY = 86_400.0
+DAY = 86_400.0  # seconds
 DESIGN_CAP = 1_000
 
 
@@ -170,17 +159,12 @@ def popularity(
     cap = DESIGN_CAP if rules.fixed_cap else ranking.popularity_cap or max(1.0, float(statistics.calls.max(initial=0)))
     base = np.minimum(statistics.calls / cap, 1)
     days = (now - statistics.last_used) / DAY
-    # The design counts whole days.
+    # The specification counts whole days.
     left = recency(np.floor(days) if rules.e_folding_decay else days, ranking.half_life_days, rules)
-    own = statistics.agents.get(agent)
-    rate = np.full(len(base), 0.5)
-    if own is not None:
-        calls, successes = own
-        rate = (
-            np.where(calls > 0, successes / np.maximum(calls, 1), 0.5)
-            if rules.unused_fails
-            else smoothed(successes, calls, 0.5, ranking.prior_strength)
-        )
+    calls, successes = statistics.agents.get(agent, (np.zeros(len(base)), np.zeros(len(base))))
+    rate = smoothed(successes, calls, 0.5, ranking.prior_strength)
+    if rules.unused_fails:
+        rate = np.where(calls > 0, successes / np.maximum(calls, 1), 0.5)
     value: Float64Array = base * left * (0.5 + rate)
     return value if rules.fixed_cap else np.minimum(value, 1)
 

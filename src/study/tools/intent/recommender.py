@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -24,16 +24,9 @@ from study.tools.intent.learning import CONTROL, assign, by_factor
 from study.tools.intent.ranking import SignalIndex, factors
 from study.tools.intent.settings import CORRECTED, CacheSize, Float64Array, Intentions, Rules, intent_settings
 
-Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True)
-class State:
-    """What an answer depends on besides the question."""
-
-    catalogue: str  # fingerprint of the catalogue
-    settings: str  # fingerprint of the settings and of the tools' requirements
-    feedback: int  # how many events the statistics hold
+# What an answer depends on besides the question: fingerprints of the catalogue, and of the settings with the tools'
+# requirements; how many events the statistics hold.
+State = tuple[str, str, int]
 
 
 def cache_key(query: str, count: int, context: Context, weights: Float64Array, state: State, rules: Rules) -> str:
@@ -41,30 +34,29 @@ def cache_key(query: str, count: int, context: Context, weights: Float64Array, s
     if rules.query_only_cache:
         return hashlib.sha256(query.encode("utf-8", "replace")).hexdigest()
     stated = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in vars(context).items()}
-    parts = [query, count, stated, weights.tolist(), asdict(state), asdict(rules)]
+    parts = [query, count, stated, weights.tolist(), state, asdict(rules)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-class TtlCache(Generic[Answer]):
+class TtlCache:
     """The most recently used answers, each for a limited time."""
 
     def __init__(self, size: CacheSize, clock: Callable[[], float]) -> None:
         self.size, self.clock = size, clock
-        self.kept: OrderedDict[str, tuple[float, Answer]] = OrderedDict()
-        self.hits = self.misses = 0
+        self.kept: OrderedDict[str, tuple[float, Any]] = OrderedDict()
+        self.hits = 0
 
-    def get(self, name: str) -> Answer | None:
-        """The answer, unless it is unknown or too old."""
+    def get(self, name: str) -> Any:
+        """The answer; None where it is unknown or too old."""
         found = self.kept.get(name)
         if found is None or self.clock() - found[0] >= self.size.seconds:
             self.kept.pop(name, None)
-            self.misses += 1
             return None
         self.kept.move_to_end(name)
         self.hits += 1
         return found[1]
 
-    def put(self, name: str, answer: Answer) -> None:
+    def put(self, name: str, answer: Any) -> None:
         """Keep an answer; where there are too many, the least recently used goes."""
         self.kept[name] = (self.clock(), answer)
         self.kept.move_to_end(name)
@@ -117,7 +109,7 @@ class IntentRecommender:
         self.signals = SignalIndex(catalog, self.intentions, rules)
         self.keys = tool_keys(catalog)
         self.limiter = RateLimiter(self.intentions.rate_limit)
-        self.cache: TtlCache[Scored] = TtlCache(self.intentions.cache, monotonic)
+        self.cache = TtlCache(self.intentions.cache, monotonic)
         self.refresh()
 
     def refresh(self) -> None:
@@ -148,18 +140,16 @@ class IntentRecommender:
             raise StudyError("the query is empty, or fewer than 1 tool is wanted", fix="say what is to be done")
         context = context or Context()
         weights = self.weights_for(context.agent)
-        state = State(*self._fingerprints, self.n_events)
-        name = cache_key(query, count, context, weights, state, self.rules)
-        scored = self.cache.get(name)
+        name = cache_key(query, count, context, weights, (*self._fingerprints, self.n_events), self.rules)
+        scored: Scored | None = self.cache.get(name)
         if scored is None:
             scored = self._score(query, context, weights)
             self.cache.put(name, scored)
         if self.rules.filter_last:
             scored = scored[:count]
         # After the cache, as rate limits change from one moment to the next.
-        kept, _ = usable(
-            [item.row for item in scored], self.keys, self.requirements, context, self.limiter, self.monotonic()
-        )
+        rows = [item.row for item in scored]
+        kept, _ = usable(rows, self.keys, self.requirements, context, self.limiter, self.monotonic())
         return tuple(item for item in scored if item.row in set(kept))[:count]
 
     def _score(self, query: str, context: Context, weights: Float64Array) -> Scored:
@@ -170,14 +160,12 @@ class IntentRecommender:
             needing = [row for row, key in enumerate(self.keys) if key in self.requirements]
             offered[[row for row in needing if obstacle(self.requirements[self.keys[row]], context)]] = -np.inf
         rows = self.signals.candidates(self.signals.read(query), offered)
-        table = factors(
-            relevance, self.statistics, self.intentions.ranking, now=self.clock(), agent=context.agent, rules=self.rules
-        )[rows]
+        when: dict[str, Any] = {"now": self.clock(), "agent": context.agent, "rules": self.rules}
+        table = factors(relevance, self.statistics, self.intentions.ranking, **when)[rows]
         scores = table @ weights
         # Candidates come most often named first, so equal scores keep that order.
-        ranked = np.argsort(-scores, kind="stable")
         found = []
-        for i in ranked:
+        for i in np.argsort(-scores, kind="stable"):
             parts = by_factor(table[i]), why(table[i] * weights)
             found.append(Recommendation(int(rows[i]), self.keys[rows[i]], float(scores[i]), *parts))
         return tuple(found)
