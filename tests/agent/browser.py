@@ -12,20 +12,9 @@ import time
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--remote-debugging-pipe",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-default-apps",
-    "--no-default-browser-check",
-    "--mute-audio",
-    "--disable-features=Translate,OptimizationHints,MediaRouter",
-    "--metrics-recording-only",
+    "--headless=new --no-sandbox --remote-debugging-pipe --disable-gpu --no-first-run --disable-dev-shm-usage "
+    "--disable-background-networking --disable-component-update --disable-sync --disable-default-apps --mute-audio "
+    "--no-default-browser-check --disable-features=Translate,OptimizationHints,MediaRouter --metrics-recording-only"
 )
 
 
@@ -43,9 +32,9 @@ class Browser:
         commands, self.out = os.pipe()
         self.inn, replies = os.pipe()
         commands, replies = high(commands), high(replies)
-        line = f'exec "$0" "$@" 3<&{commands} 4>&{replies}'
+        line = f'exec "$0" {FLAGS} "$@" 3<&{commands} 4>&{replies}'
         self.process = subprocess.Popen(
-            ["bash", "-c", line, CHROMIUM, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
+            ["bash", "-c", line, CHROMIUM, f"--user-data-dir={folder}", "about:blank"],
             pass_fds=(commands, replies),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -89,9 +78,8 @@ class Browser:
         if method == "Network.requestWillBeSent":
             self.requested.append(params["request"]["url"])
         elif method == "Runtime.exceptionThrown":
-            self.logged.append(
-                params["exceptionDetails"].get("text", "") + str(params["exceptionDetails"].get("exception"))
-            )
+            details = params["exceptionDetails"]
+            self.logged.append(f"{details.get('text', '')} {details.get('exception')}")
         elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
             self.logged.append(str(params["args"]))
         elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
@@ -116,19 +104,17 @@ class Browser:
     def type(self, text):
         self.call("Input.insertText", text=text)
 
-    def press(self, key, code=None, shift=False):
-        codes = {"Enter": 13, "Tab": 9, " ": 32, "ArrowDown": 40}
-        text = {"Enter": "\r", " ": " "}.get(key, "")
-        base = {"key": key, "code": code or key, "windowsVirtualKeyCode": codes[key], "modifiers": 8 if shift else 0}
+    def press(self, key):
+        base = {"key": key, "code": key, "windowsVirtualKeyCode": {"Enter": 13, "Tab": 9}[key]}
+        text = {"Enter": "\r"}.get(key, "")
         self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **base)
         self.call("Input.dispatchKeyEvent", type="keyUp", **base)
 
     def size(self, width, height, mobile=False):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
 
-    def screenshot(self, path, full=False):
-        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=full)["data"]
-        path.write_bytes(base64.b64decode(data))
+    def screenshot(self):
+        return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
     def close(self):
         with contextlib.suppress(AssertionError, OSError):

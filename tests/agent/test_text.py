@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from study.agent.text import INVISIBLE, clone_address, content_words, escape_markdown, phrase, plain, quoted, safe_link
+from tests.agent.messages import MESSAGES
 
 
 @given(st.text())
@@ -23,17 +24,7 @@ def test_plain_text_keeps_the_limit(text, limit):
     assert len(plain(text, limit)) <= limit
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("a\u202eb\u2066c", "abc"),  # direction marks
-        ("pay\u200bpal\ufeff", "paypal"),  # zero width
-        ("x\U000e0049\U000e0067y", "xy"),  # tag characters, which hide whole sentences
-        ("red\x1b[31m", "red[31m"),
-        ("a\r\n\t b", "a b"),
-        ("Z" + "\u0300" * 50 + "z", "Z\u0300\u0300z"),
-    ],
-)
+@pytest.mark.parametrize(("text", "shown"), MESSAGES["tricks"])
 def test_tricks_with_unicode_are_undone(text, shown):
     assert plain(text) == shown
 
@@ -52,33 +43,7 @@ def test_markdown_shows_escaped_text_letter_by_letter(text, before):
     assert shown == before + line
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "javascript:alert(1)",
-        "data:text/html,x",
-        "file:///etc/passwd",
-        "//example.org/x",
-        "https://user@example.org/",
-        "https://user:word@example.org",
-        "https://exa mple.org",
-        "https://example.org/a\nb",
-        "https://example.org/$(id)",
-        "https://example.org/`id`",
-        "https://example.org/;rm",
-        "https://exämple.org/",
-        "https://localhost/",
-        "http://",
-        "https://example.org/<b>",
-        'https://example.org/"x',
-        "ftp://example.org/x",
-        "https://example.org:999999/",
-        "",
-        "https://example.org/" + "a" * 3000,
-        "https://example.org\\@evil.org",
-        "https://-x.org/",
-    ],
-)
+@pytest.mark.parametrize("url", [*MESSAGES["no_links"], "https://example.org/" + "a" * 3000])
 def test_other_addresses_are_no_links(url):
     assert safe_link(url) is None
 
@@ -93,15 +58,7 @@ def test_ordinary_addresses_are_links(url):
 def test_only_a_repository_on_a_known_host_can_be_cloned():
     hosts = ["github.com"]
     assert clone_address("https://github.com/a/b/", hosts) == "https://github.com/a/b"
-    for url in (
-        "https://github.com/a",
-        "https://github.com/a/b/tree/main",
-        "https://evil.org/a/b",
-        "http://github.com/a/b",
-        "https://github.com/a/b?x",
-        "https://github.com/-a/b",
-        "https://github.com.evil.org/a/b",
-    ):
+    for url in MESSAGES["no_repositories"]:
         assert clone_address(url, hosts) is None, url
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import time
 
 import httpx2
 import pytest
@@ -15,6 +14,7 @@ from study.agent.feedback import Feedback
 from study.cli import agent as cli
 from study.errors import StudyError
 from tests.agent.conftest import serving
+from tests.agent.messages import MESSAGES
 
 HEADERS = {"content-type": "application/json"}
 
@@ -32,25 +32,38 @@ def client(address):
         yield made
 
 
-def begin(client):
-    name = client.post("/api/conversations", json={}).json()["conversation"]
-    return {"X-Conversation": name}
+class Talk:
+    """One conversation over HTTP."""
+
+    def __init__(self, client):
+        self.client = client
+        self.headers = {"X-Conversation": client.post("/api/conversations", json={}).json()["conversation"]}
+
+    def post(self, path, **body):
+        return self.client.post(f"/api/{path}", json=body, headers=self.headers)
+
+    def say(self, text):
+        return self.post("messages", text=text).json()
+
+    def judge(self, answer, server, kind="accepted"):
+        return self.post("feedback", kind=kind, answer=answer, server_id=server).status_code
 
 
 def test_a_whole_conversation(client):
-    me = begin(client)
-    question = client.post("/api/messages", json={"text": "captions for videos"}, headers=me).json()
+    talk = Talk(client)
+    question = talk.say("captions for videos")
     assert (question["kind"], question["options"][0]) == ("question", "Python")
-    answer = client.post("/api/messages", json={"text": "Go"}, headers=me).json()["answer"]
+    reply = talk.post("messages", text="Go")
+    assert "NaN" not in reply.text
+    answer = reply.json()["answer"]
     assert [item["server_id"] for item in answer["recommendations"]] == [17, 13]
     assert answer["recommendations"][0]["evidence"]["links"][0]["url"].startswith("https://github.com/example/")
-    edited = client.post("/api/constraints", json={"languages": ["Python"]}, headers=me).json()["answer"]
+    assert answer["checks"]["removed"] == 0
+    edited = talk.post("constraints", languages=["Python"]).json()["answer"]
     assert edited["recommendations"][0]["server_id"] == 12
-    compared = client.post("/api/messages", json={"text": "compare 1 and 2"}, headers=me).json()
+    compared = talk.say("compare 1 and 2")
     assert [row["field"] for row in compared["table"]][:2] == ["languages", "platforms"]
-    done = client.post("/api/feedback", json={"kind": "accepted", "answer": 2, "server_id": 12}, headers=me)
-    assert done.status_code == 200
-    assert done.json()["event"] >= 1
+    assert talk.judge(2, 12) == 200
 
 
 def test_feedback_belongs_to_the_answer_that_was_judged(agent, service, feedback):
@@ -58,24 +71,16 @@ def test_feedback_belongs_to_the_answer_that_was_judged(agent, service, feedback
         serving(web.create_app(agent, feedback, service)) as address,
         httpx2.Client(base_url=address, timeout=30, trust_env=False) as client,
     ):
-        me = begin(client)
-
-        def say(text):
-            return client.post("/api/messages", json={"text": text}, headers=me).json()
-
-        def judge(answer, server, kind="accepted"):
-            body = {"kind": kind, "answer": answer, "server_id": server}
-            return client.post("/api/feedback", json=body, headers=me).status_code
-
-        first, second = say("captions for videos in Go"), say("query a postgres database plan in Python")
+        talk = Talk(client)
+        first, second = talk.say("captions for videos in Go"), talk.say("query a postgres database plan in Python")
         assert (first["number"], second["number"]) == (1, 2)
-        assert say("compare")["number"] == 2
-        assert say("undo")["number"] == 1
-        assert say("Query a postgres database plan again, in Python")["number"] == 3
+        assert talk.say("compare")["number"] == 2
+        assert talk.say("undo")["number"] == 1
+        assert talk.say("Query a postgres database plan again, in Python")["number"] == 3
         # A card of the first answer, judged after others have followed, and one of an answer taken back.
-        assert judge(1, 17) == judge(2, 14) == judge(2, 14, "failed") == 200
+        assert talk.judge(1, 17) == talk.judge(2, 14) == talk.judge(2, 14, "failed") == 200
         # Server 17 is in the first answer alone.
-        assert judge(3, 17) == 422
+        assert talk.judge(3, 17) == 422
     events = feedback.events()
     assert list(zip(events["kind"], events["server_id"], events["rank"], strict=True)) == [
         ("accepted", 17, 1),
@@ -118,9 +123,7 @@ def test_the_page_is_safe_and_names_no_other_host(client, path):
     )
 
 
-@pytest.mark.parametrize(
-    "path", ["/docs", "/redoc", "/openapi.json", "/../conf/agent/agent.yaml", "/%2e%2e/web.py", "/page/app.js"]
-)
+@pytest.mark.parametrize("path", MESSAGES["unserved"])
 def test_nothing_else_is_served(client, path):
     assert client.get(path).status_code == 404
 
@@ -133,49 +136,27 @@ def test_nothing_else_is_served(client, path):
         ({"origin": "https://evil.example"}, 403),
         ({"origin": "null"}, 403),
         ({"content-length": "100001"}, 413),
+        ({"content-length": ""}, 413),  # a body of unknown length
     ],
 )
 def test_strangers_are_refused(client, headers, status):
-    content = b"x" * 100_001 if "content-length" in headers else b"{}"
+    content = {"100001": b"x" * 100_001, None: b"{}", "": iter([b"{}"])}[headers.get("content-length")]
+    headers = {name: value for name, value in headers.items() if value}
     reply = client.post("/api/conversations", content=content, headers=HEADERS | headers)
     assert reply.status_code == status
     assert "error" in reply.json()
     assert "default-src 'none'" in reply.headers["content-security-policy"]
 
 
-def test_a_body_of_unknown_length_is_refused(client):
-    reply = client.post("/api/conversations", content=iter([b"{}"]), headers=HEADERS)
-    assert reply.status_code == 413
-
-
-@pytest.mark.parametrize(
-    ("path", "content", "status"),
-    [
-        ("/api/messages", b'{"text": 5}', 422),
-        ("/api/messages", b'{"text": "x", "more": 1}', 422),
-        ("/api/messages", b"not json", 422),
-        ("/api/messages", b'{"text": ""}', 422),
-        ("/api/messages", b'{"text": "\\ud800 captions for videos in Go"}', 422),
-        ("/api/messages", b"[" * 5_000, 400),
-        ("/api/constraints", b'{"languages": ["<script>"]}', 422),
-        ("/api/constraints", b'{"stars": -1}', 422),
-        ("/api/feedback", b'{"kind": "accepted", "answer": 1, "server_id": 999}', 422),
-        ("/api/feedback", b'{"kind": "accepted", "answer": 2, "server_id": 17}', 422),
-        ("/api/feedback", b'{"kind": "accepted", "answer": 0, "server_id": 17}', 422),
-        ("/api/feedback", b'{"kind": "accepted", "server_id": 17}', 422),
-        ("/api/feedback", b'{"kind": "loved", "answer": 1, "server_id": 17}', 422),
-        ("/api/feedback", b'{"kind": "accepted", "answer": 1, "server_id": 1e400}', 422),
-    ],
-)
+@pytest.mark.parametrize(("path", "content", "status"), [*MESSAGES["wrong_requests"], ("messages", "[" * 5_000, 400)])
 def test_faults_are_said_and_leave_the_conversation_alone(client, path, content, status):
-    me = begin(client)
-    first = client.post("/api/messages", json={"text": "captions for videos in Go"}, headers=me).json()
-    reply = client.post(path, content=content, headers=HEADERS | me)
+    talk = Talk(client)
+    first = talk.say("captions for videos in Go")
+    reply = client.post(f"/api/{path}", content=content, headers=HEADERS | talk.headers)
     assert reply.status_code == status
     assert reply.json()["error"]
     assert "Traceback" not in reply.text
-    again = client.post("/api/messages", json={"text": "why 1"}, headers=me).json()
-    assert again["specification"]["languages"] == first["specification"]["languages"]
+    assert talk.say("why 1")["specification"] == first["specification"]
 
 
 @pytest.mark.parametrize("name", ["", "unknown", "x" * 65, "../..", "a b"])
@@ -186,41 +167,25 @@ def test_an_unknown_conversation_is_over(client, name):
 
 def test_fifty_developers_at_once_are_never_mixed(address):
     """Each asks for a language and a number of stars of their own and must always get these back."""
-    languages = ["Python", "Go", "TypeScript", "JavaScript"]
-    seconds = []
 
     async def developer(client, number):
-        name = (await client.post("/api/conversations", json={})).json()["conversation"]
-        me = {"X-Conversation": name}
-        language, stars = languages[number % 4], number + 1
-        for text in (
-            f"captions for videos task {number} in {language}",
-            f"at least {stars} stars",
-            "compare",
-            "set up 1",
-            "drop the stars",
-            "undo",
-        ):
-            began = time.monotonic()
+        me = {"X-Conversation": (await client.post("/api/conversations", json={})).json()["conversation"]}
+        language = ["Python", "Go", "TypeScript", "JavaScript"][number % 4]
+        intent, stars = f"captions for videos task {number} in {language}", f"at least {number} stars"
+        steps = {intent: 0, stars: number, "compare": number, "set up 1": number, "drop the stars": 0, "undo": number}
+        for text, least in steps.items():
             reply = await client.post("/api/messages", json={"text": text}, headers=me)
-            seconds.append(time.monotonic() - began)
             assert reply.status_code == 200, reply.text
             said = reply.json()["specification"]
-            assert said["languages"] == [language]
-            assert said["intent"] == f"captions for videos task {number} in {language}"
-            assert said["stars"] in (0, stars)
-        assert said["stars"] == stars
-        return name
+            assert (said["intent"], said["languages"], said["stars"]) == (intent, [language], least)
+        return me["X-Conversation"]
 
     async def everyone():
         limits = httpx2.Limits(max_connections=60)
         async with httpx2.AsyncClient(base_url=address, timeout=60, limits=limits, trust_env=False) as client:
-            return await asyncio.gather(*(developer(client, number) for number in range(50)))
+            return await asyncio.gather(*(developer(client, number) for number in range(1, 51)))
 
-    names = asyncio.run(everyone())
-    assert len(set(names)) == 50
-    assert len(seconds) == 300
-    assert sorted(seconds)[int(0.95 * len(seconds))] < 20
+    assert len(set(asyncio.run(everyone()))) == 50
 
 
 def test_messages_of_one_conversation_are_answered_one_after_another(address):
@@ -256,10 +221,3 @@ def test_sessions_are_bounded_and_expire(agent):
     now[0] = 150
     assert [kept.find(name) is not None for name in (*names, fourth)] == [False, False, False, True]
     assert len({kept.begin() for _ in range(50)}) == 50
-
-
-def test_answers_are_json_for_every_browser(client):
-    me = begin(client)
-    reply = client.post("/api/messages", json={"text": "captions for videos in Go"}, headers=me)
-    assert "NaN" not in reply.text
-    assert json.loads(reply.text)["answer"]["checks"]["removed"] == 0
