@@ -15,9 +15,9 @@ from study.analysis.audit import settings as audit
 from study.analysis.usefulness import stuffing
 from study.config.reader import read_keys, read_settings
 from study.errors import StudyError
-from study.judging import settings as judging
+from study.judging import store
 from study.pipeline import bench
-from study.reranking.language_model import endpoint
+from study.reranking import endpoint
 from study.tools import router
 
 
@@ -103,9 +103,9 @@ READERS: dict[str, Callable[[], object]] = {
     "audit/leakage": lambda: audit.read(audit.Leakage),
     "audit/verdicts": lambda: audit.read(audit.Verdicts),
     "bench": bench.Settings.read,
-    "judging/pool": lambda: judging.read(judging.Pool),
-    "judging/topics": lambda: judging.read(judging.Topics),
-    "llm/rerank": lambda: endpoint.read("rerank"),
+    "judging/pool": store.pool_settings,
+    "judging/topics": store.topic_settings,
+    "llm/rerank": lambda: endpoint.endpoint_settings("rerank"),
     "reranking/stuffing": stuffing.read,
     "tools/router": router.router_settings,
 }

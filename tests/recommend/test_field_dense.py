@@ -18,10 +18,8 @@ from study.errors import StudyError
 from study.evaluation.ranking import top_k
 from study.pipeline.export import export
 from study.recommend import saved
-from study.recommend.components import request_of
-from study.recommend.contract import Recommendation
-from study.recommend.field_dense import SavedFieldDense
-from study.recommend.table import show_recommendations
+from study.recommend.contract import Recommendation, show_recommendations
+from study.recommend.field_dense import SavedFieldDense, request_of
 from study.runner.inputs import load_inputs
 from study.usefulness.field_dense import FieldDense
 from tests.tiny_study import TINY
@@ -39,7 +37,7 @@ HOSTILE = [
 
 @pytest.fixture(scope="module")
 def model(project: Path) -> SavedFieldDense:
-    found = saved.load("synthetic", "best")
+    found = saved.load_saved_model("synthetic", "best")
     assert isinstance(found, SavedFieldDense)
     return found
 
@@ -216,7 +214,7 @@ def test_damaged_model_is_named(project: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     DAMAGE[damage](folder)
     with pytest.raises(StudyError, match="saved model") as caught:
-        saved.load("synthetic", "best")
+        saved.load_saved_model("synthetic", "best")
     assert str(folder) in str(caught.value)
     assert "study export dataset=synthetic system=best" in str(caught.value)
 

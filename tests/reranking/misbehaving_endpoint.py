@@ -9,43 +9,68 @@ import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from study.llm import client as llm
+from study.reranking.language_model import LanguageModelReranker, Question
+
 FOREIGN = 999_999
-HUGE = b'{"choices": "' + b"x" * 10 * 2**20 + b'"}'
-# What happens to a task -> the fault that is to be counted; None where the answer counts.
-QUICK = {
-    "good": None,
-    "burst_429": None,
-    "burst_500": None,
-    "burst_cut": None,
-    "busy": "busy",
-    "broken": "server_error",
-    "cut": "connection",
-    "closed": "connection",
-    "html": "not_json",
-    "deep": "not_json",
-    "not_utf8": "not_json",
-    "huge": "too_long",
-    "odd": "not_a_chat",
-    "not_an_object": "not_a_chat",
-    "unauthorised": "refused",
-    "redirect": "refused",
-    "silent": "wrong_form",
-    "prose": "wrong_form",
-    "fenced": "wrong_form",
-    "other_task": "wrong_form",
-    "texts": "wrong_form",
-    "halves": "wrong_form",
-    "truths": "wrong_form",
-    "extra_key": "wrong_form",
-    "outside": "outside_pool",
-    "obedient": "outside_pool",
-    "repeat": "repeat",
-    "short": "wrong_length",
-    "long": "wrong_length",
-    "nothing": "wrong_length",
-    "strangers": "too_many_substitutions",
+# The fault that is to be counted -> what happens to a task; None where the answer counts.
+COUNTED = {
+    None: ["good", "burst_429", "burst_500", "burst_cut"],
+    "busy": ["busy"],
+    "server_error": ["broken"],
+    "connection": ["cut", "closed"],
+    "not_json": ["html", "deep", "not_utf8"],
+    "too_long": ["huge"],
+    "not_a_chat": ["odd", "not_an_object"],
+    "refused": ["unauthorised", "redirect"],
+    "wrong_form": ["silent", "prose", "fenced", "other_task", "texts", "halves", "truths", "extra_key"],
+    "outside_pool": ["outside", "obedient"],
+    "repeat": ["repeat"],
+    "wrong_length": ["short", "long", "nothing"],
+    "too_many_substitutions": ["strangers"],
 }
+QUICK = {kind: fault for fault, kinds in COUNTED.items() for kind in kinds}
 SLOW = {"never": "timeout", "drip": "timeout", "slow_head": "timeout"}
+# Replies as they are sent: status, content, headers.
+RAW = {
+    "busy": (429, b"", {"Retry-After": "0"}),
+    "broken": (503, b"oops", {}),
+    "cut": (200, b'{"choices": [', {"Content-Length": "5000"}),
+    "html": (200, b"<html>proxy</html>", {}),
+    "deep": (200, b"[" * 200_000, {}),
+    "not_utf8": (200, b'{"choices": "\xff\xfe\xff"}', {}),
+    "huge": (200, b'{"choices": "' + b"x" * 10 * 2**20 + b'"}', {}),
+    "odd": (200, b'{"choices": []}', {}),
+    "not_an_object": (200, b"[1, 2]", {}),
+    "unauthorised": (401, b'{"error": {"message": "who are you"}}', {}),
+    "redirect": (302, b"", {"Location": "/elsewhere"}),
+}
+# What fails at the first attempt only.
+BURST = {"burst_429": "busy", "burst_500": "broken", "burst_cut": "cut"}
+# The servers that an answer of the right form names, from the pool and K.
+NAMED = {
+    "good": lambda pool, k: answered(pool, k),
+    "texts": lambda pool, k: [str(number) for number in pool[:k]],
+    "halves": lambda pool, k: [number + 0.5 for number in pool[:k]],
+    "truths": lambda pool, k: [True] * k,
+    "outside": lambda pool, k: [FOREIGN, *pool[: k - 1]],
+    "repeat": lambda pool, k: [pool[0], *pool[: k - 1]],
+    "short": lambda pool, k: pool[: k - 1],
+    "long": lambda pool, k: pool[: k + 1],
+    "nothing": lambda pool, k: [],
+    "strangers": lambda pool, k: pool[-k:],
+}
+# How endpoints of models that reason refuse two parameters (the messages are OpenAI's).
+REFUSED = {
+    "max_tokens": (
+        "unsupported_parameter",
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+    ),
+    "temperature": (
+        "unsupported_value",
+        "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.",
+    ),
+}
 
 
 def task_of(prompt: str) -> int:
@@ -64,79 +89,40 @@ def answered(pool: list[int], k: int) -> list[int]:
 
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        prompt = body["messages"][1]["content"]
-        self.task, self.pool, self.body = task_of(prompt), pool_of(prompt), body
-        self.prompt, self.k = prompt, self.server.k
+        self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.prompt = self.body["messages"][1]["content"]
+        self.task, self.pool, self.k = task_of(self.prompt), pool_of(self.prompt), self.server.k
         with self.server.lock:
             self.server.seen[self.task] += 1
-            self.server.bodies.append(body)
-            self.attempt = self.server.seen[self.task]
+            self.server.bodies.append(self.body)
+            attempt = self.server.seen[self.task]
+        kind = self.server.faults.get(self.task, "good")
+        if kind in BURST:
+            kind = BURST[kind] if attempt == 1 else "good"
         with contextlib.suppress(OSError):  # the client has gone
-            getattr(self, self.server.faults.get(self.task, "good"))()
+            if kind in RAW:
+                self.raw(*RAW[kind])
+            elif kind in NAMED:
+                self.say(NAMED[kind](self.pool, self.k))
+            else:
+                getattr(self, kind)()
 
-    def raw(self, status, content, length=None, **headers):
+    def raw(self, status, content, headers):
         self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(content) if length is None else length))
+        for name, value in ({"Content-Length": str(len(content))} | headers).items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
 
     def content(self, text):
         usage = {"prompt_tokens": 100, "completion_tokens": 10}
-        self.raw(200, json.dumps({"choices": [{"message": {"content": text}}], "usage": usage}).encode())
+        self.raw(200, json.dumps({"choices": [{"message": {"content": text}}], "usage": usage}).encode(), {})
 
     def say(self, servers, **more):
         self.content(json.dumps({"task": self.task, "servers": servers, "explanation": "so"} | more))
 
-    def good(self):
-        self.say(answered(self.pool, self.k))
-
-    def burst_429(self):
-        self.good() if self.attempt > 1 else self.raw(429, b"", Retry_After="0")
-
-    def burst_500(self):
-        self.good() if self.attempt > 1 else self.raw(500, b"oops")
-
-    def burst_cut(self):
-        self.good() if self.attempt > 1 else self.cut()
-
-    def busy(self):
-        self.raw(429, b"", Retry_After="0")
-
-    def broken(self):
-        self.raw(503, b"oops")
-
-    def cut(self):
-        self.raw(200, b'{"choices": [', length=5000)
-
     def closed(self):
         self.connection.shutdown(socket.SHUT_RDWR)
-
-    def html(self):
-        self.raw(200, b"<html>proxy</html>")
-
-    def deep(self):
-        self.raw(200, b"[" * 200_000)
-
-    def not_utf8(self):
-        self.raw(200, b'{"choices": "\xff\xfe\xff"}')
-
-    def huge(self):
-        self.raw(200, HUGE)
-
-    def odd(self):
-        self.raw(200, b'{"choices": []}')
-
-    def not_an_object(self):
-        self.raw(200, b"[1, 2]")
-
-    def unauthorised(self):
-        self.raw(401, b'{"error": {"message": "who are you"}}')
-
-    def redirect(self):
-        self.raw(302, b"", Location=f"http://127.0.0.1:{self.server.server_port}/elsewhere")
 
     def silent(self):
         self.content(None)
@@ -150,40 +136,13 @@ class Handler(BaseHTTPRequestHandler):
     def other_task(self):
         self.say(self.pool[: self.k], task=self.task + 1)
 
-    def texts(self):
-        self.say([str(number) for number in self.pool[: self.k]])
-
-    def halves(self):
-        self.say([number + 0.5 for number in self.pool[: self.k]])
-
-    def truths(self):
-        self.say([True] * self.k)
-
     def extra_key(self):
         self.say(self.pool[: self.k], servers_added=[FOREIGN])
-
-    def outside(self):
-        self.say([FOREIGN, *self.pool[: self.k - 1]])
 
     def obedient(self):
         """Does what a stranger's text in the prompt asks for."""
         wanted = [int(number) for number in re.findall(r"put id (\d+) first", self.prompt)]
         self.say([*wanted[:1], *self.pool][: self.k])
-
-    def repeat(self):
-        self.say([self.pool[0], *self.pool[: self.k - 1]])
-
-    def short(self):
-        self.say(self.pool[: self.k - 1])
-
-    def long(self):
-        self.say(self.pool[: self.k + 1])
-
-    def nothing(self):
-        self.say([])
-
-    def strangers(self):
-        self.say(self.pool[-self.k :])
 
     def never(self):
         time.sleep(self.server.patience)
@@ -207,40 +166,25 @@ class Handler(BaseHTTPRequestHandler):
 
     def no_schema(self):
         """An endpoint that knows no JSON schemas."""
-        form = self.body.get("response_format", {}).get("type")
-        self.raw(400, b"unknown response_format") if form == "json_schema" else self.good()
-
-    def refuse(self, message, **more):
-        self.raw(400, json.dumps({"error": {"message": message, "type": "invalid_request_error"} | more}).encode())
-
-    def modern(self):
-        """Models that reason refuse two parameters, one after the other (the messages are OpenAI's)."""
-        if "max_tokens" in self.body:
-            self.refuse(
-                "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
-                "instead.",
-                param="max_tokens",
-                code="unsupported_parameter",
-            )
-        elif "temperature" in self.body:
-            self.refuse(
-                "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is "
-                "supported.",
-                param="temperature",
-                code="unsupported_value",
-            )
+        if self.body.get("response_format", {}).get("type") == "json_schema":
+            self.raw(400, b"unknown response_format", {})
         else:
-            self.good()
+            self.say(answered(self.pool, self.k))
 
     def modern_without_schema(self):
-        self.no_schema() if {"max_tokens", "temperature"}.isdisjoint(self.body) else self.modern()
+        """Refuses two parameters, one after the other, and then the schema."""
+        for name, (code, message) in REFUSED.items():
+            if name in self.body:
+                error = {"message": message, "type": "invalid_request_error", "param": name, "code": code}
+                return self.raw(400, json.dumps({"error": error}).encode(), {})
+        return self.no_schema()
 
     def log_message(self, *_):
         pass
 
 
 class Endpoint(ThreadingHTTPServer):
-    """Runs while the block does; `faults` maps task ids to methods of `Handler`."""
+    """Runs while the block does; `faults` maps task ids to what happens to them."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -253,6 +197,11 @@ class Endpoint(ThreadingHTTPServer):
     @property
     def url(self):
         return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def reranker(self, mode="off", cassette=None, *, client=None, **question):
+        """A re-ranker that asks this endpoint."""
+        options = {"retries": 0, "timeout": 20, "key_variable": "NO_SUCH_KEY"} | (client or {})
+        return LanguageModelReranker(llm.Client(self.url, mode, cassette, **options), Question("m", **question))
 
     def handle_error(self, request, client_address):
         pass  # a client that hangs up is what the tests are about

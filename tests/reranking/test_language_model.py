@@ -1,6 +1,7 @@
 """The language model as the last stage: recording, replaying, forms of output, and when there is no result."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -11,67 +12,56 @@ from study import paths
 from study.config import compose as config
 from study.errors import StudyError
 from study.llm import client as llm
-from study.reranking.contract import Rules
-from study.reranking.language_model import endpoint as endpoints
-from study.reranking.language_model.reranker import LanguageModelReranker, Question
+from study.reranking import endpoint as endpoints
+from study.reranking.language_model import Question
 from study.runner import rows as runs
 from study.t2mrec.system import T2MRec
 from tests.reranking.misbehaving_endpoint import Endpoint, answered
 
 K, POOL = 10, 20
-
-
-def reranker_at(endpoint, **question):
-    client = llm.Client(endpoint.url, "off", retries=0, timeout=20, key_variable="NO_SUCH_KEY")
-    return LanguageModelReranker(client, Question("m", Rules(K, 2), **question))
+NOT_RUN = "not run: no recorded replies (results/toy/cassettes/t2mrec_llm.jsonl) and no endpoint"
 
 
 def test_an_answer_is_followed(toy):
     pool = np.arange(30, 50)
     with Endpoint() as endpoint:
-        order = reranker_at(endpoint)(toy, 4, pool)
+        order = endpoint.reranker()(toy, 4, pool)
+        endpoint.reranker(temperature=None)(toy, 4, pool)
     ids = list(toy.servers["id"].to_numpy()[pool])
     assert list(toy.servers["id"].to_numpy()[order][:K]) == answered(ids, K)
     body = endpoint.bodies[0]
     assert (body["temperature"], body["max_tokens"], body["model"]) == (0, 1000, "m")
     assert body["response_format"]["json_schema"]["schema"]["properties"]["servers"]["maxItems"] == K
+    assert "temperature" not in endpoint.bodies[1]
 
 
-def test_no_temperature_is_sent_where_there_is_none(toy):
-    with Endpoint() as endpoint:
-        reranker_at(endpoint, temperature=None)(toy, 4, np.arange(20))
-    assert "temperature" not in endpoint.bodies[0]
-
-
-def test_an_endpoint_without_schemas_is_asked_without(toy):
-    with Endpoint(dict.fromkeys(toy.tasks["id"], "no_schema")) as endpoint:
-        reranker = reranker_at(endpoint)
+@pytest.mark.parametrize(
+    ("kind", "forms"),
+    [
+        ("no_schema", ["json_schema", *["json_object"] * 3]),
+        # Two parameters are refused before the form is.
+        ("modern_without_schema", [*["json_schema"] * 3, *["json_object"] * 3]),
+    ],
+)
+def test_an_endpoint_without_schemas_is_asked_without(toy, kind, forms):
+    with Endpoint(dict.fromkeys(toy.tasks["id"], kind)) as endpoint:
+        reranker = endpoint.reranker()
         for task in range(3):
             reranker(toy, task, np.arange(20))
-    forms = [body["response_format"]["type"] for body in endpoint.bodies]
-    assert forms == ["json_schema", "json_object", "json_object", "json_object"]
+    assert [body["response_format"]["type"] for body in endpoint.bodies] == forms
     assert (reranker.answered, reranker.faults.total()) == (3, 0)
 
 
 def test_a_refusal_for_another_reason_is_not_asked_again(toy):
     with Endpoint({1: "unauthorised"}) as endpoint:
-        reranker = reranker_at(endpoint)
+        reranker = endpoint.reranker()
         assert list(reranker(toy, 0, np.arange(20))) == list(range(20))
     assert (len(endpoint.bodies), reranker.faults) == (1, {"refused": 1})
 
 
-def test_refused_parameters_and_an_unknown_form(toy):
-    with Endpoint(dict.fromkeys(toy.tasks["id"], "modern_without_schema")) as endpoint:
-        reranker = reranker_at(endpoint)
-        for task in range(2):
-            reranker(toy, task, np.arange(20))
-    assert len(endpoint.bodies) == 5
-    assert (reranker.answered, reranker.faults.total()) == (2, 0)
-
-
 def test_tokens_and_costs_are_counted(toy):
     with Endpoint({2: "prose"}) as endpoint:
-        reranker = reranker_at(endpoint)
+        reranker = endpoint.reranker()
         reranker.many(toy, np.arange(4), [np.arange(20)] * 4)
     usage = reranker.client.usage
     assert (usage.prompt_tokens, usage.completion_tokens, usage.attempts) == (400, 40, 4)
@@ -92,11 +82,22 @@ def test_unknown_forms_of_output(forms):
         Question("m", forms=forms)
 
 
+def test_replies_under_different_forms_are_found_in_any_order(toy, tmp_path):
+    pool = np.arange(20)
+    with Endpoint({2: "no_schema"}) as endpoint:
+        orders = [endpoint.reranker("record", tmp_path / "c.jsonl")(toy, task, pool) for task in range(2)]
+    replaying = endpoint.reranker("replay", tmp_path / "c.jsonl")
+    for task in (1, 0):
+        np.testing.assert_array_equal(replaying(toy, task, pool), orders[task])
+    assert replaying.answered == 2
+
+
 # The system, on a root of its own.
 
 
 @pytest.fixture
-def root(tmp_path, monkeypatch):
+def settings(tmp_path, monkeypatch):
+    """The configured system, whose endpoint, cassette and replies lie in `tmp_path`."""
     (tmp_path / "conf" / "llm").mkdir(parents=True)
     given = yaml.safe_load((paths.conf() / "llm" / "rerank.yaml").read_text())
     chosen = given | {"key_variable": "NO_SUCH_KEY", "pause": 0.01, "retries": 1, "timeout": 20.0}
@@ -107,41 +108,50 @@ def root(tmp_path, monkeypatch):
     return OmegaConf.create(made)
 
 
-def ranked(system, toy, split, workdir):
+@pytest.fixture
+def ranked(settings, toy, toy_split, tmp_path, monkeypatch):
+    """Fit the system and rank the test tasks, with an endpoint in a mode or by replaying: system, rows, scores."""
+
+    def run(mode="replay", endpoint=None):
+        monkeypatch.setenv("T2M_LLM_MODE", mode)
+        monkeypatch.setenv("T2M_LLM_URL", endpoint.url if endpoint else "")
+        return ranks_of(config.build_system(settings), toy, toy_split, tmp_path)
+
+    return run
+
+
+def ranks_of(system, toy, split, workdir):
     system.fit(toy, split, seed=1, workdir=workdir)
-    tasks = split.tasks("test")
-    return system.rank(tasks, 25, split.known("test"))
+    return (system, *system.rank(split.tasks("test"), 25, split.known("test")))
 
 
-def without_model(root, toy, split, workdir):
-    plain = T2MRec(*(config.build_system(root).__dict__[name] for name in ("lexical", "towers", "training", "scoring")))
-    return ranked(plain, toy, split, workdir)
+def without_model(settings, *inputs):
+    base = vars(config.build_system(settings))
+    return ranks_of(T2MRec(*(base[name] for name in ("lexical", "towers", "training", "scoring"))), *inputs)
 
 
-def test_without_replies_and_endpoint_it_is_not_run(root, toy, toy_split, tmp_path):
-    assert endpoints.not_run("toy", "t2mrec_llm") == (
-        "not run: no recorded replies (results/toy/cassettes/t2mrec_llm.jsonl) and no endpoint"
-    )
+def entries(root):
+    return [json.loads(line) for line in (root / "results/toy/cassettes/t2mrec_llm.jsonl").read_text().splitlines()]
+
+
+def test_without_replies_and_endpoint_it_is_not_run(ranked):
+    assert endpoints.not_run("toy", "t2mrec_llm") == NOT_RUN
     with pytest.raises(StudyError, match="not run: no recorded replies"):
-        config.build_system(root).fit(toy, toy_split, seed=1, workdir=tmp_path)
+        ranked()
 
 
-def test_systems_that_are_not_run_are_named(tmp_path, monkeypatch):
+def test_systems_that_are_not_run_are_named(monkeypatch):
     monkeypatch.setattr(paths, "results", lambda dataset: paths.root() / "results" / f"nothing_{dataset}")
     assert list(endpoints.systems_not_run("toy")) == ["t2mrec_llm"]
     monkeypatch.setattr(endpoints, "cassette", lambda dataset, system: paths.conf() / "config.yaml")
     assert endpoints.systems_not_run("toy") == {}
 
 
-def test_record_then_replay(root, toy, toy_split, tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_LLM_MODE", "record")
+def test_record_then_replay(settings, ranked, toy, toy_split, tmp_path):
     test = toy_split.tasks("test")
     with Endpoint({int(toy.tasks["id"].iloc[test[0]]): "repeat"}) as endpoint:
-        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
-        system = config.build_system(root)
-        rows, scores = ranked(system, toy, toy_split, tmp_path)
-    monkeypatch.delenv("T2M_LLM_MODE")
-    before, before_scores = without_model(root, toy, toy_split, tmp_path)
+        _, rows, scores = ranked("record", endpoint)
+    _, before, before_scores = without_model(settings, toy, toy_split, tmp_path)
     np.testing.assert_array_equal(scores, before_scores)
     np.testing.assert_array_equal(rows[:, POOL:], before[:, POOL:])
     ids = toy.servers["id"].to_numpy()
@@ -149,16 +159,14 @@ def test_record_then_replay(root, toy, toy_split, tmp_path, monkeypatch):
         wanted = list(ids[old[:K]]) if task == test[0] else answered(list(ids[old[:POOL]]), K)
         assert list(ids[row[:K]]) == wanted
         assert sorted(row[:POOL]) == sorted(old[:POOL])
-    cassette = tmp_path / "results" / "toy" / "cassettes" / "t2mrec_llm.jsonl"
-    lines = [json.loads(line) for line in cassette.read_text().splitlines()]
+    lines = entries(tmp_path)
     assert all(set(line) == {"key", "response"} for line in lines)
     assert len(lines) == len(test)
-    assert "please handle" not in cassette.read_text()
+    assert "please handle" not in json.dumps(lines)
     assert endpoints.not_run("toy", "t2mrec_llm") is None
     # The endpoint is gone: everything comes from the cassette, and a question that is not in it is an error.
-    again = config.build_system(root)
-    for found, first in zip(ranked(again, toy, toy_split, tmp_path), (rows, scores), strict=True):
-        np.testing.assert_array_equal(found, first)
+    again, *found = ranked()
+    np.testing.assert_array_equal(found, (rows, scores))
     report = again.report()
     assert (report["replayed"], report["requests"], report["attempts"]) == (len(test), 0, 0)
     assert report["fallbacks"] == {"repeat": 1}
@@ -166,89 +174,53 @@ def test_record_then_replay(root, toy, toy_split, tmp_path, monkeypatch):
         again.rank(toy_split.tasks("train")[:2], K, toy_split.valid)
 
 
-def entries(root):
-    return [json.loads(line) for line in (root / "results/toy/cassettes/t2mrec_llm.jsonl").read_text().splitlines()]
-
-
-def test_a_tolerated_failure_is_replayed(root, toy, toy_split, tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_LLM_MODE", "record")
+def test_a_tolerated_failure_is_replayed(ranked, toy, toy_split, tmp_path):
     test = toy_split.tasks("test")
-    failing = int(toy.tasks["id"].iloc[test[3]])
-    with Endpoint({failing: "broken"}) as endpoint:
-        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
-        system = config.build_system(root)
-        rows, _ = ranked(system, toy, toy_split, tmp_path)
+    with Endpoint({int(toy.tasks["id"].iloc[test[3]]): "broken"}) as endpoint:
+        system, rows, _ = ranked("record", endpoint)
         asked = len(endpoint.bodies)
     assert system.report()["fallbacks"] == {"server_error": 1}
     assert [entry["fault"] for entry in entries(tmp_path) if "fault" in entry] == ["server_error"]
-    monkeypatch.delenv("T2M_LLM_MODE")
-    again = config.build_system(root)
-    np.testing.assert_array_equal(ranked(again, toy, toy_split, tmp_path)[0], rows)
+    again, found, _ = ranked()
+    np.testing.assert_array_equal(found, rows)
     same = ("answered", "fallbacks", "prompt_tokens", "completion_tokens")
     assert [again.report()[name] for name in same] == [system.report()[name] for name in same]
     assert (again.report()["answered"], again.report()["attempts"]) == (len(test) - 1, 0)
     # Recording again asks for what failed alone, and its reply goes before the fault from then on.
-    monkeypatch.setenv("T2M_LLM_MODE", "record")
     with Endpoint() as endpoint:
-        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
-        ranked(config.build_system(root), toy, toy_split, tmp_path)
+        ranked("record", endpoint)
         assert (len(endpoint.bodies), asked) == (1, len(test) + 1)
-    monkeypatch.delenv("T2M_LLM_MODE")
-    whole = config.build_system(root)
-    found, _ = ranked(whole, toy, toy_split, tmp_path)
+    whole, found, _ = ranked()
     assert (whole.report()["answered"], whole.report()["fallbacks"]) == (len(test), {})
     assert (found[3] != rows[3]).any()
     np.testing.assert_array_equal(np.delete(found, 3, axis=0), np.delete(rows, 3, axis=0))
 
 
-def test_a_recording_with_other_forms_and_parameters_is_replayed(root, toy, toy_split, tmp_path, monkeypatch):
+def test_a_recording_with_other_forms_and_parameters_is_replayed(ranked, toy, toy_split, tmp_path):
     """Forms that the endpoint did not know are recorded as refused, and a fault under a later form is found."""
-    monkeypatch.setenv("T2M_LLM_MODE", "record")
     test = toy_split.tasks("test")
     faults = dict.fromkeys(toy.tasks["id"], "modern_without_schema")
     with Endpoint(faults | {int(toy.tasks["id"].iloc[test[-1]]): "broken"}) as endpoint:
-        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
-        system = config.build_system(root)
-        rows, _ = ranked(system, toy, toy_split, tmp_path)
+        system, rows, _ = ranked("record", endpoint)
     assert any(entry.get("fault") == "refused" for entry in entries(tmp_path))
     told = {"max_tokens": "max_completion_tokens", "temperature": None}
     assert all(entry["sent"] == told for entry in entries(tmp_path) if "response" in entry)
-    monkeypatch.delenv("T2M_LLM_MODE")
-    again = config.build_system(root)
-    np.testing.assert_array_equal(ranked(again, toy, toy_split, tmp_path)[0], rows)
+    again, found, _ = ranked()
+    np.testing.assert_array_equal(found, rows)
     for report in (system.report(), again.report()):
         assert (report["answered"], report["fallbacks"]) == (len(test) - 1, {"server_error": 1})
         assert report["adapted"] == told
 
 
-def test_replies_under_different_forms_are_found_in_any_order(toy, tmp_path):
-    def reranker(url, mode):
-        client = llm.Client(url, mode, tmp_path / "c.jsonl", retries=0, key_variable="NO_SUCH_KEY")
-        return LanguageModelReranker(client, Question("m", Rules(K, 2)))
-
-    pool = np.arange(20)
-    with Endpoint({2: "no_schema"}) as endpoint:
-        orders = [reranker(endpoint.url, "record")(toy, task, pool) for task in range(2)]
-    replaying = reranker("http://nowhere", "replay")
-    for task in (1, 0):
-        np.testing.assert_array_equal(replaying(toy, task, pool), orders[task])
-    assert replaying.answered == 2
-
-
-def test_a_recording_in_which_everything_failed_gives_no_row(root, toy, toy_split, tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_LLM_MODE", "record")
-    with Endpoint(dict.fromkeys(toy.tasks["id"], "unauthorised")) as endpoint:
-        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
-        with pytest.raises(StudyError, match=r"failed for [2-5] of 20 tasks.*the last time: .* HTTP 401: who are you"):
-            ranked(config.build_system(root), toy, toy_split, tmp_path)
+def test_a_recording_in_which_everything_failed_gives_no_row(ranked, toy, tmp_path):
+    reason = r"failed for [2-5] of 20 tasks.*the last time: .* HTTP 401: who are you"
+    with Endpoint(dict.fromkeys(toy.tasks["id"], "unauthorised")) as endpoint, pytest.raises(StudyError, match=reason):
+        ranked("record", endpoint)
     assert len(endpoint.bodies) <= 5  # one failure is tolerated, four questions are under way at a time
-    monkeypatch.delenv("T2M_LLM_MODE")
     assert not any("response" in entry for entry in entries(tmp_path))
-    assert endpoints.not_run("toy", "t2mrec_llm") == (
-        "not run: no recorded replies (results/toy/cassettes/t2mrec_llm.jsonl) and no endpoint"
-    )
+    assert endpoints.not_run("toy", "t2mrec_llm") == NOT_RUN
     with pytest.raises(StudyError, match="not run: no recorded replies"):
-        config.build_system(root).fit(toy, toy_split, seed=1, workdir=tmp_path)
+        ranked()
 
 
 @pytest.mark.parametrize("problem", [StudyError("not run: nothing recorded"), ValueError("a bug")])
@@ -263,18 +235,14 @@ def test_a_row_that_is_not_run_shows_no_traceback(monkeypatch, caplog, tmp_path,
     assert ("Traceback" in caplog.text) == isinstance(problem, ValueError)
 
 
-def test_an_endpoint_that_fails_gives_no_row(root, toy, toy_split, tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_LLM_MODE", "off")
+def test_an_endpoint_that_fails_gives_no_row(settings, ranked, toy, toy_split, tmp_path):
     test = toy_split.tasks("test")
-    failing = {int(toy.tasks["id"].iloc[row]): "broken" for row in test[:2]}
-    with Endpoint(failing) as endpoint:
-        monkeypatch.setenv("T2M_LLM_URL", endpoint.url)
+    with Endpoint({int(toy.tasks["id"].iloc[row]): "broken" for row in test[:2]}) as endpoint:
         with pytest.raises(StudyError, match=f"not run: the endpoint failed for 2 of {len(test)} tasks"):
-            ranked(config.build_system(root), toy, toy_split, tmp_path)
+            ranked("off", endpoint)
         endpoint.faults = dict.fromkeys(toy.tasks["id"], "prose")
-        system = config.build_system(root)
-        rows, _ = ranked(system, toy, toy_split, tmp_path)
-    np.testing.assert_array_equal(rows, without_model(root, toy, toy_split, tmp_path)[0])
+        system, rows, _ = ranked("off", endpoint)
+    np.testing.assert_array_equal(rows, without_model(settings, toy, toy_split, tmp_path)[1])
     assert system.report()["fallbacks"] == {"wrong_form": len(test)}
 
 
@@ -288,16 +256,15 @@ def test_an_endpoint_that_fails_gives_no_row(root, toy, toy_split, tmp_path, mon
         ({"secret": "x"}, "other keys"),
     ],
 )
-def test_settings_of_an_endpoint_are_checked(root, tmp_path, change, reason):
+@pytest.mark.usefixtures("settings")
+def test_settings_of_an_endpoint_are_checked(tmp_path, change, reason):
     file = tmp_path / "conf" / "llm" / "rerank.yaml"
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | change))
     with pytest.raises(StudyError, match=reason):
-        endpoints.read("rerank")
+        endpoints.endpoint_settings("rerank")
 
 
 def test_errors_survive_a_process_border():
-    import pickle
-
     found = pickle.loads(pickle.dumps(llm.EndpointError("busy", "later", file="x", fix="wait", status=429, said="no")))
     assert (found.kind, found.reason, found.file, found.fix, found.status) == ("busy", "later", "x", "wait", 429)
     assert found.said == "no"

@@ -11,41 +11,34 @@ from hypothesis import strategies as st
 
 from study.config import compose as config
 from study.errors import StudyError
-from study.reranking.contract import Rules
-from study.reranking.listwise import model as features_module
-from study.reranking.listwise import system as system_module
-from study.reranking.listwise.model import (
+from study.reranking import listwise
+from study.reranking.listwise import (
     FIELD_PAIRS,
     NAMES,
     Listwise,
     PairFeatures,
     Pools,
+    T2MRecListwise,
     behind,
+    candidate_pools,
     importances,
     n_leaves,
     products,
     scores,
     train,
 )
-from study.reranking.listwise.system import T2MRecListwise, candidate_pools
+from study.reranking.system import Rules
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
 
 POOL = 12
 SMALL = Listwise(trees=20, leaves=4, least=5)
+TRAINING = Training(epochs=3, batch_size=16, checkpoint_every=100)
+SETTINGS = (Lexical(), Towers(hidden=16, output=8), TRAINING, Scoring(anchors=3, pool=POOL))
 
 
-def settings(epochs=3):
-    return (
-        Lexical(),
-        Towers(hidden=16, output=8),
-        Training(epochs=epochs, batch_size=16, checkpoint_every=100),
-        Scoring(anchors=3, pool=POOL),
-    )
-
-
-@pytest.fixture(autouse=True)
-def no_encoder(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def no_encoder():
     """Vectors of random but fixed direction, so that no model is loaded."""
 
     def encode(texts):
@@ -53,7 +46,38 @@ def no_encoder(monkeypatch):
         found = np.array([np.random.default_rng(seed).normal(size=6) for seed in seeds], dtype=np.float32)
         return found / np.linalg.norm(found, axis=1, keepdims=True)
 
-    monkeypatch.setattr(features_module, "encode", encode)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listwise, "encode", encode)
+        yield
+
+
+@pytest.fixture(scope="module")
+def plain(toy, toy_split, tmp_path_factory):
+    """T2MRec without a re-ranker."""
+    system = T2MRec(*SETTINGS)
+    system.fit(toy, toy_split, seed=1, workdir=tmp_path_factory.mktemp("plain"))
+    return system
+
+
+def fitted(toy, split, workdir, seed=1):
+    system = T2MRecListwise(*SETTINGS, SMALL)
+    system.fit(toy, split, seed=seed, workdir=workdir)
+    return system
+
+
+@pytest.fixture(scope="module")
+def first_fit(toy, toy_split, tmp_path_factory):
+    """The fitted system, and the folder of its fit."""
+    folder = tmp_path_factory.mktemp("listwise")
+    return fitted(toy, toy_split, folder), folder
+
+
+@pytest.fixture
+def system(first_fit):
+    """The fitted system, without the marks of another test."""
+    found = first_fit[0]
+    found.rules, found.invalid_rerankings = Rules(), 0
+    return found
 
 
 def test_distances_by_hand():
@@ -87,42 +111,37 @@ def test_products_against_dense():
     np.testing.assert_allclose(products(a, b), np.einsum("ij,ij->i", a.toarray(), b.toarray()), rtol=1e-6)
 
 
-def test_features_of_a_pair(toy, toy_split, tmp_path):
-    system = T2MRec(*settings())
-    system.fit(toy, toy_split, seed=1, workdir=tmp_path)
+def test_features_of_a_pair(toy, toy_split, plain):
     tasks = toy_split.tasks("test")[:4]
-    pools = candidate_pools(system, tasks)
-    laid = Pools.of(tasks, pools)
+    pools = candidate_pools(plain, tasks)
     made = PairFeatures(toy, toy_split.tasks("train"))
-    found = made(laid, system)
+    found = made(Pools.of(tasks, pools), plain)
     assert found.shape == (4 * POOL, len(NAMES))
     assert np.isfinite(found).all()
-    row = 2 * POOL + 5  # the third task's sixth candidate
     task, server = tasks[2], pools[2][5]
-    value = dict(zip(NAMES, found[row], strict=True))
+    value = dict(zip(NAMES, found[2 * POOL + 5], strict=True))  # the third task's sixth candidate
     assert (value["place"], value["anchor"]) == (6, 0)
-    assert value["semantic"] == pytest.approx(system.semantic(tasks[2:3])[0, server], abs=1e-6)
-    assert value["fused"] == pytest.approx(system.score(tasks[2:3])[0, server], abs=1e-6)
+    assert value["semantic"] == pytest.approx(plain.semantic(tasks[2:3])[0, server], abs=1e-6)
+    assert value["fused"] == pytest.approx(plain.score(tasks[2:3])[0, server], abs=1e-6)
     assert value["language"] == (toy.servers["language"].iloc[server] == "Python")
     assert value["minilm"] == pytest.approx(float(made.dense[0][task] @ made.dense[1][server]), abs=1e-6)
     word, topic = toy.tasks["name"].iloc[task].split()[1], toy.servers["name"].iloc[server].split()[0]
     assert (value["name_name"] > 0) == (word == topic)
     assert value["description_tools"] == 0
     assert list(found[:, NAMES.index("anchor")]) == ([1] * 3 + [0] * (POOL - 3)) * 4
+    # Pools without a candidate have no pairs, wherever they stand.
+    gaps = Pools.of(np.array([tasks[0], tasks[2], tasks[0]]), [pools[0][:0], pools[2], pools[0][:0]])
+    np.testing.assert_array_equal(made(gaps, plain), found[2 * POOL : 3 * POOL])
 
 
-def test_every_field_pair_is_read_from_its_fields(toy, toy_split, tmp_path):
+def test_every_field_pair_is_read_from_its_fields(toy, plain):
     """Each word feature answers to a change of its own two fields and to no other field."""
-    system = T2MRec(*settings())
-    system.fit(toy, toy_split, seed=1, workdir=tmp_path)
     laid = Pools.of(np.array([0]), [np.array([3, 4])])
+    words = " ".join(toy.tasks[name].iloc[0] for name in ("theme", "name", "description"))
     for field in ("name", "description", "subcategory", "tools"):
-        words = toy.tasks["theme"].iloc[0] + " " + toy.tasks["name"].iloc[0] + " " + toy.tasks["description"].iloc[0]
         data = dataclasses.replace(toy, servers=toy.servers.assign(**{field: words}))
-        value = dict(zip(NAMES, PairFeatures(data, np.array([0]))(laid, system)[0], strict=True))
-        for task_field, server_field in FIELD_PAIRS:
-            if server_field == field:
-                assert value[f"{task_field}_{server_field}"] > 0.3
+        value = dict(zip(NAMES, PairFeatures(data, np.array([0]))(laid, plain)[0], strict=True))
+        assert all(value[f"{task}_{server}"] > 0.3 for task, server in FIELD_PAIRS if server == field)
     assert len(set(NAMES)) == len(NAMES)
 
 
@@ -154,18 +173,12 @@ def test_the_trees_find_what_decides(objective):
     assert first_hits(blind, other, wanted) < 0.45
 
 
-def test_the_same_seed_gives_the_same_trees():
-    table, relevant, sizes = planted(100, 1, "words")
-    first, second = (train(table, relevant, sizes, SMALL, seed=5).model_to_string() for _ in range(2))
-    assert first == second
-
-
-def test_pools_without_a_listed_server_say_nothing():
+def test_pools_without_a_listed_server_say_nothing_and_the_same_seed_gives_the_same_trees():
     table, relevant, sizes = planted(60, 1, "words")
     relevant[: 20 * 8] = 0
     wanted = train(table[20 * 8 :], relevant[20 * 8 :], sizes[20:], SMALL, seed=1)
     found = train(table, relevant, sizes, SMALL, seed=1)
-    np.testing.assert_array_equal(scores(found, table), scores(wanted, table))
+    assert found.model_to_string() == wanted.model_to_string()
     nothing = train(table, np.zeros_like(relevant), sizes, SMALL, seed=1)
     assert nothing is None
     assert not scores(nothing, table).any()
@@ -173,16 +186,7 @@ def test_pools_without_a_listed_server_say_nothing():
     assert (n_leaves(nothing), set(importances(nothing).values())) == (0, {0.0})
 
 
-def fitted(toy, split, workdir, seed=1):
-    system = T2MRecListwise(*settings(), SMALL)
-    system.fit(toy, split, seed=seed, workdir=workdir)
-    return system
-
-
-def test_only_the_pool_is_put_into_another_order(toy, toy_split, tmp_path):
-    system = fitted(toy, toy_split, tmp_path)
-    plain = T2MRec(*settings())
-    plain.fit(toy, toy_split, seed=1, workdir=tmp_path)
+def test_only_the_pool_is_put_into_another_order(toy_split, system, plain):
     tasks, known = toy_split.tasks("test"), toy_split.known("test")
     rows, values = system.rank(tasks, 30, known)
     before, before_values = plain.rank(tasks, 30, known)
@@ -197,48 +201,34 @@ def test_only_the_pool_is_put_into_another_order(toy, toy_split, tmp_path):
     assert set(system.report()) == {"seconds_trees", "invalid", "gain"}
 
 
-def test_an_order_that_is_none_is_discarded_and_counted(toy, toy_split, tmp_path, monkeypatch):
-    system = fitted(toy, toy_split, tmp_path)
-    tasks, known = toy_split.tasks("test"), toy_split.known("test")
-    monkeypatch.setattr(system, "rerank", lambda tasks, pools: [np.zeros_like(pool) for pool in pools])
-    found = system.rank(tasks, 10, known)[0]
-    np.testing.assert_array_equal(found, T2MRec.rank(system, tasks, 10, known)[0])
-    assert system.invalid_rerankings == len(tasks)
-
-
-def test_the_trees_keep_the_rules_of_a_language_model(toy, toy_split, tmp_path, monkeypatch):
+def test_the_trees_keep_the_rules_of_a_language_model(toy_split, system, monkeypatch):
     """Scores that turn every pool around would replace the first K whole; K - 2 of them stay all the same."""
-    system = T2MRecListwise(*settings(), SMALL, Rules(k=5, substitutions=2))
-    system.fit(toy, toy_split, seed=1, workdir=tmp_path)
     tasks, known = toy_split.tasks("test"), toy_split.known("test")
     before = T2MRec.rank(system, tasks, 20, known)[0]
-    monkeypatch.setattr(system_module, "scores", lambda trees, table: np.tile(np.arange(POOL), len(tasks)))
-    rows = system.rank(tasks, 20, known)[0]
-    for row, old in zip(rows.tolist(), before.tolist(), strict=True):
+    monkeypatch.setattr(listwise, "scores", lambda trees, table: np.tile(np.arange(POOL), len(tasks)))
+    system.rules = Rules(k=5, substitutions=2)
+    for row, old in zip(system.rank(tasks, 20, known)[0].tolist(), before.tolist(), strict=True):
         assert row[:5] == [old[11], old[10], old[4], old[3], old[2]]
         assert row[5:POOL] == [*old[9:4:-1], old[1], old[0]]
         assert row[POOL:] == old[POOL:]
-    assert system.invalid_rerankings == 0
     # Free of the limit, the trees' own order.
     system.rules = Rules(k=5, substitutions=POOL)
     for row, old in zip(system.rank(tasks, 20, known)[0].tolist(), before.tolist(), strict=True):
         assert row[:POOL] == old[:POOL][::-1]
+    assert system.invalid_rerankings == 0
 
 
-def test_an_order_against_the_rules_is_discarded_and_counted(toy, toy_split, tmp_path, monkeypatch):
-    system = T2MRecListwise(*settings(), SMALL, Rules(k=5, substitutions=2))
-    system.fit(toy, toy_split, seed=1, workdir=tmp_path)
+def test_orders_that_break_the_rules_are_discarded_and_counted(toy_split, system, monkeypatch):
+    """None at all, two from below the first K, three from below; those after the first five are no order."""
+    system.rules = Rules(k=5, substitutions=2)
     tasks, known = toy_split.tasks("test"), toy_split.known("test")
     before = T2MRec.rank(system, tasks, 20, known)[0]
-    monkeypatch.setattr(
-        system,
-        "rerank",
-        lambda tasks, pools: [
-            pools[0],
-            *(np.roll(pool, 2) for pool in pools[1:3]),
-            *(np.roll(pool, 3) for pool in pools[3:]),
-        ],
-    )
+
+    def rerank(tasks, pools):
+        rolled = [np.roll(pool, number) for number, pool in zip((0, 2, 2, 3, 3), pools[:5], strict=True)]
+        return rolled + [np.zeros_like(pool) for pool in pools[5:]]
+
+    monkeypatch.setattr(system, "rerank", rerank)
     found = system.rank(tasks, 20, known)[0]
     np.testing.assert_array_equal(found[3:], before[3:])
     np.testing.assert_array_equal(found[1:3, :POOL], np.roll(before[1:3, :POOL], 2, axis=1))
@@ -247,37 +237,30 @@ def test_an_order_against_the_rules_is_discarded_and_counted(toy, toy_split, tmp
 
 def test_the_configured_rules_reach_both_rerankers():
     """K and the limit are those of the configuration, and the same for both."""
-    rules = []
     for name in ("t2mrec_listwise", "t2mrec_llm"):
-        built = config.build_system(config.load([f"system={name}", "profile=smoke"]).system)
-        rules.append(built.rules)
-    assert rules == [Rules(k=10, substitutions=2)] * 2
+        assert config.build_system(config.load([f"system={name}", "profile=smoke"]).system).rules == Rules(10, 2)
     changed = config.load(["system=t2mrec_listwise", "system.model.rules.substitutions=0", "system.model.rules.k=5"])
     assert config.build_system(changed.system).rules == Rules(k=5, substitutions=0)
 
 
 def test_a_fold_sees_nothing_of_its_own_tasks(toy, toy_split, tmp_path, monkeypatch):
-    seen = []
-    original = T2MRec.fit
+    seen, asked = [], []
+    fit, rank = T2MRec.fit, T2MRec.rank
 
-    def spy(self, data, split, *, seed, workdir):
+    def spy(self, data, split, **options):
         seen.append((type(self), set(split.tasks("train"))))
-        original(self, data, split, seed=seed, workdir=workdir)
-
-    monkeypatch.setattr(T2MRec, "fit", spy)
-    asked = []
-    ranked = T2MRec.rank
+        fit(self, data, split, **options)
 
     def listen(self, tasks, *rest):
         asked.append(set(tasks))
-        return ranked(self, tasks, *rest)
+        return rank(self, tasks, *rest)
 
+    monkeypatch.setattr(T2MRec, "fit", spy)
     monkeypatch.setattr(T2MRec, "rank", listen)
     fitted(toy, toy_split, tmp_path)
     everyone = set(toy_split.tasks("train"))
-    (first, second), (_, last) = seen[:2], seen[2]
-    assert last == everyone
-    for (kind, trained), pools in zip((first, second), asked, strict=True):
+    assert seen[2] == (T2MRecListwise, everyone)
+    for (kind, trained), pools in zip(seen[:2], asked, strict=True):
         assert kind is T2MRec
         assert trained | pools == everyone
         assert not trained & pools
@@ -285,21 +268,17 @@ def test_a_fold_sees_nothing_of_its_own_tasks(toy, toy_split, tmp_path, monkeypa
     assert not asked[0] & asked[1]
 
 
-def test_a_stopped_training_goes_on(toy, toy_split, tmp_path, monkeypatch):
-    whole = fitted(toy, toy_split, tmp_path / "whole")
-    tasks, known = toy_split.tasks("test"), toy_split.known("test")
-    wanted = whole.rank(tasks, 10, known)[0]
-    fits = []
-    original = T2MRec.fit
+def test_a_stopped_training_goes_on(toy, toy_split, tmp_path, system, monkeypatch):
+    fits, fit = [], T2MRec.fit
 
     def stops_at(limit):
-        def fit(self, data, split, *, seed, workdir):
+        def counted(self, data, split, *, seed, workdir):
             if len(fits) == limit:
                 raise KeyboardInterrupt
             fits.append(workdir.name)
-            original(self, data, split, seed=seed, workdir=workdir)
+            fit(self, data, split, seed=seed, workdir=workdir)
 
-        return fit
+        return counted
 
     monkeypatch.setattr(T2MRec, "fit", stops_at(1))
     with pytest.raises(KeyboardInterrupt):
@@ -307,15 +286,16 @@ def test_a_stopped_training_goes_on(toy, toy_split, tmp_path, monkeypatch):
     monkeypatch.setattr(T2MRec, "fit", stops_at(99))
     again = fitted(toy, toy_split, tmp_path / "stopped")
     assert fits == ["fold-0", "fold-1", "stopped"]
-    np.testing.assert_array_equal(again.rank(tasks, 10, known)[0], wanted)
+    asked = (toy_split.tasks("test"), 10, toy_split.known("test"))
+    np.testing.assert_array_equal(again.rank(*asked)[0], system.rank(*asked)[0])
 
 
-def test_seeds_deal_other_folds(toy, toy_split, tmp_path):
-    first, second = (fitted(toy, toy_split, tmp_path / str(seed), seed) for seed in (1, 2))
-    one, other = (np.load(tmp_path / str(seed) / "fold-0.npz")["features"] for seed in (1, 2))
-    assert one.shape == other.shape
-    assert (one != other).any()
-    assert first.trees.model_to_string() != second.trees.model_to_string()
+def test_seeds_deal_other_folds(toy, toy_split, tmp_path, first_fit):
+    other = fitted(toy, toy_split, tmp_path, seed=2)
+    one, two = (np.load(folder / "fold-0.npz")["features"] for folder in (first_fit[1], tmp_path))
+    assert one.shape == two.shape
+    assert (one != two).any()
+    assert first_fit[0].trees.model_to_string() != other.trees.model_to_string()
 
 
 @pytest.mark.parametrize(

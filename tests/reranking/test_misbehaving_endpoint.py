@@ -5,14 +5,13 @@ from collections import Counter
 
 import numpy as np
 
-from study.llm import client as llm
-from study.reranking.contract import Rules
-from study.reranking.language_model.reranker import LanguageModelReranker, Question
 from tests.reranking.misbehaving_endpoint import FOREIGN, QUICK, SLOW, Endpoint, answered
 from tests.reranking.toys import make_data
 
 CALLS, EACH_SLOW, K, POOL = 1000, 2, 10, 20
-TIMEOUT, RETRIES, TOGETHER = 12.0, 1, 12  # seconds: long enough for a busy machine
+RETRIES = 1
+# Seconds: long enough for a busy machine.
+CLIENT = {"timeout": 12.0, "retries": RETRIES, "pause": 0.01, "concurrency": 12, "max_bytes": 2**20}
 LONGEST = 300.0  # seconds for all calls; two idle cores take about 40
 
 
@@ -26,17 +25,7 @@ def test_a_thousand_questions():
     pools = [rng.permutation(60)[:POOL] for _ in range(CALLS)]
     ids = data.servers["id"].to_numpy()
     with Endpoint({number + 1: kind for number, kind in enumerate(kinds)}, k=K) as endpoint:
-        client = llm.Client(
-            endpoint.url,
-            "off",
-            timeout=TIMEOUT,
-            retries=RETRIES,
-            pause=0.01,
-            concurrency=TOGETHER,
-            max_bytes=2**20,
-            key_variable="NO_SUCH_KEY",
-        )
-        reranker = LanguageModelReranker(client, Question("m", Rules(K, 2)))
+        reranker = endpoint.reranker(client=CLIENT)
         started = time.monotonic()
         orders = reranker.many(data, np.arange(CALLS), pools)
         seconds = time.monotonic() - started
@@ -51,5 +40,5 @@ def test_a_thousand_questions():
     assert reranker.faults == expected
     assert reranker.answered == CALLS - expected.total()
     assert max(endpoint.seen.values()) <= RETRIES + 1
-    assert client.usage.attempts == sum(endpoint.seen.values())
+    assert reranker.client.usage.attempts == sum(endpoint.seen.values())
     assert seconds < LONGEST

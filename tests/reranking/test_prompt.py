@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.reranking.language_model import prompt
+from study.reranking import prompt
 from tests.reranking.misbehaving_endpoint import pool_of, task_of
 from tests.reranking.toys import make_data
 

@@ -9,7 +9,7 @@ from study.analysis.usefulness.parts import conf
 from study.config.compose import build_system, choices, load
 from study.config.reader import read_settings
 from study.errors import StudyError
-from study.judging import settings as judging
+from study.judging.store import pool_settings
 from study.usefulness import field_dense
 from study.usefulness.field_dense import FieldDense, standardised
 
@@ -89,7 +89,7 @@ def test_every_committed_setting_builds_and_uses_the_validation_part_alone():
             assert isinstance(build_system(load([f"system={name}"]).system), FieldDense)
     chosen = read_settings(choosing.Choice, conf("choice"))
     assert chosen.part == "valid"
-    assert judging.read(judging.Pool).candidates_part == "valid"
+    assert pool_settings().candidates_part == "valid"
     found = choosing.variants(chosen.variants)
     assert len(found) == len(chosen.variants)
     assert found["best"] == build_system(load(["system=best"]).system)

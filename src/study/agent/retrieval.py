@@ -15,7 +15,7 @@ from study.agent.specification import Specification
 from study.data.dataset import Dataset, FloatArray, join_values
 from study.encoders.sentence import cosines, encode
 from study.errors import StudyError
-from study.recommend.components import explain, request_of
+from study.recommend.field_dense import explain, request_of
 
 if TYPE_CHECKING:
     from study.usefulness.field_dense import FieldDense

@@ -20,7 +20,7 @@ from study.cli.usefulness import app as usefulness
 from study.cli.usefulness import old as best
 from study.cli.usefulness import rerank
 from study.errors import StudyError
-from study.recommend.table import printable, show_recommendations
+from study.recommend.contract import printable, show_recommendations
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -281,7 +281,7 @@ def recommend(
     from study.recommend import saved
 
     chosen_dataset, chosen = saved.choose(dataset, system)
-    model = saved.load(chosen_dataset, chosen)
+    model = saved.load_saved_model(chosen_dataset, chosen)
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
     found, warnings = model.recommend(task, **attributes, k=k), model.warnings(task, **attributes)
     if system is None and chosen != saved.PREFERRED[0]:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from study.data.dataset import IntArray
 from study.errors import StudyError
@@ -18,18 +19,17 @@ RESAMPLES = 2_000
 N_GRADES = len(store.GRADES)
 
 
-def confusions(first: IntArray, second: IntArray, groups: IntArray) -> IntArray:
-    """Counts of (first grade, second grade) per group.
+def confusions(first: ArrayLike, second: ArrayLike, groups: pd.Series | None = None) -> IntArray:
+    """Counts of (first grade, second grade), shape (3, 3); with `groups` one such table per group, by appearance.
 
     Args:
-        first, second: grades of the same pairs, shape (n,).
-        groups: group number of each pair from 0, shape (n,).
-
-    Returns: shape (n_groups, 3, 3).
+        first, second, groups: of the same pairs, shape (n,).
     """
-    counts = np.zeros((int(groups.max()) + 1, N_GRADES, N_GRADES), dtype=np.int64)
-    np.add.at(counts, (groups, first, second), 1)
-    return counts
+    one, two = np.asarray(first, np.int64), np.asarray(second, np.int64)
+    number = np.zeros(len(one), np.int64) if groups is None else pd.factorize(groups)[0]
+    counts = np.zeros((number.max(initial=0) + 1, N_GRADES, N_GRADES), dtype=np.int64)
+    np.add.at(counts, (number, one, two), 1)
+    return counts[0] if groups is None else counts
 
 
 def weighted_kappa(counts: IntArray, weights: Weights) -> Float64Array:
@@ -51,20 +51,18 @@ def weighted_kappa(counts: IntArray, weights: Weights) -> Float64Array:
     return np.asarray(1 - ratio)
 
 
-def kappa_interval(
-    counts: IntArray, weights: Weights, *, seed: int, resamples: int = RESAMPLES, level: float = 0.95
-) -> tuple[float, float]:
-    """Percentile bootstrap interval over topics, as the pairs of a topic are not independent.
+def kappa_interval(counts: IntArray, weights: Weights, *, seed: int) -> tuple[float, float]:
+    """95 % percentile bootstrap interval over topics, as the pairs of a topic are not independent.
 
     Args:
         counts: per topic, shape (n_topics, 3, 3).
     """
     n = len(counts)
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
+    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
     values = weighted_kappa(np.tensordot(drawn, counts, axes=1), weights)
     if np.isnan(values).all():
         return float("nan"), float("nan")
-    low, high = np.nanquantile(values, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.nanquantile(values, [0.025, 0.975])
     return float(low), float(high)
 
 
@@ -78,13 +76,12 @@ def agreement_table(judgements: pd.DataFrame, topics: pd.DataFrame, *, seed: int
     if rows["subcategory"].isna().any():
         raise StudyError("a judged task is not a topic", row=int(rows["subcategory"].isna().to_numpy().argmax()))
     scopes = [("all", "all", rows)]
-    scopes += [("round", str(name), part) for name, part in rows.groupby("round")]
-    scopes += [("subcategory", str(name), part) for name, part in rows.groupby("subcategory")]
+    scopes += [(scope, str(name), part) for scope in ("round", "subcategory") for name, part in rows.groupby(scope)]
     found = []
     for scope, name, part in scopes:
-        first, second = (part[column].to_numpy(np.int64) for column in ("grade_1", "grade_2"))
-        counts = confusions(first, second, pd.factorize(part["task_id"])[0].astype(np.int64))
-        border = (first != second) & (np.minimum(first, second) == 0)
+        first, second = part["grade_1"], part["grade_2"]
+        counts = confusions(first, second, part["task_id"])
+        border = (first != second) & (part[["grade_1", "grade_2"]].min(axis=1) == 0)
         row: dict[str, object] = {"scope": scope, "name": name, "topics": len(counts), "pairs": len(part)}
         for weights in ("quadratic", "linear"):
             low, high = kappa_interval(counts, weights, seed=seed)
@@ -96,11 +93,8 @@ def agreement_table(judgements: pd.DataFrame, topics: pd.DataFrame, *, seed: int
 
 def confusion_table(judgements: pd.DataFrame) -> pd.DataFrame:
     """Pairs by first and second grade: columns grade_1, grade_2, pairs, all nine combinations."""
-    first, second = (judgements[column].to_numpy(np.int64) for column in ("grade_1", "grade_2"))
-    counts = confusions(first, second, np.zeros(len(first), dtype=np.int64))[0]
-    return pd.DataFrame(
-        [(i, j, int(counts[i, j])) for i in store.GRADES for j in store.GRADES], columns=["grade_1", "grade_2", "pairs"]
-    )
+    counts = confusions(judgements["grade_1"], judgements["grade_2"])
+    return pd.DataFrame([(i, j, n) for (i, j), n in np.ndenumerate(counts)], columns=["grade_1", "grade_2", "pairs"])
 
 
 def drift(judgements: pd.DataFrame, rejudged: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
@@ -129,7 +123,6 @@ def _drift(rows: pd.DataFrame, seed: int) -> dict[str, float]:
     sums, sizes = np.bincount(topic, weights=again - before), np.bincount(topic)
     drawn = np.random.default_rng(seed).integers(len(sizes), size=(RESAMPLES, len(sizes)))
     low, high = np.quantile(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1), [0.025, 0.975])
-    counts = confusions(final, again, np.zeros(len(rows), dtype=np.int64))[0]
     return {
         "pairs": len(rows),
         "mean_first": before.mean(),
@@ -139,7 +132,7 @@ def _drift(rows: pd.DataFrame, seed: int) -> dict[str, float]:
         "high": high,
         "useful_final": (final > 0).mean(),
         "useful_again": (again > 0).mean(),
-        "kappa_quadratic": float(weighted_kappa(counts, "quadratic")),
+        "kappa_quadratic": float(weighted_kappa(confusions(rows["final"], rows["grade"]), "quadratic")),
     }
 
 
@@ -155,25 +148,21 @@ def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:
     for place in sorted(path for path in folder.glob("*") if path.is_dir()):
         grades = pd.concat([pd.read_csv(path) for path in sorted(place.glob("*.csv"))])
         rows = judgements.merge(grades, on=store.PAIR, validate="one_to_one")
-        final, hand = (rows[name].to_numpy(np.int64) for name in ("final", "grade"))
-        counts = confusions(final, hand, np.zeros(len(rows), dtype=np.int64))[0]
+        final, hand = rows["final"], rows["grade"]
         row: dict[str, object] = {"judge": place.name, "topics": rows["task_id"].nunique(), "pairs": len(rows)}
         row |= {"mean_final": final.mean(), "mean_hand": hand.mean(), "equal": (final == hand).mean()}
-        found.append(row | {"kappa_quadratic": float(weighted_kappa(counts, "quadratic"))})
+        found.append(row | {"kappa_quadratic": float(weighted_kappa(confusions(final, hand), "quadratic"))})
     return pd.DataFrame(found)
 
 
 def agreement_tables(dataset: str) -> dict[str, pd.DataFrame]:
     """agreement, confusion and, where pairs were judged again or by a person, drift and by_hand, by file name."""
     judgements, topics = store.read_table(dataset, "judgements"), store.read_table(dataset, "topics")
-    found = {
-        "tables/agreement.csv": agreement_table(judgements, topics),
-        "tables/confusion.csv": confusion_table(judgements),
-    }
+    found = {"agreement": agreement_table(judgements, topics), "confusion": confusion_table(judgements)}
     rejudged = store.read_table_if_there(dataset, "rejudged")
     if len(rejudged):
-        found["tables/drift.csv"] = drift(judgements, rejudged)
+        found["drift"] = drift(judgements, rejudged)
     hand = by_hand(judgements, store.folder(dataset) / "by_hand")
     if len(hand):
-        found["tables/by_hand.csv"] = hand
-    return found
+        found["by_hand"] = hand
+    return {f"tables/{name}.csv": table for name, table in found.items()}

@@ -90,10 +90,7 @@ class Collection:
 
 
 def precision(grades: GradeArray, k: int, *, least: int) -> Float64Array:
-    """The share of the first k ranks with a grade of at least `least`, shape (b,).
-
-    Defined for every topic, also where the pool holds no such server: then no answer is useful, and 0 says so.
-    """
+    """The share of the first k ranks with a grade of at least `least`, shape (b,); 0 where the pool has none."""
     return np.asarray((grades[:, :k] >= least).sum(axis=1) / k)
 
 

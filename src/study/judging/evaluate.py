@@ -1,8 +1,8 @@
 """Protocol `judged`: how useful the answers and the released labels are, with what is unknown beside every score.
 
 Everything is computed from committed files: topics.csv, judgements.csv, the pooled runs, and the first ten answers of
-other systems. A mean has an interval over topics (which tasks were drawn); NDCG and precision also have
-that of judge noise (had the judge graded once more). The validation topics serve choices; the test topics never do.
+other systems. A mean has an interval over topics (which tasks were drawn); NDCG and precision also have one for judge
+noise (had the judge graded once more). The validation topics serve choices; the test topics never do.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import scipy.sparse as sp
 from scipy import stats
 
 from study import paths
-from study.data.dataset import IntArray
 from study.errors import StudyError
 from study.evaluation import metrics
 from study.evaluation.significance import bootstrap_interval
 from study.judging import collection as measures
-from study.judging import settings, store
+from study.judging import store
 from study.judging.collection import DEPTH, Collection, Float64Array
 
 CUTOFFS = (5, 10)
@@ -71,19 +70,13 @@ def mean_interval(
     return {name: float(numbers.mean()) if len(numbers) else np.nan, f"{prefix}low": low, f"{prefix}high": high}
 
 
-def noise(
-    collection: Collection, run: pd.DataFrame, part: str, *, seed: int, resamples: int | None = None
-) -> dict[str, tuple[float, float]]:
+def noise(collection: Collection, run: pd.DataFrame, part: str, *, seed: int) -> dict[str, tuple[float, float]]:
     """95 % intervals of the means if this judge had graded every pair twice anew.
 
     The two new grades of a pair are drawn, with replacement, from its first two: equal ones count as that grade,
     unequal ones give the final grade, as they did. The draws are the same for every system.
-
-    Args:
-        resamples: None means `NOISE_RESAMPLES`.
     """
-    draws, rng = NOISE_RESAMPLES if resamples is None else resamples, np.random.default_rng(seed)
-    collection = collection.part(part)
+    rng, collection = np.random.default_rng(seed), collection.part(part)
     found = [collection.look_up(own)[:2] for _, own in run.groupby("seed")]
     rows, ranked = (np.concatenate(parts) for parts in zip(*found, strict=True))
     topic, server = np.nonzero(collection.grades != measures.UNJUDGED)
@@ -92,8 +85,8 @@ def noise(
     pair = np.full((len(collection.topics), len(collection.servers) + DEPTH), -1)
     pair[topic, server] = np.arange(len(topic))
     place = np.where(ranked >= 0, pair[rows[:, None], ranked], -1)
-    means = {name: np.full(draws, np.nan) for name in NOISY}
-    for draw in range(draws):
+    means = {name: np.full(NOISE_RESAMPLES, np.nan) for name in NOISY}
+    for draw in range(NOISE_RESAMPLES):
         drawn = np.choose(rng.integers(4, size=len(topic)), (first, second, final, final))
         places = np.where(place >= 0, drawn[place], 0).astype(np.int8)
         relevant = sp.csr_matrix((drawn.astype(np.float32), (topic, server)), shape=pair.shape)[rows]
@@ -110,11 +103,7 @@ def noise(
 def scores(
     collection: Collection, tables: Mapping[str, pd.DataFrame], runs: Mapping[str, pd.DataFrame], *, seed: int = 0
 ) -> pd.DataFrame:
-    """Means with both intervals.
-
-    Args:
-        tables: rows of `per_task` by system.
-        runs: the runs they were computed from.
+    """Means with both intervals, from rows of `per_task` by system and the runs they were computed from.
 
     Returns: columns system, part, metric, n (topics where it is defined), mean, low, high, noise_low, noise_high (empty
         for measures without), unjudged (share among the places that the metric looks at), comparable.
@@ -139,7 +128,7 @@ def scores(
 def all_runs(dataset: str) -> dict[str, pd.DataFrame]:
     """The pooled runs, and the test answers of every other system that ran under the topics' protocol."""
     runs = store.read_runs(dataset)
-    protocol = settings.read(settings.Topics).protocol
+    protocol = store.topic_settings().protocol
     for path in sorted((paths.results(dataset) / "top10" / protocol).glob("*.parquet")):
         if path.stem not in runs:
             runs[path.stem] = pd.read_parquet(path)
@@ -166,9 +155,6 @@ def graded(pairs: pd.DataFrame, judgements: pd.DataFrame) -> pd.DataFrame:
 def shares(rows: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
     """Share of useful (grade >= 1) and core (2) servers and the mean grade: means over topics, with intervals.
 
-    Args:
-        rows: columns task_id, final.
-
     Returns: topics, pairs, then useful, core and mean_grade, each with _low and _high (95 %).
     """
     values = {name: (rows["final"] >= least).astype(np.float64) for name, least in SHARES.items()}
@@ -180,13 +166,7 @@ def shares(rows: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
     return found
 
 
-def label_precision(
-    labels: pd.DataFrame,
-    provenance: pd.DataFrame,
-    judgements: pd.DataFrame,
-    topics: pd.DataFrame,
-    classes: pd.DataFrame | None = None,
-) -> pd.DataFrame:
+def label_precision(dataset: str, labels: pd.DataFrame, classes: pd.DataFrame | None = None) -> pd.DataFrame:
     """How many released labels are useful: overall, by part, position and provenance, and the random control.
 
     Args:
@@ -195,35 +175,25 @@ def label_precision(
 
     Returns: columns scope (all, part, position, class, control), name, and those of `shares`.
     """
-    rows = graded(labels, judgements).merge(topics, on="task_id")
-    scopes = [("all", "all", rows)]
-    scopes += [("part", str(name), part) for name, part in rows.groupby("part")]
-    scopes += [("position", str(name), part) for name, part in rows.groupby("rank")]
+    judgements, provenance = store.read_table(dataset, "judgements"), store.read_table(dataset, "provenance")
+    rows = graded(labels, judgements).merge(store.read_table(dataset, "topics"), on="task_id")
+    groups = {"part": rows.groupby("part"), "position": rows.groupby("rank")}
     if classes is not None:
         marked = rows.merge(classes[[*store.PAIR, "class"]].drop_duplicates(store.PAIR), on=store.PAIR, how="left")
-        scopes += [("class", str(name), part) for name, part in marked.groupby("class")]
+        groups["class"] = marked.groupby("class")
+    scopes = [("all", "all", rows)]
+    scopes += [(scope, str(name), part) for scope, grouped in groups.items() for name, part in grouped]
     scopes += [("control", "all", graded(provenance[provenance["control"] == 1], judgements))]
     return pd.DataFrame([{"scope": scope, "name": name, **shares(part)} for scope, name, part in scopes])
 
 
 def by_labels(collection: Collection, run: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
     """NDCG@10 against the released labels, per topic and seed: columns task_id, seed, by_labels."""
-    both = pd.concat([run, labels])
-    servers = np.unique(both["server_id"].to_numpy(np.int64))
-    everything = Collection(
-        collection.topics,
-        servers,
-        np.zeros((len(collection.topics), len(servers)), np.int8),
-        np.zeros((2, len(collection.topics), len(servers)), np.int8),
-    )
-    topic = pd.Index(collection.topics["task_id"]).get_indexer(pd.Index(labels["task_id"]))
-    shape = (len(collection.topics), len(servers) + DEPTH)
-    ones = np.ones(len(labels), np.float32)
-    relevant = sp.csr_matrix((ones, (topic, np.searchsorted(servers, labels["server_id"]))), shape=shape)
+    listed = Collection.of(collection.topics, labels.assign(final=1, grade_1=1, grade_2=1))
     frames = []
     for seed, part in run.groupby("seed"):
-        rows, ranked, _ = everything.look_up(part)
-        values = metrics.ndcg(ranked, relevant[rows], DEPTH)
+        rows, ranked, _ = listed.look_up(part)
+        values = metrics.ndcg(ranked, listed.relevant(rows), DEPTH)
         ids = collection.topics["task_id"].to_numpy()[rows]
         frames.append(pd.DataFrame({"task_id": ids, "seed": seed, "by_labels": values}))
     return pd.concat(frames, ignore_index=True)
@@ -268,13 +238,12 @@ def rank_correlation(views: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
     if systems < 2:
         return found | dict.fromkeys(("tau", "low", "high"), float("nan"))
     drawn = np.random.default_rng(seed).integers(topics, size=(RESAMPLES, topics))
-    taus = [_tau(labels, judged, chosen) for chosen in drawn]
+    tau, *taus = (
+        float(stats.kendalltau(labels[:, chosen].mean(axis=1), judged[:, chosen].mean(axis=1)).statistic)
+        for chosen in (np.arange(topics), *drawn)
+    )
     low, high = np.nanquantile(taus, [0.025, 0.975])
-    return found | {"tau": _tau(labels, judged, np.arange(topics)), "low": float(low), "high": float(high)}
-
-
-def _tau(labels: np.ndarray, judged: np.ndarray, topics: IntArray) -> float:
-    return float(stats.kendalltau(labels[:, topics].mean(axis=1), judged[:, topics].mean(axis=1)).statistic)
+    return found | {"tau": tau, "low": float(low), "high": float(high)}
 
 
 def summary(views: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
@@ -294,10 +263,7 @@ def summary(views: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
 def label_tables(dataset: str) -> dict[str, pd.DataFrame]:
     """label_precision, two_views and rank_correlation (per part; also with every variant, columns ``all_*``)."""
     collection, runs = Collection.load(dataset), all_runs(dataset)
-    provenance, judgements, topics = (
-        store.read_table(dataset, name) for name in ("provenance", "judgements", "topics")
-    )
-    variants, parts = settings.read(settings.Pool).variants, collection.topics["part"].unique()
+    variants, parts = store.pool_settings().variants, collection.topics["part"].unique()
     views = {str(part): two_views(collection, runs, str(part), variants) for part in parts}
     audited = paths.results(dataset) / "audit" / "provenance.parquet"
     classes = pd.read_parquet(audited) if audited.exists() else None
@@ -307,7 +273,7 @@ def label_tables(dataset: str) -> dict[str, pd.DataFrame]:
         every = {f"all_{name}": value for name, value in everyone.items() if name != "topics"}
         correlations.append({"part": part, **rank_correlation(view), **every})
     return {
-        "tables/label_precision.csv": label_precision(runs[store.LABELS], provenance, judgements, topics, classes),
+        "tables/label_precision.csv": label_precision(dataset, runs[store.LABELS], classes),
         "tables/two_views.csv": pd.concat([summary(view).assign(part=part) for part, view in views.items()]),
         "tables/rank_correlation.csv": pd.DataFrame(correlations),
     }

@@ -3,8 +3,8 @@
 Topics are drawn by seed from the parts of the split, evenly over the subcategories. The pool of a topic is the union
 of the systems' best servers and a random control, in an order that hides both.
 
-``pool.csv.xz`` is all that judging reads. Which system named a server, and which servers are the control, is kept apart
-in ``provenance.csv.xz``. Pairs that were judged before stay as they are; what is new forms the next round.
+``pool.csv.xz`` is all that judging reads; ``provenance.csv.xz`` says which system named a server, and what is control.
+Pairs that were judged before stay as they are; what is new forms the next round.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,9 +25,9 @@ from study.data.dataset import Dataset, IntArray
 from study.data.splits import PARTS, Split
 from study.errors import StudyError
 from study.evaluation.records import record
-from study.evaluation.runs import rank_tasks
+from study.evaluation.runs import rank_tasks, run_table
 from study.files import write_csv, write_json
-from study.judging import settings, store
+from study.judging import store
 from study.runner.processes import limit_threads
 
 LOG = logging.getLogger(__name__)
@@ -38,10 +37,7 @@ def allocate(available: dict[str, int], total: int, rng: np.random.Generator) ->
     """How many topics each stratum gives: as equal as supply allows, the remainder to random strata.
 
     Args:
-        available: tasks per stratum.
-
-    Raises:
-        StudyError: fewer tasks than topics.
+        available: tasks per stratum; StudyError where they are fewer than topics.
     """
     if sum(available.values()) < total:
         problem = f"{total} topics asked for, the part has {sum(available.values())} tasks"
@@ -75,17 +71,13 @@ def sample_topics(data: Dataset, split: Split, *, parts: dict[str, int], seed: i
 def load_split(dataset: str) -> tuple[Dataset, Split]:
     """The prepared data set and the split that the topics come from."""
     data = datasets.load(dataset)
-    protocol = settings.read(settings.Topics).protocol
+    protocol = store.topic_settings().protocol
     return data, split_files.load(paths.splits(dataset) / f"{protocol}.parquet", data)
 
 
 def draw_topics(dataset: str) -> Path:
-    """Draw the topics of a data set and write ``topics.csv``; the same settings give the same file.
-
-    Raises:
-        StudyError: pairs were judged for other topics.
-    """
-    chosen = settings.read(settings.Topics)
+    """Draw the topics and write ``topics.csv``; StudyError where pairs were judged for other topics."""
+    chosen = store.topic_settings()
     table = sample_topics(*load_split(dataset), parts=chosen.parts, seed=chosen.seed)
     judged = set(store.read_table_if_there(dataset, "judgements")["task_id"])
     if judged - set(table["task_id"]):
@@ -104,17 +96,16 @@ def released(dataset: str, topics: pd.DataFrame, depth: int) -> pd.DataFrame:
 
 
 def run_system(
-    dataset: str, name: str, topics: pd.DataFrame, chosen: settings.Pool, data: Dataset, split: Split, *, depth: int
+    dataset: str, name: str, topics: pd.DataFrame, data: Dataset, split: Split, *, depth: int, profile: str
 ) -> pd.DataFrame:
     """Fit a system once, with its first seed, and rank the catalogue for the given topics.
 
-    A fit that was stopped goes on from its checkpoint. The record of the run is written beside the pooled runs.
+    A fit that was stopped goes on from its checkpoint. ``pools.json`` beside the pooled runs gets the run's record.
 
     Returns: columns task_id, seed, rank, server_id.
     """
-    config = with_tuned_values(
-        load([f"dataset={dataset}", f"system={name}", f"protocol={split.protocol}", f"profile={chosen.profile}"])
-    )
+    overrides = [f"dataset={dataset}", f"system={name}", f"protocol={split.protocol}", f"profile={profile}"]
+    config = with_tuned_values(load(overrides))
     limit_threads(config.profile.threads)
     seed = int(config.system.seeds[0])
     workdir = paths.cache() / "judging" / dataset / "fits" / name
@@ -122,23 +113,18 @@ def run_system(
     system = build_system(config.system)
     system.fit(data, split, seed=seed, workdir=workdir)
     row_of = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"])
-    server_ids, frames = data.servers["id"].to_numpy(), []
+    frames = []
     for part, group in topics.groupby("part", sort=False):
-        tasks: IntArray = row_of.loc[group["task_id"]].to_numpy()
-        ranked, _ = rank_tasks(system, split, tasks, part=str(part), k=depth, seed=seed, n_servers=data.n_servers)
-        for task, servers in zip(group["task_id"], ranked, strict=True):
-            kept = servers[servers >= 0]
-            ranks = np.arange(1, len(kept) + 1)
-            frames.append(pd.DataFrame({"task_id": task, "seed": seed, "rank": ranks, "server_id": server_ids[kept]}))
-    write_record(dataset, name, profile=chosen.profile, seed=seed, depth=depth, topics=len(topics))
-    return pd.concat(frames, ignore_index=True)[store.RUN].sort_values(["task_id", "rank"], ignore_index=True)
-
-
-def write_record(dataset: str, name: str, **facts: Any) -> None:
-    """Put the record of a pooled run into ``pools.json``."""
+        ids = group["task_id"].to_numpy()
+        tasks: IntArray = row_of.loc[ids].to_numpy()
+        rows, scores = rank_tasks(system, split, tasks, part=str(part), k=depth, seed=seed, n_servers=data.n_servers)
+        frames.append(run_table(data, ids, rows, scores, seed))
     path = store.folder(dataset) / "pools.json"
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    write_json(path, dict(sorted((kept | {name: record(dataset=dataset, system=name, **facts)}).items())))
+    facts = {"profile": profile, "seed": seed, "depth": depth, "topics": len(topics)}
+    kept[name] = record(dataset=dataset, system=name, **facts)
+    write_json(path, dict(sorted(kept.items())))
+    return pd.concat(frames, ignore_index=True)[store.RUN].sort_values(["task_id", "rank"], ignore_index=True)
 
 
 def missing(name: str, dataset: str) -> str | None:
@@ -152,13 +138,8 @@ def missing(name: str, dataset: str) -> str | None:
     return f"it waits for its tuned values ({best})" if tuned and not best.exists() else None
 
 
-def control(task_id: int, server_ids: IntArray, count: int, seed: int) -> IntArray:
-    """Random servers of one topic, drawn from the whole catalogue and so the same whatever the systems answer."""
-    return np.random.default_rng([seed, 1, task_id]).choice(server_ids, count, replace=False)
-
-
 def union(
-    topics: pd.DataFrame, runs: dict[str, pd.DataFrame], server_ids: IntArray, chosen: settings.Pool
+    topics: pd.DataFrame, runs: dict[str, pd.DataFrame], server_ids: IntArray, chosen: store.PoolSettings
 ) -> pd.DataFrame:
     """Every pair to be judged, with where it comes from: the first `depth` of each system, more of a candidate.
 
@@ -170,10 +151,11 @@ def union(
         deep = run["task_id"].isin(choosing if name in chosen.candidates else ())
         kept = run["rank"] <= np.where(deep, chosen.candidates_depth, chosen.depth)
         named.append(run[kept][store.PAIR].assign(source=name))
-    drawn = [
-        pd.DataFrame({"task_id": task, "server_id": control(int(task), server_ids, chosen.control, chosen.seed)})
-        for task in topics["task_id"]
-    ]
+    drawn = []
+    for task in topics["task_id"]:  # from the whole catalogue, and so the same whatever the systems answer
+        rng = np.random.default_rng([chosen.seed, 1, int(task)])
+        servers = rng.choice(server_ids, chosen.control, replace=False)
+        drawn.append(pd.DataFrame({"task_id": task, "server_id": servers}))
     pairs = pd.concat([*named, pd.concat(drawn).assign(source="")], ignore_index=True).drop_duplicates()
     pairs["control"] = (pairs["source"] == "").astype(int)
     grouped = pairs.groupby(store.PAIR, sort=True)
@@ -195,9 +177,8 @@ def arrange(pairs: pd.DataFrame, judged: pd.DataFrame, seed: int) -> pd.DataFram
     everything["round"] = everything["round"].fillna(following).astype(int)
     everything = everything.sort_values(store.PAIR, ignore_index=True)
     shuffled = np.empty(len(everything), dtype=np.int64)
-    for key, rows in everything.groupby(["task_id", "round"]).indices.items():
-        task, number = key if isinstance(key, tuple) else (key, following)
-        shuffled[rows] = np.random.default_rng([seed, 2, int(number), int(task)]).permutation(len(rows)) + 1
+    for (task, number), rows in everything.groupby(["task_id", "round"]):
+        shuffled[rows.index] = np.random.default_rng([seed, 2, int(number), int(task)]).permutation(len(rows)) + 1
     table = everything.assign(order=shuffled)[store.COLUMNS["pool"]]
     return table.sort_values(["task_id", "round", "order"], ignore_index=True)
 
@@ -208,11 +189,8 @@ def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     A system whose pooled run is there is not run again, unless named in `again`. Systems that do not exist yet are
     left for a later round. A candidate is asked for the topics of its part and for no other; once it is listed as a
     system too, for all.
-
-    Raises:
-        StudyError: there is no such part.
     """
-    chosen, topics = settings.read(settings.Pool), store.read_table(dataset, "topics")
+    chosen, topics = store.pool_settings(), store.read_table(dataset, "topics")
     of_part = topics[topics["part"] == chosen.candidates_part]
     if not len(of_part):
         fix = f"one of: {', '.join(topics['part'].unique())}"
@@ -231,13 +209,12 @@ def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
             if name == store.LABELS:
                 there[name] = released(dataset, own, depth)
             else:
-                there[name] = run_system(dataset, name, own, chosen, data, split, depth=depth)
+                there[name] = run_system(dataset, name, own, data, split, depth=depth, profile=chosen.profile)
             store.write_runs(dataset, there)
             LOG.info("%s: %d answers for %d topics", name, len(there[name]), there[name]["task_id"].nunique())
         runs[name] = there[name]
     pairs = union(topics, runs, data.servers["id"].to_numpy(), chosen)
-    write_csv(
-        store.file(dataset, "pool"), arrange(pairs, store.read_table_if_there(dataset, "judgements"), chosen.seed)
-    )
+    pool = arrange(pairs, store.read_table_if_there(dataset, "judgements"), chosen.seed)
+    write_csv(store.file(dataset, "pool"), pool)
     write_csv(store.file(dataset, "provenance"), pairs)
     return store.file(dataset, "pool")

@@ -1,12 +1,17 @@
-"""The committed files of the collection: where they are and how they are read. Ids and grades only, never text."""
+"""The committed files of the collection and the settings in ``conf/judging``: where they are, how they are read.
+
+The files hold ids and grades only, never text of the data.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from study import paths
+from study.config.reader import read_settings
 from study.errors import StudyError
 from study.files import write_csv
 
@@ -24,13 +29,41 @@ COLUMNS = {
 # Packed: large as plain text, which only the programs read.
 PACKED = ("pool", "provenance")
 KEYS = {"topics": ["task_id"], "rejudged": [*PAIR, "round"]}
-STEP = {
-    "topics": "study judge pool",
-    "pool": "study judge pool",
-    "provenance": "study judge pool",
-    "judgements": "study judge collect",
-    "rejudged": "study judge batches --pass again, then collect",
-}
+STEP = {"judgements": "study judge collect", "rejudged": "study judge batches --pass again, then collect"}
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """``conf/judging/topics.yaml``, which explains its keys."""
+
+    protocol: str
+    parts: dict[str, int]
+    seed: int
+
+
+@dataclass(frozen=True)
+class PoolSettings:
+    """``conf/judging/pool.yaml``, which explains its keys."""
+
+    systems: list[str]
+    profile: str
+    depth: int
+    candidates: list[str]
+    candidates_part: str
+    candidates_depth: int
+    variants: list[str]
+    control: int
+    seed: int
+
+
+def topic_settings() -> TopicSettings:
+    """Read ``conf/judging/topics.yaml``; StudyError unless its keys are those of `TopicSettings`."""
+    return read_settings(TopicSettings, paths.conf() / "judging" / "topics.yaml")
+
+
+def pool_settings() -> PoolSettings:
+    """Read ``conf/judging/pool.yaml``; StudyError unless its keys are those of `PoolSettings`."""
+    return read_settings(PoolSettings, paths.conf() / "judging" / "pool.yaml")
 
 
 def folder(dataset: str) -> Path:
@@ -56,7 +89,9 @@ def read_table(dataset: str, name: str) -> pd.DataFrame:
     """
     path, columns = file(dataset, name), COLUMNS[name]
     if not path.exists():
-        raise StudyError("the file is missing", file=path, fix=f"run: {STEP[name]} --dataset {dataset}")
+        raise StudyError(
+            "the file is missing", file=path, fix=f"run: {STEP.get(name, 'study judge pool')} --dataset {dataset}"
+        )
     try:
         table = pd.read_csv(path, dtype={"guideline_version": str, "judge": str})
     except (ValueError, OSError) as error:
@@ -77,17 +112,18 @@ def read_table(dataset: str, name: str) -> pd.DataFrame:
     return table[columns]
 
 
+def pairs(table: pd.DataFrame) -> set[tuple[int, int]]:
+    """The pairs (task_id, server_id) that a table holds."""
+    return set(table[PAIR].itertuples(index=False, name=None))
+
+
 def read_table_if_there(dataset: str, name: str) -> pd.DataFrame:
     """Like `read_table`, but an absent file is an empty table."""
     return read_table(dataset, name) if file(dataset, name).exists() else pd.DataFrame(columns=COLUMNS[name])
 
 
 def final(dataset: str) -> pd.DataFrame:
-    """The judgements, every one with a final grade.
-
-    Raises:
-        StudyError: some pairs wait for their third pass.
-    """
+    """The judgements, every one with a final grade; StudyError where pairs wait for their third pass."""
     table = read_table(dataset, "judgements")
     waiting = int(table["final"].isna().sum())
     if waiting:
@@ -102,11 +138,7 @@ def runs_file(dataset: str) -> Path:
 
 
 def read_runs(dataset: str) -> dict[str, pd.DataFrame]:
-    """The pooled runs by system, columns `RUN`: `labels` first, then in order of their names.
-
-    Raises:
-        StudyError: there are none.
-    """
+    """The pooled runs by system, columns `RUN`: `labels` first, then in order of their names."""
     path = runs_file(dataset)
     if not path.exists():
         raise StudyError("there are no pooled runs", file=path, fix="run: study judge pool")

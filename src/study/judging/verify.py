@@ -5,8 +5,8 @@ Beside the tables the collection is released as TREC qrels and with a Croissant 
 
 from __future__ import annotations
 
-import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pandas as pd
 
 from study.files import sha256, write_csv, write_json, write_text
 from study.judging import agreement, evaluate, store
-from study.judging.collecting import final_grade
+from study.judging.annotation import final_grade
 
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"
 SOURCE = "https://github.com/ssea-lab/Task2MCP"
@@ -122,58 +122,53 @@ def released_forms(dataset: str) -> dict[str, Any]:
     return {**qrels(dataset), "croissant.json": croissant(dataset, f"1.{rounds - 1}.0")}
 
 
-def write_forms(dataset: str) -> None:
-    """Write the qrels and ``croissant.json``."""
-    for name, content in released_forms(dataset).items():
-        (write_text if isinstance(content, str) else write_json)(store.folder(dataset) / name, content)
+def write(place: Path, contents: Mapping[str, Any]) -> None:
+    """Write tables, texts and JSON objects into a folder under their names."""
+    for name, content in contents.items():
+        if isinstance(content, pd.DataFrame):
+            write_csv(place / name, content)
+        else:
+            (write_text if isinstance(content, str) else write_json)(place / name, content)
 
 
 def write_all(dataset: str) -> dict[str, pd.DataFrame]:
     """Write every table and released form; returns the tables by file name."""
-    found = all_tables(dataset)
-    for name, frame in found.items():
-        write_csv(store.folder(dataset) / name, frame)
-    write_forms(dataset)
-    return found
+    tables = all_tables(dataset)
+    write(store.folder(dataset), tables | released_forms(dataset))
+    return tables
 
 
-def check_sources(dataset: str) -> dict[str, bool]:
-    """Whether the final grades follow the rule, and pool, provenance and judgements hold the same pairs, by file."""
+def check_sources(dataset: str) -> dict[str, str]:
+    """Verdict by file: the final grades follow the rule; pool, provenance and judgements hold the same pairs."""
     judged, pool, provenance = (store.read_table(dataset, name) for name in ("judgements", "pool", "provenance"))
     grades = judged[["grade_1", "grade_2", "grade_3"]].astype(object)
     again = [final_grade(one, two, None if pd.isna(three) else three) for one, two, three in grades.to_numpy()]
-    pairs = [set(map(tuple, table[store.PAIR].to_numpy().tolist())) for table in (judged, pool, provenance)]
     rounds = judged.merge(pool, on=store.PAIR, suffixes=("", "_pool"))
-    return {
+    pooled = store.pairs(pool)
+    holds = {
         "judgements.csv": list(judged["final"]) == again,
-        "pool.csv.xz": pairs[1] >= pairs[0] and bool((rounds["round"] == rounds["round_pool"]).all()),
-        "provenance.csv.xz": pairs[1] >= pairs[2],
+        "pool.csv.xz": pooled >= store.pairs(judged) and bool((rounds["round"] == rounds["round_pool"]).all()),
+        "provenance.csv.xz": pooled >= store.pairs(provenance),
     }
+    return {name: "OK" if held else "FAIL" for name, held in holds.items()}
 
 
-def check_released(dataset: str) -> dict[str, str]:
-    """The verdict of each file that is released beside the tables."""
-    verdicts = {name: "OK" if holds else "FAIL" for name, holds in check_sources(dataset).items()}
-    for name, content in released_forms(dataset).items():
-        kept = store.folder(dataset) / name
-        text = kept.read_text() if kept.exists() else "null"
-        verdicts[name] = _verdict(kept, (json.loads(text) if name.endswith(".json") else text) == content)
+def compare(dataset: str, contents: Mapping[str, Any]) -> dict[str, str]:
+    """The verdict of each committed file against what was computed again, byte by byte."""
+    verdicts = {}
+    with tempfile.TemporaryDirectory() as place:
+        write(Path(place), contents)
+        for name in contents:
+            again, kept = Path(place) / name, store.folder(dataset) / name
+            same = kept.exists() and kept.read_bytes() == again.read_bytes()
+            verdicts[name] = "OK" if same else "FAIL" if kept.exists() else "MISSING"
     return verdicts
 
 
-def _verdict(kept: Path, same: bool) -> str:
-    return "OK" if same else "FAIL" if kept.exists() else "MISSING"
-
-
 def verify(dataset: str) -> pd.DataFrame:
-    """Compute everything again from the committed files and compare it with what is committed, tables byte by byte.
+    """Compute everything again from the committed files and compare it with what is committed.
 
     Returns: columns file, verdict: OK, FAIL (another content) or MISSING (computed, but not committed).
     """
-    verdicts = check_released(dataset)
-    with tempfile.TemporaryDirectory() as place:
-        for name, frame in all_tables(dataset).items():
-            again, kept = Path(place) / name, store.folder(dataset) / name
-            write_csv(again, frame)
-            verdicts[name] = _verdict(kept, kept.exists() and again.read_bytes() == kept.read_bytes())
+    verdicts = check_sources(dataset) | compare(dataset, released_forms(dataset) | all_tables(dataset))
     return pd.DataFrame(list(verdicts.items()), columns=["file", "verdict"])

@@ -20,7 +20,7 @@ from study.config.compose import load
 from study.config.registry import left_out
 from study.config.schema import choices
 from study.files import write_text
-from study.reranking.language_model.endpoint import systems_not_run
+from study.reranking.endpoint import systems_not_run
 from study.runner.fingerprint import code_hash, inputs
 
 HEADER = "# Made by `study plan` from conf/ and the code. dvc.yaml loops over it; edit conf/, not this file.\n"

@@ -14,7 +14,7 @@ from study.config.registry import all_system_settings
 from study.evaluation import per_task
 from study.evaluation.significance import compare_all
 from study.files import write_csv
-from study.reranking.language_model.endpoint import systems_not_run
+from study.reranking.endpoint import systems_not_run
 
 
 def report(config: DictConfig) -> Path:

@@ -1,4 +1,4 @@
-"""The contract of a saved model: it names servers for one request, without the data set and without a network."""
+"""What a saved model is, what it answers, and its answer as a table in the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Recommendation:
     Attributes:
         rank: from 1.
         score: what the order follows; each model's `caption` says what it is.
-        parts: of the score, by name: those of `study.recommend.components.explain`, or s_sem and s_str of T2MRec.
+        parts: of the score, by name: those of `study.recommend.field_dense.explain`, or s_sem and s_str of T2MRec.
         stage: T2MRec: ``anchor`` (by fused score) or ``expansion`` (by the centroid of task and anchors).
         features: T2MRec: phi_cat, phi_lan, phi_the.
     """
@@ -41,16 +41,6 @@ class Recommendation:
         texts = {name: server[name] for name in ("name", "url", "description", "language")}
         return cls(rank, int(server["id"]), score=round(float(score), 6), parts=rounded(parts), **texts, **more)
 
-    @property
-    def semantic(self) -> float:
-        """s_sem of T2MRec."""
-        return self.parts["semantic"]
-
-    @property
-    def structural(self) -> float:
-        """s_str of T2MRec."""
-        return self.parts["structural"]
-
     def shown(self) -> dict[str, float | str]:
         """What a table prints beside the score, by heading."""
         return {**self.parts, **({"stage": self.stage} if self.stage else {})}
@@ -62,20 +52,23 @@ def rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 class SavedModel(Protocol):
-    """A saved model. `recommend` and `warnings` are asked with the same request."""
+    """It names servers for one request, without the data set and without a network.
 
-    @property
-    def title(self) -> str:
-        """How a table names the model."""
+    Attributes:
+        title: how a table names the model.
+        caption: what its score is, in one line.
+    """
 
-    @property
-    def caption(self) -> str:
-        """What its score is, in one line."""
+    title: str
+    caption: str
 
     def recommend(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
     ) -> Sequence[Recommendation]:
         """The `k` best servers for a task described in words, best first.
+
+        Args:
+            language, category, subcategory, theme: used as far as the model reads them.
 
         Raises:
             StudyError: empty or oversized text, or `k` outside the catalogue.
@@ -88,16 +81,11 @@ class SavedModel(Protocol):
 
 
 def require_request(text: str, k: int, n_servers: int) -> None:
-    """Refuse a request that no model can answer.
-
-    Raises:
-        StudyError: empty or oversized text, or `k` outside the catalogue.
-    """
+    """Refuse a request that no model can answer: empty or oversized text, or `k` outside the catalogue."""
     if not text.strip() or len(text) > LONGEST_REQUEST:
         problem = "is empty" if not text.strip() else f"has {len(text)} characters, at most {LONGEST_REQUEST} are read"
-        raise StudyError(
-            f"the request {problem}", fix='say what is to be done, e.g. "read a PDF and extract all tables"'
-        )
+        fix = 'say what is to be done, e.g. "read a PDF and extract all tables"'
+        raise StudyError(f"the request {problem}", fix=fix)
     if not 1 <= k <= n_servers:
         raise StudyError(f"k = {k} is outside 1 ... {n_servers}, the size of the catalogue", fix="choose another -k")
 
@@ -107,3 +95,51 @@ def nearest(word: str, known: Iterable[str]) -> str:
     spelling = {name.casefold(): name for name in known}
     near = [repr(spelling[name]) for name in get_close_matches(word.casefold(), spelling, n=3)]
     return f" (nearest: {', '.join(near)})" if near else ""
+
+
+def printable(text: str) -> str:
+    """`text` without control characters, which could drive the terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def show_recommendations(found: Sequence[Recommendation], *, title: str, caption: str) -> None:
+    """Print a table, and below it every repository's address on a line of its own, never broken, so it can be copied.
+
+    A part of the score that is 0 for every server shown takes no column; the caption names it.
+    Where the terminal knows hyperlinks, names and addresses are links.
+    """
+    from rich.console import Console
+    from rich.style import Style
+    from rich.table import Table
+    from rich.text import Text
+
+    links = [
+        Style(
+            link=item.url if item.url.startswith(("https://", "http://")) and printable(item.url) == item.url else None
+        )
+        for item in found
+    ]
+    rows = [{name: _cell(value) for name, value in item.shown().items()} for item in found]
+    empty = [name for name in rows[0] if all(row[name] == _cell(0.0) for row in rows)]
+    if empty:
+        caption += f"; 0 for all of these: {', '.join(empty)}"
+    headings = [name for name in rows[0] if name not in empty]
+    # Text, not str: a server's name is a stranger's text and must not be read as markup.
+    table = Table(title=Text(printable(title)), caption=Text(caption))
+    for name in ("#", "server", "score", *headings):
+        # A heading of two parts takes two lines, so that numbers stay narrow and names get the room.
+        heading = Text(name.replace(" (", "\n("))
+        table.add_column(heading, overflow="fold", justify="left" if name in ("server", "stage") else "right")
+    for item, row, link in zip(found, rows, links, strict=True):
+        server = Text(printable(item.name), link)
+        table.add_row(str(item.rank), server, _cell(item.score), *(row[name] for name in headings))
+    console = Console()
+    console.print(table)
+    for item, link in zip(found, links, strict=True):
+        if item.url.strip():
+            console.print(f"{item.rank:>3} ", Text(printable(item.url), link), soft_wrap=True, highlight=False, sep="")
+
+
+def _cell(value: float | str) -> str:
+    # Adding 0.0 turns the -0.0 that rounding leaves of a tiny negative number into 0.0.
+    return value if isinstance(value, str) else f"{round(value, 3) + 0.0:.3f}"

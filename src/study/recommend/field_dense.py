@@ -1,10 +1,14 @@
-"""A saved `best`: vectors of the catalogue's fields, priors and product names; no data set, no torch, no network."""
+"""Answers of `best`, and `best` as it is saved: vectors of the catalogue's fields, priors and product names.
+
+A saved model needs no data set, no torch and no network. `explain` serves the agent, too.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +17,13 @@ import pandas as pd
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from study.data.dataset import TASK_FIELDS, FloatArray
 from study.encoders.sentence import DIMENSION, WITHOUT_TORCH, model_version, without_torch
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.files import replacing, write_json
-from study.recommend.components import explain, request_of
 from study.recommend.contract import Recommendation, require_request
-from study.usefulness.field_dense import FieldDense
+from study.usefulness.field_dense import FieldDense, standardised
 from study.usefulness.products import Product, ProductNames, Spelling
 from study.usefulness.texts import VIEWS, texts
 
@@ -29,10 +33,51 @@ FORMAT = 1
 CARD = ("id", "name", "url", "description", "language")
 
 
-class SavedFieldDense:
-    """A system of class `FieldDense` over a catalogue, as it is saved.
+def request_of(text: str, **attributes: str) -> pd.DataFrame:
+    """A request in words as a table of one task, whose description it is.
 
     Args:
+        attributes: other columns of `Dataset.tasks`, such as theme.
+    """
+    return pd.DataFrame([dict.fromkeys(TASK_FIELDS, "") | {"description": text} | attributes])
+
+
+def explain(system: FieldDense, request: pd.DataFrame) -> tuple[FloatArray, dict[str, FloatArray]]:
+    """The scores of a catalogue for one request, in standard deviations, and parts that add up to them.
+
+    The score of `FieldDense` is z(sum of weighted standardised cosines) + priors + product, where z subtracts the mean
+    over the catalogue and divides by the standard deviation. Divided by the same deviation, the cosines add up to it.
+
+    Args:
+        system: with an indexed catalogue.
+        request: one row, columns as in `Dataset.tasks`; its texts are not kept.
+
+    Returns: the scores, shape (n_servers,), float32, equal to `FieldDense.score_requests`; and by name the parts, each
+        of that shape: ``semantic (<server field>)``, the names of the priors, ``product``.
+    """
+    terms = system.contributions(request, store=False)
+    summed = np.asarray(sum(terms.values()), dtype=np.float32)
+    spread = float(summed.std()) or 1.0
+    parts: dict[str, FloatArray] = {}
+    for name, values in terms.items():
+        # Named by the server's field; the views of a request of one sentence differ little.
+        part = f"semantic ({name.partition(' x ')[2]})"
+        parts[part] = parts.get(part, np.float32(0)) + (values[0] - values[0].mean()) / np.float32(spread)
+    total = standardised(summed)[0] + system.prior
+    if system.priors:
+        parts[" and ".join(system.priors)] = np.broadcast_to(system.prior, total.shape)
+    if system.products is not None:
+        named = system.products.named(texts(request, VIEWS, "request"))[0]
+        parts["product"] = np.float32(system.product_bonus) * named
+        total = total + parts["product"]
+    return total, parts
+
+
+@dataclass(eq=False)
+class SavedFieldDense:
+    """A system of class `FieldDense` over a catalogue, as it is saved (`study.recommend.contract.SavedModel`).
+
+    Attributes:
         name: of the system.
         system: with the catalogue's vectors, prior and product names.
         servers: the catalogue, columns `CARD`.
@@ -40,14 +85,17 @@ class SavedFieldDense:
         reader: a saved system of the same data set that reads what this one does not of a request, if there is one.
     """
 
+    name: str
+    system: FieldDense
+    servers: pd.DataFrame
+    seed: int
+    reader: str = ""
+
     caption = "score: the sum of the parts, in standard deviations over the catalogue"
 
-    def __init__(self, name: str, system: FieldDense, servers: pd.DataFrame, *, seed: int, reader: str = "") -> None:
-        self.reader = reader
-        self.name = self.title = name
-        self.system, self.servers, self.seed = system, servers, seed
-        self.cards = servers.to_dict("records")
-        self.order = tie_order(len(servers), seed)
+    def __post_init__(self) -> None:
+        self.title, self.cards = self.name, self.servers.to_dict("records")
+        self.order = tie_order(len(self.servers), self.seed)
 
     def save(self, folder: Path) -> None:
         """Write model.safetensors, products.json, catalogue.json and model.json into `folder`."""
@@ -68,11 +116,7 @@ class SavedFieldDense:
 
     @classmethod
     def load(cls, folder: Path, *, reader: str = "") -> SavedFieldDense:
-        """Read what `save` wrote.
-
-        Raises:
-            StudyError: a damaged model, or one whose vectors another version of the encoder made.
-        """
+        """Read what `save` wrote; StudyError where it is damaged or another version of the encoder made the vectors."""
         fix = f"run: study export dataset={folder.parent.name} system={folder.name}"
         try:
             about, products, catalogue = (
@@ -93,22 +137,14 @@ class SavedFieldDense:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
             raise StudyError(f"the saved model does not load: {error}", file=folder, fix=fix) from error
         if (installed := model_version(system.encoder)) != about["weights"]:
-            raise StudyError(
-                f"the saved model's vectors are of {about['weights']}, installed is {installed}", file=folder, fix=fix
-            )
+            problem = f"the saved model's vectors are of {about['weights']}, installed is {installed}"
+            raise StudyError(problem, file=folder, fix=fix)
         return model
 
     def recommend(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
     ) -> list[Recommendation]:
-        """The `k` best servers for a task described in words; the words are read as a task's description.
-
-        Args:
-            language, category, subcategory, theme: used as far as the system reads them; `warnings` says what is not.
-
-        Raises:
-            StudyError: empty or oversized text, or `k` outside the catalogue.
-        """
+        """See `study.recommend.contract.SavedModel`; the words are read as a task's description."""
         require_request(text, k, len(self.servers))
         asked = request_of(text, language=language, category=category, subcategory=subcategory, theme=theme)
         total, parts = explain(self.system, asked)
@@ -127,10 +163,8 @@ class SavedFieldDense:
             found.append("there is no word in the request; the ranking does not rest on it")
         encoder = WITHOUT_TORCH.get(self.system.encoder, self.system.encoder)
         if encoder in WITHOUT_TORCH.values() and without_torch(encoder).cut(text):
-            found.append(
-                f"only the first {without_torch(encoder).longest} tokens of the request are read, except for "
-                "names of products"
-            )
+            longest = without_torch(encoder).longest
+            found.append(f"only the first {longest} tokens of the request are read, except for names of products")
         given = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
         for name, value in given.items():
             if value and self._read(text, given) == self._read(text, given | {name: ""}):
@@ -148,8 +182,8 @@ class SavedFieldDense:
 
 def _require_whole(system: FieldDense, n_servers: int) -> None:
     """Raise ValueError unless every array is finite and fits the catalogue."""
-    shaped = [(name, array, (n_servers, DIMENSION)) for name, array in system.fields.items()]
-    for name, array, shape in (*shaped, ("prior", system.prior, (n_servers,))):
+    for name, array in (system.fields | {"prior": system.prior}).items():
+        shape = (n_servers,) if name == "prior" else (n_servers, DIMENSION)
         if array.shape != shape or not np.isfinite(array).all():
             raise ValueError(f"{name!r} is no array of finite numbers of shape {shape}")
 

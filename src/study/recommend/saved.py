@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,7 @@ def exists(dataset: str, system: str) -> bool:
 def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
     """The data set and system whose saved model answers; what is not asked for is the first that was saved.
 
-    Args:
-        system: of ``conf/system``, or the name that a variant was saved under.
+    A system is one of ``conf/system``, or the name that a variant was saved under.
 
     Raises:
         StudyError: no such model was saved, and none can be: there is no data set or system of that name, the data set
@@ -44,10 +44,9 @@ def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
         require_choice("dataset", dataset)
     datasets, systems = (dataset,) if dataset else DATASETS, (system,) if system else PREFERRED
     if system is None or NAME.fullmatch(system):
-        for one in datasets:
-            for other in systems:
-                if exists(one, other):
-                    return one, other
+        for one, other in product(datasets, systems):
+            if exists(one, other):
+                return one, other
     if dataset is not None and dataset not in (labelled := labelled_datasets()):
         fix = f"one of: {', '.join(labelled)}"
         problem = f"no system can be saved for {dataset}, which has no label file"
@@ -56,10 +55,8 @@ def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
         reason = f"{system} cannot be saved" if system in choices("system") else f"unknown system {system!r}"
         there = {name for one in datasets for name in _saved_names(one)}
         raise StudyError(reason, file=paths.conf() / "system", fix=suggestion(system, {*names, *there}))
-    return next(
-        (one for one in datasets if _saved_names(one)),
-        next((one for one in datasets if _is_prepared(one)), datasets[-1]),
-    ), systems[0]
+    in_use = [*filter(_saved_names, datasets), *filter(_is_prepared, datasets), datasets[-1]]
+    return in_use[0], systems[0]
 
 
 def savable() -> list[str]:
@@ -107,12 +104,8 @@ def _saved_names(dataset: str) -> list[str]:
     return sorted(path.parent.name for path in paths.models(dataset).glob("*/model.json"))
 
 
-def load(dataset: str, system: str) -> SavedModel:
-    """The saved model of a system.
-
-    Raises:
-        StudyError: no model there, or a damaged one.
-    """
+def load_saved_model(dataset: str, system: str) -> SavedModel:
+    """The saved model of a system; StudyError where there is none, or a damaged one."""
     folder = folder_of(dataset, system)
     fix = f"run: {how_to_save(dataset, system)}"
     if not exists(dataset, system):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,54 +33,43 @@ CARD = tuple(TEXTS.split())
 FORMAT = 1
 
 
+@dataclass(eq=False)
 class Recommender:
     """A saved T2MRec model (`study.recommend.contract.SavedModel`).
 
-    Args:
+    Attributes:
         task_tower: the trained task tower.
         server_embeddings: z_m of the catalogue, shape (n_servers, d').
-        vectorizer: as plain data, see `study.t2mrec.lexical.to_json`.
+        saved_vectorizer: as plain data, see `study.t2mrec.lexical.to_json`.
         servers: the catalogue, columns `CARD`.
         scoring: fusion and expansion.
         seed: of the tie order.
         themes: the application domains that tasks of the data set name; empty where they are not known.
     """
 
+    task_tower: TowerWeights
+    server_embeddings: np.ndarray
+    saved_vectorizer: dict[str, Any]
+    servers: pd.DataFrame
+    scoring: Scoring
+    seed: int
+    themes: tuple[str, ...] = ()
+
     title = "T2MRec"
     caption = "score: fused score of an anchor, centroid similarity of an expansion"
 
-    def __init__(
-        self,
-        task_tower: TowerWeights,
-        server_embeddings: np.ndarray,
-        vectorizer: dict[str, Any],
-        servers: pd.DataFrame,
-        scoring: Scoring,
-        *,
-        seed: int,
-        themes: tuple[str, ...] = (),
-    ) -> None:
-        self.task_tower, self.server_embeddings, self.servers = task_tower, server_embeddings, servers
-        self.saved_vectorizer, self.scoring, self.seed = vectorizer, scoring, seed
-        self.themes = themes
-        self.structure = StructuralFeatures(servers)
-        self.cards = servers.to_dict("records")
-        self.order = tie_order(len(servers), seed)
+    def __post_init__(self) -> None:
+        self.structure = StructuralFeatures(self.servers)
+        self.cards = self.servers.to_dict("records")
+        self.order = tie_order(len(self.servers), self.seed)
 
     @classmethod
     def of(cls, system: T2MRec, *, seed: int) -> Recommender:
         """The part of a fitted T2MRec (towers over TF-IDF) that answers requests."""
         assert system.module is not None
-        themes = sorted(set(system.data.tasks["theme"]) - {""})
-        return cls(
-            system.module.task_tower.weights(),
-            system.server_embeddings,
-            lexical.to_json(system.vectorizer),
-            system.data.servers[list(CARD)],
-            system.scoring,
-            seed=seed,
-            themes=tuple(themes),
-        )
+        tower, vectorizer = system.module.task_tower.weights(), lexical.to_json(system.vectorizer)
+        servers, themes = system.data.servers[list(CARD)], tuple(sorted(set(system.data.tasks["theme"]) - {""}))
+        return cls(tower, system.server_embeddings, vectorizer, servers, system.scoring, seed, themes)
 
     @cached_property
     def vectorizer(self) -> Any:
@@ -89,10 +78,9 @@ class Recommender:
 
     def save(self, folder: Path) -> None:
         """Write model.safetensors, vectorizer.json, catalogue.json and model.json into `folder`."""
+        arrays = self.task_tower.arrays("task") | {"servers": np.ascontiguousarray(self.server_embeddings)}
         with replacing(folder / "model.safetensors") as temporary:
-            save_file(
-                self.task_tower.arrays("task") | {"servers": np.ascontiguousarray(self.server_embeddings)}, temporary
-            )
+            save_file(arrays, temporary)
         write_json(folder / "vectorizer.json", self.saved_vectorizer)
         write_json(folder / "catalogue.json", self.servers[list(CARD)].to_dict("list"))
         about = {"format": FORMAT, "seed": self.seed, "scoring": asdict(self.scoring), "themes": list(self.themes)}
@@ -100,13 +88,10 @@ class Recommender:
 
     @classmethod
     def load(cls, folder: Path) -> Recommender:
-        """Read what `save` wrote.
-
-        Raises:
-            StudyError: no model there, or a damaged one.
-        """
+        """Read what `save` wrote; StudyError where there is no model, or a damaged one."""
+        fix = f"run: study export dataset={folder.parent.name}"
         if not (folder / "model.json").exists():
-            raise StudyError("no saved model here", file=folder, fix=f"run: study export dataset={folder.parent.name}")
+            raise StudyError("no saved model here", file=folder, fix=fix)
         try:
             about, vectorizer, catalogue = (
                 json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
@@ -118,32 +103,16 @@ class Recommender:
             servers = pd.DataFrame(catalogue)
             if len(servers) != len(arrays["servers"]):
                 raise ValueError(f"{len(servers)} servers in the catalogue, {len(arrays['servers'])} in the weights")
-            return cls(
-                TowerWeights.from_arrays(arrays, "task"),
-                arrays["servers"],
-                vectorizer,
-                servers,
-                Scoring(**about["scoring"]),
-                seed=about["seed"],
-                themes=tuple(about.get("themes", ())),
-            )
+            tower, scoring = TowerWeights.from_arrays(arrays, "task"), Scoring(**about["scoring"])
+            themes = tuple(about.get("themes", ()))
+            return cls(tower, arrays["servers"], vectorizer, servers, scoring, about["seed"], themes)
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            fix = f"run: study export dataset={folder.parent.name}"
             raise StudyError(f"the saved model does not load: {error}", file=folder, fix=fix) from error
 
     def recommend(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
     ) -> list[Recommendation]:
-        """The `k` best servers for a task described in words (Algorithm 1 of the paper without its last step).
-
-        Args:
-            text: what is to be done.
-            language: programming language the task asks for.
-            category, subcategory, theme: as in the task taxonomy, where known.
-
-        Raises:
-            StudyError: empty or oversized text, or `k` outside the catalogue.
-        """
+        """See `study.recommend.contract.SavedModel`: Algorithm 1 of the paper without its last step."""
         require_request(text, k, len(self.servers))
         fields = {"name": text, "description": "", "language": language, "category": category, "theme": theme}
         words = join_values(fields[name] for name in TASK_FIELDS)
@@ -153,24 +122,17 @@ class Recommender:
         structural = structural_score(features, self.scoring.structure_weights)
         fused = fuse(semantic, structural, weight=self.scoring.semantic_weight)
         anchors = self.scoring.anchors if self.scoring.expansion else k
-        pool = max(k, self.scoring.pool)
-        rows, _ = expand(fused, embedding, self.server_embeddings, anchors=anchors, pool=pool, order=self.order)
-        centroid = (
-            self.server_embeddings @ (embedding[0] + self.server_embeddings[rows[0, :anchors]].sum(0)) / (anchors + 1)
-        )
+        pool, servers = max(k, self.scoring.pool), self.server_embeddings
+        rows, _ = expand(fused, embedding, servers, anchors=anchors, pool=pool, order=self.order)
+        centroid = servers @ (embedding[0] + servers[rows[0, :anchors]].sum(0)) / (anchors + 1)
         found = []
         for place, row in enumerate(rows[0, :k]):
             anchor = place < anchors
-            found.append(
-                Recommendation.of(
-                    place + 1,
-                    self.cards[row],
-                    fused[0, row] if anchor else centroid[row],
-                    {"semantic": semantic[0, row], "structural": structural[0, row]},
-                    stage="anchor" if anchor else "expansion",
-                    features=rounded({name: features[i, 0, row] for i, name in enumerate(FEATURES)}),
-                )
-            )
+            score = fused[0, row] if anchor else centroid[row]
+            parts = {"semantic": semantic[0, row], "structural": structural[0, row]}
+            stage = "anchor" if anchor else "expansion"
+            named = rounded(dict(zip(FEATURES, features[:, 0, row], strict=True)))
+            found.append(Recommendation.of(place + 1, self.cards[row], score, parts, stage=stage, features=named))
         return found
 
     def warnings(

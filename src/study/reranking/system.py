@@ -1,26 +1,97 @@
-"""T2MRec followed by a re-ranker of its pool."""
+"""T2MRec followed by a re-ranker of its pool, and what the re-ranker's answer must be (paper, section 4.4.3)."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from study.data.dataset import FloatArray, IntArray
-from study.reranking.contract import Rules
+from study.errors import StudyError
 from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
+
+# Why an answer is discarded, in the order in which it is looked at.
+FAULTS = ("wrong_form", "wrong_length", "repeat", "outside_pool", "too_many_substitutions")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Length and membership.
+
+    Attributes:
+        k: K, how many servers an answer names.
+        substitutions: how many of the first K of the pool may be replaced by servers from the pool's remaining places;
+            the paper allows two at most.
+    """
+
+    k: int = 10
+    substitutions: int = 2
+
+    def __post_init__(self) -> None:
+        for name, least in (("k", 1), ("substitutions", 0)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise StudyError(f"{value!r} is no value for {name}", fix=f"a whole number of at least {least}")
+
+    def fault(self, answer: Any, pool: Sequence[int]) -> str | None:
+        """Why `answer` is discarded, one of `FAULTS`; None for an answer that counts.
+
+        Args:
+            answer: anything; a good one is a list of ids.
+            pool: ids, best first, without repeats.
+        """
+        if not isinstance(answer, list) or any(type(item) is not int for item in answer):
+            return "wrong_form"
+        if len(answer) != min(self.k, len(pool)):
+            return "wrong_length"
+        if len(set(answer)) < len(answer):
+            return "repeat"
+        if not set(answer) <= set(pool):
+            return "outside_pool"
+        return "too_many_substitutions" if len(set(answer) - set(pool[: self.k])) > self.substitutions else None
+
+    def fault_of_order(self, order: Sequence[Any], pool: Sequence[int]) -> str | None:
+        """Why an order of the whole pool is discarded: it is no permutation, or its first K do not count."""
+        whole = Rules(max(1, len(pool)), 0)
+        return whole.fault(list(order), pool) or self.fault(list(order[: self.k]), pool)
+
+    def order(self, answer: Sequence[int], pool: Sequence[int]) -> list[int]:
+        """The whole pool: the answer, then what it leaves out in the order before it."""
+        named = set(answer)
+        return [*answer, *(item for item in pool if item not in named)]
+
+    def within(self, order: Sequence[int], pool: Sequence[int]) -> list[int]:
+        """The order nearest to a free one that the rules allow.
+
+        The first K are taken from the free order, best first, and servers from the pool's remaining places are passed
+        over once `substitutions` of them are in; both the first K and what follows them keep the free order.
+
+        Args:
+            order: any permutation of the pool.
+            pool: ids, best first, without repeats.
+        """
+        first, chosen, substitutes = set(pool[: self.k]), list[int](), 0
+        for item in order:
+            if item not in first and substitutes == self.substitutions:
+                continue
+            substitutes += item not in first
+            chosen.append(item)
+            if len(chosen) == self.k:
+                break
+        return self.order(chosen, order)
 
 
 class RerankedT2MRec(T2MRec):
     """T2MRec whose pool is put into another order; `rerank` says which.
 
     The contract is that of the paper, for every re-ranker alike: an order that is not a permutation of the pool, or
-    whose first K break the rules, is discarded and counted in `invalid_rerankings`. Places below the pool stay as they
-    are.
+    whose first K break the rules, is discarded and counted in `invalid_rerankings`. Places below the pool stay.
 
     Args:
         rules: K and how many of the first K may be replaced from the rest of the pool.

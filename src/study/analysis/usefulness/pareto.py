@@ -32,7 +32,6 @@ from study.evaluation import per_task
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.records import read_record
 from study.evaluation.runs import KEPT, rank_tasks
-from study.judging import settings as judging
 from study.judging import store
 from study.recommend import saved
 from study.runner.processes import limit_threads
@@ -123,7 +122,7 @@ def answering(system: Any, name: str, reading: Sequence[str], data: Dataset, spl
 
 def answering_saved(name: str, data: Dataset) -> Answer:
     """What answers one request of a saved model, from text to ten servers."""
-    model = saved.load(data.name, name)
+    model = saved.load_saved_model(data.name, name)
     names = ("language", "category", "theme", "subcategory")
     fields = [{name: str(row[name]) for name in names} for row in data.tasks.to_dict("records")]
     words = data.task_texts(("name", "description"))
@@ -210,7 +209,7 @@ def pareto_table(dataset: str) -> pd.DataFrame:
     Raises:
         StudyError: there is no latency yet.
     """
-    protocol = judging.read(judging.Topics).protocol
+    protocol = store.topic_settings().protocol
     file = paths.results(dataset) / "best" / "latency.csv"
     if not file.exists():
         raise StudyError("the latencies are missing", file=file, fix="run: study usefulness run --part latency")

@@ -52,12 +52,8 @@ class Endpoint:
         return llm.Client(self.base_url, self.mode, cassette, keep_requests=False, **options)
 
 
-def read(name: str) -> Endpoint:
-    """The settings of ``conf/llm/<name>.yaml``, with mode and address from the environment where it names them.
-
-    Raises:
-        StudyError: no such file, an unknown or missing key, or a value of another type.
-    """
+def endpoint_settings(name: str) -> Endpoint:
+    """Read ``conf/llm/<name>.yaml`` strictly, with mode and address from the environment where it names them."""
     file = paths.conf() / "llm" / f"{name}.yaml"
     values = read_keys(file, [field.name for field in fields(Endpoint)], fix="name a file of conf/llm")
     values |= {key: os.environ[variable] for key, variable in OVERRIDES.items() if os.environ.get(variable)}
@@ -82,10 +78,6 @@ def systems_not_run(dataset: str) -> dict[str, str]:
 
     The tables print the reason in place of numbers.
     """
-    found = {}
-    for name in choices("system"):
-        own = OmegaConf.load(paths.conf() / "system" / f"{name}.yaml")
-        reason = not_run(dataset, name)
-        if OmegaConf.select(own, "model.endpoint") is not None and reason is not None:
-            found[name] = reason
-    return found
+    files = {name: paths.conf() / "system" / f"{name}.yaml" for name in choices("system")}
+    asking = [name for name, file in files.items() if OmegaConf.select(OmegaConf.load(file), "model.endpoint")]
+    return {name: reason for name in asking if (reason := not_run(dataset, name))}

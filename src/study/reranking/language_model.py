@@ -1,4 +1,4 @@
-"""Asking a language model for the order of candidate pools, and what becomes of a bad answer."""
+"""T2MRec with the paper's last stage: a language model re-orders the pool (eq. 23); what becomes of a bad answer."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from study.data.dataset import Dataset, IntArray
+from study.data.splits import Split
 from study.errors import StudyError
 from study.llm.client import KINDS, Client, EndpointError
-from study.reranking.contract import Rules
-from study.reranking.language_model import prompt
+from study.reranking import endpoint, prompt
+from study.reranking.system import RerankedT2MRec, Rules
+from study.t2mrec.fusion import Reranker
+from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 
+NAME = "t2mrec_llm"
 FORMS = ("json_schema", "json_object", "text")
 # How endpoints refuse a form of output that they do not know.
 UNKNOWN_FORM = frozenset({400, 422, 501})
@@ -55,7 +60,7 @@ class LanguageModelReranker:
     """Re-orders pools by a language model (eq. 23); a `study.t2mrec.fusion.Reranker`.
 
     Attributes:
-        faults: how often the order before was used, by reason: a fault of `study.reranking.contract.FAULTS` or a kind
+        faults: how often the order before was used, by reason: a fault of `study.reranking.system.FAULTS` or a kind
             of `study.llm.client.KINDS`.
         answered: how many answers counted.
         last_failure: what the endpoint's last failure was; empty where there was none.
@@ -102,18 +107,9 @@ class LanguageModelReranker:
         def order(task: int, pool: IntArray) -> IntArray:
             return pool if self.failures() - before > most else self(data, int(task), pool)
 
+        shown = {"desc": self.question.model, "unit": "task", "leave": False, "disable": not sys.stderr.isatty()}
         with ThreadPoolExecutor(self.client.concurrency) as threads:
-            asked = threads.map(order, tasks, pools)
-            return list(
-                tqdm(
-                    asked,
-                    total=len(tasks),
-                    desc=self.question.model,
-                    unit="task",
-                    leave=False,
-                    disable=not sys.stderr.isatty(),
-                )
-            )
+            return list(tqdm(threads.map(order, tasks, pools), total=len(tasks), **shown))
 
     def failures(self) -> int:
         """For how many tasks the endpoint gave no reply."""
@@ -122,24 +118,16 @@ class LanguageModelReranker:
     def report(self) -> dict[str, Any]:
         """Counts for a run's record: answers, fallbacks by reason, requests and tokens, and refused parameters."""
         usage = self.client.usage
-        return {
-            "answered": self.answered,
-            "fallbacks": dict(sorted(self.faults.items())),
-            "requests": usage.asked,
-            "replayed": usage.replayed,
-            "attempts": usage.attempts,
-            "prompt_tokens": usage.prompt_tokens,
-            "completion_tokens": usage.completion_tokens,
-            "adapted": dict(sorted(self.client.adapted.items())),
-        }
+        counts = {"answered": self.answered, "fallbacks": dict(sorted(self.faults.items())), "requests": usage.asked}
+        counts |= {name: getattr(usage, name) for name in ("replayed", "attempts")}
+        counts |= {name: getattr(usage, name) for name in ("prompt_tokens", "completion_tokens")}
+        return counts | {"adapted": dict(sorted(self.client.adapted.items()))}
 
     def _ask(self, data: Dataset, task: int, pool: IntArray, ids: list[int]) -> Any:
         """The identifiers that the model names; None for an answer of another form."""
-        question, row = self.question, data.tasks.iloc[task].to_dict()
-        k = min(question.rules.k, len(ids))
-        asked = prompt.messages(
-            row, data.servers.iloc[pool], k=k, substitutions=question.rules.substitutions, longest=question.longest
-        )
+        question, rules, row = self.question, self.question.rules, data.tasks.iloc[task].to_dict()
+        servers, k = data.servers.iloc[pool], min(rules.k, len(ids))
+        asked = prompt.messages(row, servers, k=k, substitutions=rules.substitutions, longest=question.longest)
         options: dict[str, Any] = {"max_tokens": question.tokens}
         if question.temperature is not None:
             options["temperature"] = question.temperature
@@ -162,3 +150,65 @@ class LanguageModelReranker:
             return prompt.read_answer(text, number)
         assert failure is not None
         raise failure
+
+
+class T2MRecWithLanguageModel(RerankedT2MRec):
+    """T2MRec and a language model over its pool.
+
+    Args:
+        endpoint: a file of ``conf/llm``.
+        tolerated: share of a batch's tasks that may be left in the order before because the endpoint failed; above it
+            there is no result, since the row would mostly show T2MRec alone. Bad answers are no failure of the
+            endpoint and always count.
+    """
+
+    def __init__(
+        self,
+        lexical: Lexical,
+        towers: Towers,
+        training: Training,
+        scoring: Scoring,
+        question: Question,
+        endpoint: str,
+        tolerated: float,
+        reranker: Reranker | None = None,
+    ) -> None:
+        super().__init__(lexical, towers, training, scoring, reranker, rules=question.rules)
+        self.question, self.endpoint, self.tolerated = question, endpoint, tolerated
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Train T2MRec; the language model learns nothing.
+
+        Raises:
+            StudyError: there is neither a recorded reply nor leave to ask an endpoint.
+        """
+        chosen, place = endpoint.endpoint_settings(self.endpoint), endpoint.cassette(data.name, NAME)
+        reason = endpoint.not_run(data.name, NAME)
+        if chosen.mode == "replay" and reason is not None:
+            raise StudyError(reason, file=place, fix="name an endpoint in conf/llm and set T2M_LLM_MODE=record")
+        self.language_model = LanguageModelReranker(chosen.client(place), self.question)
+        super().fit(data, split, seed=seed, workdir=workdir)
+
+    def rerank(self, tasks: IntArray, pools: Sequence[IntArray]) -> list[IntArray]:
+        """The model's orders, each the order before where its answer does not count.
+
+        Raises:
+            StudyError: the endpoint failed for more tasks than tolerated.
+        """
+        before, most = self.language_model.failures(), self.tolerated * len(tasks)
+        orders = self.language_model.many(self.data, tasks, pools, most=most)
+        failed = self.language_model.failures() - before
+        if failed > most:
+            problem = (
+                f"not run: the endpoint failed for {failed} of {len(tasks)} tasks, after which it was not asked any"
+            )
+            problem += f" more; the last time: {self.language_model.last_failure}"
+            fix = "see that it answers, then run again: in the mode `record` what it answered is kept"
+            raise StudyError(problem, fix=fix)
+        return orders
+
+    def report(self) -> dict[str, Any]:
+        """Counts for the run's record, with what the tokens cost at the prices of ``conf/llm``."""
+        chosen = endpoint.endpoint_settings(self.endpoint)
+        cost = self.language_model.client.usage.cost(chosen.prompt_price, chosen.completion_price)
+        return self.language_model.report() | {"cost": round(cost, 6), "invalid": self.invalid_rerankings}

@@ -77,11 +77,10 @@ def card(row: Mapping[Any, Any], fields: Sequence[str], longest: int) -> str:
 def messages(
     task: Mapping[Any, Any], candidates: pd.DataFrame, *, k: int, substitutions: int, longest: int
 ) -> list[dict[str, str]]:
-    """The conversation that asks for the order of `candidates`.
+    """The conversation that asks for the order of `candidates`, rows of `Dataset.servers`, best first.
 
     Args:
         task: a row of `Dataset.tasks`.
-        candidates: rows of `Dataset.servers`, best first.
         k: K, how many are asked for.
         longest: characters of a text field.
     """
@@ -91,35 +90,24 @@ def messages(
 
 
 def response_format(form: str, task: int, pool: Sequence[int], k: int) -> dict[str, Any]:
-    """What is sent to hold the endpoint to the output's form; nothing for the form ``text``.
-
-    Args:
-        form: ``json_schema``, ``json_object`` or ``text``.
-        pool: ids of the candidates.
-        k: K.
-    """
+    """What is sent to hold the endpoint to a form of output: ``json_schema``, ``json_object``; nothing for ``text``."""
     if form == "text":
         return {}
     if form == "json_object":
         return {"response_format": {"type": "json_object"}}
+    servers = {"type": "array", "items": {"type": "integer", "enum": sorted(pool)}, "minItems": k, "maxItems": k}
     schema = {
         "type": "object",
         "properties": {
             "task": {"type": "integer", "enum": [task]},
-            "servers": {
-                "type": "array",
-                "items": {"type": "integer", "enum": sorted(pool)},
-                "minItems": k,
-                "maxItems": k,
-            },
+            "servers": servers,
             "explanation": {"type": "string"},
         },
         "required": ["task", "servers", "explanation"],
         "additionalProperties": False,
     }
-    return {
-        "response_format": {"type": "json_schema", "json_schema": {"name": "ranking", "strict": True, "schema": schema}}
-    }
+    named = {"name": "ranking", "strict": True, "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
 def read_answer(text: str, task: int) -> Any:

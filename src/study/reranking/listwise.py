@@ -1,13 +1,16 @@
-"""The listwise re-ranker: features of pairs, and boosted trees trained on whole pools (LightGBM; Ke et al. 2017).
+"""T2MRec whose pool is re-ordered by boosted trees (LightGBM; Ke et al. 2017): a re-ranker without language model.
 
-No feature knows a label: neither how often a server is listed, nor for which tasks.
+The trees learn from whole pools. No feature knows a label: neither how often a server is listed, nor for which tasks.
 """
 
 from __future__ import annotations
 
-import math
+import shutil
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -16,10 +19,14 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study.data.dataset import SERVER_FIELDS, Dataset, FloatArray, IntArray
-from study.data.splits import WORD
+from study.data.splits import WORD, Split
 from study.encoders.sentence import encode
 from study.errors import StudyError
 from study.evaluation.ranking import chunks
+from study.files import replacing
+from study.reranking.system import RerankedT2MRec, Rules
+from study.t2mrec.fusion import Reranker
+from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.structure import FEATURES, StructuralFeatures
 from study.t2mrec.system import T2MRec
 
@@ -51,15 +58,9 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Listwise:
-    """How the re-ranker is trained.
+    """How the re-ranker is trained; ``conf/system/t2mrec_listwise.yaml`` explains the settings.
 
-    Attributes:
-        folds: parts of the training tasks; each part's pools come from a T2MRec that was trained on the others.
-        objective: ``rank_xendcg``, a listwise softmax (Bruch 2021), or ``lambdarank`` (Burges 2010).
-        trees: boosting rounds.
-        learning_rate: weight of a tree.
-        leaves: of a tree at most.
-        least: pairs in a leaf at least.
+    The objective is ``rank_xendcg``, a listwise softmax (Bruch 2021), or ``lambdarank`` (Burges 2010).
     """
 
     folds: int = 2
@@ -70,21 +71,17 @@ class Listwise:
     least: int = 50
 
     def __post_init__(self) -> None:
+        def require(name: str, holds: bool, wanted: str) -> None:
+            if not holds:
+                problem = f"{getattr(self, name)!r} is no value for this setting"
+                raise StudyError(problem, column=f"system.model.listwise.{name}", fix=f"give {wanted}")
+
         for name, low in (("folds", 2), ("trees", 1), ("leaves", 2), ("least", 1)):
             value = getattr(self, name)
-            if type(value) is not int or value < low:
-                raise _refuse(name, value, f"a whole number of at least {low}")
-        if self.objective not in OBJECTIVES:
-            raise _refuse("objective", self.objective, f"one of: {', '.join(OBJECTIVES)}")
+            require(name, type(value) is int and value >= low, f"a whole number of at least {low}")
+        require("objective", self.objective in OBJECTIVES, f"one of: {', '.join(OBJECTIVES)}")
         rate = self.learning_rate
-        if type(rate) not in (int, float) or not math.isfinite(rate) or not 0 < rate <= 1:
-            raise _refuse("learning_rate", rate, "a number above 0, at most 1")
-
-
-def _refuse(name: str, value: object, wanted: str) -> StudyError:
-    return StudyError(
-        f"{value!r} is no value for this setting", column=f"system.model.listwise.{name}", fix=f"give {wanted}"
-    )
+        require("learning_rate", type(rate) in (int, float) and 0 < rate <= 1, "a number above 0, at most 1")
 
 
 def train(
@@ -174,10 +171,7 @@ class Pools:
 def behind(scores: FloatArray, pools: Pools) -> tuple[FloatArray, FloatArray]:
     """How far each pair lies behind the best of its pool, and behind the next better one (0 for the best).
 
-    Args:
-        scores: shape (p,).
-
-    Returns: two of shape (p,), not negative.
+    Scores and both results have shape (p,).
     """
     best, step = np.zeros_like(scores), np.zeros_like(scores)
     for start, size in zip(pools.starts, pools.sizes, strict=True):
@@ -206,15 +200,9 @@ class PairFeatures:
         self.server_fields = {name: vectorizer.transform(data.servers[name]) for _, name in FIELD_PAIRS}
 
     def __call__(self, pools: Pools, system: T2MRec) -> FloatArray:
-        """The features `NAMES` of every pair.
-
-        Args:
-            system: fitted; its scores are features too.
-
-        Returns: shape (p, len(NAMES)), float32.
-        """
+        """The features `NAMES` of every pair, some of them scores of a fitted T2MRec; shape (p, n_names), float32."""
         tasks, servers = pools.tasks, pools.servers
-        semantic, fused, structure = self._scores(pools, system)
+        semantic, fused, *structure = self._scores(pools, system)
         scores = {
             "fused": fused,
             "semantic": semantic,
@@ -237,24 +225,114 @@ class PairFeatures:
         ]
         return np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
 
-    def _scores(self, pools: Pools, system: T2MRec) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """s_sem and s of every pair, shape (p,), and the three structural features, shape (3, p)."""
-        asked = np.array([pools.tasks[start] for start in pools.starts[pools.sizes > 0]], dtype=np.int64)
-        sizes = pools.sizes[pools.sizes > 0]
-        semantic, fused, structure = [], [], []
+    def _scores(self, pools: Pools, system: T2MRec) -> FloatArray:
+        """s_sem, s and the three structural features of every pair, shape (5, p)."""
+        sizes, starts = pools.sizes[pools.sizes > 0], pools.starts[pools.sizes > 0]
+        asked = pools.tasks[starts]
+        found = np.empty((2 + len(FEATURES), len(pools.tasks)), np.float32)
         for piece in chunks(asked):
-            here = asked[piece]
-            row = np.repeat(np.arange(len(here)), sizes[piece])
-            first = int(sizes[: piece.start].sum())
-            server = pools.servers[first : first + len(row)]
-            semantic.append(system.semantic(here)[row, server])
-            fused.append(system.score(here)[row, server])
-            structure.append(self.structure(self.data.tasks.iloc[here])[:, row, server])
-        if not semantic:
-            return np.empty(0, np.float32), np.empty(0, np.float32), np.empty((len(FEATURES), 0), np.float32)
-        return np.concatenate(semantic), np.concatenate(fused), np.concatenate(structure, axis=1)
+            tasks = asked[piece]
+            row = np.repeat(np.arange(len(tasks)), sizes[piece])
+            pairs = slice(starts[piece.start], starts[piece.start] + len(row))
+            server = pools.servers[pairs]
+            found[0, pairs] = system.semantic(tasks)[row, server]
+            found[1, pairs] = system.score(tasks)[row, server]
+            found[2:, pairs] = self.structure(self.data.tasks.iloc[tasks])[:, row, server]
+        return found
 
 
 def products(first: sp.csr_matrix, second: sp.csr_matrix) -> FloatArray:
     """The inner product of each row of one matrix with the same row of the other, shape (rows,)."""
     return np.asarray(first.multiply(second).sum(axis=1), dtype=np.float32).ravel()
+
+
+class T2MRecListwise(RerankedT2MRec):
+    """T2MRec and boosted trees over its pool (not in the paper).
+
+    The trees learn from the training tasks alone. T2MRec ranks the tasks that it was trained on far better than others,
+    so the training tasks are dealt into folds, and the pools of a fold come from a T2MRec trained on the other folds.
+    Folds are random; under ``cold_grouped`` near copies of a task may lie in another fold, which no test task has.
+    The rules bind what the trees' order becomes, not what they learn from: they are trained on whole pools.
+
+    Args:
+        listwise: folds and trees.
+        rules: K and how many of the first K may be replaced from the rest of the pool, as for a language model.
+    """
+
+    def __init__(
+        self,
+        lexical: Lexical,
+        towers: Towers,
+        training: Training,
+        scoring: Scoring,
+        listwise: Listwise,
+        rules: Rules | None = None,
+        reranker: Reranker | None = None,
+    ) -> None:
+        super().__init__(lexical, towers, training, scoring, reranker, rules=rules)
+        self.listwise = listwise
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Train a T2MRec per fold, the trees on their pools, T2MRec itself; a finished fold is kept in `workdir`."""
+        self.features = PairFeatures(data, split.tasks("train"))
+        known, pieces = split.tasks("train"), []
+        folds = np.array_split(np.random.default_rng([seed, 0xF01D]).permutation(known), self.listwise.folds)
+        for number, fold in enumerate(folds):
+            kept = workdir / f"fold-{number}.npz"
+            if not kept.exists():
+                self._fit_fold(data, split, np.sort(fold), seed, workdir / f"fold-{number}", kept)
+            with np.load(kept) as arrays:
+                pieces.append((arrays["features"], arrays["relevant"], arrays["sizes"]))
+        started = time.perf_counter()
+        features, relevant, sizes = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+        self.trees = train(features, relevant, sizes, self.listwise, seed=seed)
+        self.seconds_trees = time.perf_counter() - started
+        super().fit(data, split, seed=seed, workdir=workdir)
+
+    def _fit_fold(self, data: Dataset, split: Split, fold: IntArray, seed: int, workdir: Path, kept: Path) -> None:
+        """Write features, labels and sizes of the pools of `fold`, ranked by a T2MRec that never saw its tasks."""
+        others = np.ones(data.n_tasks, dtype=np.float32)
+        others[fold] = 0
+        rest = sp.csr_matrix(sp.diags_array(others) @ split.train)
+        rest.eliminate_zeros()
+        workdir.mkdir(parents=True, exist_ok=True)
+        base = T2MRec(self.lexical, self.towers, self.training, self.scoring)
+        base.fit(data, replace(split, train=rest), seed=seed, workdir=workdir)
+        pools = Pools.of(fold, candidate_pools(base, fold))
+        arrays: dict[str, Any] = {
+            "features": self.features(pools, base),
+            "relevant": np.asarray(split.train[pools.tasks, pools.servers], dtype=np.float32).ravel(),
+            "sizes": pools.sizes,
+        }
+        with replacing(kept) as temporary, temporary.open("wb") as stream:
+            np.savez(stream, **arrays)
+        shutil.rmtree(workdir)
+
+    def rerank(self, tasks: IntArray, pools: Sequence[IntArray]) -> list[IntArray]:
+        """The orders nearest to the trees' that the rules allow; equal scores keep the order before."""
+        ends = Pools.of(tasks, pools)
+        parts = np.split(scores(self.trees, self.features(ends, self)), np.cumsum(ends.sizes)[:-1])
+        orders = []
+        for pool, part in zip(pools, parts, strict=True):
+            free = pool[np.argsort(-part, kind="stable")]
+            orders.append(np.array(self.rules.within(free.tolist(), pool.tolist()), dtype=np.int64))
+        return orders
+
+    def parameters(self) -> int:
+        """T2MRec's weights and the leaves of the trees."""
+        return super().parameters() + n_leaves(self.trees)
+
+    def report(self) -> dict[str, Any]:
+        """For the run's record: seconds to train the trees, discarded orders, what each feature brought."""
+        facts = {"seconds_trees": round(self.seconds_trees, 3), "invalid": self.invalid_rerankings}
+        return facts | {"gain": importances(self.trees)}
+
+
+def candidate_pools(system: T2MRec, tasks: IntArray) -> list[IntArray]:
+    """The pool of each task, best first, nothing left out as known: these tasks are new to the system."""
+    none_known = sp.csr_matrix((system.data.n_tasks, system.data.n_servers), dtype=np.float32)
+    found: list[IntArray] = []
+    for piece in chunks(tasks):
+        rows, _ = T2MRec.rank(system, tasks[piece], system.scoring.pool, none_known)
+        found += [row[row >= 0] for row in rows]
+    return found
