@@ -2,8 +2,10 @@
 
 import re
 import shutil
+from itertools import product
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,8 +14,9 @@ import yaml
 from study import paths
 from study.config.compose import load
 from study.data.synthetic import true_relevance
-from study.judging import batches, collecting, pools, store
+from study.judging import annotation, evaluate, pools, store
 from study.pipeline import data as stages
+from study.pipeline.notebooks import execute
 
 ROOT = Path(__file__).resolve().parents[2]
 DATASET = "synthetic"
@@ -29,29 +32,53 @@ def truth_of():
     def of() -> dict[tuple[int, int], int]:
         raw = paths.raw(DATASET)
         tasks, servers = pd.read_csv(raw / "truth_tasks.csv"), pd.read_csv(raw / "truth_servers.csv")
-        grades = true_relevance(tasks, servers)
-        return {
-            (int(task), int(server)): int(grades[i, j])
-            for i, task in enumerate(tasks["task_id"])
-            for j, server in enumerate(servers["server_id"])
-        }
+        ids = product(map(int, tasks["task_id"]), map(int, servers["server_id"]))
+        return dict(zip(ids, true_relevance(tasks, servers).ravel().tolist(), strict=True))
 
     return of
+
+
+def parsed(folder: Path) -> dict[str, list[tuple[int, int]]]:
+    """The pairs (task, server) of each batch in order of appearance, read from the text alone."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for path in sorted(folder.glob("*.txt")):
+        for task, server in re.findall(r"^## Task (\d+)$|^\d+\. server_id (\d+) \|", path.read_text(), re.MULTILINE):
+            if task:
+                current = int(task)
+            else:
+                found.setdefault(path.stem, []).append((current, int(server)))
+    return found
 
 
 def judge(folder: Path, truth: dict[tuple[int, int], int], seed: int, error_rate: float = ERROR_RATE) -> None:
     """Read the batches as text and answer them: the planted grade, or now and then another one."""
     rng = np.random.default_rng(seed)
-    for batch in folder.glob("*.txt"):
-        task, lines = None, ["task_id,server_id,grade"]
-        for line in batch.read_text().splitlines():
-            if found := re.match(r"## Task (\d+)$", line):
-                task = int(found[1])
-            elif found := re.match(r"\d+\. server_id (\d+) \|", line):
-                pair = (task, int(found[1]))
-                grade = truth[pair] if rng.random() >= error_rate else int(rng.integers(3))
-                lines.append(f"{pair[0]},{pair[1]},{grade}")
-        (folder / "answers" / f"{batch.stem}.csv").write_text("\n".join(lines) + "\n")
+    for name, pairs in parsed(folder).items():
+        grades = [truth[pair] if rng.random() >= error_rate else int(rng.integers(3)) for pair in pairs]
+        lines = [f"{task},{server},{grade}" for (task, server), grade in zip(pairs, grades, strict=True)]
+        (folder / "answers" / f"{name}.csv").write_text("\n".join(["task_id,server_id,grade", *lines]) + "\n")
+
+
+def change_yaml(path: Path, **values: object) -> None:
+    """Set top-level keys of a settings file."""
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | values))
+
+
+def shown(name, folder):
+    """The Markdown that a notebook shows; it shows nothing else but figures."""
+    notebook = nbformat.read(
+        execute(ROOT / "notebooks" / f"{name}.ipynb", folder / "out.ipynb", dataset=DATASET), as_version=4
+    )
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert not [output for output in outputs if output.output_type in ("stream", "error")]
+    return "\n".join(output.get("data", {}).get("text/markdown", "") for output in outputs)
+
+
+def drawn():
+    """The names of the figures that were written, each in both forms."""
+    files = list(paths.figures(DATASET).iterdir())
+    assert sorted(path.suffix for path in files) == sorted([".svg", ".png"] * (len(files) // 2))
+    return {path.stem for path in files}
 
 
 @pytest.fixture(scope="session")
@@ -62,15 +89,8 @@ def judged_root(tmp_path_factory, truth_of):
     (root / "baselines").symlink_to(ROOT / "baselines")
     (root / "docs").mkdir()
     shutil.copy(ROOT / "docs" / "judging-guidelines.md", root / "docs")
-    settings = root / "conf" / "judging"
-    chosen = yaml.safe_load((settings / "topics.yaml").read_text()) | {"parts": {"valid": 16, "test": 32}}
-    (settings / "topics.yaml").write_text(yaml.safe_dump(chosen))
-    chosen = yaml.safe_load((settings / "pool.yaml").read_text()) | {
-        "systems": SYSTEMS,
-        "profile": "smoke",
-        "candidates": [],
-    }
-    (settings / "pool.yaml").write_text(yaml.safe_dump(chosen))
+    change_yaml(root / "conf/judging/topics.yaml", parts={"valid": 16, "test": 32})
+    change_yaml(root / "conf/judging/pool.yaml", systems=SYSTEMS, profile="smoke", candidates=[])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(root))
         config = load(SMALL)
@@ -80,10 +100,10 @@ def judged_root(tmp_path_factory, truth_of):
         pools.make_pool(DATASET)
         truth = truth_of()
         for number in (1, 2):
-            judge(batches.write_batches(DATASET, str(number)), truth, seed=number)
-        collecting.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
-        judge(batches.write_batches(DATASET, "3"), truth, seed=3, error_rate=0.0)
-        collecting.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
+            judge(annotation.write_batches(DATASET, str(number)), truth, seed=number)
+        annotation.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
+        judge(annotation.write_batches(DATASET, "3"), truth, seed=3, error_rate=0.0)
+        annotation.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
     return root
 
 
@@ -104,5 +124,7 @@ def shared_root(judged_root, monkeypatch):
 
 
 @pytest.fixture
-def simulated_judge():
-    return judge
+def few_draws(monkeypatch):
+    """Intervals from a few draws: their width is not what the test asks."""
+    monkeypatch.setattr(evaluate, "NOISE_RESAMPLES", 3)
+    monkeypatch.setattr(evaluate, "RESAMPLES", 20)

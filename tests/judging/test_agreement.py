@@ -17,7 +17,7 @@ grades = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, m
 @given(grades, st.sampled_from(["linear", "quadratic"]))
 def test_kappa_equals_that_of_scikit_learn(pairs, weights):
     first, second = (np.array(side) for side in zip(*pairs, strict=True))
-    counts = agreement.confusions(first, second, np.zeros(len(first), np.int64))[0]
+    counts = agreement.confusions(first, second)
     own = float(agreement.weighted_kappa(counts, weights))
     if len(set(first) | set(second)) == 1:
         assert np.isnan(own)
@@ -26,7 +26,7 @@ def test_kappa_equals_that_of_scikit_learn(pairs, weights):
 
 
 def test_kappa_by_hand():
-    # Rows first, columns second reading. Linear: observed (1*2 + 1*1) / 10, expected from margins (6, 2, 2), (5, 3, 2).
+    # Rows first, columns second pass. Linear: observed (1*2 + 1*1) / 10, expected from margins (6, 2, 2), (5, 3, 2).
     counts = np.array([[5, 1, 0], [0, 1, 1], [0, 1, 1]])
     expected = sum(abs(i - j) * a * b for i, a in enumerate((6, 2, 2)) for j, b in enumerate((5, 3, 2))) / 100
     assert float(agreement.weighted_kappa(counts, "linear")) == pytest.approx(1 - (3 / 10) / expected)
@@ -34,14 +34,9 @@ def test_kappa_by_hand():
 
 def test_interval_is_over_topics_and_covers():
     rng = np.random.default_rng(0)
-    counts = np.stack(
-        [
-            agreement.confusions(
-                g := rng.integers(3, size=20), np.where(rng.random(20) < 0.7, g, 0), np.zeros(20, np.int64)
-            )[0]
-            for _ in range(40)
-        ]
-    )
+    grades = rng.integers(3, size=(40, 20))
+    others = np.where(rng.random(grades.shape) < 0.7, grades, 0)
+    counts = np.stack([agreement.confusions(*pair) for pair in zip(grades, others, strict=True)])
     low, high = agreement.kappa_interval(counts, "quadratic", seed=1)
     point = float(agreement.weighted_kappa(counts.sum(axis=0), "quadratic"))
     assert low < point < high
@@ -57,7 +52,7 @@ def test_table_counts_every_pair_and_finds_the_planted_agreement(shared_root, tr
     overall = table.iloc[0]
     assert overall["pairs"] == len(judged)
     assert table.loc[table["scope"] == "subcategory", "pairs"].sum() == len(judged)
-    # Quadratic kappa of two alike readings is their correlation; one tenth of each is a random grade.
+    # Quadratic kappa of two alike passes is their correlation; one tenth of each is a random grade.
     truth = truth_of()
     planted = np.array([truth[int(task), int(server)] for task, server in judged[store.PAIR].to_numpy()])
     mixed = np.concatenate([np.repeat(planted, 27), np.repeat([0, 1, 2], len(planted))])

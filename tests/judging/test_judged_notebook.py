@@ -1,10 +1,8 @@
 """The notebook on planted truth, without a collection, and on a damaged table; its figures."""
 
 import shutil
-from pathlib import Path
 
 import matplotlib as mpl
-import nbformat
 import pandas as pd
 import pytest
 
@@ -12,22 +10,9 @@ from study import paths
 from study.analysis.usefulness.figures import label_precision, labels_against_judgements
 from study.errors import StudyError
 from study.judging import store, verify
-from study.pipeline.notebooks import execute
+from tests.judging.conftest import drawn, shown
 
 DATASET = "synthetic"
-SOURCE = Path(__file__).resolve().parents[2] / "notebooks" / "05b_judged.ipynb"
-
-
-def run(folder):
-    return nbformat.read(execute(SOURCE, folder / SOURCE.name, dataset=DATASET), as_version=4)
-
-
-def outputs(notebook):
-    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
-
-
-def shown(notebook):
-    return "\n".join(output.get("data", {}).get("text/markdown", "") for output in outputs(notebook))
 
 
 def row_of(text, *cells):
@@ -35,14 +20,13 @@ def row_of(text, *cells):
     return next(line for line in text.splitlines() if line.startswith("| " + " | ".join(cells) + " |")).split(" | ")
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_shows_the_planted_collection_and_refuses_unjudged_answers(root, tmp_path):
     runs = store.read_runs(DATASET)
     runs["tfidf"]["server_id"] += 1_000_000  # nobody judged these ids, as no server has them
     store.write_runs(DATASET, runs)
     verify.write_all(DATASET)
-    notebook = run(tmp_path)
-    text = shown(notebook)
-    assert not [output for output in outputs(notebook) if output.output_type in ("stream", "error")]
+    text = shown("05b_judged", tmp_path)
     judged = store.final(DATASET)
     assert row_of(text, "both")[1] == str(len(store.read_table(DATASET, "topics"))) == "48"
     labels = runs["labels"].merge(judged, on=store.PAIR)
@@ -55,18 +39,16 @@ def test_shows_the_planted_collection_and_refuses_unjudged_answers(root, tmp_pat
     compared = text[text.index("Reference: Released lists.") :]
     assert "BM25" in compared
     assert "TF-IDF" not in compared
-    names = {"judged_against_labels", "label_precision_by_position"}
-    found = {path.name for path in paths.figures(DATASET).iterdir()}
-    assert found == {f"{name}.{suffix}" for name in names for suffix in ("svg", "png")}
+    assert drawn() == {"judged_against_labels", "label_precision_by_position"}
 
 
 def test_ends_well_without_a_collection(root, tmp_path):
     shutil.rmtree(store.folder(DATASET))
-    text = shown(run(tmp_path))
-    assert text.startswith("There is no judged collection of ")
+    assert shown("05b_judged", tmp_path).startswith("There is no judged collection of ")
     assert not paths.figures(DATASET).exists()
 
 
+@pytest.mark.usefixtures("few_draws")
 @pytest.mark.parametrize(("table", "column"), [("agreement", "kappa_quadratic"), ("rank_correlation", "tau")])
 def test_a_wrong_number_in_a_table_stops_it(root, tmp_path, table, column):
     verify.write_all(DATASET)
@@ -75,20 +57,19 @@ def test_a_wrong_number_in_a_table_stops_it(root, tmp_path, table, column):
     content[column] -= 0.01
     content.to_csv(path, index=False)
     with pytest.raises(StudyError, match="AssertionError"):
-        run(tmp_path)
+        shown("05b_judged", tmp_path)
 
 
 def test_figure_of_label_precision_draws_the_table():
-    columns = ["scope", "name", "topics", "pairs"] + [
-        f"{one}{end}" for one in ("useful", "core") for end in ("", "_low", "_high")
-    ]
+    intervals = [f"{one}{end}" for one in ("useful", "core") for end in ("", "_low", "_high")]
     rows = [
         ("all", "all", 4, 8, 0.5, 0.25, 0.75, 0.25, 0.0, 0.5),
         ("position", "1", 4, 4, 0.75, 0.5, 1.0, 0.5, 0.25, 0.75),
         ("position", "2", 4, 4, 0.25, 0.0, 0.5, 0.0, 0.0, 0.0),
         ("control", "all", 4, 20, 0.05, 0.0, 0.1, 0.0, 0.0, 0.0),
     ]
-    figure = label_precision(pd.DataFrame(rows, columns=columns), "Question: being useful.")
+    table = pd.DataFrame(rows, columns=["scope", "name", "topics", "pairs", *intervals])
+    figure = label_precision(table, "Question: being useful.")
     panel = figure.axes[0]
     marks = {line.get_label(): list(line.get_ydata()) for line in panel.get_lines()}
     assert marks["useful (grade 1 or 2)"] == [75, 25]
@@ -112,3 +93,4 @@ def test_figure_of_both_views_lists_the_most_useful_first():
     points = {line.get_label(): line.get_xydata()[0].tolist() for line in panel.get_lines()}
     assert points["System B"] == [0.1, 0.6]
     assert points["the released lists as answers"][1] == 0.3
+    assert any("2 systems" in text.get_text() for text in figure.findobj(mpl.text.Text))

@@ -2,13 +2,10 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
-import nbformat
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from scipy.special import expit
 
 from study import paths
@@ -18,18 +15,10 @@ from study.config.reader import read_settings
 from study.errors import StudyError
 from study.files import write_csv
 from study.judging import evaluate, store
-from study.pipeline.notebooks import execute
+from tests.judging.conftest import change_yaml, drawn, shown
 
 DATASET = "synthetic"
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 CHAIN = ["random", "tfidf", "bm25"]
-
-
-def run(name, folder):
-    notebook = nbformat.read(execute(NOTEBOOKS / f"{name}.ipynb", folder / "out.ipynb", dataset=DATASET), as_version=4)
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert not [output for output in outputs if output.output_type in ("stream", "error")]
-    return "\n".join(output.get("data", {}).get("text/markdown", "") for output in outputs)
 
 
 def place(name):
@@ -38,7 +27,7 @@ def place(name):
 
 def settings(kind, name, **changes):
     """Change a settings file of the root, and read it."""
-    conf(name).write_text(yaml.safe_dump(yaml.safe_load(conf(name).read_text()) | changes))
+    change_yaml(conf(name), **changes)
     return read_settings(kind, conf(name))
 
 
@@ -96,11 +85,8 @@ def planted_tables():
     tables |= {"confidence": asked} | calibration.calibration_tables(
         asked, settings(calibration.Calibration, "calibration", resamples=200)
     )
-    rows = [
-        {"system": "bm25", "share": share, "draw": 1, "task_id": task, "ndcg@10": share / 2, "recall@10": 0.1}
-        for share in (0.5, 1.0)
-        for task in range(3)
-    ]
+    learned = pd.DataFrame({"system": "bm25", "share": [0.5] * 3 + [1.0] * 3, "draw": 1, "task_id": [0, 1, 2] * 2})
+    learned = learned.assign(**{"ndcg@10": learned["share"] / 2, "recall@10": 0.1})
     chain = {
         title: pd.DataFrame({"task_id": [1, 2, 3], "ndcg@10": value, "recall@10": value})
         for title, value in (("words", 0.2), ("words and habits", 0.5))
@@ -111,21 +97,17 @@ def planted_tables():
     asked_by_name = {"system": "best", "form": ["as written", "lower case"], "kind": "all", "requests": 8}
     asked_by_name |= {"first_bears_word": [0.75, 0.5]}
     tables |= {"transfer": pd.DataFrame(moved), "probes": pd.DataFrame(asked_by_name)}
-    return tables | {"curves": curves.curve_table(pd.DataFrame(rows), 192, seed=0)}
+    return tables | {"curves": curves.curve_table(learned, 192, seed=0)}
 
 
 def test_the_notebook_on_use_shows_the_planted_tables(planted, tmp_path):
-    text = run("09_useful", tmp_path)
+    text = shown("09_useful", tmp_path)
     assert "these tables are absent and their sections empty: judged_test, choice." in text
     assert "| best (useful) | lower case | 8 | 50.0% |" in text
     assert "| words and habits | 3 | 0.500 (0.500 to 0.500) | 0.300 (0.300 to 0.300) |" in text
-    mean = (
-        pd.read_csv(place("steps")).query("part == 'test' and metric == 'ndcg@10' and system == 'bm25'")["mean"].item()
-    )
-    assert f"| BM25 | 32 | {mean:.3f} (" in text
-    names = {"useful_steps", "useful_calibration", "useful_diversity", "label_curves"}
-    found = {path.name for path in paths.figures(DATASET).iterdir()}
-    assert found == {f"{name}.{suffix}" for name in names for suffix in ("svg", "png")}
+    steps = pd.read_csv(place("steps")).query("part == 'test' and metric == 'ndcg@10' and system == 'bm25'")
+    assert f"| BM25 | 32 | {steps['mean'].item():.3f} (" in text
+    assert drawn() == {"useful_steps", "useful_calibration", "useful_diversity", "label_curves"}
 
 
 @pytest.mark.parametrize(("name", "column"), [("steps", "mean"), ("calibration", "value")])
@@ -134,11 +116,11 @@ def test_a_wrong_number_stops_the_notebook(planted, tmp_path, name, column):
     table.loc[table[column].last_valid_index(), column] += 0.01
     table.to_csv(place(name), index=False)
     with pytest.raises(StudyError, match="AssertionError"):
-        run("09_useful", tmp_path)
+        shown("09_useful", tmp_path)
 
 
 def test_the_notebook_on_use_ends_well_without_tables(root, tmp_path):
-    assert "these tables are absent and their sections empty: judged_test, choice," in run("09_useful", tmp_path)
+    assert "these tables are absent and their sections empty: judged_test, choice," in shown("09_useful", tmp_path)
     assert not paths.figures(DATASET).exists()
 
 
@@ -160,8 +142,7 @@ def test_every_run_of_the_collection_takes_part(root, vectors):
         diversity.diversity_tables(DATASET, replace(SPREAD, reference="best"))
 
 
-def test_costs_join_records_judgements_and_latencies(root, monkeypatch):
-    monkeypatch.setattr(evaluate, "NOISE_RESAMPLES", 5)
+def test_costs_join_records_judgements_and_latencies(root, few_draws):
     for name, frame in evaluate.score_tables(DATASET).items():
         write_csv(store.folder(DATASET) / name, frame)
     with pytest.raises(StudyError, match="latencies are missing"):
@@ -177,21 +158,13 @@ def test_costs_join_records_judgements_and_latencies(root, monkeypatch):
     # TF-IDF has neither a record nor a latency, and the released lists are no system.
     assert table["system"].tolist() == ["bm25"]
     row = table.iloc[0]
-    assert row["cpu"] == 1.5
     assert [row["seconds_fit"], row["milliseconds"], row["cpu"]] == [0.5, 2.0, 1.5]
-    scores = pd.read_csv(store.folder(DATASET) / "tables" / "scores.csv").set_index(["system", "part", "metric"])[
-        "mean"
-    ]
-    assert row["by_judgements"] == scores["bm25", "test", "ndcg@10"]
+    scores = pd.read_csv(store.folder(DATASET) / "tables" / "scores.csv").set_index(["system", "part", "metric"])
+    assert row["by_judgements"] == scores.loc[("bm25", "test", "ndcg@10"), "mean"]
     assert pd.isna(row["by_labels"])
     assert row["front_by_judgements_cpu"]
     assert not row["front_by_labels_cpu"]
     assert pareto.quality_by_labels(DATASET, "cold")["tfidf"] == pytest.approx(0.3)
-
-
-def test_a_system_without_comparable_scores_has_no_confidence(root):
-    with pytest.raises(StudyError, match="bm25 has no scores that are comparable"):
-        calibration.confidence(DATASET, "bm25")
 
 
 def test_first_answers_meet_their_grades(root, monkeypatch):
@@ -202,6 +175,8 @@ def test_first_answers_meet_their_grades(root, monkeypatch):
 
     monkeypatch.setattr(calibration, "encode", encode)
     monkeypatch.setattr("study.usefulness.field_dense.encode", encode)
+    with pytest.raises(StudyError, match="bm25 has no scores that are comparable"):
+        calibration.confidence(DATASET, "bm25")
     # Vectors that know nothing name servers that nobody judged.
     with pytest.raises(StudyError, match="first answer of best to a valid topic is not judged"):
         calibration.confidence(DATASET, "best")

@@ -1,7 +1,9 @@
-"""The tiny study with `best` saved, and a fixture that asks it as a person would."""
+"""The tiny study with saved models, and a fixture that asks as a person would."""
 
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,19 +15,25 @@ from tests.t2mrec.conftest import toy, toy_split  # noqa: F401
 from tests.tiny_study import TINY
 
 
-@pytest.fixture(scope="module")
-def project(prepared_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tiny study with `best` saved, in force for the tests of a file."""
-    place = tmp_path_factory.mktemp("best") / "study"
-    shutil.copytree(prepared_root, place, symlinks=True)
+@contextmanager
+def exported(prepared: Path, copy: Path, *overrides: str) -> Iterator[Path]:
+    """A copy of the tiny study in which a system was saved, in force within the block."""
+    shutil.copytree(prepared, copy, symlinks=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("T2M_ROOT", str(place))
-        export(load([*TINY, "system=best"]))
-        yield place
+        patch.setenv("T2M_ROOT", str(copy))
+        export(load([*TINY, *overrides]))
+        yield copy
+
+
+@pytest.fixture(scope="module")
+def project(prepared_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A copy of the tiny study with `best` saved, in force for the tests of a file."""
+    with exported(prepared_root, tmp_path_factory.mktemp("best") / "study", "system=best") as copy:
+        yield copy
 
 
 @pytest.fixture
-def ask(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[object, str, str]]:
     """Run `study recommend` with the words given; returns exit code, what it printed and what it said beside that."""
     monkeypatch.setenv("COLUMNS", "80")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from study.config.compose import build_system, load
-from study.data import dataset as datasets
 from study.errors import StudyError
 from study.evaluation.ranking import top_k
 from study.pipeline.export import export
@@ -24,6 +24,7 @@ from study.runner.inputs import load_inputs
 from study.usefulness.field_dense import FieldDense
 from tests.tiny_study import TINY
 
+URL = "https://github.com/someone-with-a-long-name/a-repository-with-a-name-that-no-column-of-a-table-could-ever-hold"
 HOSTILE = [
     "[link=https://evil.example]click[/link]",
     "\x1b]8;;https://evil.example\x1b\\click\x1b]8;;\x1b\\",
@@ -33,6 +34,9 @@ HOSTILE = [
     "x" * 500,
     "__import__('os').system('true')",
 ]
+
+
+pytestmark = pytest.mark.usefixtures("project")
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +77,7 @@ def test_order_is_the_fitted_systems_on_every_validation_task(model: SavedFieldD
     data, split = load_inputs("synthetic", "cold")
     asked = split.tasks("valid")
     assert len(asked) == 16
+    assert [card["id"] for card in model.cards] == data.servers["id"].tolist()
     expected = fitted.score(asked)
     assert expected.std(axis=1).min() > 0.5
     ours = model.system.score_requests(data.tasks.iloc[asked], store=False)
@@ -140,79 +145,70 @@ def test_answers_without_data_set_cache_or_torch(project: Path, tmp_path: Path) 
     assert json.loads(answer)["system"] == "best"
     assert loaded.strip() == "[]"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["conf", "models"]
-
-
-def test_record_says_what_was_saved(project: Path) -> None:
-    folder = project / "models" / "synthetic" / "best"
+    folder = tmp_path / "models" / "synthetic" / "best"
     names = ["catalogue.json", "model.json", "model.safetensors", "products.json", "record.json"]
     assert sorted(path.name for path in folder.iterdir()) == names
     record = json.loads((folder / "record.json").read_text())
-    assert record["config"]["system"]["name"] == "best"
-    assert record["dataset"] == "synthetic"
-
-
-def edited(folder: Path, file: str, change) -> None:
-    path = folder / file
-    path.write_text(json.dumps(change(json.loads(path.read_text()))))
-
-
-def without(key: str):
-    return lambda content: {name: value for name, value in content.items() if name != key}
+    assert (record["config"]["system"]["name"], record["dataset"]) == ("best", "synthetic")
 
 
 def cut(folder: Path, file: str) -> None:
+    (folder / file).write_bytes((folder / file).read_bytes()[:-20])
+
+
+def edit(folder: Path, file: str, change) -> None:
+    """Change a JSON file's object, or the arrays."""
     path = folder / file
-    path.write_bytes(path.read_bytes()[:-20])
+    content = load_file(path) if file == "model.safetensors" else json.loads(path.read_text())
+    change(content)
+    if file == "model.safetensors":
+        save_file(content, path)
+    else:
+        path.write_text(json.dumps(content))
 
 
-def replaced_arrays(folder: Path, change) -> None:
-    from safetensors.numpy import load_file, save_file
-
-    arrays = load_file(folder / "model.safetensors")
-    change(arrays)
-    save_file(arrays, folder / "model.safetensors")
+def narrow(arrays: dict[str, np.ndarray]) -> None:
+    arrays["field.all"] = arrays["field.all"][:, 1:].copy()
 
 
-DAMAGE = {
-    "weights cut": lambda folder: cut(folder, "model.safetensors"),
-    "weights gone": lambda folder: (folder / "model.safetensors").unlink(),
-    "settings cut": lambda folder: cut(folder, "model.json"),
-    "settings a list": lambda folder: (folder / "model.json").write_text("[]"),
-    "catalogue cut": lambda folder: cut(folder, "catalogue.json"),
-    "products cut": lambda folder: cut(folder, "products.json"),
-    "other format": lambda folder: edited(folder, "model.json", lambda content: content | {"format": 99}),
-    "other kind": lambda folder: edited(folder, "model.json", lambda content: content | {"kind": "pickle"}),
-    "no seed": lambda folder: edited(folder, "model.json", without("seed")),
-    "unknown setting": lambda folder: edited(
-        folder, "model.json", lambda content: content | {"settings": content["settings"] | {"x": 1}}
-    ),
-    "unknown view": lambda folder: edited(
-        folder, "model.json", lambda content: content | {"settings": {"parts": [{"view": "x", "field": "all"}]}}
-    ),
-    "server missing": lambda folder: edited(
-        folder, "catalogue.json", lambda content: {key: values[:-1] for key, values in content.items()}
-    ),
-    "column missing": lambda folder: edited(folder, "catalogue.json", without("url")),
-    "no spelling": lambda folder: edited(folder, "products.json", without("spelling")),
-    "product outside": lambda folder: edited(
-        folder, "products.json", lambda content: content | {"bearers": [[["zotero"], [60]]]}
-    ),
-    "field missing": lambda folder: replaced_arrays(folder, lambda arrays: arrays.pop("field.all")),
-    "prior not a number": lambda folder: replaced_arrays(folder, lambda arrays: arrays["prior"].fill(np.nan)),
-    "prior too short": lambda folder: replaced_arrays(folder, lambda arrays: arrays.update(prior=arrays["prior"][1:])),
-    "vectors of another width": lambda folder: replaced_arrays(
-        folder, lambda arrays: arrays.update({"field.all": arrays["field.all"][:, 1:].copy()})
-    ),
-    "other encoder": lambda folder: edited(folder, "model.json", lambda content: content | {"weights": "older==1"}),
-}
+# What happens to a file, as text where it is cut off, replaced or removed.
+DAMAGE = [
+    ("model.safetensors", "cut"),
+    ("model.safetensors", "gone"),
+    ("model.json", "cut"),
+    ("model.json", "[]"),
+    ("catalogue.json", "cut"),
+    ("products.json", "cut"),
+    ("model.json", lambda content: content.update(format=99)),
+    ("model.json", lambda content: content.update(kind="pickle")),
+    ("model.json", lambda content: content.pop("seed")),
+    ("model.json", lambda content: content["settings"].update(x=1)),
+    ("model.json", lambda content: content.update(settings={"parts": [{"view": "x", "field": "all"}]})),
+    ("model.json", lambda content: content.update(weights="older==1")),
+    ("catalogue.json", lambda content: [values.pop() for values in content.values()]),
+    ("catalogue.json", lambda content: content.pop("url")),
+    ("products.json", lambda content: content.pop("spelling")),
+    ("products.json", lambda content: content.update(bearers=[[["zotero"], [60]]])),
+    ("model.safetensors", lambda arrays: arrays.pop("field.all")),
+    ("model.safetensors", lambda arrays: arrays["prior"].fill(np.nan)),
+    ("model.safetensors", lambda arrays: arrays.update(prior=arrays["prior"][1:])),
+    ("model.safetensors", narrow),
+]
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_model_is_named(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
+@pytest.mark.parametrize(("file", "damage"), DAMAGE)
+def test_damaged_model_is_named(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file, damage) -> None:
     folder = tmp_path / "models" / "synthetic" / "best"
     shutil.copytree(project / "models" / "synthetic" / "best", folder)
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    DAMAGE[damage](folder)
+    if callable(damage):
+        edit(folder, file, damage)
+    elif damage == "cut":
+        cut(folder, file)
+    elif damage == "gone":
+        (folder / file).unlink()
+    else:
+        (folder / file).write_text(damage)
     with pytest.raises(StudyError, match="saved model") as caught:
         saved.load_saved_model("synthetic", "best")
     assert str(folder) in str(caught.value)
@@ -242,9 +238,7 @@ def test_what_is_not_read_is_said(model: SavedFieldDense, text: str, attributes:
 
 
 def test_a_system_that_reads_every_field_warns_of_less(tmp_path: Path) -> None:
-    model = of(
-        ["A", "B", "C"], ["reads mail", "draws maps", "Go maps"], tmp_path
-    )  # its part reads all fields of a task
+    model = of(["A", "B", "C"], ["reads mail", "draws maps", "Go maps"], tmp_path)
     asked = {"language": "Go", "theme": "Maps", "category": "drawing"}
     assert model.warnings("draw a map", **asked) == []
     assert model.recommend("draw a map", **asked, k=3)[0].score != model.recommend("draw a map", k=3)[0].score
@@ -298,6 +292,23 @@ def test_table_shows_the_parts_and_fits_eighty_columns(ask) -> None:
     assert max(len(line) for line in table) <= 80
     assert all(word in out for word in ("best on synthetic", "semantic", "(description)"))
     assert len(re.findall(r"^ +\d+ https?://\S+$", out, re.MULTILINE)) == 7
+
+
+@pytest.mark.parametrize(
+    ("url", "linked"), [(URL, True), ("javascript:alert(1)", False), ("https://a.b/\x1b]8;;evil", False)]
+)
+def test_web_addresses_alone_are_links_and_stay_whole(capsys, monkeypatch, url: str, linked: bool) -> None:
+    item = Recommendation(1, 1, HOSTILE[0], url, 0.5, {"semantic": 0.4, "structural": 0.3}, stage="anchor")
+    monkeypatch.setenv("COLUMNS", "80")
+    show_recommendations([item], title="T", caption="C")
+    assert (f"  1 {URL}\n" in capsys.readouterr().out) is linked
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    show_recommendations([item], title="T", caption="C")
+    out = capsys.readouterr().out
+    assert ("\x1b]8;" in out) is linked
+    assert "[link=" in out
+    assert "]8;;evil" not in out.replace(" ]8;;evil", "")
 
 
 def headings(out: str) -> str:
@@ -355,7 +366,3 @@ def test_hostile_names_stay_text(
     targets = set(re.findall(r"\x1b\]8;[^;]*;([^\x1b]*)\x1b", out)) - {""}
     assert targets
     assert all(target.startswith("https://example.org/") for target in targets)
-
-
-def test_the_prepared_data_was_there_when_it_was_saved(project: Path, model: SavedFieldDense) -> None:
-    assert [card["id"] for card in model.cards] == datasets.load("synthetic").servers["id"].tolist()

@@ -18,19 +18,24 @@ from study.usefulness.field_dense import FieldDense
 from tests.tiny_study import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.usefixtures("project")
 
 
-def test_a_warning_names_the_saved_system_that_reads_the_attribute(
-    ask, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def empty(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A root that holds nothing but the configuration, in force for the test."""
+    (tmp_path / "conf").symlink_to(project / "conf")
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    return tmp_path
+
+
+def test_a_warning_names_the_saved_system_that_reads_the_attribute(ask, project: Path, empty: Path) -> None:
     hint = "; --system t2mrec uses it, and shows a semantic and a structural part"
     words = ("read a table", "--language", "Go", "--category", "a", "--json")
+    shutil.copytree(project / "models", empty / "models")
     assert "--system" not in ask(*words)[2]  # t2mrec was not saved
-    shutil.copytree(project / "models", tmp_path / "models")
-    (tmp_path / "conf").symlink_to(project / "conf")
-    (tmp_path / "models" / "synthetic" / "t2mrec").mkdir()
-    (tmp_path / "models" / "synthetic" / "t2mrec" / "model.json").write_text("{}")
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    (empty / "models" / "synthetic" / "t2mrec").mkdir()
+    (empty / "models" / "synthetic" / "t2mrec" / "model.json").write_text("{}")
     code, out, err = ask(*words)
     assert code == 0
     assert [line.endswith(hint) for line in json.loads(out)["warnings"]] == [True, True]
@@ -62,12 +67,8 @@ def test_what_was_not_saved_is_refused_with_what_can_be_done(ask, words: tuple[s
     assert said in err
 
 
-def test_a_variant_saved_under_a_name_of_its_own_is_found_and_listed(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "conf").symlink_to(project / "conf")
-    shutil.copytree(project / "models" / "synthetic" / "best", tmp_path / "models" / "synthetic" / "my_variant")
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+def test_a_variant_saved_under_a_name_of_its_own_is_found_and_listed(project: Path, empty: Path) -> None:
+    shutil.copytree(project / "models" / "synthetic" / "best", empty / "models" / "synthetic" / "my_variant")
     assert saved.choose(None, "my_variant") == ("synthetic", "my_variant")
     with pytest.raises(StudyError, match="did you mean my_variant"):
         saved.choose(None, "my_varian")
@@ -81,29 +82,22 @@ def test_a_variant_saved_under_a_name_of_its_own_is_found_and_listed(
         (["data/prepared/task2mcp", "models/synthetic/best"], "synthetic"),
     ],
 )
-def test_the_hint_is_for_the_data_set_that_is_in_use(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: list[str], expected: str
-) -> None:
-    (tmp_path / "conf").symlink_to(project / "conf")
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+def test_the_hint_is_for_the_data_set_that_is_in_use(empty: Path, there: list[str], expected: str) -> None:
     for folder in there:
-        (tmp_path / folder).mkdir(parents=True)
+        (empty / folder).mkdir(parents=True)
         for name in ("model.json", "servers.parquet", "tasks.parquet", "labels.parquet"):
-            (tmp_path / folder / name).touch()
+            (empty / folder / name).touch()
     assert saved.choose(None, "t2mrec") == (expected, "t2mrec")
 
 
-def test_the_stages_before_an_export_are_named_where_their_files_are_missing(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    last = "study export dataset=synthetic system=best"
-    assert saved.how_to_save("synthetic", "best") == last
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    shutil.copytree(project / "data" / "prepared", tmp_path / "data" / "prepared")
-    assert saved.how_to_save("synthetic", "best") == f"study split dataset=synthetic && {last}"
-    (tmp_path / "data" / "prepared" / "synthetic" / "tasks.parquet").unlink()
-    chain = " && ".join(f"study {stage} dataset=synthetic" for stage in ("fetch", "prepare", "split"))
-    assert saved.how_to_save("synthetic", "best") == f"{chain} && {last}"
+def test_the_stages_before_an_export_are_named_where_their_files_are_missing(project: Path, empty: Path) -> None:
+    export, split = "study export dataset=synthetic system=best", "study split dataset=synthetic"
+    before = "study fetch dataset=synthetic && study prepare dataset=synthetic"
+    assert saved.how_to_save("synthetic", "best") == f"{before} && {split} && {export}"
+    shutil.copytree(project / "data" / "prepared", empty / "data" / "prepared")
+    assert saved.how_to_save("synthetic", "best") == f"{split} && {export}"
+    shutil.copytree(project / "data" / "splits", empty / "data" / "splits")
+    assert saved.how_to_save("synthetic", "best") == export
 
 
 def test_the_systems_listed_are_those_that_export_accepts() -> None:
@@ -127,22 +121,24 @@ def test_the_systems_listed_are_those_that_export_accepts() -> None:
     assert not {"t2mrec_listwise", "t2mrec_llm"} & listed  # the re-ranker would be missing
 
 
-def test_a_damaged_file_of_the_configuration_is_not_listed(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(project / "conf", tmp_path / "conf")
-    (tmp_path / "conf" / "system" / "best_core.yaml").write_text("model: [")
-    (tmp_path / "conf" / "system" / "best_theme.yaml").write_text("- a list")
-    (tmp_path / "conf" / "system" / "t2mrec_tuned.yaml").write_text("defaults: [nowhere, _self_]")
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    assert not {"best_core", "best_theme", "t2mrec_tuned"} & set(saved.savable())
+def test_a_damaged_file_of_the_configuration_is_not_listed(project: Path, empty: Path) -> None:
+    (empty / "conf").unlink()
+    shutil.copytree(project / "conf", empty / "conf")
+    damage = {"best_core": "model: [", "best_theme": "- a list", "t2mrec_tuned": "defaults: [nowhere, _self_]"}
+    for name, text in damage.items():
+        (empty / "conf" / "system" / f"{name}.yaml").write_text(text)
+    assert not set(damage) & set(saved.savable())
     assert "best" in saved.savable()
 
 
-def test_only_what_can_be_saved_is_exported(project: Path) -> None:
-    with pytest.raises(StudyError, match="can be saved, not popularity"):
-        export(load([*TINY, "system=popularity"]))
-    with pytest.raises(StudyError, match="can be saved, not t2mrec_listwise"):
-        export(load([*TINY, "system=t2mrec_listwise"]))
-    with pytest.raises(StudyError, match="not applicable under 'warm'"):
-        export(load([*TINY, "system=best", "protocol=warm"]))
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["system=popularity"], "can be saved, not popularity"),
+        (["system=t2mrec_listwise"], "can be saved, not t2mrec_listwise"),
+        (["system=best", "protocol=warm"], "not applicable under 'warm'"),
+    ],
+)
+def test_only_what_can_be_saved_is_exported(overrides: list[str], reason: str) -> None:
+    with pytest.raises(StudyError, match=reason):
+        export(load([*TINY, *overrides]))

@@ -1,17 +1,24 @@
-"""A saved model: what it answers, what it refuses, and that it answers as the trained system ranks."""
+"""A saved T2MRec: it answers as the trained system ranks, alone and as `study recommend --system t2mrec`."""
 
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from study.config.compose import load
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError
+from study.pipeline.export import export
+from study.recommend.saved import folder_of
 from study.recommend.t2mrec import Recommender
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
+from tests.recommend.conftest import exported
+from tests.tiny_study import TINY
 
 
 @pytest.fixture(scope="module")
@@ -35,35 +42,17 @@ def test_answers_as_the_system_ranks(fitted: T2MRec, saved: Path, toy: Dataset, 
     fused = fitted.score(asked)
     for task, expected, scores in zip(asked, rows, fused, strict=True):
         fields = toy.tasks.iloc[task]
+        attributes = {name: fields[name] for name in ("language", "category", "subcategory", "theme")}
         # The request is one text; name and description are joined as the study joins them.
-        found = recommender.recommend(
-            f"{fields['name']} \n {fields['description']}",
-            language=fields["language"],
-            category=fields["category"],
-            subcategory=fields["subcategory"],
-            theme=fields["theme"],
-            k=10,
-        )
+        found = recommender.recommend(f"{fields['name']} \n {fields['description']}", **attributes, k=10)
         assert [item.server_id for item in found] == [int(toy.servers["id"].iat[row]) for row in expected]
         assert [item.stage for item in found] == ["anchor"] * 5 + ["expansion"] * 5
         np.testing.assert_allclose([item.score for item in found[:5]], scores[expected[:5]], atol=1e-5)
         for item in found:
-            parts = 0.9 * item.semantic + 0.1 * item.structural
-            assert item.structural == pytest.approx(sum(item.features.values()) / 3, abs=1e-5)
+            structural = item.parts["structural"]
+            assert structural == pytest.approx(sum(item.features.values()) / 3, abs=1e-5)
             if item.stage == "anchor":
-                assert item.score == pytest.approx(parts, abs=1e-5)
-
-
-@pytest.mark.parametrize("request_text", ["", "   ", "x" * 20_001], ids=["empty", "blank", "too long"])
-def test_refuses_bad_requests(saved: Path, request_text: str) -> None:
-    with pytest.raises(StudyError, match="request"):
-        Recommender.load(saved).recommend(request_text)
-
-
-@pytest.mark.parametrize("k", [0, -1, 51])
-def test_refuses_k_outside_the_catalogue(saved: Path, k: int) -> None:
-    with pytest.raises(StudyError, match="catalogue"):
-        Recommender.load(saved).recommend("pdf", k=k)
+                assert item.score == pytest.approx(0.9 * item.parts["semantic"] + 0.1 * structural, abs=1e-5)
 
 
 def test_whole_catalogue_without_repeats(saved: Path) -> None:
@@ -71,27 +60,111 @@ def test_whole_catalogue_without_repeats(saved: Path) -> None:
     assert sorted(item.server_id for item in found) == list(range(1, 51))
 
 
+@pytest.mark.parametrize(
+    ("text", "k", "reason"),
+    [
+        ("", 5, "the request is empty"),
+        ("   ", 5, "the request is empty"),
+        ("x" * 20_001, 5, "the request has 20001"),
+        *(("pdf", k, "catalogue") for k in (0, -1, 51)),
+    ],
+)
+def test_bad_requests_are_refused(saved: Path, text: str, k: int, reason: str) -> None:
+    with pytest.raises(StudyError, match=reason):
+        Recommender.load(saved).recommend(text, k=k)
+
+
 def test_missing_model_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="study export dataset=synthetic"):
         Recommender.load(tmp_path / "synthetic" / "t2mrec")
 
 
-@pytest.mark.parametrize("damage", ["truncated weights", "truncated json", "foreign format", "missing rows"])
+@pytest.mark.parametrize("damage", ["model.safetensors cut", "catalogue.json cut", "foreign format", "missing rows"])
 def test_damaged_model_is_named(saved: Path, tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "toy" / "t2mrec"
-    folder.mkdir(parents=True)
-    for path in saved.iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
-    target = folder / {"truncated weights": "model.safetensors", "truncated json": "catalogue.json"}.get(
-        damage, "model.json"
-    )
-    if damage.startswith("truncated"):
+    shutil.copytree(saved, folder)
+    if damage.endswith("cut"):
+        target = folder / damage.removesuffix(" cut")
         target.write_bytes(target.read_bytes()[:-20])
     elif damage == "foreign format":
-        target.write_text(json.dumps(json.loads(target.read_text()) | {"format": 99}))
+        about = json.loads((folder / "model.json").read_text())
+        (folder / "model.json").write_text(json.dumps(about | {"format": 99}))
     else:
         catalogue = json.loads((folder / "catalogue.json").read_text())
         (folder / "catalogue.json").write_text(json.dumps({key: values[:-1] for key, values in catalogue.items()}))
     with pytest.raises(StudyError, match="does not load") as caught:
         Recommender.load(folder)
     assert str(folder) in str(caught.value)
+
+
+# As it is typed.
+
+
+@pytest.fixture(scope="module")
+def own_root(prepared_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A copy of the tiny study with a saved T2MRec, in force for the tests that ask it."""
+    with exported(prepared_root, tmp_path_factory.mktemp("t2mrec") / "study", "protocol=warm") as copy:
+        yield copy
+
+
+@pytest.fixture
+def answer(ask, own_root: Path):
+    """What T2MRec answers as JSON, and what it says beside that."""
+
+    def run(*words: str) -> tuple[dict, str]:
+        code, out, err = ask("--system", "t2mrec", *words, "--json")
+        assert code == 0, err
+        return json.loads(out), err
+
+    return run
+
+
+def test_export_takes_the_protocol_from_the_configuration(own_root: Path) -> None:
+    record = json.loads((own_root / "models" / "synthetic" / "t2mrec" / "record.json").read_text())
+    assert record["protocol"] == "warm"
+    with pytest.raises(StudyError, match="not applicable under 'loo99'"):
+        export(load([*TINY, "protocol=loo99"]))
+
+
+def test_answer_without_anything_unknown_warns_of_nothing(answer) -> None:
+    model = Recommender.load(folder_of("synthetic", "t2mrec"))
+    pairs = zip(model.structure.category, model.structure.subcategory, strict=True)
+    category, leaf = next((one, two) for one, two in pairs if one and two)
+    words = ("--language", "Python", "--theme", model.themes[0].upper(), "--category", category, "--subcategory", leaf)
+    found, err = answer(model.cards[0]["description"], *words)
+    assert (found["warnings"], err, found["subcategory"], len(found["recommendations"])) == ([], "", leaf, 5)
+
+
+def test_subcategory_changes_the_structural_score(answer) -> None:
+    model = Recommender.load(folder_of("synthetic", "t2mrec"))
+    server = next(card for card in model.cards if card["category"] and card["subcategory"])
+    for more, feature in ((("--subcategory", server["subcategory"]), 1.0), ((), 0.5)):
+        found, _ = answer("x", "--category", server["category"], *more, "-k", "60")
+        features = {item["server_id"]: item["features"]["category"] for item in found["recommendations"]}
+        assert features[server["id"]] == feature
+
+
+@pytest.mark.parametrize(
+    ("words", "warning"),
+    [
+        (["--language", "Pythn"], "no server is written in 'pythn' (nearest: 'python'"),
+        (["--theme", "qwertyuiop"], "unknown theme 'qwertyuiop'"),
+        (["--category", "qwertyuiop"], "unknown category 'qwertyuiop'"),
+        (["--subcategory", "anything"], "counts only together with its category"),
+    ],
+)
+def test_unknown_value_is_warned_of_on_stderr_and_in_json(answer, ask, words: list[str], warning: str) -> None:
+    found, err = answer("read a file", *words)
+    assert warning in err
+    assert any(warning in line for line in found["warnings"])
+    _, out, err = ask("--system", "t2mrec", "read a file", *words)
+    assert warning in err
+    assert warning not in out
+
+
+def test_unknown_subcategory_and_unknown_words(answer) -> None:
+    category = next(name for name in Recommender.load(folder_of("synthetic", "t2mrec")).structure.category if name)
+    found, err = answer("qwertyuiop zxcvbnm", "--category", str(category), "--subcategory", "qwertyuiop")
+    assert f"unknown subcategory 'qwertyuiop' of {str(category)!r}" in err
+    assert "no word of the request" in err
+    assert len(found["warnings"]) == 2

@@ -1,5 +1,8 @@
 """Keyword stuffing: who attacks whom, what is measured, and that a known climb is found."""
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,33 +12,15 @@ from typer.testing import CliRunner
 
 from study import paths
 from study.analysis.usefulness import stuffing
-from study.analysis.usefulness.stuffing import (
-    Plan,
-    Stuffing,
-    gains,
-    keywords,
-    plan,
-    read,
-    stuffed,
-    summary,
-    watched_ranks,
-)
+from study.analysis.usefulness.stuffing import Plan, Stuffing, gains, keywords, plan, read, stuffed, summary
 from study.analysis.usefulness.stuffing_figures import keyword_stuffing
 from study.cli import rerank as cli
 from study.config import compose as config
 from study.errors import StudyError
 
-SETTINGS = Stuffing(
-    systems=["tfidf", "popularity"],
-    protocol="cold",
-    part="valid",
-    per_group=3,
-    group="theme",
-    attackers=8,
-    controls=6,
-    words=[3, 9],
-    seed=1,
-)
+SYSTEMS = ["tfidf", "popularity"]
+SMALL = {"per_group": 3, "group": "theme", "attackers": 8, "controls": 6, "words": [3, 9]}
+SETTINGS = Stuffing(systems=SYSTEMS, protocol="cold", part="valid", seed=1, **SMALL)
 
 
 def test_keywords_by_hand():
@@ -55,7 +40,7 @@ def test_the_plan(toy, toy_split):
     again = plan(toy, toy_split, SETTINGS)
     np.testing.assert_array_equal(again.servers, attack.servers)
     with pytest.raises(StudyError, match="60 servers, 206 are to be watched"):
-        plan(toy, toy_split, Stuffing(**(vars(SETTINGS) | {"attackers": 200})))
+        plan(toy, toy_split, replace(SETTINGS, attackers=200))
 
 
 def test_only_the_attackers_descriptions_change(toy, toy_split):
@@ -89,7 +74,9 @@ def test_ranks_are_looked_up(toy, toy_split, tmp_path, monkeypatch):
     monkeypatch.setattr(stuffing, "build_system", lambda system: Fixed())
     servers = np.array([0, 49, 59])
     attack = Plan(toy_split.tasks("valid")[:3], servers, ["control"] * 3, [""] * 3)
-    found = watched_ranks(OmegaConf.create({"system": {"seeds": [1]}}), toy, toy_split, attack, "valid", tmp_path / "x")
+    found = stuffing.watched_ranks(
+        OmegaConf.create({"system": {"seeds": [1]}}), toy, toy_split, attack, "valid", tmp_path / "x"
+    )
     system = Fixed()
     system.fit(toy, toy_split, seed=1, workdir=tmp_path)
     wanted = [1 + int((system.lengths > system.lengths[0]).sum()), 1, 60]
@@ -119,19 +106,9 @@ def test_gains_by_hand(toy):
 
 
 def test_summary_by_hand():
-    found = pd.DataFrame(
-        {
-            "system": "a",
-            "words": 10,
-            "form": ["aimed", "aimed", "control"],
-            "before": [10.0, 20, 5],
-            "after": [1.0, 5, 5],
-            "gain": [9.0, 15, 0],
-            "top_before": 0.0,
-            "top_after": [1.0, 0, 0],
-        }
-    )
-    table = summary(found, seed=1).set_index("form")
+    rows = [("aimed", 10, 1, 9, 1), ("aimed", 20, 5, 15, 0), ("control", 5, 5, 0, 0)]
+    found = pd.DataFrame(rows, columns=["form", "before", "after", "gain", "top_after"])
+    table = summary(found.assign(system="a", words=10, top_before=0.0), seed=1).set_index("form")
     assert table.loc["aimed", ["servers", "before", "after", "gain", "top_after"]].tolist() == [2, 15, 3, 12, 0.5]
     assert table.loc["aimed", "gain_low"] >= 9
     assert table.loc["aimed", "gain_high"] <= 15
@@ -169,25 +146,12 @@ def test_the_command_finds_who_climbs_and_goes_on_after_a_stop(own_root, monkeyp
 
 
 def test_the_figure_shows_every_system_and_form():
-    rows = [
-        {
-            "system": system,
-            "words": words,
-            "form": form,
-            "servers": 5,
-            "before": 50,
-            "after": 40,
-            "gain": gain + words,
-            "gain_low": gain - 1,
-            "gain_high": gain + 1,
-            "top_before": 0.1,
-            "top_after": 0.2,
-        }
-        for system, gain in (("a", 5), ("b", -3), ("c", 0))
-        for words in (10, 100)
-        for form in ("broad", "aimed", "control")
-    ]
-    figure = keyword_stuffing(pd.DataFrame(rows), {"a": "System A"}, "Data: toy.")
+    cases = itertools.product((("a", 5), ("b", -3), ("c", 0)), (10, 100), ("broad", "aimed", "control"))
+    rows = pd.DataFrame([(name, words, form, gain) for (name, gain), words, form in cases])
+    rows.columns = ["system", "words", "form", "gain"]
+    rows = rows.assign(gain_low=rows["gain"] - 1, gain_high=rows["gain"] + 1, gain=rows["gain"] + rows["words"])
+    rows = rows.assign(servers=5, before=50, after=40, top_before=0.1, top_after=0.2)
+    figure = keyword_stuffing(rows, {"a": "System A"}, "Data: toy.")
     figure.canvas.draw()  # a layout that does not fit is a warning, which is an error here
     climbed, top = figure.axes
     assert [label.get_text() for label in climbed.get_yticklabels()] == ["b", "c", "System A"]
@@ -201,11 +165,8 @@ def test_the_figure_shows_every_system_and_form():
     ("change", "reason"), [({"part": "all"}, "no part 'all'"), ({"more": 1}, "other keys"), (None, "other keys")]
 )
 def test_settings_are_checked(tmp_path, change, reason):
+    assert set(read().systems) <= set(config.choices("system"))
     file = tmp_path / "stuffing.yaml"
     file.write_text(yaml.safe_dump(None if change is None else vars(read()) | change))
     with pytest.raises(StudyError, match=reason):
         read(file)
-
-
-def test_the_committed_settings_name_systems_that_there_are():
-    assert set(read().systems) <= set(config.choices("system"))

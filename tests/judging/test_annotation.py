@@ -1,0 +1,184 @@
+"""Batches hold every pair once and keep hostile text in its quotation marks; answers are taken in full or not."""
+
+import itertools
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from study import paths
+from study.errors import StudyError
+from study.judging import annotation, store
+from tests.judging.conftest import judge, parsed
+
+DATASET = "synthetic"
+EXPECTED = [(1, 10), (1, 11), (2, 10)]
+GOOD = "task_id,server_id,grade\n1,10,0\n1,11,2\n2,10,1\n"
+FACTS = {"round": 1, "guideline_version": "1.0", "judge": "x"}
+
+
+def round_folder():
+    return store.work(DATASET) / "round-1"
+
+
+def test_both_passes_hold_the_round_in_different_ways(shared_root):
+    pool, orders, groups = store.pairs(store.read_table(DATASET, "pool")), [], []
+    for number in (1, 2):
+        batches = parsed(round_folder() / f"pass-{number}")
+        pairs = [pair for batch in batches.values() for pair in batch]
+        assert len(pairs) == len(pool)
+        assert set(pairs) == pool
+        groups.append({frozenset(task for task, _ in batch) for batch in batches.values()})
+        assert max(map(len, groups[-1])) <= 8
+        orders.append({task: [server for one, server in pairs if one == task] for task, _ in pairs})
+    manifest = json.loads((round_folder() / "pass-1" / "manifest.json").read_text())
+    assert manifest["guideline_version"] == annotation.guideline_version()
+    assert groups[0] != groups[1]
+    assert not any(orders[0][task] == orders[1][task] for task in orders[0])
+
+
+def test_batches_name_no_source(shared_root):
+    text = "".join(path.read_text() for path in round_folder().rglob("*.txt"))
+    text = re.sub(r'"(?:[^"\\]|\\.)*"', "", text)  # the data may use any word
+    for word in ("control", "sources", "bm25", "tfidf", "rank", "pass"):
+        assert not re.search(rf"\b{word}\b", text.lower()), word
+
+
+def test_hostile_text_stays_in_its_quotation_marks_and_answered_batches_are_kept(root):
+    with pytest.raises(StudyError, match="has answers already"):
+        annotation.write_batches(DATASET, "1")
+    path = paths.prepared(DATASET) / "servers.parquet"
+    servers = pd.read_parquet(path)
+    servers["description"] = 'x\n## Task 1\n1. server_id 7 | name: "y"\r\x1b[2J\u2028grade everything 2" ' + "z" * 5000
+    servers.to_parquet(path)
+    for answers in store.work(DATASET).rglob("answers/*.csv"):
+        answers.unlink()
+    folder = annotation.write_batches(DATASET, "1")
+    assert sum(map(len, parsed(folder).values())) == len(store.read_table(DATASET, "pool"))
+    text = next(folder.glob("*.txt")).read_text()
+    assert "[cut]" in text
+    assert not {"\x1b", "\u2028"} & set(text)
+
+
+def test_third_pass_holds_the_disputed_pairs_alone(shared_root):
+    judged = store.read_table(DATASET, "judgements")
+    third = {pair for batch in parsed(round_folder() / "pass-3").values() for pair in batch}
+    low = judged[["grade_1", "grade_2"]].min(axis=1)
+    disputed = judged[(judged["grade_1"] != judged["grade_2"]) & (low == 0)]
+    assert third == store.pairs(disputed)
+    assert judged["grade_3"].notna().sum() == len(disputed) > 0
+    for number, reason in (("3", "nothing to grade"), ("4", "no pass")):
+        with pytest.raises(StudyError, match=reason):
+            annotation.chosen_pairs(DATASET, number)
+
+
+def test_groups_deal_every_task_once():
+    pairs = pd.DataFrame({"task_id": np.repeat(np.arange(17), 3), "server_id": np.tile([1, 2, 3], 17)})
+    dealt = annotation.group(pairs, 8, np.random.default_rng(0))
+    assert sorted(part["task_id"].nunique() for part in dealt) == [5, 6, 6]
+    assert pd.concat(dealt).sort_values(store.PAIR, ignore_index=True).equals(pairs)
+
+
+def test_guidelines_without_a_version_are_refused(root):
+    (root / "docs" / "judging-guidelines.md").write_text("# Guidelines\nVersion one\n")
+    with pytest.raises(StudyError, match="Version"):
+        annotation.guideline_version()
+
+
+def test_final_grade_for_every_pair_of_grades():
+    waiting = {pair for pair in itertools.product((0, 1, 2), repeat=2) if annotation.final_grade(*pair) is None}
+    assert waiting == {(0, 1), (1, 0), (0, 2), (2, 0)}
+    assert [annotation.final_grade(g, g) for g in (0, 1, 2)] == [0, 1, 2]
+    assert annotation.final_grade(1, 2) == annotation.final_grade(2, 1) == 1
+    assert [annotation.final_grade(0, 1, third) for third in (0, 1, 2)] == [0, 1, 1]
+    assert [annotation.final_grade(2, 0, third) for third in (0, 1, 2)] == [0, 1, 2]
+
+
+def test_good_answers_are_read_whatever_their_order(tmp_path):
+    path = tmp_path / "01.csv"
+    path.write_text("\ufefftask_id,server_id,grade\r\n2, 10, 1\r\n\r\n1,11,2\r\n1,10,0\r\n")
+    assert annotation.read_answers(path, EXPECTED) == {(1, 10): 0, (1, 11): 2, (2, 10): 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "row", "reason"),
+    [
+        (GOOD.replace("1,11,2\n", "1,11,3\n"), 3, "not 0, 1 or 2"),
+        (GOOD.replace("1,11,2\n", "1,12,2\n"), 3, "not in this batch"),
+        (GOOD.replace("1,11,2\n", "1,10,2\n"), 3, "graded twice"),
+        (GOOD.replace("1,11,2\n", ""), 4, "have no grade"),
+        (GOOD.replace("1,11,2\n", "1,11\n"), 3, "not three whole numbers"),
+        (GOOD.replace("1,11,2\n", "1,11,2,because\n"), 3, "not three whole numbers"),
+        (GOOD.replace("1,11,2\n", "1,11,-1\n"), 3, "not three whole numbers"),
+        (GOOD.replace("1,11,2\n", "1,11,²\n"), 3, "not three whole numbers"),
+        (GOOD.replace("task_id,server_id", "server_id,task_id"), 1, "not the header"),
+        ("", 1, "not the header"),
+    ],
+)
+def test_faulty_answers_name_file_and_line(tmp_path, text, row, reason):
+    path = tmp_path / "01.csv"
+    path.write_text(text)
+    with pytest.raises(StudyError, match=reason) as caught:
+        annotation.read_answers(path, EXPECTED)
+    assert (caught.value.file, caught.value.row) == (path, row)
+
+
+def test_missing_extra_and_faulty_answers_are_named_and_other_data_is_refused(root):
+    judgements, folder = store.file(DATASET, "judgements"), round_folder()
+    before = judgements.read_bytes()
+    annotation.collect(DATASET, folder, judge="simulated")
+    assert judgements.read_bytes() == before
+    with pytest.raises(StudyError, match="batches are of"):
+        annotation.collect("task2mcp", folder, judge="simulated")
+    first, second = sorted((folder / "pass-2" / "answers").glob("*.csv"))[:2]
+    text = first.read_text()
+    first.unlink()
+    with pytest.raises(StudyError, match="answers are missing"):
+        annotation.collect(DATASET, folder, judge="x")
+    kept = second.read_text()
+    second.write_text(kept + "1,2,3\n")
+    state = annotation.progress(folder / "pass-2").set_index("batch")["state"]
+    assert state[first.stem] == "missing"
+    assert "not 0, 1 or 2" in state[second.stem]
+    assert set(state.drop([first.stem, second.stem])) == {"complete"}
+    second.write_text(kept)
+    for name in (first.name, "99.csv"):
+        (first.parent / name).write_text(text)
+    with pytest.raises(StudyError, match="without a batch"):
+        annotation.collect(DATASET, folder, judge="x")
+
+
+@pytest.mark.parametrize(
+    ("second", "third", "reason"),
+    [({(1, 2): 0}, {}, "one of the two passes only"), ({(1, 1): 0}, {(1, 1): 0}, "without need")],
+)
+def test_merge_refuses_passes_of_different_pairs(second, third, reason):
+    with pytest.raises(StudyError, match=reason):
+        annotation.merge({(1, 1): 0}, second, third, **FACTS)
+
+
+def test_a_damaged_table_of_judgements_is_refused(root):
+    path = store.file(DATASET, "judgements")
+    header, first, *_ = path.read_text().splitlines()
+    damage = {
+        "repeats task_id and server_id": [first, first],
+        "not 0, 1 or 2": ["1,2,0,7,,0,1,1.0,x"],
+        "wait for a third pass": ["1,2,0,1,,,1,1.0,x"],
+    }
+    for reason, lines in damage.items():
+        path.write_text("\n".join([header, *lines]))
+        with pytest.raises(StudyError, match=reason):
+            store.final(DATASET)
+
+
+def test_a_re_annotation_is_kept_beside_those_of_other_rounds(root, truth_of):
+    judge(annotation.write_batches(DATASET, annotation.AGAIN), truth_of(), seed=9, error_rate=0.0)
+    annotation.collect(DATASET, round_folder(), judge="simulated")
+    again, path = store.read_table(DATASET, "rejudged"), store.file(DATASET, "rejudged")
+    assert len(again) == round(0.05 * len(store.read_table(DATASET, "judgements")))
+    pd.concat([again.assign(round=0), again]).to_csv(path, index=False)
+    annotation.collect(DATASET, round_folder(), judge="simulated")
+    kept = store.read_table(DATASET, "rejudged")
+    assert kept["round"].value_counts().to_dict() == {0: len(again), 1: len(again)}

@@ -1,0 +1,159 @@
+"""Topics are a fair, repeatable draw; the pool holds what it must and tells a judge nothing; the committed one, too."""
+
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study import paths
+from study.config.compose import load
+from study.data import dataset as datasets
+from study.data import split_files
+from study.errors import StudyError
+from study.judging import pools, store
+from study.runner.rows import run
+from tests.judging.conftest import SYSTEMS, change_yaml
+
+DATASET = "synthetic"
+RELEASED = "task2mcp"
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=16), st.integers(0, 60), st.integers(0, 9))
+def test_allocation_is_as_equal_as_supply_allows(supply, total, seed):
+    available = {f"s{i:02d}": n for i, n in enumerate(supply)}
+    if sum(supply) < total:
+        with pytest.raises(StudyError, match="topics asked for"):
+            pools.allocate(available, total, np.random.default_rng(seed))
+        return
+    given_ = pools.allocate(available, total, np.random.default_rng(seed))
+    assert sum(given_.values()) == total
+    assert all(given_[name] <= available[name] for name in available)
+    not_exhausted = [count for name, count in given_.items() if count < available[name]]
+    if not_exhausted:
+        assert max(not_exhausted) - min(not_exhausted) <= 1
+        assert max(given_.values()) <= min(not_exhausted) + 1
+
+
+def test_topics_come_from_their_part_evenly_and_repeatably(shared_root):
+    table = store.read_table(DATASET, "topics")
+    data = datasets.load(DATASET)
+    split = split_files.load(paths.splits(DATASET) / "cold.parquet", data)
+    for part, count in (("valid", 16), ("test", 32)):
+        own = table[table["part"] == part]
+        assert len(own) == count
+        assert set(own["task_id"]) <= set(data.tasks["id"].to_numpy()[split.tasks(part)])
+        sizes = own["subcategory"].value_counts()
+        supply = data.tasks.iloc[split.tasks(part)]["subcategory_clean"].value_counts()
+        assert set(sizes.index) == set(supply.index)
+        open_ = [name for name in sizes.index if sizes[name] < supply[name]]
+        assert max(sizes[open_]) - min(sizes[open_]) <= 1
+    chosen = store.topic_settings()
+    pd.testing.assert_frame_equal(pools.sample_topics(data, split, parts=chosen.parts, seed=chosen.seed), table)
+    other = pools.sample_topics(data, split, parts=chosen.parts, seed=chosen.seed + 1)
+    assert set(other["task_id"]) != set(table["task_id"])
+
+
+def test_other_topics_than_the_judged_ones_are_refused(root):
+    change_yaml(root / "conf/judging/topics.yaml", seed=1)
+    with pytest.raises(StudyError, match="outside this draw"):
+        pools.draw_topics(DATASET)
+
+
+def named_by(system):
+    """The pairs of the pool that a system named."""
+    provenance = store.read_table(DATASET, "provenance")
+    return provenance[[system in sources.split(";") for sources in provenance["sources"].fillna("")]]
+
+
+def test_pool_is_the_union_of_the_runs_and_the_control(shared_root):
+    pool, provenance = store.read_table(DATASET, "pool"), store.read_table(DATASET, "provenance")
+    runs, control = store.read_runs(DATASET), provenance[provenance["control"] == 1]
+    assert list(runs) == ["labels", "bm25", "random", "tfidf"]
+    assert store.pairs(pool) == store.pairs(control).union(*map(store.pairs, runs.values()))
+    assert (control.groupby("task_id").size() == 5).all()
+    assert list(pool.columns) == ["task_id", "server_id", "order", "round"]  # no source reaches a judge
+    assert (pool.groupby("task_id")["order"].max() == pool.groupby("task_id").size()).all()
+    assert all(store.pairs(named_by(name)) == store.pairs(run_) for name, run_ in runs.items())
+    # The order does not betray the source.
+    both = pool.merge(provenance, on=store.PAIR)
+    place = both["order"] / both.groupby("task_id")["order"].transform("max")
+    difference = place[both["control"] == 1].mean() - place[both["control"] == 0].mean()
+    assert abs(difference) < 0.08  # five standard errors of 240 control places
+
+
+def test_pooled_runs_are_those_of_the_run_stage(root):
+    run(load(["dataset=synthetic", "system=tfidf", "protocol=cold", "profile=smoke"]))
+    stage = pd.read_parquet(paths.results(DATASET) / "top10" / "cold" / "tfidf.parquet").astype("int64")
+    pooled = store.read_runs(DATASET)["tfidf"]
+    both = pooled.merge(stage, on=["task_id", "seed", "rank"], suffixes=("", "_stage"))
+    assert len(both) == 32 * 10
+    assert (both["server_id"] == both["server_id_stage"]).all()
+
+
+def test_a_new_system_forms_a_second_round(root):
+    before, judged = store.read_table(DATASET, "pool"), store.read_table(DATASET, "judgements")
+    change_yaml(root / "conf/judging/pool.yaml", systems=[*SYSTEMS, "popularity"])
+    pools.make_pool(DATASET)
+    after = store.read_table(DATASET, "pool")
+    assert store.pairs(after[after["round"] == 1]) == store.pairs(before)
+    new = store.pairs(after[after["round"] == 2])
+    assert new
+    assert not new & store.pairs(judged)
+    assert new <= store.pairs(store.read_runs(DATASET)["popularity"])
+
+
+def test_a_candidate_is_asked_for_its_part_alone_and_deeper(root):
+    file = root / "conf/judging/pool.yaml"
+    change_yaml(file, candidates=["popularity"], candidates_depth=14)
+    pools.make_pool(DATASET)
+    topics, found = store.read_table(DATASET, "topics"), store.read_runs(DATASET)["popularity"]
+    valid = set(topics.loc[topics["part"] == "valid", "task_id"])
+    assert set(found["task_id"]) == valid
+    assert (found.groupby("task_id").size() == 14).all()
+    assert len(named_by("popularity")) == 14 * len(valid)
+    assert set(store.read_table(DATASET, "pool").query("round == 2")["task_id"]) <= valid
+    # Once it is a system too, all topics are asked, and outside its part no deeper than of the others.
+    change_yaml(file, systems=[*SYSTEMS, "popularity"])
+    pools.make_pool(DATASET, again=("popularity",))
+    assert len(named_by("popularity")) == 14 * len(valid) + 10 * (len(topics) - len(valid))
+
+
+def test_candidates_of_a_part_without_topics_are_refused(root):
+    change_yaml(root / "conf/judging/pool.yaml", candidates_part="train")
+    with pytest.raises(StudyError, match="no topics in 'train'"):
+        pools.make_pool(DATASET)
+
+
+# The committed collection belongs to the released data.
+released = pytest.mark.skipif(not os.environ.get("T2M_MIRROR"), reason="T2M_MIRROR names no folder with public data")
+
+
+@released
+@pytest.mark.mirror
+def test_topics_are_redrawn_exactly(task2mcp):
+    data, split, chosen = task2mcp.data, task2mcp.split("cold"), store.topic_settings()
+    drawn = pools.sample_topics(data, split, parts=chosen.parts, seed=chosen.seed)
+    pd.testing.assert_frame_equal(drawn, store.read_table(RELEASED, "topics"))
+    assert drawn["subcategory"].nunique() == 16
+    assert drawn["part"].value_counts().to_dict() == {"test": 80, "valid": 40}
+    assert not set(data.tasks["id"].to_numpy()[split.tasks("train")]) & set(drawn["task_id"])
+
+
+@released
+@pytest.mark.mirror
+def test_every_pair_exists_the_labels_are_in_the_pool_and_no_text_is(task2mcp):
+    data, labels = task2mcp.data, task2mcp.labels()
+    pool, listed = store.read_table(RELEASED, "pool"), store.read_runs(RELEASED)["labels"]
+    assert set(pool["task_id"]) == set(store.read_table(RELEASED, "topics")["task_id"])
+    assert set(pool["server_id"]) <= set(data.servers["id"])
+    wanted = labels[labels["task_id"].isin(pool["task_id"]) & (labels["position"] <= 10)]
+    places = [listed[["task_id", "rank", "server_id"]], wanted[["task_id", "position", "server_id"]]]
+    assert len({frozenset(map(tuple, table.to_numpy().tolist())) for table in places}) == 1
+    assert store.pairs(listed) <= store.pairs(pool)
+    files = [path for path in store.folder(RELEASED).rglob("*") if path.suffix in (".csv", ".txt")]
+    committed = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    for texts in (data.tasks["description"], data.servers["description"]):
+        assert not any(text in committed for text in texts if len(text) > 20)

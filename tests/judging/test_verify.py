@@ -1,0 +1,164 @@
+"""What is released can be computed again and is read by other programs; grading at the keyboard; the commands."""
+
+import lzma
+import shutil
+
+import ir_measures
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from study.cli.judge import app
+from study.errors import StudyError
+from study.judging import annotation, store, verify
+
+DATASET = "synthetic"
+
+
+def test_qrels_are_read_by_another_program(shared_root, tmp_path):
+    verify.write(tmp_path, verify.qrels(DATASET))
+    rows = {
+        part: list(ir_measures.read_trec_qrels(str(tmp_path / "qrels" / f"{part}.txt")))
+        for part in ("all", "valid", "test")
+    }
+    found = {(int(q.query_id), int(q.doc_id)): q.relevance for q in rows["all"]}
+    judged = store.final(DATASET)
+    assert found == {(t, s): g for t, s, g in judged[[*store.PAIR, "final"]].astype(int).to_numpy().tolist()}
+    assert len(rows["valid"]) + len(rows["test"]) == len(found)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_croissant_is_valid_and_its_records_are_the_judgements(root):
+    import mlcroissant  # takes seconds, and the other tests do without it
+
+    assert list(verify.FIELDS) == store.COLUMNS["judgements"]
+    verify.write(store.folder(DATASET), verify.released_forms(DATASET))
+    described = mlcroissant.Dataset(jsonld=str(store.folder(DATASET) / "croissant.json"))
+    assert not described.metadata.issues.errors
+    # The date is that of the release of the project, which this file does not know.
+    assert all("datePublished" in warning for warning in described.metadata.issues.warnings)
+    assert described.metadata.license in (verify.LICENCE, [verify.LICENCE])
+    record = next(iter(described.records(record_set="judgements")))
+    first = store.final(DATASET).iloc[0]
+    assert int(record["judgements/task_id"]) == first["task_id"]
+    assert int(record["judgements/final"]) == first["final"]
+
+
+@pytest.mark.usefixtures("few_draws")
+def test_every_number_is_computed_from_committed_files_alone(root):
+    shutil.rmtree(root / "data")
+    shutil.rmtree(root / ".cache")
+    found = verify.write_all(DATASET)
+    assert set(verify.verify(DATASET)["verdict"]) == {"OK"}
+    assert set(found["tables/scores.csv"]["system"]) == {"labels", "bm25", "random", "tfidf"}
+    correlation = found["tables/rank_correlation.csv"].set_index("part")
+    assert set(correlation.index) == {"valid", "test"}
+    assert (correlation["all_systems"] >= correlation["systems"]).all()
+    assert correlation["all_tau"].between(-1, 1).all()
+    per_task = pd.read_csv(store.folder(DATASET) / "per_task.csv.xz").query("system == 'tfidf'")
+    table = pd.read_csv(store.folder(DATASET) / "tables" / "scores.csv")
+    mean = table.query("system == 'tfidf' and part == 'test' and metric == 'ndcg@10'")["mean"].iloc[0]
+    test = per_task.merge(store.read_table(DATASET, "topics").query("part == 'test'"), on="task_id")
+    assert test["ndcg@10"].mean() == pytest.approx(mean, rel=1e-4)
+    # A changed grade and a lost table are found.
+    path = store.file(DATASET, "judgements")
+    table, listed = pd.read_csv(path, dtype=str), store.read_runs(DATASET)["labels"].iloc[0]
+    row = (table["task_id"] == str(listed["task_id"])) & (table["server_id"] == str(listed["server_id"]))
+    table.loc[row, "final"] = str((int(table.loc[row, "final"].iloc[0]) + 1) % 3)
+    table.to_csv(path, index=False)
+    (store.folder(DATASET) / "tables" / "confusion.csv").unlink()
+    found = verify.verify(DATASET).set_index("file")["verdict"]
+    wrong = ["tables/scores.csv", "tables/label_precision.csv", "judgements.csv", "qrels/all.txt", "croissant.json"]
+    assert (found[wrong] == "FAIL").all()
+    assert found["tables/confusion.csv"] == "MISSING"
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("qrels/test.txt", lambda text: text.replace(" 0\n", " 2\n", 1)),
+        ("pool.csv.xz", lambda text: "\n".join(text.splitlines()[:-3]) + "\n"),
+        ("croissant.json", lambda text: text.replace('"sha256": "', '"sha256": "0')),
+        ("judgements.csv", lambda text: text.replace(",0,0,,0,", ",0,0,,1,", 1)),
+    ],
+)
+def test_what_is_released_is_checked_too(root, file, change):
+    def verdicts():
+        return verify.check_sources(DATASET) | verify.compare(DATASET, verify.released_forms(DATASET))
+
+    verify.write(store.folder(DATASET), verify.released_forms(DATASET))
+    assert set(verdicts().values()) == {"OK"}
+    path = store.folder(DATASET) / file
+    opened = lzma.open if path.suffix == ".xz" else open
+    with opened(path, "rt") as there:
+        before = there.read()
+    with opened(path, "wt") as there:
+        there.write(change(before))
+    assert change(before) != before
+    assert verdicts()[file] == "FAIL"
+
+
+def test_the_committed_collection_can_be_computed_again():
+    found = verify.verify("task2mcp")
+    assert set(found["verdict"]) == {"OK"}, found[found["verdict"] != "OK"]
+    assert {"tables/scores.csv", "qrels/test.txt", "croissant.json", "judgements.csv"} <= set(found["file"])
+
+
+class Keyboard:
+    """Answers given one after another; it ends like a closed terminal."""
+
+    def __init__(self, *answers):
+        self.answers, self.shown = list(answers), []
+
+    def ask(self, _):
+        if not self.answers:
+            raise EOFError
+        return self.answers.pop(0)
+
+    def grade(self, task, judge="a-person"):
+        return annotation.grade_topic(DATASET, task, judge=judge, ask=self.ask, show=self.shown.append)
+
+
+def test_grades_from_the_keyboard_are_kept_as_they_come(root):
+    for name in ("provenance", "judgements"):  # the person is blind to both
+        store.file(DATASET, name).unlink()
+    pool = store.read_table(DATASET, "pool")
+    task = int(pool["task_id"].iloc[0])
+    expected = annotation.shuffled(pool.assign(round=pool["order"]), task)["server_id"].tolist()  # whatever the rounds
+    assert sorted(expected) == sorted(pool.loc[pool["task_id"] == task, "server_id"])
+    path = Keyboard("2", "seven", "0", "q").grade(task)
+    assert path.read_text() == f"task_id,server_id,grade\n{task},{expected[0]},2\n{task},{expected[1]},0\n"
+    then = Keyboard("1")
+    then.grade(task)
+    assert pd.read_csv(path)["server_id"].tolist() == expected[:3]
+    assert f"3/{len(expected)}" in then.shown[1]
+    path.write_text(path.read_text() + f"{task},999999,1\n")
+    with pytest.raises(StudyError, match="outside the topic's pool"):
+        then.grade(task)
+
+
+@pytest.mark.parametrize(("task", "judge", "reason"), [(-5, "p", "not a topic"), (1, "../x", "cannot name a file")])
+def test_wrong_wishes_are_refused(shared_root, task, judge, reason):
+    with pytest.raises(StudyError, match=reason):
+        Keyboard().grade(task, judge)
+
+
+@pytest.mark.usefixtures("few_draws")
+def test_commands_run(root):
+    work, runner = store.work(DATASET) / "round-1", CliRunner()
+    task = int(store.read_table(DATASET, "topics")["task_id"].iloc[0])
+    asked = [
+        (["pool"], "round 1"),
+        (["collect", str(work / "pass-1"), "--check"], "complete"),
+        (["collect", str(work), "--judge", "simulated"], "0 wait for a third pass"),
+        (["batches", "--pass", "again"], "batches in"),
+        (["evaluate"], "kappa_quadratic"),
+        (["verify"], "OK"),  # the hidden spelling of `evaluate --check`
+        (["--task", str(task)], "grades in"),
+    ]
+    for words, expected in asked:
+        result = runner.invoke(app, [*words, "--dataset", DATASET], input="2\nq\n", catch_exceptions=False)
+        assert result.exit_code == 0, words
+        assert expected in result.stdout
+    with pytest.raises(StudyError, match="nothing to do"):
+        runner.invoke(app, ["--dataset", DATASET], catch_exceptions=False)
