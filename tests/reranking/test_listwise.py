@@ -131,7 +131,7 @@ def test_features_of_a_pair(toy, toy_split, plain):
     assert list(found[:, NAMES.index("anchor")]) == ([1] * 3 + [0] * (POOL - 3)) * 4
     # Pools without a candidate have no pairs, wherever they stand.
     gaps = Pools.of(np.array([tasks[0], tasks[2], tasks[0]]), [pools[0][:0], pools[2], pools[0][:0]])
-    np.testing.assert_array_equal(made(gaps, plain), found[2 * POOL : 3 * POOL])
+    np.testing.assert_allclose(made(gaps, plain), found[2 * POOL : 3 * POOL], atol=1e-6)
 
 
 def test_every_field_pair_is_read_from_its_fields(toy, plain):

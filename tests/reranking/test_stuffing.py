@@ -14,7 +14,7 @@ from study import paths
 from study.analysis.usefulness import stuffing
 from study.analysis.usefulness.stuffing import Plan, Stuffing, gains, keywords, plan, read, stuffed, summary
 from study.analysis.usefulness.stuffing_figures import keyword_stuffing
-from study.cli import rerank as cli
+from study.cli.usefulness import app
 from study.config import compose as config
 from study.errors import StudyError
 
@@ -128,7 +128,7 @@ def own_root(tmp_path, monkeypatch, toy, toy_split):
 
 
 def test_the_command_finds_who_climbs_and_goes_on_after_a_stop(own_root, monkeypatch):
-    done = CliRunner().invoke(cli.app, ["stuffing", "--dataset", "toy"], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["run", "--part", "stuffing", "--dataset", "toy"], catch_exceptions=False)
     assert done.exit_code == 0
     place = own_root / "results" / "toy" / "reranking" / "stuffing.csv"
     table = pd.read_csv(place).set_index(["system", "words", "form"]).sort_index()

@@ -177,8 +177,9 @@ def arrange(pairs: pd.DataFrame, judged: pd.DataFrame, seed: int) -> pd.DataFram
     everything["round"] = everything["round"].fillna(following).astype(int)
     everything = everything.sort_values(store.PAIR, ignore_index=True)
     shuffled = np.empty(len(everything), dtype=np.int64)
-    for (task, number), rows in everything.groupby(["task_id", "round"]):
-        shuffled[rows.index] = np.random.default_rng([seed, 2, int(number), int(task)]).permutation(len(rows)) + 1
+    for _, rows in everything.groupby(["task_id", "round"]):
+        number, task = (int(rows[name].iloc[0]) for name in ("round", "task_id"))
+        shuffled[rows.index] = np.random.default_rng([seed, 2, number, task]).permutation(len(rows)) + 1
     table = everything.assign(order=shuffled)[store.COLUMNS["pool"]]
     return table.sort_values(["task_id", "round", "order"], ignore_index=True)
 
