@@ -32,7 +32,7 @@ def judge(
         return
     if task is None:
         raise StudyError("nothing to do", fix="name a topic, study judge --task ID, or a command (study judge --help)")
-    from study.judging.collecting import grade_topic
+    from study.judging.annotation import grade_topic
 
     typer.echo(f"grades in {grade_topic(dataset, task, judge=name)}")
 
@@ -59,7 +59,7 @@ def batches(
     dataset: Data = DATASET,
 ) -> None:
     """Write the batches of one annotation pass for a judge."""
-    from study.judging.batches import write_batches
+    from study.judging.annotation import write_batches
 
     folder = write_batches(dataset, number, size)
     typer.echo(f"batches in {folder}; answers go to {folder / 'answers'}")
@@ -73,14 +73,14 @@ def collect(
     check: Annotated[bool, typer.Option("--check", help="Only say how far the pass in FOLDER is.")] = False,
 ) -> None:
     """Check the answers of a round and write judgements.csv."""
-    from study.judging import collecting
+    from study.judging import annotation
 
     if check:
-        typer.echo(collecting.progress(folder).to_string(index=False))
+        typer.echo(annotation.progress(folder).to_string(index=False))
         return
     if not name:
         raise StudyError("the judge has no name", fix="name the model that judged: --judge NAME")
-    rows = collecting.collect(dataset, folder, judge=name)
+    rows = annotation.collect(dataset, folder, judge=name)
     typer.echo(f"{len(rows)} pairs; {int(rows['final'].isna().sum())} wait for a third pass")
 
 
