@@ -159,18 +159,30 @@ def test_merge_refuses_passes_of_different_pairs(second, third, reason):
         annotation.merge({(1, 1): 0}, second, third, **FACTS)
 
 
-def test_a_damaged_table_of_judgements_is_refused(root):
+def test_damaged_and_missing_tables_are_refused(root):
     path = store.file(DATASET, "judgements")
     header, first, *_ = path.read_text().splitlines()
     damage = {
-        "repeats task_id and server_id": [first, first],
-        "not 0, 1 or 2": ["1,2,0,7,,0,1,1.0,x"],
-        "wait for a third pass": ["1,2,0,1,,,1,1.0,x"],
+        "repeats task_id and server_id": [header, first, first],
+        "not 0, 1 or 2": [header, "1,2,0,7,,0,1,1.0,x"],
+        "wait for a third pass": [header, "1,2,0,1,,,1,1.0,x"],
+        "a column is missing": ["task_id", "1"],
+        "not a readable CSV file": [],
     }
     for reason, lines in damage.items():
-        path.write_text("\n".join([header, *lines]))
+        path.write_text("\n".join(lines))
         with pytest.raises(StudyError, match=reason):
             store.final(DATASET)
+    path.unlink()
+    with pytest.raises(StudyError, match="the file is missing"):
+        store.final(DATASET)
+    path = store.runs_file(DATASET)
+    pd.DataFrame({"system": ["tfidf"]}).to_csv(path, index=False)
+    with pytest.raises(StudyError, match="not pooled runs"):
+        store.read_runs(DATASET)
+    path.unlink()
+    with pytest.raises(StudyError, match="there are no pooled runs"):
+        store.read_runs(DATASET)
 
 
 def test_a_re_annotation_is_kept_beside_those_of_other_rounds(root, truth_of):

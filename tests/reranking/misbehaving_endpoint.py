@@ -62,14 +62,10 @@ NAMED = {
 }
 # How endpoints of models that reason refuse two parameters (the messages are OpenAI's).
 REFUSED = {
-    "max_tokens": (
-        "unsupported_parameter",
-        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
-    ),
-    "temperature": (
-        "unsupported_value",
-        "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.",
-    ),
+    "max_tokens": "Unsupported parameter: 'max_tokens' is not supported with this model. "
+    "Use 'max_completion_tokens' instead.",
+    "temperature": "Unsupported value: 'temperature' does not support 0 with this model. "
+    "Only the default (1) value is supported.",
 }
 
 
@@ -173,9 +169,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def modern_without_schema(self):
         """Refuses two parameters, one after the other, and then the schema."""
-        for name, (code, message) in REFUSED.items():
+        for name, message in REFUSED.items():
             if name in self.body:
-                error = {"message": message, "type": "invalid_request_error", "param": name, "code": code}
+                error = {"message": message, "type": "invalid_request_error", "param": name}
                 return self.raw(400, json.dumps({"error": error}).encode(), {})
         return self.no_schema()
 

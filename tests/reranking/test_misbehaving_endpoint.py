@@ -5,8 +5,8 @@ from collections import Counter
 
 import numpy as np
 
+from tests.reranking.conftest import make_data
 from tests.reranking.misbehaving_endpoint import FOREIGN, QUICK, SLOW, Endpoint, answered
-from tests.reranking.toys import make_data
 
 CALLS, EACH_SLOW, K, POOL = 1000, 2, 10, 20
 RETRIES = 1

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.reranking import prompt
+from tests.reranking.conftest import make_data
 from tests.reranking.misbehaving_endpoint import pool_of, task_of
-from tests.reranking.toys import make_data
 
 POOL = [4, 2, 9, 0]
 ATTACKS = [

@@ -161,12 +161,9 @@ def test_the_figure_shows_every_system_and_form():
     assert max(top.lines[1].get_xdata()) == 10
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"), [({"part": "all"}, "no part 'all'"), ({"more": 1}, "other keys"), (None, "other keys")]
-)
-def test_settings_are_checked(tmp_path, change, reason):
+def test_settings_are_checked(tmp_path):
     assert set(read().systems) <= set(config.choices("system"))
     file = tmp_path / "stuffing.yaml"
-    file.write_text(yaml.safe_dump(None if change is None else vars(read()) | change))
-    with pytest.raises(StudyError, match=reason):
+    file.write_text(yaml.safe_dump(vars(read()) | {"part": "all"}))
+    with pytest.raises(StudyError, match="no part 'all'"):
         read(file)

@@ -32,16 +32,7 @@ UNKNOWN_FORM = frozenset({400, 422, 501})
 
 @dataclass(frozen=True)
 class Question:
-    """What decides the answers.
-
-    Attributes:
-        model: the endpoint's name of the model.
-        rules: length and membership of an answer.
-        forms: ways to hold the model to the output's form, tried in this order until the endpoint accepts one.
-        temperature: 0 decodes deterministically; None sends none, for models that refuse the setting.
-        tokens: longest reply.
-        longest: characters of a text field in the prompt.
-    """
+    """What decides the answers; ``conf/system/t2mrec_llm.yaml`` explains the settings."""
 
     model: str
     rules: Rules = field(default_factory=Rules)
