@@ -28,25 +28,17 @@ class AttributeCounts:
 
     It reads words, names and the order of the file, no meaning. `baselines.list_order` models the order of the
     catalogue and counts nothing else.
-
-    Args:
-        groups: sets of task columns, joined by "+", whose equal values make a group.
-        weights: one per group.
-        near: weight of the neighbours in the file; their group is the first of `groups`.
-        span: tasks over which the weight of a neighbour falls to 1 / e.
-        word, rare, fill: weights of the other terms.
-        most: a word of a theme counts if at most this share of the servers has it; a fifth of it for names and
-            descriptions.
     """
 
+    # Sets of task columns, joined by "+", whose equal values make a group.
     groups: Sequence[str] = ("theme", "theme+subcategory", "theme+language", "language+subcategory")
-    weights: Sequence[float] = (2.0, 0.5, 0.5, 1.0)
+    weights: Sequence[float] = (2.0, 0.5, 0.5, 1.0)  # one per group
     near: float = 0.5
-    span: float = 30.0
+    span: float = 30.0  # tasks over which the weight of a neighbour falls to 1 / e
     word: float = 0.1
     rare: float = 0.05
     fill: float = 0.5
-    most: float = 0.05
+    most: float = 0.05  # share of the servers that may have a word of a theme; a fifth of it for names, descriptions
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Count the training lists by group and index the words; nothing is random."""
@@ -58,8 +50,7 @@ class AttributeCounts:
         ]
         self.first: IntArray = pd.factorize(names[0])[0].astype(np.int64)
         self.known = np.flatnonzero(known)
-        texts = [f"{name} {text}" for name, text in zip(data.servers["name"], data.servers["description"], strict=True)]
-        titles = [f"{name} {text}" for name, text in zip(data.tasks["name"], data.tasks["description"], strict=True)]
+        texts, titles = (list(table["name"] + " " + table["description"]) for table in (data.servers, data.tasks))
         self.theme_words = word_matches(data.tasks["theme"].tolist(), texts, self.most)
         self.text_words = word_matches(titles, texts, self.most / 5)
         spoken = [{word.strip().casefold() for word in value.split(",")} - {""} for value in data.servers["language"]]
@@ -85,18 +76,14 @@ class AttributeCounts:
     def _near(self, tasks: IntArray) -> FloatArray:
         """Shares among the training tasks of the first group, near ones first; a task is no neighbour of itself."""
         distance = np.abs(tasks[:, None] - self.known[None, :])
-        kernel = np.where(
-            self.first[tasks][:, None] == self.first[self.known][None, :], np.exp(-distance / self.span), 0
-        )
-        kernel[distance == 0] = 0
+        same = self.first[tasks][:, None] == self.first[self.known][None, :]
+        kernel = np.where(same & (distance > 0), np.exp(-distance / self.span), 0)
         total = np.maximum(kernel.sum(axis=1, keepdims=True), 1e-12)
-        near: FloatArray = (sp.csr_matrix(kernel / total) @ self.train[self.known]).toarray().astype(np.float32)
-        return near
+        return np.asarray((sp.csr_matrix(kernel / total) @ self.train[self.known]).toarray(), dtype=np.float32)
 
     @staticmethod
     def _shared(words: tuple[sp.csr_matrix, sp.csr_matrix], tasks: IntArray) -> FloatArray:
-        found: FloatArray = ((words[0][tasks] @ words[1].T).toarray() > 0).astype(np.float32)
-        return found
+        return np.asarray((words[0][tasks] @ words[1].T).toarray() > 0, dtype=np.float32)
 
 
 def group_names(tasks: pd.DataFrame, group: str) -> pd.Series:

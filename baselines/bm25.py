@@ -15,17 +15,11 @@ from study.data.splits import Split
 
 @dataclass
 class Bm25:
-    """Lucene's variant of BM25; lower case, words of two characters or more, no stemming. It uses no labels.
+    """Lucene's variant of BM25; lower case, words of two characters or more, no stemming. It uses no labels."""
 
-    Args:
-        k1: saturation of a term's frequency in a document.
-        b: normalisation by document length, 0 (none) to 1 (full).
-        stopwords: a language known to bm25s ("en") whose function words are dropped, or None.
-    """
-
-    k1: float = 1.2
-    b: float = 0.75
-    stopwords: str | None = None
+    k1: float = 1.2  # saturation of a term's frequency in a document
+    b: float = 0.75  # normalisation by document length, 0 (none) to 1 (full)
+    stopwords: str | None = None  # a language known to bm25s ("en") whose function words are dropped
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Index all servers and tokenise all tasks."""

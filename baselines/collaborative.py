@@ -17,13 +17,9 @@ Representations: TypeAlias = sp.csr_matrix | FloatArray
 
 
 class Transferable(Protocol):
-    """A fitted collaborative system whose knowledge of a task is one row, so that rows of other tasks can be averaged.
+    """A fitted collaborative system that knows a task by one row, so that the rows of several can be averaged."""
 
-    Attributes:
-        representations: what the system knows of each task, shape (n_tasks, d).
-    """
-
-    representations: Representations
+    representations: Representations  # what the system knows of each task, shape (n_tasks, d)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """As `study.evaluation.system.System.fit`."""
@@ -36,15 +32,10 @@ class Transferable(Protocol):
 
 
 class ItemItem(ABC):
-    """Linear models of a task's history: score(t, m) = sum over servers i of R[t, i] W[i, m].
+    """Linear models of a task's history: score(t, m) = sum over servers i of R[t, i] W[i, m]."""
 
-    Attributes:
-        representations: R, the training interactions, shape (n_tasks, n_servers).
-        weights: W, shape (n_servers, n_servers), sparse or dense.
-    """
-
-    representations: sp.csr_matrix
-    weights: sp.csr_matrix | FloatArray
+    representations: sp.csr_matrix  # R, the training interactions, shape (n_tasks, n_servers)
+    weights: sp.csr_matrix | FloatArray  # W, shape (n_servers, n_servers)
 
     @abstractmethod
     def item_weights(self, train: sp.csr_matrix, order: IntArray) -> sp.csr_matrix | FloatArray:
@@ -58,34 +49,23 @@ class ItemItem(ABC):
 
     def score(self, tasks: IntArray) -> FloatArray:
         """R W, shape (len(tasks), n_servers); a task without training interactions is not ranked."""
-        return unranked_without_history(
-            self.score_representations(self.representations[tasks]), self.representations[tasks]
-        )
+        histories = self.representations[tasks]
+        return unranked_without_history(self.score_representations(histories), histories)
 
     def score_representations(self, rows: Representations) -> FloatArray:
         """Scores of the histories `rows`, shape (b, n_servers)."""
         product = sp.csr_matrix(rows) @ self.weights
-        scores: FloatArray = (product.toarray() if sp.issparse(product) else np.asarray(product)).astype(np.float32)
-        return scores
+        return np.asarray(product.toarray() if sp.issparse(product) else product, dtype=np.float32)
 
 
 def unranked_without_history(scores: FloatArray, histories: sp.csr_matrix) -> FloatArray:
-    """Set the scores of tasks without training interactions to -inf, in place: nothing was learned about them.
-
-    Args:
-        scores: shape (b, n_servers).
-        histories: training interactions of the same tasks, shape (b, n_servers).
-    """
+    """Set the scores of tasks without training interactions to -inf, in place: nothing was learned about them."""
     scores[np.diff(histories.indptr) == 0] = -np.inf
     return scores
 
 
 def keep_largest(matrix: sp.csr_matrix, k: int | None, order: IntArray) -> sp.csr_matrix:
-    """The `k` largest stored entries of every row; None keeps all.
-
-    Args:
-        order: a permutation of the columns; of equal entries those that come first in it are kept.
-    """
+    """The `k` largest stored entries of every row (None keeps all), of equal ones those that come first in `order`."""
     if k is None:
         return matrix
     entries = sp.coo_matrix(matrix)
@@ -94,5 +74,9 @@ def keep_largest(matrix: sp.csr_matrix, k: int | None, order: IntArray) -> sp.cs
     sorted_ = np.lexsort((place[entries.col], -entries.data, entries.row))
     counts = np.bincount(entries.row, minlength=matrix.shape[0])
     position = np.arange(entries.nnz) - np.repeat(np.cumsum(counts) - counts, counts)
-    kept = sorted_[position < k]
-    return sp.csr_matrix((entries.data[kept], (entries.row[kept], entries.col[kept])), shape=matrix.shape)
+    return kept(entries, sorted_[position < k])
+
+
+def kept(entries: sp.coo_matrix, chosen: np.ndarray) -> sp.csr_matrix:
+    """The chosen entries of a matrix, by number or by mask."""
+    return sp.csr_matrix((entries.data[chosen], (entries.row[chosen], entries.col[chosen])), shape=entries.shape)

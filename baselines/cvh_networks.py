@@ -14,8 +14,9 @@ import torch
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
-from baselines.propagation import propagate
-from study.data.dataset import Dataset, FloatArray, IntArray
+from baselines.collaborative import kept
+from baselines.interactions import propagate
+from study.data.dataset import Dataset, FloatArray
 from study.data.normalise import licence_key, spelling_key
 from study.data.splits import Split
 from study.t2mrec.lexical import fit_vectorizer
@@ -33,18 +34,11 @@ class Similarity:
     Propagation is E' = D^-1 H D^-1 H E with D = the row sums of H. Rows that are equal behave alike, so H is kept for
     the distinct rows (signatures) only: with S the membership, H = S H_s S', and D^-1 H E = S Q M with M the mean of E
     in each signature and Q = D^-1 H_s diag(sizes), whose rows sum to 1.
-
-    Attributes:
-        group: number of each node's signature, -1 where the node has none (an empty row), shape (n,).
-        mean: M's operator, shape (signatures, n).
-        step: Q, shape (signatures, signatures).
-        spread: S, shape (n, signatures).
     """
 
-    group: IntArray
-    mean: sp.csr_matrix
-    step: sp.csr_matrix
-    spread: sp.csr_matrix
+    mean: sp.csr_matrix  # M's operator, shape (signatures, n)
+    step: sp.csr_matrix  # Q, shape (signatures, signatures)
+    spread: sp.csr_matrix  # S, shape (n, signatures)
 
     def __call__(self, vectors: Tensor) -> Tensor:
         """E', shape (n, d); 0 for nodes without a hyperedge."""
@@ -75,28 +69,22 @@ def similarity(members: sp.csr_matrix, alpha: float) -> Similarity:
     spread = sp.csr_matrix((np.ones(len(known), np.float32), (known, group[known])), shape=(len(group), len(first)))
     mean = sp.csr_matrix(spread.T)
     mean.data /= np.repeat(sizes, np.diff(mean.indptr)).astype(np.float32)
-    return Similarity(group, mean, step, spread)
+    return Similarity(mean, step, spread)
 
 
 def _jaccard(rows: sp.csr_matrix, alpha: float) -> sp.csr_matrix:
     common = sp.coo_matrix(rows @ rows.T)
     sizes = np.diff(rows.indptr)
-    value = common.data / (sizes[common.row] + sizes[common.col] - common.data)
-    kept = value >= alpha
-    return sp.csr_matrix((value[kept], (common.row[kept], common.col[kept])), shape=common.shape)
+    common.data = common.data / (sizes[common.row] + sizes[common.col] - common.data)
+    return kept(common, common.data >= alpha)
 
 
 @dataclass(frozen=True)
 class Global:
-    """The hypergraph of all nodes; E' = H D_e^-1 H' D_v^-1 E, which keeps column sums, or (norm ``row``) row means.
+    """The hypergraph of all nodes; E' = H D_e^-1 H' D_v^-1 E, which keeps column sums, or (norm ``row``) row means."""
 
-    Attributes:
-        gather: H' D_v^-1 (or D_e^-1 H'), shape (hyperedges, nodes).
-        scatter: H D_e^-1 (or D_v^-1 H), shape (nodes, hyperedges).
-    """
-
-    gather: sp.csr_matrix
-    scatter: sp.csr_matrix
+    gather: sp.csr_matrix  # H' D_v^-1 (or D_e^-1 H'), shape (hyperedges, nodes)
+    scatter: sp.csr_matrix  # H D_e^-1 (or D_v^-1 H), shape (nodes, hyperedges)
 
     def __call__(self, vectors: Tensor) -> Tensor:
         """E', shape (n, d); 0 for nodes without a hyperedge."""
@@ -106,23 +94,14 @@ class Global:
 def global_hypergraph(train: sp.csr_matrix, task_tags: sp.csr_matrix, server_tags: sp.csr_matrix, norm: str) -> Global:
     """One hyperedge for each task (itself, its servers, its tags) and each server (itself, its tags).
 
-    Args:
-        train: interactions, shape (n_tasks, n_servers).
-        task_tags: shape (n_tasks, n_tags).
-        server_tags: shape (n_servers, n_tags).
-        norm: ``repo`` (as the authors' program) or ``row``.
-
-    Nodes are numbered tasks, servers, tags.
+    Nodes are numbered tasks, servers, tags; tags have shapes (n_tasks, n_tags) and (n_servers, n_tags). The norm is
+    ``repo`` (as the authors' program) or ``row``.
     """
     n_tasks, n_servers = train.shape
     binary = sp.csr_matrix((np.ones(train.nnz), train.indices, train.indptr), shape=train.shape)
-    edges = sp.block_array(
-        [
-            [sp.eye_array(n_tasks), binary, task_tags],
-            [sp.csr_array((n_servers, n_tasks)), sp.eye_array(n_servers), server_tags],
-        ],
-        format="csr",
-    )  # hyperedges x nodes
+    of_tasks = [sp.eye_array(n_tasks), binary, task_tags]
+    of_servers = [sp.csr_array((n_servers, n_tasks)), sp.eye_array(n_servers), server_tags]
+    edges = sp.block_array([of_tasks, of_servers], format="csr")  # hyperedges x nodes
     by_edge, by_node = (_inverse(np.asarray(edges.sum(axis=axis)).ravel()) for axis in (1, 0))
     gather, scatter = (edges @ by_node, edges.T @ by_edge) if norm == "repo" else (by_edge @ edges, by_node @ edges.T)
     return Global(sp.csr_matrix(gather, dtype=np.float32), sp.csr_matrix(scatter, dtype=np.float32))
@@ -142,12 +121,9 @@ def mixed(layers: Sequence[Tensor], weights: Tensor) -> Tensor:
 
 
 def tags(data: Dataset, split: Split, *, keywords: int = 0) -> tuple[list[str], sp.csr_matrix, sp.csr_matrix]:
-    """Tags of tasks and servers over one vocabulary, spelling variants together.
+    """Tags of tasks and servers over one vocabulary, spelling variants together, and `keywords` words of each text.
 
     Tasks without training interactions have none, so that nothing of a new task is in the graph.
-
-    Args:
-        keywords: words of a text's highest TF-IDF weights that count as tags, too.
 
     Returns: the tags, those of tasks, shape (n_tasks, n_tags), and of servers, shape (n_servers, n_tags); entries 1.
     """
@@ -156,9 +132,9 @@ def tags(data: Dataset, split: Split, *, keywords: int = 0) -> tuple[list[str], 
     server_names = _names(data.servers, SERVER_TAGS)
     if keywords:
         of_tasks = data.task_texts()
-        texts = [of_tasks[row] for row in known], data.server_texts()
-        vectorizer = fit_vectorizer([*texts[0], *texts[1]], max_features=None, ngram_range=(1, 1))
-        counted = vectorizer.transform([*texts[0], *texts[1]])
+        texts = [*(of_tasks[row] for row in known), *data.server_texts()]
+        vectorizer = fit_vectorizer(texts, max_features=None, ngram_range=(1, 1))
+        counted = vectorizer.transform(texts)
         frequent = np.flatnonzero(counted.getnnz(axis=0) >= LEAST_DOCUMENTS)
         words = np.asarray(vectorizer.get_feature_names_out())[frequent]
         found = [_highest(row, words, keywords) for row in sp.csr_matrix(counted[:, frequent])]
@@ -169,11 +145,8 @@ def tags(data: Dataset, split: Split, *, keywords: int = 0) -> tuple[list[str], 
     frequency.update(tag for names in server_names for tag in names)
     vocabulary = sorted(tag for tag, count in frequency.items() if count >= LEAST_FREQUENCY)
     learned = set(known.tolist())
-    return (
-        vocabulary,
-        _matrix([names if row in learned else set() for row, names in enumerate(task_names)], vocabulary),
-        _matrix(server_names, vocabulary),
-    )
+    task_names = [names if row in learned else set() for row, names in enumerate(task_names)]
+    return vocabulary, _matrix(task_names, vocabulary), _matrix(server_names, vocabulary)
 
 
 def _names(table: pd.DataFrame, columns: Sequence[str]) -> list[set[str]]:
@@ -220,7 +193,7 @@ class Network(nn.Module):
     """Five tables that start from text vectors, the weights that mix layers and views, and the heads.
 
     Args:
-        starts: text vectors of tasks, servers and tags, shapes (n_tasks, d), (n_servers, d), (n_tags, d).
+        starts: text vectors of tasks, servers and tags, shape (n, d) each.
         layers: of every propagation, the starting vectors included (the reference program computes one more).
         hidden: width inside the heads of the contrast.
     """
@@ -236,23 +209,14 @@ class Network(nn.Module):
         self.depths = nn.ParameterDict({name: torch.zeros(layers) for name in self.tables})
         kinds = ("task", "server")
         self.local, self.final = (nn.ParameterDict({kind: torch.zeros(2) for kind in kinds}) for _ in range(2))
-        self.heads = nn.ModuleDict(
-            {
-                f"{kind}_{scope}": nn.Sequential(
-                    nn.Linear(width, hidden), nn.LayerNorm(hidden), nn.GELU(), nn.Linear(hidden, width)
-                )
-                for kind in kinds
-                for scope in ("local", "global")
-            }
-        )
+        self.heads = nn.ModuleDict()
+        for name in ("task_local", "task_global", "server_local", "server_global"):
+            layers_ = nn.Linear(width, hidden), nn.LayerNorm(hidden), nn.GELU(), nn.Linear(hidden, width)
+            self.heads[name] = nn.Sequential(*layers_)
         self.tag_layers = nn.ModuleDict({kind: nn.Linear(width, len(tags)) for kind in kinds})
 
     def forward(self, operators: Mapping[str, Callable[[Tensor], Tensor]]) -> dict[str, Views]:
-        """The views of tasks (key ``task``) and servers (key ``server``).
-
-        Args:
-            operators: one step of propagation for each table.
-        """
+        """The views of tasks (key ``task``) and servers (key ``server``), by one step of propagation for each table."""
         spread = {}
         for name, table in self.tables.items():
             layers: list[Tensor] = [table]
@@ -276,11 +240,7 @@ class Network(nn.Module):
 
 
 def contrast(first: Tensor, second: Tensor) -> Tensor:
-    """Mean over i of -log softmax_j(-|a_i - b_j| / 0.5) at j = i; log n for n equal rows.
-
-    Args:
-        first, second: two views of the same nodes, shape (n, d).
-    """
+    """Mean over i of -log softmax_j(-|a_i - b_j| / 0.5) at j = i, of two views of n nodes; log n for n equal rows."""
     similarity = -torch.cdist(first, second) / CONTRAST_TEMPERATURE
     return (torch.logsumexp(similarity, dim=1) - similarity.diagonal()).mean()
 
@@ -296,11 +256,7 @@ def squared(rows: Sequence[Tensor]) -> Tensor:
 
 
 def reduction(fitted: FloatArray, width: int) -> Callable[[FloatArray], FloatArray]:
-    """Principal components of text vectors; the vectors themselves where `width` is not below theirs.
-
-    Args:
-        fitted: vectors that the components come from, shape (n, q).
-    """
+    """Principal components of text vectors, those of `fitted`; the vectors themselves where `width` is not smaller."""
     if width >= fitted.shape[1]:
         return lambda vectors: vectors
     components = PCA(min(width, len(fitted)), svd_solver="full").fit(fitted)

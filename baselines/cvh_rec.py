@@ -16,7 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss, soft
 from baselines.cvh_networks import Network, decaying, encoder, global_hypergraph, reduction, similarity, squared, tags
 from baselines.interactions import Pairs, shuffled
 from baselines.settings import require_choices
-from baselines.training import Job, Progress, Schedule, VectorModel, fingerprint, train, validation_quality
+from baselines.training import Job, Progress, Schedule, VectorModel, fingerprint, n_weights, train, validation_quality
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -109,11 +109,8 @@ class CVHRec(VectorModel):
         self.reduced = reduce(self.texts)
         order = np.argsort(-(self.texts[self.new] @ self.texts[self.known].T), axis=1, kind="stable")
         self.near = self.known[order[:, : self.NEIGHBOURS]]
-        self.starts = (
-            torch.from_numpy(self.reduced[self.known]),
-            torch.from_numpy(reduce(servers)),
-            torch.from_numpy(reduce(named)),
-        )
+        known, others, tagged = map(torch.from_numpy, (self.reduced[self.known], reduce(servers), reduce(named)))
+        self.starts = known, others, tagged
         calls = sp.csr_matrix(self.histories[self.known])
         self.operators = {
             "task_call": similarity(calls, self.alpha),
@@ -122,10 +119,8 @@ class CVHRec(VectorModel):
             "server_tag": similarity(server_tags, self.alpha),
             "all": global_hypergraph(calls, self.task_tags, server_tags, self.global_norm),
         }
-        self.tag_labels = {
-            kind: torch.from_numpy(matrix.toarray().astype(np.float32))
-            for kind, matrix in (("task", self.task_tags), ("server", server_tags))
-        }
+        of_kind = {"task": self.task_tags, "server": server_tags}
+        self.tag_labels = {kind: torch.from_numpy(tag.toarray().astype(np.float32)) for kind, tag in of_kind.items()}
 
     def steps(self, rng: np.random.Generator) -> Iterator[Step]:
         """floor(pairs / batch) + 1 steps of distinct tasks with one listed and one drawn server each."""
@@ -200,8 +195,7 @@ class CVHRec(VectorModel):
 
     def parameters(self) -> int:
         """Entries of all trained tensors, those of the encoder included where it was trained."""
-        own = sum(weight.numel() for weight in self.encoder.parameters()) if self.stage_2 else 0
-        return super().parameters() + own
+        return n_weights(self.network, self.encoder if self.stage_2 else None)
 
     def score(self, tasks: IntArray) -> FloatArray:
         """e_t . e_m, shape (len(tasks), n_servers)."""

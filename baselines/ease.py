@@ -17,12 +17,10 @@ class Ease(ItemItem):
 
     W minimises |R - R W|^2 + regularisation |W|^2 with a zero diagonal: with P = (R'R + regularisation I)^-1,
     W[i, j] = -P[i, j] / P[j, j] for i != j.
-
-    Args:
-        regularisation: lambda, in units of training interactions per server. The paper's hundreds suit servers with
-            thousands of interactions; here a server has five, and hundreds would leave raw co-occurrence counts.
     """
 
+    # Lambda, in units of training interactions per server. The paper's hundreds suit servers with thousands of them;
+    # here a server has five, and hundreds would leave raw co-occurrence counts.
     regularisation: float = 10.0
 
     def item_weights(self, train: sp.csr_matrix, order: IntArray) -> FloatArray:

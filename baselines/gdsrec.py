@@ -123,13 +123,8 @@ class GDSRec(Scheduled):
             servers = np.concatenate([self.pairs.indices[part][:, None], drawn], axis=1)
             others = self.listers.draw(drawn.ravel(), rng)
             theirs = np.asarray(self.ratings[others, drawn.ravel()], dtype=np.float32)
-            yield Groups(
-                tasks[part],
-                servers,
-                self.ratings.data[part].astype(np.float32),
-                others.reshape(drawn.shape),
-                theirs.reshape(drawn.shape),
-            )
+            own = self.ratings.data[part].astype(np.float32)
+            yield Groups(tasks[part], servers, own, others.reshape(drawn.shape), theirs.reshape(drawn.shape))
 
     def loss(self, batch: Groups) -> Tensor:
         """Binary cross-entropy of a batch."""
@@ -185,9 +180,8 @@ class GDSRec(Scheduled):
 
     def _aggregate_all(self, side: str, lists: Lists) -> Tensor:
         rows = np.arange(len(lists.entries))
-        return torch.cat(
-            [self._aggregate(side, rows[part], lists.entries[part], lists.deviations[part]) for part in chunks(rows)]
-        )
+        parts = [(rows[part], lists.entries[part], lists.deviations[part]) for part in chunks(rows)]
+        return torch.cat([self._aggregate(side, *part) for part in parts])
 
     @torch.no_grad()
     def score(self, tasks: IntArray) -> FloatArray:
@@ -198,16 +192,14 @@ class GDSRec(Scheduled):
         self.opinions[new] = self._predict(self.y, new)
         self.asked[new] = True
         row, place = np.nonzero(near != PADDING)
-        share = sp.csr_matrix(
-            (shares(self.weights[tasks])[row, place], (row, near[row, place])), shape=(len(tasks), len(self.near))
-        )
+        weights = shares(self.weights[tasks])[row, place]
+        share = sp.csr_matrix((weights, (row, near[row, place])), shape=(len(tasks), len(self.near)))
         scores = share @ self.opinions
         if self.branches == "both":
             scores = (scores + self._predict(self.h, tasks)) / 2
         servers = np.arange(self.pairs.width)
         scores += (self.task_averages.of(tasks)[:, None] + self.server_averages.of(servers)[None, :]) / 2
-        logits: FloatArray = np.asarray(scores - MIDPOINT, dtype=np.float32)
-        return logits
+        return np.asarray(scores - MIDPOINT, dtype=np.float32)
 
     def _predict(self, left: Tensor, rows: IntArray) -> FloatArray:
         """phi of `rows` and all servers, shape (len(rows), n_servers)."""

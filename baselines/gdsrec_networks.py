@@ -21,15 +21,10 @@ PADDING = -1
 
 @dataclass(frozen=True)
 class Lists:
-    """The entries of each row of a rating matrix, padded at the end.
+    """The entries of each row of a rating matrix, padded at the end."""
 
-    Attributes:
-        entries: columns, PADDING where there is none, shape (n, c).
-        deviations: round |r - average of the column|, 0 at paddings, shape (n, c).
-    """
-
-    entries: IntArray
-    deviations: IntArray
+    entries: IntArray  # (n, c): columns, PADDING where there is none
+    deviations: IntArray  # (n, c): round |r - average of the column|, 0 at paddings
 
     def without(self, rows: IntArray, targets: IntArray) -> tuple[IntArray, IntArray]:
         """Entries and deviations of `rows`, each with its target taken out, both of shape (len(rows), c)."""
@@ -47,16 +42,11 @@ class Lists:
 
 @dataclass(frozen=True)
 class Averages:
-    """Sums and numbers of ratings, from which an average can be taken without one of them.
-
-    Attributes:
-        total, number: per row, shape (n,).
-        overall: mean of all ratings, the average of a row without any.
-    """
+    """Sums and numbers of ratings of each row, from which an average can be taken without one of them."""
 
     total: NDArray[np.float64]
     number: NDArray[np.float64]
-    overall: float
+    overall: float  # mean of all ratings, the average of a row without any
 
     def of(self, rows: IntArray, without: FloatArray | None = None) -> FloatArray:
         """Averages of `rows`; `without` holds the rating that each leaves out, 0 where it leaves out none."""
@@ -64,8 +54,7 @@ class Averages:
         if without is not None:
             total, number = total - without, number - (without > 0)
         mean = np.divide(total, number, out=np.full(len(rows), self.overall), where=number > 0)
-        rounded: FloatArray = mean.astype(np.float32)
-        return rounded
+        return np.asarray(mean, dtype=np.float32)
 
 
 def averages(ratings: sp.csr_matrix) -> Averages:
@@ -75,12 +64,7 @@ def averages(ratings: sp.csr_matrix) -> Averages:
 
 
 def deviation_lists(ratings: sp.csr_matrix, columns: Averages) -> Lists:
-    """The lists of the rows of `ratings`; each rating is compared with the average of its column.
-
-    Args:
-        ratings: values 1 to 5, shape (n, m).
-        columns: averages of the m columns.
-    """
+    """The lists of the rows of `ratings` (1 to 5); each rating is compared with the average of its column."""
     counts = np.diff(ratings.indptr)
     shape = (len(counts), max(1, int(counts.max(initial=0))))
     row = np.repeat(np.arange(len(counts)), counts)
@@ -94,55 +78,35 @@ def deviation_lists(ratings: sp.csr_matrix, columns: Averages) -> Lists:
 
 
 def friend_weights(ratings: sp.csr_matrix, friends: IntArray, tolerance: float) -> IntArray:
-    """s = 1 + number of common servers whose ratings differ by at most `tolerance`, shape of `friends`.
-
-    Args:
-        friends: rows of friends, PADDING (weight 0) where there is none, shape (n, f).
-    """
+    """s = 1 + number of common servers whose ratings differ by at most `tolerance`, 0 for PADDING, as `friends`."""
     weights = np.zeros(friends.shape, dtype=np.int64)
     for task, row in enumerate(friends):
-        own = dict(zip(*_row(ratings, task), strict=True))
-        for place, friend in enumerate(row):
-            if friend != PADDING:
-                theirs = zip(*_row(ratings, int(friend)), strict=True)
-                weights[task, place] = 1 + sum(
-                    server in own and abs(own[server] - value) <= tolerance for server, value in theirs
-                )
+        own, theirs = ratings[[task]].toarray(), ratings[row[row != PADDING]].toarray()
+        alike = (own > 0) & (theirs > 0) & (np.abs(own - theirs) <= tolerance)
+        weights[task, row != PADDING] = 1 + alike.sum(axis=1)
     return weights
 
 
 def agree(
     ratings: sp.csr_matrix, friends: IntArray, servers: IntArray, values: FloatArray, tolerance: float
 ) -> IntArray:
-    """Whether each friend rates the pair's server within `tolerance` of the pair's rating, 0 or 1.
+    """Whether each friend rates the pair's server within `tolerance` of the pair's rating, 0 or 1, shape of `friends`.
 
-    Args:
-        friends: shape (b, f).
-        servers, values: the pairs' servers and ratings, shape (b,); a rating of 0 agrees with none.
-
-    Returns: shape (b, f).
+    A pair's rating of 0 agrees with none; `servers` and `values` have shape (b,), `friends` (b, f).
     """
-    columns = np.broadcast_to(servers[:, None], friends.shape)
+    columns, values = np.broadcast_to(servers[:, None], friends.shape), values[:, None]
     theirs = np.asarray(ratings[np.maximum(friends, 0).ravel(), columns.ravel()]).reshape(friends.shape)
-    same: IntArray = (
-        (theirs > 0) & (friends != PADDING) & (values[:, None] > 0) & (np.abs(theirs - values[:, None]) <= tolerance)
-    ).astype(np.int64)
-    return same
+    rated = (theirs > 0) & (friends != PADDING) & (values > 0)
+    return np.asarray(rated & (np.abs(theirs - values) <= tolerance), dtype=np.int64)
 
 
 def shares(weights: IntArray) -> FloatArray:
     """Each row divided by its sum (+ 1e-10, so that a task without friends has r2 = 0), shape of `weights`."""
-    result: FloatArray = (weights / (weights.sum(axis=1, keepdims=True) + 1e-10)).astype(np.float32)
-    return result
+    return np.asarray(weights / (weights.sum(axis=1, keepdims=True) + 1e-10), dtype=np.float32)
 
 
 def nearest(vectors: FloatArray, known: IntArray, number: int, seed: int) -> IntArray:
-    """The training tasks with the nearest texts, the task itself left out, shape (n, number), PADDING where unfilled.
-
-    Args:
-        vectors: of length 1, shape (n, q).
-        known: rows of the training tasks.
-    """
+    """The training tasks with the nearest texts but the task itself, shape (n, number), PADDING where unfilled."""
     order, found = tie_order(len(known), seed), np.full((len(vectors), number), PADDING)
     for part in chunks(np.arange(len(vectors))):
         similarity = vectors[part] @ vectors[known].T
@@ -150,11 +114,6 @@ def nearest(vectors: FloatArray, known: IntArray, number: int, seed: int) -> Int
         rows, _ = top_k(similarity, number, order)
         found[part, : rows.shape[1]] = np.where(rows >= 0, known[rows], PADDING)
     return found
-
-
-def _row(ratings: sp.csr_matrix, row: int) -> tuple[list[int], list[float]]:
-    span = slice(ratings.indptr[row], ratings.indptr[row + 1])
-    return ratings.indices[span].tolist(), ratings.data[span].tolist()
 
 
 class Aggregation(nn.Module):
@@ -167,15 +126,9 @@ class Aggregation(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, owner: Tensor, entries: Tensor, deviations: Tensor, valid: Tensor) -> Tensor:
-        """What the lists say of their owners.
+        """What the lists say of their owners, shape (b, d); the same for all owners without entries.
 
-        Args:
-            owner: vectors of the owners, shape (b, d).
-            entries: vectors of the entries, shape (b, c, d).
-            deviations: vectors of their deviations, shape (b, c, d).
-            valid: which entries are no padding, shape (b, c).
-
-        Returns: shape (b, d); the same for all owners without entries.
+        Entries and deviations have shape (b, c, d); `valid` (b, c) says which are no padding.
         """
         x = self.opinion(torch.cat([entries, deviations], dim=2))
         owners = owner[:, None, :].expand_as(x)
@@ -187,11 +140,7 @@ class Aggregation(nn.Module):
 
 
 class Network(nn.Module):
-    """Tables of tasks, servers and deviations, shared by three aggregations; one predictor.
-
-    Args:
-        spread: standard deviation of the starting tables.
-    """
+    """Tables of tasks, servers and deviations, shared by three aggregations; one predictor."""
 
     def __init__(self, n_tasks: int, n_servers: int, width: int, spread: float = 0.1) -> None:
         super().__init__()
@@ -213,15 +162,12 @@ class Network(nn.Module):
     def aggregate(
         self, side: str, rows: Tensor, entries: Tensor, deviations: Tensor, *, zero_is_padding: bool = False
     ) -> Tensor:
-        """h (side ``task``), z (``server``) or y (``friend``) of `rows`.
+        """h (side ``task``), z (``server``) or y (``friend``) of `rows`, shape (b, d).
 
         Args:
-            rows: shape (b,).
             entries: rows of the other kind, below 0 for padding, shape (b, c).
             deviations: 0 to 4, shape (b, c).
             zero_is_padding: the vector of deviation 0 is the zero vector, a fault of the reference programs.
-
-        Returns: shape (b, d).
         """
         own, other = (self.servers, self.tasks) if side == "server" else (self.tasks, self.servers)
         block = {"task": self.task_side, "server": self.server_side, "friend": self.friend_side}[side]
@@ -242,6 +188,5 @@ class Network(nn.Module):
         own, others = first.weight.split(left.shape[1], dim=1)  # type: ignore[operator]
         one, other = left @ own.T + first.bias, servers @ others.T
         finish = nn.Sequential(*rest)
-        return (
-            torch.stack([finish(row + other).squeeze(1) for row in one]) if len(one) else one.new_empty(0, len(other))
-        )
+        found = [finish(row + other).squeeze(1) for row in one]
+        return torch.stack(found) if found else one.new_empty(0, len(other))

@@ -20,22 +20,14 @@ class ImplicitALS:
     score(t, m) = w_t . h_m minimises sum over observed (1 - score)^2 + unobserved_weight sum over all score^2
     + sum over tasks lambda_t |w_t|^2 + sum over servers lambda_m |h_m|^2, with
     lambda_t = regularisation (|R_t| + unobserved_weight n_servers)^frequency_scaling, and likewise for servers.
-
-    Args:
-        width: d, length of the vectors.
-        sweeps: solutions of all tasks, then of all servers.
-        unobserved_weight: alpha_0.
-        regularisation: lambda.
-        frequency_scaling: nu, 0 (the same for all) to 1 (in proportion to what is fitted).
-        spread: standard deviation of the starting vectors times sqrt(width).
     """
 
-    width: int = 256
-    sweeps: int = 16
-    unobserved_weight: float = 0.01
-    regularisation: float = 0.01
-    frequency_scaling: float = 1.0
-    spread: float = 0.1
+    width: int = 256  # d, length of the vectors
+    sweeps: int = 16  # solutions of all tasks, then of all servers
+    unobserved_weight: float = 0.01  # alpha_0
+    regularisation: float = 0.01  # lambda
+    frequency_scaling: float = 1.0  # nu, 0 (the same for all) to 1 (in proportion to what is fitted)
+    spread: float = 0.1  # standard deviation of the starting vectors times sqrt(width)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Alternate between the closed-form solutions of tasks and servers."""
@@ -54,12 +46,7 @@ class ImplicitALS:
 
         Rows with the same number c of interactions share lambda, hence one d x d inverse A; the rest of each row's
         system has rank c, so (A^-1 + S'S)^-1 S'1 = A S' (I + S A S')^-1 1 needs only a c x c solution.
-
-        Args:
-            interactions: shape (n, m).
-            others: vectors of the other side, shape (m, d).
-
-        Returns: shape (n, d); zero for a row without interactions.
+        Returns: shape (n, d), for interactions (n, m) and others (m, d); zero for a row without interactions.
         """
         wide = others.astype(np.float64)
         gram = self.unobserved_weight * (wide.T @ wide)
@@ -81,8 +68,7 @@ class ImplicitALS:
 
     def score_representations(self, rows: Representations) -> FloatArray:
         """Scores of the task vectors `rows`, shape (b, n_servers)."""
-        scores: FloatArray = np.asarray(rows) @ self.servers.T
-        return scores
+        return np.asarray(np.asarray(rows) @ self.servers.T)
 
     def parameters(self) -> int:
         """All entries of both sides' vectors."""

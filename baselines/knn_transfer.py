@@ -14,7 +14,7 @@ from baselines.collaborative import Representations, Transferable
 from baselines.task_knn import TaskKNN
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.evaluation.metrics import per_task
+from study.evaluation.metrics import ndcg
 from study.evaluation.ranking import tie_order, top_k
 
 SELECTED_AT = 10  # NDCG@10 on validation, the same criterion as every other choice of the study
@@ -31,18 +31,12 @@ class KnnTransfer:
 
     Where several values of k or power are given, the pair with the best NDCG@10 on the validation tasks is taken; the
     base system is trained once.
-
-    Args:
-        base: the collaborative system.
-        k: numbers of neighbours to choose from.
-        power: exponents of the similarity to choose from.
-        content: how tasks are compared; its own k and power are not used.
     """
 
     base: Transferable
     k: Sequence[int] = (5, 10, 20, 50, 100)
     power: Sequence[float] = (1.0, 2.0, 4.0)
-    content: TaskKNN = field(default_factory=TaskKNN)
+    content: TaskKNN = field(default_factory=TaskKNN)  # how tasks are compared; its own k and power are not used
 
     @property
     def uses_validation(self) -> bool:
@@ -68,7 +62,7 @@ class KnnTransfer:
 
         def quality(pair: tuple[int, float]) -> float:
             ranked, _ = top_k(self._transfer(similarity, *pair), SELECTED_AT, order)
-            return float(np.mean(per_task(ranked, split.valid[asked], ks=(SELECTED_AT,))[f"ndcg@{SELECTED_AT}"]))
+            return float(np.mean(ndcg(ranked, split.valid[asked], SELECTED_AT)))
 
         return max(itertools.product(self.k, self.power), key=quality)
 
@@ -93,11 +87,7 @@ class KnnTransfer:
 def neighbour_weights(similarity: FloatArray, k: int, power: float, order: IntArray) -> sp.csr_matrix:
     """similarity^power of the `k` nearest, each row divided by its sum; equal weights where all similarities are 0.
 
-    Args:
-        similarity: shape (b, n), >= 0 or -inf.
-        order: which of equally similar ones come first, a permutation of n.
-
-    Returns: shape (b, n), rows sum to 1.
+    Similarities have shape (b, n) and are >= 0 or -inf; of equal ones those first in `order` are nearer.
     """
     nearest, value = top_k(similarity, k, order)
     weight = np.where(nearest >= 0, np.maximum(value, 0.0) ** power, 0.0)

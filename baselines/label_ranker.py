@@ -45,12 +45,8 @@ class Likeness:
 
     Factors: ``text`` and ``name`` (cosine of TF-IDF vectors), ``minilm`` (cosine of sentence vectors), ``theme``,
     ``language``, ``subcategory`` (1 where equal, ignoring case), and ``near30`` (exp(-|difference in file position| /
-    30), for any positive number): tasks that stand together in the file were annotated alike.
-
-    Args:
-        known: rows of the training tasks; the vocabulary and its frequencies come from them.
-        kernels: those that will be asked for.
-        max_features, max_ngram: of the TF-IDF vectors.
+    30), for any positive number): tasks that stand together in the file were annotated alike. The vocabulary of the
+    TF-IDF vectors and its frequencies come from the training tasks, whose rows are `known`.
     """
 
     def __init__(
@@ -105,21 +101,13 @@ class Ridge:
 
     A training task is scored as if it had not been learned from: y_i - [(K + lambda I)^-1 Y]_i / [(K + lambda I)^-1]_ii
     (leave-one-out, Rifkin & Lippert 2007).
-
-    Args:
-        weights: kernel -> weight.
-        regularisation: lambda.
     """
 
-    weights: Mapping[str, float]
-    regularisation: float
+    weights: Mapping[str, float]  # kernel -> weight
+    regularisation: float  # lambda
 
     def fit(self, likeness: Likeness, labels: sp.csr_matrix) -> None:
-        """Solve for the training tasks.
-
-        Args:
-            labels: their lists, shape (n_known, n_servers).
-        """
+        """Solve for the training tasks, whose lists are `labels`, shape (n_known, n_servers)."""
         self.likeness, self.labels = likeness, labels
         system = likeness.total(self.weights, likeness.known)
         system[np.diag_indices_from(system)] += np.float32(self.regularisation)
@@ -128,11 +116,7 @@ class Ridge:
         self.dual: FloatArray = np.asarray(inverse @ labels, dtype=np.float32)
 
     def score(self, tasks: IntArray, place: IntArray) -> FloatArray:
-        """Scores, shape (len(tasks), n_servers).
-
-        Args:
-            place: number of each task among the training tasks, -1 for others.
-        """
+        """Scores, shape (len(tasks), n_servers); `place` is a task's number among the training tasks, -1 for others."""
         scores = np.asarray(self.likeness.total(self.weights, tasks) @ self.dual, dtype=np.float32)
         row, own = np.flatnonzero(place >= 0), place[place >= 0]
         scores[row] = self.labels[own].toarray() - self.dual[own] / self.own[own, None]
@@ -220,7 +204,7 @@ class LabelRanker:
             self.history.fit(data, split, seed=seed, workdir=workdir)
         self.order = tie_order(data.n_servers, seed)
         if self.trees:
-            self.static = server_features(data)
+            self.static = ServerFeatures(data)
             self._grow(seed)
 
     def _grow(self, seed: int) -> None:
@@ -234,11 +218,8 @@ class LabelRanker:
             rows.append(self.features(tasks, chosen, first).reshape(-1, self.n_features))
             targets.append(np.take_along_axis(self.labels[self.place[tasks]].toarray(), chosen, axis=1).reshape(-1))
         per_task = min(self.candidates, self.data.n_servers)
-        train = lightgbm.Dataset(
-            np.concatenate(rows),
-            (np.concatenate(targets) > 0).astype(np.int32),
-            group=np.full(len(self.known), per_task),
-        )
+        listed = (np.concatenate(targets) > 0).astype(np.int32)
+        train = lightgbm.Dataset(np.concatenate(rows), listed, group=np.full(len(self.known), per_task))
         settings = {
             "objective": "lambdarank",
             "num_leaves": self.leaves,
@@ -317,41 +298,22 @@ class LabelRanker:
         return dual + (0 if self.booster is None else self.trees * self.leaves)
 
 
-@dataclass
 class ServerFeatures:
     """What a task and a server have in common on paper, without any label."""
 
-    tasks: FloatArray
-    servers: FloatArray
-    language: IntArray
-    languages: FloatArray
-    theme: IntArray
-    themes: FloatArray
+    def __init__(self, data: Dataset) -> None:
+        self.tasks, self.servers = encode(data.task_texts()), encode(data.server_texts())
+        self.language, languages = pd.factorize(data.tasks["language"].str.strip().str.casefold())
+        self.theme, themes = pd.factorize(data.tasks["theme"].str.strip().str.casefold())
+        written = [set(re.findall(r"[a-z#+]+", text.casefold())) for text in data.servers["language"]]
+        self.languages = np.array([[name in own for own in written] for name in languages], dtype=np.float32)
+        texts = (data.servers["name"] + " " + data.servers["description"]).str.casefold()
+        held = [set(re.findall(r"[a-z]{3,}", text)) for text in texts]
+        words = [re.findall(r"[a-z]{3,}", name) for name in themes]
+        counts = [[sum(word in own for word in wanted) for own in held] for wanted in words]
+        self.themes = np.array(counts, dtype=np.float32)
 
     def of(self, tasks: IntArray) -> list[FloatArray]:
         """Cosine, same language, theme's words; each of shape (len(tasks), n_servers)."""
-        return [
-            self.tasks[tasks] @ self.servers.T,
-            self.languages[self.language[tasks]],
-            self.themes[self.theme[tasks]],
-        ]
-
-
-def server_features(data: Dataset) -> ServerFeatures:
-    """Compare every language and theme of the tasks with every server."""
-    language, languages = pd.factorize(data.tasks["language"].str.strip().str.casefold())
-    theme, themes = pd.factorize(data.tasks["theme"].str.strip().str.casefold())
-    written = [set(re.findall(r"[a-z#+]+", text.casefold())) for text in data.servers["language"]]
-    same = np.array([[name in own for own in written] for name in languages], dtype=np.float32)
-    names = zip(data.servers["name"], data.servers["description"], strict=True)
-    held = [set(re.findall(r"[a-z]{3,}", f"{name} {text}".casefold())) for name, text in names]
-    words = [re.findall(r"[a-z]{3,}", name) for name in themes]
-    counts = np.array([[sum(word in own for word in wanted) for own in held] for wanted in words], dtype=np.float32)
-    return ServerFeatures(
-        encode(data.task_texts()),
-        encode(data.server_texts()),
-        language.astype(np.int64),
-        same,
-        theme.astype(np.int64),
-        counts,
-    )
+        cosine = self.tasks[tasks] @ self.servers.T
+        return [cosine, self.languages[self.language[tasks]], self.themes[self.theme[tasks]]]

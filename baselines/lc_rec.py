@@ -11,15 +11,15 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from baselines.generative import Generative
 from baselines.generative.causal import CausalBeams, Continuer, Example, LlamaSize, Packed, pack
-from baselines.generative.prefix_tree import LevelTree, PrefixTree, Tree, search_scores
-from baselines.generative.prompts import INSTRUCTIONS
+from baselines.generative.prefix_tree import LevelTree, PrefixTree
 from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, made_unique, spread_last, standardised
 from baselines.generative.text import BytePairs, Published, Vocabulary, task_tokens
 from baselines.interactions import batched, prefixes, training_lists
 from baselines.settings import require_choice
-from baselines.training import Generative, Job, Optimisation, fingerprint
-from study.data.dataset import Dataset, FloatArray, IntArray
+from baselines.training import Job, Optimisation, fingerprint
+from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
 
@@ -33,6 +33,67 @@ SHARES = {
     "preference": 1.0,  # indices of a task's servers -> the task's text
 }
 
+# LC-Rec (Zheng et al. 2024, section III-C): five wordings for each of its tasks. {text} is a task's text, {items} are
+# indices, {names} are names, {item} is one index, {name} and {about} belong to one server.
+INSTRUCTIONS = {
+    "next_item": (
+        "Servers chosen so far: {items}. The next server:",
+        "Given the servers {items}, predict another one:",
+        "A developer works with {items} and adds",
+        "Continue this list of servers: {items},",
+        "What goes together with {items}?",
+    ),
+    "index_of_text": (
+        "Server {name}: {about} Its index:",
+        "Which index belongs to {name}, described as {about}?",
+        "Name: {name}. Description: {about} Index:",
+        "Find the server called {name}. {about}",
+        "{about} This is {name}, with the index",
+    ),
+    "text_of_index": (
+        "Describe the server {item}:",
+        "What is the server {item}?",
+        "Index {item}. Name and description:",
+        "Tell me about {item}:",
+        "Which server has the index {item}?",
+    ),
+    "names_to_index": (
+        "Servers by name: {names}. The index of the next:",
+        "Given {names}, the index of a further server:",
+        "A developer uses {names}. Add the index of one more:",
+        "After {names} comes the index",
+        "What goes together with {names}? Index:",
+    ),
+    "indices_to_name": (
+        "Servers by index: {items}. The name of the next:",
+        "Given {items}, the name of a further server:",
+        "A developer uses {items}. Add the name of one more:",
+        "After {items} comes the server named",
+        "What goes together with {items}? Name:",
+    ),
+    "search": (
+        "Task: {text} Server:",
+        "A developer wants: {text} Recommend a server:",
+        "Which server helps with this? {text}",
+        "Need: {text} A fitting server is",
+        "Find a server for the following task. {text}",
+    ),
+    "search_with_history": (
+        "Task: {text} Chosen: {items}. Server:",
+        "A developer wants: {text} Having {items}, recommend a server:",
+        "Which server beside {items} helps with this? {text}",
+        "Need: {text} Beside {items}, a fitting server is",
+        "Find a server for the following task that goes with {items}. {text}",
+    ),
+    "preference": (
+        "Servers: {items}. What is the developer's task?",
+        "Describe the task that {items} are meant for:",
+        "A developer chose {items}. The task:",
+        "From {items}, tell what is wanted:",
+        "Which need do {items} serve?",
+    ),
+}
+
 
 @dataclass
 class LCRec(Generative):
@@ -42,8 +103,7 @@ class LCRec(Generative):
     Sinkhorn-Knopp ("uniform semantic mapping", section III-B). The tokens of indices join a language model's
     vocabulary, and six kinds of instructions are tuned together by cross-entropy on the responses (section III-C). A
     task's text replaces the intention that the paper has an LLM write. score(t, m) = log p(index of m | instruction
-    with the text of t) for the servers that a beam search over the prefix tree of all indices reaches; the others are
-    not ranked.
+    with the text of t).
 
     Deviations: the prompt templates are our own, five for each kind. Shared indices are made unique. The search follows
     the tree of existing indices; the reference program allows any token of a level (``constraint: level``). Lists are
@@ -89,10 +149,10 @@ class LCRec(Generative):
         self.indices, starts = as_tokens(made_unique(*spread_last(self.codes, vectors)), self.vocabulary.size)
         tree = PrefixTree.of(self.indices)
         levels = [torch.arange(start, end) for start, end in pairwise(starts)]
-        self.tree: Tree = LevelTree(tree, levels) if self.constraint == "level" else tree
+        self.tree = LevelTree(tree, levels) if self.constraint == "level" else tree
         torch.manual_seed(seed)
         self.writer = Continuer(starts[-1], self.size, pad=self.vocabulary.pad)
-        self.train(split, Job(seed, workdir, "lc_rec", identity), ranks_new=self.asks == "search")
+        self.train(split, Job(seed, workdir, "lc_rec", identity))
 
     def _read_texts(self, data: Dataset, split: Split) -> None:
         """The vocabulary, learned from training tasks, servers and wordings alone, and the tokens of all texts."""
@@ -111,7 +171,7 @@ class LCRec(Generative):
 
     def _indices(self, servers: IntArray) -> list[int]:
         """The tokens of the servers' indices, one after another."""
-        return [int(token) for token in self.indices[servers[-self.history :]].ravel()]
+        return self.indices[servers[-self.history :]].ravel().tolist()
 
     def _names(self, servers: IntArray) -> list[int]:
         comma = self.vocabulary.encode(",")
@@ -135,9 +195,8 @@ class LCRec(Generative):
         if asks == "next_item":
             return self.instruction(INSTRUCTIONS["next_item"][wording], **slots)
         slots["text"] = self.task_texts[task]
-        return self.instruction(
-            (INSTRUCTIONS["search_with_history"] if len(seen) else INSTRUCTIONS["search"])[wording], **slots
-        )
+        kind = "search_with_history" if len(seen) else "search"
+        return self.instruction(INSTRUCTIONS[kind][wording], **slots)
 
     # Examples of each kind
 
@@ -201,18 +260,15 @@ class LCRec(Generative):
         parts = batched(list(self.examples(rng)), len, self.training.batch_size, rng)
         return [pack(part, self.vocabulary.pad) for part in parts]
 
-    def score(self, tasks: IntArray) -> FloatArray:
-        """log p(index | instruction) of the servers in the beam, shape (len(tasks), n_servers).
+    @property
+    def ranks_new(self) -> bool:
+        """Whether the question has the task's text."""
+        return self.asks == "search"
 
-        With ``asks: next_item`` a task without training servers is not ranked.
-        """
-        scores = np.full((len(tasks), self.n_servers), -np.inf, dtype=np.float32)
-        asked = [place for place, task in enumerate(tasks) if self.asks == "search" or len(self.lists[task])]
-        questions = [self.question(int(t), self.lists[t], self.wording, asks=self.asks) for t in tasks[asked]]
-        sizes = {"n_items": self.n_servers, "beam": self.beam, "batch": self.score_batch}
-        scores[asked], invalid = search_scores(
-            lambda part: CausalBeams(self.writer, part), self.tree, questions, label="lc_rec", **sizes
-        )
-        self.written += len(asked) * min(self.beam, self.n_servers)
-        self.invalid += invalid
-        return scores
+    def asked(self, task: int) -> list[int]:
+        """The question about a task of which all training servers are known."""
+        return self.question(task, self.lists[task], self.wording, asks=self.asks)
+
+    def decoder(self, readings: Sequence[list[int]]) -> CausalBeams:
+        """The decoder of some questions."""
+        return CausalBeams(self.writer, readings)

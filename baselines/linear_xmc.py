@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,32 +28,22 @@ class LinearXMC:
     Labels say nothing about a server that no training task lists. Its score is text_prior times the TF-IDF cosine of
     task and server, so that it passes listed servers by the words that it shares with the task. Without a common word
     it is no higher than the lowest listed server: a score of 0 would put it above all those with a negative one.
-
-    Args:
-        regularisation: lambda, against the squared length 1 + attribute_weight of a task's features.
-        attribute_weight: squared length of the attributes' part; the text's is 1.
-        attributes: task columns that are compared as names.
-        fields: task columns of the text.
-        max_features: the most frequent n-grams kept; None keeps all.
-        max_ngram: the longest word n-gram.
-        text_prior: mu, weight of the cosine for servers that no training task lists; 0 leaves them last.
     """
 
-    regularisation: float = 1.0
-    attribute_weight: float = 1.0
-    attributes: Sequence[str] = ("theme", "language", "subcategory")
-    fields: Sequence[str] = (*TASK_FIELDS, "subcategory")
-    max_features: int | None = 50_000
-    max_ngram: int = 2
-    text_prior: float = 1.0
+    regularisation: float = 1.0  # lambda, against the squared length 1 + attribute_weight of a task's features
+    attribute_weight: float = 1.0  # squared length of the attributes' part; the text's is 1
+    attributes: Sequence[str] = ("theme", "language", "subcategory")  # task columns that are compared as names
+    fields: Sequence[str] = (*TASK_FIELDS, "subcategory")  # task columns of the text
+    max_features: int | None = 50_000  # the most frequent n-grams kept; None keeps all
+    max_ngram: int = 2  # the longest word n-gram
+    text_prior: float = 1.0  # weight of the cosine for servers that no training task lists; 0 leaves them last
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Factorise K + regularisation I over the training tasks; nothing is random."""
         known = split.tasks("train")
         texts = data.task_texts(tuple(self.fields))
-        vectorizer = fit_vectorizer(
-            [texts[row] for row in known], max_features=self.max_features, ngram_range=(1, self.max_ngram)
-        )
+        size: dict[str, Any] = {"max_features": self.max_features, "ngram_range": (1, self.max_ngram)}
+        vectorizer = fit_vectorizer([texts[row] for row in known], **size)
         attributes = np.float32(np.sqrt(self.attribute_weight)) * one_hot(data.tasks, self.attributes)
         self.features = sp.csr_matrix(sp.hstack([vectorizer.transform(texts), attributes]))  # (n_tasks, d)
         self.known = sp.csr_matrix(self.features[known].T)  # (d, n_known)
@@ -61,9 +52,7 @@ class LinearXMC:
         kernel[np.diag_indices_from(kernel)] += np.float32(self.regularisation)
         self.factor = cho_factor(kernel, lower=True, overwrite_a=True, check_finite=False)
         self.unlisted = np.flatnonzero(self.labels.getnnz(axis=0) == 0)
-        _, self.texts, servers = vectorize(
-            data, known, max_features=self.max_features, ngram_range=(1, self.max_ngram)
-        )  # (n_tasks, d')
+        _, self.texts, servers = vectorize(data, known, **size)  # (n_tasks, d'), (n_servers, d')
         self.unlisted_texts = sp.csr_matrix(servers[self.unlisted].T)  # (d', n_unlisted)
 
     def score(self, tasks: IntArray) -> FloatArray:

@@ -28,25 +28,17 @@ class ListOrder:
     P_w(m | s) is the share of runs that hold the server as far behind their start as m is behind s; P_w(s | t) is the
     share that started at s, for the first kind mostly whatever the language (`prior`). Runs of the second kind also
     start at servers with a word of t's theme, as often as in training. No other label is counted.
-
-    Args:
-        language_gap, language_run: servers of the language from one entry to the next at most; entries of a run.
-        alphabet_gap, alphabet_run: the same for the catalogue, the gap as a share of it.
-        use_difference, use_run: lists by which the use of neighbours may differ; entries of a run.
-        prior: runs added to every language, with the starts of all languages.
-        reach: places behind its start that a run may come to.
-        most: a word of a theme counts if at most this share of the servers has it.
     """
 
-    language_gap: int = 3
-    language_run: int = 3
-    alphabet_gap: float = 0.002
+    language_gap: int = 3  # servers of the language from one entry to the next, at most
+    language_run: int = 3  # entries of a run, at least
+    alphabet_gap: float = 0.002  # the same for the catalogue, as a share of it
     alphabet_run: int = 3
-    use_difference: int = 1
+    use_difference: int = 1  # lists by which the use of neighbours may differ
     use_run: int = 4
-    prior: float = 100.0
-    reach: int = 100
-    most: float = 0.05
+    prior: float = 100.0  # runs added to every language, with the starts of all languages
+    reach: int = 100  # places behind its start that a run may come to
+    most: float = 0.05  # a word of a theme counts if at most this share of the servers has it
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Find the runs of the training lists, where they start and how far they go; nothing is random."""
@@ -66,8 +58,7 @@ class ListOrder:
         share = self.from_word * (np.diff(named.indptr) > 0)[:, None]
         found = self.by_language[self.language[tasks]] + self.common - share * self.alphabet
         found += share * self.per_list * (named @ self.onward).toarray()
-        scores: FloatArray = found[:, self.place].astype(np.float32)
-        return scores
+        return np.asarray(found[:, self.place], dtype=np.float32)
 
     def _fit_language(self, data: Dataset, servers: pd.DataFrame, matrix: IntArray, known: IntArray) -> IntArray:
         """Set each task's `language` and the passes `by_language`; returns what no run has, -1 elsewhere."""
@@ -95,7 +86,7 @@ class ListOrder:
         n = data.n_servers
         step = steps(matrix, max(1, round(self.alphabet_gap * n)))
         row, entries = runs(matrix, step, self.alphabet_run)
-        texts = [f"{name} {text}" for name, text in zip(servers["name"], servers["description"], strict=True)]
+        texts = list(servers["name"] + " " + servers["description"])
         of_themes, of_servers = word_matches(data.tasks["theme"].tolist(), texts, self.most)
         matches = sp.csr_matrix(of_themes @ of_servers.T > 0).astype(np.float64)
         task, server = matches.nonzero()
@@ -124,8 +115,7 @@ class ListOrder:
         for use in np.unique(first):
             starts = np.bincount(own[first == use, 0], minlength=n) @ forward
             found += np.where(near[use], starts[among[use]], 0)
-        passes: Float64Array = found / max(len(matrix), 1)
-        return passes
+        return np.asarray(found / max(len(matrix), 1))
 
 
 def runs(matrix: IntArray, step: BoolArray, shortest: int) -> tuple[IntArray, IntArray]:
@@ -140,8 +130,7 @@ def runs(matrix: IntArray, step: BoolArray, shortest: int) -> tuple[IntArray, In
 def behind(entries: IntArray, reach: int) -> Float64Array:
     """Share of the runs that hold the server so many places behind their start, shape (reach,)."""
     distance = (entries - entries[:, :1])[entries >= 0]
-    found: Float64Array = np.bincount(distance[distance < reach], minlength=reach) / max(len(entries), 1)
-    return found
+    return np.asarray(np.bincount(distance[distance < reach], minlength=reach) / max(len(entries), 1))
 
 
 def onward(cover: Float64Array, n: int) -> sp.csr_array:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import scipy.sparse as sp
 import torch
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
@@ -28,11 +27,8 @@ BINS = 10
 class PairFeatures:
     """Features of every (task, server) pair, kept in the parts of which a linear layer is the sum.
 
-    Attributes:
-        task_fields: values from 0 (UNKNOWN) on, shape (n_tasks, task fields); under warm protocols the row is one.
-        server_fields: likewise, shape (n_servers, server fields); the row number is the last.
-        task_dense: principal components of the text vectors, shape (n_tasks, width).
-        server_dense: likewise, and log(1 + training tasks), shape (n_servers, width + 1).
+    Fields have values from 0 (UNKNOWN) on, shape (n, fields); the row number is one, for tasks under warm protocols
+    alone. Dense features are principal components of the text vectors, and log(1 + training tasks) of a server.
     """
 
     N_CROSS = 3
@@ -74,54 +70,38 @@ class PairFeatures:
         self.task_vectors, self.server_vectors = tasks, servers
         _, self.task_terms, self.server_terms = vectorize(data, split.tasks("train"))
 
-    def cross(self, task: int, servers: IntArray | None = None) -> FloatArray:
-        """Cosines of text vectors and of TF-IDF, and whether the languages agree.
-
-        Args:
-            servers: rows, by default all.
-
-        Returns: shape (len(servers), 3).
-        """
-        rows = slice(None) if servers is None else servers
-        cosine = self.server_vectors[rows] @ self.task_vectors[task]
-        terms = (self.server_terms[rows] @ self.task_terms[task].T).toarray().ravel()
-        together: FloatArray = np.stack([cosine, terms, self.language_match[self.language[task], rows]], axis=1)
-        return together
+    def cross(self, task: int) -> FloatArray:
+        """Cosines of text vectors and of TF-IDF, and whether the languages agree, shape (n_servers, 3)."""
+        cosine = self.server_vectors @ self.task_vectors[task]
+        terms = (self.server_terms @ self.task_terms[task].T).toarray().ravel()
+        return np.stack([cosine, terms, self.language_match[self.language[task]]], axis=1)
 
     def crosses(self, tasks: IntArray, servers: IntArray) -> FloatArray:
         """`cross` of pairs, shape (len(tasks), 3)."""
         cosine = np.einsum("nd,nd->n", self.task_vectors[tasks], self.server_vectors[servers])
-        terms = np.asarray(
-            sp.csr_matrix.multiply(self.task_terms[tasks], self.server_terms[servers]).sum(axis=1)
-        ).ravel()
-        together: FloatArray = np.stack([cosine, terms, self.language_match[self.language[tasks], servers]], axis=1)
+        terms = np.asarray(self.task_terms[tasks].multiply(self.server_terms[servers]).sum(axis=1)).ravel()
+        together = np.stack([cosine, terms, self.language_match[self.language[tasks], servers]], axis=1)
         return together.astype(np.float32)
 
 
-def codes(values: pd.Series, key: object, known: IntArray | None = None) -> IntArray:
-    """Numbers from 1 for the values of a field, the most frequent first; 0 where it is empty or not among the known.
+def codes(values: pd.Series, key: Callable[[str], str], known: IntArray | None = None) -> IntArray:
+    """Numbers from 1 for the values of a field, the most frequent first; 0 where it is empty or no known row has it.
 
-    Args:
-        key: equal for spellings of one value.
-        known: rows whose values count, by default all.
+    The key is equal for spellings of one value.
     """
-    assert callable(key)
     keys = values.fillna("").astype(str).map(key)
     seen = keys if known is None else keys.iloc[known]
     found = seen[seen != ""].value_counts(sort=False)
     order = sorted(found.index, key=lambda name: (-found[name], name))
-    numbers: IntArray = (
-        keys.map({name: number for number, name in enumerate(order, start=1)}).fillna(UNKNOWN).to_numpy(np.int64)
-    )
-    return numbers
+    numbers = {name: number for number, name in enumerate(order, start=1)}
+    return np.asarray(keys.map(numbers).fillna(UNKNOWN), dtype=np.int64)
 
 
 def bins(values: pd.Series) -> IntArray:
     """Ten logarithmic bins of counts, from 1; 0 where there is none."""
     counts = pd.to_numeric(values, errors="coerce")
     number = np.floor(np.log2(counts.fillna(0).clip(lower=0) + 1)).clip(upper=BINS - 1) + 1
-    binned: IntArray = np.where(counts.isna(), UNKNOWN, number).astype(np.int64)
-    return binned
+    return np.where(counts.isna(), UNKNOWN, number).astype(np.int64)
 
 
 def sizes(fields: IntArray) -> Sequence[int]:
@@ -155,11 +135,8 @@ class Expert(nn.Module):
 
     def __init__(self, features: int, hidden: int, width: int, dropout: float) -> None:
         super().__init__()
-        self.first, self.second, self.dropout = (
-            nn.Linear(features, hidden),
-            nn.Linear(hidden, width),
-            nn.Dropout(dropout),
-        )
+        self.first, self.second = nn.Linear(features, hidden), nn.Linear(hidden, width)
+        self.dropout = nn.Dropout(dropout)
 
     def finish(self, first: Tensor) -> Tensor:
         """The output from the first layer's, shape (n, width)."""

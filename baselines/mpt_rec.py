@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,7 +27,16 @@ from baselines.mpt_networks import (
     reverse_gradient,
 )
 from baselines.settings import require_choice
-from baselines.training import Job, Optimisation, Progress, fingerprint, staged_report, train, validation_quality
+from baselines.training import (
+    Job,
+    Optimisation,
+    Progress,
+    fingerprint,
+    n_weights,
+    staged_report,
+    train,
+    validation_quality,
+)
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.normalise import spelling_key
 from study.data.splits import Split
@@ -104,9 +114,8 @@ class MPTRec:
         identity = fingerprint(self, seed, split.train, split.valid, features.task_dense)
         quality = validation_quality(self.score, split, self.first, seed=seed, ranks_new=True)
         job = Job(seed, workdir, "mpt_rec_experts", identity)
-        trained = train(
-            self.stage1, lambda epoch: self.batches(epoch, seed, 1), self.loss1, self.first, job, quality=quality
-        )
+        batches = partial(self.batches, seed=seed, stage=1)
+        trained = train(self.stage1, batches, self.loss1, self.first, job, quality=quality)
         self.trained = trained.report()
         self.stage1.requires_grad_(requires_grad=False)
         if self.head == "prompt" and self.prompt.max() >= 0:
@@ -122,9 +131,8 @@ class MPTRec:
         )
         quality = validation_quality(self.score, split, self.second, seed=seed, ranks_new=True)
         job = Job(seed, workdir, "mpt_rec_prompts", identity)
-        return train(
-            self.prompts, lambda epoch: self.batches(epoch, seed, 2), self.loss2, self.second, job, quality=quality
-        )
+        batches = partial(self.batches, seed=seed, stage=2)
+        return train(self.prompts, batches, self.loss2, self.second, job, quality=quality)
 
     def batches(self, epoch: int, seed: int, stage: int) -> list[Batch]:
         """Every training interaction once with its negatives, in random order, both of them others in each stage."""
@@ -137,13 +145,9 @@ class MPTRec:
         drawn = labels == 0
         servers[drawn] = self.listed.draw_outside(tasks[drawn], rng)
         order = rng.permutation(len(tasks))
-        starts = range(0, len(tasks), settings.batch_size)
-        parts = [order[start : start + settings.batch_size] for start in starts]
-        done = (epoch + np.arange(len(parts)) / len(parts)) / settings.epochs
-        return [
-            Batch(tasks[part], servers[part], labels[part], float(share))
-            for part, share in zip(parts, done, strict=True)
-        ]
+        parts = [order[start : start + settings.batch_size] for start in range(0, len(tasks), settings.batch_size)]
+        done = ((epoch + np.arange(len(parts)) / len(parts)) / settings.epochs).tolist()
+        return [Batch(tasks[part], servers[part], labels[part], share) for part, share in zip(parts, done, strict=True)]
 
     def loss1(self, batch: Batch) -> Tensor:
         """L1 of a batch."""
@@ -203,7 +207,7 @@ class MPTRec:
 
     def parameters(self) -> int:
         """Weights of both stages."""
-        return sum(weight.numel() for model in (self.stage1, self.prompts) for weight in model.parameters())
+        return n_weights(self.stage1, self.prompts)
 
 
 def groups(numbers: IntArray) -> Iterator[tuple[int, Tensor]]:
@@ -231,11 +235,7 @@ class MPTRecEmerging(MPTRec):
     """
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
-        """Train both stages once for each category; goes on from the checkpoints in `workdir`.
-
-        Raises:
-            StudyError: the training tasks have one category alone.
-        """
+        """Train both stages once for each category; `StudyError` where the training tasks have one category alone."""
         require_choice("head", self.head, ("prompt",))
         known = split.tasks("train")
         self.category = codes(data.tasks["category"], spelling_key, known)
@@ -273,11 +273,7 @@ class MPTRecEmerging(MPTRec):
 
 
 def only(split: Split, tasks: np.ndarray) -> Split:
-    """The split without the training and validation interactions of other tasks.
-
-    Args:
-        tasks: bool, shape (n_tasks,).
-    """
+    """The split without the training and validation interactions of other tasks; `tasks` is a mask."""
     keep = sp.diags_array(tasks.astype(np.float32))
     kept = {name: sp.csr_matrix(keep @ split.part(name)) for name in ("train", "valid")}
     for part in kept.values():

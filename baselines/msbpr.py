@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import embedding, softplus
 
+from baselines.collaborative import kept
 from baselines.interactions import Pairs, counts
 from baselines.settings import require_choices
 from baselines.training import Job, Schedule, VectorModel, fingerprint
@@ -24,21 +25,11 @@ from study.data.splits import Split
 ROUNDING = 1e-9
 
 
-def disliked(train: sp.csr_matrix, threshold: int) -> NDArray[np.bool_]:
-    """J: servers with at most `threshold` training tasks, shape (n_servers,)."""
-    unpopular: NDArray[np.bool_] = train.getnnz(axis=0) <= threshold
-    return unpopular
-
-
 def column_cosine(counts: sp.csr_matrix, kind: str) -> sp.csr_matrix:
-    """Cosine between the columns of `counts`.
+    """Cosine between the columns of `counts` r, stored where two columns share a row.
 
-    Args:
-        counts: r, shape (n, m).
-        kind: ``corated`` takes the norms over the rows that both columns have, as the method does (so binary counts
-            give 1 wherever there is such a row); ``full`` takes the ordinary norms.
-
-    Returns: shape (m, m), stored where two columns share a row.
+    The kind ``corated`` takes the norms over the rows that both columns have, as the method does (so binary counts give
+    1 wherever there is such a row); ``full`` takes the ordinary norms.
     """
     products = _sorted(counts.T @ counts)
     squares = sp.csr_matrix((counts.data**2, counts.indices, counts.indptr), shape=counts.shape)
@@ -71,8 +62,7 @@ def user_preference(counts: sp.csr_matrix, similarity: sp.csr_matrix, threshold:
     A task without such neighbours has an empty row. Returns: shape (n_tasks, n_servers).
     """
     near = sp.coo_matrix(similarity)
-    kept = (near.row != near.col) & (near.data >= threshold - ROUNDING)
-    weights = sp.csr_matrix((near.data[kept], (near.row[kept], near.col[kept])), shape=near.shape)
+    weights = kept(near, (near.row != near.col) & (near.data >= threshold - ROUNDING))
     return sp.csr_matrix(_rows_to_one(weights) @ counts)
 
 
@@ -81,8 +71,8 @@ def potentially_liked(
 ) -> sp.csr_matrix:
     """P: servers outside I_u and J whose preference reaches `threshold`; entries 1, shape (n_tasks, n_servers)."""
     found = sp.coo_matrix(preference)
-    kept = (found.data >= threshold - ROUNDING) & ~unpopular[found.col]
-    liked = sp.csr_matrix((np.ones(kept.sum()), (found.row[kept], found.col[kept])), shape=found.shape)
+    liked = kept(found, (found.data >= threshold - ROUNDING) & ~unpopular[found.col])
+    liked.data[:] = 1
     observed = sp.csr_matrix((np.ones(train.nnz), train.indices, train.indptr), shape=train.shape)
     liked = sp.csr_matrix(liked - liked.multiply(observed))
     liked.eliminate_zeros()
@@ -175,10 +165,8 @@ class MSBPR(VectorModel):
         self.histories = sp.csr_matrix(split.train)
         weights = counts(data, split, self.counts)
         self.mine(weights, sp.csr_matrix(data.relevance, dtype=np.float64) if self.leaky_similarity else weights)
-        bias = (np.asarray(weights.sum(axis=0)).ravel() / data.n_tasks - weights.sum() / np.prod(weights.shape)).astype(
-            np.float32
-        )
-        self.network = Factors(bias, data.n_tasks, self.width, self.spread)
+        bias = np.asarray(weights.sum(axis=0)).ravel() / data.n_tasks - weights.sum() / np.prod(weights.shape)
+        self.network = Factors(bias.astype(np.float32), data.n_tasks, self.width, self.spread)
         optimiser = torch.optim.SGD(self.network.parameters(), lr=self.learning_rate)
         job = Job(seed, workdir, "msbpr", fingerprint(self, seed, self.histories.indptr, self.histories.indices))
         self.train(self.draws, optimiser, split, job, ranks_new=False)
@@ -194,7 +182,7 @@ class MSBPR(VectorModel):
             weights: training counts r, shape (n_tasks, n_servers).
             known: counts that similarities and predictions are taken from, the training counts unless they leak.
         """
-        unpopular = disliked(weights, self.popularity)
+        unpopular: NDArray[np.bool_] = weights.getnnz(axis=0) <= self.popularity
         if self.variant == "item":
             threshold = self.item_threshold
             preference = item_preference(weights, column_cosine(known, self.similarity))
@@ -211,6 +199,7 @@ class MSBPR(VectorModel):
         self.unpopular, self.others = np.flatnonzero(unpopular), np.flatnonzero(~unpopular)
         self.asked = np.flatnonzero(self.observed.counts)
         self.n_disliked, self.n_uncertain = self.observed.outside(self.unpopular), self.taken.outside(self.others)
+        self.set_sizes = self.potential.counts, self.n_uncertain, self.n_disliked
 
     def draws(self, rng: np.random.Generator) -> Iterator[Draws]:
         """The steps of an epoch."""
@@ -222,10 +211,7 @@ class MSBPR(VectorModel):
                 self.potential.draw(tasks, rng),
                 self.taken.draw_outside(tasks, rng, self.others),
                 self.observed.draw_outside(tasks, rng, self.unpopular),
-                *(
-                    (number[tasks] > 0).astype(np.float32)
-                    for number in (self.potential.counts, self.n_uncertain, self.n_disliked)
-                ),
+                *((number[tasks] > 0).astype(np.float32) for number in self.set_sizes),
             )
 
     def loss(self, step: Draws) -> Tensor:
@@ -233,9 +219,8 @@ class MSBPR(VectorModel):
         model = self.network
         tasks = embedding(torch.from_numpy(step.tasks), model.tasks)
         rows = torch.from_numpy(np.stack([step.observed, step.potential, step.uncertain, step.disliked]))
-        weight = torch.from_numpy(
-            np.stack([np.ones_like(step.has_potential), step.has_potential, step.has_uncertain, step.has_disliked])
-        )
+        every = np.ones_like(step.has_potential)
+        weight = torch.from_numpy(np.stack([every, step.has_potential, step.has_uncertain, step.has_disliked]))
         vectors, bias = embedding(rows, model.servers), embedding(rows, model.bias[:, None]).squeeze(2)
         observed, potential, uncertain, disliked = bias + (vectors * tasks).sum(dim=2)
         total = self.decay_tasks / 2 * tasks.square().sum()

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from baselines.collaborative import ItemItem, Representations, keep_largest, unranked_without_history
+from baselines.collaborative import ItemItem, Representations, keep_largest, kept, unranked_without_history
+from baselines.settings import require_choice
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.errors import StudyError
 
 SIMILARITIES = ("cosine", "jaccard", "dice")
 
@@ -23,50 +23,38 @@ def similarity(
 
     With c common elements and squared norms a and b: cosine c / (a^alpha b^(1 - alpha) + shrink), jaccard
     c / (a + b - c + shrink), dice 2 c / (a + b + shrink). The shrink term damps pairs with little support
-    (Ferrari Dacrema et al. 2021, section 4.2).
+    (Ferrari Dacrema et al. 2021, section 4.2). With alpha = 0.5 the cosine is symmetric; see Aiolli 2013 for others.
 
     Args:
         common: c, shape (n, m).
-        rows: a, shape (n,).
-        columns: b, shape (m,).
-        alpha: 0.5 is the symmetric cosine; other values are the asymmetric one (Aiolli 2013).
+        rows, columns: a and b, shapes (n,) and (m,).
     """
+    require_choice("similarity", kind, SIMILARITIES)
     pairs = sp.coo_matrix(common)
     a, b, c = rows[pairs.row], columns[pairs.col], pairs.data
-    denominators = {
-        "cosine": lambda: a**alpha * b ** (1 - alpha),
-        "jaccard": lambda: a + b - c,
-        "dice": lambda: (a + b) / 2,
-    }
-    if kind not in denominators:
-        raise StudyError(
-            f"unknown similarity {kind!r}", column="model.similarity", fix=f"one of: {', '.join(SIMILARITIES)}"
-        )
-    values = c / (denominators[kind]() + (shrink / 2 if kind == "dice" else shrink))
+    if kind == "cosine":
+        values = c / (a**alpha * b ** (1 - alpha) + shrink)
+    elif kind == "jaccard":
+        values = c / (a + b - c + shrink)
+    else:
+        values = c / ((a + b) / 2 + shrink / 2)
     return sp.csr_matrix((values.astype(np.float32), (pairs.row, pairs.col)), shape=common.shape)
 
 
 def squared_norms(matrix: sp.csr_matrix) -> FloatArray:
     """The squared Euclidean norm of each row, shape (n,)."""
-    norms: FloatArray = np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel().astype(np.float32)
-    return norms
+    return np.asarray(matrix.multiply(matrix).sum(axis=1), dtype=np.float32).ravel()
 
 
 @dataclass
 class ItemKNN(ItemItem):
     """score(t, m) = sum over training servers i of t of s(i, m), where i is one of the k servers most like m.
 
-    Servers are alike if the same tasks list them.
-
-    Args:
-        k: neighbours of each server; None takes all that share a task with it.
-        shrink: damping of similarities with little support.
-        similarity: cosine, jaccard or dice.
-        alpha: of the asymmetric cosine; 0.5 is the usual one.
-        tfidf: weigh interactions by 1 + ln(n_tasks / (1 + servers of the task)) so that tasks with long lists say less.
+    Servers are alike if the same tasks list them. With `tfidf` interactions weigh 1 + ln(n_tasks / (1 + servers of the
+    task)), so that tasks with long lists say less.
     """
 
-    k: int | None = None
+    k: int | None = None  # neighbours of each server; None takes all that share a task with it
     shrink: float = 0.0
     similarity: str = "cosine"
     alpha: float = 0.5
@@ -76,10 +64,8 @@ class ItemKNN(ItemItem):
         """Similarities without the diagonal, shape (n_servers, n_servers); column m holds the neighbours of m."""
         profiles = sp.csr_matrix(train.T)  # (n_servers, n_tasks)
         if self.tfidf:
-            length = np.diff(train.indptr)
-            profiles = sp.csr_matrix(
-                profiles @ sp.diags_array((1 + np.log(train.shape[0] / (1 + length))).astype(np.float32))
-            )
+            weights = (1 + np.log(train.shape[0] / (1 + np.diff(train.indptr)))).astype(np.float32)
+            profiles = sp.csr_matrix(profiles @ sp.diags_array(weights))
         norms = squared_norms(profiles)
         common = without_diagonal(profiles @ profiles.T)
         # Rows are the ranked servers m here, so alpha, the exponent of the server in the history, is the columns'.
@@ -92,17 +78,11 @@ class UserKNN:
     """score(t, m) = sum over the k training tasks t' most like t of s(t, t')^power R[t', m].
 
     Tasks are alike if they list the same servers. Which of equally similar tasks are taken is drawn by the seed.
-
-    Args:
-        k: number of neighbours; None takes all tasks that share a server.
-        shrink: damping of similarities with little support.
-        power: how sharply near neighbours outweigh far ones.
-        similarity: cosine, jaccard or dice.
     """
 
-    k: int | None = None
+    k: int | None = None  # number of neighbours; None takes all tasks that share a server
     shrink: float = 0.0
-    power: float = 1.0
+    power: float = 1.0  # how sharply near neighbours outweigh far ones
     similarity: str = "cosine"
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
@@ -115,9 +95,7 @@ class UserKNN:
         """Weighted votes >= 0, shape (len(tasks), n_servers); a task without training interactions is not ranked."""
         histories = self.representations[tasks]
         alike = sp.coo_matrix(self._alike(histories))
-        others = alike.col != tasks[alike.row]
-        alike = sp.csr_matrix((alike.data[others], (alike.row[others], alike.col[others])), shape=alike.shape)
-        return unranked_without_history(self._votes(alike), histories)
+        return unranked_without_history(self._votes(kept(alike, alike.col != tasks[alike.row])), histories)
 
     def score_representations(self, rows: Representations) -> FloatArray:
         """Weighted votes for the histories `rows`, shape (b, n_servers)."""
@@ -130,12 +108,10 @@ class UserKNN:
 
     def _votes(self, alike: sp.csr_matrix) -> FloatArray:
         nearest = keep_largest(alike, self.k, self.order)
-        scores: FloatArray = (nearest.power(self.power) @ self.representations).toarray().astype(np.float32)
-        return scores
+        return np.asarray((nearest.power(self.power) @ self.representations).toarray(), dtype=np.float32)
 
 
 def without_diagonal(matrix: sp.csr_matrix) -> sp.csr_matrix:
     """The matrix with its diagonal emptied: nothing is its own neighbour."""
     entries = sp.coo_matrix(matrix)
-    others = entries.row != entries.col
-    return sp.csr_matrix((entries.data[others], (entries.row[others], entries.col[others])), shape=matrix.shape)
+    return kept(entries, entries.row != entries.col)

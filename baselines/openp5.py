@@ -13,14 +13,14 @@ import torch
 from sklearn.cluster import SpectralClustering
 from torch import nn
 
-from baselines.generative import prompts
-from baselines.generative.prefix_tree import PAD, PrefixTree, search_scores
-from baselines.generative.seq2seq import IGNORED, Batch, ItemWriter, T5Size, decoder, padded
+from baselines.generative import Generative
+from baselines.generative.prefix_tree import PAD, PrefixTree
+from baselines.generative.seq2seq import Batch, ItemWriter, Reading, T5Beams, T5Size, collate, padded
 from baselines.generative.text import BytePairs, Published, Vocabulary, numbers
 from baselines.interactions import batched, prefixes, training_lists
 from baselines.settings import require_choice
-from baselines.training import Generative, Job, Optimisation, fingerprint
-from study.data.dataset import Dataset, FloatArray, IntArray
+from baselines.training import Job, Optimisation, fingerprint
+from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 
 FIRST_NUMBER = 1001
@@ -35,12 +35,10 @@ Identifier = tuple[str, ...]
 def identifiers(
     indexing: str, lists: Sequence[IntArray], train: sp.csr_matrix, *, clusters: int, largest: int, seed: int
 ) -> list[Identifier]:
-    """One identifier per item.
+    """One identifier per item: ``random``, ``sequential`` or ``collaborative`` (Hua et al. 2023, sections 3 and 4).
 
     Args:
-        indexing: ``random``, ``sequential`` or ``collaborative`` (Hua et al. 2023, sections 3 and 4).
-        lists: training items of each user, in order.
-        train: the same interactions, shape (n_users, n_items).
+        lists: training items of each user, in order; `train` has the same, shape (n_users, n_items).
         clusters: parts into which a cluster is cut (N of the paper).
         largest: items of a cluster that is cut no further (K).
     """
@@ -101,19 +99,13 @@ def cut(affinity: np.ndarray, clusters: int, seed: int) -> IntArray:
 
 
 Word = tuple[int, ...]  # the tokens of one word
-Reading = tuple[list[int], list[int]]  # tokens, and the number of the word that each belongs to
 
 
 class Speller:
-    """Turns words, identifiers and users into tokens.
+    """Turns words, identifiers and users into tokens; symbols of identifiers get tokens of their own.
 
-    Args:
-        vocabulary: of ordinary words.
-        items: identifiers, whose symbols get tokens of their own after those of the vocabulary.
-        names: words that stand in every prompt and answer, such as ``item_``.
-
-    A published vocabulary spells digits and names itself, in whatever pieces it has, as the original does. With one
-    learned here each digit and each name is a token, which no other text has.
+    A published vocabulary spells digits and `names` (words of every prompt and answer, such as ``item_``) itself, in
+    whatever pieces it has, as the original does. With one learned here each is a token, which no other text has.
     """
 
     def __init__(self, vocabulary: Vocabulary, items: Sequence[Identifier], names: Sequence[str]) -> None:
@@ -148,7 +140,34 @@ def flatten(words: Sequence[Word], limit: int) -> Reading:
     return [token for token, _ in pairs], [number for _, number in pairs]
 
 
-TEMPLATES = {"sequential": prompts.SEQUENTIAL, "straightforward": prompts.STRAIGHTFORWARD}
+# OpenP5 (Xu et al. 2024): ten wordings that are trained on, then one that is not. {history} holds item words.
+SEQUENTIAL = (
+    "{dataset} {user} already works with {history} , which server comes next ?",
+    "given that {user} of {dataset} has chosen {history} , choose one more server",
+    "after {history} , what will {user} add in {dataset} ?",
+    "the servers of {user} in {dataset} so far are {history} ; name another",
+    "{user} listed {history} in {dataset} . continue the list",
+    "in {dataset} , {history} were picked for {user} . the next pick is",
+    "what goes well with {history} for {dataset} {user} ?",
+    "complete the servers of {dataset} {user} : {history} ,",
+    "knowing {history} , predict a further server for {user} of {dataset}",
+    "{dataset} : {user} uses {history} and also",
+    "if {user} has {history} at hand in {dataset} , what is still missing ?",
+)
+STRAIGHTFORWARD = (
+    "which server does {dataset} {user} need ?",
+    "recommend a server to {user} of {dataset}",
+    "{dataset} {user} is looking for a server , namely",
+    "name something from {dataset} for {user}",
+    "what should {user} install from {dataset} ?",
+    "for {user} , {dataset} offers",
+    "pick one server of {dataset} that suits {user}",
+    "{user} will choose from {dataset} the server",
+    "the best answer of {dataset} to {user} is",
+    "suggest to {user} a server of {dataset}",
+    "which entry of {dataset} helps {user} ?",
+)
+TEMPLATES = {"sequential": SEQUENTIAL, "straightforward": STRAIGHTFORWARD}
 SEEN = 10  # wordings that are trained on; the one after them is not
 
 
@@ -158,8 +177,7 @@ class OpenP5(Generative):
 
     A T5 reads a prompt, whose tokens carry whole-word embeddings, and learns by cross-entropy to write
     "<data set> item_<identifier>". Two kinds of prompts, ten templates each: ``sequential`` gives the training servers
-    of a task, ``straightforward`` its number alone. score(t, m) = log p(answer m | first template for t) / tokens for
-    the servers that a beam search over the prefix tree of all answers reaches; the others are not ranked.
+    of a task, ``straightforward`` its number alone. score(t, m) = log p(answer m | first template for t) / tokens.
 
     Deviations: the templates are our own. Lists are sets here, so a history is the beginning of a random permutation
     and every other server of the task is an answer (`order`). An answer ends with an end token, so that no identifier
@@ -191,6 +209,7 @@ class OpenP5(Generative):
     beam: int = 30
     score_batch: int = 128
 
+    length_power: ClassVar[float] = 1.0
     SOURCES: ClassVar[tuple[str, ...]] = ("ids", "text")
 
     def __post_init__(self) -> None:
@@ -226,7 +245,7 @@ class OpenP5(Generative):
                 nn.init.normal_(rows := torch.empty(len(spelled), self.writer.t5.config.d_model))
                 self.writer.t5.get_input_embeddings().weight[spelled] = rows.to(self.writer.t5.device)
         identity = fingerprint(self, seed, split.train, split.valid, self.answers, self.texts)
-        self.train(split, Job(seed, workdir, "openp5", identity), ranks_new=self.source == "text")
+        self.train(split, Job(seed, workdir, "openp5", identity))
 
     def _vocabulary(self, data: Dataset, split: Split) -> Vocabulary:
         """Of the published model, or learned from the templates (and, where texts are read, from training tasks)."""
@@ -240,20 +259,11 @@ class OpenP5(Generative):
         return BytePairs(learned, self.text_vocabulary)
 
     def prompt(self, kind: str, wording: int, task: int, seen: IntArray) -> Reading:
-        """The tokens and word numbers of a prompt.
-
-        Args:
-            kind: ``sequential`` or ``straightforward``.
-            wording: 0 to 9 are trained on, 10 is not.
-            seen: servers of the history, last one last.
-        """
+        """The tokens and word numbers of a prompt after the servers `seen`, last one last."""
         servers = [self.items[server] for server in seen[max(0, len(seen) - self.longest) :]]
         comma = self.speller.word(",")
-        slots = {
-            "{dataset}": [self.dataset],
-            "{user}": self._user(task),
-            "{history}": [word for server in servers for word in (server, comma)][:-1],
-        }
+        history = [word for server in servers for word in (server, comma)][:-1]
+        slots = {"{dataset}": [self.dataset], "{user}": self._user(task), "{history}": history}
         words: list[Word] = []
         for piece in TEMPLATES[kind][wording].split():
             words += slots[piece] if piece in slots else [self.speller.word(piece)]
@@ -276,34 +286,22 @@ class OpenP5(Generative):
 
     def batches(self, epoch: int, seed: int) -> list[Batch]:
         """The batches of an epoch, each of one kind, in random order."""
-        rng = np.random.default_rng([seed, epoch, 1])
-        parts = [
-            part
-            for kind in self.kinds
-            for part in batched(
-                list(self.examples(kind, rng)), lambda example: len(example[0][0]), self.training.batch_size, rng
-            )
-        ]
-        return [self._collate(parts[place]) for place in rng.permutation(len(parts))]
+        rng, parts = np.random.default_rng([seed, epoch, 1]), []
+        for kind in self.kinds:
+            drawn = list(self.examples(kind, rng))
+            parts += batched(drawn, lambda example: len(example[0][0]), self.training.batch_size, rng)
+        pad = self.speller.vocabulary.pad
+        return [collate(*zip(*parts[place], strict=True), self.answers, pad) for place in rng.permutation(len(parts))]
 
-    def _collate(self, examples: Sequence[tuple[Reading, list[int]]]) -> Batch:
-        inputs = padded([tokens for (tokens, _), _ in examples], self.speller.vocabulary.pad)
-        words = padded([numbers for (_, numbers), _ in examples], 0)
-        answers = self.answers[[server for _, servers in examples for server in servers]]
-        targets = torch.from_numpy(np.where(answers == PAD, IGNORED, answers))
-        owner = torch.arange(len(examples)).repeat_interleave(torch.tensor([len(servers) for _, servers in examples]))
-        return Batch(inputs, words, targets, owner)
+    @property
+    def ranks_new(self) -> bool:
+        """Whether the text stands in the place of the task's number."""
+        return self.source == "text"
 
-    def score(self, tasks: IntArray) -> FloatArray:
-        """Mean log-probability of the answers in the beam, shape (len(tasks), n_servers).
+    def asked(self, task: int) -> Reading:
+        """The first template of the kind `asks`, filled in for a task."""
+        return self.prompt(self.asks, 0, task, self.lists[task])
 
-        A task without training servers is not ranked, unless its text is read.
-        """
-        scores = np.full((len(tasks), self.n_servers), -np.inf, dtype=np.float32)
-        asked = [place for place, task in enumerate(tasks) if self.texts is not None or len(self.lists[task])]
-        readings = [self.prompt(self.asks, 0, int(tasks[place]), self.lists[tasks[place]]) for place in asked]
-        sizes = {"n_items": self.n_servers, "beam": self.beam, "batch": self.score_batch}
-        scores[asked], _ = search_scores(
-            decoder(self.writer), self.tree, readings, length_power=1.0, label="openp5", **sizes
-        )
-        return scores
+    def decoder(self, readings: Sequence[Reading]) -> T5Beams:
+        """The decoder of some prompts."""
+        return T5Beams(self.writer, readings)

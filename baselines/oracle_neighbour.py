@@ -33,5 +33,4 @@ class OracleNeighbour:
         overlap = (self.answers[tasks] @ self.interactions.T).toarray().astype(np.float32)
         overlap[self.known[None, :] == tasks[:, None]] = -np.inf
         nearest, _ = top_k(overlap, 1, self.order)
-        scores: FloatArray = self.interactions[nearest[:, 0]].toarray().astype(np.float32)
-        return scores
+        return np.asarray(self.interactions[nearest[:, 0]].toarray(), dtype=np.float32)

@@ -18,19 +18,13 @@ class RandomWalk(ItemItem):
 
     A walk goes from the task to a server, back to a task, and on to a server m. Transition probabilities are raised to
     alpha, and the end is divided by popularity^beta. The first step multiplies a task's scores by one number, because
-    its interactions weigh the same, and is left out.
-
-    Args:
-        alpha: exponent >= 0 of the transition probabilities.
-        beta: exponent of the popularity that the end is divided by; 0 is P3alpha.
-        k: sources kept per end server; None keeps all.
-        normalise: divide each server's weights by their sum before any is dropped, so that every server of a history
-            has one vote in all (Ferrari Dacrema et al. 2021).
+    its interactions weigh the same, and is left out. With `normalise` each server's weights are divided by their sum
+    before any is dropped, so that every server of a history has one vote in all (Ferrari Dacrema et al. 2021).
     """
 
     alpha: float = 1.0
     beta: float = 0.0
-    k: int | None = None
+    k: int | None = None  # sources kept per end server; None keeps all
     normalise: bool = False
 
     def item_weights(self, train: sp.csr_matrix, order: IntArray) -> sp.csr_matrix:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
-from baselines.interactions import Pairs, shuffled
-from baselines.propagation import bipartite, drop_entries, propagate
+from baselines.interactions import Pairs, bipartite, drop_entries, propagate, shuffled
 from baselines.settings import require_choice
 from baselines.training import Job, Schedule, VectorModel, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
@@ -107,10 +106,8 @@ class ReCAFR(VectorModel):
         model = self.network = Network(data.n_tasks, data.n_servers, self.width, self.layers, self.texts.shape[1])
 
         identity = fingerprint(self, seed, self.histories.indptr, self.histories.indices, self.texts.numpy())
-        optimiser, job = (
-            torch.optim.Adam(model.parameters(), lr=self.learning_rate),
-            Job(seed, workdir, "recafr", identity),
-        )
+        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
+        job = Job(seed, workdir, "recafr", identity)
         self.train(self.batches, optimiser, split, job, ranks_new=self.cold_tasks == "profile")
 
     def batches(self, rng: np.random.Generator) -> Iterator[Triples]:
@@ -128,10 +125,8 @@ class ReCAFR(VectorModel):
         """L of a batch."""
         model = self.network
         z = model(batch.graph)
-        tasks, positives, negatives = (
-            torch.from_numpy(rows)
-            for rows in (batch.tasks, batch.positives + model.n_tasks, batch.negatives + model.n_tasks)
-        )
+        rows = batch.tasks, batch.positives + model.n_tasks, batch.negatives + model.n_tasks
+        tasks, positives, negatives = map(torch.from_numpy, rows)
         z_tasks, z_positives, z_negatives = (z.index_select(0, rows) for rows in (tasks, positives, negatives))
         gap = (z_tasks * (z_negatives - z_positives)).sum(dim=1)
         total: Tensor = softplus(gap).mean() + self.decay * sum(weight.square().sum() for weight in model.parameters())
@@ -178,8 +173,7 @@ def contrast(
     """NCE: mean over i of -cos(a_i, b_i) / tau + log sum over s of exp(cos(a_i, b_s) / tau).
 
     Args:
-        anchors: a, shape (n, d).
-        partners: b, shape (n, d).
+        anchors, partners: a and b, shape (n, d).
         others: the b_s of the denominator, shape (m, d).
         own_among_others: whether b_i is one of them, shape (n,); where it is not, it is added. None means all are.
     """

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from study import paths
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
-from study.files import replacing, sha256, write_json, write_text
+from study.files import replacing, sha256, write_json
 
 LOG = logging.getLogger(__name__)
 LOG_FILE, LEARNED, FACTS = "recbole.log", "learned.safetensors", "facts.json"
@@ -42,23 +43,16 @@ class RecBole:
 
     RecBole gets every task and every server, so that all servers are candidates, and the training interactions. Its
     metrics are not used. A task without training interactions has an untrained embedding and is not ranked.
-
-    Args:
-        model: a class of `recbole.model.general_recommender`.
-        settings: RecBole's parameters by RecBole's names; others keep RecBole's default.
-        epochs: passes over the training interactions at most.
-        evaluate_every: epochs between two evaluations on validation, checkpoints and lines of the log.
-        patience: evaluations without a better validation NDCG@10 before training stops with the best state. None trains
-            all epochs, keeps the last state and reads no validation labels.
-        checkpoint_seconds: least time between two checkpoints.
     """
 
-    model: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    epochs: int = 300
-    evaluate_every: int = 10
+    model: str  # a class of `recbole.model.general_recommender`
+    settings: Mapping[str, Any] = field(default_factory=dict)  # by RecBole's names; others keep RecBole's default
+    epochs: int = 300  # passes over the training interactions at most
+    evaluate_every: int = 10  # epochs between two evaluations on validation, checkpoints and lines of the log
+    # Evaluations without a better validation NDCG@10 before training stops with the best state. None trains all epochs,
+    # keeps the last state and reads no validation labels.
     patience: int | None = None
-    checkpoint_seconds: float = 20.0
+    checkpoint_seconds: float = 20.0  # least time between two checkpoints
 
     @property
     def uses_validation(self) -> bool:
@@ -66,11 +60,7 @@ class RecBole:
         return self.patience is not None
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
-        """Train, or take up a stopped training in `workdir`.
-
-        Raises:
-            StudyError: the training process failed or was killed; names the model and the log.
-        """
+        """Train, or take up a stopped training in `workdir`; `StudyError` where the process failed or was killed."""
         self.histories = sp.csr_matrix(split.train)
         counts = count_known(self.histories)
         LOG.info("%s: %s", self.model, ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in counts.items()))
@@ -107,21 +97,19 @@ class RecBole:
         folder.mkdir(parents=True, exist_ok=True)
         for name, part in parts.items():
             sp.save_npz(folder / f"{name}.npz", part)
-        pairs = split.train.tocoo()
-        write_atomic(
-            folder / "data" / "data.train.inter", "task:token\tserver:token", np.stack([pairs.row, pairs.col], axis=1)
-        )
-        write_atomic(folder / "data" / "data.user", "task:token", np.arange(data.n_tasks)[:, None])
-        write_atomic(folder / "data" / "data.item", "server:token", np.arange(data.n_servers)[:, None])
+        (folder / "data").mkdir(exist_ok=True)
+        tasks, servers = np.arange(data.n_tasks), np.arange(data.n_servers)
+        write = partial(np.savetxt, fmt="%d", delimiter="\t", comments="")  # RecBole's atomic files have a typed header
+        write(folder / "data/data.train.inter", np.transpose(split.train.nonzero()), header="task:token\tserver:token")
+        write(folder / "data/data.user", tasks, header="task:token")
+        write(folder / "data/data.item", servers, header="server:token")
         write_json(folder / "job.json", job)
         return job
 
     def _train(self, folder: Path) -> None:
         log = folder / LOG_FILE
-        project = str(Path(__file__).resolve().parents[1])
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join([project, *filter(None, [os.environ.get("PYTHONPATH")])])
-        }
+        places = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
         with log.open("a") as stream:
             # -P: the working folder holds data and must never be searched for modules.
             command = [sys.executable, "-P", "-W", "ignore", "-m", "baselines.recbole_runner", "job.json"]
@@ -138,14 +126,11 @@ class RecBole:
 
     @staticmethod
     def check_settings(arguments: Mapping[str, Any], key: str) -> None:
-        """Raise unless every one of the `settings` exists in RecBole, which takes any key without a word.
+        """Raise `StudyError` unless every one of the `settings` exists in RecBole, which takes any key without a word.
 
         Args:
             arguments: of the class, as in a yaml file.
             key: their place in the yaml file, for the message.
-
-        Raises:
-            StudyError: RecBole does not know a key; names the nearest ones.
         """
         model = str(arguments.get("model"))
         names = known_settings(model)
@@ -160,25 +145,20 @@ class RecBole:
     def representations(self) -> Representations:
         """Vectors of all tasks, shape (n_tasks, d)."""
         if "tasks" not in self.learned:
-            raise StudyError(
-                f"RecBole's {self.model} has no task vectors to transfer", fix="use BPR, LightGCN, NGCF or NeuMF"
-            )
-        vectors: FloatArray = self.learned["tasks"].numpy()
-        return vectors
+            reason = f"RecBole's {self.model} has no task vectors to transfer"
+            raise StudyError(reason, fix="use BPR, LightGCN, NGCF or NeuMF")
+        return np.asarray(self.learned["tasks"])
 
     def score(self, tasks: IntArray) -> FloatArray:
         """The model's scores, shape (len(tasks), n_servers); -inf for tasks without training interactions."""
-        if "scores" in self.learned:
-            scores: FloatArray = self.learned["scores"][torch.from_numpy(tasks)].numpy()
-        else:
-            scores = self.score_representations(self.learned["tasks"][torch.from_numpy(tasks)].numpy())
+        rows = self.learned["scores" if "scores" in self.learned else "tasks"][torch.from_numpy(tasks)].numpy()
+        scores = rows if "scores" in self.learned else self.score_representations(rows)
         return unranked_without_history(scores, self.histories[tasks])
 
     @torch.no_grad()
     def score_representations(self, rows: Representations) -> FloatArray:
         """Scores of the task vectors `rows`, shape (b, n_servers)."""
-        scores: FloatArray = score(self.learned, torch.from_numpy(np.asarray(rows, dtype=np.float32))).numpy()
-        return scores
+        return np.asarray(score(self.learned, torch.from_numpy(np.asarray(rows, dtype=np.float32))))
 
     def parameters(self) -> int:
         """The number of trained parameters."""
@@ -213,24 +193,14 @@ def count_known(train: sp.csr_matrix) -> dict[str, int]:
     }
 
 
-def write_atomic(path: Path, header: str, rows: np.ndarray) -> None:
-    """Write one of RecBole's atomic files: a typed header, then one tab-separated row of numbers per line."""
-    lines = ["\t".join(map(str, row)) for row in rows.tolist()]
-    write_text(path, "\n".join([header, *lines]) + "\n")
-
-
 # Tasks per block of NeuMF: 4 x 5,642 pairs x 128 hidden units in float32 are 12 MB; blocks of 32 take twice as long.
 BLOCK = 4
 
 
 def score(learned: dict[str, Tensor], rows: Tensor) -> Tensor:
-    """Scores of every server for tasks that are known by `rows`.
+    """Scores of every server for tasks that are known by `rows`, shape (b, d); shape (b, n_servers).
 
-    Args:
-        learned: ``servers`` (n_servers, d) for models whose score is a product, or NeuMF's tensors (`neumf`).
-        rows: task representations, shape (b, d).
-
-    Returns: shape (b, n_servers).
+    `learned` has ``servers`` (n_servers, d) for models whose score is a product, or NeuMF's tensors (`neumf`).
     """
     if "servers" in learned:
         return rows @ learned["servers"].T
@@ -247,8 +217,6 @@ def neumf(learned: dict[str, Tensor], rows: Tensor) -> Tensor:
         learned: ``gmf_servers`` (M, g), ``mlp_servers`` (M, h), layers ``mlp.<i>.weight`` and ``.bias``,
             ``output.weight`` (1, g + last width), ``output.bias`` (1,).
         rows: vectors of the tasks, those of the product branch before those of the layers, shape (b, g + h).
-
-    Returns: shape (b, M).
     """
     width = learned["gmf_servers"].shape[1]
     product, layered = rows[:, :width], rows[:, width:]

@@ -82,13 +82,7 @@ def with_fast_adjacency(model: type) -> type:
 
 
 def normalised_adjacency(interactions: sp.coo_matrix) -> Tensor:
-    """D^-1/2 A D^-1/2 of the bipartite graph (He et al. 2020, eq. 8), sparse, users before items.
-
-    Args:
-        interactions: shape (n_users, n_items).
-
-    Returns: shape (n_users + n_items, n_users + n_items), coalesced.
-    """
+    """D^-1/2 A D^-1/2 of the bipartite graph (He et al. 2020, eq. 8), sparse and coalesced, users before items."""
     n_users, n_items = interactions.shape
     row, column = interactions.row, interactions.col + n_users
     n = n_users + n_items
@@ -130,11 +124,9 @@ class Training:
         if config["train_neg_sample_args"].get("dynamic", False):
             self.loader.get_model(self.model)
         # RecBole numbers tasks and servers by first appearance, from 1.
-        self.users = torch.from_numpy(
-            train.token2id(USER, [str(row) for row in range(job["n_tasks"])]).astype(np.int64)
-        )
-        self.items = torch.from_numpy(
-            train.token2id(ITEM, [str(row) for row in range(job["n_servers"])]).astype(np.int64)
+        self.users, self.items = (
+            torch.from_numpy(train.token2id(kind, list(map(str, range(n)))).astype(np.int64))
+            for kind, n in ((USER, job["n_tasks"]), (ITEM, job["n_servers"]))
         )
 
     @torch.no_grad()
@@ -146,10 +138,8 @@ class Training:
             users, items = model.forward()
             return {"tasks": users[self.users], "servers": items[self.items]}
         if name == "BPR":
-            return {
-                "tasks": model.user_embedding.weight[self.users],
-                "servers": model.item_embedding.weight[self.items],
-            }
+            users, items = model.user_embedding.weight, model.item_embedding.weight
+            return {"tasks": users[self.users], "servers": items[self.items]}
         if name == "NeuMF":
             return self._neumf()
         return {"scores": self._scores()}
@@ -160,10 +150,8 @@ class Training:
         tensors = {f"mlp.{number}.weight": layer.weight for number, layer in enumerate(layers)}
         tensors |= {f"mlp.{number}.bias": layer.bias for number, layer in enumerate(layers)}
         tensors |= {"output.weight": model.predict_layer.weight, "output.bias": model.predict_layer.bias}
-        tensors |= {
-            "gmf_servers": model.item_mf_embedding.weight[self.items],
-            "mlp_servers": model.item_mlp_embedding.weight[self.items],
-        }
+        tensors["gmf_servers"] = model.item_mf_embedding.weight[self.items]
+        tensors["mlp_servers"] = model.item_mlp_embedding.weight[self.items]
         tasks = [embedding.weight[self.users] for embedding in (model.user_mf_embedding, model.user_mlp_embedding)]
         return tensors | {"tasks": torch.cat(tasks, dim=1)}
 
@@ -231,14 +219,8 @@ def train(job: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     train_pairs, valid = sp.load_npz("train.npz").tocsr(), None
     if job["patience"] is not None:
         valid = sp.load_npz("valid.npz").tocsr()
-    progress: dict[str, Any] = {
-        "epoch": 0,
-        "best": -1.0,
-        "best_epoch": 0,
-        "stale": 0,
-        "best_model": None,
-        "seconds": 0.0,
-    }
+    progress: dict[str, Any] = dict.fromkeys(("epoch", "best_epoch", "stale"), 0)
+    progress |= {"best": -1.0, "best_model": None, "seconds": 0.0}
     if checkpoint.exists():
         # Numbers and tensors only, so nothing in the file is executed.
         saved = torch.load(checkpoint, weights_only=True)

@@ -23,18 +23,12 @@ class ReciprocalRankFusion:
     Known training servers are left out before ranking: they would hold the first ranks of those members that have seen
     them. Servers tied with a member's lowest score were not found by it and get no rank; so a member that says nothing
     about a task (a collaborative one about a new task) leaves it to the others.
-
-    Args:
-        members: the systems, by name.
-        weights: one per member; the paper has 1 for all.
-        c: how little the first ranks stand out; the paper's 60.
-        depth: ranks that count.
     """
 
     members: Mapping[str, System]
-    weights: Mapping[str, float] = field(default_factory=dict)
-    c: float = 60.0
-    depth: int = 100
+    weights: Mapping[str, float] = field(default_factory=dict)  # by member, 1 where none is stated (the paper's)
+    c: float = 60.0  # how little the first ranks stand out; the paper's
+    depth: int = 100  # ranks that count
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Fit every member in a folder of its own."""

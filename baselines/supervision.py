@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from baselines.settings import require_choice
 from study.data.dataset import Dataset, IntArray, relevance_from_lists
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -31,27 +32,19 @@ SOURCES = ("agreement", "best", "cards")
 class Supervision:
     """What T2MRec learns from, in place of the released labels.
 
-    Attributes:
-        sources: any of `SOURCES`. ``agreement``: the released labels of the training tasks that an encoder finds near
-            the task's description; ``best``: the first servers of the teacher for the training tasks; ``cards``: one
-            query per server, made from its card, whose answer is that server.
-        keep: agreement keeps a label within this share of the catalogue, nearest first.
-        depth: servers that the teacher gives per task.
+    ``agreement``: the released labels of the training tasks that an encoder finds near the task's description;
+    ``best``: the first servers of the teacher for the training tasks; ``cards``: one query per server, made from its
+    card, whose answer is that server.
     """
 
-    sources: Sequence[str]
-    keep: float = 0.05
-    depth: int = 5
+    sources: Sequence[str]  # any of `SOURCES`
+    keep: float = 0.05  # agreement keeps a label within this share of the catalogue, nearest first
+    depth: int = 5  # servers that the teacher gives per task
 
     def __post_init__(self) -> None:
         """Refuse what cannot be learned from."""
         for name in self.sources:
-            if name not in SOURCES:
-                raise StudyError(
-                    f"there is no supervision {name!r}",
-                    column="model.supervision.sources",
-                    fix=f"one or more of: {', '.join(SOURCES)}",
-                )
+            require_choice("supervision.sources", name, SOURCES)
         if not self.sources or not 0 < self.keep <= 1 or self.depth < 1:
             raise StudyError(
                 "sources is empty, keep outside (0, 1], or depth below 1",
@@ -61,12 +54,7 @@ class Supervision:
 
 
 class T2MRecSupervised(T2MRec):
-    """T2MRec, architecture and training unchanged, with other positives.
-
-    Args:
-        supervision: what is learned from.
-        teacher: the system whose answers ``best`` teaches.
-    """
+    """T2MRec, architecture and training unchanged, with other positives; ``best`` teaches the answers of `teacher`."""
 
     def __init__(
         self,
@@ -111,12 +99,8 @@ def taught(
         lists = (*data.lists, *(np.array([row], dtype=np.int64) for row in rows))
         data = replace(data, tasks=whole, lists=lists, relevance=relevance_from_lists(lists, n))
     positives.data[:] = 1
-    LOG.info(
-        "supervision %s: %d tasks with %d servers",
-        "+".join(supervision.sources),
-        int((np.diff(positives.indptr) > 0).sum()),
-        positives.nnz,
-    )
+    taught_tasks, name = int((np.diff(positives.indptr) > 0).sum()), "+".join(supervision.sources)
+    LOG.info("supervision %s: %d tasks with %d servers", name, taught_tasks, positives.nnz)
     if not positives.nnz:
         raise StudyError("the supervision leaves no label", column="model.supervision.keep", fix="raise keep")
     empty = sp.csr_matrix(positives.shape, dtype=np.float32)
@@ -134,12 +118,12 @@ def agreeing(data: Dataset, labels: sp.csr_matrix, tasks: IntArray, keep: float)
     for part in chunks(np.arange(len(tasks))):
         cosines = descriptions[part] @ servers.T
         border = np.partition(cosines, data.n_servers - most, axis=1)[:, data.n_servers - most]
-        for row, own, least in zip(tasks[part], cosines, border, strict=True):
-            listed = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
-            kept = listed[own[listed] >= least]
-            rows.extend([row] * len(kept))
-            columns.extend(kept)
-    return sp.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=labels.shape)
+        row, column = labels[tasks[part]].nonzero()
+        near = cosines[row, column] >= border[row]
+        rows.append(tasks[part][row[near]])
+        columns.append(column[near])
+    pairs = np.concatenate(rows), np.concatenate(columns)
+    return sp.csr_matrix((np.ones(len(pairs[0]), np.float32), pairs), shape=labels.shape)
 
 
 def answered(data: Dataset, tasks: IntArray, depth: int, teacher: FieldDense) -> sp.csr_matrix:
@@ -157,7 +141,7 @@ def answered(data: Dataset, tasks: IntArray, depth: int, teacher: FieldDense) ->
 def card_queries(servers: pd.DataFrame, tasks: pd.DataFrame) -> pd.DataFrame:
     """One request per server from its card: what it can do, in its language; its name is not in it.
 
-    Returns: the columns of `tasks`, text only; ids are negative, so that they are no task's.
+    The columns are those of `tasks`; ids are negative, so that they are no task's.
     """
     columns = {name: [""] * len(servers) for name in tasks.columns}
     columns["description"] = [

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from baselines.popularity import numbered
 from study.data.dataset import TASK_FIELDS, Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -25,26 +26,16 @@ class TaskKNN:
     s = ((1 - mix) * cos_tfidf + mix * cos_minilm + attribute_weight * agreement) / (1 + attribute_weight), where
     cosines below 0 count as 0 and agreement is the share of `attributes` on which both tasks have the same value.
     Which of equally similar tasks are taken is drawn by the seed. Servers of no neighbour score 0.
-
-    Args:
-        k: number of neighbours.
-        power: how sharply near neighbours outweigh far ones.
-        mix: 0 = TF-IDF alone, 1 = sentence vectors alone.
-        attribute_weight: weight of the attributes against the text (weight 1).
-        attributes: task columns that are compared as names.
-        fields: task columns of the text, for both kinds of vectors.
-        max_features: the most frequent n-grams kept; None keeps all.
-        max_ngram: the longest word n-gram of the TF-IDF vectors.
     """
 
-    k: int = 100
-    power: float = 4.0
-    mix: float = 0.0
-    attribute_weight: float = 0.0
-    attributes: Sequence[str] = ("theme", "language", "subcategory")
-    fields: Sequence[str] = (*TASK_FIELDS, "subcategory")
-    max_features: int | None = 50_000
-    max_ngram: int = 2
+    k: int = 100  # number of neighbours
+    power: float = 4.0  # how sharply near neighbours outweigh far ones
+    mix: float = 0.0  # 0 = TF-IDF alone, 1 = sentence vectors alone
+    attribute_weight: float = 0.0  # weight of the attributes against the text (weight 1)
+    attributes: Sequence[str] = ("theme", "language", "subcategory")  # task columns that are compared as names
+    fields: Sequence[str] = (*TASK_FIELDS, "subcategory")  # task columns of the text, for both kinds of vectors
+    max_features: int | None = 50_000  # the most frequent n-grams kept; None keeps all
+    max_ngram: int = 2  # the longest word n-gram of the TF-IDF vectors
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Vectorise every task; the vocabulary and its frequencies come from the training tasks."""
@@ -85,21 +76,17 @@ class TaskKNN:
         weights = similarity[row, column] ** self.power
         shape = (len(tasks), len(self.known))
         votes = sp.csr_matrix((weights, (row, neighbours[row, column])), shape=shape) @ self.interactions
-        scores: FloatArray = votes.toarray().astype(np.float32)
-        return scores
+        return np.asarray(votes.toarray(), dtype=np.float32)
 
 
 def one_hot(tasks: pd.DataFrame, attributes: Sequence[str]) -> sp.csr_matrix:
     """Indicators of each attribute's values, such that the product of two rows is the share of equal attributes.
 
     Names are compared without regard to case; an empty one equals no other.
-
-    Returns: shape (n_tasks, values), float32.
     """
     columns, offset = [], 0
     for attribute in attributes:
-        names = tasks[attribute].str.strip().str.casefold()
-        numbers, found = pd.factorize(names.where(names != ""))
+        numbers, found = numbered(tasks[attribute])
         columns.append(np.where(numbers < 0, -1, numbers + offset))
         offset += len(found)
     row, column = np.nonzero(np.array(columns).T >= 0)

@@ -10,18 +10,17 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from baselines.generative.prefix_tree import LevelTree, PrefixTree, Tree, search_scores
+from baselines.generative import Generative
+from baselines.generative.prefix_tree import LevelTree, PrefixTree
 from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, numbered, spread_last, standardised
-from baselines.generative.seq2seq import Batch, ItemWriter, T5Size, decoder, padded
+from baselines.generative.seq2seq import Batch, ItemWriter, Reading, T5Beams, T5Size, collate
 from baselines.generative.text import PAD, BytePairs
 from baselines.interactions import batched, prefixes, training_lists
 from baselines.settings import require_choice
-from baselines.training import Generative, Job, Optimisation, fingerprint
-from study.data.dataset import Dataset, FloatArray, IntArray
+from baselines.training import Job, Optimisation, fingerprint
+from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
-
-Pair = tuple[list[int], list[int]]  # tokens read, servers to be written
 
 
 @dataclass
@@ -30,8 +29,7 @@ class Tiger(Generative):
 
     A server's identifier is its three codes of an RQ-VAE over its text vector and a number among servers that share
     them (section 3.1). A T5 trained from scratch reads the identifiers of the training servers and learns by
-    cross-entropy to write that of a further one (section 3.2). score(t, m) = log p(identifier of m | servers of t) for
-    the servers that a beam search over the prefix tree of all identifiers reaches; the others are not ranked.
+    cross-entropy to write that of a further one (section 3.2). score(t, m) = log p(identifier of m | servers of t).
 
     Deviations: text vectors are those of MiniLM, not of Sentence-T5. Lists are sets here, so a history is the beginning
     of a random permutation and every other server of the task is a target (`order`). All epochs run, and the best of a
@@ -71,7 +69,7 @@ class Tiger(Generative):
         self.identifiers, starts = as_tokens(numbered(spread_last(self.codes, vectors)[0]), first)
         vocabulary = starts[-1] + self.user_tokens
         tree = PrefixTree.of(self.identifiers)
-        self.tree: Tree = tree if self.constrained else LevelTree(tree, [torch.arange(vocabulary)] * tree.depth)
+        self.tree = tree if self.constrained else LevelTree(tree, [torch.arange(vocabulary)] * tree.depth)
         self.n_servers = data.n_servers
         self.lists = training_lists(data, split)
         self.first_user = starts[-1]
@@ -80,7 +78,7 @@ class Tiger(Generative):
             vocabulary += self._read_texts(data, split, vocabulary)
         torch.manual_seed(seed)
         self.writer = ItemWriter(vocabulary, self.size, pad=PAD)
-        self.train(split, Job(seed, workdir, "tiger", identity), ranks_new=self.source == "text")
+        self.train(split, Job(seed, workdir, "tiger", identity))
 
     def _read_texts(self, data: Dataset, split: Split, first: int) -> int:
         """Tokens of all tasks' texts, from `first` on; returns the size of their vocabulary."""
@@ -90,45 +88,36 @@ class Tiger(Generative):
         self.texts = [[first + token for token in words.encode(text, self.text_tokens)] for text in texts]
         return words.size
 
-    def reading(self, task: int, servers: IntArray) -> list[int]:
-        """What the encoder reads for a task: the text, or the identifiers of `servers`."""
+    def reading(self, task: int, servers: IntArray) -> Reading:
+        """What the encoder reads for a task: the text, or the identifiers of `servers`; no word has a number."""
         if self.texts is not None:
-            return self.texts[task] or [PAD + 1]
-        user = [self.first_user + task % self.user_tokens] if self.user_tokens else []
-        return user + [int(token) for token in self.identifiers[servers[-self.history :]].ravel()]
+            tokens = self.texts[task] or [PAD + 1]
+        else:
+            user = [self.first_user + task % self.user_tokens] if self.user_tokens else []
+            tokens = user + self.identifiers[servers[-self.history :]].ravel().tolist()
+        return tokens, [0] * len(tokens)
 
     def batches(self, epoch: int, seed: int) -> list[Batch]:
         """The batches of an epoch."""
         rng = np.random.default_rng([seed, epoch, 1])
-        pairs: list[Pair]
         if self.source == "text":
             pairs = [(self.reading(row, servers), servers.tolist()) for row, servers in enumerate(self.lists)]
             pairs = [pair for pair in pairs if pair[1]]
         else:
             drawn = prefixes(self.lists, self.order, rng)
             pairs = [(self.reading(row, seen), targets.tolist()) for row, seen, targets in drawn]
-        parts = batched(pairs, lambda pair: len(pair[0]), self.training.batch_size, rng)
-        return [self._collate(part) for part in parts]
+        parts = batched(pairs, lambda pair: len(pair[0][0]), self.training.batch_size, rng)
+        return [collate(*zip(*part, strict=True), self.identifiers, PAD) for part in parts]
 
-    def _collate(self, pairs: Sequence[Pair]) -> Batch:
-        inputs = padded([reading for reading, _ in pairs], PAD)
-        targets = torch.from_numpy(self.identifiers[[server for _, servers in pairs for server in servers]])
-        owner = torch.arange(len(pairs)).repeat_interleave(torch.tensor([len(servers) for _, servers in pairs]))
-        return Batch(inputs, torch.zeros_like(inputs), targets, owner)
+    @property
+    def ranks_new(self) -> bool:
+        """Whether the encoder reads texts."""
+        return self.source == "text"
 
-    def score(self, tasks: IntArray) -> FloatArray:
-        """log p(identifier | task) of the servers in the beam, shape (len(tasks), n_servers).
+    def asked(self, task: int) -> Reading:
+        """The text, or the identifiers of all training servers."""
+        return self.reading(task, self.lists[task])
 
-        A task without a history is not ranked, unless its text is read.
-        """
-        scores = np.full((len(tasks), self.n_servers), -np.inf, dtype=np.float32)
-        asked = [place for place, task in enumerate(tasks) if self.texts is not None or len(self.lists[task])]
-        readings = [self.reading(int(tasks[place]), self.lists[tasks[place]]) for place in asked]
-        sizes = {"n_items": self.n_servers, "beam": self.beam, "batch": self.score_batch}
-        numbered_readings = [(reading, [0] * len(reading)) for reading in readings]
-        scores[asked], invalid = search_scores(
-            decoder(self.writer), self.tree, numbered_readings, label="tiger", **sizes
-        )
-        self.written += len(asked) * min(self.beam, self.n_servers)
-        self.invalid += invalid
-        return scores
+    def decoder(self, readings: Sequence[Reading]) -> T5Beams:
+        """The decoder of some readings."""
+        return T5Beams(self.writer, readings)

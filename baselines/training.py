@@ -1,4 +1,4 @@
-"""Training with selection on validation and checkpoints, for all baselines that are trained here."""
+"""Training with checkpoints, where validation chooses the weights; for all baselines that are trained here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import math
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -34,22 +35,13 @@ MODEL, OPTIMISER, BEST, IDENTITY = "model.", "optimiser.", "best.", "identity"  
 
 @dataclass(frozen=True)
 class Schedule:
-    """Training that stops on validation, for models with an optimiser of their own.
+    """Training that stops on validation, for models with an optimiser of their own."""
 
-    Attributes:
-        epochs: at most.
-        evaluate_every: epochs between two evaluations on validation.
-        patience: evaluations without a better NDCG@10 before the training stops; the best weights are kept. None runs
-            all epochs and keeps the last weights.
-        validation_tasks: tasks per evaluation, drawn by the seed.
-        checkpoint_seconds: least time between two checkpoints.
-    """
-
-    epochs: int = 40
-    evaluate_every: int = 5
-    patience: int | None = 5
-    validation_tasks: int = 1000
-    checkpoint_seconds: float = 20.0
+    epochs: int = 40  # at most
+    evaluate_every: int = 5  # epochs between two evaluations on validation
+    patience: int | None = 5  # evaluations without a better NDCG@10 before it stops; None keeps the last weights
+    validation_tasks: int = 1000  # tasks per evaluation, drawn by the seed
+    checkpoint_seconds: float = 20.0  # least time between two checkpoints
 
     clip: ClassVar[float | None] = None
 
@@ -72,31 +64,18 @@ class Optimisation:
     """AdamW with warm-up and decay (Loshchilov & Hutter 2019), for the generative baselines and MPT-Rec.
 
     All epochs run: the rate falls to 0 at their end, and weights of a training cut short have only met high rates.
-
-    Attributes:
-        epochs: passes over the examples.
-        batch_size: examples per step.
-        learning_rate: the highest, reached after the warm-up.
-        weight_decay: of matrices; vectors (biases, norms) are not decayed.
-        warm_up: share of the training over which the rate grows from 0.
-        decay: ``cosine`` or ``linear``, down to 0 at the end.
-        clip: longest gradient.
-        checkpoint_seconds: least time between two checkpoints.
-        looks: evaluations on validation, spread evenly over the epochs, the last one after the last epoch. The best
-            weights are kept. 0 keeps the last weights.
-        validation_tasks: tasks per evaluation, drawn by the seed.
     """
 
     epochs: int = 20
     batch_size: int = 256
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.01
-    warm_up: float = 0.05
-    decay: str = "cosine"
-    clip: float | None = 1.0
-    checkpoint_seconds: float = 20.0
-    looks: int = 5
-    validation_tasks: int = 300
+    learning_rate: float = 1e-3  # the highest, reached after the warm-up
+    weight_decay: float = 0.01  # of matrices; vectors (biases, norms) are not decayed
+    warm_up: float = 0.05  # share of the training over which the rate grows from 0
+    decay: str = "cosine"  # or `linear`, down to 0 at the end
+    clip: float | None = 1.0  # longest gradient
+    checkpoint_seconds: float = 20.0  # least time between two checkpoints
+    looks: int = 5  # evaluations on validation, spread evenly up to the last epoch; 0 keeps the last weights
+    validation_tasks: int = 300  # tasks per evaluation, drawn by the seed
 
     patience: ClassVar[int | None] = None
 
@@ -106,7 +85,7 @@ class Optimisation:
         return self.looks > 0
 
     def evaluates_after(self, epoch: int) -> bool:
-        """Whether there is an evaluation after this epoch, counted from 1; after all where epochs are few."""
+        """Whether there is an evaluation after this epoch, counted from 1."""
         return epoch in {math.ceil(self.epochs * number / self.looks) for number in range(1, self.looks + 1)}
 
     def rate(self, epochs: float) -> float:
@@ -119,11 +98,8 @@ class Optimisation:
 
     def optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         """AdamW with the weight decay on matrices alone."""
-        matrices, vectors = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim <= 1]
-        decayed, others = (
-            {"params": matrices, "weight_decay": self.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        )
+        decayed = {"params": [p for p in parameters if p.ndim > 1], "weight_decay": self.weight_decay}
+        others = {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0}
         return torch.optim.AdamW([decayed, others], lr=self.learning_rate)
 
 
@@ -132,18 +108,12 @@ Settings: TypeAlias = Schedule | Optimisation
 
 @dataclass(frozen=True)
 class Job:
-    """What tells one training from another.
+    """What tells one training from another; its checkpoint ``<workdir>/<name>.safetensors`` is kept at the end."""
 
-    Attributes:
-        seed: everything random depends on (seed, epoch) alone, so that a resumed training equals an undisturbed one.
-        workdir, name: the checkpoint is ``<workdir>/<name>.safetensors``; it is kept when the training is complete.
-        identity: from `fingerprint`; a checkpoint with another one is never resumed.
-    """
-
-    seed: int
+    seed: int  # all that is random depends on (seed, epoch), so that a resumed training equals an undisturbed one
     workdir: Path
     name: str
-    identity: str
+    identity: str  # from `fingerprint`; a checkpoint with another one is never resumed
 
 
 @dataclass
@@ -184,9 +154,8 @@ def validation_quality(
 ) -> Callable[[], float] | None:
     """A function that measures NDCG@10 of `score` on validation; None where nothing is to be chosen.
 
-    Args:
-        ranks_new: whether `score` also ranks for tasks without training interactions. Where it does not, only tasks
-            with some are asked; the cold protocols have none, so all epochs run.
+    Unless `score` also ranks for new tasks (`ranks_new`), only tasks with training interactions are asked. The cold
+    protocols have none, so all epochs run.
     """
     tasks = split.tasks("valid")
     if not ranks_new:
@@ -224,8 +193,7 @@ def train(
     Args:
         batches: the batches of an epoch, a function of the epoch's number alone.
         quality: from `validation_quality`; called in evaluation mode.
-        optimiser: by default that of `settings`, which must then be an `Optimisation`.
-        rate: factor on the learning rate after so many epochs, by default that of `settings`.
+        optimiser, rate: by default those of `settings`, which must be an `Optimisation` to have an optimiser.
 
     Returns: how the training went, epochs and seconds before a stop included.
     """
@@ -290,16 +258,11 @@ def save_checkpoint(
     optimiser: torch.optim.Optimizer,
     identity: str,
     facts: Mapping[str, str],
-    others: Mapping[str, Tensor] | None = None,
+    others: Mapping[str, Tensor],
 ) -> None:
-    """Write model, optimiser and progress as one safetensors file; shared tensors once.
-
-    Args:
-        facts: what the training loop knows beside the tensors.
-        others: further tensors by name, none of which begins with ``model.`` or ``optimiser.``.
-    """
+    """Write model, optimiser, `facts` and other tensors as one safetensors file; shared tensors once."""
     tensors = {f"{MODEL}{name}": value.detach().contiguous() for name, value in model.named_parameters()}
-    tensors |= {name: value.contiguous() for name, value in (others or {}).items()}
+    tensors |= {name: value.contiguous() for name, value in others.items()}
     for number, state in optimiser.state_dict()["state"].items():
         # Descent without momentum keeps an entry without a value.
         values = {key: torch.as_tensor(value) for key, value in state.items() if value is not None}
@@ -311,10 +274,9 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, identity: str
 ) -> tuple[dict[str, str], dict[str, Tensor]] | None:
-    """Restore model and optimiser as `save_checkpoint` wrote them.
+    """Restore model and optimiser as `save_checkpoint` wrote them; returns facts and other tensors.
 
-    Returns: facts and other tensors; None, with nothing restored, where the file is missing, damaged, or of a training
-        with another identity.
+    None, with nothing restored, where the file is missing, damaged, or of a training with another identity.
     """
     if not path.exists():
         return None
@@ -337,30 +299,29 @@ def load_checkpoint(
     return facts, tensors
 
 
-class Scheduled:
-    """A system with one network that is trained until validation stops it.
+def n_weights(*models: nn.Module | None) -> int:
+    """Entries of all trained tensors."""
+    return sum(weight.numel() for model in models if model for weight in model.parameters())
 
-    Attributes:
-        network: what is trained.
-        schedule: its settings.
-        progress: how it went.
-    """
+
+class Scheduled(ABC):
+    """A system with one network that is trained until validation stops it."""
 
     network: Any
     schedule: Schedule
     progress: Progress
 
+    @abstractmethod
     def loss(self, batch: Any) -> Tensor:
         """The loss of a batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self) -> None:
         """Take over from the network what `score` needs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def score(self, tasks: IntArray) -> FloatArray:
         """As `study.evaluation.system.System.score`."""
-        raise NotImplementedError
 
     def train(
         self,
@@ -401,80 +362,16 @@ class Scheduled:
 
     def parameters(self) -> int:
         """Entries of all trained tensors."""
-        return sum(weight.numel() for weight in self.network.parameters())
-
-
-class Generative:
-    """What a system reports whose language model writes identifiers.
-
-    Attributes:
-        writer: the language model.
-        training: its settings.
-        progress: how its training went.
-        codes, coded: the RQ-VAE and how its training went, where there is one.
-        written, invalid: answers of all searches, and how many of them name no server.
-    """
-
-    writer: Any
-    training: Optimisation
-    progress: Progress
-    codes: nn.Module | None = None
-    coded: Progress
-    written: int = 0
-    invalid: int = 0
-
-    @property
-    def uses_validation(self) -> bool:
-        """Whether validation labels choose the weights."""
-        return self.training.selects
-
-    def batches(self, epoch: int, seed: int) -> Iterable[Any]:
-        """The batches of an epoch."""
-        raise NotImplementedError
-
-    def score(self, tasks: IntArray) -> FloatArray:
-        """As `study.evaluation.system.System.score`."""
-        raise NotImplementedError
-
-    def train(self, split: Split, job: Job, *, ranks_new: bool) -> None:
-        """Train the language model; goes on from a checkpoint. Answers of evaluations on validation do not count."""
-        quality = validation_quality(self.score, split, self.training, seed=job.seed, ranks_new=ranks_new)
-        self.progress = train(
-            self.writer,
-            lambda epoch: self.batches(epoch, job.seed),
-            self.writer,
-            self.training,
-            job,
-            quality=quality,
-        )
-        self.written = self.invalid = 0
-
-    def report(self) -> dict[str, Any]:
-        """How the models were trained; with an RQ-VAE also the answers and those that name no server."""
-        if self.codes is None:
-            return self.progress.report()
-        answers = {"answers": self.written, "answers_of_no_server": self.invalid}
-        return answers | staged_report(self.progress, quantiser=self.coded)
-
-    def parameters(self) -> int:
-        """Weights of all trained models."""
-        return sum(weight.numel() for model in (self.codes, self.writer) if model for weight in model.parameters())
+        return n_weights(self.network)
 
 
 class VectorModel(Scheduled):
-    """score(t, m) = e_t . e_m + b_m; a task without training interactions is not ranked.
+    """score(t, m) = e_t . e_m + b_m; a task without training interactions is not ranked."""
 
-    Attributes:
-        representations: e of the tasks, shape (n_tasks, d).
-        servers: e of the servers, shape (n_servers, d).
-        bias: b, shape (n_servers,).
-        histories: training interactions, shape (n_tasks, n_servers).
-    """
-
-    representations: Representations
-    servers: FloatArray
-    bias: FloatArray
-    histories: sp.csr_matrix
+    representations: Representations  # e_t, shape (n_tasks, d)
+    servers: FloatArray  # e_m, shape (n_servers, d)
+    bias: FloatArray  # b, shape (n_servers,)
+    histories: sp.csr_matrix  # training interactions, shape (n_tasks, n_servers)
 
     def keep(self, tasks: Tensor, servers: Tensor, bias: Tensor | None = None) -> None:
         """Take over vectors from the network."""
@@ -489,5 +386,4 @@ class VectorModel(Scheduled):
 
     def score_representations(self, rows: Representations) -> FloatArray:
         """Scores of the task vectors `rows`, shape (b, n_servers)."""
-        scores: FloatArray = np.asarray(rows, dtype=np.float32) @ self.servers.T + self.bias
-        return scores
+        return np.asarray(np.asarray(rows, dtype=np.float32) @ self.servers.T + self.bias, dtype=np.float32)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
@@ -18,25 +17,15 @@ from baselines.generative.text import device, from_disk, widened
 
 @dataclass(frozen=True)
 class LlamaSize:
-    """Sizes of a LLaMA (Touvron et al. 2023) made from scratch, or the name of a published causal model.
+    """Sizes of a LLaMA (Touvron et al. 2023) made from scratch, or the name of a published causal model."""
 
-    Attributes:
-        width: hidden_size.
-        feed_forward: intermediate_size.
-        heads: of attention.
-        layers: of the transformer.
-        context: the most tokens of prompt and response.
-        pretrained: a model on this machine that replaces all of these; None starts from scratch.
-        device: ``cpu``, or ``auto``, the accelerator where there is one.
-    """
-
-    width: int = 128
-    feed_forward: int = 344
+    width: int = 128  # hidden_size
+    feed_forward: int = 344  # intermediate_size
     heads: int = 4
     layers: int = 2
-    context: int = 512
-    pretrained: str | None = None
-    device: str = "cpu"
+    context: int = 512  # the most tokens of prompt and response
+    pretrained: str | None = None  # a model on this machine that replaces all of these
+    device: str = "cpu"  # or `auto`, the accelerator where there is one
 
 
 class Example(NamedTuple):
@@ -50,22 +39,14 @@ class Example(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Examples as tensors: each row holds a prompt and its responses one after another.
+    """Examples as tensors: each row holds a prompt and its responses one after another."""
 
-    Attributes:
-        tokens: shape (b, s), padded to the right.
-        positions: of each token, as if its response were alone, shape (b, s).
-        parts: 0 for the prompt, 1, 2, ... for the responses, -1 for padding, shape (b, s).
-        rows, places: of the states that predict a response's token, shape (n,).
-        labels: the tokens predicted there, shape (n,).
-    """
-
-    tokens: Tensor
-    positions: Tensor
-    parts: Tensor
-    rows: Tensor
-    places: Tensor
-    labels: Tensor
+    tokens: Tensor  # (b, s), padded to the right
+    positions: Tensor  # (b, s): of each token, as if its response were alone
+    parts: Tensor  # (b, s): 0 for the prompt, 1, 2, ... for the responses, -1 for padding
+    rows: Tensor  # (n,): with `places`, of the states that predict a response's token
+    places: Tensor  # (n,)
+    labels: Tensor  # (n,): the tokens predicted there
 
 
 def pack(examples: Sequence[Example], pad: int) -> Packed:
@@ -98,12 +79,7 @@ def visible(parts: Tensor) -> Tensor:
 
 
 class Continuer(nn.Module):
-    """A causal language model.
-
-    Args:
-        vocabulary: tokens in all, those of the items among them.
-        pad: the token that fills up.
-    """
+    """A causal language model with `vocabulary` tokens, those of the items among them; `pad` fills up."""
 
     def __init__(self, vocabulary: int, size: LlamaSize, *, pad: int) -> None:
         super().__init__()
@@ -141,17 +117,13 @@ class Continuer(nn.Module):
 
 
 class CausalBeams:
-    """`baselines.generative.prefix_tree.Decoder` for a `Continuer`; the prompt is read once.
-
-    Args:
-        prompts: tokens of each prompt.
-    """
+    """`baselines.generative.prefix_tree.Decoder` for a `Continuer`; the prompt is read once."""
 
     def __init__(self, model: Continuer, prompts: Sequence[Sequence[int]]) -> None:
         self.model, where = model, model.lm.device
         # To the left, so that all prompts end at the same place.
         self.tokens = padded(prompts, model.pad, left=True).to(where)
-        self.length = torch.from_numpy(np.array([len(prompt) for prompt in prompts])).to(where)
+        self.length = torch.tensor([len(prompt) for prompt in prompts], device=where)
         place = torch.arange(self.tokens.shape[1], device=where)
         self.mask = (place >= self.tokens.shape[1] - self.length[:, None]).long()
         self.cache: Any = DynamicCache()

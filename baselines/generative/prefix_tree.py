@@ -35,26 +35,18 @@ class Tree(Protocol):
 
 @dataclass(frozen=True)
 class PrefixTree:
-    """All identifiers of a catalogue; a node is the set of items that share a prefix, node 0 the empty one.
+    """All identifiers of a catalogue; a node is the set of items that share a prefix, node 0 the empty one."""
 
-    Attributes:
-        first: the children of node v are the edges first[v] to first[v + 1] - 1, shape (n_nodes + 1,).
-        token: the token of an edge; edge e leads to node e + 1, shape (n_nodes - 1,).
-        item: the item whose identifier ends in a node, else UNFINISHED, shape (n_nodes,).
-        depth: tokens of the longest identifier.
-    """
-
-    first: Tensor
-    token: Tensor
-    item: Tensor
-    depth: int
+    first: Tensor  # (n_nodes + 1,): the children of node v are the edges first[v] to first[v + 1] - 1
+    token: Tensor  # (n_nodes - 1,): the token of an edge; edge e leads to node e + 1
+    item: Tensor  # (n_nodes,): the item whose identifier ends in a node, else UNFINISHED
+    depth: int  # tokens of the longest identifier
 
     @classmethod
     def of(cls, identifiers: IntArray) -> PrefixTree:
         """The tree of `identifiers`, shape (n_items, length), rows filled up with PAD.
 
-        Raises:
-            ValueError: an identifier is repeated, or is the beginning of another one.
+        `ValueError` where an identifier is repeated, or is the beginning of another one.
         """
         n_items, length = identifiers.shape
         node = np.zeros(n_items, dtype=np.int64)  # reached by each item so far
@@ -97,15 +89,10 @@ class PrefixTree:
 
 @dataclass(frozen=True)
 class LevelTree:
-    """The looser constraint of the reference programs: any token of its level, whether an item has the whole or not.
+    """The looser constraint of the reference programs: any token of its level, whether an item has the whole or not."""
 
-    Attributes:
-        tree: the true tree, which says what an identifier means; all identifiers have the same length.
-        levels: the tokens that are allowed at each level.
-    """
-
-    tree: PrefixTree
-    levels: Sequence[Tensor]
+    tree: PrefixTree  # what an identifier means; all have the same length
+    levels: Sequence[Tensor]  # the tokens that are allowed at each level
 
     @property
     def depth(self) -> int:
@@ -137,14 +124,10 @@ class Decoder(Protocol):
 
 @torch.no_grad()
 def beam_search(decoder: Decoder, tree: Tree, beam: int, *, length_power: float = 0.0) -> tuple[IntArray, FloatArray]:
-    """The most likely identifiers of each of b inputs, best first.
+    """The `beam` most likely identifiers of each of b inputs, best first; exact where there are no more items.
 
-    Probabilities are those of the whole vocabulary, not renormalised over what the tree allows. With `beam` at least
-    the number of items the result is exact.
-
-    Args:
-        beam: prefixes kept per input and level, and identifiers returned.
-        length_power: log-probabilities are divided by (number of tokens)^length_power.
+    Probabilities are those of the whole vocabulary, not renormalised over what the tree allows. Their logarithms are
+    divided by (number of tokens)^length_power.
 
     Returns: items (INVALID where no item has the identifier, UNFINISHED where there are fewer), log-probabilities; both
         (b, beam).
@@ -194,11 +177,7 @@ def search_scores(
     length_power: float = 0.0,
     label: str,
 ) -> tuple[FloatArray, int]:
-    """Beam search for every reading, `batch` at a time.
-
-    Args:
-        decoder: makes the decoder of some readings.
-        label: of the progress bar.
+    """Beam search for every reading, `batch` at a time; `decoder` makes the decoder of some readings.
 
     Returns: log-probabilities, -inf where an item is not reached, shape (len(readings), n_items); and the number of
         identifiers that no item has.

@@ -26,40 +26,25 @@ LEAST_USAGE, MOST_COLLISIONS = 0.5, 0.15
 
 @dataclass(frozen=True)
 class Quantiser:
-    """Sizes and training of the RQ-VAE (Lee et al. 2022; Rajput et al. 2023, section 3.1; Zheng et al. 2024, III-B).
+    """Sizes and training of the RQ-VAE (Lee et al. 2022; Rajput et al. 2023, section 3.1; Zheng et al. 2024, III-B)."""
 
-    Attributes:
-        levels: codes per item.
-        codes: entries of a codebook; never more than there are distinct vectors.
-        hidden: widths between the item vector and the code.
-        width: length of a code.
-        commitment: beta, weight of the encoder's pull towards its code.
-        balanced: assign the last level by Sinkhorn-Knopp, so that its codes are used evenly.
-        epsilon: of Sinkhorn-Knopp; smaller is closer to the nearest code.
-        iterations: of Sinkhorn-Knopp.
-        rounds: after training, re-assignments of the last code of items that share all codes.
-        training: epochs, batches and steps.
-        device: ``cpu``, or ``auto``, the accelerator where there is one.
-    """
-
-    levels: int = 3
-    codes: int = 256
-    hidden: Sequence[int] = (512, 256, 128)
-    width: int = 32
-    commitment: float = 0.25
-    balanced: bool = True
-    epsilon: float = 0.003
-    iterations: int = 50
-    rounds: int = 30
+    levels: int = 3  # codes per item
+    codes: int = 256  # entries of a codebook; never more than there are distinct vectors
+    hidden: Sequence[int] = (512, 256, 128)  # widths between the item vector and the code
+    width: int = 32  # of a code
+    commitment: float = 0.25  # beta, weight of the encoder's pull towards its code
+    balanced: bool = True  # assign the last level by Sinkhorn-Knopp, so that its codes are used evenly
+    epsilon: float = 0.003  # of Sinkhorn-Knopp; smaller is closer to the nearest code
+    iterations: int = 50  # of Sinkhorn-Knopp
+    rounds: int = 30  # after training, re-assignments of the last code of items that share all codes
     training: Optimisation = field(default_factory=Optimisation)
-    device: str = "cpu"
+    device: str = "cpu"  # or `auto`, the accelerator where there is one
 
 
 def standardised(vectors: FloatArray) -> FloatArray:
     """Vectors with mean 0 and entries of variance 1; the small entries of unit vectors make codebooks collapse."""
     centred = vectors - vectors.mean(axis=0)
-    scaled: FloatArray = np.ascontiguousarray(centred / max(float(centred.std()), 1e-12), dtype=np.float32)
-    return scaled
+    return np.ascontiguousarray(centred / max(float(centred.std()), 1e-12), dtype=np.float32)
 
 
 def mlp(widths: Sequence[int]) -> nn.Sequential:
@@ -74,12 +59,7 @@ def sinkhorn(distances: Tensor, epsilon: float, iterations: int) -> Tensor:
     """Soft assignments of n vectors to K codes, near to the small distances and even over the codes.
 
     Q = diag(u) exp(-d / epsilon) diag(v) with distances centred and scaled to [-1, 1], columns brought to n / K and
-    rows to 1 in turn (Cuturi 2013; Zheng et al. 2024, eq. 4-5).
-
-    Args:
-        distances: shape (n, K).
-
-    Returns: shape (n, K), float64, every row sums to 1.
+    rows to 1 in turn (Cuturi 2013; Zheng et al. 2024, eq. 4-5). Returns: shape (n, K) as `distances`, float64.
     """
     middle = (distances.max() + distances.min()) / 2
     spread = (distances.max() - middle).clamp(min=1e-5)
@@ -96,9 +76,7 @@ def sinkhorn(distances: Tensor, epsilon: float, iterations: int) -> Tensor:
 class RqVae(nn.Module):
     """x -> encoder -> r_0; c_l = nearest code to r_{l-1}, r_l = r_{l-1} - e_{c_l}; decoder(sum of e_{c_l}) -> x.
 
-    Args:
-        dimension: q, length of an item vector.
-        n_items: distinct item vectors, the most codes that can be told apart.
+    Item vectors have length `dimension`; `n_items` distinct ones are the most codes that can be told apart.
     """
 
     def __init__(self, dimension: int, n_items: int, settings: Quantiser) -> None:
@@ -136,11 +114,9 @@ class RqVae(nn.Module):
             residual = residual - book[torch.cdist(residual, book).argmin(dim=1)]
 
     def quantise(self, latent: Tensor, *, balanced: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Codes, shape (b, levels); the sum of their vectors, shape (b, width); and the loss of codes and commitment.
+        """Codes of r_0, shape (b, levels); the sum of their vectors, shape (b, width); their loss and the commitment's.
 
-        Args:
-            latent: r_0, shape (b, width).
-            balanced: assign the last level by Sinkhorn-Knopp.
+        With `balanced` the last level is assigned by Sinkhorn-Knopp.
         """
         residual, codes, total = latent, [], torch.zeros_like(latent)
         loss = latent.new_zeros(())
@@ -176,9 +152,7 @@ class RqVae(nn.Module):
 def fit_codes(vectors: FloatArray, settings: Quantiser, *, seed: int) -> tuple[RqVae, Progress]:
     """An RQ-VAE of `standardised` item vectors, shape (n_items, q); trained once for all protocols, trials and systems.
 
-    It depends on nothing else, so its checkpoint stays in the cache, from where a stopped training goes on, too. A
-    damaged one is not taken up, and the model is trained again.
-
+    It depends on nothing else, so its checkpoint stays in the cache, from where a stopped training goes on, too.
     Returns: the model, and how it was trained, be it now or before.
     """
     identity = fingerprint(settings, seed, vectors)
@@ -252,10 +226,7 @@ def made_unique(codes: IntArray, distances: FloatArray) -> IntArray:
     """Codes with the last one of every repeated row moved to the nearest that no item with the same beginning has.
 
     The reference program of LC-Rec leaves such items with one index. Where a whole codebook is taken, new codes follow.
-
-    Args:
-        codes: shape (n_items, levels).
-        distances: to the codes of the last level, shape (n_items, K).
+    Distances are those to the codes of the last level, shape (n_items, K).
     """
     unique, taken = codes.copy(), {tuple(row) for row in codes.tolist()}
     for group in colliding(codes):
@@ -269,13 +240,7 @@ def made_unique(codes: IntArray, distances: FloatArray) -> IntArray:
 
 
 def as_tokens(codes: IntArray, first: int) -> tuple[IntArray, list[int]]:
-    """Tokens of their own for the codes of every level.
-
-    Args:
-        first: the first token of level 0.
-
-    Returns: tokens, shape (n_items, levels), and the first token of each level, followed by the end.
-    """
+    """Tokens from `first` on for the codes, other ones on each level; and the first of each level, and the end."""
     sizes = codes.max(axis=0) + 1
     starts = first + np.concatenate([[0], np.cumsum(sizes)])
     return codes + starts[:-1], [int(start) for start in starts]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,50 +14,47 @@ from transformers import T5Config, T5ForConditionalGeneration
 from transformers.modeling_outputs import BaseModelOutput
 
 from baselines.generative.text import device, from_disk, widened
+from study.data.dataset import IntArray
 
 IGNORED = -100  # a target that does not count
+Reading = tuple[list[int], list[int]]  # tokens, and the number of the word that each belongs to
 # Standard deviation of whole-word embeddings at the start; tokens of a T5 from scratch have 1, those of T5-small more.
 WHOLE_WORD_SPREAD = 0.1
 
 
 @dataclass(frozen=True)
 class T5Size:
-    """Sizes of a T5 (Raffel et al. 2020) made from scratch, or the name of a published one.
+    """Sizes of a T5 (Raffel et al. 2020) made from scratch, or the name of a published one."""
 
-    Attributes:
-        width: d_model.
-        feed_forward: d_ff.
-        heads, head_width: of attention.
-        layers: of the encoder, and of the decoder.
-        dropout: rate.
-        pretrained: a model on this machine that replaces all of these; None starts from scratch.
-        device: ``cpu``, or ``auto``, the accelerator where there is one.
-    """
-
-    width: int = 128
-    feed_forward: int = 512
+    width: int = 128  # d_model
+    feed_forward: int = 512  # d_ff
     heads: int = 4
     head_width: int = 32
-    layers: int = 2
+    layers: int = 2  # of the encoder, and of the decoder
     dropout: float = 0.1
-    pretrained: str | None = None
-    device: str = "cpu"
+    pretrained: str | None = None  # a model on this machine that replaces all of these
+    device: str = "cpu"  # or `auto`, the accelerator where there is one
 
 
 class Batch(NamedTuple):
-    """Inputs, and the identifiers to be written for them; several may share one input.
+    """Inputs, and the identifiers to be written for them; several may share one input."""
 
-    Attributes:
-        inputs: shape (b, s), padded.
-        words: number of the word that each token belongs to, 0 for padding, shape (b, s).
-        targets: shape (n, l), padded with IGNORED.
-        owner: the input of each target, shape (n,).
-    """
+    inputs: Tensor  # (b, s), padded
+    words: Tensor  # (b, s): number of the word that each token belongs to, 0 for padding
+    targets: Tensor  # (n, l), padded with IGNORED
+    owner: Tensor  # (n,): the input of each target
 
-    inputs: Tensor
-    words: Tensor
-    targets: Tensor
-    owner: Tensor
+
+def collate(readings: Sequence[Reading], servers: Sequence[Sequence[int]], answers: IntArray, pad: int) -> Batch:
+    """A batch of readings and the servers to be named for each; `answers` holds their tokens, -1 where they end."""
+    targets = torch.from_numpy(answers[[server for row in servers for server in row]])
+    owner = torch.arange(len(readings)).repeat_interleave(torch.tensor([len(row) for row in servers]))
+    return Batch(*inputs_of(readings, pad), targets.masked_fill(targets < 0, IGNORED), owner)
+
+
+def inputs_of(readings: Sequence[Reading], pad: int) -> tuple[Tensor, Tensor]:
+    """Tokens and word numbers of readings, padded."""
+    return padded([tokens for tokens, _ in readings], pad), padded([words for _, words in readings], 0)
 
 
 def padded(rows: Sequence[Sequence[int]], fill: int, *, left: bool = False) -> Tensor:
@@ -70,13 +67,10 @@ def padded(rows: Sequence[Sequence[int]], fill: int, *, left: bool = False) -> T
 
 
 class ItemWriter(nn.Module):
-    """A T5 whose input may carry whole-word embeddings.
+    """A T5 with `vocabulary` tokens, of which `pad` fills up and starts the decoder.
 
-    Args:
-        vocabulary: tokens in all.
-        pad: the token that fills up; it also starts the decoder.
-        whole_words: rows of the table that is added to the input, one per word number; 0 adds nothing
-            (Geng et al. 2022; Xu et al. 2024).
+    `whole_words` is the number of rows of the table that is added to the input, one per word number; 0 adds nothing
+    (Geng et al. 2022; Xu et al. 2024).
     """
 
     def __init__(self, vocabulary: int, size: T5Size, *, pad: int, whole_words: int = 0) -> None:
@@ -85,14 +79,11 @@ class ItemWriter(nn.Module):
             sizes = {"d_model": size.width, "d_kv": size.head_width, "d_ff": size.feed_forward, "num_heads": size.heads}
             layers = {"num_layers": size.layers, "num_decoder_layers": size.layers, "dropout_rate": size.dropout}
             special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": None}
-            shape: dict[str, Any] = (
-                sizes | layers | special | {"feed_forward_proj": "relu", "tie_word_embeddings": True}
-            )
-            t5: Any = T5ForConditionalGeneration(T5Config(vocab_size=vocabulary, **shape))
+            kind = {"vocab_size": vocabulary, "feed_forward_proj": "relu", "tie_word_embeddings": True}
+            t5: Any = T5ForConditionalGeneration(T5Config(**sizes, **layers, **special, **kind))  # type: ignore[arg-type]
         else:
             t5 = widened(from_disk(T5ForConditionalGeneration, size.pretrained, use_safetensors=True), vocabulary)
-        self.t5 = t5
-        self.pad = pad
+        self.t5, self.pad = t5, pad
         self.words = nn.Embedding(whole_words, t5.config.d_model, padding_idx=0) if whole_words else None
         if self.words is not None:
             # Next to tokens as large as these numbers of words, a model from scratch would not see the tokens.
@@ -125,15 +116,11 @@ class ItemWriter(nn.Module):
 
 
 class T5Beams:
-    """`baselines.generative.prefix_tree.Decoder` for an `ItemWriter`; what is known of a prefix is computed once.
+    """`baselines.generative.prefix_tree.Decoder` for an `ItemWriter`; what is known of a prefix is computed once."""
 
-    Args:
-        inputs, words: as in `Batch`.
-    """
-
-    def __init__(self, model: ItemWriter, inputs: Tensor, words: Tensor) -> None:
+    def __init__(self, model: ItemWriter, readings: Sequence[Reading]) -> None:
         self.model, self.cache = model, None
-        self.states, self.mask = model.read(inputs, words)
+        self.states, self.mask = model.read(*inputs_of(readings, model.pad))
 
     def start(self) -> Tensor:
         """Log-probabilities of the first token, shape (b, vocabulary)."""
@@ -161,10 +148,3 @@ class T5Beams:
         )
         self.cache = out.past_key_values
         return log_softmax(out.logits[:, -1].float(), dim=-1)
-
-
-def decoder(writer: ItemWriter) -> Callable[[Sequence[tuple[list[int], list[int]]]], T5Beams]:
-    """What makes the decoder of readings (tokens and word numbers), for `search_scores`."""
-    return lambda part: T5Beams(
-        writer, padded([tokens for tokens, _ in part], writer.pad), padded([words for _, words in part], 0)
-    )

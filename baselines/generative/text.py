@@ -16,16 +16,11 @@ PAD, END = 0, 1  # of vocabularies learned here
 
 
 class Vocabulary(Protocol):
-    """Text to tokens and back.
+    """Text to tokens and back."""
 
-    Attributes:
-        size: tokens from 0 to size - 1; a model's own tokens (of items) follow.
-        pad, end: the tokens that fill up and that end a sequence.
-    """
-
-    size: int
-    pad: int
-    end: int
+    size: int  # tokens from 0 to size - 1; a model's own tokens (of items) follow
+    pad: int  # fills up
+    end: int  # ends a sequence
 
     def encode(self, text: str, limit: int | None = None) -> list[int]:
         """The tokens of a text, `limit` at most. No text gives a pad, an end or an item's token."""
@@ -37,9 +32,7 @@ class Vocabulary(Protocol):
 class BytePairs:
     """A byte-level BPE vocabulary (Sennrich et al. 2016), lower-cased, learned from the given texts alone.
 
-    Args:
-        texts: what it is learned from; training tasks and servers, never a held-out task.
-        size: tokens at most, with pad and end.
+    The texts are of training tasks and servers, never of a held-out task; `size` counts pad and end.
     """
 
     pad, end = PAD, END
@@ -68,11 +61,7 @@ class BytePairs:
 
 
 class Published:
-    """The tokenizer of a published model.
-
-    Args:
-        name: of a model in the local Hugging Face cache, or a folder.
-    """
+    """The tokenizer of a published model, by its name in the local Hugging Face cache, or its folder."""
 
     def __init__(self, name: str) -> None:
         from transformers import AutoTokenizer
@@ -106,8 +95,7 @@ def clean(text: str) -> str:
 def from_disk(loader: Any, name: str, **options: Any) -> Any:
     """`loader.from_pretrained(name)` without a network, foreign code or pickles.
 
-    Raises:
-        StudyError: the model is not on this machine, or its files are damaged.
+    `StudyError` where the model is not on this machine, or its files are damaged.
     """
     try:
         return loader.from_pretrained(name, local_files_only=True, trust_remote_code=False, **options)
@@ -133,9 +121,7 @@ def widened(model: Any, size: int) -> Any:
 
 def device(name: str) -> torch.device:
     """``cpu``, or with ``auto`` the accelerator where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
 
 
 ATTRIBUTES = ("language", "category", "theme")  # fields of a task that are a word or two

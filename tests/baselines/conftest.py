@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 
@@ -20,12 +22,13 @@ def planted(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def floor(planted, tmp_path_factory):
+def floor(planted):
     """Protocol -> the least mean Recall@10 of a system that works: five times popularity, or five times chance."""
     from study.data.splits import make
-    from tests.baselines.collaborative_toys import fit_and_recall
+    from tests.baselines.toys import fit, recall10
 
-    popularity = fit_and_recall("popularity", planted, make(planted, "warm"), tmp_path_factory.mktemp("floor"))
+    warm = make(planted, "warm")
+    popularity = recall10(fit("popularity", planted, warm), planted, warm).mean()
     return {"warm": 5 * popularity, "cold": 5 * 10 / planted.n_servers}
 
 
@@ -37,3 +40,29 @@ def blocks():
 
     data = block_dataset()
     return data, make(data, "warm")
+
+
+@pytest.fixture(scope="session")
+def cold_blocks(blocks):
+    """The same data, and its `cold` split."""
+    from study.data.splits import make
+
+    return blocks[0], make(blocks[0], "cold")
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """What the training of a language model starts from: its first and last table, and the batches of an epoch."""
+    from baselines import training
+
+    seen = SimpleNamespace()
+
+    def train(writer, batches, *rest, **settings):
+        model = writer.lm if hasattr(writer, "lm") else writer.t5
+        seen.tables = [model.get_input_embeddings().weight, model.get_output_embeddings().weight]
+        seen.started = [table.detach().clone() for table in seen.tables]
+        seen.steps = list(batches(0))
+        return training.train(writer, batches, *rest, **settings)
+
+    monkeypatch.setattr("baselines.generative.train", train)
+    return seen

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
 
-import numpy as np
-import scipy.sparse as sp
 from omegaconf import DictConfig
 
 from baselines.recbole_bridge import RecBole
 from study.config import compose as config
 from study.config.registry import parents
-from study.data.splits import Split
 from tests.baselines.toys import build, settings
 
 RECBOLE = "baselines.recbole_bridge.RecBole"
@@ -52,9 +48,7 @@ PLANTED = {
 }
 
 
-@cache
-def configured(name):
-    return build(name)
+configured = cache(build)
 
 
 def toy(name, epochs=None, patience=None, evaluate_every=4, **settings):
@@ -83,14 +77,6 @@ def batch_size(base):
     """64 tasks for a model that takes whole tasks; else RecBole's size of 256 pairs, with the negatives of each."""
     drawn = base.settings.get("train_neg_sample_args", {})
     return 64 if drawn is None else 256 * drawn.get("sample_num", 1)
-
-
-def bare(train):
-    """Training interactions with nothing else: what `fit` takes as data set and split."""
-    matrix = sp.csr_matrix(np.asarray(train, dtype=np.float32))
-    data = SimpleNamespace(n_tasks=matrix.shape[0], n_servers=matrix.shape[1])
-    nothing = sp.csr_matrix(matrix.shape, dtype=np.float32)
-    return data, Split("warm", matrix, nothing, nothing, cold=False)
 
 
 def interruptible():

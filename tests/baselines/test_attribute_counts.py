@@ -7,21 +7,17 @@ import pandas as pd
 import pytest
 
 from baselines.attribute_counts import AttributeCounts, group_names, shares, word_matches
-from study.config import compose as config
 from study.data import prepare, synthetic
 from study.data.dataset import load
-from study.data.splits import Split, make
+from study.data.splits import make
 from study.evaluation import metrics
-from tests.baselines.toys import build, make_dataset, rows_of, top10
+from tests.baselines.toys import all_training, build, fit, make_dataset, split_of, top10
 
 OFF = {"weights": (0.0,) * 4, "near": 0.0, "word": 0.0, "rare": 0.0, "fill": 0.0}
 
 
-def fitted(data, train, test, tmp_path, **model):
-    parts = [rows_of(data, np.isin(np.arange(data.n_tasks), rows)) for rows in (train, [], test)]
-    system = AttributeCounts(**(OFF | model))
-    system.fit(data, Split("cold", *parts, cold=True), seed=1, workdir=tmp_path)
-    return system.score(np.array(test))
+def scored(data, train, test, **model):
+    return fit(AttributeCounts(**(OFF | model)), data, split_of(data, train, test)).score(np.array(test))
 
 
 SERVERS = [
@@ -53,25 +49,22 @@ LISTS = [[2, 3], [3], [1], [0]]
         ({"fill": 1.0}, [0, 0.5, 0, 0]),  # in Go, and on one of two training lists of Go tasks
     ],
 )
-def test_each_rule_by_hand(model, wanted, tmp_path):
+def test_each_rule_by_hand(model, wanted):
     data = make_dataset(TASKS, SERVERS, LISTS)
-    np.testing.assert_allclose(fitted(data, [0, 1, 2], [3], tmp_path, **model)[0, :4], wanted)
+    np.testing.assert_allclose(scored(data, [0, 1, 2], [3], **model)[0, :4], wanted)
 
 
-def test_near_tasks_count_more(tmp_path):
+def test_near_tasks_count_more():
     data = make_dataset(TASKS, SERVERS, LISTS)
     kernel = np.exp(-np.array([3, 2]) / 2.0)
-    found = fitted(data, [0, 1, 2], [3], tmp_path, near=1.0, span=2.0)[0]
+    found = scored(data, [0, 1, 2], [3], near=1.0, span=2.0)[0]
     np.testing.assert_allclose(found[:4], [0, 0, kernel[0] / kernel.sum(), 1], rtol=1e-6)
 
 
-def test_a_training_task_is_no_neighbour_of_itself(tmp_path):
+def test_a_training_task_is_no_neighbour_of_itself():
     data = make_dataset(TASKS[:2], SERVERS, LISTS[:2])
-    system = AttributeCounts(**(OFF | {"near": 1.0}))
-    train = rows_of(data, np.array([True, True]))
-    system.fit(data, Split("warm", train, train * 0, train * 0, cold=False), seed=1, workdir=tmp_path)
-    np.testing.assert_allclose(system.score(np.array([1]))[0, 2:4], [1, 1])
-    np.testing.assert_allclose(system.score(np.array([0]))[0, 2:4], [0, 1])
+    system = fit(AttributeCounts(**(OFF | {"near": 1.0})), data, all_training(data))
+    np.testing.assert_allclose(system.score(np.array([1, 0]))[:, 2:4], [[1, 1], [0, 1]])
 
 
 def test_empty_attributes_make_no_group():
@@ -94,14 +87,12 @@ def test_the_rules_beat_popularity_where_labels_follow_rules(tmp_path):
     split = make(data, "cold")
     said = {}
     for name in ("label_rules", "popularity", "random"):
-        system = build(name)
-        system.fit(data, split, seed=1, workdir=tmp_path)
-        ranked = top10(system, data, split)
+        ranked = top10(fit(name, data, split), data, split)
         said[name] = np.nanmean(metrics.ndcg(ranked, split.test[split.tasks("test")], 10))
     assert said["label_rules"] > said["popularity"] + 0.05
     assert said["popularity"] > said["random"]
 
 
 def test_the_configured_weights_fit_the_groups():
-    model = config.load(["system=label_rules"]).system.model
+    model = build("label_rules")
     assert len(model.weights) == len(model.groups)

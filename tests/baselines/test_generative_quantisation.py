@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from sklearn.neighbors import NearestNeighbors
 
 from baselines.generative.quantisation import (
     Quantiser,
@@ -26,7 +28,7 @@ from baselines.generative.quantisation import (
 from baselines.training import Optimisation
 from study import paths
 from study.data.splits import make
-from tests.baselines.toys import block_dataset, build
+from tests.baselines.toys import build, fit
 
 
 def clusters(n: int = 200, width: int = 12, seed: int = 0) -> np.ndarray:
@@ -48,49 +50,41 @@ def fitted():
     return vectors, model
 
 
-def test_each_level_brings_the_sum_nearer_to_the_code(fitted):
+def test_each_level_takes_the_nearest_code_of_what_is_left(fitted):
+    """By scikit-learn's nearest neighbour, level by level; each brings the sum nearer to the code."""
     vectors, model = fitted
     with torch.no_grad():
-        latent = model.encoder(torch.from_numpy(vectors))
-        codes = model.codes(torch.from_numpy(vectors))
-        total, errors = torch.zeros_like(latent), []
-        for level, book in enumerate(model.codebooks):
-            errors.append(float(((latent - total) ** 2).sum()))
-            total = total + book[codes[:, level]]
-        errors.append(float(((latent - total) ** 2).sum()))
+        residual = model.encoder(torch.from_numpy(vectors)).numpy()
+    codes, errors = model.codes(torch.from_numpy(vectors)).numpy(), [(residual**2).sum()]
+    for level, book in enumerate(model.codebooks.detach().numpy()):
+        nearest = NearestNeighbors(n_neighbors=1).fit(book).kneighbors(residual, return_distance=False).ravel()
+        np.testing.assert_array_equal(nearest, codes[:, level])
+        residual = residual - book[nearest]
+        errors.append((residual**2).sum())
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 0.5 * errors[0]
 
 
-def test_the_decoders_gradient_reaches_the_encoder_as_if_nothing_were_rounded():
+@pytest.mark.parametrize("commitment", [0.0, 0.25])
+def test_the_loss_and_the_gradient_through_the_codes(commitment):
+    """Squared error, codes and commitment; the decoder's gradient reaches the encoder as if nothing were rounded."""
     torch.manual_seed(0)
-    model = RqVae(12, 100, small(commitment=0.0))
+    model = RqVae(12, 100, small(levels=2, commitment=commitment, balanced=False))
     vectors = torch.from_numpy(clusters(30))
     model.start_codebooks(vectors, 0)
-    latent = model.encoder(vectors).detach().requires_grad_()
-    _, total, _ = model.quantise(latent, balanced=False)
-    rebuilt = model.decoder(latent + (total - latent).detach())
-    (gradient,) = torch.autograd.grad(((rebuilt - vectors) ** 2).mean(), latent)
-    rounded = total.detach().requires_grad_()
-    (expected,) = torch.autograd.grad(((model.decoder(rounded) - vectors) ** 2).mean(), rounded)
-    torch.testing.assert_close(gradient, expected)
-    assert gradient.abs().max() > 0
-    model(vectors).backward()
-    assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in model.encoder.parameters())
-
-
-def test_the_loss_is_squared_error_codes_and_commitment():
-    torch.manual_seed(0)
-    model = RqVae(12, 100, small(levels=2, commitment=0.25, balanced=False))
-    vectors = torch.from_numpy(clusters(30))
-    model.start_codebooks(vectors, 0)
-    with torch.no_grad():
-        latent = model.encoder(vectors)
-        codes = model.codes(vectors)
-        first, second = (model.codebooks[level][codes[:, level]] for level in range(2))
-        expected = ((model.decoder(first + second) - vectors) ** 2).mean()
-        expected += 1.25 * (((latent - first) ** 2).mean() + ((latent - first - second) ** 2).mean()) / 2
-        assert float(model(vectors)) == pytest.approx(float(expected), rel=1e-5)
+    latent, codes = model.encoder(vectors).detach().requires_grad_(), model.codes(vectors)
+    first, second = (model.codebooks[level][codes[:, level]] for level in range(2))
+    rounded = (first + second).detach().requires_grad_()
+    error = ((model.decoder(rounded) - vectors) ** 2).mean()
+    rest = (((latent - first) ** 2).mean() + ((latent - first - second) ** 2).mean()) / 2
+    assert model(vectors).item() == pytest.approx((error + (1 + commitment) * rest).item(), rel=1e-5)
+    (plain,) = torch.autograd.grad(error, rounded)
+    (pulled,) = torch.autograd.grad(commitment * rest, latent)
+    weights = list(model.encoder.parameters())
+    expected = torch.autograd.grad(model.encoder(vectors), weights, grad_outputs=plain + pulled)
+    for found, wanted in zip(torch.autograd.grad(model(vectors), weights), expected, strict=True):
+        torch.testing.assert_close(found, wanted)
+        assert found.abs().max() > 0
 
 
 def lopsided(balanced: bool) -> tuple[RqVae, torch.Tensor, torch.Tensor]:
@@ -147,22 +141,21 @@ def test_k_means_of_as_many_points_as_codes_leaves_no_error():
     points = torch.from_numpy(np.random.default_rng(1).normal(size=(256, 12)).astype(np.float32))
     model = RqVae(12, 256, small(levels=1, codes=256))
     model.start_codebooks(points, 0)
-    with torch.no_grad():
-        latent = model.encoder(points)
-        assert float((latent - model.quantise(latent, balanced=False)[1]).abs().max()) < 1e-5
-    assert len(np.unique(model.codes(points).numpy())) == 256
+    latent = model.encoder(points)
+    codes, total, _ = model.quantise(latent, balanced=False)
+    assert float((latent - total).detach().abs().max()) < 1e-5
+    assert len(codes.unique()) == 256
 
 
 def test_codes_that_nobody_has_are_moved_to_items(fitted):
-    vectors, _ = fitted
+    vectors = torch.from_numpy(fitted[0])
     torch.manual_seed(0)
     model = RqVae(12, 200, small())
-    with torch.no_grad():
-        model.codebooks[:] = 100.0
-        model.codebooks[:, 0] = 0.0
-    assert len(np.unique(model.codes(torch.from_numpy(vectors))[:, 0])) == 1
-    model.revive(torch.from_numpy(vectors), np.random.default_rng(0))
-    assert len(np.unique(model.codes(torch.from_numpy(vectors))[:, 0])) > 4
+    model.codebooks.data[:] = 100.0
+    model.codebooks.data[:, 0] = 0.0
+    assert len(model.codes(vectors)[:, 0].unique()) == 1
+    model.revive(vectors, np.random.default_rng(0))
+    assert len(model.codes(vectors)[:, 0].unique()) > 4
 
 
 @pytest.mark.parametrize("used", [3, 4])
@@ -188,15 +181,7 @@ def test_sinkhorn_is_even_over_rows_and_columns(n, k, seed):
     torch.testing.assert_close(assigned.sum(dim=0), torch.full((k,), n / k, dtype=torch.float64), rtol=0, atol=1e-3)
 
 
-def test_sinkhorn_at_the_papers_setting_uses_all_codes_and_survives_extremes():
-    rng = np.random.default_rng(0)
-    # All vectors are nearest to code 0: the nearest code would be used alone.
-    distances = torch.from_numpy(rng.random((1024, 64)) * 0.1)
-    distances[:, 0] = 0.0
-    codes = sinkhorn(distances, 0.003, 50).argmax(dim=1)
-    usage = torch.bincount(codes, minlength=64)
-    assert usage.min() >= 8
-    assert usage.max() <= 24
+def test_sinkhorn_survives_extremes():
     assert torch.isfinite(sinkhorn(torch.zeros(5, 4), 0.003, 50)).all()
     assert torch.isfinite(sinkhorn(torch.tensor([[0.0, 1e6], [1e6, 0.0]]), 0.003, 50)).all()
 
@@ -213,8 +198,7 @@ def test_sinkhorn_at_the_setting_of_lc_rec_is_even_over_rows_and_nearly_over_col
     latent, book = (torch.from_numpy(rng.normal(size=(n, quantiser.width))) for n in (1024, quantiser.codes))
     book[32:] += 3
     distances = torch.cdist(latent, book) ** 2
-    nearest = torch.bincount(distances.argmin(dim=1), minlength=256)
-    assert (nearest == 0).sum() > 200
+    assert (torch.bincount(distances.argmin(dim=1), minlength=256) == 0).sum() > 200
     plans = [sinkhorn(distances, quantiser.epsilon, rounds) for rounds in (quantiser.iterations, 5000)]
     for plan in plans:
         torch.testing.assert_close(plan.sum(dim=1), torch.ones(1024, dtype=torch.float64))
@@ -223,19 +207,17 @@ def test_sinkhorn_at_the_setting_of_lc_rec_is_even_over_rows_and_nearly_over_col
     assert error.max() < 3.6
     assert later.max() < 1e-3
     usage = torch.bincount(plans[0].argmax(dim=1), minlength=256)
-    assert usage.min() >= 1
-    assert usage.max() <= 10
+    assert 1 <= usage.min() <= usage.max() <= 10
 
 
 @given(arrays(np.int64, st.tuples(st.integers(1, 40), st.just(3)), elements=st.integers(0, 2)))
 def test_identifiers_are_unique_whatever_is_shared(codes):
-    for unique in (numbered(codes), made_unique(codes, np.random.default_rng(0).random((len(codes), 3)))):
+    counted, changed = numbered(codes), made_unique(codes, np.random.default_rng(0).random((len(codes), 3)))
+    for unique in (counted, changed):
         assert len(np.unique(unique, axis=0)) == len(codes)
-    np.testing.assert_array_equal(numbered(codes)[:, :3], codes)
-    changed = made_unique(codes, np.random.default_rng(0).random((len(codes), 3)))
+    np.testing.assert_array_equal(counted[:, :3], codes)
     np.testing.assert_array_equal(changed[:, :2], codes[:, :2])
-    kept = (changed == codes).all(axis=1).sum()
-    assert kept == len(np.unique(codes, axis=0))
+    assert (changed == codes).all(axis=1).sum() == len(np.unique(codes, axis=0))
 
 
 def test_numbers_count_within_a_collision_group():
@@ -275,19 +257,6 @@ def test_standardised_vectors_have_mean_0_and_variance_1():
     assert np.isfinite(standardised(np.ones((4, 3), np.float32))).all()
 
 
-def test_our_rounding_agrees_with_the_levels_of_an_independent_program(fitted):
-    """scikit-learn's nearest neighbour, level by level."""
-    from sklearn.neighbors import NearestNeighbors
-
-    vectors, model = fitted
-    with torch.no_grad():
-        residual = model.encoder(torch.from_numpy(vectors)).numpy()
-    for level, book in enumerate(model.codebooks.detach().numpy()):
-        nearest = NearestNeighbors(n_neighbors=1).fit(book).kneighbors(residual, return_distance=False).ravel()
-        np.testing.assert_array_equal(nearest, model.codes(torch.from_numpy(vectors)).numpy()[:, level])
-        residual = residual - book[nearest]
-
-
 # A trained RQ-VAE is kept: for other trials, protocols and systems, but for no other settings, seed or vectors.
 
 
@@ -299,14 +268,8 @@ VECTORS = standardised(np.random.default_rng(0).normal(size=(40, 5)).astype(np.f
 @pytest.fixture
 def steps(tmp_path, monkeypatch):
     """The steps of training that have been taken, from an empty cache on."""
-    taken = []
-
-    def forward(model, batch):
-        taken.append(model)
-        return kept(model, batch)
-
-    kept = RqVae.forward
-    monkeypatch.setattr(RqVae, "forward", forward)
+    taken, forward = [], RqVae.forward
+    monkeypatch.setattr(RqVae, "forward", lambda model, batch: taken.append(model) or forward(model, batch))
     monkeypatch.setattr(paths, "cache", lambda: tmp_path)
     return taken
 
@@ -320,12 +283,10 @@ def same(a: RqVae, b: RqVae) -> bool:
 
 
 def test_what_is_kept_is_not_trained_again_and_its_seconds_stay(steps):
-    first, trained = fit_codes(VECTORS, KEPT, seed=1)
-    assert len(steps) == STEPS
-    assert trained.seconds > 0
-    again, kept = fit_codes(VECTORS, KEPT, seed=1)
+    (first, trained), (again, kept) = (fit_codes(VECTORS, KEPT, seed=1) for _ in range(2))
     assert len(steps) == STEPS
     assert kept == trained
+    assert trained.seconds > 0
     assert same(first, again)
     assert len(files()) == 1
 
@@ -333,40 +294,28 @@ def test_what_is_kept_is_not_trained_again_and_its_seconds_stay(steps):
 @pytest.mark.parametrize("changed", ["settings", "seed", "vectors"])
 def test_another_quantiser_is_trained_and_both_are_kept(changed, steps):
     first, _ = fit_codes(VECTORS, KEPT, seed=1)
-    other_settings = Quantiser(codes=6, hidden=(8,), width=4, commitment=0.5, training=KEPT.training)
-    other, _ = fit_codes(
-        VECTORS[::-1].copy() if changed == "vectors" else VECTORS,
-        other_settings if changed == "settings" else KEPT,
-        seed=2 if changed == "seed" else 1,
-    )
+    vectors = VECTORS[::-1].copy() if changed == "vectors" else VECTORS
+    settings = replace(KEPT, commitment=0.5) if changed == "settings" else KEPT
+    other, _ = fit_codes(vectors, settings, seed=2 if changed == "seed" else 1)
     assert len(steps) == 2 * STEPS
     assert not same(first, other)
     assert len(files()) == 2
 
 
-def test_protocols_trials_and_systems_share_one_quantiser(steps, tmp_path):
-    data = block_dataset()
-    runs = [
+def test_protocols_trials_and_systems_share_one_quantiser(steps, blocks, tmp_path):
+    data, reports, taken = blocks[0], [], None
+    same = {"quantiser.levels": 3, "quantiser.rounds": 30}  # what LC-Rec has otherwise, as its paper has it
+    for name, protocol, changes in (
         ("tiger", "warm", {}),
         ("tiger", "loo", {}),
         ("tiger_text", "cold", {}),
-        ("lc_rec", "cold", SAME),
+        ("lc_rec", "cold", same),
         ("tiger_tuned", "warm", {"training.learning_rate.smoke": 0.003}),
-    ]
-    reports = []
-    for number, (name, protocol, changes) in enumerate(runs):
-        workdir = tmp_path / str(number)
-        workdir.mkdir()
-        system = build(name, **changes)
-        system.fit(data, make(data, protocol), seed=1, workdir=workdir)
+    ):
+        system = fit(name, data, make(data, protocol), tmp_path / str(len(reports)), **changes)
         reports.append(system.report())
-        if not number:
-            taken = len(steps)
+        taken = taken or len(steps)
     assert len(steps) == taken > 0
     assert len(files()) == 1
     assert all(report["quantiser"] == reports[0]["quantiser"] for report in reports)
     assert all(report["seconds_trained"] > report["quantiser"]["seconds_trained"] > 0 for report in reports)
-
-
-# What LC-Rec's quantiser has otherwise than TIGER's, as its paper has it.
-SAME = {"quantiser.levels": 3, "quantiser.rounds": 30}

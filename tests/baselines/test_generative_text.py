@@ -31,12 +31,6 @@ def test_no_text_spells_a_special_token():
     assert words.encode("database " * 50, 7) == words.encode("database " * 50)[:7]
 
 
-def test_frequent_words_become_single_tokens():
-    words = BytePairs(["recommend server"] * 5, 2000)
-    assert len(words.encode("recommend")) == 1
-    assert len(words.encode("server")) == 1
-
-
 def test_a_model_that_is_not_here_says_what_to_do(tmp_path):
     with pytest.raises(StudyError, match="hf download no/such-model"):
         Published("no/such-model")
@@ -49,45 +43,31 @@ def test_the_processor_is_used_where_there_is_no_accelerator(monkeypatch):
     assert device("auto").type == device("cpu").type == "cpu"
 
 
-TASK = {
-    "name": "Query tables",
-    "description": "Write a query, look at its plan and add the index that is missing",
-    "language": "SQL",
-    "category": "Databases",
-    "theme": "Finance",
-}
-
-
-@pytest.fixture
-def data():
-    return make_dataset(
-        [TASK, dict.fromkeys(TASK, "") | {"name": "Render", "theme": "Finance"}], [{"name": "alone"}], [[0], [0]]
-    )
-
-
-@pytest.fixture
-def words(data):
-    return BytePairs(data.task_texts() * 3, 300)
-
-
-def test_a_text_that_fits_is_all_there(data, words):
+@pytest.fixture(scope="module")
+def told():
+    """A task with a long description and one with a name alone, their texts, and a vocabulary."""
+    about = "Write a query, look at its plan and add the index that is missing"
+    attributes = {"language": "SQL", "category": "Databases", "theme": "Finance"}
+    tasks = [
+        {"name": "Query tables", "description": about, **attributes},
+        dict.fromkeys(attributes, "") | {"name": "Render", "description": "", "theme": "Finance"},
+    ]
+    data = make_dataset(tasks, [{"name": "alone"}], [[0], [0]])
     texts = data.task_texts()
-    assert task_tokens(data, words, 200) == [words.encode(text) for text in texts]
+    return data, texts, BytePairs(texts * 3, 300)
 
 
-def test_name_and_description_are_cut_at_their_end(data, words):
-    whole, ends = (
-        words.encode("Query tables \n " + TASK["description"]),
-        words.encode(" \n SQL \n Databases \n Finance"),
-    )
-    limit = len(ends) + 9
-    assert task_tokens(data, words, limit)[0] == [*whole[:9], *ends]
-    # A plain cut leaves the theme out.
-    assert "finance" not in words.decode(words.encode(data.task_texts()[0], limit))
-
-
-@pytest.mark.parametrize("limit", [1, 3, 8])
-def test_the_limit_holds_even_where_it_cuts_the_attributes(data, words, limit):
+@pytest.mark.parametrize("limit", [200, None, 1, 3, 8])
+def test_name_and_description_are_cut_at_their_end(limit, told):
+    data, texts, words = told
     ends = words.encode(" \n SQL \n Databases \n Finance")
-    assert task_tokens(data, words, limit)[0] == ends[:limit]
-    assert all(len(tokens) <= limit for tokens in task_tokens(data, words, limit))
+    limit = limit or len(ends) + 9
+    found = task_tokens(data, words, limit)
+    assert all(len(tokens) <= limit for tokens in found)
+    if limit == 200:  # all fits
+        assert found == [words.encode(text) for text in texts]
+    elif limit > len(ends):
+        assert found[0] == [*words.encode(texts[0])[:9], *ends]
+        assert "finance" not in words.decode(words.encode(texts[0], limit))  # a plain cut leaves the theme out
+    else:
+        assert found[0] == ends[:limit]

@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baselines.interactions import Pairs, batched, counts, prefixes, stars, train_positions, training_lists
-from baselines.settings import of_profile, require_choice
+from baselines.settings import of_choice, of_profile, require_choice
 from study.data.splits import make
 from study.errors import StudyError
-from tests.baselines.toys import block_dataset, with_other_answers
+from tests.baselines.toys import with_other_answers
 
 
-def test_training_lists_keep_the_listed_order_and_hold_no_other_server():
-    data = block_dataset()
-    split = make(data, "warm")
+def test_training_lists_keep_the_listed_order_and_hold_no_other_server(blocks):
+    data, split = blocks
     lists = training_lists(data, split)
     for task, row in enumerate(lists):
         assert set(row) == set(split.train[[task]].indices)
@@ -44,19 +43,11 @@ def test_prefixes_split_a_list_in_two(counts, seed):
 
 
 def test_every_beginning_is_drawn_as_often_as_any_other():
-    drawn = [
-        len(seen)
-        for seed in range(600)
-        for _, seen, _ in prefixes([np.arange(5)], "random", np.random.default_rng(seed))
-    ]
+    rngs = map(np.random.default_rng, range(600))
+    drawn = [len(seen) for rng in rngs for _, seen, _ in prefixes([np.arange(5)], "random", rng)]
     counts = np.bincount(drawn, minlength=5)[1:]
     assert counts.sum() == 600
     assert abs(counts - 150).max() < 5 * np.sqrt(600 * 0.25 * 0.75)
-
-
-def test_an_unknown_order_is_refused():
-    with pytest.raises(StudyError, match="unknown order 'sorted'"):
-        list(prefixes([np.arange(3)], "sorted", np.random.default_rng(0)))
 
 
 def test_batches_hold_every_example_once_and_similar_lengths_together():
@@ -67,18 +58,20 @@ def test_batches_hold_every_example_once_and_similar_lengths_together():
     assert [len(part[0]) for part in parts] != sorted(len(part[0]) for part in parts)
 
 
-def test_a_profile_of_another_name_has_no_size():
+def test_settings_by_profile_and_of_a_choice():
     assert of_profile("laptop", 1, 2, 3) == 2
     with pytest.raises(StudyError, match="huge"):
         of_profile("huge", 1, 2, 3)
-
-
-def test_a_choice_is_one_of_those_allowed():
+    assert of_choice("item", item=1, user=2) == 1
+    with pytest.raises(StudyError, match="'none'"):
+        of_choice("none", item=1)
     require_choice("colour", "red", ("red", "blue"))
     with pytest.raises(StudyError, match="unknown colour 'green'") as caught:
         require_choice("colour", "green", ("red", "blue"))
     assert caught.value.column == "system.model.colour"
     assert caught.value.fix == "one of: red, blue"
+    with pytest.raises(StudyError, match="unknown order 'sorted'"):
+        list(prefixes([np.arange(3)], "sorted", np.random.default_rng(0)))
 
 
 def test_pairs_answer_as_the_matrix_does():
@@ -98,26 +91,17 @@ def test_pairs_answer_as_the_matrix_does():
     np.testing.assert_allclose(counted[listed] / 3000, 1 / len(listed), atol=0.05)
 
 
-def test_counts_by_rank_fall_with_the_place_in_the_list():
-    data = block_dataset()
-    split = make(data, "warm")
-    weights = counts(data, split, "rank")
-    task = 4
-    for server in split.train[[task]].indices:
-        assert weights[task, server] == 10 - list(data.lists[task]).index(server)
-    assert set(counts(data, split, "binary").data) == {1.0}
-
-
-def test_stars_follow_the_place_of_training_servers_in_the_list():
-    data = block_dataset()
-    split = make(data, "warm")
-    places, ratings = train_positions(data, split), stars(data, split, "rank")
-    for task in (0, 17):
+def test_counts_and_stars_follow_the_place_of_training_servers_in_the_list(blocks):
+    data, split = blocks
+    places, ratings, weights = train_positions(data, split), stars(data, split, "rank"), counts(data, split, "rank")
+    for task in (0, 4, 17):
         for server in split.train[[task]].indices:
             place = list(data.lists[task]).index(server) + 1
             assert places[task, server] == place
-            assert ratings[task, server] == {1: 5, 2: 5, 3: 4, 4: 4, 5: 3, 6: 3, 7: 2, 8: 2, 9: 1, 10: 1}[place]
+            assert ratings[task, server] == [5, 5, 4, 4, 3, 3, 2, 2, 1, 1][place - 1]
+            assert weights[task, server] == 11 - place
     assert set(stars(data, split, "binary").data) == {5.0}
+    assert set(counts(data, split, "binary").data) == {1.0}
 
 
 def test_negatives_are_uniform_over_what_a_task_does_not_list():

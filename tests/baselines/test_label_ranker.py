@@ -5,9 +5,9 @@ import pytest
 import scipy.sparse as sp
 
 from baselines import label_ranker as k
-from baselines.label_ranker import LabelRanker, server_features
+from baselines.label_ranker import LabelRanker, ServerFeatures
 from study.errors import StudyError
-from tests.baselines.toys import copy_dataset, make_dataset, recall10, top10
+from tests.baselines.toys import copy_dataset, fit, make_dataset, recall10
 
 KERNELS = {"theme": 1.0, "text": 0.5, "theme*near3": 0.7}
 
@@ -40,30 +40,22 @@ def test_factors_by_hand():
     np.testing.assert_allclose(found.kernel("theme*near3", known), product)
 
 
-def test_a_training_task_is_scored_as_if_it_had_been_left_out():
+def test_a_training_task_is_scored_as_if_it_had_been_left_out_and_a_new_one_by_all():
     data, known = toy(), np.arange(9)
-    found, labels = likeness(data, known), sp.csr_matrix(data.relevance[known])
+    found, labels = likeness(data, known), data.relevance[known].toarray()
     ridge = k.Ridge(KERNELS, 0.5)
-    ridge.fit(found, labels)
-    kernel = found.total(KERNELS, known).astype(np.float64)
-    for task in known:
+    ridge.fit(found, sp.csr_matrix(labels))
+    kernel = found.total(KERNELS, np.arange(12)).astype(np.float64)
+    for task, place in [*zip(known, known, strict=True), (10, -1)]:
         rest = known[known != task]
-        system = kernel[np.ix_(rest, rest)] + 0.5 * np.eye(len(rest))
-        expected = kernel[task, rest] @ np.linalg.solve(system, labels[rest].toarray())
-        np.testing.assert_allclose(ridge.score(np.array([task]), np.array([task]))[0], expected, atol=1e-4)
-        shares = k.shares(found, "theme", labels, np.array([task]), np.array([task]))[0]
-        weights = found.kernel("theme", np.array([task]))[0, rest]
-        np.testing.assert_allclose(shares, weights @ labels[rest].toarray() / max(weights.sum(), 1), atol=1e-6)
-
-
-def test_a_new_task_is_scored_by_the_ridge_regression():
-    data, known = toy(), np.arange(9)
-    found, labels = likeness(data, known), sp.csr_matrix(data.relevance[known])
-    ridge = k.Ridge(KERNELS, 0.5)
-    ridge.fit(found, labels)
-    kernel = found.total(KERNELS, known).astype(np.float64)
-    expected = found.total(KERNELS, np.array([10])) @ np.linalg.solve(kernel + 0.5 * np.eye(9), labels.toarray())
-    np.testing.assert_allclose(ridge.score(np.array([10]), np.array([-1])), expected, atol=1e-4)
+        expected = kernel[task, rest] @ np.linalg.solve(
+            kernel[np.ix_(rest, rest)] + 0.5 * np.eye(len(rest)), labels[rest]
+        )
+        asked = np.array([task]), np.array([place])
+        np.testing.assert_allclose(ridge.score(*asked)[0], expected, atol=1e-4)
+        weights = found.kernel("theme", asked[0])[0, rest]
+        shares = k.shares(found, "theme", sp.csr_matrix(labels), *asked)[0]
+        np.testing.assert_allclose(shares, weights @ labels[rest] / max(weights.sum(), 1), atol=1e-6)
 
 
 def test_server_features_by_hand():
@@ -75,29 +67,21 @@ def test_server_features_by_hand():
         ],
         [[0], [1]],
     )
-    _, language, theme = server_features(data).of(np.array([0, 1]))
+    _, language, theme = ServerFeatures(data).of(np.array([0, 1]))
     assert language.tolist() == [[1, 0], [0, 0]]
     assert theme.tolist() == [[2, 0], [0, 0]]
 
 
 def small(**changes):
-    settings = {
-        "ridges": [{"text": 1.0, "theme": 0.5}],
-        "shares": ["theme"],
-        "trees": 5,
-        "candidates": 12,
-        "least_in_leaf": 2,
-        "leaves": 4,
-    } | changes
-    return LabelRanker(**settings)
+    sizes = {"trees": 5, "candidates": 12, "least_in_leaf": 2, "leaves": 4}
+    return LabelRanker(**{"ridges": [{"text": 1.0, "theme": 0.5}], "shares": ["theme"], **sizes, **changes})
 
 
 @pytest.mark.parametrize("trees", [0, 5])
 def test_what_is_copied_in_training_is_found_for_new_tasks(trees, tmp_path):
     data, split = copy_dataset()
-    system = small(trees=trees)
-    system.fit(data, split, seed=1, workdir=tmp_path)
-    assert recall10(top10(system, data, split), split).mean() > 0.9
+    system = fit(small(trees=trees), data, split, tmp_path)
+    assert recall10(system, data, split).mean() > 0.9
 
 
 def test_candidates_stand_above_all_others_and_known_servers_are_left_out(tmp_path):

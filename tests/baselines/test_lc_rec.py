@@ -5,18 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from baselines.generative.causal import CausalBeams, Continuer, Example, LlamaSize, pack, visible
 from baselines.generative.prefix_tree import PrefixTree, beam_search
-from baselines.generative.prompts import INSTRUCTIONS
 from baselines.generative.quantisation import Quantiser
-from baselines.lc_rec import SHARES, LCRec
-from baselines.training import Optimisation, train
-from study.data.splits import Split, make
+from baselines.lc_rec import INSTRUCTIONS, SHARES, LCRec
+from baselines.training import Optimisation
+from study.data.splits import make
 from study.errors import StudyError
-from tests.baselines.toys import block_dataset, copy_dataset, make_dataset, recall10, scores, top10
+from tests.baselines.toys import (
+    all_training,
+    block_dataset,
+    copy_dataset,
+    fit,
+    make_dataset,
+    recall10,
+    save_tokenizer,
+    scores,
+)
 
 TINY = LlamaSize(width=32, feed_forward=64, heads=2, layers=1)
 CODES = Quantiser(levels=4, codes=8, hidden=(16,), width=8, training=Optimisation(epochs=20, batch_size=64))
@@ -28,13 +35,9 @@ def small(epochs: int = 1, **changes: object) -> LCRec:
 
 
 @pytest.fixture(scope="module")
-def untrained(tmp_path_factory):
+def untrained(cold_blocks, tmp_path_factory):
     """LC-Rec after one epoch on the cold split of the blocks."""
-    data = block_dataset()
-    split = make(data, "cold")
-    system = small()
-    system.fit(data, split, seed=1, workdir=tmp_path_factory.mktemp("lc_rec"))
-    return system, data, split
+    return fit(small(), *cold_blocks, tmp_path_factory.mktemp("lc_rec")), *cold_blocks
 
 
 @pytest.fixture
@@ -76,14 +79,7 @@ def test_only_responses_are_labels():
     packed = pack(EXAMPLES, 0)
     assert packed.labels.tolist() == [token for _, responses in EXAMPLES for one in responses for token in one]
     # The first token of a response is told from the last one of the prompt.
-    assert [(int(row), int(place)) for row, place in zip(packed.rows, packed.places, strict=True)][:6] == [
-        (0, 2),
-        (0, 3),
-        (0, 4),
-        (0, 2),
-        (0, 6),
-        (0, 2),
-    ]
+    assert torch.stack([packed.rows, packed.places])[:, :6].tolist() == [[0] * 6, [2, 3, 4, 2, 6, 2]]
     assert packed.positions[0].tolist() == [0, 1, 2, 3, 4, 5, 3, 4, 3, 4, 5, 6]
 
 
@@ -121,8 +117,7 @@ def test_indices_are_unique_and_no_text_spells_them(untrained):
     system, data, _ = untrained
     assert len(np.unique(system.indices, axis=0)) == data.n_servers
     assert system.indices.min() == system.vocabulary.size
-    for text in ("<a_1><b_2><c_3><d_4>", "[PAD]", "</s>"):
-        assert max(system.vocabulary.encode(text)) < system.vocabulary.size
+    assert max(system.vocabulary.encode("<a_1><b_2><c_3><d_4> [PAD] </s>")) < system.vocabulary.size
 
 
 def test_an_index_is_learned_by_heart(tmp_path):
@@ -132,18 +127,12 @@ def test_an_index_is_learned_by_heart(tmp_path):
     """
     names = [f"server{number} word{number}" for number in range(50)]
     servers = [{"name": name, "description": name} for name in names]
-    data = make_dataset(
-        [{"name": "task"}] * 10, servers, [[*range(5 * row, 5 * row + 5), *range(5)] for row in range(1, 10)] + [[0]]
-    )
+    lists = [[*range(5 * row, 5 * row + 5), *range(5)] for row in range(1, 10)] + [[0]]
+    data = make_dataset([{"name": "task"}] * 10, servers, lists)
     training = Optimisation(epochs=150, batch_size=10, learning_rate=3e-3)
     size = LlamaSize(width=64, feed_forward=128, heads=2, layers=2)
     system = small(size=size, training=training, shares={"index_of_text": 1.0})
-    system.fit(
-        data,
-        Split("warm", data.relevance, data.relevance * 0, data.relevance * 0, cold=False),
-        seed=1,
-        workdir=tmp_path,
-    )
+    fit(system, data, all_training(data), tmp_path)
     for server, index in enumerate(system.indices.tolist()):
         wording = INSTRUCTIONS["index_of_text"][server % len(INSTRUCTIONS["index_of_text"])]
         question = system.instruction(wording, name=system.names[server], about=system.about[server])
@@ -154,9 +143,8 @@ def test_a_new_task_is_ranked_as_the_training_task_with_its_text(tmp_path):
     data, split = copy_dataset()
     training = Optimisation(epochs=300, batch_size=10, learning_rate=3e-3)
     size = LlamaSize(width=64, feed_forward=128, heads=2, layers=2)
-    system = small(size=size, training=training, shares={"search": 1.0})
-    system.fit(data, split, seed=1, workdir=tmp_path)
-    assert recall10(top10(system, data, split), split).min() == 1
+    system = fit(small(size=size, training=training, shares={"search": 1.0}), data, split, tmp_path)
+    assert recall10(system, data, split).min() == 1
 
 
 def test_no_text_of_a_held_out_task_is_in_any_example(tmp_path):
@@ -165,8 +153,7 @@ def test_no_text_of_a_held_out_task_is_in_any_example(tmp_path):
     split = make(data, "cold")
     held_out = np.setdiff1d(np.arange(data.n_tasks), split.tasks("train"))
     data.tasks.loc[held_out, "description"] = "zzsecretzz"
-    system = small()
-    system.fit(data, split, seed=1, workdir=tmp_path)
+    system = fit(small(), data, split, tmp_path)
     seen = []
     for epoch in range(3):
         for example in system.examples(np.random.default_rng(epoch)):
@@ -185,15 +172,8 @@ def test_all_six_kinds_are_trained_on_and_each_can_be_left_out(untrained):
         system.shares = {kind: 1.0}
         counts[kind] = len(list(system.examples(np.random.default_rng(0))))
     system.shares = dict(SHARES)
-    # 24 training tasks, 30 servers
-    assert counts == {
-        "next_item": 24,
-        "index_of_text": 30,
-        "text_of_index": 30,
-        "fusion": 24,
-        "search": 24,
-        "preference": 24,
-    }
+    expected = dict.fromkeys(SHARES, 24) | dict.fromkeys(("index_of_text", "text_of_index"), 30)
+    assert counts == expected  # 24 training tasks, 30 servers
     assert len(whole) == sum(counts.values())
     system.shares = {"search": 0.5, "preference": 0.0}
     assert 4 <= len(list(system.examples(np.random.default_rng(0)))) <= 20
@@ -225,9 +205,8 @@ def test_wordings_are_filled_and_differ(untrained):
     assert system.vocabulary.decode(tokens[place + 2 :]) == "after"
 
 
-def test_the_looser_constraint_writes_indices_of_no_server(tmp_path):
-    data = block_dataset()
-    split = make(data, "cold")
+def test_the_looser_constraint_writes_indices_of_no_server(cold_blocks, tmp_path):
+    data, split = cold_blocks
     loose = small(constraint="level")
     found = scores(loose, data, split, "test", tmp_path)
     assert loose.invalid > 0
@@ -248,41 +227,19 @@ def published(request, tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("published")
     words = ["</s>", "<unk>", *"abcdefghijklmnopqrstuvwxyz .,:?"]
-    model = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
-    model.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    PreTrainedTokenizerFast(tokenizer_object=model, eos_token="</s>", unk_token="<unk>").save_pretrained(folder)
+    save_tokenizer(folder, words)
     torch.manual_seed(3)
-    LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(words) + request.param,
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            tie_word_embeddings=False,
-            eos_token_id=0,
-        )
-    ).save_pretrained(folder)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=len(words) + request.param, tie_word_embeddings=False, eos_token_id=0, **sizes)
+    LlamaForCausalLM(config).save_pretrained(folder)
     return folder
 
 
-def test_a_published_model_is_taken_up_and_its_index_rows_are_trained(published, tmp_path, monkeypatch):
-    data = block_dataset()
-    split = make(data, "cold")
-    tables, started, steps = [], [], []
-
-    def watched(writer, batches, *rest, **settings):
-        tables.extend([writer.lm.get_input_embeddings().weight, writer.lm.get_output_embeddings().weight])
-        started.extend(table.detach().clone() for table in tables)
-        steps.extend(batches(0))
-        return train(writer, batches, *rest, **settings)
-
-    monkeypatch.setattr("baselines.training.train", watched)
+def test_a_published_model_is_taken_up_and_its_index_rows_are_trained(published, cold_blocks, watched, tmp_path):
     # Decay would move a row that learns nothing.
     training = Optimisation(epochs=1, batch_size=16, learning_rate=1e-2, weight_decay=0.0)
     system = small(size=LlamaSize(pretrained=str(published)), text_tokens=12, training=training)
-    found = scores(system, data, split, "test", tmp_path)
-    assert np.isfinite(found).all()
+    assert np.isfinite(scores(system, *cold_blocks, "test", tmp_path)).all()
     assert system.vocabulary.size == 33
     before = LlamaForCausalLM.from_pretrained(published, local_files_only=True)
     spare = before.config.vocab_size - 33
@@ -291,8 +248,8 @@ def test_a_published_model_is_taken_up_and_its_index_rows_are_trained(published,
     indices = np.unique(system.indices)
     assert indices.tolist() == list(range(33, 33 + len(indices)))
     assert (len(indices) > spare) == (spare == 10)
-    met = [torch.cat([getattr(step, name).ravel() for step in steps]) for name in ("tokens", "labels")]
-    for table, start, old, tokens in zip(tables, started, known, met, strict=True):
+    met = [torch.cat([getattr(step, name).ravel() for step in watched.steps]) for name in ("tokens", "labels")]
+    for table, start, old, tokens in zip(watched.tables, watched.started, known, met, strict=True):
         assert len(table) == 33 + max(len(indices), spare)
         assert torch.equal(start[: len(old)], old)
         assert set(indices) <= set(tokens.tolist())

@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from baselines.list_order import ListOrder, behind, onward, runs
 from study.analysis.audit import settings
-from study.config import compose as config
 from study.data.lists import steps
-from study.data.splits import Split
 from study.evaluation import metrics
 from study.evaluation.ranking import top_k
-from tests.baselines.toys import build, make_dataset, rows_of
+from tests.baselines.toys import build, fit, make_dataset, split_of
 
 OFF = {"language_run": 99, "alphabet_run": 99, "use_run": 99}
 
@@ -25,13 +23,11 @@ def catalogue(n, languages):
     return [{"name": f"s{row}", "description": "", "language": languages[row % len(languages)]} for row in range(n)]
 
 
-def fitted(data, n_test, tmp_path, **model):
+def fitted(data, n_test, **model):
     """The system and its scores of the last `n_test` tasks, learned from the others."""
-    test = np.arange(data.n_tasks) >= data.n_tasks - n_test
-    parts = [rows_of(data, ~test), rows_of(data, test) * 0, rows_of(data, test)]
-    system = ListOrder(**model)
-    system.fit(data, Split("cold", *parts, cold=True), seed=1, workdir=tmp_path)
-    return system, system.score(np.flatnonzero(test))
+    first = data.n_tasks - n_test
+    system = fit(ListOrder(**model), data, split_of(data, range(first), range(first, data.n_tasks)))
+    return system, system.score(np.arange(first, data.n_tasks))
 
 
 def recall(data, n_test, scores):
@@ -54,37 +50,37 @@ def test_starts_are_carried_on_as_a_convolution_does(cover, starts):
     np.testing.assert_allclose(np.array(starts) @ onward(np.array(cover), 6), np.convolve(starts, cover)[:6])
 
 
-def test_a_walk_through_the_language_by_hand(tmp_path):
+def test_a_walk_through_the_language_by_hand():
     # In Go are places 0, 2, 4, ...; of two Go lists one walks from its first server, one does not walk.
     tasks = [{"theme": "", "language": name} for name in ("Go", "Go", "Rust", "go")]
     data = make_dataset(tasks, catalogue(40, ["Go", "Rust"]), [[0, 2, 4], [6, 21, 8], [1, 13], [5]])
-    _, scores = fitted(data, 1, tmp_path, **(OFF | {"language_run": 3, "prior": 1.0}))
+    _, scores = fitted(data, 1, **(OFF | {"language_run": 3, "prior": 1.0}))
     assert scores[0, :8].tolist() == [0.5, 0, 0.5, 0, 0.5, 0, 0, 0]
     assert not scores[0, 8:].any()
 
 
-def test_a_walk_through_the_alphabet_starts_where_lists_did_or_at_a_word_of_the_theme(tmp_path):
+def test_a_walk_through_the_alphabet_starts_where_lists_did_or_at_a_word_of_the_theme():
     servers = catalogue(40, [""])
     servers[20]["description"] = "reads weather maps"
     tasks = [{"theme": name, "language": ""} for name in ("weather", "weather", "farming", "weather", "farming")]
     data = make_dataset(tasks, servers, [[20, 21, 22], [5, 6, 7], [30, 31, 32], [1], [1]])
-    system, scores = fitted(data, 2, tmp_path, **(OFF | {"alphabet_run": 3}))
+    system, scores = fitted(data, 2, **(OFF | {"alphabet_run": 3}))
     assert system.from_word == 0.5  # of the two runs of tasks whose theme some server names
     np.testing.assert_allclose(scores[0, [20, 22, 5, 7, 30, 33]], [0.5, 0.5, 0.25, 0.25, 0.25, 0], rtol=1e-6)
     np.testing.assert_allclose(scores[1, [20, 22, 5, 7, 30, 33]], [0, 0, 0.5, 0.5, 0.5, 0], rtol=1e-6)
 
 
-def test_a_walk_through_equally_used_servers_leaves_the_others_out(tmp_path):
+def test_a_walk_through_equally_used_servers_leaves_the_others_out():
     # Server 12 lies between, but three more lists hold it.
     lists = [[10, 20, 30], *([12, 3] for _ in range(4)), [1]]
     data = make_dataset([{"theme": "", "language": ""}] * len(lists), catalogue(40, [""]), lists)
-    _, scores = fitted(data, 1, tmp_path, **(OFF | {"use_run": 3, "use_difference": 0}))
+    _, scores = fitted(data, 1, **(OFF | {"use_run": 3, "use_difference": 0}))
     assert np.flatnonzero(scores[0]).tolist() == [10, 20, 30]
     assert scores[0, 10] == pytest.approx(1 / 5)
 
 
 @pytest.mark.parametrize("kind", ["language", "alphabet"])
-def test_labels_that_are_walks_are_found_again(kind, tmp_path):
+def test_labels_that_are_walks_are_found_again(kind):
     """Recall near 1, and no other kind of walk gives it."""
     languages = [f"l{number}" for number in range(8)]
     rng = np.random.default_rng(3)
@@ -100,33 +96,31 @@ def test_labels_that_are_walks_are_found_again(kind, tmp_path):
         lists = [list(range(start, start + 10)) for start in (starts[languages.index(name)] for name in wanted)]
         tasks = [{"theme": name, "language": ""} for name in wanted]
     data = make_dataset(tasks, servers, lists)
-    _, scores = fitted(data, 60, tmp_path)
+    _, scores = fitted(data, 60)
     assert recall(data, 60, scores) > 0.99
-    assert recall(data, 60, fitted(data, 60, tmp_path, **(OFF | {"use_run": 4}))[1]) < 0.5
+    assert recall(data, 60, fitted(data, 60, **(OFF | {"use_run": 4}))[1]) < 0.5
 
 
 @pytest.mark.parametrize(("prior", "found"), [(100.0, True), (0.01, False)])
-def test_a_language_with_few_runs_starts_as_the_others_do(prior, found, tmp_path):
+def test_a_language_with_few_runs_starts_as_the_others_do(prior, found):
     """Lists in Go start at its first server, the one in Rust at its 51st; five more in Rust start at the first."""
     first = {"Go": list(range(0, 20, 2)), "Rust": list(range(1, 21, 2))}
     lists = [*[first["Go"]] * 19, list(range(101, 121, 2)), *[first["Rust"]] * 5]
     tasks = [{"theme": "", "language": "Go" if row < 19 else "Rust"} for row in range(25)]
     data = make_dataset(tasks, catalogue(200, ["Go", "Rust"]), lists)
-    _, scores = fitted(data, 5, tmp_path, prior=prior)
+    _, scores = fitted(data, 5, prior=prior)
     assert recall(data, 5, scores) == pytest.approx(1.0 if found else 0.0)
 
 
-def test_labels_without_walks_leave_no_score(tmp_path):
+def test_labels_without_walks_leave_no_score():
     rng = np.random.default_rng(0)
     lists = [sorted(rng.choice(400, 6, replace=False), reverse=True) for _ in range(30)]
     data = make_dataset([{"theme": "", "language": ""}] * 30, catalogue(400, [""]), lists)
-    assert not fitted(data, 5, tmp_path)[1].any()
+    assert not fitted(data, 5)[1].any()
 
 
 def test_the_configured_thresholds_are_the_audits():
-    model = config.load(["system=label_walks"]).system.model
-    audit = settings.read(settings.Labels)
+    model, audit = build("label_walks"), settings.read(settings.Labels)
     same = {"alphabet_gap": "close_gap", "alphabet_run": "close_run", "use_run": "level_run", "most": "theme_words"}
     for name in ("language_gap", "language_run", "use_difference", *same):
-        assert model[name] == getattr(audit, same.get(name, name))
-    assert isinstance(build("label_walks"), ListOrder)
+        assert getattr(model, name) == getattr(audit, same.get(name, name))

@@ -12,17 +12,18 @@ from hypothesis.extra.numpy import arrays
 
 from baselines import msbpr as preferences
 from baselines.msbpr import MSBPR, Draws, Factors
-from baselines.training import Schedule
-from study.data.splits import Split, make
-from tests.baselines.toys import block_dataset, make_dataset, recall10, top10, with_other_answers
+from tests.baselines.toys import (
+    all_epochs,
+    all_training,
+    fit,
+    make_dataset,
+    recall10,
+    with_other_answers,
+)
 
 # Server 0 is listed by all, 1 by two, 2 and 3 by one, 4 by nobody.
 TRAIN = sp.csr_matrix(np.array([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 0, 0, 1, 0]], dtype=float))
 matrices = arrays(np.int8, (7, 6), elements=st.integers(0, 1))
-
-
-def all_epochs(epochs):
-    return Schedule(epochs=epochs, patience=None)
 
 
 def mined(train=TRAIN, known=None, **settings):
@@ -34,20 +35,16 @@ def mined(train=TRAIN, known=None, **settings):
 def test_the_sets_of_a_toy_by_hand():
     """s(0, 2) = (S02 + S12) / 2 = 1 and s(0, 3) = (S03 + S13) / 2 = 1/2; s(1, 3) = 1/3; s(2, 1) = s(2, 2) = 1/2."""
     system = mined()
-    liked = [system.potential.indices[a:b].tolist() for a, b in zip(*bounds(system.potential), strict=True)]
-    assert liked == [[2, 3], [], [1, 2]]
+    assert system.potential.indices.tolist() == [2, 3, 1, 2]
+    assert system.potential.counts.tolist() == [2, 0, 2]
     assert system.unpopular.tolist() == [4]
     assert system.n_disliked.tolist() == [1, 1, 1]
     assert system.n_uncertain.tolist() == [0, 1, 0]  # only server 3 of task 1 is neither
-    above = mined(item_threshold=0.51)
-    assert above.potential.indices.tolist() == [2]
-    assert mined(popularity=1).unpopular.tolist() == [2, 3, 4]
-    assert mined(popularity=1).potential.indices.tolist() == [1]  # what is disliked is not liked
-    assert mined(popularity=1).n_disliked.tolist() == [3, 2, 2]
-
-
-def bounds(pairs):
-    return pairs.indptr[:-1], pairs.indptr[1:]
+    assert mined(item_threshold=0.51).potential.indices.tolist() == [2]
+    wider = mined(popularity=1)
+    assert wider.unpopular.tolist() == [2, 3, 4]
+    assert wider.potential.indices.tolist() == [1]  # what is disliked is not liked
+    assert wider.n_disliked.tolist() == [3, 2, 2]
 
 
 def test_user_and_hybrid_preferences_by_hand():
@@ -166,21 +163,12 @@ def test_without_liked_and_disliked_servers_a_step_is_one_of_bpr():
 
 @pytest.mark.parametrize("leaky", [False, True])
 @pytest.mark.parametrize("variant", ["item", "user", "hybrid"])
-def test_only_the_leaky_similarity_sees_held_out_servers(variant, leaky, tmp_path):
-    data = block_dataset()
-    split = make(data, "warm")
+def test_only_the_leaky_similarity_sees_held_out_servers(variant, leaky, blocks, tmp_path):
+    settings = {"variant": variant, "similarity": "full", "item_threshold": 0.3, "leaky_similarity": leaky}
     sets = []
-    for each, parts in ((data, split), with_other_answers(data, split, ("valid", "test"))):
-        system = MSBPR(
-            variant=variant,
-            similarity="full",
-            item_threshold=0.3,
-            leaky_similarity=leaky,
-            schedule=all_epochs(1),
-            steps=1,
-        )
-        system.fit(each, parts, seed=1, workdir=tmp_path / str(len(sets)))
-        sets.append(system.potential.keys.tolist())
+    for each in (blocks, with_other_answers(*blocks, ("valid", "test"))):
+        system = MSBPR(**settings, schedule=all_epochs(1), steps=1)
+        sets.append(fit(system, *each, tmp_path / str(len(sets))).potential.keys.tolist())
     assert (sets[0] != sets[1]) == leaky
 
 
@@ -188,18 +176,12 @@ def test_only_the_leaky_similarity_sees_held_out_servers(variant, leaky, tmp_pat
 def test_servers_start_with_their_popularity(kind, sums, tmp_path):
     """b_i = (sum over u of r_ui) / n - mean r; by rank, r falls from 3, as the longest list has three."""
     data = make_dataset([{"name": "a"}] * 3, [{"name": "b"}] * 5, [[0, 1], [1, 0, 2], [0, 3]])
-    nothing = sp.csr_matrix(TRAIN.shape, dtype=np.float32)
-    split = Split("warm", sp.csr_matrix(TRAIN, dtype=np.float32), nothing, nothing, cold=False)
-    system = MSBPR(counts=kind, spread=0.0, schedule=all_epochs(0))
-    system.fit(data, split, seed=1, workdir=tmp_path)
+    system = fit(MSBPR(counts=kind, spread=0.0, schedule=all_epochs(0)), data, all_training(data), tmp_path)
     expected = np.array(sums) / 3 - sum(sums) / 15
     np.testing.assert_allclose(system.score(np.arange(3)), np.tile(expected, (3, 1)), atol=1e-6)
 
 
-@pytest.mark.parametrize("variant", ["item", "user", "hybrid"])
-def test_blocks_are_found(variant, tmp_path):
-    data = block_dataset()
-    split = make(data, "warm")
+@pytest.mark.parametrize("variant", ["user", "hybrid"])  # the other one is among the published toys
+def test_blocks_are_found(variant, blocks, tmp_path):
     system = MSBPR(variant=variant, popularity=0, learning_rate=0.05, schedule=all_epochs(6), steps=50)
-    system.fit(data, split, seed=1, workdir=tmp_path)
-    assert recall10(top10(system, data, split), split).mean() > 0.9
+    assert recall10(fit(system, *blocks, tmp_path), *blocks).mean() > 0.9

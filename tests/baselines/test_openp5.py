@@ -8,16 +8,16 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+from transformers import T5Config, T5ForConditionalGeneration
 
-from baselines.generative import prompts
 from baselines.generative.prefix_tree import PAD, search_scores
-from baselines.generative.seq2seq import T5Size, decoder
+from baselines.generative.seq2seq import T5Size, collate
 from baselines.generative.text import BytePairs
 from baselines.openp5 import (
+    INDEXINGS,
     OTHER,
     SEEN,
+    SEQUENTIAL,
     TEMPLATES,
     OpenP5,
     Speller,
@@ -28,12 +28,11 @@ from baselines.openp5 import (
     random_numbers,
     sequential_numbers,
 )
-from baselines.training import Optimisation, train
-from study.data.splits import Split, make
-from tests.baselines.toys import block_dataset, copy_dataset, make_dataset, recall10, scores, top10
+from baselines.training import Optimisation
+from study.data.dataset import relevance_from_lists
+from tests.baselines.toys import all_training, copy_dataset, fit, make_dataset, recall10, save_tokenizer, scores
 
 TINY = T5Size(width=32, feed_forward=64, heads=2, head_width=16, layers=1, dropout=0.0)
-INDEXINGS = ("random", "sequential", "collaborative")
 
 
 def small(epochs: int = 1, **changes: object) -> OpenP5:
@@ -43,27 +42,25 @@ def small(epochs: int = 1, **changes: object) -> OpenP5:
 
 def interactions(lists: list[list[int]], n_items: int) -> tuple[list[np.ndarray], sp.csr_matrix]:
     rows = [np.array(row, dtype=np.int64) for row in lists]
-    users = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    ones = np.ones(len(users), np.float32)
-    matrix = sp.csr_matrix((ones, (users, np.concatenate(rows))), shape=(len(lists), n_items))
-    return rows, matrix
+    return rows, relevance_from_lists(tuple(rows), n_items)
+
+
+@pytest.fixture(scope="module")
+def untrained(blocks, tmp_path_factory):
+    """OpenP5 with random numbers and all wordings after one epoch on the blocks."""
+    return fit(small(indexing="random", wordings=10), *blocks, tmp_path_factory.mktemp("openp5"))
 
 
 # Indexing
 
 
 @pytest.mark.parametrize("indexing", INDEXINGS)
-def test_identifiers_are_unique_and_no_answer_begins_another(indexing, tmp_path):
-    data = block_dataset()
-    system = small(indexing=indexing)
-    system.fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
-    spelled = [tuple(int(token) for token in row if token != PAD) for row in system.answers]
-    assert len(set(spelled)) == data.n_servers
-    assert not any(a != b and a == b[: len(a)] for a in spelled for b in spelled)
-    # From an answer back to its item, along the tree.
-    for item, tokens in enumerate(spelled):
+def test_identifiers_are_unique_and_no_answer_begins_another(indexing, blocks, tmp_path):
+    """The tree refuses both; from an answer it leads back to its item."""
+    system = fit(small(indexing=indexing), *blocks, tmp_path)
+    for item, row in enumerate(system.answers):
         node = torch.zeros(1, dtype=torch.int64)
-        for token in tokens:
+        for token in row[row != PAD]:
             node = system.tree.find(node, torch.tensor([token]))
         assert int(system.tree.item[node]) == item
 
@@ -113,41 +110,31 @@ def test_every_indexing_names_every_item_once(lists):
 # Words and prompts
 
 
-def test_all_tokens_of_a_word_carry_its_number_and_padding_carries_none(tmp_path):
-    data = block_dataset()
-    system = small(indexing="random")
-    system.fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
-    tokens, numbers = system.prompt("sequential", 0, 7, np.array([3, 4]))
-    item = system.items[3]
+def test_all_tokens_of_a_word_carry_its_number_and_padding_carries_none(untrained):
+    tokens, numbers = untrained.prompt("sequential", 0, 7, np.array([3, 4]))
+    item = untrained.items[3]
     place = next(i for i in range(len(tokens)) if tuple(tokens[i : i + len(item)]) == item)
     assert len(set(numbers[place : place + len(item)])) == 1
     assert numbers[place - 1] != numbers[place] != numbers[place + len(item)]
     assert numbers == sorted(numbers)
     assert numbers[0] == 1
-    batch = system._collate([((tokens, numbers), [1]), ((tokens[:5], numbers[:5]), [2])])
-    assert batch.words[1, 5:].tolist() == [0] * (len(tokens) - 5)
-    assert system.writer.words is not None
-    assert not system.writer.words.weight[0].any()
+    batch = collate([(tokens, numbers), (tokens[:5], numbers[:5])], [[1], [2]], untrained.answers, 0)
+    assert not batch.words[1, 5:].any()
+    assert not untrained.writer.words.weight[0].any()
 
 
-def test_no_question_has_a_history_longer_than_any_trained_on_nor_a_word_number_that_none_had(tmp_path):
+def test_no_question_has_a_history_longer_than_any_trained_on_nor_a_word_number_that_none_had(untrained, monkeypatch):
     """Ten servers a task, six of them for training: one is to be named, so five stand in the longest history."""
-    data = block_dataset()
-    split = make(data, "warm")
-    system = small(wordings=10, kinds=("sequential",))
-    system.fit(data, split, seed=1, workdir=tmp_path)
+    system, rngs = untrained, map(np.random.default_rng, range(3))
     assert {len(row) for row in system.lists} == {6}
-    drawn = [
-        reading for epoch in range(3) for reading, _ in system.examples("sequential", np.random.default_rng(epoch))
-    ]
+    drawn = [reading for rng in rngs for reading, _ in system.examples("sequential", rng)]
     trained = {number for _, numbers in drawn for number in numbers}
     for task in range(5):
-        tokens, numbers = system.prompt(system.asks, 0, task, system.lists[task])
-        assert set(numbers) <= trained
-        assert (tokens, numbers) == system.prompt(system.asks, 0, task, system.lists[task][-5:])
-        assert tokens != system.prompt(system.asks, 0, task, system.lists[task][-4:])[0]
+        whole, same, shorter = (system.prompt(system.asks, 0, task, system.lists[task][-n:]) for n in (6, 5, 4))
+        assert set(whole[1]) <= trained
+        assert whole == same != shorter
     # A shorter limit of the settings holds in training and at inference.
-    system.longest = 2
+    monkeypatch.setattr(system, "longest", 2)
     whole, cut = (system.prompt(system.asks, 0, 3, system.lists[3][start:]) for start in (0, 4))
     assert whole == cut
 
@@ -174,19 +161,15 @@ def test_digits_are_tokens_of_their_own_and_words_are_whole():
     }
 
 
-def test_there_are_ten_wordings_and_one_that_is_never_trained_on(tmp_path):
-    for wordings in (prompts.SEQUENTIAL, prompts.STRAIGHTFORWARD):
+def test_there_are_ten_wordings_and_one_that_is_never_trained_on(untrained):
+    for wordings in TEMPLATES.values():
         assert len(set(wordings)) == SEEN + 1
         assert all("{dataset}" in wording and "{user}" in wording for wording in wordings)
-    assert all("{history}" in wording for wording in prompts.SEQUENTIAL)
-    data = block_dataset()
-    system = small(wordings=10)
-    system.fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
-    rng = np.random.default_rng(0)
+    assert all("{history}" in wording for wording in SEQUENTIAL)
     for kind in TEMPLATES:
-        drawn = list(system.examples(kind, rng))
-        assert len(drawn) == 10 * data.n_tasks
-        unseen = {tuple(system.prompt(kind, SEEN, task, system.lists[task])[0][:4]) for task in range(3)}
+        drawn = list(untrained.examples(kind, np.random.default_rng(0)))
+        assert len(drawn) == 10 * len(untrained.lists)
+        unseen = {tuple(untrained.prompt(kind, SEEN, task, untrained.lists[task])[0][:4]) for task in range(3)}
         assert not unseen & {tuple(tokens[:4]) for (tokens, _), _ in drawn}
 
 
@@ -198,15 +181,14 @@ def test_twenty_users_are_learned_by_heart(tmp_path, monkeypatch):
     monkeypatch.setattr("baselines.openp5.SEEN", 3)
     pairs = np.random.default_rng(0).permutation(40).reshape(20, 2)
     data = make_dataset([{"name": "task"}] * 20, [{"name": "server"}] * 40, pairs.tolist())
-    train = data.relevance
-    system = small(training=Optimisation(epochs=300, batch_size=10, learning_rate=3e-3))
-    system.fit(data, Split("warm", train, train * 0, train * 0, cold=False), seed=1, workdir=tmp_path)
+    training = Optimisation(epochs=300, batch_size=10, learning_rate=3e-3)
+    system = fit(small(training=training), data, all_training(data), tmp_path)
 
     def first(kind: str, seen: slice) -> np.ndarray:
         """The best server for each wording and task, shape (3, 20)."""
         asked = [system.prompt(kind, wording, task, pairs[task, seen]) for wording in range(3) for task in range(20)]
         found, _ = search_scores(
-            decoder(system.writer), system.tree, asked, n_items=40, beam=4, batch=60, length_power=1.0, label="test"
+            system.decoder, system.tree, asked, n_items=40, beam=4, batch=60, length_power=1.0, label="test"
         )
         return found.argmax(axis=1).reshape(3, 20)
 
@@ -228,11 +210,9 @@ def enumerated(system: OpenP5, reading: tuple[list[int], list[int]]) -> list[flo
 
 
 @pytest.mark.parametrize(("kind", "indexing"), [("sequential", "collaborative"), ("straightforward", "random")])
-def test_a_beam_as_wide_as_the_catalogue_is_enumeration_of_all_servers(kind, indexing, tmp_path):
+def test_a_beam_as_wide_as_the_catalogue_is_enumeration_of_all_servers(kind, indexing, blocks, tmp_path):
     """Collaborative answers differ in length, by which their log-probabilities are divided."""
-    data = block_dataset()
-    system = small(epochs=3, indexing=indexing, asks=kind)
-    system.fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
+    system = fit(small(epochs=3, indexing=indexing, asks=kind), *blocks, tmp_path)
     tasks = np.array([0, 13, 25])
     found = system.score(tasks)
     assert found.shape == (3, 30)
@@ -246,11 +226,11 @@ def test_a_new_task_is_ranked_by_its_text_alone(tmp_path):
     data, split = copy_dataset()
     assert np.isneginf(scores(small(), data, split, "test", tmp_path)).all()
     training = Optimisation(epochs=250, batch_size=4, learning_rate=5e-3)
-    system = small(training=training, source="text", kinds=("straightforward",), asks="straightforward")
-    system.fit(data, split, seed=1, workdir=tmp_path / "text")
+    own = {"source": "text", "kinds": ("straightforward",), "asks": "straightforward"}
+    system = fit(small(training=training, **own), data, split, tmp_path / "text")
     np.testing.assert_allclose(system.score(np.arange(20)), system.score(np.arange(20, 40)), rtol=1e-4, atol=1e-5)
     # Untrained, a third of the servers would be right by chance.
-    assert recall10(top10(system, data, split), split).min() == 1
+    assert recall10(system, data, split).min() == 1
 
 
 # A published model
@@ -264,71 +244,35 @@ def published(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("published")
     words = ["<pad>", "</s>", "<unk>", "toy", *"0123456789", *"abcdefghijklmnopqrstuvwxyz", "_", ",", "{", "}"]
-    model = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
-    model.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    PreTrainedTokenizerFast(
-        tokenizer_object=model, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
-    ).save_pretrained(folder)
+    save_tokenizer(folder, words, pad_token="<pad>")
     torch.manual_seed(3)
-    T5ForConditionalGeneration(
-        T5Config(
-            vocab_size=len(words) + 4,
-            d_model=16,
-            d_kv=8,
-            d_ff=32,
-            num_heads=2,
-            num_layers=1,
-            decoder_start_token_id=0,
-            pad_token_id=0,
-            eos_token_id=1,
-        )
-    ).save_pretrained(folder)
+    sizes = {"vocab_size": len(words) + 4, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_heads": 2, "num_layers": 1}
+    config = T5Config(**sizes, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)
+    T5ForConditionalGeneration(config).save_pretrained(folder)
     return folder
 
 
 @pytest.mark.parametrize("indexing", ["sequential", "collaborative"])
-def test_a_published_model_is_taken_up_and_tuned(indexing, published, tmp_path):
-    data = block_dataset()
-    split = make(data, "warm")
-    size = T5Size(pretrained=str(published))
-    system = small(size=size, indexing=indexing)
-    found = scores(system, data, split, "test", tmp_path)
-    assert np.isfinite(found).all()
+def test_a_published_model_is_taken_up_and_tuned(indexing, published, blocks, watched, tmp_path):
+    """Six symbols of clusters, four of which find a row in the table as it was published; all are trained."""
+    # Decay would move a row that learns nothing.
+    training = Optimisation(epochs=1, batch_size=20, learning_rate=5e-3, weight_decay=0.0)
+    system = small(size=T5Size(pretrained=str(published)), indexing=indexing, training=training)
+    assert np.isfinite(scores(system, *blocks, "test", tmp_path)).all()
     before = T5ForConditionalGeneration.from_pretrained(published, local_files_only=True)
-    assert len(system.writer.t5.get_input_embeddings().weight) >= system.speller.size
     after = system.writer.t5.encoder.block[0].layer[0].SelfAttention.q.weight
     start = before.encoder.block[0].layer[0].SelfAttention.q.weight
     assert 0 < (after - start).abs().max() < 0.5
     # Numbers start anew, N(0, 1), and no other word does.
     rows = {word: system.speller.vocabulary.encode(word)[0] for word in ("7", "i", "t", "_")}
-    tables = [each.get_input_embeddings().weight.detach() for each in (system.writer.t5, before)]
-    moved = {word: (tables[0][row] - tables[1][row]).abs().max() for word, row in rows.items()}
+    old, new = before.get_input_embeddings().weight, watched.started[0]
+    moved = {word: (new[row] - old[row]).abs().max() for word, row in rows.items()}
     assert moved["7"] > 0.5 > max(moved[word] for word in "it_")
-    assert system.answers.max() < system.speller.size
     assert (system.answers[:, -1] == 1).any()
-
-
-def test_rows_of_cluster_symbols_are_trained_whether_spare_or_added(published, tmp_path, monkeypatch):
-    """Six symbols, four of which find a row in the table as it was published."""
-    tables, steps = [], []
-
-    def watched(writer, batches, *rest, **settings):
-        table = writer.t5.get_input_embeddings().weight
-        tables.extend([table.detach().clone(), table])
-        steps.extend(batches(0))
-        return train(writer, batches, *rest, **settings)
-
-    monkeypatch.setattr("baselines.training.train", watched)
-    data = block_dataset()
-    # Decay would move a row that learns nothing.
-    training = Optimisation(epochs=1, batch_size=20, learning_rate=5e-3, weight_decay=0.0)
-    system = small(size=T5Size(pretrained=str(published)), indexing="collaborative", training=training)
-    system.fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
-    published_rows = T5ForConditionalGeneration.from_pretrained(published, local_files_only=True).config.vocab_size
     symbols = sorted(system.speller.symbols.values())
-    assert symbols == list(range(published_rows - 4, published_rows + 2))
-    start, trained = tables
-    assert len(trained) == published_rows + 2
-    for name in ("inputs", "targets"):
-        assert set(symbols) <= {token for step in steps for token in getattr(step, name).ravel().tolist()}
-    assert (trained - start).abs().amax(dim=1)[symbols].min() > 1e-3
+    assert symbols == (list(range(len(old) - 4, len(old) + 2)) if indexing == "collaborative" else [])
+    if symbols:
+        assert len(new) == len(old) + 2
+        for name in ("inputs", "targets"):
+            assert set(symbols) <= {token for step in watched.steps for token in getattr(step, name).ravel().tolist()}
+        assert (watched.tables[0] - new).abs().amax(dim=1)[symbols].min() > 1e-3

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from study.evaluation.metrics import per_task
-from tests.baselines.toys import build, top10
+from tests.baselines.toys import top10
 
 pytestmark = [
     pytest.mark.mirror,
@@ -32,8 +32,7 @@ MEASURED = {
 @pytest.mark.parametrize(("name", "protocol"), MEASURED)
 def test_measured_values(name, protocol, task2mcp, tmp_path):
     data, split = task2mcp.data, task2mcp.split(protocol)
-    system = build(name)
-    system.fit(data, split, seed=1, workdir=tmp_path)
+    system = fit(name, data, split, tmp_path)
     values = per_task(top10(system, data, split), split.test[split.tasks("test")], ks=(5, 10)).mean()
     expected = MEASURED[name, protocol]
     said = values[["recall@10", "recall@5", "ndcg@10"][: len(expected)]].to_numpy()

@@ -19,20 +19,31 @@ from baselines.neighbours import ItemKNN
 from baselines.recbole_bridge import LOG_FILE, RecBole
 from study.data.splits import make
 from study.errors import StudyError
-from tests.baselines.collaborative_toys import group_copies, quality, relabelled, told_apart, without_training
 from tests.baselines.recbole_toys import (
     EVERY_MODEL,
     RECBOLE,
     SYSTEMS,
     TRANSFERS,
-    bare,
     folder_of,
     interruptible,
     said,
     toy,
     toy_planted,
 )
-from tests.baselines.toys import N_SERVERS, N_TASKS, copy_dataset, top10, with_other_answers
+from tests.baselines.toys import (
+    N_SERVERS,
+    N_TASKS,
+    bare,
+    copy_dataset,
+    fit,
+    group_copies,
+    own_block,
+    recall10,
+    relabelled,
+    top10,
+    with_other_answers,
+    without_training,
+)
 
 N_GAPS = 3
 BATCH = Path(__file__).with_name("recbole_batch.py")
@@ -108,91 +119,66 @@ def fitted(blocks, planted, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", EVERY_MODEL)
-def test_blocks_are_told_apart(name, fitted, blocks):
+def test_blocks_are_told_apart_and_seeds_decide(name, fitted, blocks):
     data, split = blocks
-    own, recall = told_apart(fitted[name, "plain"], data, split)
-    assert own >= 0.95  # chance leaves about a third: most servers of the own half are known and left out
-    assert recall >= 0.9
-
-
-@pytest.mark.parametrize("name", EVERY_MODEL)
-def test_scores_cover_the_catalogue_and_seeds_decide(name, fitted, blocks):
-    data, split = blocks
-    scores = said(fitted[name, "plain"], split)
+    system = fitted[name, "plain"]
+    scores = said(system, split)
     assert scores.shape == (len(split.tasks("test")), data.n_servers)
     assert scores.dtype == np.float32
     assert np.isfinite(scores).all()
+    # Chance leaves about a third: most servers of the own half are known and left out.
+    assert own_block(top10(system, data, split)[:, :5], data, split) >= 0.95
+    assert recall10(system, data, split).mean() >= 0.9
     assert (said(fitted[name, "other seed"], split) != scores).any()
-    assert fitted[name, "plain"].parameters() > data.n_servers
+    assert system.parameters() > data.n_servers
 
 
 @pytest.mark.parametrize("name", EVERY_MODEL)
 def test_held_out_labels_change_no_score(name, fitted, blocks):
     """Also that the same seed gives the same scores: what is trained on is the same."""
-    _, split = blocks
-    assert not fitted[name, "plain"].uses_validation
-    np.testing.assert_array_equal(said(fitted[name, "other valid and test"], split), said(fitted[name, "plain"], split))
-    assert fitted[name, "stops early"].uses_validation
-    np.testing.assert_array_equal(
-        said(fitted[name, "stops early, other test"], split), said(fitted[name, "stops early"], split)
+    plain, other, early, early_other = (
+        fitted[name, way] for way in ("plain", "other valid and test", "stops early", "stops early, other test")
     )
-    assert fitted[name, "stops early"].facts["validation_ndcg"] > 0
+    assert not plain.uses_validation
+    np.testing.assert_array_equal(said(other, blocks[1]), said(plain, blocks[1]))
+    assert early.uses_validation
+    np.testing.assert_array_equal(said(early_other, blocks[1]), said(early, blocks[1]))
+    assert early.facts["validation_ndcg"] > 0
 
 
 # Transfer to new tasks
 
 
 @pytest.mark.parametrize("name", TRANSFERS)
-def test_new_tasks_are_not_ranked_by_untrained_embeddings(name, fitted):
-    _, copies = copy_dataset()
-    base = fitted[name, "one neighbour"].base
-    assert np.isneginf(said(base, copies)).all()
-    assert np.isfinite(said(base, copies, "train")).all()
-
-
-@pytest.mark.parametrize("name", TRANSFERS)
-def test_a_copy_gets_the_scores_of_its_training_task(name, fitted):
+def test_a_copy_gets_the_scores_of_its_training_task_and_not_those_of_its_untrained_embedding(name, fitted):
     _, copies = copy_dataset()
     system = fitted[name, "one neighbour"]
+    assert np.isneginf(said(system.base, copies)).all()
+    assert np.isfinite(said(system.base, copies, "train")).all()
     np.testing.assert_allclose(said(system, copies), said(system, copies, "train"), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", TRANSFERS)
-def test_transfer_finds_the_lists_of_copies(name, fitted):
-    assert quality(fitted[name, "copies"], *group_copies()) == 1
-
-
-@pytest.mark.parametrize("name", TRANSFERS)
-def test_transfer_tells_blocks_apart(name, fitted, blocks):
-    data, _ = blocks
-    split = make(data, "cold")
-    system = fitted[name, "plain"]
-    own = (top10(system, data, split) >= N_SERVERS // 2) == (split.tasks("test") >= data.n_tasks // 2)[:, None]
-    assert own.mean() >= 0.95
-
-
-@pytest.mark.parametrize("name", TRANSFERS)
-def test_test_labels_change_no_transferred_score(name, fitted, blocks):
-    split = make(blocks[0], "cold")
-    assert fitted[name, "plain"].uses_validation
-    np.testing.assert_array_equal(said(fitted[name, "other test"], split), said(fitted[name, "plain"], split))
+def test_transfer_finds_copies_tells_blocks_apart_and_reads_no_test_label(name, fitted, cold_blocks):
+    assert recall10(fitted[name, "copies"], *group_copies()).mean() == 1
+    system, split = fitted[name, "plain"], cold_blocks[1]
+    assert own_block(top10(system, *cold_blocks), *cold_blocks) >= 0.95
+    assert system.uses_validation
+    np.testing.assert_array_equal(said(fitted[name, "other test"], split), said(system, split))
 
 
 # Models and transfers alike
 
 
 @pytest.mark.parametrize(("name", "protocol", "tolerance"), ASKED)
-def test_relabelled_servers_leave_the_quality(name, protocol, tolerance, fitted, blocks):
-    data, split = blocks[0], make(blocks[0], protocol)
-    other_data, other, _ = relabelled(data, split)
-    assert quality(fitted[name, "relabelled"], other_data, other) == pytest.approx(
-        quality(fitted[name, "plain"], data, split), abs=tolerance
-    )
-
-
-@pytest.mark.parametrize(("name", "protocol"), [(name, protocol) for name, protocol, _ in ASKED])
-def test_tasks_are_served_five_times_better_than_by_the_floor(name, protocol, fitted, planted, floor):
-    assert quality(fitted[name, "planted"], planted, make(planted, protocol)) > floor[protocol]
+def test_relabelled_servers_leave_the_quality_which_is_five_times_the_floor(
+    name, protocol, tolerance, fitted, blocks, planted, floor
+):
+    toys = blocks[0], make(blocks[0], protocol)
+    moved = relabelled(*toys)[:2]
+    plain, other = (recall10(fitted[name, way], *each).mean() for way, each in (("plain", toys), ("relabelled", moved)))
+    assert other == pytest.approx(plain, abs=tolerance)
+    assert recall10(fitted[name, "planted"], planted, make(planted, protocol)).mean() > floor[protocol]
 
 
 # The models themselves
@@ -260,11 +246,10 @@ def test_models_without_vectors_say_that_they_cannot_transfer(fitted):
         _ = fitted["multivae", "plain"].representations
 
 
-def test_our_closed_forms_equal_theirs(fitted, blocks, tmp_path):
-    data, split = blocks
+def test_our_closed_forms_equal_theirs(fitted, blocks):
     for ours, theirs in ((ItemKNN(shrink=0.7), "ItemKNN"), (Ease(10.0), "EASE")):
-        ours.fit(data, split, seed=1, workdir=tmp_path)
-        np.testing.assert_allclose(said(ours, split), said(fitted[theirs, "theirs"], split), rtol=1e-3, atol=1e-4)
+        expected = said(fitted[theirs, "theirs"], blocks[1])
+        np.testing.assert_allclose(said(fit(ours, *blocks), blocks[1]), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_our_short_cuts_equal_recboles_own_code(fitted):
@@ -287,20 +272,18 @@ def test_a_killed_training_is_reported_and_resumes_to_the_same_scores(fitted, bl
 
     monkeypatch.setattr(recbole_bridge.subprocess, "run", run)
 
-    caught, killed = [], interruptible()
+    caught, killed, checkpoint = [], interruptible(), tmp_path / "killed/recbole/checkpoint.pt"
 
-    def fit():
+    def train():
         try:
-            killed.fit(data, split, seed=1, workdir=tmp_path / "killed")
+            fit(killed, data, split, tmp_path / "killed")
         except Exception as error:
             caught.append(error)
 
-    thread = threading.Thread(target=fit)
+    thread = threading.Thread(target=train)
     thread.start()
     deadline = time.monotonic() + 60
-    while (
-        thread.is_alive() and not (tmp_path / "killed/recbole/checkpoint.pt").exists() and time.monotonic() < deadline
-    ):
+    while thread.is_alive() and not checkpoint.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert thread.is_alive()
     started[0].kill()
@@ -311,13 +294,10 @@ def test_a_killed_training_is_reported_and_resumes_to_the_same_scores(fitted, bl
     assert not (tmp_path / "killed/recbole/facts.json").exists()
 
     resumed, undisturbed = interruptible(), fitted["lightgcn", "undisturbed"]
-    resumed.fit(data, split, seed=1, workdir=tmp_path / "killed")
+    fit(resumed, data, split, tmp_path / "killed")
     assert "goes on after epoch" in (tmp_path / "killed/recbole" / LOG_FILE).read_text()
     np.testing.assert_array_equal(said(resumed, split), said(undisturbed, split))
-    assert without_seconds(resumed) == without_seconds(undisturbed)
-    resumed.fit(data, split, seed=1, workdir=tmp_path / "killed")
+    facts = [{**system.facts, "seconds_trained": 0} for system in (resumed, undisturbed)]
+    assert facts[0] == facts[1]
+    fit(resumed, data, split, tmp_path / "killed")
     assert len(started) == 2  # complete: nothing is trained again
-
-
-def without_seconds(system):
-    return {name: value for name, value in system.facts.items() if name != "seconds_trained"}

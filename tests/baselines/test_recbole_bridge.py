@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from omegaconf import OmegaConf
 
 from baselines import recbole_bridge
 from baselines.recbole_bridge import LOG_FILE, RecBole, count_known, known_settings, neumf
@@ -16,7 +17,7 @@ from study.config import compose
 from study.data.splits import make
 from study.errors import StudyError
 from tests.baselines.recbole_toys import MODELS, folder_of, said, toy
-from tests.baselines.toys import block_dataset, build
+from tests.baselines.toys import build, fit, settings, without_training
 
 
 def test_neumf_without_layers_is_the_product_of_its_vectors():
@@ -49,25 +50,23 @@ def test_files_name_all_tasks_and_servers_but_only_training_pairs(blocks, tmp_pa
 
 def test_warm_and_cold_are_counted_and_said(caplog, monkeypatch, blocks, tmp_path):
     data, split = blocks
-    train = split.train.tolil()
-    train[3], train[:, 7] = 0, 0
+    train = without_training(split, np.array([7])).train.tolil()
+    train[3] = 0
     train = sp.csr_matrix(train)
-    train.eliminate_zeros()
     assert count_known(train) == {"warm_tasks": 39, "cold_tasks": 1, "warm_servers": 29, "cold_servers": 1}
     monkeypatch.setattr(RecBole, "_train", lambda *_: pytest.skip("reached training"))
     with caplog.at_level(logging.INFO), pytest.raises(pytest.skip.Exception):
-        RecBole("BPR").fit(data, replace(split, train=train), seed=1, workdir=tmp_path)
+        fit(RecBole("BPR"), data, replace(split, train=train), tmp_path)
     assert "39 warm tasks, 1 cold tasks, 29 warm servers, 1 cold servers" in caplog.text
 
 
-def test_stopping_on_validation_needs_trained_validation_tasks(tmp_path):
-    data = block_dataset()
+def test_stopping_on_validation_needs_trained_validation_tasks(cold_blocks, tmp_path):
     with pytest.raises(StudyError, match="no validation task has training interactions"):
-        RecBole("BPR", patience=3).fit(data, make(data, "cold"), seed=1, workdir=tmp_path)
+        fit(RecBole("BPR", patience=3), *cold_blocks, tmp_path)
 
 
-def test_leave_one_out_with_and_without_sampled_negatives_is_one_training(tmp_path, monkeypatch):
-    data = block_dataset()
+def test_leave_one_out_with_and_without_sampled_negatives_is_one_training(blocks, tmp_path, monkeypatch):
+    data = blocks[0]
     loo, sampled = make(data, "loo"), make(data, "loo99", negatives=5)
     system, again, other = (replace(build("lightgcn", epochs=2), patience=None) for _ in range(3))
     monkeypatch.setattr(recbole_bridge.paths, "cache", lambda: tmp_path)
@@ -91,14 +90,10 @@ def test_an_error_in_recbole_names_the_model_and_the_log(blocks, tmp_path):
 
 @pytest.mark.parametrize("name", [*MODELS, *(f"{name}_tuned" for name in MODELS)])
 def test_search_spaces_name_settings_that_exist(name):
-    system = compose.plain(compose.load([f"system={name}"]))["system"]
-    for key in system["search"]:
-        first, *parts, last = key.split(".")
-        assert first == "settings"
-        place = system["model"]["settings"]
-        for part in parts:
-            place = place[part]
-        assert last in place
+    system = settings(name)
+    for key in system.search:
+        assert key.startswith("settings.")
+        assert OmegaConf.select(system.model, key, default="absent") != "absent", key
 
 
 @pytest.mark.parametrize("name", ["item_knn", "ease", "ials", "neumf", "ngcf", "lightgcn"])

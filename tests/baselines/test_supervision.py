@@ -8,10 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 from baselines.supervision import Supervision, agreeing, card_queries, taught, without
-from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
-from study.data.splits import Split
 from study.errors import StudyError
-from tests.baselines.toys import build, table
+from tests.baselines.toys import build, make_dataset, split_of
 
 SERVERS = [
     ("Zebra Tables", "An MCP server that extracts tables from PDF documents"),
@@ -27,19 +25,8 @@ TASKS = ["extract every table of a PDF document", "what will the weather be in L
 def toy(private_cache):
     servers = [{"name": name, "description": text} for name, text in SERVERS]
     tasks = [{"name": "", "description": text} for text in TASKS]
-    lists = (np.array([0, 1]), np.array([3, 1]), np.array([4]))
-    data = Dataset(
-        "toy",
-        table(servers, (*SERVER_FIELDS, "url", "official", "origin", "license", "stars_count")),
-        table(tasks, (*TASK_FIELDS, "subcategory")),
-        relevance_from_lists(lists, 5),
-        lists,
-    )
-    train, test = data.relevance.copy().tolil(), sp.lil_matrix(data.relevance.shape, dtype=np.float32)
-    test[2] = train[2]
-    train[2] = 0
-    empty = sp.csr_matrix(data.relevance.shape, dtype=np.float32)
-    return data, Split("cold", sp.csr_matrix(train), empty, sp.csr_matrix(test), cold=True)
+    data = make_dataset(tasks, servers, [[0, 1], [3, 1], [4]])
+    return data, split_of(data, [0, 1], [2])
 
 
 def positives(split):
@@ -88,7 +75,7 @@ def test_other_labels_are_not_looked_at(toy):
 
 
 def test_wrong_settings_are_refused(toy):
-    with pytest.raises(StudyError, match="no supervision 'magic'"):
+    with pytest.raises(StudyError, match=r"unknown supervision\.sources 'magic'"):
         Supervision(["magic"])
     with pytest.raises(StudyError, match="keep outside"):
         Supervision(["best"], keep=0)

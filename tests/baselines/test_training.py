@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +12,6 @@ import scipy.sparse as sp
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import nn
 
 from baselines import training
 from baselines.training import (
@@ -31,7 +29,7 @@ from baselines.training import (
 from study import paths
 from study.data.splits import make
 from study.evaluation.metrics import ndcg
-from tests.baselines.toys import block_dataset, build, scores, top10
+from tests.baselines.toys import block_dataset, build, fit, scores, top10
 
 
 class Line(torch.nn.Module):
@@ -113,8 +111,11 @@ LOOKS = (0.2, 0.5, 0.4, 0.5, 0.3)  # the second is the best, and an equal one is
 
 def looked_at(workdir, *, stop_at: int | None = None):
     """Five epochs with a look after each; may be stopped after a look. Returns weights, progress, weights at looks."""
-    model, seen = Line(), []
+    model, seen, done, path = Line(), [], 0, workdir / "line.safetensors"
     options = Optimisation(epochs=5, learning_rate=0.05, checkpoint_seconds=-1.0)
+    if path.exists():
+        with safe_open(path, framework="pt") as stored:
+            done = json.loads(stored.metadata()["progress"])["epoch"]
 
     def quality() -> float:
         assert not model.training
@@ -128,35 +129,25 @@ def looked_at(workdir, *, stop_at: int | None = None):
         assert model.training
         return model(batch)
 
-    path = workdir / "line.safetensors"
-    with safe_open(path, framework="pt") if path.exists() else nullcontext() as stored:
-        done = json.loads(stored.metadata()["progress"])["epoch"] if stored else 0
     progress = train(model, line_batches, loss, options, Job(1, workdir, "line", "a"), quality=quality)
+    assert (progress.epoch, progress.best_epoch, progress.best) == (5, 2, 0.5)
     return list(model.parameters()), progress, seen
 
 
-def test_the_best_weights_are_kept_and_all_epochs_run(tmp_path):
-    weights, progress, seen = looked_at(tmp_path)
-    assert (progress.epoch, progress.best_epoch, progress.best) == (5, 2, 0.5)
+@pytest.mark.parametrize("stop_at", [0, 1, 3])
+def test_the_best_weights_are_kept_also_by_a_stopped_training(stop_at, tmp_path):
+    whole, progress, seen = looked_at(tmp_path / "whole")
     assert progress.report().keys() == {"epochs", "best_epoch", "validation_ndcg", "seconds_trained"}
-    for kept, then, last in zip(weights, seen[1], seen[4], strict=True):
+    for kept, then, last in zip(whole, seen[1], seen[4], strict=True):
         torch.testing.assert_close(kept, then, rtol=0, atol=0)
         assert not torch.equal(kept, last)
-
-
-@pytest.mark.parametrize("stop_at", [0, 1, 3])
-def test_a_stopped_training_keeps_the_weights_that_an_undisturbed_one_does(stop_at, tmp_path):
-    whole, expected, _ = looked_at(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         looked_at(tmp_path / "parts", stop_at=stop_at)
-    resumed, progress, seen = looked_at(tmp_path / "parts")
-    assert len(seen) == 5 - stop_at
-    for _ in range(2):  # and once more, when nothing is left to be done
-        assert (progress.epoch, progress.best_epoch, progress.best) == (5, expected.best_epoch, expected.best)
+    for left in (5 - stop_at, 0):  # and once more, when nothing is left to be done
+        resumed, _, seen = looked_at(tmp_path / "parts")
+        assert len(seen) == left
         for a, b in zip(whole, resumed, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=0)
-        resumed, progress, seen = looked_at(tmp_path / "parts")
-        assert not seen
 
 
 def test_the_best_weights_are_kept_and_patience_ends_the_training(tmp_path):
@@ -193,24 +184,21 @@ def test_evaluations_are_spread_evenly_and_the_last_is_at_the_end():
     assert not Schedule(patience=None).selects
 
 
-def test_a_look_measures_validation_at_some_tasks_and_none_is_taken_where_none_is_wanted():
-    data = block_dataset()
-    split = make(data, "warm")
-    asked = []
+def test_a_look_measures_validation_at_some_tasks_and_none_is_taken_where_none_is_wanted(blocks, cold_blocks):
+    asked, options = [], Optimisation(looks=3, validation_tasks=7)
 
-    def score(tasks):
-        asked.append(tasks)
-        return split.valid[tasks].toarray()  # the answers themselves
+    def quality(split, options=options, **more):
+        def score(tasks):
+            asked.append(tasks)
+            return split.valid[tasks].toarray()  # the answers themselves
 
-    options = Optimisation(looks=3, validation_tasks=7)
-    quality = validation_quality(score, split, options, seed=1, ranks_new=False)
-    assert quality() == pytest.approx(1)
+        return validation_quality(score, split, options, seed=1, **more)
+
+    assert quality(blocks[1])() == pytest.approx(1)
     assert len(np.concatenate(asked)) == 7
-    assert validation_quality(score, split, Optimisation(looks=0), seed=1, ranks_new=True) is None
-    cold = make(data, "cold")
-    assert validation_quality(score, cold, options, seed=1, ranks_new=False) is None
-    right = validation_quality(lambda tasks: cold.valid[tasks].toarray(), cold, options, seed=1, ranks_new=True)
-    assert right() == pytest.approx(1)
+    assert quality(blocks[1], Optimisation(looks=0), ranks_new=True) is None
+    assert quality(cold_blocks[1]) is None
+    assert quality(cold_blocks[1], ranks_new=True)() == pytest.approx(1)
 
 
 def test_a_report_of_stages_has_the_seconds_of_all():
@@ -251,100 +239,39 @@ def test_fingerprints_tell_arrays_and_settings_apart():
 # Checkpoints
 
 
-OPTIMISERS = {
-    "sgd": lambda weights: torch.optim.SGD(weights, lr=0.1),
-    "momentum": lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9),
-    "adam": lambda weights: torch.optim.Adam(weights, lr=0.1),
-}
-
-
-class Tied(nn.Module):
-    """Two layers with one weight, as a language model's first and last table are."""
-
-    def __init__(self, seed):
-        super().__init__()
-        torch.manual_seed(seed)
-        self.first, self.second = nn.Linear(3, 3, bias=False), nn.Linear(3, 3)
-        self.second.weight = self.first.weight
-
-    def forward(self, x):
-        return self.second(self.first(x))
-
-
-def step(model, optimiser, times):
-    for number in range(times):
-        optimiser.zero_grad()
-        model(torch.full((2, 3), 1.0 + number)).square().sum().backward()
-        optimiser.step()
-
-
-@pytest.mark.parametrize("name", OPTIMISERS)
-def test_what_goes_on_from_a_checkpoint_equals_what_was_never_stopped(name, tmp_path):
-    path, whole = tmp_path / "a.safetensors", Tied(0)
-    optimiser = OPTIMISERS[name](whole.parameters())
-    step(whole, optimiser, 2)
-    best = {"best.x": whole.first.weight.detach().clone().T}  # safetensors takes no transposed view
-    save_checkpoint(path, whole, optimiser, "this", {"epoch": "2"}, best)
-    step(whole, optimiser, 3)
-
-    resumed = Tied(1)
-    optimiser = OPTIMISERS[name](resumed.parameters())
-    found = load_checkpoint(path, resumed, optimiser, "this")
-    assert found is not None
-    facts, others = found
-    assert facts == {"epoch": "2"}
-    assert others.keys() == best.keys()
-    torch.testing.assert_close(others["best.x"], best["best.x"], rtol=0, atol=0)
-    assert resumed.second.weight is resumed.first.weight
-    step(resumed, optimiser, 3)
-    for key, value in whole.named_parameters():
-        torch.testing.assert_close(dict(resumed.named_parameters())[key], value, rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("damage", ["missing", "cut", "other", "without identity"])
 def test_nothing_is_restored_where_there_is_nothing_to_go_on_from(damage, tmp_path):
-    path, model = tmp_path / "a.safetensors", Tied(0)
-    optimiser = OPTIMISERS["adam"](model.parameters())
-    step(model, optimiser, 1)
+    path, model = tmp_path / "a.safetensors", Line()
+    optimiser = torch.optim.Adam(model.parameters())
+    model(line_batches(0)[0]).backward()
+    optimiser.step()
     if damage == "without identity":
         save_file({f"model.{key}": value.detach() for key, value in model.named_parameters()}, path)
     elif damage != "missing":
-        save_checkpoint(path, model, optimiser, "other" if damage == "other" else "this", {})
+        save_checkpoint(path, model, optimiser, "other" if damage == "other" else "this", {}, {})
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-1])
-
-    fresh, untouched = Tied(1), Tied(1)
-    optimiser = OPTIMISERS["adam"](fresh.parameters())
+    fresh = Line()
+    optimiser = torch.optim.Adam(fresh.parameters())
     assert load_checkpoint(path, fresh, optimiser, "this") is None
     assert not optimiser.state_dict()["state"]
-    for a, b in zip(fresh.parameters(), untouched.parameters(), strict=True):
+    for a, b in zip(fresh.parameters(), Line().parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
 # The published methods
 
 
-CODES = {"quantiser.training.checkpoint_seconds": -1, "training.checkpoint_seconds": -1}
-SETTINGS: dict[str, dict[str, object]] = {
-    "msbpr": {"schedule.checkpoint_seconds": -1},
-    "recafr": {"schedule.checkpoint_seconds": -1},
-    "gdsrec": {"schedule.checkpoint_seconds": -1},
-    "cvh_rec": {"schedule.checkpoint_seconds": -1},
-    "tiger": CODES,
-    "openp5": {"training.checkpoint_seconds": -1},
-    "lc_rec": {**CODES, "training.epochs": 2},
-    "mpt_rec": {"first.checkpoint_seconds": -1, "second.checkpoint_seconds": -1},
-}
-# The checkpoints of each method, in the order of its stages.
+# The checkpoints of each method, in the order of its stages, and the settings by which every epoch has one.
 STAGES = {
-    "msbpr": ["msbpr"],
-    "recafr": ["recafr"],
-    "gdsrec": ["gdsrec"],
-    "cvh_rec": ["cvh_rec", "cvh_rec_encoder"],
-    "tiger": ["codes", "tiger"],
-    "openp5": ["openp5"],
-    "lc_rec": ["codes", "lc_rec"],
-    "mpt_rec": ["mpt_rec_experts", "mpt_rec_prompts"],
+    "msbpr": {"msbpr": "schedule"},
+    "recafr": {"recafr": "schedule"},
+    "gdsrec": {"gdsrec": "schedule"},
+    "cvh_rec": {"cvh_rec": "schedule", "cvh_rec_encoder": "schedule"},
+    "tiger": {"codes": "quantiser.training", "tiger": "training"},
+    "openp5": {"openp5": "training"},
+    "lc_rec": {"codes": "quantiser.training", "lc_rec": "training"},
+    "mpt_rec": {"mpt_rec_experts": "first", "mpt_rec_prompts": "second"},
 }
 
 
@@ -365,35 +292,28 @@ def test_a_training_that_is_stopped_in_every_stage_ends_as_an_undisturbed_one(na
     kept = training.save_checkpoint
     monkeypatch.setattr(training, "save_checkpoint", save)
     codes = paths.cache() / "quantisers"  # kept for all who come after
+    settings = {f"{key}.checkpoint_seconds": -1 for key in STAGES[name].values()}
+    settings |= {"training.epochs": 2} if name == "lc_rec" else {}
     shutil.rmtree(codes, ignore_errors=True)
-    whole = scores(build(name, **SETTINGS[name]), data, split, "test", tmp_path / "whole")
-    stages = STAGES[name]
-    assert saved == [stage for stage in stages for _ in range(2)]  # every epoch, and there are two
+    whole = scores(build(name, **settings), data, split, "test", tmp_path / "whole")
+    every = [stage for stage in STAGES[name] for _ in range(2)]  # every epoch, and there are two
+    assert saved == every
     saved.clear()
     shutil.rmtree(codes, ignore_errors=True)
-    stop_at += [stage for stage in stages for _ in range(2)]
+    stop_at += every
     while stop_at:
         with pytest.raises(KeyboardInterrupt):
-            scores(build(name, **SETTINGS[name]), data, split, "test", tmp_path / "stopped")
-    system = build(name, **SETTINGS[name])
-    resumed = scores(system, data, split, "test", tmp_path / "stopped")
-    assert saved == [stage for stage in stages for _ in range(2)]  # no epoch twice
-    np.testing.assert_array_equal(resumed, whole)
-    counted = [seconds[stage] for stage in stages if stage != "cvh_rec_encoder"]  # which has a report of its own
+            scores(build(name, **settings), data, split, "test", tmp_path / "stopped")
+    system = build(name, **settings)
+    np.testing.assert_array_equal(scores(system, data, split, "test", tmp_path / "stopped"), whole)
+    assert saved == every  # no epoch twice
+    counted = [seconds[stage] for stage in STAGES[name] if stage != "cvh_rec_encoder"]  # which has a report of its own
     assert system.report()["seconds_trained"] == pytest.approx(sum(counted), abs=1e-3)
     assert min(counted) > 0
 
 
-CASES = [
-    ("tiger", "warm"),
-    ("openp5", "warm"),
-    ("lc_rec", "warm"),
-    ("mpt_rec", "warm"),
-    ("tiger_text", "cold"),
-    ("openp5_text", "cold"),
-    ("lc_rec", "cold"),
-    ("mpt_rec", "cold"),
-]
+CASES = [(name, "warm") for name in ("tiger", "openp5", "lc_rec", "mpt_rec")]
+CASES += [(name, "cold") for name in ("tiger_text", "openp5_text", "lc_rec", "mpt_rec")]
 # Enough that some epochs are worse than one before them.
 SIX_EPOCHS = {"training.epochs.smoke": 6, "training.learning_rate.smoke": 0.02}
 SIX = {
@@ -403,13 +323,10 @@ SIX = {
 
 
 @pytest.mark.parametrize(("name", "protocol"), CASES)
-def test_the_recorded_quality_is_that_of_the_weights_that_are_kept(name, protocol, tmp_path):
-    data = block_dataset()
-    split = make(data, protocol)
-    system = build(name, **SIX.get(name, SIX_EPOCHS))
-    system.fit(data, split, seed=1, workdir=tmp_path)
-    report = system.report()
-    wanted = split.valid[split.tasks("valid")]
+def test_the_recorded_quality_is_that_of_the_weights_that_are_kept(name, protocol, blocks, tmp_path):
+    data, split = blocks[0], make(blocks[0], protocol)
+    system = fit(name, data, split, tmp_path, **SIX.get(name, SIX_EPOCHS))
+    report, wanted = system.report(), split.valid[split.tasks("valid")]
     measured = ndcg(top10(system, data, split, "valid"), wanted, 10).mean()
     assert report["validation_ndcg"] == pytest.approx(measured, abs=1e-6)
     assert measured > 0
@@ -418,17 +335,12 @@ def test_the_recorded_quality_is_that_of_the_weights_that_are_kept(name, protoco
     assert system.uses_validation
 
 
-def test_the_experts_are_chosen_by_the_heads_of_their_scenarios(tmp_path):
-    data = block_dataset()
-    split = make(data, "warm")
-    both, alone = build("mpt_rec", **SIX["mpt_rec"]), build("mpt_rec_stage1", **SIX["mpt_rec"])
-    for number, system in enumerate((both, alone)):
-        (tmp_path / str(number)).mkdir()
-        system.fit(data, split, seed=1, workdir=tmp_path / str(number))
-    first, expected = both.report()["experts"], alone.report()
-    assert expected.keys() == {"epochs", "best_epoch", "validation_ndcg", "seconds_trained"}
-    for key in ("epochs", "best_epoch", "validation_ndcg"):
-        assert first[key] == expected[key]
+def test_the_experts_are_chosen_by_the_heads_of_their_scenarios(blocks, tmp_path):
+    both, alone = (
+        fit(name, *blocks, tmp_path / name, **SIX["mpt_rec"]).report() for name in ("mpt_rec", "mpt_rec_stage1")
+    )
+    assert alone.keys() == {"epochs", "best_epoch", "validation_ndcg", "seconds_trained"}
+    assert {**both["experts"], "seconds_trained": 0} == {**alone, "seconds_trained": 0}
 
 
 @pytest.mark.parametrize(

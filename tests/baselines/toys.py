@@ -1,15 +1,17 @@
-"""Small data sets made in memory, and the configured systems."""
+"""Small data sets made in memory, the configured systems, and what every system is asked."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from omegaconf import OmegaConf
 
+from baselines.training import Schedule
 from study.config import compose as config
 from study.config.registry import system_settings as settings
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
@@ -18,12 +20,16 @@ from study.evaluation.ranking import mask_known, tie_order, top_k
 from study.evaluation.system import Ranker
 
 N_TASKS, N_SERVERS, LABELS = 40, 30, 10
+PARTS = ("train", "valid", "test")
 # Systems that read the answers on purpose declare this family and are left out of the leak tests.
 CEILING = "ceiling"
 WORDS = (
     ("database", "query", "index", "storage", "record", "column", "schema", "cursor", "backup", "replica"),
     ("image", "camera", "pixel", "colour", "contrast", "shadow", "texture", "polygon", "lighting", "render"),
 )
+
+
+# Data
 
 
 def table(rows: list[dict[str, str]], columns: tuple[str, ...]) -> pd.DataFrame:
@@ -44,28 +50,22 @@ def make_dataset(tasks: list[dict[str, str]], servers: list[dict[str, str]], lis
     )
 
 
-def block_dataset(seed: int = 0) -> Dataset:
-    """2 x 2 blocks: each half of the tasks lists servers of its half alone and shares its words."""
+def block_dataset(
+    seed: int = 0, *, words: object = WORDS, n_tasks: int = 20, n_servers: int = 15, n_words: int = 4
+) -> Dataset:
+    """Blocks of tasks, which list ten servers of their own block alone and share its words."""
     rng = np.random.default_rng(seed)
     tasks, servers, lists = [], [], []
-    for block, words in enumerate(WORDS):
-        first = block * N_SERVERS // 2
-        for _ in range(N_SERVERS // 2):
-            chosen = rng.choice(words, 4, replace=False)
+    for block, own in enumerate(words):
+        for _ in range(n_servers):
+            chosen = rng.choice(own, n_words, replace=False)
             servers.append({"name": chosen[0], "description": " ".join(chosen), "language": "Python"})
-        for number in range(N_TASKS // 2):
-            chosen = rng.choice(words, 4, replace=False)
-            tasks.append(
-                {
-                    "name": f"{chosen[0]} {chosen[1]}",
-                    "description": " ".join(chosen),
-                    "language": "Python",
-                    "category": ("work", "play")[number % 2],
-                    "subcategory": f"sub{block}",
-                    "theme": f"theme{block}{number % 3}",
-                }
-            )
-            lists.append([int(row) for row in first + rng.choice(N_SERVERS // 2, LABELS, replace=False)])
+        for number in range(n_tasks):
+            chosen = rng.choice(own, n_words, replace=False)
+            kind = {"category": ("work", "play")[number % 2], "subcategory": f"sub{block}", "language": "Python"}
+            texts = {"name": f"{chosen[0]} {chosen[1]}", "description": " ".join(chosen)}
+            tasks.append(texts | kind | {"theme": f"theme{block}{number % 3}"})
+            lists.append([int(row) for row in block * n_servers + rng.choice(n_servers, LABELS, replace=False)])
     return make_dataset(tasks, servers, lists)
 
 
@@ -81,43 +81,89 @@ def copy_dataset(seed: int = 0) -> tuple[Dataset, Split]:
         lists.append([int(row) for row in rng.choice(N_SERVERS, LABELS, replace=False)])
     servers = [{"name": f"server {word}", "description": word} for word in rng.choice(words, N_SERVERS)]
     data = make_dataset(tasks * 2, servers, lists * 2)
-    part = np.arange(N_TASKS) // (N_TASKS // 2)
-    split = Split("cold", rows_of(data, part == 0), rows_of(data, part == 2), rows_of(data, part == 1), cold=True)
-    return data, split
+    return data, split_of(data, np.arange(20), np.arange(20, 40))
+
+
+def group_copies(seed: int = 0) -> tuple[Dataset, Split]:
+    """Tasks 20-39 repeat text and list of tasks 0-19, the training tasks, and ten of them are validation tasks.
+
+    A list is one of three sets of ten servers, so that a collaborative system can learn it, and the texts are drawn
+    without regard to it, so that only the copied task tells which.
+    """
+    data, _ = copy_dataset(seed)
+    groups = np.arange(N_SERVERS).reshape(3, -1)
+    lists = tuple(groups[number % 20 % 3] for number in range(N_TASKS))
+    tasks = data.tasks.assign(subcategory="", theme="")
+    data = replace(data, tasks=tasks, lists=lists, relevance=relevance_from_lists(lists, N_SERVERS))
+    return data, split_of(data, np.arange(20), np.arange(30, 40), np.arange(20, 30))
 
 
 def rows_of(data: Dataset, chosen: np.ndarray) -> sp.csr_matrix:
-    """The relevance matrix with all other rows emptied."""
-    return sp.csr_matrix(sp.diags_array(chosen.astype(np.float32)) @ data.relevance)
+    """The relevance matrix with all other rows emptied; `chosen` is a mask or holds rows."""
+    mask = chosen if chosen.dtype == bool else np.isin(np.arange(data.n_tasks), chosen)
+    kept = sp.csr_matrix(sp.diags_array(mask.astype(np.float32)) @ data.relevance)
+    kept.eliminate_zeros()
+    return kept
 
 
-def ask(system: object, split: Split, part: str) -> np.ndarray:
-    """Everything that a fitted system says about the tasks of `part`: scores, or ranked rows and their scores."""
-    tasks = split.tasks(part)
-    said = [system.score(tasks)] if hasattr(system, "score") else []
-    if isinstance(system, Ranker):
-        said += system.rank(tasks, 10, split.known(part))
-    return np.concatenate(said, axis=1)
+def split_of(data: Dataset, train: object, test: object, valid: object = (), protocol: str = "cold") -> Split:
+    """The split in which the tasks of these rows have all their labels in one part."""
+    parts = (rows_of(data, np.array(rows, dtype=np.int64)) for rows in (train, valid, test))
+    return Split(protocol, *parts, cold=protocol == "cold")
 
 
-def scores(system: object, data: Dataset, split: Split, part: str, workdir: Path, *, seed: int = 1) -> np.ndarray:
-    """Fit, then ask."""
-    system.fit(data, split, seed=seed, workdir=workdir)
-    return ask(system, split, part)
+def all_training(data: Dataset) -> Split:
+    """A warm split with every label in training."""
+    return Split("warm", data.relevance, data.relevance * 0, data.relevance * 0, cold=False)
 
 
-def top10(system: object, data: Dataset, split: Split, part: str = "test", *, seed: int = 1) -> np.ndarray:
-    """The ten best servers that are not known, for each task of `part`."""
-    tasks = split.tasks(part)
-    known = mask_known(system.score(tasks).copy(), tasks, split.known(part))
-    return top_k(known, 10, tie_order(data.n_servers, seed))[0]
+def bare(train: object) -> tuple[object, Split]:
+    """Training interactions with nothing else: what `fit` of a collaborative system takes as data set and split."""
+    matrix = sp.csr_matrix(train, dtype=np.float32)
+    data = SimpleNamespace(n_tasks=matrix.shape[0], n_servers=matrix.shape[1])
+    return data, Split("warm", matrix, matrix * 0, matrix * 0, cold=False)
 
 
-def recall10(ranked: np.ndarray, split: Split, part: str = "test") -> np.ndarray:
-    """Recall@10 of each task of `part`."""
-    wanted = split.part(part)[split.tasks(part)]
-    hits = [np.isin(row, wanted[[number]].indices).sum() for number, row in enumerate(ranked)]
-    return np.array(hits) / np.diff(wanted.indptr)
+def without_training(split: Split, gaps: np.ndarray) -> Split:
+    """The split without the training interactions of some servers, which are given by row or by mask."""
+    train = split.train.tolil()
+    train[:, gaps] = 0
+    train = sp.csr_matrix(train)
+    train.eliminate_zeros()
+    return replace(split, train=train)
+
+
+def relabelled(data: Dataset, split: Split, seed: int = 5) -> tuple[Dataset, Split, np.ndarray]:
+    """The same data with its servers in another order, and the new row of each server."""
+    new_row = np.random.default_rng(seed).permutation(data.n_servers)
+    old_row = np.argsort(new_row)
+    lists = tuple(new_row[row] for row in data.lists)
+    servers = data.servers.iloc[old_row].reset_index(drop=True).assign(id=data.servers["id"])
+    moved = {part: sp.csr_matrix(split.part(part)[:, old_row]) for part in PARTS}
+    other = replace(data, servers=servers, lists=lists, relevance=relevance_from_lists(lists, data.n_servers))
+    return other, replace(split, **moved), new_row
+
+
+def with_other_answers(data: Dataset, split: Split, parts: tuple[str, ...], seed: int = 7) -> tuple[Dataset, Split]:
+    """The same training interactions, but random other servers wherever `parts` had labels (in the data set, too)."""
+    rng = np.random.default_rng(seed)
+    answers = {name: split.part(name).tolil() for name in PARTS}
+    lists = [row.copy() for row in data.lists]
+    for task in range(data.n_tasks):
+        for name in parts:
+            old = set(split.part(name)[[task]].indices)
+            places = np.flatnonzero(np.isin(lists[task], list(old)))
+            free = np.setdiff1d(np.arange(data.n_servers), data.lists[task])
+            free = np.setdiff1d(free, lists[task])
+            lists[task][places] = rng.choice(free, len(places), replace=False)
+            answers[name][task] = 0
+            answers[name][task, lists[task][places]] = 1
+    changed = replace(data, lists=tuple(lists), relevance=relevance_from_lists(tuple(lists), data.n_servers))
+    matrices = {name: sp.csr_matrix(matrix, dtype=np.float32) for name, matrix in answers.items()}
+    return changed, replace(split, **matrices)
+
+
+# Systems
 
 
 def build(name: str, **model: object) -> object:
@@ -140,20 +186,57 @@ def ranked_systems() -> list[str]:
     ]
 
 
-def with_other_answers(data: Dataset, split: Split, parts: tuple[str, ...], seed: int = 7) -> tuple[Dataset, Split]:
-    """The same training interactions, but random other servers wherever `parts` had labels (in the data set, too)."""
-    rng = np.random.default_rng(seed)
-    answers = {name: split.part(name).tolil() for name in ("train", "valid", "test")}
-    lists = [row.copy() for row in data.lists]
-    for task in range(data.n_tasks):
-        for name in parts:
-            old = set(split.part(name)[[task]].indices)
-            places = np.flatnonzero(np.isin(lists[task], list(old)))
-            free = np.setdiff1d(np.arange(data.n_servers), data.lists[task])
-            free = np.setdiff1d(free, lists[task])
-            lists[task][places] = rng.choice(free, len(places), replace=False)
-            answers[name][task] = 0
-            answers[name][task, lists[task][places]] = 1
-    changed = replace(data, lists=tuple(lists), relevance=relevance_from_lists(tuple(lists), data.n_servers))
-    matrices = {name: sp.csr_matrix(matrix, dtype=np.float32) for name, matrix in answers.items()}
-    return changed, replace(split, **matrices)
+def save_tokenizer(folder: Path, words: list[str], **special: str) -> None:
+    """A character-level tokenizer, written as that of a published model is."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    model = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
+    model.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    names = {"eos_token": "</s>", "unk_token": "<unk>", **special}
+    PreTrainedTokenizerFast(tokenizer_object=model, **names).save_pretrained(folder)
+
+
+def all_epochs(epochs: int) -> Schedule:
+    """A schedule without selection."""
+    return Schedule(epochs=epochs, patience=None)
+
+
+def fit(system: object, data: Dataset, split: Split, workdir: Path | None = None, *, seed: int = 1, **model) -> object:
+    """The fitted system; a name stands for the configured system, with changed arguments."""
+    system = build(system, **model) if isinstance(system, str) else system
+    system.fit(data, split, seed=seed, workdir=workdir)
+    return system
+
+
+def ask(system: object, split: Split, part: str) -> np.ndarray:
+    """Everything that a fitted system says about the tasks of `part`: scores, or ranked rows and their scores."""
+    tasks = split.tasks(part)
+    said = [system.score(tasks)] if hasattr(system, "score") else []
+    if isinstance(system, Ranker):
+        said += system.rank(tasks, 10, split.known(part))
+    return np.concatenate(said, axis=1)
+
+
+def scores(system: object, data: Dataset, split: Split, part: str, workdir: Path, *, seed: int = 1) -> np.ndarray:
+    """Fit, then ask."""
+    return ask(fit(system, data, split, workdir, seed=seed), split, part)
+
+
+def top10(system: object, data: Dataset, split: Split, part: str = "test", *, seed: int = 1) -> np.ndarray:
+    """The ten best servers that are not known, for each task of `part`."""
+    tasks = split.tasks(part)
+    known = mask_known(system.score(tasks).copy(), tasks, split.known(part))
+    return top_k(known, 10, tie_order(data.n_servers, seed))[0]
+
+
+def recall10(system: object, data: Dataset, split: Split, part: str = "test") -> np.ndarray:
+    """Recall@10 of a fitted system on each task of `part`."""
+    wanted = split.part(part)[split.tasks(part)]
+    hits = [np.isin(row, wanted[[n]].indices).sum() for n, row in enumerate(top10(system, data, split, part))]
+    return np.array(hits) / np.diff(wanted.indptr)
+
+
+def own_block(ranked: np.ndarray, data: Dataset, split: Split) -> float:
+    """The share of the ranked servers of `block_dataset` that are of their test task's own block."""
+    return float(((ranked >= N_SERVERS // 2) == (split.tasks("test") >= data.n_tasks // 2)[:, None]).mean())

@@ -155,7 +155,7 @@ def test_unknown_argument_deep_in_a_model_is_found(own_conf: Path) -> None:
     assert "model.towers.drop_out" in str(caught.value)
 
 
-@pytest.mark.parametrize("target", ["baselines.tfidf.Nothing", "no.such.module.Class", "word"])
+@pytest.mark.parametrize("target", ["baselines.cosine.Nothing", "no.such.module.Class", "word"])
 def test_class_that_does_not_exist_is_named(target: str) -> None:
     with pytest.raises(StudyError, match="there is no class"):
         build_system(load(["system=tfidf", f"system.model._target_={target}"]).system)

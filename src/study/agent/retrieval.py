@@ -49,7 +49,7 @@ def query_text(specification: Specification) -> str:
 
 
 class Dense:
-    """Cosine of MiniLM sentence vectors of request and server text, as `baselines.minilm.DenseCosine`."""
+    """Cosine of MiniLM sentence vectors of request and server text, as `baselines.cosine.DenseCosine`."""
 
     name = "minilm"
 
