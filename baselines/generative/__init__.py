@@ -62,12 +62,7 @@ class Generative(ABC):
         """Train the language model; goes on from a checkpoint. Answers of evaluations on validation do not count."""
         quality = validation_quality(self.score, split, self.training, seed=job.seed, ranks_new=self.ranks_new)
         self.progress = train(
-            self.writer,
-            lambda epoch: self.batches(epoch, job.seed),
-            self.writer,
-            self.training,
-            job,
-            quality=quality,
+            self.writer, lambda epoch: self.batches(epoch, job.seed), self.writer, self.training, job, quality=quality
         )
         self.written = self.invalid = 0
 

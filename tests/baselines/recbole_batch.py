@@ -1,8 +1,7 @@
 """Run many jobs of the bridge in one process, since starting RecBole takes longer than training on a toy.
 
-``python recbole_batch.py FOLDER... --check FOLDER... --inspect FOLDER...`` trains each folder's job, and prints as JSON
-how far our short cuts are from RecBole's own code for the folders after ``--check``, and what the untrained graph
-models of the folders after ``--inspect`` make of their embeddings.
+``python recbole_batch.py FOLDER... --check FOLDER...`` trains each folder's job, and prints as JSON how far our short
+cuts are from RecBole's own code for the folders after ``--check``.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 
 def check() -> dict[str, float]:
@@ -39,48 +37,9 @@ def check() -> dict[str, float]:
     return said
 
 
-def inspect() -> dict[str, Any]:
-    """Embeddings and outputs of the untrained model in the working folder, tasks before servers, by row number.
-
-    NGCF has E = [[1, 0], [0, 1], [1, 1], [2, 0], [0, 0]], W_1 = I, W_2 = -2 I and no bias; ``linear`` is its layer with
-    W_2 = 0.
-    ``losses`` are those of the first batch by the model and by BPR-MF with the same embeddings.
-    """
-    import torch
-
-    from baselines.recbole_runner import Training
-
-    job = json.loads(Path("job.json").read_text())
-    training = Training(job)
-    model, tasks, servers = training.model, training.users, training.items
-    said: dict[str, Any] = {}
-    with torch.no_grad():
-        if job["model"] == "NGCF":
-            model.user_embedding.weight[tasks] = torch.eye(2)
-            model.item_embedding.weight[servers] = torch.tensor([[1.0, 1.0], [2.0, 0.0], [0.0, 0.0]])
-            (layer,) = model.GNNlayers
-            for part, factor in ((layer.linear, 1.0), (layer.interActTransform, 0.0)):
-                part.weight.copy_(factor * torch.eye(2))
-                part.bias.zero_()
-            rows = torch.cat([tasks, model.n_users + servers])
-            said["linear"] = layer(model.norm_adj_matrix, model.eye_matrix, model.get_ego_embeddings())[rows].tolist()
-            layer.interActTransform.weight.copy_(-2 * torch.eye(2))
-        learned = training.learned()
-        own = (model.user_embedding.weight[tasks], model.item_embedding.weight[servers])
-        said["embeddings"] = torch.cat(own).tolist()
-        said["learned"] = torch.cat([learned["tasks"], learned["servers"]]).tolist()
-        if job["model"] == "LightGCN":
-            other = Training(job | {"model": "BPR"}).model
-            other.user_embedding.weight.copy_(model.user_embedding.weight)
-            other.item_embedding.weight.copy_(model.item_embedding.weight)
-            batch = next(iter(training.loader))
-            said["losses"] = [float(each.calculate_loss(batch)) for each in (model, other)]
-    return said
-
-
 def main() -> None:
-    place, last = sys.argv.index("--check"), sys.argv.index("--inspect")
-    trained, checked, inspected = sys.argv[1:place], sys.argv[place + 1 : last], sys.argv[last + 1 :]
+    place = sys.argv.index("--check")
+    trained, checked = sys.argv[1:place], sys.argv[place + 1 :]
     sys.argv = sys.argv[:1]
     from baselines import recbole_runner
 
@@ -88,12 +47,11 @@ def main() -> None:
     for folder in trained:
         os.chdir(folder)
         recbole_runner.main(Path("job.json"))
-    said: dict[str, Any] = {"differences": {}, "inspected": {}}
-    for kind, folders, ask in (("differences", checked, check), ("inspected", inspected, inspect)):
-        for folder in folders:
-            os.chdir(folder)
-            said[kind][Path(folder).parent.name] = ask()
-    print(json.dumps(said))
+    differences = {}
+    for folder in checked:
+        os.chdir(folder)
+        differences[Path(folder).parent.name] = check()
+    print(json.dumps(differences))
 
 
 if __name__ == "__main__":

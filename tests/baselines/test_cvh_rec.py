@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import erf, log_expit, logsumexp, softmax
 from scipy.stats import spearmanr
 
-from baselines.cvh_networks import Network, encoder, global_hypergraph, reduction, similarity, tags
+from baselines.cvh_networks import Network, global_hypergraph, reduction, similarity, tags
 from baselines.cvh_rec import CVHRec, Step
 from study.data.splits import make
 from tests.baselines.toys import all_epochs, block_dataset, copy_dataset, fit
@@ -204,18 +204,6 @@ def test_new_tasks_are_nowhere_in_the_graph(settings):
         torch.testing.assert_close(systems[0].tag_labels[kind], systems[1].tag_labels[kind])
 
 
-def test_the_encoder_drops_hidden_units_while_it_is_trained():
-    """GELU(1) = 0.8413 in each of 4000 hidden units, of which a quarter is dropped and the rest scaled up by 4 / 3."""
-    model = encoder(1, 4000, 4000, 0.25)
-    for layer, weight in ((model[0], torch.ones(4000, 1)), (model[-1], torch.eye(4000))):
-        layer.weight.data, layer.bias.data = weight, torch.zeros(4000)
-    torch.manual_seed(0)
-    said = model.train()(torch.ones(1, 1)).detach().numpy().ravel()
-    np.testing.assert_allclose(said[said != 0], 0.841345 * 4 / 3, rtol=1e-5)
-    assert (said == 0).mean() == pytest.approx(0.25, abs=0.03)
-    np.testing.assert_allclose(model.eval()(torch.ones(1, 1)).detach().numpy(), 0.841345, rtol=1e-5)
-
-
 def rank_correlations(first, second):
     """Spearman's rho of each pair of rows."""
     return [spearmanr(*rows).statistic for rows in zip(first, second, strict=True)]
@@ -251,11 +239,16 @@ def test_the_record_tells_of_stage_2_where_there_are_new_tasks(protocol, blocks,
     assert [layer.p for layer in system.encoder if isinstance(layer, torch.nn.Dropout)] == [0.35]
 
 
-def test_the_text_ablation_scores_by_text_vectors(tmp_path):
+def test_the_ablations_take_text_vectors_or_the_mean_of_the_nearest_training_tasks(tmp_path, monkeypatch):
     data, split = copy_dataset()
-    system = fit(CVHRec(width=8, hidden=8, cold_tasks="text", schedule=all_epochs(1)), data, split, tmp_path)
-    tasks = split.tasks("test")
-    np.testing.assert_allclose(system.score(tasks), system.reduced[tasks] @ system.servers.T, rtol=1e-5)
+    monkeypatch.setattr(CVHRec, "NEIGHBOURS", 1)
+    new, known, said = split.tasks("test"), split.tasks("train"), {}
+    for kind in ("text", "neighbours"):
+        system = CVHRec(width=8, hidden=8, cold_tasks=kind, schedule=all_epochs(1))
+        said[kind] = fit(system, data, split, tmp_path / kind)
+    text, near = said.values()
+    np.testing.assert_allclose(text.score(new), text.reduced[new] @ text.servers.T, rtol=1e-5)
+    np.testing.assert_array_equal(near.score(new), near.score(known))
 
 
 def test_a_step_has_distinct_tasks_and_right_servers(blocks):
@@ -279,11 +272,3 @@ def test_text_vectors_are_reduced_only_where_the_width_is_smaller():
     smaller = reduction(vectors, 3)(vectors)
     assert smaller.shape == (20, 3)
     assert np.all(np.diff(smaller.var(axis=0)) < 0)
-
-
-def test_a_new_task_takes_the_mean_of_its_nearest_training_tasks(tmp_path):
-    data, split = copy_dataset()
-    system = CVHRec(width=8, hidden=8, cold_tasks="neighbours", schedule=all_epochs(2))
-    system.NEIGHBOURS = 1
-    system.fit(data, split, seed=1, workdir=tmp_path)
-    np.testing.assert_array_equal(system.score(split.tasks("test")), system.score(split.tasks("train")))

@@ -151,6 +151,7 @@ def test_other_answers_keep_what_a_system_may_see(protocol):
 @pytest.mark.parametrize(
     ("name", "key", "value"),
     [
+        ("item_knn", "similarity", "euclid"),
         ("cvh_rec", "global_norm", "column"),
         ("gdsrec", "rating", "stars"),
         ("lc_rec", "asks", "rating"),

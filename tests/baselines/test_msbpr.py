@@ -12,14 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from baselines import msbpr as preferences
 from baselines.msbpr import MSBPR, Draws, Factors
-from tests.baselines.toys import (
-    all_epochs,
-    all_training,
-    fit,
-    make_dataset,
-    recall10,
-    with_other_answers,
-)
+from tests.baselines.toys import all_epochs, all_training, fit, make_dataset, recall10, with_other_answers
 
 # Server 0 is listed by all, 1 by two, 2 and 3 by one, 4 by nobody.
 TRAIN = sp.csr_matrix(np.array([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 0, 0, 1, 0]], dtype=float))

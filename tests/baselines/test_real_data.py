@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from study.evaluation.metrics import per_task
-from tests.baselines.toys import top10
+from tests.baselines.toys import fit, top10
 
 pytestmark = [
     pytest.mark.mirror,

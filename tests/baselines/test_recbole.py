@@ -1,8 +1,9 @@
-"""RecBole's models behind the bridge, all fitted by one process: what they learn, what cannot leak, how they resume."""
+"""RecBole's models behind the bridge: what they learn, what cannot leak, how they resume; files, refusals, settings."""
 
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 import threading
@@ -12,15 +13,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from omegaconf import OmegaConf
 
 from baselines import recbole_bridge
 from baselines.ease import Ease
 from baselines.neighbours import ItemKNN
-from baselines.recbole_bridge import LOG_FILE, RecBole
+from baselines.recbole_bridge import LOG_FILE, RecBole, count_known
+from study.config import compose
 from study.data.splits import make
 from study.errors import StudyError
 from tests.baselines.recbole_toys import (
     EVERY_MODEL,
+    MODELS,
     RECBOLE,
     SYSTEMS,
     TRANSFERS,
@@ -31,21 +36,22 @@ from tests.baselines.recbole_toys import (
     toy_planted,
 )
 from tests.baselines.toys import (
-    N_SERVERS,
-    N_TASKS,
-    bare,
+    build,
     copy_dataset,
     fit,
     group_copies,
     own_block,
     recall10,
     relabelled,
+    settings,
     top10,
     with_other_answers,
     without_training,
 )
 
-N_GAPS = 3
+# Trained by one process
+
+
 BATCH = Path(__file__).with_name("recbole_batch.py")
 # Name, protocol, how far the quality may move when servers are relabelled.
 ASKED = [*((name, "warm", 0.05) for name in EVERY_MODEL), *((name, "cold", 0.1) for name in TRANSFERS)]
@@ -59,17 +65,6 @@ def start(*arguments):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-# Small graphs for the untrained models: the model, its settings, the training interactions. No task lists the last
-# server, since RecBole takes no task that lists all.
-GRAPHS = {
-    "pairs": ("NGCF", {"embedding_size": 2, "hidden_size_list": [2]}, [[1, 1, 0], [0, 1, 0]]),
-    "square": ("LightGCN", {"n_layers": 1}, [[1] * 3 + [0]] * 3),
-    "wide": ("LightGCN", {"n_layers": 1}, [[1] * 8 + [0]] * 2),
-    "no_layer": ("LightGCN", {"n_layers": 0, "reg_weight": 0.0}, np.ones((3, 8)) - np.eye(3, 8)),
-}
-FIFTY = np.random.default_rng(0).permuted(np.tile(np.arange(12) < 5, (10, 1)), axis=1)
-
-
 @pytest.fixture(scope="module")
 def fitted(blocks, planted, tmp_path_factory):
     """Every model, fitted in several ways by one process: (model, way) -> system."""
@@ -77,7 +72,7 @@ def fitted(blocks, planted, tmp_path_factory):
     root = tmp_path_factory.mktemp("recbole")
     cold = make(data, "cold")
     # Some servers without training interactions, as in the real split.
-    gaps = without_training(split, np.arange(N_GAPS))
+    gaps = without_training(split, np.arange(3))
     other_test = with_other_answers(data, split, ("test",))
     other_both = with_other_answers(data, split, ("valid", "test"))
     wanted = {}
@@ -96,10 +91,6 @@ def fitted(blocks, planted, tmp_path_factory):
         wanted[name, "copies"] = (toy(name), *group_copies(), 1)
         wanted[name, "one neighbour"] = (replace(toy(name, epochs=10), k=[1], power=[1.0]), *copy_dataset(), 1)
         wanted[name, "planted"] = (toy_planted(name), planted, make(planted, "cold"), 1)
-    wanted["lightgcn", "gaps"] = (toy("lightgcn"), data, gaps, 1)
-    wanted["ngcf", "one layer"] = (toy("ngcf", epochs=1, hidden_size_list="[64]"), data, split, 1)
-    overfit = {"dropout_prob": 0.0, "learning_rate": 0.02, "train_neg_sample_args": {"sample_num": 4}}
-    wanted["neumf", "fifty pairs"] = (RecBole("NeuMF", overfit, epochs=150, evaluate_every=150), *bare(FIFTY), 1)
     wanted["lightgcn", "undisturbed"] = (interruptible(), data, split, 1)
     wanted["ItemKNN", "theirs"] = (RecBole("ItemKNN", {"k": 1000, "shrink": 0.7}), data, split, 1)
     wanted["EASE", "theirs"] = (RecBole("EASE", {"reg_weight": 10.0}), data, split, 1)
@@ -108,14 +99,10 @@ def fitted(blocks, planted, tmp_path_factory):
         folders[key] = root / str(number)
         folder_of(system, *inputs, folders[key], seed)
     checked = [folder_of(toy(name), data, gaps, root / name) for name in ("lightgcn", "ngcf", "neumf", "bpr")]
-    graphs = [
-        folder_of(RecBole(model, settings), *bare(train), root / name)
-        for name, (model, settings, train) in GRAPHS.items()
-    ]
-    told = start(*(folder / "recbole" for folder in folders.values()), "--check", *checked, "--inspect", *graphs)
+    differences = start(*(folder / "recbole" for folder in folders.values()), "--check", *checked)
     for key, (system, *inputs, seed) in wanted.items():
         system.fit(*inputs, seed=seed, workdir=folders[key])  # finds its training complete
-    return {key: system for key, (system, *_) in wanted.items()} | told
+    return {key: system for key, (system, *_) in wanted.items()} | {"differences": differences}
 
 
 @pytest.mark.parametrize("name", EVERY_MODEL)
@@ -179,59 +166,6 @@ def test_relabelled_servers_leave_the_quality_which_is_five_times_the_floor(
     plain, other = (recall10(fitted[name, way], *each).mean() for way, each in (("plain", toys), ("relabelled", moved)))
     assert other == pytest.approx(plain, abs=tolerance)
     assert recall10(fitted[name, "planted"], planted, make(planted, protocol)).mean() > floor[protocol]
-
-
-# The models themselves
-
-
-def test_neumf_learns_fifty_pairs_by_heart(fitted):
-    assert FIFTY.sum() == 50
-    chance = 1 / (1 + np.exp(-fitted["neumf", "fifty pairs"].score(np.arange(10)).astype(float)))
-    assert -np.log(np.where(FIFTY, chance, 1 - chance)).mean() < 0.02
-
-
-def test_ngcf_by_hand(fitted):
-    # Task 0 lists servers 0 and 1, task 1 server 1: the edges weigh 1/sqrt(2), 1/2 and 1/sqrt(2).
-    told, r = fitted["inspected"]["pairs"], np.sqrt(0.5)
-    embeddings = np.array([[1, 0], [0, 1], [1, 1], [2, 0]])
-    passed = np.array([[r + 1, r], [2 * r, 0], [r, 0], [1 / 2, r]])
-    np.testing.assert_array_equal(told["embeddings"][:4], embeddings)
-    np.testing.assert_allclose(told["linear"][:4], passed + embeddings, rtol=1e-6)
-    # W_1 = I and W_2 = -2 I; the first entry is negative, and LeakyReLU leaves a fifth of it.
-    before = [[r + 2 - 2 * (r + 1), r], [2 * r, 1], [r + 1 - 2 * r, 1], [1 / 2 + 2 - 2, r]]
-    after = np.array([[-r / 5, r], *before[1:]])
-    after /= np.linalg.norm(after, axis=1, keepdims=True)
-    np.testing.assert_allclose(told["learned"][:4], np.hstack([embeddings, after]), atol=1e-6)
-
-
-@pytest.mark.parametrize(("name", "n_tasks", "factor"), [("square", 3, 1.0), ("wide", 2, 2.0)])
-def test_lightgcn_on_a_complete_graph_takes_means(name, n_tasks, factor, fitted):
-    told = {key: np.array(fitted["inspected"][name][key]) for key in ("embeddings", "learned")}
-    passed = 2 * told["learned"] - told["embeddings"]  # one layer, averaged with the embeddings
-    tasks, servers = told["embeddings"][:n_tasks], told["embeddings"][n_tasks:-1]
-    np.testing.assert_allclose(passed[:n_tasks], np.tile(factor * servers.mean(axis=0), (n_tasks, 1)), atol=1e-6)
-    np.testing.assert_allclose(passed[n_tasks:-1], np.tile(tasks.mean(axis=0) / factor, (len(servers), 1)), atol=1e-6)
-
-
-def test_lightgcn_without_layers_is_bpr_mf(fitted):
-    told = fitted["inspected"]["no_layer"]
-    assert told["learned"] == told["embeddings"]
-    ours, bpr = told["losses"]
-    assert ours == pytest.approx(bpr, rel=1e-6)
-
-
-def test_servers_without_training_interactions_sink(fitted, blocks):
-    _, split = blocks
-    scores = said(fitted["lightgcn", "gaps"], split)
-    second = split.tasks("test") >= N_TASKS // 2
-    own = np.where(second[:, None], scores[:, N_SERVERS // 2 :], scores[:, : N_SERVERS // 2])
-    listed = np.where(second, own.min(axis=1), own[:, N_GAPS:].min(axis=1))
-    assert (scores[:, :N_GAPS].max(axis=1) < listed).mean() >= 0.95
-
-
-def test_depth_may_be_written_as_text(fitted):
-    per_layer = 2 * (64 * 64 + 64)
-    assert fitted["ngcf", "one layer"].parameters() == fitted["ngcf", "plain"].parameters() - 2 * per_layer
 
 
 def test_every_system_in_a_subprocess_is_tested_here():
@@ -301,3 +235,99 @@ def test_a_killed_training_is_reported_and_resumes_to_the_same_scores(fitted, bl
     assert facts[0] == facts[1]
     fit(resumed, data, split, tmp_path / "killed")
     assert len(started) == 2  # complete: nothing is trained again
+
+
+# The bridge alone
+
+
+def test_files_name_all_tasks_and_servers_but_only_training_pairs(blocks, tmp_path):
+    data, split = blocks
+    folder = folder_of(toy("bpr"), data, split, tmp_path)
+    pairs = [line.split("\t") for line in (folder / "data" / "data.train.inter").read_text().splitlines()[1:]]
+    assert sorted((int(task), int(server)) for task, server in pairs) == sorted(
+        zip(*split.train.nonzero(), strict=True)
+    )
+    assert (folder / "data" / "data.user").read_text().splitlines()[1:] == [str(row) for row in range(data.n_tasks)]
+    assert (folder / "data" / "data.item").read_text().splitlines()[1:] == [str(row) for row in range(data.n_servers)]
+    assert not (folder / "valid.npz").exists()
+    assert (folder_of(toy("bpr", patience=1), data, split, tmp_path / "early") / "valid.npz").exists()
+
+
+def test_warm_and_cold_are_counted_and_said(caplog, monkeypatch, blocks, tmp_path):
+    data, split = blocks
+    train = without_training(split, np.array([7])).train.tolil()
+    train[3] = 0
+    train = sp.csr_matrix(train)
+    assert count_known(train) == {"warm_tasks": 39, "cold_tasks": 1, "warm_servers": 29, "cold_servers": 1}
+    monkeypatch.setattr(RecBole, "_train", lambda *_: pytest.skip("reached training"))
+    with caplog.at_level(logging.INFO), pytest.raises(pytest.skip.Exception):
+        fit(RecBole("BPR"), data, replace(split, train=train), tmp_path)
+    assert "39 warm tasks, 1 cold tasks, 29 warm servers, 1 cold servers" in caplog.text
+
+
+def test_stopping_on_validation_needs_trained_validation_tasks(cold_blocks, tmp_path):
+    with pytest.raises(StudyError, match="no validation task has training interactions"):
+        fit(RecBole("BPR", patience=3), *cold_blocks, tmp_path)
+
+
+def test_leave_one_out_with_and_without_sampled_negatives_is_one_training(blocks, tmp_path, monkeypatch):
+    data = blocks[0]
+    loo, sampled = make(data, "loo"), make(data, "loo99", negatives=5)
+    system, again, other = (replace(build("lightgcn", epochs=2), patience=None) for _ in range(3))
+    monkeypatch.setattr(recbole_bridge.paths, "cache", lambda: tmp_path)
+    system.fit(data, loo, seed=1, workdir=tmp_path / "loo")
+    assert system.report()["epochs"] == 2
+    assert system.report()["seconds_trained"] > 0
+    monkeypatch.setattr(recbole_bridge.subprocess, "run", None)
+    again.fit(data, sampled, seed=1, workdir=tmp_path / "loo99")
+    np.testing.assert_array_equal(said(again, sampled), said(system, loo))
+    assert again.report() == system.report()
+    with pytest.raises(TypeError, match="NoneType"):  # another seed is another training
+        other.fit(data, sampled, seed=2, workdir=tmp_path / "other")
+
+
+def test_an_error_in_recbole_names_the_model_and_the_log(blocks, tmp_path):
+    data, split = blocks
+    with pytest.raises(StudyError, match=r"NoSuchModel.*No module named 'recbole.*nosuchmodel") as caught:
+        RecBole("NoSuchModel", epochs=1).fit(data, split, seed=1, workdir=tmp_path)
+    assert caught.value.file == tmp_path / "recbole" / LOG_FILE
+
+
+@pytest.mark.parametrize("name", [*MODELS, *(f"{name}_tuned" for name in MODELS)])
+def test_search_spaces_name_settings_that_exist(name):
+    system = settings(name)
+    for key in system.search:
+        assert key.startswith("settings.")
+        assert OmegaConf.select(system.model, key, default="absent") != "absent", key
+
+
+@pytest.mark.parametrize("name", ["item_knn", "ease", "ials", "neumf", "ngcf", "lightgcn"])
+def test_a_transferred_system_is_the_system_itself_but_for_its_stopping_rule(name):
+    own, base = (
+        compose.plain(compose.load([f"system={each}"]))["system"]["model"] for each in (f"{name}_transfer", name)
+    )
+    for model in (own["base"], base):
+        model.pop("patience", None)
+    assert own["base"] == base
+
+
+@pytest.mark.parametrize(
+    ("system", "setting", "nearest"),
+    [
+        ("bpr", "learning_rat: 0.5", "learning_rate"),
+        ("neumf", "mlp_hidden_sizes: [8]", "mlp_hidden_size"),
+        ("bpr", "n_layers: 3", "one of"),  # a setting of another model
+        ("simplex", "train_neg_sample_args: {sample_nums: 50}", "sample_num"),
+        ("ngcf_transfer", "learning_rat: 0.5", "learning_rate"),  # a model within another system
+    ],
+)
+def test_a_key_that_recbole_does_not_know_is_named_with_the_nearest(system, setting, nearest):
+    config = compose.load([f"system={system}"])
+    place = config.system.model.base if system.endswith("_transfer") else config.system.model
+    key, _, value = setting.partition(": ")
+    place.settings = dict(place.settings) | {key: {"sample_nums": 50} if "{" in value else value}
+    with pytest.raises(StudyError, match="RecBole's") as caught:
+        compose.build_system(config.system)
+    assert caught.value.column.split(".settings.")[1].startswith(key)
+    assert caught.value.column.startswith("model.base" if system.endswith("_transfer") else "model.settings")
+    assert nearest in caught.value.fix

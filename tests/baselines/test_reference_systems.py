@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -19,71 +18,22 @@ from baselines.cosine import TfidfCosine
 from baselines.oracle_neighbour import OracleNeighbour
 from baselines.popularity import Popularity, RandomOrder, fit_group_counts, refine
 from baselines.task_knn import TaskKNN, one_hot
-from study.data.splits import make
 from tests.baselines.toys import (
     LABELS,
     N_SERVERS,
     WORDS,
-    build,
     copy_dataset,
     fit,
     make_dataset,
-    own_block,
     recall10,
-    relabelled,
     scores,
     split_of,
     top10,
 )
 
-CONTENT = ("tfidf", "bm25", "minilm", "task_knn")
-GROUPED = ("popularity_subcategory", "popularity_theme")
-EVERY = ("popularity", *GROUPED, *CONTENT, "oracle_neighbour")
-
-
-# Planted truths
-
-
-@pytest.mark.parametrize(("mix", "attribute_weight"), [(0.0, 0.0), (0.5, 2.0), (1.0, 0.0)])
-def test_task_knn_finds_the_training_task_with_the_same_text(mix, attribute_weight):
-    data, split = copy_dataset()
-    system = fit("task_knn", data, split, k=1, mix=mix, attribute_weight=attribute_weight)
-    assert recall10(system, data, split).tolist() == [1.0] * 20
-
-
-def test_task_knn_without_the_copies_is_no_better_than_chance():
-    data, split = copy_dataset()
-    shuffled = np.random.default_rng(0).permutation(20)
-    wrong = replace(split, test=sp.csr_matrix(split.test[np.r_[np.arange(20), 20 + shuffled]]))
-    assert recall10(fit("task_knn", data, wrong, k=1), data, wrong).mean() < 0.6  # chance: 10 / 30
-
-
-@pytest.mark.parametrize("name", [*CONTENT, *GROUPED])
-def test_blocks_are_told_apart(name, cold_blocks):
-    assert own_block(top10(fit(name, *cold_blocks), *cold_blocks), *cold_blocks) >= 0.99
-
 
 def test_plain_popularity_gives_every_task_one_list(cold_blocks):
     assert len({tuple(row) for row in top10(fit("popularity", *cold_blocks), *cold_blocks)}) == 1
-
-
-# Symmetries
-
-
-@pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("protocol", ["cold", "warm"])
-def test_relabelled_servers_get_the_same_scores(name, protocol, blocks):
-    toy = blocks[0], make(blocks[0], protocol)
-    *other, new_row = relabelled(*toy)
-    before, after = (scores(build(name), *each, "test", None) for each in (toy, other))
-    np.testing.assert_allclose(after[:, new_row], before, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["random", *EVERY])
-def test_a_tasks_scores_do_not_depend_on_its_batch(name, blocks):
-    system, tasks = fit(name, *blocks), blocks[1].tasks("test")
-    alone = np.concatenate([system.score(tasks[[row]]) for row in range(len(tasks))])
-    np.testing.assert_allclose(alone, system.score(tasks), rtol=1e-4, atol=1e-6)
 
 
 # Random

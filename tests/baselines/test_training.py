@@ -22,7 +22,6 @@ from baselines.training import (
     fingerprint,
     load_checkpoint,
     save_checkpoint,
-    staged_report,
     train,
     validation_quality,
 )
@@ -51,103 +50,68 @@ def line_batches(epoch: int):
     return [(part, 3 * part.sum(dim=1) - 1) for part in inputs]
 
 
-def run(workdir, *, epochs: int = 6, stop_after: int | None = None, identity: str = "a"):
-    model, calls = Line(), []
-
-    def loss(batch):
-        if stop_after is not None and len(calls) == stop_after:
-            raise KeyboardInterrupt
-        calls.append(batch)
-        return model(batch)
-
-    options = Optimisation(epochs=epochs, learning_rate=0.05, checkpoint_seconds=-1.0)
-    train(model, line_batches, loss, options, Job(1, workdir, "line", identity))
-    return [weight.detach().clone() for weight in model.parameters()], len(calls)
-
-
-def test_a_stopped_training_ends_where_an_undisturbed_one_does_and_is_not_repeated(tmp_path):
-    whole, calls = run(tmp_path / "whole")
-    assert calls == 18
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "parts", stop_after=7)
-    for left in (18 - 12, 0):
-        resumed, calls = run(tmp_path / "parts")
-        assert calls == left
-        for a, b in zip(whole, resumed, strict=True):
-            torch.testing.assert_close(a, b, rtol=0, atol=0)
-    _, calls = run(tmp_path / "parts", identity="another")
-    assert calls == 18
-
-
-def test_seconds_are_those_of_all_epochs_that_count_also_before_a_stop(tmp_path, monkeypatch):
-    """A clock that moves a second with every step: six epochs of three steps. Steps of a lost epoch do not count."""
-    clock = [0.0]
-
-    class Timed(Line):
-        def forward(self, batch):
-            clock[0] += 1
-            if clock[0] in (8, 17):  # in the third epoch, and again in the fifth
-                raise KeyboardInterrupt
-            return super().forward(batch)
-
-    monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    options = Optimisation(epochs=6, checkpoint_seconds=-1.0)
-
-    def trained() -> Progress:
-        model = Timed()
-        return train(model, line_batches, model, options, Job(1, tmp_path, "line", "a"))
-
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            trained()
-    assert trained() == Progress(epoch=6, seconds=18.0)
-    assert clock[0] > 18
-    assert trained().report() == {"epochs": 6, "seconds_trained": 18.0}  # nothing is left to be done
-
-
 LOOKS = (0.2, 0.5, 0.4, 0.5, 0.3)  # the second is the best, and an equal one is no better
 
 
-def looked_at(workdir, *, stop_at: int | None = None):
-    """Five epochs with a look after each; may be stopped after a look. Returns weights, progress, weights at looks."""
-    model, seen, done, path = Line(), [], 0, workdir / "line.safetensors"
-    options = Optimisation(epochs=5, learning_rate=0.05, checkpoint_seconds=-1.0)
-    if path.exists():
-        with safe_open(path, framework="pt") as stored:
-            done = json.loads(stored.metadata()["progress"])["epoch"]
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Five epochs of three steps, a look after each, by a clock that moves a second with every step; may be stopped.
 
-    def quality() -> float:
+    Returns a function: name of the training -> its weights, its progress, its steps, and the weights at its looks.
+    """
+    clock = [0.0]
+    monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def run(name: str, *, steps: int = 99, looks: int = 99, identity: str = "a"):
+        model, taken, seen, before, path = Line(), [], [], 0, tmp_path / f"{name}.safetensors"
+        if path.exists() and identity == "a":
+            with safe_open(path, framework="pt") as stored:
+                before = json.loads(stored.metadata()["progress"])["epoch"]
+
+        def loss(batch):
+            assert model.training
+            if len(taken) == steps:
+                raise KeyboardInterrupt
+            taken.append(batch)
+            clock[0] += 1
+            return model(batch)
+
+        def quality() -> float:
+            assert not model.training
+            assert not torch.is_grad_enabled()
+            if len(seen) == looks:
+                raise KeyboardInterrupt
+            seen.append([weight.detach().clone() for weight in model.parameters()])
+            return LOOKS[before + len(seen) - 1]
+
+        options = Optimisation(epochs=5, learning_rate=0.05, checkpoint_seconds=-1.0)
+        job = Job(1, tmp_path, name, identity)
+        progress = train(model, line_batches, loss, options, job, quality=quality)
         assert not model.training
-        assert not torch.is_grad_enabled()
-        if stop_at is not None and len(seen) == stop_at:
-            raise KeyboardInterrupt
-        seen.append([weight.detach().clone() for weight in model.parameters()])
-        return LOOKS[done + len(seen) - 1]
+        return list(model.parameters()), progress, len(taken), seen
 
-    def loss(batch):
-        assert model.training
-        return model(batch)
-
-    progress = train(model, line_batches, loss, options, Job(1, workdir, "line", "a"), quality=quality)
-    assert (progress.epoch, progress.best_epoch, progress.best) == (5, 2, 0.5)
-    return list(model.parameters()), progress, seen
+    return run
 
 
-@pytest.mark.parametrize("stop_at", [0, 1, 3])
-def test_the_best_weights_are_kept_also_by_a_stopped_training(stop_at, tmp_path):
-    whole, progress, seen = looked_at(tmp_path / "whole")
-    assert progress.report().keys() == {"epochs", "best_epoch", "validation_ndcg", "seconds_trained"}
-    for kept, then, last in zip(whole, seen[1], seen[4], strict=True):
+@pytest.mark.parametrize("stop", [{"steps": 7}, {"looks": 0}, {"looks": 1}, {"looks": 3}])
+def test_a_stopped_training_ends_where_an_undisturbed_one_does_and_is_not_repeated(stop, trained):
+    """The best weights are kept, all epochs run, and steps of a lost epoch count in no report."""
+    whole, expected, steps, seen = trained("whole")
+    assert steps == 15
+    assert expected == Progress(epoch=5, best=0.5, best_epoch=2, stale=3, seconds=15.0)
+    assert expected.report() == {"epochs": 5, "best_epoch": 2, "validation_ndcg": 0.5, "seconds_trained": 15.0}
+    for kept, then, last in zip(whole, seen[1], seen[-1], strict=True):
         torch.testing.assert_close(kept, then, rtol=0, atol=0)
         assert not torch.equal(kept, last)
     with pytest.raises(KeyboardInterrupt):
-        looked_at(tmp_path / "parts", stop_at=stop_at)
-    for left in (5 - stop_at, 0):  # and once more, when nothing is left to be done
-        resumed, _, seen = looked_at(tmp_path / "parts")
-        assert len(seen) == left
+        trained("parts", **stop)
+    done = stop.get("looks", 2)
+    for left in (5 - done, 0):  # and once more, when nothing is left to be done
+        resumed, progress, steps, seen = trained("parts")
+        assert (steps, len(seen), progress) == (3 * left, left, expected)
         for a, b in zip(whole, resumed, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=0)
+    assert trained("parts", identity="another")[2] == 15
 
 
 def test_the_best_weights_are_kept_and_patience_ends_the_training(tmp_path):
@@ -199,19 +163,6 @@ def test_a_look_measures_validation_at_some_tasks_and_none_is_taken_where_none_i
     assert quality(blocks[1], Optimisation(looks=0), ranks_new=True) is None
     assert quality(cold_blocks[1]) is None
     assert quality(cold_blocks[1], ranks_new=True)() == pytest.approx(1)
-
-
-def test_a_report_of_stages_has_the_seconds_of_all():
-    found = staged_report(Progress(epoch=7, seconds=3.0), first=Progress(epoch=2, seconds=1.5))
-    assert found == {"epochs": 7, "seconds_trained": 4.5, "first": {"epochs": 2, "seconds_trained": 1.5}}
-
-
-def test_training_ends_in_evaluation_mode_and_learns(tmp_path):
-    weights, _ = run(tmp_path, epochs=60)
-    assert weights[0].mean() == pytest.approx(3, abs=0.8)
-    model = Line()
-    train(model, line_batches, model, Optimisation(epochs=1), Job(1, tmp_path, "other", "b"))
-    assert not model.training
 
 
 @pytest.mark.parametrize("decay", ["cosine", "linear"])

@@ -1,0 +1,330 @@
+"""Models of the labels: counts by attribute, catalogue-order runs, label ranker; by hand and on planted lists."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baselines import label_ranker as k
+from baselines.attribute_counts import AttributeCounts, group_names, shares, word_matches
+from baselines.label_ranker import LabelRanker, ServerFeatures
+from baselines.list_order import ListOrder, behind, onward, runs
+from study.analysis.audit import settings
+from study.data import prepare, synthetic
+from study.data.dataset import load
+from study.data.lists import steps
+from study.data.splits import make
+from study.errors import StudyError
+from study.evaluation import metrics
+from study.evaluation.ranking import top_k
+from tests.baselines.toys import all_training, build, copy_dataset, fit, make_dataset, recall10, split_of, top10
+
+# Counts by attribute
+
+
+NO_COUNTS = {"weights": (0.0,) * 4, "near": 0.0, "word": 0.0, "rare": 0.0, "fill": 0.0}
+
+
+def scored(data, train, test, **model):
+    return fit(AttributeCounts(**(NO_COUNTS | model)), data, split_of(data, train, test)).score(np.array(test))
+
+
+SERVERS = [
+    {"name": "Weather MCP", "language": "Go"},
+    {"name": "b", "description": "pelicans and maps", "language": "Go, Shell"},
+    {"name": "c", "language": "Rust"},
+    {"name": "d"},
+] + [{"name": f"s{row}"} for row in range(36)]
+SERVERS = [{"name": "", "description": "", "language": ""} | server for server in SERVERS]
+TASKS = [
+    {"theme": "Weather", "language": "go", "subcategory": "A", "name": "x"},
+    {"theme": "weather", "language": "Rust", "subcategory": "A", "name": "x"},
+    {"theme": "Farming", "language": "Go", "subcategory": "B", "name": "count pelicans"},
+    {"theme": "weather", "language": "Go", "subcategory": "B", "name": "count pelicans"},
+]
+TASKS = [{"description": ""} | task for task in TASKS]
+LISTS = [[2, 3], [3], [1], [0]]
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        ({"weights": (1.0, 0, 0, 0)}, [0, 0, 0.5, 1]),  # theme: tasks 0 and 1
+        ({"weights": (0, 0, 1.0, 0)}, [0, 0, 1, 1]),  # theme and language: task 0
+        ({"weights": (0, 0, 0, 1.0)}, [0, 1, 0, 0]),  # language and subcategory: task 2
+        ({"weights": (0, 1.0, 0, 0)}, [0, 0, 0, 0]),  # theme and subcategory: none
+        ({"word": 1.0}, [1, 0, 0, 0]),
+        ({"rare": 1.0, "most": 0.2}, [0, 1, 0, 0]),
+        ({"fill": 1.0}, [0, 0.5, 0, 0]),  # in Go, and on one of two training lists of Go tasks
+    ],
+)
+def test_each_rule_by_hand(model, wanted):
+    data = make_dataset(TASKS, SERVERS, LISTS)
+    np.testing.assert_allclose(scored(data, [0, 1, 2], [3], **model)[0, :4], wanted)
+
+
+def test_near_tasks_count_more():
+    data = make_dataset(TASKS, SERVERS, LISTS)
+    kernel = np.exp(-np.array([3, 2]) / 2.0)
+    found = scored(data, [0, 1, 2], [3], near=1.0, span=2.0)[0]
+    np.testing.assert_allclose(found[:4], [0, 0, kernel[0] / kernel.sum(), 1], rtol=1e-6)
+
+
+def test_a_training_task_is_no_neighbour_of_itself():
+    data = make_dataset(TASKS[:2], SERVERS, LISTS[:2])
+    system = fit(AttributeCounts(**(NO_COUNTS | {"near": 1.0})), data, all_training(data))
+    np.testing.assert_allclose(system.score(np.array([1, 0]))[:, 2:4], [[1, 1], [0, 1]])
+
+
+def test_empty_attributes_make_no_group():
+    tasks = pd.DataFrame({"theme": ["A", "a", ""], "language": ["Go", "", "Go"]})
+    assert group_names(tasks, "theme+language").tolist() == ["a\ngo", "", ""]
+    data = make_dataset([{"theme": name} for name in ("A", "", "")], SERVERS, [[1], [2], [3]])
+    group, counts = shares(data.relevance, group_names(data.tasks, "theme"), np.ones(3, dtype=bool))
+    assert counts[group[1]].nnz == counts[group[2]].nnz == 0
+
+
+def test_common_words_are_left_out():
+    tasks, servers = word_matches(["weather server"], ["weather server", "a server", "server", "maps"], 0.5)
+    assert (tasks @ servers.T).toarray().tolist() == [[1, 0, 0, 0]]
+
+
+def test_the_rules_beat_popularity_where_labels_follow_rules(tmp_path):
+    synthetic.generate(tmp_path / "raw", n_tasks=800)
+    prepare.prepare("synthetic", tmp_path / "raw", tmp_path / "prepared", tmp_path / "tables")
+    data = load("synthetic", tmp_path / "prepared")
+    split = make(data, "cold")
+    said = {}
+    for name in ("label_rules", "popularity", "random"):
+        ranked = top10(fit(name, data, split), data, split)
+        said[name] = np.nanmean(metrics.ndcg(ranked, split.test[split.tasks("test")], 10))
+    assert said["label_rules"] > said["popularity"] + 0.05
+    assert said["popularity"] > said["random"]
+
+
+def test_the_configured_weights_fit_the_groups():
+    model = build("label_rules")
+    assert len(model.weights) == len(model.groups)
+
+
+# Catalogue-order runs
+
+
+NO_RUNS = {"language_run": 99, "alphabet_run": 99, "use_run": 99}
+
+
+def catalogue(n, languages):
+    """`n` servers whose names tell nothing, written in one language each."""
+    return [{"name": f"s{row}", "description": "", "language": languages[row % len(languages)]} for row in range(n)]
+
+
+def fitted(data, n_test, **model):
+    """The system and its scores of the last `n_test` tasks, learned from the others."""
+    first = data.n_tasks - n_test
+    system = fit(ListOrder(**model), data, split_of(data, range(first), range(first, data.n_tasks)))
+    return system, system.score(np.arange(first, data.n_tasks))
+
+
+def recall(data, n_test, scores):
+    """Mean recall at 10 of the last `n_test` tasks, ties broken at random."""
+    order = np.random.default_rng(0).permutation(data.n_servers)
+    return metrics.recall(top_k(scores, 10, order)[0], sp.csr_matrix(data.relevance[-n_test:]), 10).mean()
+
+
+def test_runs_and_how_far_they_go_by_hand():
+    matrix = np.array([[9, 4, 5, 7, 1], [0, 1, 2, 3, -1], [8, 6, 4, 2, 0]])
+    row, entries = runs(matrix, steps(matrix, 2), 3)
+    assert row.tolist() == [0, 1]
+    assert entries.tolist() == [[4, 5, 7, -1, -1], [0, 1, 2, 3, -1]]
+    assert behind(entries, 4).tolist() == [1, 1, 0.5, 1]  # 4, 5, 7 and 0, 1, 2, 3
+    assert behind(entries[:0], 2).tolist() == [0, 0]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=4), st.lists(st.floats(0, 1), min_size=6, max_size=6))
+def test_starts_are_carried_on_as_a_convolution_does(cover, starts):
+    np.testing.assert_allclose(np.array(starts) @ onward(np.array(cover), 6), np.convolve(starts, cover)[:6])
+
+
+def test_a_walk_through_the_language_by_hand():
+    # In Go are places 0, 2, 4, ...; of two Go lists one walks from its first server, one does not walk.
+    tasks = [{"theme": "", "language": name} for name in ("Go", "Go", "Rust", "go")]
+    data = make_dataset(tasks, catalogue(40, ["Go", "Rust"]), [[0, 2, 4], [6, 21, 8], [1, 13], [5]])
+    _, scores = fitted(data, 1, **(NO_RUNS | {"language_run": 3, "prior": 1.0}))
+    assert scores[0, :8].tolist() == [0.5, 0, 0.5, 0, 0.5, 0, 0, 0]
+    assert not scores[0, 8:].any()
+
+
+def test_a_walk_through_the_alphabet_starts_where_lists_did_or_at_a_word_of_the_theme():
+    servers = catalogue(40, [""])
+    servers[20]["description"] = "reads weather maps"
+    tasks = [{"theme": name, "language": ""} for name in ("weather", "weather", "farming", "weather", "farming")]
+    data = make_dataset(tasks, servers, [[20, 21, 22], [5, 6, 7], [30, 31, 32], [1], [1]])
+    system, scores = fitted(data, 2, **(NO_RUNS | {"alphabet_run": 3}))
+    assert system.from_word == 0.5  # of the two runs of tasks whose theme some server names
+    np.testing.assert_allclose(scores[0, [20, 22, 5, 7, 30, 33]], [0.5, 0.5, 0.25, 0.25, 0.25, 0], rtol=1e-6)
+    np.testing.assert_allclose(scores[1, [20, 22, 5, 7, 30, 33]], [0, 0, 0.5, 0.5, 0.5, 0], rtol=1e-6)
+
+
+def test_a_walk_through_equally_used_servers_leaves_the_others_out():
+    # Server 12 lies between, but three more lists hold it.
+    lists = [[10, 20, 30], *([12, 3] for _ in range(4)), [1]]
+    data = make_dataset([{"theme": "", "language": ""}] * len(lists), catalogue(40, [""]), lists)
+    _, scores = fitted(data, 1, **(NO_RUNS | {"use_run": 3, "use_difference": 0}))
+    assert np.flatnonzero(scores[0]).tolist() == [10, 20, 30]
+    assert scores[0, 10] == pytest.approx(1 / 5)
+
+
+@pytest.mark.parametrize("kind", ["language", "alphabet"])
+def test_labels_that_are_walks_are_found_again(kind):
+    """Recall near 1, and no other kind of walk gives it."""
+    languages = [f"l{number}" for number in range(8)]
+    rng = np.random.default_rng(3)
+    wanted = [languages[number] for number in rng.integers(8, size=200)]
+    servers = catalogue(800, languages)
+    if kind == "language":  # the first ten servers in the task's language
+        lists = [list(range(languages.index(name), 80, 8)) for name in wanted]
+        tasks = [{"theme": "x", "language": name} for name in wanted]
+    else:  # the ten servers from the one that names the theme on
+        starts = [90 * number + 7 for number in range(8)]
+        for name, start in zip(languages, starts, strict=True):
+            servers[start]["description"] = f"about {name}"
+        lists = [list(range(start, start + 10)) for start in (starts[languages.index(name)] for name in wanted)]
+        tasks = [{"theme": name, "language": ""} for name in wanted]
+    data = make_dataset(tasks, servers, lists)
+    _, scores = fitted(data, 60)
+    assert recall(data, 60, scores) > 0.99
+    assert recall(data, 60, fitted(data, 60, **(NO_RUNS | {"use_run": 4}))[1]) < 0.5
+
+
+@pytest.mark.parametrize(("prior", "found"), [(100.0, True), (0.01, False)])
+def test_a_language_with_few_runs_starts_as_the_others_do(prior, found):
+    """Lists in Go start at its first server, the one in Rust at its 51st; five more in Rust start at the first."""
+    first = {"Go": list(range(0, 20, 2)), "Rust": list(range(1, 21, 2))}
+    lists = [*[first["Go"]] * 19, list(range(101, 121, 2)), *[first["Rust"]] * 5]
+    tasks = [{"theme": "", "language": "Go" if row < 19 else "Rust"} for row in range(25)]
+    data = make_dataset(tasks, catalogue(200, ["Go", "Rust"]), lists)
+    _, scores = fitted(data, 5, prior=prior)
+    assert recall(data, 5, scores) == pytest.approx(1.0 if found else 0.0)
+
+
+def test_labels_without_walks_leave_no_score():
+    rng = np.random.default_rng(0)
+    lists = [sorted(rng.choice(400, 6, replace=False), reverse=True) for _ in range(30)]
+    data = make_dataset([{"theme": "", "language": ""}] * 30, catalogue(400, [""]), lists)
+    assert not fitted(data, 5)[1].any()
+
+
+def test_the_configured_thresholds_are_the_audits():
+    model, audit = build("label_walks"), settings.read(settings.Labels)
+    same = {"alphabet_gap": "close_gap", "alphabet_run": "close_run", "use_run": "level_run", "most": "theme_words"}
+    for name in ("language_gap", "language_run", "use_difference", *same):
+        assert getattr(model, name) == getattr(audit, same.get(name, name))
+
+
+# The label ranker
+
+
+KERNELS = {"theme": 1.0, "text": 0.5, "theme*near3": 0.7}
+
+
+def toy(seed=0):
+    rng = np.random.default_rng(seed)
+    words = ["ship", "boat", "train", "plane", "lorry"]
+    tasks = [
+        {"name": " ".join(rng.choice(words, 2)), "theme": str(rng.choice(["a", "B", "b"])), "language": "Go"}
+        for _ in range(12)
+    ]
+    servers = [{"name": word, "description": word, "language": "Go, Rust"} for word in words]
+    return make_dataset(tasks, servers, [sorted(rng.choice(5, 2, replace=False)) for _ in range(12)])
+
+
+def likeness(data, known):
+    return k.Likeness(data, known, k.all_kernels([KERNELS], ()), max_features=None, max_ngram=1)
+
+
+def test_factors_by_hand():
+    data = toy()
+    known = np.array([0, 3, 5])
+    found = likeness(data, known)
+    theme = data.tasks["theme"].str.casefold().to_numpy()
+    assert (found.factor("theme", np.array([1])) == (theme[1] == theme[known])).all()
+    np.testing.assert_allclose(found.factor("near3", np.array([4])), np.exp(-np.array([[4, 1, 1]]) / 3), rtol=1e-6)
+    own = found.total(KERNELS, known)
+    np.testing.assert_allclose(np.diag(own), 1 + 0.5 + 0.7, rtol=1e-5)
+    product = found.factor("theme", known) * found.factor("near3", known)
+    np.testing.assert_allclose(found.kernel("theme*near3", known), product)
+
+
+def test_a_training_task_is_scored_as_if_it_had_been_left_out_and_a_new_one_by_all():
+    data, known = toy(), np.arange(9)
+    found, labels = likeness(data, known), data.relevance[known].toarray()
+    ridge = k.Ridge(KERNELS, 0.5)
+    ridge.fit(found, sp.csr_matrix(labels))
+    kernel = found.total(KERNELS, np.arange(12)).astype(np.float64)
+    for task, place in [*zip(known, known, strict=True), (10, -1)]:
+        rest = known[known != task]
+        expected = kernel[task, rest] @ np.linalg.solve(
+            kernel[np.ix_(rest, rest)] + 0.5 * np.eye(len(rest)), labels[rest]
+        )
+        asked = np.array([task]), np.array([place])
+        np.testing.assert_allclose(ridge.score(*asked)[0], expected, atol=1e-4)
+        weights = found.kernel("theme", asked[0])[0, rest]
+        shares = k.shares(found, "theme", sp.csr_matrix(labels), *asked)[0]
+        np.testing.assert_allclose(shares, weights @ labels[rest] / max(weights.sum(), 1), atol=1e-6)
+
+
+def test_server_features_by_hand():
+    data = make_dataset(
+        [{"name": "a", "theme": "Cloud Cost", "language": "rust"}, {"name": "b", "theme": "", "language": "C"}],
+        [
+            {"name": "Cloud", "description": "cloud cost", "language": "Rust, Go"},
+            {"name": "x", "description": "clouds", "language": "C++"},
+        ],
+        [[0], [1]],
+    )
+    _, language, theme = ServerFeatures(data).of(np.array([0, 1]))
+    assert language.tolist() == [[1, 0], [0, 0]]
+    assert theme.tolist() == [[2, 0], [0, 0]]
+
+
+def small(**changes):
+    sizes = {"trees": 5, "candidates": 12, "least_in_leaf": 2, "leaves": 4}
+    return LabelRanker(**{"ridges": [{"text": 1.0, "theme": 0.5}], "shares": ["theme"], **sizes, **changes})
+
+
+@pytest.mark.parametrize("trees", [0, 5])
+def test_what_is_copied_in_training_is_found_for_new_tasks(trees, tmp_path):
+    data, split = copy_dataset()
+    system = fit(small(trees=trees), data, split, tmp_path)
+    assert recall10(system, data, split).mean() > 0.9
+
+
+def test_candidates_stand_above_all_others_and_known_servers_are_left_out(tmp_path):
+    data, split = copy_dataset()
+    system = small()
+    system.fit(data, split, seed=0, workdir=tmp_path)
+    tasks = split.tasks("test")[:3]
+    scores = system.score(tasks)
+    chosen = np.sort(scores, axis=1)[:, -12:]
+    assert (chosen > 1e3).all()
+    assert (np.sort(scores, axis=1)[:, :-12] < 1e3).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ridges": [{"colour": 1.0}]}, "no factor 'colour'"),
+        ({"ridges": [{"near0": 1.0}]}, "no factor 'near0'"),
+        ({"ridges": []}, "every ridge"),
+        ({"ridges": [{"text": 0.0}]}, "every ridge"),
+        ({"regularisation": 0.0}, "every ridge"),
+        ({"shares": ["theme*"]}, "no factor ''"),
+    ],
+)
+def test_wrong_settings_are_refused(changes, message):
+    with pytest.raises(StudyError, match=message):
+        small(**changes)
