@@ -92,16 +92,11 @@ def _sorted(matrix: sp.spmatrix) -> sp.csr_matrix:
 
 
 class Draws(NamedTuple):
-    """One step: n tasks u with a server of each set; all of shape (n,). A weight is 0 where the set is empty."""
+    """One step: n tasks u, and a server of each of their sets, in the order i, p, c, j of `MSBPR`."""
 
-    tasks: IntArray
-    observed: IntArray
-    potential: IntArray
-    uncertain: IntArray
-    disliked: IntArray
-    has_potential: FloatArray
-    has_uncertain: FloatArray
-    has_disliked: FloatArray
+    tasks: IntArray  # (n,)
+    servers: IntArray  # (4, n)
+    weights: FloatArray  # (4, n): 0 where the set is empty, else 1
 
 
 class Factors(nn.Module):
@@ -199,28 +194,26 @@ class MSBPR(VectorModel):
         self.unpopular, self.others = np.flatnonzero(unpopular), np.flatnonzero(~unpopular)
         self.asked = np.flatnonzero(self.observed.counts)
         self.n_disliked, self.n_uncertain = self.observed.outside(self.unpopular), self.taken.outside(self.others)
-        self.set_sizes = self.potential.counts, self.n_uncertain, self.n_disliked
 
     def draws(self, rng: np.random.Generator) -> Iterator[Draws]:
         """The steps of an epoch."""
         for _ in range(self.steps):
             tasks = rng.choice(self.asked, size=len(self.observed.counts))
-            yield Draws(
-                tasks,
+            servers = (
                 self.observed.draw(tasks, rng),
                 self.potential.draw(tasks, rng),
                 self.taken.draw_outside(tasks, rng, self.others),
                 self.observed.draw_outside(tasks, rng, self.unpopular),
-                *((number[tasks] > 0).astype(np.float32) for number in self.set_sizes),
             )
+            sizes = self.observed.counts, self.potential.counts, self.n_uncertain, self.n_disliked
+            weights = np.stack([size[tasks] > 0 for size in sizes]).astype(np.float32)
+            yield Draws(tasks, np.stack(servers), weights)
 
     def loss(self, step: Draws) -> Tensor:
         """The sum over the draws of a step."""
         model = self.network
         tasks = embedding(torch.from_numpy(step.tasks), model.tasks)
-        rows = torch.from_numpy(np.stack([step.observed, step.potential, step.uncertain, step.disliked]))
-        every = np.ones_like(step.has_potential)
-        weight = torch.from_numpy(np.stack([every, step.has_potential, step.has_uncertain, step.has_disliked]))
+        rows, weight = torch.from_numpy(step.servers), torch.from_numpy(step.weights)
         vectors, bias = embedding(rows, model.servers), embedding(rows, model.bias[:, None]).squeeze(2)
         observed, potential, uncertain, disliked = bias + (vectors * tasks).sum(dim=2)
         total = self.decay_tasks / 2 * tasks.square().sum()

@@ -76,7 +76,7 @@ def fit_group_counts(train: sp.csr_matrix, values: pd.Series) -> tuple[IntArray,
 def numbered(values: pd.Series) -> tuple[np.ndarray, pd.Index]:
     """Numbers of names, compared without regard to case, -1 for an empty one; and the names."""
     names = values.str.strip().str.casefold()
-    return pd.factorize(names.where(names != ""))  # type: ignore[return-value]
+    return pd.factorize(names.where(names != ""))
 
 
 def refine(rank: IntArray, counts: np.ndarray) -> IntArray:
