@@ -301,7 +301,8 @@ def test_search_spaces_name_settings_that_exist(name):
 
 @pytest.mark.parametrize("name", ["item_knn", "ease", "ials", "neumf", "ngcf", "lightgcn"])
 def test_a_transferred_system_is_the_system_itself_but_for_its_stopping_rule(name):
-    own, base = (OmegaConf.to_container(settings(each).model) for each in (f"{name}_transfer", name))
+    configs = (compose.load([f"system={each}"]) for each in (f"{name}_transfer", name))
+    own, base = (compose.plain(config)["system"]["model"] for config in configs)
     assert {**own["base"], "patience": None} == {**base, "patience": None}
 
 
