@@ -17,6 +17,7 @@ from study.agent.retrieval import Lexical
 from study.agent.settings import Service, read_conf
 from study.data.dataset import Dataset, relevance_from_lists
 from tests.agent import hostile as agent_hostile
+from tests.tiny_study import lay_out, make_data, rooted
 
 COLUMNS = ["id", "name", "description", "language_tokens", "license_clean", "system_tokens"]
 COLUMNS += ["stars_count", "official", "tools"]
@@ -28,9 +29,7 @@ def catalogue(rows=ROWS, name="toy"):
     slugs = servers["name"].str.lower().str.replace(r"[^a-z0-9]+", "-", regex=True).str.strip("-")
     servers["url"] = "https://github.com/example/" + slugs
     servers["web_url"] = "https://example.org/" + slugs
-    servers["language"], servers["system"], servers["license"] = (
-        servers[name] for name in ("language_tokens", "system_tokens", "license_clean")
-    )
+    servers[["language", "system", "license"]] = servers[["language_tokens", "system_tokens", "license_clean"]]
     servers["category"] = servers["category_clean"] = "tools"
     servers["subcategory"] = servers["subcategory_clean"] = "General"
     servers["author"], servers["origin"], servers["watching_count"], servers["activity"] = "example", "toy", 1, 1
@@ -49,16 +48,10 @@ def catalogue(rows=ROWS, name="toy"):
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     """A small synthetic data set in a folder of its own."""
-    from study.config.compose import load
-    from study.pipeline.data import fetch, prepare, split
-
-    root, here = tmp_path_factory.mktemp("study"), Path(__file__).resolve().parents[2]
-    for name in ("conf", "src", "baselines"):
-        (root / name).symlink_to(here / name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("T2M_ROOT", str(root))
-        for stage in (fetch, prepare, split):
-            stage(load(["dataset=synthetic", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]))
+    root = tmp_path_factory.mktemp("study")
+    lay_out(root)
+    with rooted(root):
+        make_data()
         yield root
 
 
@@ -87,8 +80,7 @@ def serving(app):
     """The application on a free port of this machine, in a thread; yields its address."""
     import uvicorn
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", access_log=False, ws="none"))
     thread = threading.Thread(target=server.run, daemon=True)

@@ -9,19 +9,15 @@ from hypothesis import strategies as st
 
 from study.agent.settings import Settings, read_conf
 from study.agent.specification import Attributes, Specification, filter_servers, relaxed
+from tests.agent.messages import MESSAGES, stated
 
 KEEP = {"language": False, "platform": True, "licence": False}
 RANKED = np.arange(7)
 
 
 @pytest.fixture(scope="module")
-def attributes(data):
-    return Attributes(data.servers)
-
-
-@pytest.fixture(scope="module")
-def filtered(data, attributes):
-    ids = data.servers["id"].to_numpy()
+def filtered(data):
+    attributes, ids = Attributes(data.servers), data.servers["id"].to_numpy()
 
     def run(spec, **changes):
         options = {"keep_unknown": KEEP, "pool": 4, "limits": {"listed": 2}} | changes
@@ -31,23 +27,9 @@ def filtered(data, attributes):
     return run
 
 
-@pytest.mark.parametrize(
-    ("spec", "kept"),
-    [
-        (Specification(), [11, 12, 13, 14, 15, 16, 17]),
-        (Specification(languages=("Python",)), [12, 14, 16]),
-        (Specification(languages=("Python", "Go")), [12, 13, 14, 16, 17]),
-        (Specification(unwanted_languages=("Python",)), [11, 13, 15, 17]),
-        (Specification(licences=("mit",)), [11, 12]),
-        (Specification(unwanted_licences=("gpl-3.0",)), [11, 12, 13, 15, 16, 17]),
-        (Specification(platforms=("Linux",)), [11, 12, 13, 14, 16, 17]),
-        (Specification(official=True), [12]),
-        (Specification(stars=15), [12, 13, 16]),
-        (Specification(languages=("Python",), stars=10, licences=("mit",)), [12]),
-    ],
-)
-def test_who_is_kept(filtered, spec, kept):
-    assert filtered(spec)[0] == kept
+@pytest.mark.parametrize(("constraints", "kept"), MESSAGES["filters"])
+def test_who_is_kept(filtered, constraints, kept):
+    assert filtered(Specification(**stated(constraints)))[0] == kept
 
 
 def test_what_a_filter_says(filtered):

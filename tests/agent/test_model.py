@@ -21,20 +21,6 @@ from tests.agent.messages import MESSAGES
 
 SPEC = Specification("captions for videos")
 REQUEST = "generate captions for marketing videos and email them to customers"
-# A server that only retrieves what others have written.
-FIELDS = {
-    "name": "YouTube Captions",
-    "description": "Retrieve captions of YouTube videos, without an API key",
-    "tools": "get_captions, list_languages",
-    "languages": "C++, Python",
-    "platforms": "",
-    "licence": "mit",
-    "category": "communication",
-    "subcategory": "Video Tools",
-    "author": "bogdan01m",
-    "stars": "12",
-    "official": "non-official",
-}
 
 
 class Scripted:
@@ -185,7 +171,7 @@ def stands(agent):
     spec = Specification(REQUEST)
     context = agent.context(spec, [11], *agent.rank(spec))
     evidence = context.evidence[11]
-    context = replace(context, evidence={11: replace(evidence, fields={**evidence.fields, **FIELDS})})
+    context = replace(context, evidence={11: replace(evidence, fields={**evidence.fields, **MESSAGES["retriever"]})})
     share = float(agent.settings.llm["support"])
 
     def judge(text, *fields):
@@ -211,7 +197,7 @@ def test_an_empty_field_and_one_that_no_statement_rests_on_are_no_source(stands)
         assert not stands("It retrieves YouTube captions.", "description", field)
 
 
-WORDS = sorted({word for text in FIELDS.values() for word in WORD.findall(text.lower())})
+WORDS = sorted({word for text in MESSAGES["retriever"].values() for word in WORD.findall(text.lower())})
 FOREIGN = ["postgres", "deletes", "private", "twitter", "always", "marketing", "customers", "secure", "never", "hardly"]
 
 

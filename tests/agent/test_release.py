@@ -22,12 +22,8 @@ SUMMARIZER, CAPTIONS = 5592, 5581
 REQUEST = "Generate captions for YouTube videos, for marketing; easy to adopt"
 
 
-@pytest.fixture(scope="module")
-def released(task2mcp):
-    return task2mcp.data
-
-
-def test_the_papers_two_servers_are_recommended(released, private_cache):
+def test_the_papers_two_servers_are_recommended(task2mcp, private_cache):
+    released = task2mcp.data
     # Encoding the catalogue takes minutes, so the two compete with every server about video and with 100 others.
     video = released.servers["description"].str.contains("video|youtube|caption|subtitle", case=False)
     chosen = released.servers[video | (released.servers["id"] % 56 == 0)].reset_index(drop=True)
@@ -43,22 +39,17 @@ def test_the_papers_two_servers_are_recommended(released, private_cache):
     assert {"prefer_words", "prefer_stars", "prefer_preference"} <= {claim.rule for claim in compared.claims}
 
 
-def test_every_server_of_the_release_can_be_shown(released):
-    agent = Agent(released, retriever=Lexical(released))
-    spec = agent.read("captions for videos in Python").specification
-    ranked, scores = agent.rank(spec)
-    ids = [int(server) for server in released.servers["id"]]
-    context = agent.context(spec, ids, ranked, scores)
-    for server in ids[::7]:
-        parts = sections(context, server)
-        assert parts["why"]
-        assert parts["adoption"]
-
-
-def test_the_vocabulary_of_the_release(released):
-    agent = Agent(released, retriever=Lexical(released))
+def test_every_server_of_the_release_can_be_shown_and_its_words_are_known(task2mcp):
+    agent = Agent(task2mcp.data, retriever=Lexical(task2mcp.data))
     about = agent.describe()
     assert about["servers"] == 5642
     assert about["platforms"] == ["Linux", "macOS", "Windows"]
     assert {"Python", "Go", "C", "R"} <= set(about["languages"])
     assert "mit" in about["licences"]
+    spec = agent.read("captions for videos in Python").specification
+    ids = [int(server) for server in agent.ids[::7]]
+    context = agent.context(spec, ids, *agent.rank(spec))
+    for server in ids:
+        parts = sections(context, server)
+        assert parts["why"]
+        assert parts["adoption"]

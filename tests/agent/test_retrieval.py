@@ -48,21 +48,15 @@ def test_the_parts_of_best_add_up_and_need_one_call_of_the_encoder(retriever, da
         assert sum(scores.values()) == pytest.approx(item.evidence.scores["total"], abs=5e-4)
 
 
-def test_a_template_and_a_product_are_parts_of_the_score(data, private_cache):
+def test_a_template_and_a_product_are_parts_of_the_score_and_the_product_comes_first(data, private_cache):
     rows = data.servers.copy()
     rows.loc[0, "description"] = "A template for servers"
-    rows.loc[1, "name"] = "Zotero MCP"
+    rows.loc[6, "name"] = "Zotero MCP"
     changed = type(data)(data.name, rows, data.tasks, data.relevance, data.lists)
-    parts = build_retriever("best", changed).score(Specification("keep my papers in Zotero")).parts
-    assert list(parts["template"]) == [-1, 0, 0, 0, 0, 0, 0]
-    assert list(parts["product"]) == [0, 6, 0, 0, 0, 0, 0]
-
-
-def test_a_servers_product_comes_first(retriever, data):
-    renamed = data.servers.assign(name=[*data.servers["name"].iloc[:-1], "Zotero MCP"])
-    changed = type(data)(data.name, renamed, data.tasks, data.relevance, data.lists)
-    scores = build_retriever("best", changed).score(Specification("keep my papers in Zotero")).total
-    assert int(scores.argmax()) == len(renamed) - 1
+    found = build_retriever("best", changed).score(Specification("keep my papers in Zotero"))
+    assert list(found.parts["template"]) == [-1, 0, 0, 0, 0, 0, 0]
+    assert list(found.parts["product"]) == [0, 0, 0, 0, 0, 0, 6]
+    assert int(found.total.argmax()) == 6
 
 
 def test_an_unknown_retriever_is_refused(data):
