@@ -48,14 +48,12 @@ def functions() -> dict[str, Callable[[DictConfig], list[Path]]]:
     """Part -> the function that makes its tables and returns their paths."""
     from study.analysis.audit import (
         consistency,
-        generative,
         labels,
         leakage,
         protocols,
         provenance,
-        reference_bugs,
         robustness,
-        rules,
+        systems,
         task_quality,
         verdicts,
     )
@@ -68,12 +66,12 @@ def functions() -> dict[str, Callable[[DictConfig], list[Path]]]:
         "labels": labels.compute,
         "provenance": provenance.compute,
         "leakage": leakage.compute,
-        "rules": rules.compute,
+        "rules": systems.compute_rules,
         "task_quality": task_quality.compute,
         "robustness": robustness.compute,
-        "reference_bugs": reference_bugs.compute,
-        "codebooks": generative.compute_codebooks,
-        "prompt_templates": generative.compute_prompt_templates,
+        "reference_bugs": systems.compute_bugs,
+        "codebooks": systems.compute_codebooks,
+        "prompt_templates": systems.compute_templates,
     }
 
 

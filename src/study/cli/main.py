@@ -228,7 +228,7 @@ def ablation(
 ) -> None:
     """Redo the tables of research question 2 from the runs: Table 4, by category, structural facts. Trains nothing."""
     if embedding:
-        from study.analysis.ablation.embedding_stage import compute
+        from study.analysis.ablation.embedding import compute
     else:
         from study.analysis.ablation.tables import compute
     for path in compute(_load(overrides)):

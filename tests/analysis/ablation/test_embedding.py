@@ -1,41 +1,41 @@
-"""Distances before and after: by hand, by planted truths, and on points as the authors released theirs."""
+"""Distances before and after: by hand, by planted truths, on the authors' points, and end to end on a tiny study."""
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from matplotlib.figure import Figure
+import yaml
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from study.analysis.ablation import figures
-from study.analysis.ablation.embedding import (
-    Points,
-    cosine_distance,
-    difference_table,
-    group_tests,
-    mismatched,
-    per_task,
-    project,
-    released,
-    summary,
-)
+from study import paths
+from study.analysis.ablation import embedding, figures
+from study.analysis.ablation.embedding import PANELS, Points, difference_table, group_tests, mismatched, released
+from study.config.compose import load
 from study.data.splits import Split
 from study.errors import StudyError
+from study.evaluation.records import read_record
 from study.evaluation.separation import listed, mean_separation, part_separation, separation
+from study.pipeline.export import export
+from study.recommend.saved import folder_of
+from study.recommend.t2mrec import Recommender
+from study.runner.inputs import load_inputs
+from tests.analysis.toys import small_study
+from tests.tiny_study import REPOSITORY, SIZE
 
 RELEVANT = sp.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 1, 0], [1, 0, 0, 0]], np.float32))
+TINY = [*SIZE, "profile=smoke", "system=t2mrec", "system.model.training.epochs=30"]
+FILE = "analysis/embedding.yaml"
+DEPTH = 3
 
 
 def test_cosine_distance_by_hand_dense_and_sparse():
     tasks = np.array([[1, 0], [0.6, 0.8]], np.float32)
     servers = np.array([[1, 0], [0, 1], [-1, 0]], np.float32)
-    rows, columns = np.array([0, 0, 1, 1]), np.array([0, 2, 1, 0])
-    expected = [0, 2, 0.2, 0.4]
-    assert cosine_distance(tasks, servers, rows, columns) == pytest.approx(expected)
-    sparse = cosine_distance(sp.csr_matrix(tasks), sp.csr_matrix(servers), rows, columns)
-    assert sparse == pytest.approx(expected)
-    assert sparse.shape == (4,)
+    for kind in (np.asarray, sp.csr_matrix):
+        found = embedding.cosine_distance(kind(tasks), kind(servers), np.array([0, 0, 1, 1]), np.array([0, 2, 1, 0]))
+        assert found == pytest.approx([0, 2, 0.2, 0.4])
+        assert found.shape == (4,)
 
 
 def test_mismatched_servers_are_listed_by_others_and_never_by_the_task():
@@ -43,39 +43,22 @@ def test_mismatched_servers_are_listed_by_others_and_never_by_the_task():
     part = np.arange(0, 40, 2)  # the servers of the other half may not be drawn
     rows = np.repeat(part, 5)
     drawn = mismatched(relevant, rows, seed=1)
-    pool = set(relevant[part].indices)
-    assert set(drawn) <= pool
+    assert set(drawn) <= set(relevant[part].indices)
     assert not np.asarray(relevant[rows, drawn]).any()
     np.testing.assert_array_equal(drawn, mismatched(relevant, rows, seed=1))
     assert (drawn != mismatched(relevant, rows, seed=2)).any()
-
-
-def test_a_task_that_lists_everything_has_no_mismatched_server():
     with pytest.raises(ValueError, match="every server"):
         mismatched(sp.csr_matrix(np.ones((1, 3), np.float32)), np.array([0]), seed=0)
 
 
 def planted(rng, closer, n=60):
     """Pairs of n tasks, five each: matched pairs come closer by `closer`, all pairs by 0.3."""
-    rows = []
-    for part in ("train", "test"):
-        for task in range(n):
-            base = 0.9 + rng.normal(0, 0.01, 5)
-            noise = rng.normal(0, 0.05, (2, 5))
-            rows.append(
-                pd.DataFrame(
-                    {
-                        "part": part,
-                        "task_id": task,
-                        "input": base,
-                        "embedded": base - 0.3 - closer + noise[0],
-                        "input_other": base,
-                        "embedded_other": base - 0.3 + noise[1],
-                    }
-                )
-            )
+    rows = pd.DataFrame({"part": np.repeat(["train", "test"], 5 * n), "task_id": np.tile(np.repeat(range(n), 5), 2)})
+    base = 0.9 + rng.normal(0, 0.01, len(rows))
+    mine, other = rng.normal(0, 0.05, (2, len(rows)))
+    rows = rows.assign(input=base, embedded=base - 0.3 - closer + mine)
     groups = pd.DataFrame({"task_id": range(n), "category": np.repeat(["a", "b"], n // 2), "subcategory": "c"})
-    return per_task(pd.concat(rows)), groups
+    return embedding.per_task(rows.assign(input_other=base, embedded_other=base - 0.3 + other)), groups
 
 
 def test_all_pairs_coming_closer_is_told_from_matched_pairs_coming_closer():
@@ -84,19 +67,15 @@ def test_all_pairs_coming_closer_is_told_from_matched_pairs_coming_closer():
     without = group_tests(*planted(rng, 0.0), seed=0)
     assert list(with_effect["level"]) == ["all"] * 2 + ["category"] * 4 + ["subcategory"] * 2
     # The paper's test is significant in both; what matched pairs have beyond others only where it was planted.
-    assert (with_effect["p_holm"] < 1e-3).all()
-    assert (without["p_holm"] < 1e-3).all()
-    assert (with_effect["beyond_p_holm"] < 1e-3).all()
-    assert (without["beyond_p_holm"] > 0.01).all()
-    assert (with_effect[["randomisation_p_holm", "beyond_randomisation_p_holm"]] < 1e-3).all(axis=None)
-    assert (without["randomisation_p_holm"] < 1e-3).all()
-    assert (without["beyond_randomisation_p_holm"] > 0.01).all()
+    for test in ("p_holm", "randomisation_p_holm"):
+        assert (with_effect[[test, f"beyond_{test}"]] < 1e-3).all(axis=None)
+        assert (without[test] < 1e-3).all()
+        assert (without[f"beyond_{test}"] > 0.01).all()
     whole = with_effect.iloc[0]
     assert whole["reduction"] == pytest.approx(0.5, abs=0.02)
     assert whole["reduction_other"] == pytest.approx(0.3, abs=0.02)
     assert whole["low"] < whole["reduction"] < whole["high"]
-    assert whole["effect"] == 1
-    assert whole["n"] == 60
+    assert whole[["effect", "n"]].tolist() == [1, 60]
 
 
 def test_tests_are_scipys_and_the_correction_is_over_the_level():
@@ -120,9 +99,8 @@ def test_separation_by_hand():
     assert found.loc[0].to_dict() == pytest.approx({"matched": 0.2, "ratio": 0.2 / 0.3, "auc": 0.75, "recall": 0.5})
     # Second: listed .5, others .5 .1 .9: a tie counts half; nearest two are the third and the first.
     assert found.loc[1].to_dict() == pytest.approx({"matched": 0.5, "ratio": 1.0, "auc": 0.5, "recall": 1.0})
-    means = summary(found, seed=0)
-    assert means["n"] == 2
-    assert means["recall"] == pytest.approx(0.75)
+    means = embedding.summary(found, seed=0)
+    assert (means["n"], means["recall"]) == (2, pytest.approx(0.75))
     assert means["recall_low"] <= means["recall"] <= means["recall_high"]
 
 
@@ -134,33 +112,9 @@ def test_one_function_measures_every_model_alike():
     servers = np.array([[0.8, 0.6], [0.6, 0.8], [0.6, -0.8], [0.7071, 0.7071]], np.float32)
     # Task 0 lists 0 and 2 (distances .2 and .4), another: 1 (.4); task 1 lists 1 (.2) and 2 (1.8), another: 0 (.4).
     means = mean_separation(tasks, servers, split, "test", depth=1)
-    assert means["recall"] == pytest.approx(0.5)
-    assert means["auc"] == pytest.approx((0.75 + 0.5) / 2)
-    assert means["matched"] == pytest.approx((0.3 + 1.0) / 2)
+    assert [means[name] for name in ("recall", "auc", "matched")] == pytest.approx([0.5, 0.625, 0.65])
     assert mean_separation(sp.csr_matrix(tasks), sp.csr_matrix(servers), split, depth=1) == pytest.approx(means)
     assert len(part_separation(tasks, servers, split, "test", depth=1)) == 2
-
-
-def test_differences_are_paired_and_one_sided():
-    rng = np.random.default_rng(0)
-    theirs = pd.DataFrame({"recall": rng.uniform(0.4, 0.6, 80), "auc": rng.uniform(0.4, 0.6, 80)})
-    near = theirs - np.array([0.05, 0.0]) + rng.normal(0, 0.02, (80, 2))
-    near.loc[:9, "recall"] = theirs.loc[:9, "recall"]  # ties
-    far = theirs + np.array([0.05, 0.0])
-    table = difference_table(theirs, {True: near, False: far}, seed=0).set_index(["plane", "measure"])
-    up, down, level = table.loc[(True, "recall")], table.loc[(False, "recall")], table.loc[(False, "auc")]
-    exact = theirs["recall"] - near["recall"]
-    assert up["difference"] == pytest.approx(exact.mean())
-    assert up["equal"] == pytest.approx(10 / 80)
-    assert up["higher"] == pytest.approx((exact > 1e-5).mean())
-    assert up["ci_low"] < up["difference"] < up["ci_high"]
-    assert up["wilcoxon_p"] == pytest.approx(
-        stats.wilcoxon(exact.round(5), alternative="greater", method="asymptotic").pvalue
-    )
-    assert up["randomisation_p_holm"] == pytest.approx(4 / 10_001)
-    assert down["lower"] == 1
-    assert min(down["wilcoxon_p"], down["randomisation_p"]) > 0.99  # lower is no evidence for higher
-    assert level[["difference", "equal", "wilcoxon_p", "randomisation_p"]].tolist() == [0, 1, 1, 1]
 
 
 def test_separation_is_free_of_scale_and_even_for_noise():
@@ -173,24 +127,50 @@ def test_separation_is_free_of_scale_and_even_for_noise():
     pd.testing.assert_frame_equal(found[["ratio", "auc", "recall"]], scaled[["ratio", "auc", "recall"]])
 
 
-# --- the authors' points ---
+def test_differences_are_paired_and_one_sided():
+    rng = np.random.default_rng(0)
+    theirs = pd.DataFrame({"recall": rng.uniform(0.4, 0.6, 80), "auc": rng.uniform(0.4, 0.6, 80)})
+    near = theirs - np.array([0.05, 0.0]) + rng.normal(0, 0.02, (80, 2))
+    near.loc[:9, "recall"] = theirs.loc[:9, "recall"]  # ties
+    far = theirs + np.array([0.05, 0.0])
+    table = difference_table(theirs, {True: near, False: far}, seed=0).set_index(["plane", "measure"])
+    up, down, level = table.loc[(True, "recall")], table.loc[(False, "recall")], table.loc[(False, "auc")]
+    exact = theirs["recall"] - near["recall"]
+    shares = [exact.mean(), 10 / 80, (exact > 1e-5).mean()]
+    assert up[["difference", "equal", "higher"]].tolist() == pytest.approx(shares)
+    assert up["ci_low"] < up["difference"] < up["ci_high"]
+    expected = stats.wilcoxon(exact.round(5), alternative="greater", method="asymptotic").pvalue
+    assert up["wilcoxon_p"] == pytest.approx(expected)
+    assert up["randomisation_p_holm"] == pytest.approx(4 / 10_001)
+    assert down["lower"] == 1
+    assert min(down["wilcoxon_p"], down["randomisation_p"]) > 0.99  # lower is no evidence for higher
+    assert level[["difference", "equal", "wilcoxon_p", "randomisation_p"]].tolist() == [0, 1, 1, 1]
+
+
+# The authors' points
 
 IDS = np.array([7, 3, 9, 1])  # the file's pairs are in the order of ids, rows are not
 
 
-def write_points(path, shift=0.0):
-    """Tasks 0 and 1 with their servers by id; server i lies at (10 id, 0)."""
+def write_points(path, tasks, pairs):
+    """A file as the authors released theirs, from the places of tasks and (task, place of its server)."""
     rows = []
-    for panel in ("Input Space", "Learned Shared Space"):
-        for task, ids in ((0, [7, 9]), (1, [3, 9])):
-            for server in ids:
-                rows += [(panel, task, task, "task"), (panel, 10 * server + shift * task, 0, "matched_mcp")]
+    for panel in PANELS:
+        for task, place in pairs:
+            rows += [(panel, *tasks[task], "task"), (panel, *place, "matched_mcp")]
+    path.parent.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(rows, columns=["panel", "x", "y", "kind"]).to_csv(path, index=False)
     return path
 
 
+def two_tasks(path, shift=0.0):
+    """Tasks 0 and 1 with their servers by id; server i lies at (10 id, 0), for task 1 shifted."""
+    pairs = [(task, (10 * server + shift * task, 0)) for task, server in ((0, 7), (0, 9), (1, 3), (1, 9))]
+    return write_points(path, [(0, 0), (1, 1)], pairs)
+
+
 def test_released_points_are_attached_to_tasks_and_servers(tmp_path):
-    found = released(write_points(tmp_path / "p.csv"), RELEVANT, np.array([0, 1]), IDS)
+    found = released(two_tasks(tmp_path / "p.csv"), RELEVANT, np.array([0, 1]), IDS)
     assert set(found) == {"input", "embedded"}
     points = found["embedded"]
     assert points.tasks.tolist() == [[0, 0], [1, 1]]
@@ -199,10 +179,7 @@ def test_released_points_are_attached_to_tasks_and_servers(tmp_path):
     servers, related = listed(RELEVANT, np.array([0, 1]))
     assert servers.tolist() == [0, 1, 2]
     assert points.distance()[related].tolist() == pytest.approx([70, 90, np.hypot(29, 1), np.hypot(89, 1)])
-
-
-def test_servers_that_lie_in_two_places_lower_the_agreement(tmp_path):
-    found = released(write_points(tmp_path / "p.csv", shift=5.0), RELEVANT, np.array([0, 1]), IDS)
+    found = released(two_tasks(tmp_path / "p.csv", shift=5.0), RELEVANT, np.array([0, 1]), IDS)
     assert found["input"].agreement == 0.5  # server 9 lies between its two places, 7 and 3 have one each
 
 
@@ -216,14 +193,11 @@ def test_servers_that_lie_in_two_places_lower_the_agreement(tmp_path):
         (lambda frame: frame.assign(kind="task"), "pairs"),
     ],
 )
-def test_a_file_of_another_form_is_refused(tmp_path, change, reason):
-    path = write_points(tmp_path / "p.csv")
+def test_a_file_of_another_form_and_a_missing_one_are_refused(tmp_path, change, reason):
+    path = two_tasks(tmp_path / "p.csv")
     change(pd.read_csv(path)).to_csv(path, index=False)
     with pytest.raises(StudyError, match=reason):
         released(path, RELEVANT, np.array([0, 1]), IDS)
-
-
-def test_missing_points_are_a_clear_error(tmp_path):
     with pytest.raises(StudyError, match="missing"):
         released(tmp_path / "none.csv", RELEVANT, np.array([0, 1]), IDS)
 
@@ -234,18 +208,11 @@ def test_a_projection_keeps_groups_together_and_repeats_itself(kind):
     group = np.repeat([0, 1], 30)
     vectors = kind((np.eye(20)[group] * 5 + rng.normal(0, 0.1, (60, 20))).astype(np.float32))
     options = {"perplexity": 10.0, "components": 5, "iterations": 300, "seed": 0}
-    points = project(vectors, **options)
-    np.testing.assert_array_equal(points, project(vectors, **options))
+    points = embedding.project(vectors, **options)
+    np.testing.assert_array_equal(points, embedding.project(vectors, **options))
     middle = [points[group == side].mean(axis=0) for side in (0, 1)]
     inside = np.mean([np.linalg.norm(points[group == side] - middle[side], axis=1).mean() for side in (0, 1)])
     assert np.linalg.norm(middle[0] - middle[1]) > 2 * inside
-
-
-def test_a_caption_says_why_violins_are_flat():
-    pairs = pd.DataFrame({"input": [0.95, 1.0, 1.0, 1.0], "shared": [3, 0, 1, 2]})
-    text = figures.flatness(pairs)
-    assert "violins are flat: 25% of the pairs have no term in common and the median pair has 2." in text
-    assert "violins are wide" in figures.flatness(pairs.assign(input=[0.1, 0.4, 0.7, 1.0]))
 
 
 def test_figures_draw_every_group_panel_and_row():
@@ -254,15 +221,119 @@ def test_figures_draw_every_group_panel_and_row():
     tests = group_tests(tasks, groups, seed=0)
     pairs = tasks.merge(groups, on="task_id").assign(shared=0)
     figure = figures.violins(pairs, tests[tests["level"] == "category"], "category", "caption")
-    assert isinstance(figure, Figure)
-    top = figure.axes[0]
-    assert sum("p<.001" in text.get_text() for text in top.texts) == 2
+    assert sum("p<.001" in text.get_text() for text in figure.axes[0].texts) == 2
     points = Points(rng.random((3, 2)), rng.random((4, 2)))
     figure = figures.point_panels({"a": (points, RELEVANT.toarray() > 0)}, "caption")
     assert len(figure.axes[0].collections[0].get_segments()) == RELEVANT.nnz
     row = {"source": "authors", "space": "embedded", "plane": True, "part": "test"}
-    table = pd.DataFrame([row | summary(separation(points.distance(), RELEVANT.toarray() > 0, depth=2), seed=0)])
-    figure = figures.separation_dots(table, "caption")
+    measured = separation(points.distance(), RELEVANT.toarray() > 0, depth=2)
+    figure = figures.separation_dots(pd.DataFrame([row | embedding.summary(measured, seed=0)]), "caption")
     labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     assert labels == ["authors, after, 2-D, test tasks"]
     assert figures.corrected(0.0123) == "p=0.012"
+    pairs = pd.DataFrame({"input": [0.95, 1.0, 1.0, 1.0], "shared": [3, 0, 1, 2]})
+    assert "flat: 25% of the pairs have no term in common and the median pair has 2." in figures.flatness(pairs)
+    assert "violins are wide" in figures.flatness(pairs.assign(input=[0.1, 0.4, 0.7, 1.0]))
+
+
+# The stage
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A root with a saved model, and the tables of the stage without the authors' points."""
+    projection = yaml.safe_load((REPOSITORY / "conf" / FILE).read_text())["projection"]
+    projection |= {"iterations": 250, "perplexity": 5.0}
+    changes = {FILE: {"depth": DEPTH, "projection": projection}}
+    with small_study(tmp_path_factory.mktemp("study"), TINY, changes):
+        config = load(TINY)
+        export(config)
+        embedding.compute(config)
+        yield config
+
+
+@pytest.fixture(scope="module")
+def inputs(study):
+    data, split = load_inputs(study.dataset.name, study.protocol.name)
+    model = Recommender.load(folder_of("synthetic", "t2mrec"))
+    return data, split, embedding.spaces(model, data)
+
+
+def read(name):
+    return pd.read_csv(paths.results("synthetic") / "embedding" / name)
+
+
+def test_pairs_are_all_labels_with_the_distances_of_the_saved_model(inputs):
+    data, split, found = inputs
+    pairs = read("pairs.csv.xz")
+    rows = pd.Index(data.tasks["id"]).get_indexer(pairs["task_id"])
+    columns = pd.Index(data.servers["id"]).get_indexer(pairs["server_id"])
+    for part in ("train", "test"):
+        own = pairs["part"] == part
+        assert set(zip(rows[own], columns[own], strict=True)) == set(zip(*split.part(part).nonzero(), strict=True))
+        assert own.sum() == split.part(part).nnz
+    lexical = [space.toarray() for space in found["input"]]
+    for name, (tasks, servers) in {"input": lexical, "embedded": found["embedded"]}.items():
+        np.testing.assert_allclose(pairs[name], 1 - (tasks @ servers.T)[rows, columns], atol=1e-3)
+    assert pairs["shared"].tolist() == ((lexical[0][rows] > 0) & (lexical[1][columns] > 0)).sum(axis=1).tolist()
+    # Terms in common and a distance below one are the same thing, as all TF-IDF weights are positive.
+    np.testing.assert_array_equal(pairs["shared"] == 0, pairs["input"] == 1)
+    groups = read("groups.csv")
+    whole = groups[groups["level"] == "all"].set_index("part")
+    assert whole["n"].to_dict() == {"test": 16, "train": 48}
+    assert whole.loc["train", "embedded"] < whole.loc["train", "input"] - 0.1
+    assert whole.loc["train", ["beyond_p_holm", "beyond_randomisation_p_holm"]].max() < 0.01
+    by_hand = pairs.groupby(["part", "task_id"])["embedded"].mean().groupby("part").mean()
+    np.testing.assert_allclose(whole.loc[["test", "train"], "embedded"], by_hand, atol=1e-4)
+
+
+def test_separation_of_the_space_is_what_other_models_are_measured_by(inputs):
+    _, split, found = inputs
+    table = read("separation.csv").set_index(["source", "space", "plane", "part"])
+    assert set(table.index.get_level_values("source")) == {"ours"}
+    assert len(table) == 8
+    means = mean_separation(*found["embedded"], split, "test", depth=DEPTH)
+    row = table.loc[("ours", "embedded", False, "test")]
+    assert row[list(means)].tolist() == pytest.approx(list(means.values()), rel=1e-4)
+    # By hand: the first test task among the servers that any test task lists.
+    tasks = split.tasks("test")
+    servers, related = listed(split.test, tasks)
+    distance = 1 - found["embedded"][0][tasks] @ found["embedded"][1][servers].T
+    nearest = np.argsort(distance, axis=1, kind="stable")[:, :DEPTH]
+    recall = np.take_along_axis(related, nearest, axis=1).sum(axis=1) / related.sum(axis=1)
+    assert means["recall"] == pytest.approx(recall.mean())
+    sparse = mean_separation(*found["input"], split, "test", depth=DEPTH)
+    assert table.loc[("ours", "input", False, "test"), "auc"] == pytest.approx(sparse["auc"], rel=1e-4)
+    assert len(read("difference.csv")) == 0  # no points of the authors
+
+
+def test_the_authors_points_are_set_against_ours_task_by_task(study, inputs):
+    """Every server lies near the middle of the test tasks that list it."""
+    data, split, found = inputs
+    path, tasks, rng = paths.raw("synthetic") / embedding.RELEASED, split.tasks("test"), np.random.default_rng(0)
+    servers, related = listed(split.test, tasks)
+    at = rng.normal(0, 10, (len(tasks), 2))
+    middle = related.T @ at / related.sum(axis=0)[:, None] + rng.normal(0, 0.1, (len(servers), 2))
+    order = np.argsort(data.servers["id"].to_numpy()[servers])
+    pairs = [(task, middle[place]) for task, row in enumerate(related) for place in order[row[order]]]
+    write_points(path, at, pairs)
+    drawn = paths.results("synthetic") / "embedding" / "points.csv.xz"
+    first = drawn.read_bytes()
+    embedding.compute(study)
+    assert drawn.read_bytes() == first  # kept projections
+    points = released(path, split.test, tasks, data.servers["id"].to_numpy())["embedded"]
+    theirs = separation(points.distance(), related, depth=DEPTH)
+    ours = separation(1 - found["embedded"][0][tasks] @ found["embedded"][1][servers].T, related, depth=DEPTH)
+    table = read("difference.csv").set_index(["plane", "measure"])
+    assert len(table) == 4
+    for measure in ("recall", "auc"):
+        row, exact = table.loc[(False, measure)], (theirs[measure] - ours[measure]).to_numpy()
+        expected = [exact.mean(), len(tasks), (exact > 1e-5).mean(), (exact < -1e-5).mean()]
+        assert row[["difference", "n", "higher", "lower"]].tolist() == pytest.approx(expected, abs=1e-5)
+        assert row["ci_low"] <= row["difference"] <= row["ci_high"]
+    compared = read("separation.csv")
+    assert compared.loc[compared["source"] == "authors", "agreement"].tolist() == [1, 1]
+    record = read_record(paths.results("synthetic") / "embedding" / "record.json")
+    assert record["protocol"] == "cold"
+    assert record["settings"]["depth"] == DEPTH
+    assert len(record["model"]) == 64

@@ -1,7 +1,6 @@
 """Order and repetition of lists, and the annotation mixture: hand-computed cases and planted truths."""
 
 import itertools
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,22 +12,12 @@ from hypothesis.extra.numpy import arrays
 
 from study.analysis.audit import labels, labels_mixture
 from study.analysis.audit.figures_labels import plot_mixture_fit
-from study.analysis.audit.settings import Labels, Leakage, Robustness, TaskQuality, read, settings_file
+from study.analysis.audit.settings import Labels, read
 from study.data import lists as labels_lists
-from study.data import prepare, synthetic
-from study.data.dataset import load
-from study.errors import StudyError
+from tests.analysis.toys import NO_REASON, UNSORTED, made, toy
 
-EVEN = labels_mixture.REASONS
 SETTINGS = read(Labels)
 FAST = replace(SETTINGS, permutations=20, simulations=2, tolerance=1e-4)
-
-
-def made(folder, **choices):
-    """A synthetic data set and what was planted in it."""
-    synthetic.generate(folder / "raw", **choices)
-    prepare.prepare("synthetic", folder / "raw", folder / "prepared", folder / "tables")
-    return load("synthetic", folder / "prepared"), json.loads((folder / "raw" / "truth.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -100,15 +89,14 @@ def test_planted_sorted_and_copied_lists_are_found(planted):
 
 
 def test_lists_without_order_or_copies_show_none(tmp_path):
-    even = {"topic_match": 0.0, "language_match": 0.0, "alphabetical": 0.0, "random": 1.0}
-    data, _ = made(tmp_path, n_servers=500, mixture=even, ascending_share=0.0, duplicate_share=0.0)
+    data, _ = made(tmp_path, n_servers=500, mixture=NO_REASON, **UNSORTED)
     table = labels.list_table(data, FAST)
     inside = (table["observed"] >= table["chance_low"] - 0.003) & (table["observed"] <= table["chance_high"] + 0.05)
     assert inside[table["measure"].str.contains("ascending by|beyond|follows|run of 6")].all()
 
 
 def test_groups_by_hand():
-    data = release_of(["a", "a", "b", "a"], [[0, 1], [1, 0], [0, 1], [2, 3]])
+    data = toy([{"theme": theme} for theme in "aaba"], [[0, 1], [1, 0], [0, 1], [2, 3]], 6)
     table = labels.group_table(data)
     row = table[table["size"] == 3].iloc[0]
     assert (row["groups"], row["tasks"], row["pairs"]) == (1, 3, 3)
@@ -209,10 +197,15 @@ def recovered(data):
     return x, mixture, shares
 
 
-def test_the_planted_mixture_is_recovered(planted):
+@pytest.fixture(scope="module")
+def fitted(planted):
+    return recovered(planted[0])
+
+
+def test_the_planted_mixture_is_recovered(planted, fitted):
     """Every share within 0.04, the shape of the runs, and the lists' repetition and sorting."""
-    data, truth = planted
-    x, mixture, shares = recovered(data)
+    x, mixture, shares = fitted
+    truth = planted[1]
     for name, share in truth["mixture_drawn"].items():
         assert abs(shares[name] - share) < 0.04, name
     assert mixture.rho > 0.98  # the generator takes the next server
@@ -234,10 +227,9 @@ def test_other_planted_mixtures_are_recovered(mixture, tmp_path):
         assert abs(shares[name] - share) < 0.06, name
 
 
-def test_a_wrong_mixture_fails_the_goodness_of_fit(planted):
+def test_a_wrong_mixture_fails_the_goodness_of_fit(fitted):
     """What the fit explains lies within its simulations; sorted lists that it is not told of do not."""
-    data, _ = planted
-    x, mixture, _ = recovered(data)
+    x, mixture, _ = fitted
     rng = np.random.default_rng(0)
     seen = labels.statistics(x, x.matrix, FAST)
     told = labels.simulate(x, mixture, rng, ascending=0.22, copied=0.15)
@@ -252,9 +244,9 @@ def test_a_wrong_mixture_fails_the_goodness_of_fit(planted):
         assert len(set(filled)) == len(filled)
 
 
-def test_wrong_weights_fail_the_goodness_of_fit_and_the_lists_held_out(planted):
+def test_wrong_weights_fail_the_goodness_of_fit_and_the_lists_held_out(fitted):
     """Lists drawn from the fitted weights show what the lists show; other weights do not, and predict worse."""
-    x, mixture, _ = recovered(planted[0])
+    x, mixture, _ = fitted
     wrong = replace(mixture, weights=mixture.weights[[4, 0, 1, 2, 3]])
     rng, seen = np.random.default_rng(3), labels.statistics(x, x.matrix, FAST)
     names = ("labels in the task's language", "labels whose server follows its predecessor in the catalogue")
@@ -272,49 +264,17 @@ def test_lists_held_out_are_told_by_the_planted_mixture_and_not_by_one_without_r
     assert 0.1 * n_labels < found["labels"] < 0.3 * n_labels
     assert found["mixture"] > max(found["by_popularity"], found["evenly"]) + 0.3
     assert found["evenly"] == pytest.approx(-np.log(data.n_servers))
-    even = {"topic_match": 0.0, "language_match": 0.0, "alphabetical": 0.0, "random": 1.0}
-    blank, _ = made(tmp_path, n_servers=300, n_tasks=400, mixture=even, ascending_share=0.0, duplicate_share=0.0)
+    blank, _ = made(tmp_path, n_servers=300, n_tasks=400, mixture=NO_REASON, **UNSORTED)
     found = labels.held_out(labels_mixture.inputs(blank, FAST, clusters(blank)), FAST)
     assert found["mixture"] < found["evenly"] + 0.05  # nothing to learn: no better than drawing evenly
-
-
-def test_a_subset_keeps_what_belongs_to_its_tasks():
-    x = small_inputs([[1, 2, 4, 0], [5, 0, 1, -1]])
-    part = labels_mixture.subset(x, np.array([1]))
-    assert part.matrix.tolist() == [[5, 0, 1, -1]]
-    assert part.theme.tolist() == [1]
-    assert part.words[0].tolist() == x.words[1].tolist()
-    assert part.spoken is x.spoken
 
 
 def test_the_tables_are_complete_and_can_be_drawn(planted):
     tables = labels.mixture_tables(planted[0], FAST, clusters(planted[0]))
     fit = tables["mixture_fit"]
     assert fit["inside"].tolist() == fit["observed"].between(fit["fitted_low"], fit["fitted_high"]).tolist()
-    shares = tables["mixture"].set_index("parameter").loc[[f"share {name}" for name in EVEN]]
+    shares = tables["mixture"].set_index("parameter").loc[[f"share {name}" for name in labels_mixture.REASONS]]
     assert shares["value"].sum() == pytest.approx(1)
     assert (shares["low"] <= shares["value"]).all()
     assert (shares["value"] <= shares["high"]).all()
     plot_mixture_fit(tables).canvas.draw()
-
-
-# Settings
-
-
-@pytest.mark.parametrize("kind", [Labels, Leakage, Robustness, TaskQuality])
-def test_a_misspelt_key_is_an_error(tmp_path, kind):
-    path = tmp_path / "settings.yaml"
-    path.write_text(settings_file(kind).read_text() + "\nabc_: 1\n")
-    with pytest.raises(StudyError, match="unknown key 'abc_'"):
-        read(kind, path)
-
-
-def release_of(themes, lists):
-    """A data set of so many tasks with the given themes and lists over six servers."""
-    from study.data.dataset import SERVER_FIELDS, Dataset, relevance_from_lists
-
-    rows = tuple(np.array(row, dtype=np.int64) for row in lists)
-    servers = pd.DataFrame({name: ["x"] * 6 for name in SERVER_FIELDS}).assign(id=np.arange(1, 7))
-    tasks = pd.DataFrame({"id": np.arange(1, len(lists) + 1), "theme": themes, "theme_clean": themes})
-    tasks = tasks.assign(language_tokens="go", subcategory_clean="s")
-    return Dataset("toy", servers, tasks, relevance_from_lists(rows, 6), rows)

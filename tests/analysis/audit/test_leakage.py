@@ -9,10 +9,10 @@ from study.analysis.audit import leakage
 from study.analysis.audit.figures_labels import plot_copying
 from study.config import compose as config
 from study.data import split_files
-from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
 from study.data.splits import TEST, TRAIN, VALID, Split, by_tasks, make, matrix
 from study.errors import StudyError
 from study.files import write_csv
+from tests.analysis.toys import toy
 
 SERVERS, PER_PART = 400, 60
 
@@ -21,16 +21,6 @@ def split_of(data, part):
     """A cold split with the given part of each task."""
     parts = [matrix(data, by_tasks(data, np.asarray(part)), kind) for kind in (TRAIN, VALID, TEST)]
     return Split("cold", *parts, cold=True)
-
-
-def toy(lists, texts):
-    """Tasks with lists and texts."""
-    rows = tuple(np.array(row, dtype=np.int64) for row in lists)
-    servers = pd.DataFrame({name: ["x"] * SERVERS for name in SERVER_FIELDS}).assign(id=np.arange(1, SERVERS + 1))
-    tasks = pd.DataFrame({name: ["x"] * len(lists) for name in TASK_FIELDS}).assign(
-        id=np.arange(11, 11 + len(lists)), name=texts, description=""
-    )
-    return Dataset("toy", servers, tasks, relevance_from_lists(rows, SERVERS), rows)
 
 
 @pytest.fixture(scope="module")
@@ -48,65 +38,51 @@ def planted():
         texts[PER_PART + row] = texts[row]
     for row in range(38, 44):
         texts[PER_PART + row] = texts[row].rsplit(" ", 1)[0]  # one word of twelve is missing
-    data = toy(lists, texts)
+    data = toy([{"name": text} for text in texts], lists, SERVERS)
     return data, split_of(data, [TRAIN] * PER_PART + [TEST] * PER_PART)
 
 
-def test_planted_near_duplicates_are_found(planted):
-    data, split = planted
-    found = leakage.near_duplicates(data, split, near_labels=0.9, near_text=0.9)
-    counts = found[list(leakage.KINDS)].sum()
-    assert counts.to_dict() == {
-        "same_labels": 20,
-        "near_labels": 30,
-        "same_text": 8,
-        "near_text": 14,
-        "any_near_duplicate": 44,
-    }
-    assert found["task_id"].tolist() == data.tasks["id"].tolist()[PER_PART:]
+@pytest.fixture(scope="module")
+def found(planted):
+    return leakage.near_duplicates(*planted, near_labels=0.9, near_text=0.9)
+
+
+def test_planted_near_duplicates_are_found(planted, found):
+    assert found[list(leakage.KINDS)].sum().tolist() == [20, 30, 8, 14, 44]
+    assert found["task_id"].tolist() == planted[0].tasks["id"].tolist()[PER_PART:]
     assert found["same_labels"].tolist()[:20] == [1] * 20
     table = leakage.share_table({"cold": found}).set_index("kind")
     assert table.loc["same_labels", "share"] == pytest.approx(1 / 3)
     assert table.loc["same_labels", "low"] < 1 / 3 < table.loc["same_labels", "high"]
 
 
-def test_validation_tasks_are_no_training(planted):
+def test_validation_tasks_are_no_training_and_a_grouped_split_has_no_duplicates(planted):
     data, _ = planted
     split = split_of(data, [VALID] * 30 + [TRAIN] * 30 + [TEST] * PER_PART)
-    found = leakage.near_duplicates(data, split, near_labels=0.9, near_text=0.9)
-    assert found["same_labels"].sum() == 0
-
-
-def test_a_grouped_split_leaves_no_identical_lists_or_texts(planted):
-    found = leakage.near_duplicates(planted[0], make(planted[0], "cold_grouped"), near_labels=0.9, near_text=0.9)
+    assert leakage.near_duplicates(data, split, near_labels=0.9, near_text=0.9)["same_labels"].sum() == 0
+    found = leakage.near_duplicates(data, make(data, "cold_grouped"), near_labels=0.9, near_text=0.9)
     assert found[["same_labels", "same_text", "near_text"]].to_numpy().sum() == 0
 
 
-def test_a_copying_system_and_an_honest_one_are_told_apart(planted):
-    data, split = planted
-    found = leakage.near_duplicates(data, split, near_labels=0.9, near_text=0.9)
+def test_a_copying_system_and_an_honest_one_are_told_apart(found):
     has = found["any_near_duplicate"].to_numpy() == 1
     rng = np.random.default_rng(1)
     values = {"copier": np.where(has, 0.9, 0.0), "honest": 0.3 + 0.05 * rng.normal(size=PER_PART)}
     scores = {name: pd.DataFrame({"ndcg@10": row}, index=found["task_id"]) for name, row in values.items()}
-    table = (
-        leakage.copying_table(scores, found, ["ndcg@10"], seed=0)
-        .query("kind == 'any_near_duplicate'")
-        .set_index("system")
-    )
+    table = leakage.copying_table(scores, found, ["ndcg@10"], seed=0)
+    table = table.query("kind == 'any_near_duplicate'").set_index("system")
     copier, honest = table.loc["copier"], table.loc["honest"]
-    assert copier["from_duplicates"] == pytest.approx(1)
-    assert copier["lost"] == pytest.approx(1)
-    assert copier["difference"] == pytest.approx(0.9)
+    assert copier[["from_duplicates", "lost", "difference"]].tolist() == pytest.approx([1, 1, 0.9])
     assert honest["from_duplicates"] == pytest.approx(44 / 60, abs=0.02)
     assert abs(honest["lost"]) < 0.1
     assert honest["difference_low"] < 0 < honest["difference_high"]
     assert (table["n_duplicate"] == 44).all()
+    with pytest.raises(StudyError, match="not test tasks"):
+        leakage.copying_table({"other": pd.DataFrame({"m": [0.5]}, index=[999])}, found, ["m"], seed=0)
 
 
-def test_an_honest_system_with_an_easier_group_of_near_duplicates_has_no_excess(planted):
+def test_an_honest_system_with_an_easier_group_of_near_duplicates_has_no_excess(found):
     """Tasks with a near-duplicate are easier for all; only the copier gains more from them than the reference does."""
-    found = leakage.near_duplicates(*planted, near_labels=0.9, near_text=0.9)
     has = found["any_near_duplicate"].to_numpy() == 1
     rng = np.random.default_rng(4)
     easier = np.where(has, 0.3, 0.1) + 0.02 * rng.normal(size=PER_PART)
@@ -124,19 +100,10 @@ def test_an_honest_system_with_an_easier_group_of_near_duplicates_has_no_excess(
     assert copier["excess_bm25_low"] > 0.35
     assert table.loc["bm25", "excess_bm25"] == 0
     assert table["excess_absent"].isna().all()
-
-
-def test_an_excess_needs_both_groups_of_tasks():
+    # Both groups of tasks are needed.
     frame = pd.DataFrame({"m": [0.1, 0.2, 0.3]}, index=[1, 2, 3])
-    found = leakage.excess(frame, frame * 0, "m", pd.Series([True] * 3, index=[1, 2, 3]), seed=0)
-    assert np.isnan(found).all()
-
-
-def test_scores_of_other_tasks_are_an_error(planted):
-    found = leakage.near_duplicates(*planted, near_labels=0.9, near_text=0.9)
-    scores = {"other": pd.DataFrame({"ndcg@10": [0.5]}, index=[999])}
-    with pytest.raises(StudyError, match="not test tasks"):
-        leakage.copying_table(scores, found, ["ndcg@10"], seed=0)
+    alone = leakage.excess(frame, frame * 0, "m", pd.Series([True] * 3, index=[1, 2, 3]), seed=0)
+    assert np.isnan(alone).all()
 
 
 def test_two_protocols_by_hand():
@@ -144,9 +111,7 @@ def test_two_protocols_by_hand():
     second = {"a": pd.DataFrame({"m": [0.25, 0.25, 0.5, 0.5]})}
     row = leakage.protocol_table(first, second, ["m"], seed=0)
     assert len(row) == 1
-    assert row.loc[0, "difference"] == pytest.approx(0.375)
-    assert row.loc[0, "lost"] == pytest.approx(0.5)
-    assert (row.loc[0, "n_first"], row.loc[0, "n_second"]) == (2, 4)
+    assert row.loc[0, ["difference", "lost", "n_first", "n_second"]].tolist() == pytest.approx([0.375, 0.5, 2, 4])
 
 
 def test_the_interval_of_a_difference_holds_its_level():
@@ -175,10 +140,7 @@ def test_the_stage_writes_ids_and_numbers(planted, tmp_path, monkeypatch):
             write_csv(tmp_path / "results" / "per_task" / protocol / f"{system}.csv.xz", values)
     tables = {path.name.split(".")[0]: pd.read_csv(path) for path in leakage.compute(configuration)}
     assert set(tables) == {"leakage_tasks", "leakage", "copying", "grouped"}
-    assert all(
-        column != "name" and tables["leakage_tasks"][column].dtype != object
-        for column in tables["leakage_tasks"].columns.drop("protocol")
-    )
+    assert tables["leakage_tasks"].select_dtypes("object").columns.tolist() == ["protocol"]
     assert set(tables["copying"]["system"]) == {"tfidf"}  # files of systems that are not configured are left out
     assert tables["grouped"]["difference"].abs().max() == 0
     assert tables["copying"]["excess_tfidf"].dropna().eq(0).all()

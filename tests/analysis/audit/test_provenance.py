@@ -15,31 +15,17 @@ from study.analysis.audit.detectors import in_pattern
 from study.analysis.audit.figures_labels import CLASSES, plot_detectors, plot_first_uses, plot_provenance
 from study.analysis.audit.settings import Labels, read
 from study.config import compose as config
-from study.data import prepare, synthetic
-from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, load, relevance_from_lists
 from study.errors import StudyError
+from tests.analysis import toys
+from tests.analysis.toys import NO_REASON, UNSORTED, made
 
 SETTINGS = replace(read(Labels), permutations=25)
 N = 300
 
 
 def toy(tasks, lists, servers=None):
-    """N servers with ids in the order of their rows; `servers` says what some of them are."""
-    table = pd.DataFrame({name: [""] * N for name in SERVER_FIELDS}).assign(
-        id=np.arange(1, N + 1), name=[f"nameless{row}" for row in range(N)], language_tokens="", description="thing"
-    )
-    for row, changes in (servers or {}).items():
-        for column, value in changes.items():
-            table.loc[row, column] = value
-    frame = pd.DataFrame(tasks).reindex(columns=[*TASK_FIELDS, "subcategory"], fill_value="").fillna("")
-    frame = frame.assign(
-        id=np.arange(1, len(frame) + 1),
-        theme_clean=frame["theme"],
-        language_tokens=frame["language"],
-        subcategory_clean=frame["subcategory"],
-    )
-    rows = tuple(np.array(row, dtype=np.int64) for row in lists)
-    return Dataset("toy", table, frame, relevance_from_lists(rows, N), rows)
+    """Tasks, or as many of different themes, over N servers; `servers` says what some of them are."""
+    return toys.toy(tasks or [{"theme": f"t{row}"} for row in range(len(lists))], lists, N, servers)
 
 
 def classes(data, **changes):
@@ -68,9 +54,7 @@ def test_a_run_through_a_language_needs_neither_adjacent_ids_nor_a_full_list():
 
 
 def test_a_run_through_the_alphabet_has_small_steps_in_listed_order():
-    data = toy(
-        [{"theme": "x"}, {"theme": "y"}, {"theme": "z"}], [[200, 40, 41, 42], [42, 41, 40, 200], [44, 60, 80, 100]]
-    )
+    data = toy(None, [[200, 40, 41, 42], [42, 41, 40, 200], [44, 60, 80, 100]])
     assert classes(data) == [["none", *["alphabetical"] * 3], ["none"] * 4, ["balancing"] * 4]
 
 
@@ -78,8 +62,7 @@ def test_a_long_run_over_unequally_used_servers_is_only_a_long_run():
     run = [3, 50, 90, 140, 190, 240]
     # Every second server of the run is listed by three more tasks.
     others = [[server, 299 - number] for number in range(3) for server in run[::2]]
-    data = toy([{"theme": f"t{row}"} for row in range(1 + len(others))], [run, *others])
-    assert classes(data)[0] == ["long_run"] * 6
+    assert classes(toy(None, [run, *others]))[0] == ["long_run"] * 6
 
 
 def test_the_pool_of_a_theme_is_what_its_other_lists_hold():
@@ -94,10 +77,8 @@ def test_the_pool_of_a_theme_is_what_its_other_lists_hold():
 
 def test_copies_of_one_list_are_no_pool():
     """A set that stands several times in a theme is one piece of evidence."""
-    data = toy(
-        [{"theme": "a"}] * 5 + [{"theme": f"t{row}"} for row in range(40)],
-        [[7, 250, 120]] * 5 + [[row + 10, row + 60] for row in range(40)],
-    )
+    tasks = [{"theme": "a"}] * 5 + [{"theme": f"t{row}"} for row in range(40)]
+    data = toy(tasks, [[7, 250, 120]] * 5 + [[row + 10, row + 60] for row in range(40)])
     assert "theme_pool" not in {kind for row in classes(data) for kind in row}
 
 
@@ -115,8 +96,9 @@ def test_an_order_that_names_other_detectors_is_an_error(order):
         classes(toy([{"theme": "x"}], [[1, 2]]), order=order)
 
 
-def test_the_configured_order_and_the_figures_know_every_detector():
-    assert sorted(SETTINGS.order) == sorted(provenance.DETECTORS)
+def test_the_configured_orders_and_the_figures_know_every_detector():
+    for order in (SETTINGS.order, *SETTINGS.other_orders.values()):
+        assert sorted(order) == sorted(provenance.DETECTORS)
     assert set(CLASSES) == {*provenance.DETECTORS, provenance.NONE}
 
 
@@ -131,11 +113,6 @@ def test_other_orders_of_detectors_by_hand():
     assert share["signs of content first", "any rule of order"] == 0
     sums = table[table["class"].isin([*provenance.DETECTORS, "none"])].groupby("order")["share"].sum()
     assert sums.tolist() == pytest.approx([1, 1, 1])
-
-
-def test_every_configured_order_names_every_detector():
-    for order in SETTINGS.other_orders.values():
-        assert sorted(order) == sorted(provenance.DETECTORS)
 
 
 # Chance
@@ -161,10 +138,8 @@ def test_redrawn_lists_keep_the_order_the_length_and_the_language():
 @given(st.integers(0, 1000), st.integers(1, 12))
 def test_servers_put_in_a_pattern_keep_their_set_and_take_its_order(seed, size):
     rng = np.random.default_rng(seed)
-    pattern, servers = (np.full((2, 12), -1) for _ in range(2))
-    pattern[:, :size], servers[:, :size] = (
-        rng.permuted(np.tile(np.arange(40), (2, 1)), axis=1)[:, :size] for _ in range(2)
-    )
+    pattern, servers = np.full((2, 2, 12), -1)
+    pattern[:, :size], servers[:, :size] = rng.permuted(np.tile(np.arange(40), (2, 2, 1)), axis=2)[..., :size]
     found = in_pattern(servers, pattern)
     np.testing.assert_array_equal(np.sort(found), np.sort(servers))
     np.testing.assert_array_equal(np.argsort(found[:, :size]), np.argsort(pattern[:, :size]))
@@ -173,17 +148,11 @@ def test_servers_put_in_a_pattern_keep_their_set_and_take_its_order(seed, size):
 def test_what_systems_find_is_a_run_only_where_the_servers_are():
     rng = np.random.default_rng(8)
     lists = [np.arange(start, start + 10) for start in rng.integers(0, N - 10, 20)] + [np.array([5, 90, 12])]
-    data = toy([{"theme": f"t{row}"} for row in range(21)], lists)
+    data = toy(None, lists)
     asked = np.arange(10, 21)
-    runs = {}
-    for name, servers in (("follower", np.arange(99, 89, -1)), ("stepper", np.arange(10) * 29)):
-        runs[name] = pd.DataFrame(
-            {
-                "task_id": np.repeat(asked + 1, 10),
-                "rank": np.tile(np.arange(1, 11), len(asked)),
-                "server_id": np.tile(servers + 1, len(asked)),
-            }
-        )
+    every = pd.DataFrame({"task_id": np.repeat(asked + 1, 10), "rank": np.tile(np.arange(1, 11), len(asked))})
+    servers = {"follower": np.arange(99, 89, -1), "stepper": np.arange(10) * 29}
+    runs = {name: every.assign(server_id=np.tile(found + 1, len(asked))) for name, found in servers.items()}
     found = provenance.retrieved_table(data, provenance.Evidence(data, SETTINGS), runs).set_index(["lists", "detector"])
     ordered = found.xs("any rule of order", level="detector")
     assert (ordered["n"] == 103).all()  # ten tasks with ten, one with three
@@ -228,7 +197,7 @@ def test_sorted_lists_of_any_servers_show_long_runs_and_nothing_else(tmp_path):
     lists = [np.sort(rng.choice(N, 10, replace=False)) for _ in range(150)]
     ordered = [*(np.arange(start, start + 10) for start in rng.integers(0, N - 10, 50))]
     for planted, is_run in ((lists, False), (lists + ordered, True)):
-        data = toy([{"theme": f"t{row}"} for row in range(len(planted))], planted)
+        data = toy(None, planted)
         evidence = provenance.Evidence(data, SETTINGS)
         table = provenance.detector_table(provenance.labels_frame(data, evidence), evidence).set_index("detector")
         run, close = table.loc["long_run"], table.loc["alphabetical"]
@@ -269,20 +238,11 @@ def test_the_interval_covers_the_truth_when_labels_of_a_list_go_together():
 def planted(tmp_path_factory):
     """Data with a third of the labels from each of language and alphabet, and no sorted or copied lists."""
     folder = tmp_path_factory.mktemp("planted")
-    mixture = {"topic_match": 0.0, "language_match": 0.3, "alphabetical": 0.4, "random": 0.3}
-    synthetic.generate(
-        folder / "raw",
-        n_servers=3000,
-        n_tasks=800,
-        mixture=mixture,
-        ascending_share=0.0,
-        duplicate_share=0.0,
-        zero_lists=0.0,
-        repeat_lists=0.0,
-    )
-    prepare.prepare("synthetic", folder / "raw", folder / "prepared", folder / "tables")
+    mixture = NO_REASON | {"language_match": 0.3, "alphabetical": 0.4, "random": 0.3}
+    sound = UNSORTED | {"zero_lists": 0.0, "repeat_lists": 0.0}
+    data, _ = made(folder, n_servers=3000, n_tasks=800, mixture=mixture, **sound)
     truth = pd.read_csv(folder / "raw" / "truth_labels.csv")
-    return load("synthetic", folder / "prepared"), truth[truth["in_list"]]
+    return data, truth[truth["in_list"]]
 
 
 def test_planted_runs_and_languages_are_found(planted):
@@ -300,10 +260,7 @@ def test_planted_runs_and_languages_are_found(planted):
 
 
 def test_without_evidence_every_detector_fires_at_its_chance_rate(tmp_path):
-    even = {"topic_match": 0.0, "language_match": 0.0, "alphabetical": 0.0, "random": 1.0}
-    synthetic.generate(tmp_path / "raw", mixture=even, ascending_share=0.0, duplicate_share=0.0)
-    prepare.prepare("synthetic", tmp_path / "raw", tmp_path / "prepared", tmp_path / "tables")
-    data = load("synthetic", tmp_path / "prepared")
+    data, _ = made(tmp_path, mixture=NO_REASON, **UNSORTED)
     evidence = provenance.Evidence(data, SETTINGS)
     table = provenance.detector_table(provenance.labels_frame(data, evidence), evidence).set_index("detector")
     for name, row in table.iterrows():
@@ -331,10 +288,8 @@ def test_first_uses_and_evenness_by_hand():
 
 
 def test_the_files_hold_ids_alone_and_shares_add_up(tmp_path, monkeypatch, planted):
-    conf = paths.conf()
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path / dataset)
     monkeypatch.setattr(provenance, "load", lambda name: planted[0])
-    assert paths.conf() == conf
     written = provenance.compute(config.load(["dataset=synthetic"]))
     assert all(path.exists() for path in written)
     assert parquet.read_schema(written[0]).names == ["task_id", "server_id", "position", "class"]

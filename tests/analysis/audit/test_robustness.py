@@ -1,11 +1,8 @@
 """Rank correlations of systems: against scipy, planted orders, label variants, ties, resumable random splits."""
 
-import shutil
-
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -21,8 +18,8 @@ from study.data.splits import make
 from study.errors import StudyError
 from study.evaluation import metrics
 from study.files import write_csv
-from study.pipeline import data as stages
 from study.runner.rows import run
+from tests.analysis.toys import small_study
 
 TINY = [
     "dataset=synthetic",
@@ -35,11 +32,8 @@ TINY = [
 
 def scores(means, n=50, noise=0.0, seed=0):
     """One row per system with the given mean, one column per task."""
-    rng = np.random.default_rng(seed)
-    return pd.DataFrame(
-        np.array(means)[:, None] + noise * rng.normal(size=(len(means), n)),
-        index=[f"s{row}" for row in range(len(means))],
-    )
+    values = np.array(means)[:, None] + noise * np.random.default_rng(seed).normal(size=(len(means), n))
+    return pd.DataFrame(values, index=[f"s{row}" for row in range(len(means))])
 
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=8, unique=True), st.randoms())
@@ -56,16 +50,13 @@ def test_planted_orders():
     base, reverse = scores([0.1, 0.2, 0.3, 0.4]), scores([0.4, 0.3, 0.2, 0.1])
     assert robustness.correlations(base, base, resamples=5, seed=0)["tau"] == pytest.approx(1)
     assert robustness.correlations(base, reverse, resamples=5, seed=0)["tau"] == pytest.approx(-1)
-    noisy = robustness.correlations(
-        scores([0.1, 0.2, 0.3], noise=1.0), scores([0.1, 0.2, 0.3], noise=1.0, seed=1), resamples=200, seed=0
-    )
+    one, other = (scores([0.1, 0.2, 0.3], noise=1.0, seed=seed) for seed in (0, 1))
+    noisy = robustness.correlations(one, other, resamples=200, seed=0)
     assert noisy["tau_high"] - noisy["tau_low"] > 1  # three systems within noise have no order
     alone = robustness.correlations(base, scores([0.1]), resamples=5, seed=0)
     assert alone["systems"] == 1
     assert np.isnan(alone["tau"])
-
-
-def test_equal_scores_have_no_order():
+    # Equal scores have no order.
     assert np.isnan(robustness.rank_correlation(np.ones(4), np.arange(4.0))).all()
 
 
@@ -87,28 +78,13 @@ def test_every_pair_of_seeds_is_compared_over_the_systems_that_have_both():
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """A small study with four cheap systems, one of them with a seed of its own, and one ceiling."""
-    folder = tmp_path_factory.mktemp("robust")
-    shutil.copytree(paths.conf(), folder / "conf")
-    source = paths.root()
-    path = folder / "conf" / "audit" / "robustness.yaml"
-    settings = yaml.safe_load(path.read_text()) | {
-        "split_seeds": [101, 102],
-        "split_systems": ["popularity", "tfidf", "label_rules"],
-        "resamples": 20,
-    }
-    path.write_text(yaml.safe_dump(settings))
-    for file, seeds in (("profile/smoke", [1, 2]), ("system/popularity_theme", [0])):
-        path = folder / "conf" / f"{file}.yaml"
-        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"seeds": seeds}, sort_keys=False))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("T2M_ROOT", str(folder))
-        for name in ("src", "baselines"):
-            (folder / name).symlink_to(source / name)
-        for stage in (stages.fetch, stages.prepare, stages.split):
-            stage(config.load(TINY))
+    splits = {"split_seeds": [101, 102], "split_systems": ["popularity", "tfidf", "label_rules"], "resamples": 20}
+    changes = {"audit/robustness.yaml": splits, "profile/smoke.yaml": {"seeds": [1, 2]}}
+    changes["system/popularity_theme.yaml"] = {"seeds": [0]}
+    with small_study(tmp_path_factory.mktemp("robust"), TINY, changes):
         for system in ("random", "popularity", "tfidf", "oracle_neighbour", "popularity_theme"):
             run(config.load([*TINY, f"system={system}"]))
-        yield folder
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +103,6 @@ def test_every_family_has_its_rows_and_ceilings_none(made):
     inside = table.dropna(subset=["tau"])
     assert (inside["tau"].between(-1, 1) & (inside["tau_low"] <= inside["tau_high"])).all()
     plot_robustness(made).canvas.draw()
-
-
-def test_splits_say_their_spread(made):
     table = made["random_splits"]
     assert set(table["system"]) == {"popularity", "tfidf", "label_rules"}
     assert (table["n_splits"] == 2).all()
@@ -172,12 +145,10 @@ def test_a_damaged_table_of_fits_is_a_clear_error(tmp_path, monkeypatch):
         fits.finished()
 
 
-def test_a_split_run_is_the_evaluators_and_ties_are_broken_by_id(root):
-    """Popularity on a catalogue where every count ties: ids alone decide."""
+def test_ties_of_a_split_run_are_broken_by_id(root, monkeypatch):
+    """A system whose scores all tie: ids alone decide."""
     data = load("synthetic")
     split = make(data, "cold", seed=101)
-    config_ = config.load([*TINY, "system=popularity"])
-    found = robustness.split_run(config_, data, split, system_seed=1).set_index(["tie_rule", "metric"])["value"]
 
     class Flat:
         def fit(self, data, split, *, seed, workdir):
@@ -186,15 +157,15 @@ def test_a_split_run_is_the_evaluators_and_ties_are_broken_by_id(root):
         def score(self, tasks):
             return np.zeros((len(tasks), self.n), np.float32)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(robustness, "build_system", lambda _: Flat())
-        flat = robustness.split_run(config_, data, split, system_seed=1).set_index(["tie_rule", "metric"])["value"]
+    monkeypatch.setattr(robustness, "build_system", lambda _: Flat())
+    found = robustness.split_run(config.load([*TINY, "system=popularity"]), data, split, system_seed=1)
+    flat = found.set_index(["tie_rule", "metric"])["value"]
     tasks = split.tasks("test")
     order = np.argsort(data.servers["id"].to_numpy())
     for rule, top in (("by id, ascending", order[:10]), ("by id, descending", order[::-1][:10])):
         wanted = metrics.ndcg(np.tile(top, (len(tasks), 1)), split.test[tasks], 10).mean()
         assert flat[rule, "ndcg@10"] == pytest.approx(wanted)
-    assert found.index.get_level_values(0).nunique() == 3
+    assert found["tie_rule"].nunique() == 3
 
 
 def test_kept_lists_are_measured_against_other_labels(root):
@@ -211,33 +182,22 @@ def test_kept_lists_are_measured_against_other_labels(root):
     assert set(np.unique(first.to_numpy().round(3))) <= {0.0, 0.333, 0.5, 0.667, 1.0}
 
 
-def test_a_protocol_without_whole_lists_is_refused(root):
-    settings = read(Robustness)
+def test_one_system_and_a_protocol_without_whole_lists_are_refused(root, tmp_path, monkeypatch):
     with pytest.raises(StudyError, match="whole list"):
-        robustness.label_table("synthetic", load("synthetic"), "warm", {}, settings)
-
-
-def test_one_system_has_no_order(root, tmp_path, monkeypatch):
+        robustness.label_table("synthetic", load("synthetic"), "warm", {}, read(Robustness))
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
-    write_csv(
-        tmp_path / "per_task" / "cold" / "tfidf.csv.xz", pd.DataFrame({"task_id": [1], "seed": [1], "ndcg@10": [0.5]})
-    )
+    one = pd.DataFrame({"task_id": [1], "seed": [1], "ndcg@10": [0.5]})
+    write_csv(tmp_path / "per_task" / "cold" / "tfidf.csv.xz", one)
     with pytest.raises(StudyError, match="an order needs two"):
         robustness.order_tables(config.load(TINY), pd.DataFrame())
 
 
 def test_judged_scores_join(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
-    settings = read(Robustness)
-    assert robustness.judged_table("x", settings) == []
-    folder = tmp_path / "judged" / "tables"
-    write_csv(
-        folder / "rank_correlation.csv",
-        pd.DataFrame({"part": ["test"], "systems": [3], "topics": [9], "tau": [-1.0], "low": [-1.0], "high": [0.0]}),
-    )
-    write_csv(
-        folder / "two_views.csv",
-        pd.DataFrame({"part": ["test"] * 3, "by_labels": [1, 2, 3], "by_judgements": [3, 2, 1]}),
-    )
-    row = robustness.judged_table("x", settings)[0]
+    assert robustness.judged_table("x") == []
+    known = pd.DataFrame({"part": ["test"], "systems": 3, "topics": 9, "tau": -1.0, "low": -1.0, "high": 0.0})
+    views = pd.DataFrame({"part": ["test"] * 3, "by_labels": [1, 2, 3], "by_judgements": [3, 2, 1]})
+    for name, table in (("rank_correlation", known), ("two_views", views)):
+        write_csv(tmp_path / "judged" / "tables" / f"{name}.csv", table)
+    row = robustness.judged_table("x")[0]
     assert (row["tau"], row["rho"], row["n"]) == (-1, pytest.approx(-1), 9)

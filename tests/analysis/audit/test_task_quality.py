@@ -15,8 +15,8 @@ from study.analysis.audit import task_quality
 from study.analysis.audit.figures_labels import plot_task_quality
 from study.analysis.audit.settings import TaskQuality, read
 from study.config import compose as config
-from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
 from study.errors import StudyError
+from tests.analysis.toys import toy
 
 SETTINGS = read(TaskQuality)
 WORDS = [f"word{row}" for row in range(50)]
@@ -34,17 +34,9 @@ def tasks_of(n=300, seed=0):
     """Description agrees with the name in all tasks but the first 100; the theme never does."""
     rng = np.random.default_rng(seed)
     names, other = rng.choice(WORDS, n), rng.choice(WORDS, n)
-    frame = pd.DataFrame({name: ["x"] * n for name in TASK_FIELDS}).assign(
-        id=np.arange(1, n + 1),
-        name=names,
-        description=np.where(np.arange(n) < 100, other, names),
-        theme=rng.choice(WORDS, n),
-        subcategory=np.array(WORDS)[np.arange(n) % 3],
-    )
-    frame["subcategory_clean"] = frame["subcategory"]
-    servers = pd.DataFrame({name: ["x"] * 3 for name in SERVER_FIELDS}).assign(id=[1, 2, 3])
-    lists = tuple(np.array([0]) for _ in range(n))
-    return Dataset("toy", servers, frame, relevance_from_lists(lists, 3), lists)
+    description = np.where(np.arange(n) < 100, other, names)
+    tasks = {"name": names, "description": description, "theme": rng.choice(WORDS, n)}
+    return toy(tasks | {"subcategory": np.array(WORDS)[np.arange(n) % 3]}, [[0]] * n, 3)
 
 
 @pytest.fixture(autouse=True)
@@ -124,11 +116,10 @@ def sample_file(path, data, settings, code=None):
 
 
 def test_the_sample_is_the_seeds_and_without_repeats():
-    rows = task_quality.sample_rows(500, 100, 3)
+    rows = task_quality.sample_rows(500, 100, 3).tolist()
     assert len(set(rows)) == 100
-    assert rows.tolist() == sorted(rows)
-    assert rows.tolist() == task_quality.sample_rows(500, 100, 3).tolist()
-    assert rows.tolist() != task_quality.sample_rows(500, 100, 4).tolist()
+    assert rows == sorted(rows) == task_quality.sample_rows(500, 100, 3).tolist()
+    assert rows != task_quality.sample_rows(500, 100, 4).tolist()
 
 
 def test_reading_and_similarity_agree_on_what_was_planted(tmp_path):

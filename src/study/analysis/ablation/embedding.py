@@ -2,7 +2,7 @@
 
 A distance is 1 - cosine, in the input space (TF-IDF, eq. 4-5) and in the embedding space (eq. 6-7). That matched pairs
 come closer says little by itself: a tower may bring *all* pairs closer. So every matched pair stands beside a
-mismatched one, the same task with a server that it does not list.
+mismatched one, the same task with a server that it does not list. Everything is computed from the saved model.
 """
 
 from __future__ import annotations
@@ -15,21 +15,26 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
 from scipy.spatial.distance import cdist
+from tqdm import tqdm
 
-from study.data.dataset import FloatArray, IntArray
+from study import paths
+from study.config.compose import plain
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
 from study.errors import StudyError
-from study.evaluation.separation import listed
-from study.evaluation.significance import (
-    RESAMPLES,
-    TIE_DECIMALS,
-    bootstrap_interval,
-    holm,
-    randomisation,
-    rank_biserial,
-    wilcoxon,
-)
+from study.evaluation import significance
+from study.evaluation.records import record
+from study.evaluation.separation import all_distances, listed, separation
+from study.files import sha256, write_csv, write_json, write_parquet
+from study.recommend.saved import folder_of
+from study.recommend.t2mrec import Recommender
+from study.runner.inputs import load_inputs
+from study.runner.processes import limit_threads
+from study.t2mrec.inference import embed
 
+RELEASED = "T2MRec/task_mcp_embedding.csv"
 LEVELS = ("category", "subcategory")
 # What is compared between spaces of different shape: ranks within a task, free of any scale of distance.
 COMPARED = ("recall", "auc")
@@ -39,21 +44,19 @@ DIFFERENCE += ["rank_biserial", "wilcoxon_p", "randomisation_p"]
 POINTS_COLUMNS = ["panel", "x", "y", "kind"]
 # The authors' names of their two panels.
 PANELS = {"Input Space": "input", "Learned Shared Space": "embedded"}
+# Space -> unit vectors of all tasks and of all servers, shapes (n_tasks, d) and (n_servers, d), dense or CSR.
+Spaces = dict[str, tuple[Any, Any]]
 
 
-def cosine_distance(
-    tasks: FloatArray | sp.csr_matrix, servers: FloatArray | sp.csr_matrix, rows: IntArray, columns: IntArray
-) -> FloatArray:
-    """1 - cosine of the pairs (rows[i], columns[i]) of unit vectors.
+def spaces(model: Recommender, data: Dataset) -> Spaces:
+    """The input space and the embedding space of a saved model."""
+    tasks, servers = (model.vectorizer.transform(texts) for texts in (data.task_texts(), data.server_texts()))
+    return {"input": (tasks, servers), "embedded": (embed(model.task_tower, tasks), model.server_embeddings)}
 
-    Args:
-        tasks, servers: shapes (n_tasks, d) and (n_servers, d), dense or CSR, rows of length 1.
-        rows, columns: shape (n_pairs,).
 
-    Returns: shape (n_pairs,), float32.
-    """
-    left: Any = tasks[rows]
-    right: Any = servers[columns]
+def cosine_distance(tasks: Any, servers: Any, rows: IntArray, columns: IntArray) -> FloatArray:
+    """1 - cosine of the pairs (rows[i], columns[i]) of unit vectors, dense or CSR; shape (n_pairs,), float32."""
+    left, right = tasks[rows], servers[columns]
     product = left.multiply(right).sum(axis=1) if sp.issparse(left) else np.einsum("ij,ij->i", left, right)
     return (1 - np.asarray(product).ravel()).astype(np.float32)
 
@@ -61,13 +64,8 @@ def cosine_distance(
 def mismatched(relevant: sp.csr_matrix, rows: IntArray, *, seed: int) -> IntArray:
     """For every task of `rows` a server that it does not list, drawn from those that any task of `rows` lists.
 
-    Drawing from listed servers keeps what a server is listed for at all (language, popularity) out of the comparison.
-
-    Args:
-        relevant: shape (n_tasks, n_servers); the tasks' rows hold all servers listed in their part.
-        rows: task rows, repeated as often as servers are wanted.
-
-    Returns: server rows, shape (len(rows),).
+    So what a server is listed for at all (language, popularity) stays out of the comparison. `relevant` holds all
+    servers listed in the part.
     """
     pool = np.unique(relevant[np.unique(rows)].indices)
     rng = np.random.default_rng(seed)
@@ -80,12 +78,26 @@ def mismatched(relevant: sp.csr_matrix, rows: IntArray, *, seed: int) -> IntArra
     raise ValueError("a task lists every server of its part, so none is left that it does not list")
 
 
-def per_task(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Mean distances of every task; the pairs of one task are not independent, so tests count tasks.
+def pair_table(found: Spaces, data: Dataset, split: Split, part: str, *, seed: int) -> pd.DataFrame:
+    """Every matched pair of a part with its distances and the number of shared terms, beside a mismatched one."""
+    relevant, tasks = split.part(part), split.tasks(part)
+    places, columns = relevant[tasks].nonzero()
+    rows = tasks[places]
+    others = mismatched(relevant, rows, seed=seed)
+    table: dict[str, Any] = {
+        "part": part,
+        "task_id": data.tasks["id"].to_numpy()[rows],
+        "server_id": data.servers["id"].to_numpy()[columns],
+        "shared": found["input"][0][rows].multiply(found["input"][1][columns]).getnnz(axis=1),
+    }
+    for suffix, chosen in (("", columns), ("_other", others)):
+        for name, (left, right) in found.items():
+            table[name + suffix] = cosine_distance(left, right, rows, chosen)
+    return pd.DataFrame(table)
 
-    Args:
-        pairs: columns part, task_id, input, embedded, input_other, embedded_other.
-    """
+
+def per_task(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Mean distances of every task; the pairs of one task are not independent, so tests count tasks."""
     columns = ["input", "embedded", "input_other", "embedded_other"]
     return pairs.groupby(["part", "task_id"], sort=True)[columns].mean().reset_index()
 
@@ -93,18 +105,10 @@ def per_task(pairs: pd.DataFrame) -> pd.DataFrame:
 def group_tests(tasks: pd.DataFrame, groups: pd.DataFrame, *, seed: int) -> pd.DataFrame:
     """Whether matched pairs came closer, per part and group of tasks, as the paper tests it and beyond.
 
-    Args:
-        tasks: from `per_task`.
-        groups: columns task_id and the levels category and subcategory.
-        seed: of the bootstrap.
-
-    Returns: one row per level, group (``all`` first) and part: n (tasks), input and embedded (mean distances),
-        reduction = input - embedded with its 95 % bootstrap interval (low, high), effect (matched-pairs rank-biserial),
-        p and p_holm (paired one-sided Wilcoxon signed-rank test that distances fell; Holm over all groups and parts of
-        a level); reduction_other, the same for mismatched pairs; beyond = reduction - reduction_other with beyond_low,
-        beyond_high, beyond_p and beyond_p_holm, which asks whether matched pairs came closer than pairs in general.
-        Beside each p-value that of the paired randomisation test, corrected in the same way: randomisation_p(_holm),
-        beyond_randomisation_p(_holm).
+    `tasks` is from `per_task`, `groups` has the columns task_id and `LEVELS`. reduction = input - embedded with its
+    95 % bootstrap interval; p: paired one-sided Wilcoxon test that distances fell, and randomisation_p beside it, each
+    with _holm over the groups and parts of a level. beyond = reduction - reduction_other asks whether matched pairs
+    came closer than mismatched ones.
     """
     known = tasks.merge(groups, on="task_id", validate="many_to_one")
     tables = []
@@ -112,13 +116,13 @@ def group_tests(tasks: pd.DataFrame, groups: pd.DataFrame, *, seed: int) -> pd.D
         rows = []
         keys = ["part"] if level == "all" else ["part", level]
         groups_of = known.groupby(keys, sort=True)
-        draws = max(RESAMPLES, PER_GROUP * groups_of.ngroups)
+        draws = max(significance.RESAMPLES, PER_GROUP * groups_of.ngroups)
         for key, part in groups_of:
             name = "all" if level == "all" else str(key[1])
             rows.append({"level": level, "group": name, "part": str(key[0]), **_tested(part, seed=seed, draws=draws)})
         table = pd.DataFrame(rows)
         for column in ("p", "beyond_p", "randomisation_p", "beyond_randomisation_p"):
-            table[f"{column}_holm"] = holm(table[column].to_numpy())
+            table[f"{column}_holm"] = significance.holm(table[column].to_numpy())
         tables.append(table)
     return pd.concat(tables, ignore_index=True)
 
@@ -129,73 +133,56 @@ def _tested(part: pd.DataFrame, *, seed: int, draws: int) -> dict[str, Any]:
     other = (part["input_other"] - part["embedded_other"]).to_numpy(np.float64)
     beyond, found = reduction - other, {"n": len(part), **dict(part[["input", "embedded"]].mean())}
     found["reduction"] = float(reduction.mean())
-    found["low"], found["high"] = bootstrap_interval(reduction, seed=seed)
-    found |= {"effect": rank_biserial(reduction), "p": wilcoxon(reduction, "greater")}
+    found["low"], found["high"] = significance.bootstrap_interval(reduction, seed=seed)
+    found |= {"effect": significance.rank_biserial(reduction), "p": significance.wilcoxon(reduction, "greater")}
     found |= {"reduction_other": float(other.mean()), "beyond": float(beyond.mean())}
-    found["beyond_low"], found["beyond_high"] = bootstrap_interval(beyond, seed=seed)
-    found |= {"beyond_effect": rank_biserial(beyond), "beyond_p": wilcoxon(beyond, "greater")}
-    found["randomisation_p"] = randomisation(reduction, "greater", seed=seed, resamples=draws)
-    found["beyond_randomisation_p"] = randomisation(beyond, "greater", seed=seed, resamples=draws)
+    found["beyond_low"], found["beyond_high"] = significance.bootstrap_interval(beyond, seed=seed)
+    found |= {"beyond_effect": significance.rank_biserial(beyond), "beyond_p": significance.wilcoxon(beyond, "greater")}
+    found["randomisation_p"] = significance.randomisation(reduction, "greater", seed=seed, resamples=draws)
+    found["beyond_randomisation_p"] = significance.randomisation(beyond, "greater", seed=seed, resamples=draws)
     return found
 
 
 def difference_table(theirs: pd.DataFrame, ours: dict[bool, pd.DataFrame], *, seed: int) -> pd.DataFrame:
     """How much further the authors' points separate listed servers than ours, the same task on both sides.
 
-    Args:
-        theirs: from `separation`, of the authors' plane.
-        ours: the same tasks in the same order: True -> in our plane, False -> in all dimensions.
-        seed: of the bootstrap and of the randomisation test.
-
-    Returns: one row per space of ours and measure of `COMPARED`: plane, measure, n (tasks), authors and ours (means),
-        difference (authors minus ours) with its 95 % bootstrap interval, higher, equal and lower (shares of the tasks),
-        rank_biserial, and one-sided p-values (greater) of Wilcoxon's signed-rank and the paired randomisation test,
-        corrected by Holm over all rows.
+    `theirs` and `ours` (True: in our plane, False: in all dimensions) are `separation` of the same tasks. difference =
+    authors - ours; higher, equal and lower are shares of the tasks; p-values are one-sided (greater), with _holm over
+    all rows.
     """
     rows = []
     for plane, own in ours.items():
         for measure in COMPARED:
             exact = theirs[measure].to_numpy(np.float64) - own[measure].to_numpy(np.float64)
-            rounded = exact.round(TIE_DECIMALS)
-            low, high = bootstrap_interval(exact, seed=seed)
+            rounded = exact.round(significance.TIE_DECIMALS)
+            low, high = significance.bootstrap_interval(exact, seed=seed)
             shares = (rounded > 0).mean(), (rounded == 0).mean(), (rounded < 0).mean()
-            p_values = wilcoxon(rounded, "greater"), randomisation(rounded, "greater", seed=seed)
+            by_ranks = significance.rank_biserial(rounded), significance.wilcoxon(rounded, "greater")
+            p = significance.randomisation(rounded, "greater", seed=seed)
             means = theirs[measure].mean(), own[measure].mean(), exact.mean(), low, high
-            rows.append((plane, measure, len(exact), *means, *shares, rank_biserial(rounded), *p_values))
+            rows.append((plane, measure, len(exact), *means, *shares, *by_ranks, p))
     table = pd.DataFrame(rows, columns=DIFFERENCE)
     for test in ("wilcoxon_p", "randomisation_p"):
-        table[f"{test}_holm"] = holm(table[test].to_numpy())
+        table[f"{test}_holm"] = significance.holm(table[test].to_numpy())
     return table
 
 
 def summary(tasks: pd.DataFrame, *, seed: int) -> dict[str, float]:
-    """Means over tasks with 95 % bootstrap intervals.
-
-    Args:
-        tasks: from `separation`.
-
-    Returns: n, and for every column its mean, ``<column>_low`` and ``<column>_high``.
-    """
+    """n, and the mean of every column of `separation` over tasks with _low and _high (95 %, bootstrap)."""
     found: dict[str, float] = {"n": len(tasks)}
     for name, values in tasks.items():
-        low, high = bootstrap_interval(values.to_numpy(np.float64), seed=seed)
+        low, high = significance.bootstrap_interval(values.to_numpy(np.float64), seed=seed)
         found |= {str(name): float(values.mean()), f"{name}_low": low, f"{name}_high": high}
     return found
 
 
 @dataclass(frozen=True)
 class Points:
-    """Tasks and servers in the plane.
+    """Tasks and the servers that they list in the plane."""
 
-    Attributes:
-        tasks: shape (n_tasks, 2), in the order asked for.
-        servers: shape (n_servers, 2), the servers listed by these tasks, by row number.
-        agreement: share of the released pairs whose server lies where the same server lies in other pairs.
-    """
-
-    tasks: NDArray[np.float64]
-    servers: NDArray[np.float64]
-    agreement: float = 1.0
+    tasks: NDArray[np.float64]  # shape (n_tasks, 2), in the order asked for
+    servers: NDArray[np.float64]  # shape (n_servers, 2), by row number
+    agreement: float = 1.0  # share of the released pairs whose server lies where it lies in other pairs
 
     def distance(self) -> FloatArray:
         """Euclidean distances, shape (n_tasks, n_servers)."""
@@ -203,22 +190,11 @@ class Points:
 
 
 def released(path: Path, relevant: sp.csr_matrix, tasks: IntArray, server_ids: IntArray) -> dict[str, Points]:
-    """The authors' points, each attached to its task and server.
+    """The authors' points, each attached to its task and server: the panels ``input`` and ``embedded``.
 
-    The file names no task and no server, but its pairs are those of the given tasks in file order, servers by id: the
-    runs of equal task points are as long as the tasks' lists, and a server lies in one place in nearly all its pairs
-    (`Points.agreement`).
-
-    Args:
-        path: ``T2MRec/task_mcp_embedding.csv`` of the release: columns panel, x, y, kind; task and server alternate.
-        relevant: shape (n_tasks, n_servers).
-        tasks: the test tasks' rows, ascending.
-        server_ids: shape (n_servers,).
-
-    Returns: the panels ``input`` and ``embedded``.
-
-    Raises:
-        StudyError: the file is not of this form, or its pairs are not those of the tasks.
+    The file names no task and no server, but task and server alternate, and its pairs are those of the given test tasks
+    (rows, ascending), servers by id: the runs of equal task points are as long as the tasks' lists, and a server lies
+    in one place in nearly all its pairs (`Points.agreement`). A file of another form is a `StudyError`.
     """
     fix = "fetch the data set again"
     if not path.exists():
@@ -246,22 +222,98 @@ def released(path: Path, relevant: sp.csr_matrix, tasks: IntArray, server_ids: I
     return found
 
 
-def project(
-    vectors: FloatArray | sp.csr_matrix, *, perplexity: float, components: int, iterations: int, seed: int
-) -> NDArray[np.float64]:
+def project(vectors: Any, *, perplexity: float, components: int, iterations: int, seed: int) -> NDArray[np.float64]:
     """t-SNE into the plane (van der Maaten and Hinton 2008), sparse vectors through a truncated SVD first.
 
-    The authors do not say how they projected; the shape of their panels is t-SNE's.
-
-    Args:
-        vectors: shape (n, d).
+    The authors do not say how they projected; the shape of their panels is t-SNE's. Vectors have the shape (n, d).
     """
     from sklearn.decomposition import TruncatedSVD
     from sklearn.manifold import TSNE
 
-    dense: Any = vectors
     if sp.issparse(vectors):
-        fewer = min(components, min(vectors.shape) - 1)
-        dense = TruncatedSVD(fewer, random_state=seed).fit_transform(vectors)
-    tsne = TSNE(2, perplexity=min(perplexity, (len(dense) - 1) / 3), max_iter=iterations, random_state=seed, n_jobs=1)
-    return np.asarray(tsne.fit_transform(np.asarray(dense, dtype=np.float32)), dtype=np.float64)
+        vectors = TruncatedSVD(min(components, min(vectors.shape) - 1), random_state=seed).fit_transform(vectors)
+    near = min(perplexity, (len(vectors) - 1) / 3)
+    tsne = TSNE(2, perplexity=near, max_iter=iterations, random_state=seed, n_jobs=1)
+    return np.asarray(tsne.fit_transform(np.asarray(vectors, dtype=np.float32)), dtype=np.float64)
+
+
+def separations(
+    found: Spaces, data: Dataset, split: Split, settings: dict[str, Any], cache: Path
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """How far listed servers stand out: the authors' points, ours in the plane, and ours in all dimensions.
+
+    Of the test tasks and as many training tasks. Returns `summary` of each, our points, and `difference_table` after
+    training, without rows where the authors' points are missing.
+    """
+    seed, test = settings["seed"], split.tasks("test")
+    drawn_train = np.random.default_rng(seed).permutation(split.tasks("train"))[: len(test)]
+    parts = {"test": test, "train": np.sort(drawn_train)}
+    rows, drawn = [], []
+    after: dict[tuple[str, bool], pd.DataFrame] = {}  # of the test tasks, in the embedding space
+
+    def add(source: str, space: str, plane: bool, part: str, distance: FloatArray, agreement: float = 1.0) -> None:
+        _, related = listed(split.part(part), parts[part])
+        tasks = separation(distance, related, depth=settings["depth"])
+        where = {"source": source, "space": space, "plane": plane, "part": part, "agreement": agreement}
+        rows.append(where | summary(tasks, seed=seed))
+        if (space, part) == ("embedded", "test"):
+            after[source, plane] = tasks
+
+    path = paths.raw(data.name) / RELEASED
+    if path.exists():
+        for space, points in released(path, split.test, test, data.servers["id"].to_numpy()).items():
+            add("authors", space, True, "test", points.distance(), points.agreement)
+    panels = [(part, space) for part in parts for space in found]
+    for part, space in tqdm(panels, desc="project", unit="panel", disable=None):
+        servers, _ = listed(split.part(part), parts[part])
+        tasks, partners = found[space][0][parts[part]], found[space][1][servers]
+        add("ours", space, False, part, all_distances(tasks, partners))
+        points = _panel(cache / f"{part}-{space}.parquet", tasks, partners, settings)
+        add("ours", space, True, part, points.distance())
+        for kind, ids, at in (
+            ("task", data.tasks["id"].to_numpy()[parts[part]], points.tasks),
+            ("server", data.servers["id"].to_numpy()[servers], points.servers),
+        ):
+            table = pd.DataFrame(at, columns=["x", "y"]).assign(part=part, space=space, kind=kind, id=ids)
+            drawn.append(table[["part", "space", "kind", "id", "x", "y"]])
+    ours = {plane: after["ours", plane] for plane in (True, False)}
+    theirs = after.get(("authors", True), pd.DataFrame())
+    compared = difference_table(theirs, ours if len(theirs) else {}, seed=seed)
+    return pd.DataFrame(rows), pd.concat(drawn, ignore_index=True), compared
+
+
+def _panel(path: Path, tasks: Any, servers: Any, settings: dict[str, Any]) -> Points:
+    """Our points of one panel; a projection takes a minute, so it is kept."""
+    if not path.exists():
+        stacked = sp.vstack([tasks, servers], format="csr") if sp.issparse(tasks) else np.vstack([tasks, servers])
+        points = project(stacked, **settings["projection"], seed=settings["seed"])
+        write_parquet(path, pd.DataFrame(points, columns=["x", "y"]))
+    points = pd.read_parquet(path).to_numpy()
+    return Points(points[: tasks.shape[0]], points[tasks.shape[0] :])
+
+
+def compute(config: DictConfig) -> list[Path]:
+    """Write pairs, groups, separation, points, difference and record.json into results/<dataset>/embedding.
+
+    Raises `StudyError` without a saved model (`study export` makes it).
+    """
+    dataset, saved = config.dataset.name, folder_of(config.dataset.name, "t2mrec")
+    settings = plain(OmegaConf.load(paths.conf() / "analysis" / "embedding.yaml"))
+    model, seed = Recommender.load(saved), settings["seed"]
+    model_hash = sha256(saved / "model.safetensors")
+    limit_threads(config.profile.threads)
+    data, split = load_inputs(dataset, config.protocol.name)
+    found = spaces(model, data)
+    folder = paths.results(dataset) / "embedding"
+    pairs = pd.concat([pair_table(found, data, split, part, seed=seed) for part in settings["parts"]])
+    groups = pd.DataFrame({"task_id": data.tasks["id"]} | {level: data.tasks[f"{level}_clean"] for level in LEVELS})
+    tests = group_tests(per_task(pairs), groups, seed=seed)
+    cache = paths.cache() / "embedding" / dataset / model_hash[:16]
+    compared, points, beyond = separations(found, data, split, settings, cache)
+    files = {"pairs.csv.xz": pairs, "groups.csv": tests, "separation.csv": compared, "points.csv.xz": points}
+    files["difference.csv"] = beyond
+    for name, table in files.items():
+        write_csv(folder / name, table, decimals=4 if name.endswith(".xz") else 6)
+    about = record(dataset=dataset, protocol=split.protocol, settings=settings, model=model_hash, seed=model.seed)
+    write_json(folder / "record.json", about)
+    return [folder / name for name in files]

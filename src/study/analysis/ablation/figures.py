@@ -29,11 +29,9 @@ MEASURES = {
 
 @mpl.rc_context(STYLE)
 def effects(table: pd.DataFrame, metrics: tuple[str, ...], caption: str) -> Figure:
-    """What every variant loses or gains against full T2MRec, beside what the paper says it loses.
+    """What every variant loses or gains against full T2MRec, beside what the paper says it loses; one panel per metric.
 
-    Args:
-        table: rows of table4.csv of one protocol, the reference left out; a variant without a run says so.
-        metrics: one panel each, e.g. ``ndcg@10``.
+    `table`: rows of table4.csv of one protocol, the reference left out; a variant without a run says so.
     """
     names = list(dict.fromkeys(table["title"]))
     caption += " Variant minus T2MRec. Dot: ours, with the 95 % bootstrap interval over tasks."
@@ -66,9 +64,7 @@ def effects(table: pd.DataFrame, metrics: tuple[str, ...], caption: str) -> Figu
 def by_group(table: pd.DataFrame, titles: dict[str, str], metric: str, caption: str) -> Figure:
     """Differences to full T2MRec within groups of tasks, one line of cells per variant.
 
-    Args:
-        table: rows of by_group.csv of one protocol and level.
-        titles: system -> how it is printed.
+    `table`: rows of by_group.csv of one protocol and level. `titles`: system -> how it is printed.
     """
     cells = table.pivot_table(index="system", columns="group", values="difference", sort=False)
     larger = table.assign(p=table[["wilcoxon_p_holm", "randomisation_p_holm"]].max(axis=1))
@@ -102,10 +98,7 @@ def corrected(p: float) -> str:
 def violins(pairs: pd.DataFrame, tests: pd.DataFrame, level: str, caption: str) -> Figure:
     """Distances of matched pairs before and after training, one violin pair per group, one panel per part.
 
-    Args:
-        pairs: columns part, the level's name, input, embedded, shared (terms of both texts).
-        tests: rows of groups.csv of this level.
-        level: ``category`` or ``subcategory``.
+    `pairs`: pairs.csv with a column of the level, category or subcategory. `tests`: rows of groups.csv of this level.
     """
     groups = sorted(pairs[level].unique())
     caption += (
@@ -154,8 +147,7 @@ def flatness(pairs: pd.DataFrame) -> str:
 def point_panels(panels: Mapping[str, tuple[Points, np.ndarray]], caption: str) -> Figure:
     """Tasks and servers in the plane, one panel per label, some matched pairs joined.
 
-    Args:
-        panels: label -> points, and whether a task lists a server (n_tasks, n_servers).
+    `panels`: label -> points, and whether a task lists a server, shape (n_tasks, n_servers).
     """
     rows, caption = -(-len(panels) // 2), caption + f" Lines join {LINES} matched pairs, drawn at random."
     title = "Tasks and the servers they list, projected into the plane"
@@ -177,11 +169,7 @@ def point_panels(panels: Mapping[str, tuple[Points, np.ndarray]], caption: str) 
 
 @mpl.rc_context(STYLE)
 def separation_dots(table: pd.DataFrame, caption: str) -> Figure:
-    """How far listed servers stand out from the others, row by row, with 95 % intervals over tasks.
-
-    Args:
-        table: separation.csv.
-    """
+    """How far listed servers stand out from the others, row by row of separation.csv; 95 % intervals over tasks."""
     rows = table.to_dict("records")
     title, height = "How far listed servers stand out", 1.6 + 0.3 * len(rows)
     figure, axes = canvas(height, len(MEASURES), caption=caption, share_y=True, title=title)
@@ -193,11 +181,10 @@ def separation_dots(table: pd.DataFrame, caption: str) -> Figure:
             panel.plot(row[measure], y, marker="o", markersize=5, color=ink, markerfacecolor=face)
         panel.set(xlabel=label, xlim=(0, 1.1))
         panel.grid(True)
-    axes[0, 0].set_yticks(range(len(rows)), [separation_label(row) for row in reversed(rows)])
+    when = {"input": "before", "embedded": "after"}
+    names = [
+        f"{row['source']}, {when[row['space']]}, {'2-D' if row['plane'] else 'all dimensions'}, {row['part']} tasks"
+        for row in reversed(rows)
+    ]
+    axes[0, 0].set_yticks(range(len(rows)), names)
     return figure
-
-
-def separation_label(row: Mapping[str, object]) -> str:
-    """``authors, after, 2-D, test tasks``."""
-    when = "after" if row["space"] == "embedded" else "before"
-    return f"{row['source']}, {when}, {'2-D' if row['plane'] else 'all dimensions'}, {row['part']} tasks"

@@ -67,15 +67,12 @@ def variants() -> dict[str, str]:
 
 
 def wanted(protocol: str) -> list[str]:
-    """The variants that the table of a protocol shows whether they ran or not: the ablations, and the re-ranked method.
+    """The variants that a protocol's table shows whether they ran or not: the ablations, and the re-ranked method.
 
-    A variant says in its own file under which protocols it is meant to run.
+    Each where its own file says that it is meant to run.
     """
-    return [
-        name
-        for name, settings in _settings().items()
-        if protocol in settings.protocols and (settings.family == FAMILY or name == RERANKED)
-    ]
+    known = {name: settings for name, settings in _settings().items() if protocol in settings.protocols}
+    return [name for name, settings in known.items() if settings.family == FAMILY or name == RERANKED]
 
 
 def runs(dataset: str) -> dict[str, dict[str, pd.DataFrame]]:
@@ -90,10 +87,9 @@ def runs(dataset: str) -> dict[str, dict[str, pd.DataFrame]]:
 
 
 def printed() -> pd.DataFrame:
-    """Table 4 by the study's names.
+    """Table 4 by the study's names: index (system, metric@k), columns paper and paper_effect.
 
-    Returns: index (system, metric@k); columns paper, and paper_effect: what removing a part does to the paper's full
-        method, and for the re-ranked method what adding the re-ranker does.
+    paper_effect: what removing a part does to the paper's full method; for the re-ranked one what the re-ranker adds.
     """
     cells = paper.load()
     cells = cells[cells["table"] == "table4"].assign(name=cells["metric"] + "@" + cells["k"].astype(str))
@@ -106,14 +102,11 @@ def printed() -> pd.DataFrame:
 
 
 def table4(dataset: str) -> pd.DataFrame:
-    """Table 4 with what the paper leaves out, under every protocol.
+    """Table 4 with what the paper leaves out, under every protocol: one row per protocol, system and metric.
 
-    Returns: one row per protocol, system and metric: title, `measured`, paper, off = ours - paper, paper_effect;
-        difference = system - reference over tasks with ci_low, ci_high, rank_biserial, and for `COMPARED`, the declared
-        family, the Holm-corrected p-values of Wilcoxon's and the randomisation test (wilcoxon_p_holm,
-        randomisation_p_holm), corrected over all variants and both metrics of a protocol. A variant of `wanted` without
-        a run has 0 seeds, 0 tasks and no value of ours. Paper columns are empty where the paper has no such row, for
-        another data set, and under protocols other than `PAPER_PROTOCOL`, since it has no other.
+    off = ours - paper; difference = system - reference over tasks. Holm-corrected p-values, for `COMPARED` alone, are
+    over all variants and both metrics of a protocol. A variant of `wanted` without a run has 0 seeds and no value of
+    ours. Paper columns are empty for another data set and under protocols other than `PAPER_PROTOCOL`.
     """
     titles = variants()
     cells: Any = printed()
@@ -142,17 +135,11 @@ def table4(dataset: str) -> pd.DataFrame:
 
 
 def part_verdicts(table: pd.DataFrame) -> pd.DataFrame:
-    """Whether every variant of `EXPECTED` does what is expected of it, under every protocol.
+    """Whether every variant of `EXPECTED` does what is expected of it, under every protocol, by `table4`.
 
     It does (`HOLDS`) if the differences of both primary metrics have the expected direction and both tests reject on
     both. Wilcoxon's test rejects too often where differences are not symmetric (`study.evaluation.significance`), so it
     does not decide alone: where one test rejects on both metrics and the other does not, the tests disagree.
-
-    Args:
-        table: from `table4`.
-
-    Returns: protocol, system, title, expected (lower, higher, other), the differences of `COMPARED`, paper_effect (of
-        the last of them), the largest p-value of each test, and verdict.
     """
     rows, words = [], {-1: "lower", 1: "higher", 0: "other"}
     for (protocol, system), own in table.groupby(["protocol", "system"], sort=False):
@@ -169,13 +156,9 @@ def part_verdicts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def distance_verdicts(groups: pd.DataFrame) -> pd.DataFrame:
-    """Figure 6: whether distances fall in every category, and whether they fall more than those of mismatched pairs.
+    """Figure 6: whether distances fall in every category, and whether more (`beyond`) than those of mismatched pairs.
 
-    Args:
-        groups: groups.csv of the embedding stage.
-
-    Returns: part, beyond (whether more than mismatched pairs), categories, the largest corrected p-value over
-        categories of each test, and verdict (at the paper's level, `STRICT`).
+    `groups`: groups.csv of the embedding stage. The verdict is on the largest p-values, at the paper's level, `STRICT`.
     """
     rows = []
     for part in ("test", "train"):
@@ -192,12 +175,9 @@ def decided(by_wilcoxon: bool, by_randomisation: bool) -> str:
 
 
 def trained_models(sweeps: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The different trained models of the sweeps: columns sweep, seed, auc, recall, best recall first.
+    """The different trained models of the sweeps (name -> separation.csv), best recall first.
 
     One model has several rows where a swept setting needs no retraining, or where two sweeps share a value.
-
-    Args:
-        sweeps: name of the sweep -> its separation.csv.
     """
     columns = ["sweep", "seed", "auc", "recall"]
     kept = [table[table["part"] == "test"].assign(sweep=name)[columns] for name, table in sweeps.items()]
@@ -209,12 +189,7 @@ def trained_models(sweeps: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
     """What removing a part does within every category and subcategory of tasks, on `GROUPED`.
 
-    Args:
-        tasks: columns id, category_clean, subcategory_clean.
-
-    Returns: protocol, system, level, group, n, mean_system, mean_reference, difference, ci_low, ci_high, wilcoxon_p,
-        randomisation_p, and both corrected over all variants and groups of a protocol and level (wilcoxon_p_holm,
-        randomisation_p_holm).
+    _holm: corrected over all variants and groups of a protocol and level.
     """
     tables = []
     tests = ["wilcoxon_p", "randomisation_p"]
@@ -236,31 +211,19 @@ def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
 
 
 def structure_facts(data: Dataset) -> pd.DataFrame:
-    """What the structural features (eq. 12-17) are on this data, counted over all pairs of a task and a server.
-
-    Returns: columns measure, value.
-    """
+    """What the structural features (eq. 12-17) are on this data, counted over all pairs of a task and a server."""
     features = StructuralFeatures(data.servers)
     nonzero, beyond, pairs = np.zeros(len(FEATURES), dtype=np.int64), 0, len(data.tasks) * len(data.servers)
     for start in range(0, len(data.tasks), CHUNK):
         values = features(data.tasks.iloc[start : start + CHUNK])
         nonzero += (values != 0).sum(axis=(1, 2))
         beyond += int(((values[0] != 0) | (values[2] != 0)).sum())
-    shared = {
-        f"shared_{level}_names": len(set(data.tasks[level]) & set(data.servers[level]))
-        for level in ("category", "subcategory")
-    }
-    stated = int((data.servers["system"].str.strip() != "").sum())
-    facts: dict[str, float] = {
-        "tasks": len(data.tasks),
-        "servers": len(data.servers),
-        "pairs": pairs,
-        **shared,
-        "servers_stating_a_system": stated,
-        **{f"pairs_{name}": int(count) for name, count in zip(FEATURES, nonzero, strict=True)},
-        "pairs_beyond_language": beyond,
-        "share_language_alone": 1 - beyond / pairs,
-    }
+    facts: dict[str, float] = {"tasks": len(data.tasks), "servers": len(data.servers), "pairs": pairs}
+    for level in ("category", "subcategory"):
+        facts[f"shared_{level}_names"] = len(set(data.tasks[level]) & set(data.servers[level]))
+    facts["servers_stating_a_system"] = int((data.servers["system"].str.strip() != "").sum())
+    facts |= {f"pairs_{name}": int(count) for name, count in zip(FEATURES, nonzero, strict=True)}
+    facts |= {"pairs_beyond_language": beyond, "share_language_alone": 1 - beyond / pairs}
     return pd.DataFrame({"measure": list(facts), "value": list(facts.values())})
 
 
@@ -268,11 +231,8 @@ def compute(config: DictConfig) -> list[Path]:
     """Write table4.csv, by_group.csv and structure.csv into results/<dataset>/ablation."""
     dataset = config.dataset.name
     data, folder = datasets.load(dataset), paths.results(dataset) / "ablation"
-    files = {
-        "table4.csv": table4(dataset),
-        "by_group.csv": by_group(dataset, data.tasks),
-        "structure.csv": structure_facts(data),
-    }
+    files = {"table4.csv": table4(dataset), "by_group.csv": by_group(dataset, data.tasks)}
+    files["structure.csv"] = structure_facts(data)
     for name, table in files.items():
         write_csv(folder / name, table, decimals=9 if name == "structure.csv" else 6)
     return [folder / name for name in files]

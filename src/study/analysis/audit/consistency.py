@@ -1,15 +1,13 @@
 """What mean recall, precision, F1 and NDCG can be together, whatever the ranking and whatever the system.
 
 A task with n relevant servers whose first k places hold h of them has R = h/n, P = h/k, F1 = 2h/(k + n) (eq. 24-28)
-and an NDCG (eq. 29-31) that lies between that of the h servers in the last and in the first of the places. A printed
-row is a mean over tasks of such points, so it lies in their convex hull; linear programming finds how far it lies
-outside. The conditions are necessary, not sufficient: a row inside the hull may still be wrong, a row outside cannot be
-a mean over tasks by the paper's definitions. The same holds for means of such rows over seeds.
+and an NDCG (eq. 29-31) between that of the h servers in the last and in the first of the places. A printed row is a
+mean over tasks (and seeds) of such points, so it lies in their convex hull; linear programming finds how far outside
+it lies. Outside, a row cannot be right by the paper's definitions; inside, it may still be wrong.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -32,9 +30,7 @@ from study.data import dataset as datasets
 from study.data import split_files
 from study.data.dataset import Dataset, IntArray
 from study.errors import StudyError
-from study.evaluation.metrics import PAPER_METRICS
-
-Float64Array = NDArray[np.float64]
+from study.evaluation.metrics import PAPER_METRICS, Float64Array
 
 CELLS = list(PAPER_METRICS)
 DISCOUNT = 1 / np.log2(np.arange(2, 12))
@@ -50,14 +46,11 @@ NDCGS = ("ndcg", "ndcg_found")
 CELL_SETS: dict[str, Any] = {"all eight cells": None, "without F1": WITHOUT_F1}
 # The metric definitions that the protocol grid tries (conf/audit/protocols.yaml), F1 left out.
 OTHER_DEFINITIONS = {
-    f"without F1, {title}": {"recall": recall, "ndcg": ndcg}
-    for title, recall, ndcg in (
-        ("NDCG over what was found", "recall", "ndcg_found"),
-        ("recall capped at k", "recall_capped", "ndcg"),
-        ("recall capped at k and NDCG over what was found", "recall_capped", "ndcg_found"),
-        ("hit rate as recall", "hit_rate", "ndcg"),
-        ("hit rate as recall and NDCG over what was found", "hit_rate", "ndcg_found"),
-    )
+    "without F1, NDCG over what was found": ("recall", "ndcg_found"),
+    "without F1, recall capped at k": ("recall_capped", "ndcg"),
+    "without F1, recall capped at k and NDCG over what was found": ("recall_capped", "ndcg_found"),
+    "without F1, hit rate as recall": ("hit_rate", "ndcg"),
+    "without F1, hit rate as recall and NDCG over what was found": ("hit_rate", "ndcg_found"),
 }
 # Below the precision that the solver is asked for; printed cells have four digits.
 SOLVER_TOLERANCE = 1e-9
@@ -65,15 +58,10 @@ SOLVER_TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Points:
-    """The extreme points that single tasks can reach.
+    """The extreme points that single tasks can reach."""
 
-    Attributes:
-        n_relevant: relevant servers of the task, shape (points,).
-        cells: recall, precision, F1 and NDCG at 5 and 10 in the order of `PAPER_METRICS`, shape (points, 8).
-    """
-
-    n_relevant: IntArray
-    cells: Float64Array
+    n_relevant: IntArray  # relevant servers of the task, shape (points,)
+    cells: Float64Array  # in the order of `PAPER_METRICS`, shape (points, 8)
 
 
 # What is assumed about the labels: title -> points, and the shares of their numbers where these are fixed.
@@ -83,9 +71,7 @@ Scenarios = dict[str, tuple[Points, dict[int, float] | None]]
 def points(n_relevant: Iterable[int], *, recall: str = "recall", ndcg: str = "ndcg") -> Points:
     """Extreme points of all tasks whose number of relevant servers is in `n_relevant` (each at least 1).
 
-    Args:
-        recall: one of `RECALLS`.
-        ndcg: ``ndcg``, or ``ndcg_found``, whose ideal list holds only what was found. F1 stays as the paper defines it.
+    `recall` is one of `RECALLS`, `ndcg` one of `NDCGS`: the ideal list of ``ndcg_found`` holds only what was found.
     """
     if recall not in RECALLS or ndcg not in NDCGS:
         fix = f"one of {', '.join(RECALLS)} and one of {', '.join(NDCGS)}"
@@ -119,13 +105,8 @@ def smallest_change(
 ) -> float:
     """The least t such that all rows, each cell changed by at most t, are means over one set of test tasks.
 
-    Args:
-        rows: printed rows, each of shape (8,); several rows share the tasks and their labels, not the rankings.
-        possible: from `points`.
-        shares: number of relevant servers -> share of the tasks that have it; None leaves the shares free.
-        cells: which of the eight cells count, by default all.
-
-    Returns: 0 where the rows stand as they are, up to the solver's precision.
+    Rows have shape (8,) and share the tasks and labels, not the rankings. `shares` fixes the share of the tasks with
+    each number of relevant servers; `cells` says which cells count. 0 means possible, up to the solver's precision.
     """
     used = np.ones(len(PAPER_METRICS), bool) if cells is None else cells
     values = sp.csr_matrix(possible.cells[:, used].T)  # (cells, points)
@@ -159,41 +140,30 @@ def smallest_change(
 def possible_range(
     row: Float64Array, cell: str, given: Sequence[str], possible: Points, *, rounding: float
 ) -> tuple[float, float]:
-    """The smallest and largest mean of one cell where other cells have their printed values, up to rounding.
-
-    Returns: NaN twice where the given cells contradict each other already.
-    """
+    """Least and largest mean of a cell, the `given` ones as printed up to rounding; NaN where these contradict."""
     known = [PAPER_METRICS.index(name) for name in given]
     matrix, printed = possible.cells[:, known].T, np.asarray(row, dtype=np.float64)[known]
     aim = possible.cells[:, PAPER_METRICS.index(cell)]
+    at_most, limits = np.vstack([matrix, -matrix]), np.r_[printed + rounding, rounding - printed]
     found = []
     for sign in (1.0, -1.0):
-        solved = linprog(
-            sign * aim,
-            A_ub=np.vstack([matrix, -matrix]),
-            b_ub=np.r_[printed + rounding, rounding - printed],
-            A_eq=np.ones((1, len(aim))),
-            b_eq=[1.0],
-            method="highs",
-        )
+        solved = linprog(sign * aim, at_most, limits, A_eq=np.ones((1, len(aim))), b_eq=[1.0], method="highs")
         if solved.status == 2:
-            return float("nan"), float("nan")
+            return np.nan, np.nan
         found.append(sign * float(solved.fun))
     return found[0], found[1]
 
 
 def implied_relevant(precision: float, recall: float, k: int, *, rounding: float) -> tuple[float, float, float]:
-    """k P / R with its range under rounding: the mean number of relevant servers, weighted by h / n of each task.
+    """k P / R with its low and high under rounding: the mean number of relevant servers, weighted by a task's h / n.
 
     It lies between the smallest and the largest number of relevant servers of the tasks with a hit, because
-    k mean(P) = mean(h) = mean(n * h / n).
-
-    Returns: value, low, high; high is infinite where recall may be 0.
+    k mean(P) = mean(h) = mean(n * h / n). High is infinite where recall may be 0.
     """
     if recall <= 0:
-        return float("nan"), 0.0, float("inf")
+        return np.nan, 0.0, np.inf
     low = k * max(precision - rounding, 0.0) / (recall + rounding)
-    high = k * (precision + rounding) / (recall - rounding) if recall > rounding else float("inf")
+    high = k * (precision + rounding) / (recall - rounding) if recall > rounding else np.inf
     return k * precision / recall, low, high
 
 
@@ -231,24 +201,22 @@ def scenarios(data: Dataset, max_relevant: int) -> Scenarios:
 
 def own_rows(dataset: str, protocol: str) -> pd.DataFrame:
     """This study's rows of one protocol in the form of `printed_rows`; empty where nothing has run."""
-    path = paths.tables(dataset) / "overall.csv"
-    columns = ["table", "place", "row", "own", *CELLS]
-    if not path.exists():
-        return pd.DataFrame(columns=columns)
-    rows = pd.read_csv(path).query("protocol == @protocol")
-    rows = rows.assign(name=rows["metric"] + "@" + rows["k"].astype(str))
-    wide = rows.pivot_table(index="system", columns="name", values="mean")
-    if not set(CELLS) <= set(wide):
-        return pd.DataFrame(columns=columns)
-    wide = wide.assign(table="own", place=protocol, row="ours: " + wide.index, own=wide.index)
-    return wide[columns].reset_index(drop=True)
+    path, columns = paths.tables(dataset) / "overall.csv", ["table", "place", "row", "own", *CELLS]
+    if path.exists():
+        rows = pd.read_csv(path).query("protocol == @protocol")
+        rows = rows.assign(name=rows["metric"] + "@" + rows["k"].astype(str))
+        wide = rows.pivot_table(index="system", columns="name", values="mean")
+        if set(CELLS) <= set(wide):
+            wide = wide.assign(table="own", place=protocol, row="ours: " + wide.index, own=wide.index)
+            return wide[columns].reset_index(drop=True)
+    return pd.DataFrame(columns=columns)
 
 
 def cell_checks(rows: pd.DataFrame, possible: Points, rounding: float) -> pd.DataFrame:
     """Per row and cutoff, what precision and recall imply and whether F1 and NDCG can stand beside them.
 
-    Returns: implied_relevant with its range under rounding; precision_least = R / k, as no task has less than one
-        relevant server; f1_of_means; the possible ranges of the mean F1 and NDCG; `breaks` names the violated bounds.
+    precision_least is R / k, as no task has less than one relevant server; _low and _high bound the mean F1 and NDCG;
+    `breaks` names the violated bounds.
     """
     lines = []
     for entry in rows.to_dict("records"):
@@ -274,19 +242,16 @@ def cell_checks(rows: pd.DataFrame, possible: Points, rounding: float) -> pd.Dat
 def feasibility(rows: pd.DataFrame, assumed: Scenarios, rounding: float) -> pd.DataFrame:
     """How far some cell of each row must at least be changed for the row to be possible under each assumption.
 
+    labels names the assumption, cells says which count; change is 0 to 1, possible: change within rounding.
     Printed rows are also tried under `OTHER_DEFINITIONS` of their columns.
-
-    Returns: table, row, labels (the assumption), cells (which count, and their definition if it is not the paper's),
-        change (0 to 1), possible (change within rounding).
     """
     lines = []
-    numbers = {title: [int(n) for n in np.unique(possible.n_relevant)] for title, (possible, _) in assumed.items()}
     again = {
-        (title, name): points(found, **definition)
-        for title, found in numbers.items()
-        for name, definition in OTHER_DEFINITIONS.items()
+        (title, name): points(np.unique(possible.n_relevant).tolist(), recall=recall, ndcg=ndcg)
+        for title, (possible, _) in assumed.items()
+        for name, (recall, ndcg) in OTHER_DEFINITIONS.items()
     }
-    for entry in tqdm(rows.to_dict("records"), desc="rows", unit="row", leave=False, disable=not sys.stderr.isatty()):
+    for entry in tqdm(rows.to_dict("records"), desc="rows", unit="row", leave=False, disable=None):
         printed = np.array([entry[name] for name in CELLS])
         for title, (possible, fixed) in assumed.items():
             tried = {name: (possible, cells) for name, cells in CELL_SETS.items()}
@@ -301,15 +266,13 @@ def feasibility(rows: pd.DataFrame, assumed: Scenarios, rounding: float) -> pd.D
 def pairs(rows: pd.DataFrame, possible: Points, rounding: float) -> pd.DataFrame:
     """Whether two rows can come from one set of test tasks with one set of labels, F1 left out.
 
-    Returns: row_a, row_b, change_a, change_b (each row alone), change (both on the same tasks), `together` = change
-        within rounding, `conflict` = each alone is possible, both together are not; max_relevant = the longest list
-        considered.
+    change_a and change_b are of each row alone, change of both on the same tasks; `together`: change within rounding;
+    `conflict`: possible alone and not together; max_relevant: the longest list considered.
     """
     printed = {entry["row"]: np.array([entry[name] for name in CELLS]) for entry in rows.to_dict("records")}
     alone = {name: smallest_change([row], possible, cells=WITHOUT_F1) for name, row in printed.items()}
     lines = []
-    chosen = list(combinations(printed, 2))
-    for a, b in tqdm(chosen, desc="pairs", unit="pair", leave=False, disable=not sys.stderr.isatty()):
+    for a, b in tqdm(list(combinations(printed, 2)), desc="pairs", unit="pair", leave=False, disable=None):
         change = smallest_change([printed[a], printed[b]], possible, cells=WITHOUT_F1)
         lines.append((a, b, alone[a], alone[b], change, change <= rounding))
     table = pd.DataFrame(lines, columns=["row_a", "row_b", "change_a", "change_b", "change", "together"])
@@ -325,10 +288,9 @@ def gains() -> pd.DataFrame:
 
 
 def compute(config: DictConfig) -> list[Path]:
-    """Write consistency.csv, feasibility.csv, row_pairs.csv and gains.csv of the configured data set, with a record.
+    """Write consistency.csv, feasibility.csv and, where the paper describes the data set, row_pairs.csv and gains.csv.
 
-    For a data set that the paper does not describe only this study's own rows are examined, and the last two tables are
-    not written; without rows none is.
+    Elsewhere only this study's own rows are examined; without rows nothing is written.
     """
     dataset, settings = config.dataset.name, read(Consistency)
     rounding, assumed = float(settings.rounding), scenarios(datasets.load(dataset), settings.max_relevant)
@@ -336,10 +298,8 @@ def compute(config: DictConfig) -> list[Path]:
     rows = pd.concat([printed_rows(), own], ignore_index=True) if described(dataset) else own
     if rows.empty:
         return []
-    tables = {
-        "consistency": cell_checks(rows, next(iter(assumed.values()))[0], rounding),
-        "feasibility": feasibility(rows, assumed, rounding),
-    }
+    tables = {"consistency": cell_checks(rows, next(iter(assumed.values()))[0], rounding)}
+    tables["feasibility"] = feasibility(rows, assumed, rounding)
     if described(dataset):
         wide_enough = points(range(1, settings.joint_max_relevant + 1))
         tables |= {"row_pairs": pairs(printed_rows(), wide_enough, rounding), "gains": gains()}

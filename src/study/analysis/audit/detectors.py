@@ -11,10 +11,9 @@
 * language: the server is written in the task's language.
 * long_run: the label lies in a long ascending run of any gap.
 
-A class says which sign a label bears, not that a rule made it. Honest labels would show the signs of content too: a
-server for a task's theme often names it, other tasks of the theme list it, and it is written in the task's language.
-Only catalogue-order runs (`ORDER_RULES`) are signs that relevance does not explain. long_run is a group of its own: it
-depends on how lists are written down, and fires as often where other servers stand in the same order.
+A class says which sign a label bears, not that a rule made it: honest labels show the signs of content too. Only
+catalogue-order runs (`ORDER_RULES`) are signs that relevance does not explain. long_run depends on how lists are
+written down, and fires as often where other servers stand in the same order.
 """
 
 from __future__ import annotations
@@ -44,13 +43,9 @@ REDRAWS = 100
 class Evidence:
     """What the detectors need, computed once per data set.
 
-    Attributes:
-        matrix: the lists as places in the order of ids, shape (n_tasks, width), -1 fills up.
-        theme_words, text_words: words of tasks and of servers, pairs of CSR matrices.
-        in_language: whether a task's language is one of a server's, CSR (n_tasks, n_servers by place).
-        language_place: per language, the number of each server (by place) among its servers, -1 outside.
-        theme: number of each task's theme.
-        used: how many lists hold each server (by place).
+    matrix: the lists as places in the order of ids, shape (n_tasks, width), -1 fills up. theme_words, text_words: from
+    `shared_words`. theme, language: numbers per task. language_place: per language, the number of each server, by
+    place, among its servers, -1 outside. used: how many lists hold each server, by place.
     """
 
     def __init__(self, data: Dataset, settings: Labels) -> None:
@@ -77,8 +72,8 @@ class Evidence:
 
     def content(self, matrix: IntArray) -> dict[str, BoolArray]:
         """The detectors that compare a task with a server, each of the shape of `matrix`."""
-        task, place = np.nonzero(matrix >= 0)
-        server = matrix[task, place]
+        task = np.nonzero(matrix >= 0)[0]
+        server = matrix[matrix >= 0]
         flags = {
             "theme_token": _any_shared(*self.theme_words, task, server),
             "text_token": _any_shared(*self.text_words, task, server),
@@ -94,16 +89,14 @@ class Evidence:
         """Binomial tail of the number of other lists of the theme, different as sets, that hold the server."""
         # A list that stands twice in a theme is evidence once.
         key = np.stack([self.theme, set_keys(matrix)], axis=1)
-        _, first, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
-        lists = _indicator(matrix[first], self.n_servers)
-        theme_of_list = self.theme[first]
-        n_themes = int(self.theme.max()) + 1
-        ones = np.ones(len(first), np.float32)
-        by_theme = sp.csr_matrix((ones, (theme_of_list, np.arange(len(first)))), shape=(n_themes, len(first)))
-        held = sp.csr_matrix(by_theme @ lists)
-        per_theme = np.bincount(theme_of_list, minlength=n_themes)
-        overall = np.asarray(lists.sum(axis=0)).ravel()
-        theme = theme_of_list[kind.ravel()[task]]
+        first = np.unique(key, axis=0, return_index=True)[1]
+        row, column = np.nonzero(matrix[first] >= 0)
+        of_list, listed = self.theme[first], matrix[first][row, column]
+        shape, ones = (int(self.theme.max()) + 1, self.n_servers), np.ones(len(row), np.float32)
+        held = sp.csr_matrix((ones, (of_list[row], listed)), shape=shape)
+        per_theme = np.bincount(of_list, minlength=shape[0])
+        overall = np.bincount(listed, minlength=self.n_servers)
+        theme = self.theme[task]
         inside = np.asarray(held[theme, server]).ravel()
         rate = (overall[server] - inside + 1) / (len(first) - per_theme[theme] + 1)
         tail = stats.binom.sf(inside - 2, np.maximum(per_theme[theme] - 1, 0), np.minimum(rate, 1))
@@ -132,33 +125,21 @@ class Evidence:
     def by_chance(self, rng: np.random.Generator) -> dict[str, float]:
         """The share of labels that each detector, and each of `UNIONS`, marks when its kind of evidence is destroyed.
 
-        Content: lists go to other tasks. Order: each list in random order. Unions of both: first the one, then the
-        other.
+        Content: lists go to other tasks. Order: each list in random order. Unions of both: both, one after the other.
         """
         moved = self.matrix[rng.permutation(len(self.matrix))]
         content, order = self.content(moved), self.order(shuffled(self.matrix, rng))
         both = shuffled(moved, rng)
-        return {
-            **{name: _rate(content, (name,), moved) for name in content},
-            **{name: _rate(order, (name,), self.matrix) for name in order},
-            "any sign of content": _rate(content, BY_CONTENT, moved),
-            "any rule of order": _rate(order, ORDER_RULES, self.matrix),
-            "any detector": _rate(self.content(both) | self.order(both), DETECTORS, both),
-        }
+        found = _rates(content, moved) | _rates(order, self.matrix)
+        return found | {"any detector": _rates(self.content(both) | self.order(both), both)["any detector"]}
 
     def in_kept_order(self, weight: IntArray, rng: np.random.Generator) -> dict[str, float]:
-        """The share of labels that each detector of order marks where only the servers are drawn anew.
+        """The share of labels that each detector of order marks where only the servers are `redrawn`.
 
-        Every list keeps its pattern of ups and downs and its number of servers in the task's language; so what is left
-        over this rate is due to which servers stand side by side, not to how a list is sorted.
-
-        Args:
-            weight: how often each server is drawn, relative to the others, shape (n_servers,).
+        What a rate exceeds this one by is due to which servers stand side by side, not to how a list is sorted.
         """
         drawn = self.redrawn(weight, rng)
-        flags = self.order(drawn)
-        found = {name: _rate(flags, (name,), drawn) for name in flags}
-        return found | {"any rule of order": _rate(flags, ORDER_RULES, drawn)}
+        return _rates(self.order(drawn), drawn)
 
     def redrawn(self, weight: IntArray, rng: np.random.Generator) -> IntArray:
         """Lists of other servers in the same order, as many of them in the task's language, same shape.
@@ -187,10 +168,9 @@ class Evidence:
 
 
 def in_pattern(servers: IntArray, pattern: IntArray) -> IntArray:
-    """The servers of each row in the up and down of `pattern`, both as places with -1 for none, of one shape.
+    """The servers of each row in the up and down of `pattern`: its least stands where the pattern's least stands.
 
-    The row keeps its set of servers; its least stands where the pattern has its least, and so on. Both rows are equally
-    long.
+    Both hold places, -1 for none, in rows of equal length.
     """
     end = np.iinfo(np.int64).max
     rank = np.argsort(np.argsort(np.where(pattern >= 0, pattern, end), axis=1, kind="stable"), axis=1, kind="stable")
@@ -198,14 +178,19 @@ def in_pattern(servers: IntArray, pattern: IntArray) -> IntArray:
     return np.where(pattern >= 0, found, -1)
 
 
-def _rate(flags: dict[str, BoolArray], names: tuple[str, ...], matrix: IntArray) -> float:
-    """The share of labels that at least one of the detectors marks."""
-    return float(np.any([flags[name] for name in names], axis=0)[matrix >= 0].mean())
+def _rates(flags: dict[str, BoolArray], matrix: IntArray) -> dict[str, float]:
+    """The share of labels that each detector marks, and that each of `UNIONS` does where all of its own are there."""
+    groups = {name: (name,) for name in flags}
+    groups |= {name: members for name, members in UNIONS.items() if flags.keys() >= set(members)}
+    marked = {name: np.any([flags[member] for member in members], axis=0) for name, members in groups.items()}
+    return {name: float(flag[matrix >= 0].mean()) for name, flag in marked.items()}
 
 
 def shared_words(tasks: list[str], servers: list[str], most: float) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    """Binary word matrices of tasks and servers over the words that some task has and at most a share `most` of the
-    servers has, English function words left out; shapes (n_tasks, words), (n_servers, words)."""
+    """Binary word matrices, shapes (n_tasks, words) and (n_servers, words).
+
+    Of the words that some task has and at most a share `most` of the servers has, English function words left out.
+    """
     counter = CountVectorizer(binary=True, stop_words="english", dtype=np.float32).fit(tasks + servers)
     of_tasks, of_servers = counter.transform(tasks), counter.transform(servers)
     frequency = np.asarray(of_servers.sum(axis=0)).ravel()
@@ -216,9 +201,3 @@ def shared_words(tasks: list[str], servers: list[str], most: float) -> tuple[sp.
 def _any_shared(tasks: sp.csr_matrix, servers: sp.csr_matrix, task: IntArray, server: IntArray) -> BoolArray:
     found: BoolArray = np.asarray(tasks[task].multiply(servers[server]).sum(axis=1)).ravel() > 0
     return found
-
-
-def _indicator(matrix: IntArray, n_servers: int) -> sp.csr_matrix:
-    row, place = np.nonzero(matrix >= 0)
-    values = np.ones(len(row), np.float32)
-    return sp.csr_matrix((values, (row, matrix[row, place])), shape=(len(matrix), n_servers))

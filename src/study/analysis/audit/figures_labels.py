@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from study.analysis.audit.reference_bugs import NOT_RUN, RAN
+from study.analysis.audit.figures_paper import Tables, named_rows, ordered
+from study.analysis.audit.systems import NOT_RUN, RAN
 from study.analysis.audit.tables import AuditTables
 from study.analysis.report import plots
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
 from study.analysis.report.plots import STYLE, canvas, metric_name
 from study.errors import StudyError
 
-Tables = Mapping[str, pd.DataFrame]
 BROWN = "#8B6B4A"
 # Class of provenance -> colour and how it is printed, in the order in which classes are given.
 CLASSES = {
@@ -49,15 +49,10 @@ INKS = {
 
 @mpl.rc_context(STYLE)
 def plot_provenance(tables: Tables, scope: str = "position") -> Figure:
-    """Shares of the provenance classes, one bar per position, subcategory or twelfth of the file, all labels on top.
-
-    Args:
-        tables: ``provenance``.
-        scope: ``position``, ``subcategory`` or ``twelfth of the file``.
-    """
+    """Shares of the provenance classes, one bar per name of a scope of the table, all labels on top."""
     table = tables["provenance"]
     chosen = table[table["scope"].isin(["all", scope])]
-    bars = list(chosen[["scope", "name"]].drop_duplicates().itertuples(index=False, name=None))
+    bars = ordered(chosen["scope"], chosen["name"])
     n = int(table.loc[table["scope"] == "all", "n"].iloc[0])
     caption = (
         f"{n:,} labels; each has the class of the first detector that fires, in the order of conf/audit/labels.yaml. "
@@ -73,8 +68,8 @@ def plot_provenance(tables: Tables, scope: str = "position") -> Figure:
         for y, start, value in zip(place, left, width, strict=True):
             if value >= 7:
                 shade = "white" if ink in (BLUE, RED, BROWN, GREEN) else "black"
-                middle = {"ha": "center", "va": "center", "fontsize": 7}
-                panel.text(start + value / 2, y, f"{value:.0f}", color=shade, **middle)
+                middle = start + value / 2
+                panel.text(middle, y, f"{value:.0f}", color=shade, ha="center", va="center", fontsize=7)
         left += width
     panel.set_yticks(place, ["all labels" if kind == "all" else f"{SCOPES[kind]}{name}" for kind, name in bars])
     panel.set(xlabel="share of the labels (%)", xlim=(0, 100))
@@ -84,11 +79,7 @@ def plot_provenance(tables: Tables, scope: str = "position") -> Figure:
 
 @mpl.rc_context(STYLE)
 def plot_detectors(tables: Tables) -> Figure:
-    """How often each detector fires, against its rate when its kind of evidence is destroyed.
-
-    Args:
-        tables: ``detectors``.
-    """
+    """How often each detector fires, against its rate when its kind of evidence is destroyed."""
     table = tables["detectors"]
     # Unions on top, in the table's order; the others by how often they fire.
     union = table["detector"].str.startswith("any ")
@@ -109,20 +100,15 @@ def plot_detectors(tables: Tables) -> Figure:
         look = {"color": ORANGE, "markerfacecolor": inside, "markersize": 4.5, "linestyle": "none"}
         panel.plot(100 * rows[name], place, "D", label=f"in the same order, {how}", **look)
     labels = [CLASSES[name][1].removeprefix("other ") if name in CLASSES else name for name in rows["detector"]]
-    panel.set_yticks(place, labels)
-    panel.set(xlabel="share of the labels that the detector marks (%)", xlim=(0, None), ylim=(-0.6, len(rows) - 0.4))
-    panel.grid(axis="x")
+    limits = {"xlim": (0, None), "ylim": (-0.6, len(rows) - 0.4)}
+    named_rows(panel, place, labels, "share of the labels that the detector marks (%)", **limits)
     panel.legend(loc="lower right")
     return figure
 
 
 @mpl.rc_context(STYLE)
 def plot_first_uses(tables: Tables) -> Figure:
-    """Where in the file servers are listed for the first time, against the share of servers not yet listed.
-
-    Args:
-        tables: ``first_uses``.
-    """
+    """Where in the file servers are listed for the first time, against the share of servers not yet listed."""
     rows = tables["first_uses"]
     caption = (
         "Blocks of 100 tasks in the order of the file; lines: 95 % Wilson intervals. Labels drawn without regard to "
@@ -130,11 +116,10 @@ def plot_first_uses(tables: Tables) -> Figure:
     )
     figure, axes = canvas(3.4, caption=caption, title="Servers listed for the first time")
     panel = axes[0, 0]
-    panel.vlines(rows["first_task"], 100 * rows["low"], 100 * rows["high"], color=ORANGE)
-    panel.plot(
-        rows["first_task"], 100 * rows["rate"], "o", markersize=4, color=ORANGE, label="labels that are first uses"
-    )
-    panel.plot(rows["first_task"], 100 * rows["unused"], "--", color="black", label="servers not used before the block")
+    first = rows["first_task"]
+    panel.vlines(first, 100 * rows["low"], 100 * rows["high"], color=ORANGE)
+    panel.plot(first, 100 * rows["rate"], "o", markersize=4, color=ORANGE, label="labels that are first uses")
+    panel.plot(first, 100 * rows["unused"], "--", color="black", label="servers not used before the block")
     panel.set(xlabel="first task of the block", ylabel="share (%)", ylim=(0, 100))
     panel.grid(axis="y")
     panel.legend()
@@ -143,11 +128,7 @@ def plot_first_uses(tables: Tables) -> Figure:
 
 @mpl.rc_context(STYLE)
 def plot_mixture_fit(tables: Tables) -> Figure:
-    """The fitted shares of the annotation mixture, and the ratio of observed to fitted statistics.
-
-    Args:
-        tables: ``mixture`` and ``mixture_fit``.
-    """
+    """The fitted shares of the annotation mixture, and the ratio of observed to fitted statistics."""
     shares = tables["mixture"]
     shares = shares[shares["parameter"].str.fullmatch(r"share (?!of).*")].iloc[::-1]
     fit = tables["mixture_fit"]
@@ -162,32 +143,28 @@ def plot_mixture_fit(tables: Tables) -> Figure:
     panel, place = axes[0, 0], np.arange(len(shares))
     panel.barh(place, 100 * shares["value"], color=BLUE, height=0.6)
     panel.hlines(place, 100 * shares["low"], 100 * shares["high"], color="black")
-    panel.set_yticks(place, [name.removeprefix("share ").replace("_", " ") for name in shares["parameter"]])
-    panel.set(xlabel="share of the labels (%)")
-    panel.grid(axis="x")
+    names = [name.removeprefix("share ").replace("_", " ") for name in shares["parameter"]]
+    named_rows(panel, place, names, "share of the labels (%)")
     panel, place = axes[0, 1], np.arange(len(fit))
     ends = fit["observed"] / fit["fitted_high"], fit["observed"] / fit["fitted_low"].where(fit["fitted_low"] > 0)
     panel.hlines(place, *ends, color=ORANGE)
     panel.plot(fit["observed"] / fit["fitted"], place, "o", color=ORANGE)
     panel.axvline(1, color="black", linewidth=0.8, linestyle="--")
-    panel.set_yticks(place, [textwrap.fill(name, 38) for name in fit["statistic"]], fontsize=7)
-    panel.set(xlabel="observed / fitted", xlim=(0, None))
-    panel.grid(axis="x")
+    named_rows(
+        panel, place, [textwrap.fill(name, 38) for name in fit["statistic"]], "observed / fitted", xlim=(0, None)
+    )
+    panel.tick_params(axis="y", labelsize=7)
     return figure
 
 
 @mpl.rc_context(STYLE)
 def plot_task_quality(tables: Tables) -> Figure:
-    """How well the parts of a task tell it from another task, by block of the file, and what the reader found.
-
-    Args:
-        tables: ``task_quality``, and ``task_quality_reading`` where a sample was read.
-    """
+    """How well the parts of a task tell it from another task, by block of the file, and what the reader found."""
     table = tables["task_quality"]
     reading = tables.get("task_quality_reading")
     blocks = [name for name in table["block"].unique() if name != "all"] or ["all"]
     usual = table[table["shuffled_in"] == "all tasks"]
-    pairs = list(usual[["left", "right"]].drop_duplicates().itertuples(index=False, name=None))
+    pairs = ordered(usual["left"], usual["right"])
     caption = (
         "Left: share of the cases in which a task's own pair is more alike than a shuffled one (AUC of cosines; "
         "50 %: independent; lines: 95 % intervals, DeLong); open markers: shuffled within the subcategory."
@@ -207,30 +184,24 @@ def plot_task_quality(tables: Tables) -> Figure:
         panel.hlines(place, 100 * inside["auc_low"], 100 * inside["auc_high"], color=inks[number])
         panel.plot(100 * inside["auc"], place, "osD"[number], color=inks[number], markersize=5, markerfacecolor="white")
     panel.axvline(50, color="black", linewidth=0.8, linestyle="--")
-    panel.set_yticks(np.arange(len(pairs))[::-1], [" – ".join(pair) for pair in pairs])
-    panel.set(xlabel="AUC (%)", xlim=(min(45.0, 100 * usual["auc_low"].min() - 2), 101))
-    panel.grid(axis="x")
+    xlim = (min(45.0, 100 * usual["auc_low"].min() - 2), 101)
+    named_rows(panel, np.arange(len(pairs))[::-1], [" – ".join(pair) for pair in pairs], "AUC (%)", xlim=xlim)
     panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
     if reading is not None:
-        codes = list(dict.fromkeys(reading["code"]))
+        codes = ordered(reading["code"])
         for number, block in enumerate(blocks):
             rows = reading[reading["block"] == block].set_index("code").loc[codes]
             place = np.arange(len(codes))[::-1] - 0.2 * (number - (len(blocks) - 1) / 2) * 2
             axes[0, 1].barh(place, 100 * rows["share"], height=0.36, color=inks[number], alpha=0.8)
             axes[0, 1].hlines(place, 100 * rows["low"], 100 * rows["high"], color="black", linewidth=0.9)
-        axes[0, 1].set_yticks(np.arange(len(codes))[::-1], codes)
-        axes[0, 1].set(xlabel="share of the tasks read (%)", xlim=(0, 100))
-        axes[0, 1].grid(axis="x")
+        places = np.arange(len(codes))[::-1]
+        named_rows(axes[0, 1], places, codes, "share of the tasks read (%)", xlim=(0, 100))
     return figure
 
 
 @mpl.rc_context(STYLE)
 def plot_robustness(tables: Tables) -> Figure:
-    """Kendall's tau between the base order of the systems and the order under each other choice.
-
-    Args:
-        tables: ``rank_robustness``.
-    """
+    """Kendall's tau between the base order of the systems and the order under each other choice."""
     rows = tables["rank_robustness"].dropna(subset=["tau"])
     caption = (
         f"Base order: {rows['base'].iloc[0]}. Kendall's tau-b between the systems' means; lines: 95 % bootstrap "
@@ -246,23 +217,15 @@ def plot_robustness(tables: Tables) -> Figure:
         panel.text(1.02, y, f"{int(row['systems'])}", va="center", fontsize=7, transform=panel.get_yaxis_transform())
     panel.axvline(0, color="black", linewidth=0.8, linestyle="--")
     labels = [f"{family}: {variant}" for family, variant in zip(rows["family"], rows["variant"], strict=True)]
-    panel.set_yticks(place, labels, fontsize=7.5)
-    panel.set(
-        xlabel="Kendall's tau with the base order",
-        xlim=(min(-0.05, rows["tau_low"].min() - 0.05), 1.05),
-        ylim=(-0.7, len(rows) - 0.3),
-    )
-    panel.grid(axis="x")
+    limits = {"xlim": (min(-0.05, rows["tau_low"].min() - 0.05), 1.05), "ylim": (-0.7, len(rows) - 0.3)}
+    named_rows(panel, place, labels, "Kendall's tau with the base order", **limits)
+    panel.tick_params(axis="y", labelsize=7.5)
     return figure
 
 
 @mpl.rc_context(STYLE)
 def plot_splits(tables: Tables) -> Figure:
-    """The cheap systems over random splits: mean, range and standard deviation.
-
-    Args:
-        tables: ``random_splits``.
-    """
+    """The cheap systems over random splits: mean, range and standard deviation."""
     rows = tables["random_splits"]
     rows = rows[rows["tie_rule"] == "seeded permutation"].sort_values("mean")
     caption = (
@@ -274,9 +237,7 @@ def plot_splits(tables: Tables) -> Figure:
     panel.hlines(place, rows["min"], rows["max"], color=BLUE, linewidth=1)
     panel.hlines(place, rows["mean"] - rows["sd"], rows["mean"] + rows["sd"], color=BLUE, linewidth=6, alpha=0.4)
     panel.plot(rows["mean"], place, "o", color=BLUE, markersize=4)
-    panel.set_yticks(place, rows["system"])
-    panel.set(xlabel=f"{metric_name(rows['metric'].iloc[0])} (0 to 1)", xlim=(0, None))
-    panel.grid(axis="x")
+    named_rows(panel, place, rows["system"], f"{metric_name(rows['metric'].iloc[0])} (0 to 1)", xlim=(0, None))
     return figure
 
 
@@ -285,20 +246,16 @@ def plot_copying(tables: Tables, metric: str = "ndcg@10") -> Figure:
     """Every system on test tasks with and without a near-duplicate in training, for the first protocol of the table.
 
     Beside it, how much more than the first reference a system gains on them, since such tasks are easier for all.
-
-    Args:
-        tables: ``copying``.
     """
     table = tables["copying"]
     protocol = table["protocol"].iloc[0]
     rows = table[(table["protocol"] == protocol) & (table["metric"] == metric)]
     rows = rows[rows["kind"] == "any_near_duplicate"].sort_values("mean")
-    first = rows.iloc[0]
     references = [name for name in rows if re.fullmatch(r"excess_(?!.*_(low|high)$).+", name)][:1]
     caption = (
         f"Protocol: {protocol}. A near-duplicate is a training task with the same or nearly the same label set or text "
-        f"({int(first['n_duplicate'])} of {int(first['n'])} test tasks have one). Lines: 95 % intervals over tasks. "
-        "Labels decide which tasks have one, and these are easier for systems that read no labels too."
+        f"({rows['n_duplicate'].iloc[0]} of {rows['n'].iloc[0]} test tasks have one). Lines: 95 % intervals over "
+        "tasks. Labels decide which tasks have one, and these are easier for systems that read no labels too."
     )
     for name in references:
         caption += (
@@ -323,20 +280,14 @@ def plot_copying(tables: Tables, metric: str = "ndcg@10") -> Figure:
         beside.axvline(0, color="black", linewidth=0.8, linestyle="--")
         beside.set(xlabel=f"excess over {name.removeprefix('excess_')}")
         beside.grid(axis="x")
-    panel.set_yticks(place, rows["system"])
-    panel.set(xlabel=f"{metric_name(metric)} (0 to 1)", xlim=(0, 1))
-    panel.grid(axis="x")
+    named_rows(panel, place, rows["system"], f"{metric_name(metric)} (0 to 1)", xlim=(0, 1))
     panel.legend(loc="lower right")
     return figure
 
 
 @mpl.rc_context(STYLE)
 def plot_reference_bugs(tables: Tables) -> Figure:
-    """One line per bug, from the method without it (open) to the method with it (filled).
-
-    Raises:
-        StudyError: no row with a bug has run.
-    """
+    """One line per bug, from the method without it (open) to the method with it (filled); one must have run."""
     table = tables["reference_bugs"]
     if not (table["state"] == RAN).any():
         fix = "study run system=msbpr_leaky protocol=warm, then study audit run --part reference_bugs"
@@ -353,11 +304,10 @@ def plot_reference_bugs(tables: Tables) -> Figure:
     clear = table.assign(low=table[["low", "least"]].min(axis=1), high=table[["high", "most"]].max(axis=1))
     plots.dumbbells(panel, clear, "without", "with_bug", "low", "high")
     for row, place in zip(table.to_dict("records"), places, strict=True):
-        text, at, coordinates = NOT_RUN, 0.0, "axes fraction"
+        text, at, across = NOT_RUN, 0.0, "axes fraction"
         if row["state"] == RAN:
-            text, at, coordinates = f"{row['difference']:+.3f}", max(row["without"], row["with_bug"]), "data"
-        where = {"xycoords": (coordinates, "data"), "textcoords": "offset points"}
-        panel.annotate(text, (at, place), (6, -3), fontsize=7.5, **where)
+            text, at, across = f"{row['difference']:+.3f}", max(row["without"], row["with_bug"]), "data"
+        panel.annotate(text, (at, place), (6, -3), (across, "data"), "offset points", fontsize=7.5)
     panel.set_yticks(places, titles.tolist(), parse_math=False)
     panel.margins(x=0.12)
     panel.set_xlim(left=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -30,19 +31,27 @@ LEAST_CHANGE = (
     'for any ranking whatever (linear program); "~0": below 0.0005, but beyond rounding.'
 )
 STEP_NAMES = ["least change: rounding (possible)", "up to 0.001", "up to 0.01", "up to 0.1", "more"]
+ABOVE: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}  # where a legend stands above the axes
+
+
+def ordered(*columns: pd.Series) -> list[Any]:
+    """The values of a column, or of several as tuples, each once, in the order of the table."""
+    return list(dict.fromkeys(columns[0] if len(columns) == 1 else zip(*columns, strict=True)))
+
+
+def named_rows(panel: Axes, places: Any, names: Sequence[str], xlabel: str, **options: Any) -> None:
+    """Name the rows of a panel at their places on the vertical axis; a grid shows the values of the other axis."""
+    panel.set_yticks(places, names)
+    panel.set(xlabel=xlabel, **options)
+    panel.grid(axis="x")
 
 
 @mpl.rc_context(STYLE)
 def plot_verdicts(tables: Tables, protocol: str) -> Figure:
-    """The verdict of every cell of Tables 3 and 4 under one protocol, with the difference where there is one.
-
-    Args:
-        tables: verdicts.
-        protocol: whose verdicts are drawn.
-    """
+    """The verdict of every cell of Tables 3 and 4 under one protocol, with the difference where there is one."""
     table = tables["verdicts"]
     part = table[table["protocol"] == protocol]
-    rows = list(dict.fromkeys(zip(part["place"], part["row"], strict=True)))
+    rows = ordered(part["place"], part["row"])
     caption = (
         f"Protocol: {protocol}. Numbers: ours minus the paper's. Rows marked * are compared with the nearest "
         "configuration, which has no LLM re-ranker."
@@ -57,27 +66,23 @@ def plot_verdicts(tables: Tables, protocol: str) -> Figure:
         if not pd.isna(entry["difference"]):
             ink = "white" if entry["verdict"] in (NOT, REPRODUCED) else "black"
             panel.text(x, y, f"{entry['difference']:+.3f}", ha="center", va="center", fontsize=7.5, color=ink)
-    stand_ins = set(part.loc[part["counterpart"] == "stand-in", ["place", "row"]].itertuples(index=False, name=None))
-    labels = [f"{row}{'*' if (place, row) in stand_ins else ''} ({place})" for place, row in rows]
+    stand_ins = part[part["counterpart"] == "stand-in"]
+    marked = ordered(stand_ins["place"], stand_ins["row"])
+    labels = [f"{row}{'*' if (place, row) in marked else ''} ({place})" for place, row in rows]
     panel.set_yticks(range(len(rows)), labels)
     names = [metric_name(name).replace(" (mean over tasks)", "").replace("@", "\n@") for name in PAPER_METRICS]
     panel.set_xticks(range(len(names)), names, fontsize=7.5)
     panel.set(xlim=(-0.5, len(names) - 0.5), ylim=(len(rows) - 0.5, -0.5))
     handles = [Patch(color=ink, label=VERDICT_NAMES.get(name, name)) for name, ink in VERDICT_COLOURS.items()]
-    panel.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.3)
+    panel.legend(handles=handles, borderaxespad=0.3, **ABOVE)
     return figure
 
 
 @mpl.rc_context(STYLE)
 def plot_implied(tables: Tables, lengths: Mapping[str, float]) -> Figure:
-    """How many relevant servers per task each row implies, beside what the data sets' lists hold.
-
-    Args:
-        tables: consistency.
-        lengths: what is drawn as a line: name -> mean number of relevant servers per test task.
-    """
+    """How many relevant servers per task each row implies, beside the mean `lengths` of lists, by name."""
     table = tables["consistency"]
-    rows = list(dict.fromkeys(table["row"]))
+    rows = ordered(table["row"])
     caption = (
         "k · Precision@k / Recall@k, which lies between the smallest and the largest number of relevant servers of the "
         "tasks with a hit. Bars: range under rounding. Equally long lists would put all points on one line."
@@ -94,67 +99,50 @@ def plot_implied(tables: Tables, lengths: Mapping[str, float]) -> Figure:
         panel.axvline(length, color=GREY, linewidth=1.0, linestyle=("-", "--", ":", "-.")[number % 4], label=name)
     panel.set_xlim(0.5, 20)
     logarithmic(panel.xaxis)
-    panel.set_yticks([len(rows) - number for number in range(len(rows))], rows)
-    panel.set(xlabel="relevant servers per task (logarithmic)", ylim=(0.3, len(rows) + 0.7))
-    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
-    panel.grid(axis="x")
+    places, ylim = np.arange(len(rows), 0, -1), (0.3, len(rows) + 0.7)
+    named_rows(panel, places, rows, "relevant servers per task (logarithmic)", ylim=ylim)
+    panel.legend(borderaxespad=0, **ABOVE)
     return figure
 
 
 @mpl.rc_context(STYLE)
 def plot_feasibility(tables: Tables) -> Figure:
-    """Which rows can be means over test tasks under which labels: the least change of a cell that makes them so.
-
-    Args:
-        tables: feasibility.
-    """
+    """Which rows can be means over test tasks under which labels: the least change of a cell that makes them so."""
     table = tables["feasibility"]
     table = table[table["cells"].isin(CELL_SETS)]
-    rows, labels = list(dict.fromkeys(table["row"])), list(dict.fromkeys(table["labels"]))
+    rows, labels = ordered(table["row"]), ordered(table["labels"])
     title = "Which rows can come from which labels"
     figure, axes = canvas(3.1 + 0.24 * len(rows), 2, caption=LEAST_CHANGE, share_y=True, title=title)
     for panel, (cells, part) in zip(axes[0], table.groupby("cells", sort=False), strict=True):
         matrix = part.pivot_table(index="row", columns="labels", values="change", sort=False).loc[rows, labels]
-        shade(panel, matrix)
+        shade(panel, matrix, labels, rotation=35)
         panel.set_title(str(cells))
-        panel.set_xticks(range(len(labels)), labels, rotation=35, ha="right", fontsize=7.5)
-    axes[0, 0].set_yticks(range(len(rows)), rows)
     legend(figure)
     return figure
 
 
 @mpl.rc_context(STYLE)
 def plot_definitions(tables: Tables, labels: Sequence[str]) -> Figure:
-    """What the least change of a cell becomes where a program computed the columns in another way than the paper says.
-
-    Args:
-        tables: feasibility.
-        labels: assumptions about the labels, one panel each.
-    """
+    """The same for other metric definitions than the paper's, one panel per assumption about the labels."""
     table = tables["feasibility"]
     table = table[(table["table"] != "own") & ~table["cells"].isin(["all eight cells"])]
-    rows, kinds = list(dict.fromkeys(table["row"])), list(dict.fromkeys(table["cells"]))
+    rows, kinds = ordered(table["row"]), ordered(table["cells"])
     caption = f"{LEAST_CHANGE} F1 is left out; the other metric definitions are those of the protocol grid."
     title = "The same under other metric definitions"
     figure, axes = canvas(3.9 + 0.24 * len(rows), len(labels), caption=caption, share_y=True, title=title)
     names = ["as defined", *(name.removeprefix("without F1, ").replace(" and ", "\nand ") for name in kinds[1:])]
     for panel, name in zip(axes[0], labels, strict=True):
         part = table[table["labels"] == name]
-        shade(panel, part.pivot_table(index="row", columns="cells", values="change", sort=False).loc[rows, kinds])
+        matrix = part.pivot_table(index="row", columns="cells", values="change", sort=False).loc[rows, kinds]
+        shade(panel, matrix, names, size=7)
         panel.set_title(name)
-        panel.set_xticks(range(len(kinds)), names, rotation=45, ha="right", fontsize=7)
-    axes[0, 0].set_yticks(range(len(rows)), rows)
     legend(figure)
     return figure
 
 
 @mpl.rc_context(STYLE)
 def plot_pairs(tables: Tables) -> Figure:
-    """Which two rows can come from one set of test tasks; the diagonal shows each row alone.
-
-    Args:
-        tables: row_pairs.
-    """
+    """Which two rows can come from one set of test tasks; the diagonal shows each row alone."""
     table = tables["row_pairs"]
     rows = list(dict.fromkeys([*table["row_a"], *table["row_b"]]))
     matrix = pd.DataFrame(np.nan, index=rows, columns=rows)
@@ -165,18 +153,17 @@ def plot_pairs(tables: Tables) -> Figure:
     caption = f"{LEAST_CHANGE} F1 is left out; label lists of up to {int(table['max_relevant'].max())} servers."
     title = "Which rows can come from one set of test tasks"
     figure, axes = canvas(2.4 + 0.27 * len(rows), caption=caption, title=title)
-    shade(axes[0, 0], matrix)
-    axes[0, 0].set_xticks(range(len(rows)), rows, rotation=45, ha="right", fontsize=7.5)
-    axes[0, 0].set_yticks(range(len(rows)), rows)
+    shade(axes[0, 0], matrix, rows)
     legend(figure)
     return figure
 
 
-def shade(panel: Axes, matrix: pd.DataFrame) -> None:
-    """A matrix of changes as coloured fields with numbers."""
-    norm = BoundaryNorm(STEPS, len(SHADES))
-    panel.imshow(matrix.to_numpy(np.float64), cmap=ListedColormap(SHADES), norm=norm, aspect="auto")
+def shade(panel: Axes, matrix: pd.DataFrame, names: Sequence[str], *, rotation: float = 45, size: float = 7.5) -> None:
+    """A matrix of changes as coloured fields with numbers; `names` stand below its columns."""
+    panel.set_xticks(range(len(names)), names, rotation=rotation, ha="right", fontsize=size)
+    panel.set_yticks(range(len(matrix)), matrix.index)
     values = matrix.to_numpy(np.float64)
+    panel.imshow(values, cmap=ListedColormap(SHADES), norm=BoundaryNorm(STEPS, len(SHADES)), aspect="auto")
     for y, x in np.argwhere(~np.isnan(values)):
         value = float(values[y, x])
         # A field is too narrow for "<.001".
@@ -193,16 +180,10 @@ def legend(figure: Figure) -> None:
 
 @mpl.rc_context(STYLE)
 def plot_distances(tables: Tables, row: str, system: str) -> Figure:
-    """How far every protocol lies from one printed row, for its own system and for the nearest other one.
-
-    Args:
-        tables: protocol_distances.
-        row: the printed row.
-        system: the row's system in the study.
-    """
+    """How far every protocol lies from one printed row, for its own system and for the nearest other one."""
     table = tables["protocol_distances"]
     part = table[table["row"] == row]
-    titles = list(dict.fromkeys(part["title"]))
+    titles = ordered(part["title"])
     caption = (
         f"Root mean square difference to the eight printed cells of {row} (logarithmic). Bars: 95 % intervals over "
         f"test tasks. Filled: {system} by the paper's definitions. Open: {system} by the nearest metric definition. "
@@ -226,25 +207,19 @@ def plot_distances(tables: Tables, row: str, system: str) -> Figure:
         look = {"linestyle": "none", "marker": marker, "color": ink, "markerfacecolor": inside}
         panel.plot(lines["distance"], y, label=label, **look)
     logarithmic(panel.xaxis)
-    panel.set_yticks(list(place.values()), list(place))
-    panel.set(xlabel="distance (root mean square difference)", ylim=(0.3, len(titles) + 0.7))
-    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
-    panel.grid(axis="x")
+    ylim = (0.3, len(titles) + 0.7)
+    named_rows(panel, list(place.values()), titles, "distance (root mean square difference)", ylim=ylim)
+    panel.legend(borderaxespad=0, **ABOVE)
     return figure
 
 
 @mpl.rc_context(STYLE)
 def plot_grid(tables: Tables, measure: str) -> Figure:
-    """One measure of every system under every protocol: how much the protocol alone decides.
-
-    Args:
-        tables: protocol_cells.
-        measure: like ``recall@10``.
-    """
+    """One measure, like ``recall@10``, of every system under every protocol: how much the protocol alone decides."""
     name, k = measure.split("@")
     table = tables["protocol_cells"]
     part = table[(table["measure"] == name) & (table["k"] == int(k))]
-    titles, systems = list(dict.fromkeys(part["title"])), list(dict.fromkeys(part["system"]))
+    titles, systems = ordered(part["title"]), ordered(part["system"])
     place = {title: len(titles) - number for number, title in enumerate(titles)}
     caption = f"Bars: 95 % intervals over test tasks; {int(part['seeds'].max())} seed."
     figure, axes = canvas(1.9 + 0.26 * len(titles), caption=caption, title=f"{metric_name(measure)} by protocol")
@@ -254,8 +229,7 @@ def plot_grid(tables: Tables, measure: str) -> Figure:
         y = lines["title"].map(place) + 0.15 * ((len(systems) - 1) / 2 - number)
         panel.hlines(y, lines["low"], lines["high"], color=ink, linewidth=1.0)
         panel.plot(lines["value"], y, linestyle="none", marker=MARKERS[number], markersize=5, color=ink, label=system)
-    panel.set_yticks(list(place.values()), list(place))
-    panel.set(xlabel=f"{metric_name(measure)} (0 to 1)", xlim=(0, 1), ylim=(0.3, len(titles) + 0.7))
-    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
-    panel.grid(axis="x")
+    limits = {"xlim": (0, 1), "ylim": (0.3, len(titles) + 0.7)}
+    named_rows(panel, list(place.values()), titles, f"{metric_name(measure)} (0 to 1)", **limits)
+    panel.legend(borderaxespad=0, **ABOVE)
     return figure

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -35,12 +36,12 @@ def redealt(matrix: IntArray, rng: np.random.Generator) -> IntArray:
 
 
 def against_chance(
-    measure: Measure, change: Change, matrix: IntArray, *, chance: str, permutations: int, rng: np.random.Generator
+    measure: Measure, change: Change, matrix: IntArray, permutations: int, rng: np.random.Generator, model: str
 ) -> pd.DataFrame:
     """Each measure beside its values on changed lists.
 
-    Returns: columns measure, observed, chance (mean), chance_low, chance_high (2.5 and 97.5 %), p (share of all
-        permutations, the observed one among them, that reach the observed value), permutations, model (what chance is).
+    chance_low and chance_high are the 2.5 and 97.5 % quantiles; p is the share of all permutations, the observed one
+    among them, that reach the observed value; model says what chance is.
     """
     observed = measure(matrix)
     drawn = pd.DataFrame([measure(change(matrix, rng)) for _ in range(permutations)])
@@ -48,37 +49,33 @@ def against_chance(
     rows = pd.DataFrame({"measure": list(observed), "observed": list(observed.values())})
     rows = rows.assign(chance=drawn.mean().to_numpy(), chance_low=ends[0], chance_high=ends[1])
     reached = (drawn.to_numpy() >= rows["observed"].to_numpy()).sum(axis=0)
-    return rows.assign(p=(1 + reached) / (1 + permutations), permutations=permutations, model=chance)
+    return rows.assign(p=(1 + reached) / (1 + permutations), permutations=permutations, model=model)
 
 
 def list_table(data: Dataset, settings: Labels) -> pd.DataFrame:
     """Order and repetition of the lists against chance; columns of `against_chance` and n_lists."""
     matrix, rng = lists.padded(data.lists, lists.places(data)), np.random.default_rng(settings.seed)
     gap = settings.widest_gap(data.n_servers)
-    parts = (
-        (lambda rows: lists.order_measures(rows, gap, settings.long_run), lists.shuffled, "each list in random order"),
-        (lists.repetition_measures, redealt, "labels dealt anew, popularity and lengths kept"),
-    )
-    frames = [
-        against_chance(measure, change, matrix, chance=chance, permutations=settings.permutations, rng=rng)
-        for measure, change, chance in parts
-    ]
-    return pd.concat(frames, ignore_index=True).assign(n_lists=len(matrix))
+    measure, options = partial(lists.order_measures, gap=gap, long_run=settings.long_run), (settings.permutations, rng)
+    order = against_chance(measure, lists.shuffled, matrix, *options, "each list in random order")
+    dealt = "labels dealt anew, popularity and lengths kept"
+    repetition = against_chance(lists.repetition_measures, redealt, matrix, *options, dealt)
+    return pd.concat([order, repetition], ignore_index=True).assign(n_lists=len(matrix))
 
 
 def group_table(data: Dataset) -> pd.DataFrame:
-    """Groups of tasks with the same set of servers, by size.
+    """Groups of tasks with the same set of servers, by size; the last row, size 0, holds all groups together.
 
-    Returns: columns size, groups, tasks, pairs, then the share of pairs within groups that agree in theme, language and
-        subcategory and in the order of the list (same_...), and the same shares over all pairs of tasks (chance_...).
-        The last row, size 0, holds all groups together.
+    same_...: the share of pairs within groups that agree in theme, language, subcategory and the order of the list;
+    chance_...: the same over all pairs of tasks.
     """
     matrix = lists.padded(data.lists, lists.places(data))
     key = lists.set_keys(matrix)
     names = {name: pd.factorize(data.tasks[column].str.casefold())[0] for name, column in ATTRIBUTES.items()}
     names["order"] = np.unique(matrix, axis=0, return_inverse=True)[1].ravel()
-    chance = {name: _pair_share(values) for name, values in names.items()}
-    counts = np.bincount(key)
+    n, counts = len(matrix), np.bincount(key)
+    same = {name: np.bincount(values).astype(np.float64) for name, values in names.items()}
+    chance = {f"chance_{name}": float((size * (size - 1)).sum() / (n * (n - 1))) for name, size in same.items()}
     shared = np.flatnonzero(counts > 1)
     pairs = np.array([pair for group in shared for pair in combinations(np.flatnonzero(key == group), 2)])
     pairs = pairs.reshape(-1, 2)
@@ -93,19 +90,13 @@ def group_table(data: Dataset) -> pd.DataFrame:
             for name, values in names.items()
         }
         rows.append({"size": size, "groups": groups, "tasks": tasks, "pairs": len(chosen), **agree})
-    return pd.DataFrame(rows).assign(**{f"chance_{name}": value for name, value in chance.items()})
-
-
-def _pair_share(values: IntArray) -> float:
-    """Share of all pairs that agree."""
-    counts, n = np.bincount(values).astype(np.float64), len(values)
-    return float((counts * (counts - 1)).sum() / (n * (n - 1)))
+    return pd.DataFrame(rows).assign(**chance)
 
 
 def simulate(x: Inputs, mixture: Mixture, rng: np.random.Generator, *, ascending: float, copied: float) -> IntArray:
     """Lists drawn from the mixture, then a share sorted and a share replaced by the list of another task of the theme.
 
-    Returns: shape of ``x.matrix``; no list is longer than the task's own, and a copy of a shorter one is as short.
+    Shape of ``x.matrix``; no list is longer than the task's own, and a copy of a longer one is cut.
     """
     n, width = x.matrix.shape
     m = len(x.cluster)
@@ -145,17 +136,13 @@ def redraw(x: Inputs, mixture: Mixture, rng: np.random.Generator, drawn: IntArra
         if len(x.words[task]):
             drawn[task, place] = rng.choice(x.words[task])
     by_cluster = np.bincount(x.cluster, weights=mixture.weight, minlength=mixture.theta.shape[1])
-    on_topic, in_language = reason == em.TOPIC, reason == em.LANGUAGE
-    for theme in np.unique(x.theme[on_topic.any(axis=1)]):
-        p = (mixture.theta[theme] / by_cluster)[x.cluster] * mixture.weight
-        places = on_topic & (x.theme == theme)[:, None]
-        if p.any():
-            drawn[places] = rng.choice(m, int(places.sum()), p=p / p.sum())
-    for language in np.unique(x.language[in_language.any(axis=1)]):
-        p = x.spoken[language] * mixture.weight
-        places = in_language & (x.language == language)[:, None]
-        if p.any():
-            drawn[places] = rng.choice(m, int(places.sum()), p=p / p.sum())
+    topics = em.TOPIC, x.theme, mixture.theta / by_cluster, x.cluster
+    for kind, group, share, column in (topics, (em.LANGUAGE, x.language, x.spoken, np.arange(m))):
+        for number in np.unique(group[(reason == kind).any(axis=1)]):
+            p = share[number][column] * mixture.weight
+            places = (reason == kind) & (group == number)[:, None]
+            if p.any():
+                drawn[places] = rng.choice(m, int(places.sum()), p=p / p.sum())
 
 
 def copied_share(matrix: IntArray) -> float:
@@ -164,25 +151,18 @@ def copied_share(matrix: IntArray) -> float:
 
 
 def sorted_share(matrix: IntArray, settings: Labels) -> float:
-    """Share of the lists of `long_run` or more entries that ascend by id; by chance 1 / n! of the lists of n do.
-
-    Nothing is subtracted: for the shortest such list of six chance is 1 in 720.
-    """
+    """Share of the lists of `long_run` or more entries that ascend by id (by chance 1 in 720 of those of six)."""
     size = (matrix >= 0).sum(axis=1)
     long = size >= settings.long_run
-    if not long.any():
-        return 0.0
-    sorted_lists = lists.run_lengths(lists.steps(matrix))[:, 0] == size
-    return float(sorted_lists[long].mean())
+    whole = lists.run_lengths(lists.steps(matrix))[:, 0] == size
+    return float(whole[long].mean()) if long.any() else 0.0
 
 
 def held_out(x: Inputs, settings: Labels) -> dict[str, float]:
-    """The log-likelihood of lists that the mixture has not seen, beside servers drawn by popularity and evenly.
+    """The log-likelihood of lists that the mixture has not seen, in nats per label, and how many labels they have.
 
-    Equal label sets are on one side together, and a list that repeats another counts once.
-
-    Returns: nats per label under the mixture, by_popularity (counts of the other lists, `smoothing` added to each) and
-        evenly; labels (how many).
+    Beside it that of servers drawn by_popularity (counts of the other lists, each plus `smoothing`) and evenly. Equal
+    label sets are on one side together, and a list that repeats another counts once.
     """
     key, rng = lists.set_keys(x.matrix), np.random.default_rng(settings.seed)
     asked = rng.random(int(key.max()) + 1)[key] < settings.held_out
@@ -206,18 +186,14 @@ def statistics(x: Inputs, matrix: IntArray, settings: Labels) -> dict[str, float
     gap = settings.widest_gap(len(x.cluster))
     language = x.spoken[x.language[:, None], server]
     rows = np.array([np.isin(row, words) for row, words in zip(matrix, x.words, strict=True)])
-    return (
-        {
-            "labels with a theme word": float(rows[filled].mean()),
-            "labels in the task's language": float(language[filled].mean()),
-            "servers on some list (share)": float((used > 0).mean()),
-            "labels of the tenth of the servers listed most (share)": float(
-                np.sort(used)[::-1][: len(used) // 10].sum() / used.sum()
-            ),
-        }
-        | lists.order_measures(matrix, gap, settings.long_run)
-        | lists.repetition_measures(matrix)
-    )
+    most = np.sort(used)[::-1][: len(used) // 10]
+    found = {
+        "labels with a theme word": float(rows[filled].mean()),
+        "labels in the task's language": float(language[filled].mean()),
+        "servers on some list (share)": float((used > 0).mean()),
+        "labels of the tenth of the servers listed most (share)": float(most.sum() / used.sum()),
+    }
+    return found | lists.order_measures(matrix, gap, settings.long_run) | lists.repetition_measures(matrix)
 
 
 def mixture_tables(data: Dataset, settings: Labels, cluster: IntArray | None = None) -> dict[str, pd.DataFrame]:
@@ -226,30 +202,27 @@ def mixture_tables(data: Dataset, settings: Labels, cluster: IntArray | None = N
     A statistic that is not `inside` the range of the simulations rejects the mixture as a description of it.
     """
     x, mixture = em.fit(em.inputs(data, settings, cluster), settings)
-    rng, n = np.random.default_rng(settings.seed), int((x.matrix >= 0).sum())
-    even = float(np.log(len(x.cluster)))
-    once = em.distinct(x).matrix
+    rng, once = np.random.default_rng(settings.seed), em.distinct(x).matrix
     used = np.bincount(once[once >= 0], minlength=len(x.cluster))
     popularity = float(np.log(np.maximum(used, 1) / used.sum())[once[once >= 0]].mean())
     ascending, copied = sorted_share(x.matrix, settings), copied_share(x.matrix)
     unseen = held_out(x, settings)
-    rows: list[tuple[str, float, float, float]] = em.share_intervals(x, mixture)
-    others = [
-        ("share of lists sorted by id", ascending),
-        ("share of lists that repeat another", copied),
-        ("mean step of the alphabetical walk (places)", 1 / mixture.rho),
-        ("log-likelihood per label (nats)", mixture.log_likelihood),
-        ("the same for servers drawn evenly", -even),
-        ("the same for servers drawn by their popularity", popularity),
-        ("held out: log-likelihood per label (nats)", unseen["mixture"]),
-        ("held out: the same for servers drawn evenly", unseen["evenly"]),
-        ("held out: the same for servers drawn by their popularity", unseen["by_popularity"]),
-        ("held out: labels", unseen["labels"]),
-        ("labels", n),
-        ("labels of different lists", int(used.sum())),
-        ("EM steps", mixture.steps),
-    ]
-    rows += [(name, float(value), np.nan, np.nan) for name, value in others]
+    others = {
+        "share of lists sorted by id": ascending,
+        "share of lists that repeat another": copied,
+        "mean step of the alphabetical walk (places)": 1 / mixture.rho,
+        "log-likelihood per label (nats)": mixture.log_likelihood,
+        "the same for servers drawn evenly": -float(np.log(len(x.cluster))),
+        "the same for servers drawn by their popularity": popularity,
+        "held out: log-likelihood per label (nats)": unseen["mixture"],
+        "held out: the same for servers drawn evenly": unseen["evenly"],
+        "held out: the same for servers drawn by their popularity": unseen["by_popularity"],
+        "held out: labels": unseen["labels"],
+        "labels": int((x.matrix >= 0).sum()),
+        "labels of different lists": int(used.sum()),
+        "EM steps": mixture.steps,
+    }
+    rows = em.share_intervals(x, mixture) + [(name, float(value), np.nan, np.nan) for name, value in others.items()]
     observed = statistics(x, x.matrix, settings)
     draws = [simulate(x, mixture, rng, ascending=ascending, copied=copied) for _ in range(settings.simulations)]
     drawn = pd.DataFrame([statistics(x, draw, settings) for draw in draws])

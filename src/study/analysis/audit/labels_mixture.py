@@ -9,9 +9,8 @@ A list is a sequence m_1 ... m_n of servers by place in the order of ids. Each e
   geometric with parameter rho (the generator has g = 1);
 * random: any server.
 
-Where a theme and a reason that draws from everything overlap, only their sum is determined. The convention is that a
-theme's topics are the clusters that it lists more often than the rest of the mixture explains (`evident`), so that what
-is spread evenly counts as random. Lists that repeat an earlier list are left out of the fit.
+Only the sum of a theme and of a reason that draws from everything is determined. By convention a theme's topics are
+the clusters that it lists more often than the rest of the mixture explains (`evident`). Repeated lists are left out.
 
 The posterior of all z of a list is exact: a forward-backward pass over "which entry was the last alphabetical one".
 theta, w, rho and the mixture are updated in closed form (w by a minorise-maximise step, as in Hunter 2004).
@@ -39,50 +38,29 @@ EMPTY = 1e-300
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the mixture is fitted to.
+    """What the mixture is fitted to, for n tasks and m servers, servers by place."""
 
-    Attributes:
-        matrix: lists as places, shape (n, width), -1 fills up.
-        theme: number of each task's theme, shape (n,).
-        cluster: cluster of each server by place, shape (m,).
-        word_match: 1 / (servers with a theme word) where the entry has one, else 0, shape (n, width).
-        words: servers (by place) with a word of each task's theme, one array per task.
-        language: number of each task's language, shape (n,).
-        spoken: whether a server is written in a language, shape (languages, m).
-        topics: whether a cluster is one of a theme's topics, shape (themes, clusters).
-    """
-
-    matrix: IntArray
-    theme: IntArray
-    cluster: IntArray
-    word_match: Float64Array
-    words: tuple[IntArray, ...]
-    language: IntArray
-    spoken: lists.BoolArray
-    topics: lists.BoolArray
+    matrix: IntArray  # lists as places, shape (n, width), -1 fills up
+    theme: IntArray  # number of each task's theme, shape (n,)
+    cluster: IntArray  # of each server, shape (m,)
+    word_match: Float64Array  # 1 / (servers with a theme word) where the entry has one, else 0, shape (n, width)
+    words: tuple[IntArray, ...]  # the servers with a word of each task's theme
+    language: IntArray  # number of each task's language, shape (n,)
+    spoken: lists.BoolArray  # whether a server is written in a language, shape (languages, m)
+    topics: lists.BoolArray  # whether a cluster is one of a theme's topics, shape (themes, clusters)
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """A fitted mixture.
+    """A fitted mixture."""
 
-    Attributes:
-        weights: share of each of `REASONS` among draws, shape (5,).
-        shares: expected share among the labels; a reason that had no server to give counts as random, shape (5,).
-        theta: topics of each theme, shape (themes, clusters).
-        weight: w of each server, mean 1, shape (m,).
-        rho: 1 / mean alphabetical step.
-        log_likelihood: per label, in nats.
-        steps: EM steps taken.
-    """
-
-    weights: Float64Array
-    shares: Float64Array
-    theta: Float64Array
-    weight: Float64Array
-    rho: float
-    log_likelihood: float
-    steps: int
+    weights: Float64Array  # share of each of `REASONS` among draws, shape (5,)
+    shares: Float64Array  # the same among the labels; a reason that had no server to give counts as random
+    theta: Float64Array  # topics of each theme, shape (themes, clusters)
+    weight: Float64Array  # w of each server, mean 1, shape (m,)
+    rho: float  # 1 / mean alphabetical step
+    log_likelihood: float  # per label, in nats
+    steps: int  # of EM
 
 
 def emissions(x: Inputs, mixture: Mixture) -> Float64Array:
@@ -95,8 +73,7 @@ def emissions(x: Inputs, mixture: Mixture) -> Float64Array:
     by_cluster = np.bincount(x.cluster, weights=mixture.weight, minlength=mixture.theta.shape[1])
     by_language = x.spoken @ mixture.weight
     found = np.zeros((*x.matrix.shape, len(REASONS)))
-    found[..., THEME_WORD] = x.word_match
-    cluster = x.cluster[server]
+    found[..., THEME_WORD], cluster = x.word_match, x.cluster[server]
     found[..., TOPIC] = mixture.theta[x.theme[:, None], cluster] * mixture.weight[server] / by_cluster[cluster]
     own = x.spoken[x.language[:, None], server] * mixture.weight[server]
     found[..., LANGUAGE] = own / np.maximum(by_language[x.language], EMPTY)[:, None]
@@ -116,8 +93,8 @@ def unavailable(x: Inputs) -> dict[int, lists.BoolArray]:
 def expect(x: Inputs, mixture: Mixture) -> tuple[Float64Array, Float64Array, Float64Array]:
     """The exact posterior.
 
-    Returns: p(reason | list) of every entry, shape (n, width, 5), 0 in unfilled places; log-likelihood of each list,
-        shape (n,); expected number of alphabetical steps and their summed length, shape (2,).
+    Returns p(reason | list) of every entry, shape (n, width, 5), 0 in unfilled places; the log-likelihood of each list,
+    shape (n,); the expected number of alphabetical steps and their summed length, shape (2,).
     """
     n, width = x.matrix.shape
     m, filled = len(x.cluster), x.matrix >= 0
@@ -207,13 +184,9 @@ def share_intervals(x: Inputs, mixture: Mixture) -> list[tuple[str, float, float
 
 
 def evident(x: Inputs, topic_share: float, p: float) -> lists.BoolArray:
-    """The clusters that a theme lists more often than servers drawn evenly for all other reasons explain.
+    """The clusters that a theme lists more often than an even draw explains, shape (themes, clusters).
 
-    Args:
-        topic_share: share of the labels that is due to topics.
-        p: binomial tail below which a cluster is a topic of the theme.
-
-    Returns: shape (themes, clusters).
+    topic_share: share of the labels that is due to topics. p: binomial tail below which a cluster is a topic.
     """
     filled = x.matrix >= 0
     task, shape = np.nonzero(filled)[0], x.topics.shape
@@ -269,8 +242,7 @@ def expectation_maximisation(x: Inputs, mixture: Mixture, settings: Labels) -> M
 def inputs(data: Dataset, settings: Labels, cluster: IntArray | None = None) -> Inputs:
     """Everything the fit needs from a data set.
 
-    Args:
-        cluster: cluster of each server row; None makes them from sentence vectors of the servers' texts.
+    cluster: of each server row; None makes them from sentence vectors of the servers' texts.
     """
     evidence, order = Evidence(data, settings), np.argsort(lists.places(data))
     if cluster is None:

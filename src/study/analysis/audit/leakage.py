@@ -1,8 +1,8 @@
 """What of a protocol's test part stands in its training part already, and how scores differ on those tasks.
 
-Test tasks with a near-duplicate in training are no random sample: their labels decide it, so they lie where labels
-repeat, and such tasks are easier for systems that cannot copy as well. So a system's difference between the two groups
-of tasks is set against that of systems that read no label (`excess`). What is left may have other reasons than copying.
+Labels decide which test tasks have a near-duplicate in training, so such tasks are easier for systems that cannot
+copy as well. A system's difference between the two groups of tasks is therefore set against that of systems that
+read no label (`excess`). What is left may have other reasons than copying.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from omegaconf import DictConfig
 from scipy import stats
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -27,35 +26,33 @@ from study.data import split_files
 from study.data.dataset import Dataset, load
 from study.data.splits import WORD, Split
 from study.errors import StudyError
+from study.evaluation.metrics import Float64Array
 from study.evaluation.significance import bootstrap_interval
 
-Float64Array = NDArray[np.float64]
+Frames = dict[str, pd.DataFrame]  # system or protocol -> table of tasks
 KINDS = ("same_labels", "near_labels", "same_text", "near_text", "any_near_duplicate")
 RESAMPLES = 2_000
 
 
 def near_duplicates(data: Dataset, split: Split, *, near_labels: float, near_text: float) -> pd.DataFrame:
-    """For every test task, whether training holds a near-duplicate of it.
+    """For every test task, whether training holds a near-duplicate of it: 0 or 1 for each of `KINDS`.
 
-    Returns: columns task_id; label_overlap (largest share of its test labels that one training list holds),
-        text_similarity (largest TF-IDF cosine of name and description); then, of each of `KINDS`, 0 or 1: same_labels
-        (a training list is the same set), near_labels (overlap at least `near_labels`), same_text, near_text,
-        any_near_duplicate.
+    label_overlap: the largest share of its test labels that one training list holds. text_similarity: the largest
+    cosine of the TF-IDF of name and description. Near means at least `near_labels` or `near_text`.
     """
     test, train = split.tasks("test"), split.tasks("train")
     shared = sp.csr_matrix(split.test[test] @ split.train[train].T)
     overlap = largest_of_rows(shared) / np.diff(split.test.indptr)[test]
-    keys = {
-        name: [frozenset(split.part(name)[[row]].indices.tolist()) for row in rows]
-        for name, rows in (("test", test), ("train", train))
-    }
-    known_sets = set(keys["train"])
+    asked, known = (
+        [frozenset(row.indices.tolist()) for row in matrix] for matrix in (split.test[test], split.train[train])
+    )
+    known_sets = set(known)
     texts = data.task_texts(("name", "description"))
     vectors = TfidfVectorizer(sublinear_tf=True, token_pattern=WORD).fit_transform(texts)
     similarity = largest_of_rows(sp.csr_matrix(vectors[test] @ vectors[train].T))
     known_texts = {texts[row] for row in train}
     frame = pd.DataFrame({"task_id": data.tasks["id"].to_numpy()[test], "label_overlap": overlap})
-    frame = frame.assign(text_similarity=similarity, same_labels=[key in known_sets for key in keys["test"]])
+    frame = frame.assign(text_similarity=similarity, same_labels=[key in known_sets for key in asked])
     frame["near_labels"] = overlap >= near_labels - 1e-9
     frame["same_text"] = [texts[row] in known_texts for row in test]
     frame["near_text"] = similarity >= near_text - 1e-9
@@ -68,7 +65,7 @@ def largest_of_rows(matrix: sp.csr_matrix) -> Float64Array:
     return np.asarray(matrix.max(axis=1).toarray(), dtype=np.float64).ravel()
 
 
-def share_table(found: dict[str, pd.DataFrame]) -> pd.DataFrame:
+def share_table(found: Frames) -> pd.DataFrame:
     """How many test tasks have a near-duplicate: columns protocol, kind, tasks, n, share, low, high (95 %, Wilson)."""
     rows = []
     for protocol, frame in found.items():
@@ -82,7 +79,7 @@ def share_table(found: dict[str, pd.DataFrame]) -> pd.DataFrame:
 def difference_interval(a: Float64Array, b: Float64Array, *, seed: int, level: float = 0.95) -> tuple[float, float]:
     """Percentile bootstrap interval of mean(a) - mean(b) for two independent samples; NaN if one has under two."""
     if min(len(a), len(b)) < 2:
-        return float("nan"), float("nan")
+        return np.nan, np.nan
     rng = np.random.default_rng(seed)
     means = [values[rng.integers(len(values), size=(RESAMPLES, len(values)))].mean(axis=1) for values in (a, b)]
     tail = (1 - level) / 2
@@ -99,44 +96,29 @@ def mean_columns(name: str, values: Float64Array, seed: int) -> dict[str, float]
 def excess(
     frame: pd.DataFrame, reference: pd.DataFrame | None, metric: str, has: pd.Series, *, seed: int
 ) -> tuple[float, float, float]:
-    """How much more a system gains on tasks with a near-duplicate than a reference that cannot copy.
+    """How much more a system gains on tasks with a near-duplicate than a reference that cannot copy; 95 % interval.
 
-    Args:
-        frame, reference: per-task values, index task_id; None for a reference that did not run.
-        has: whether a task has a near-duplicate, by task_id.
-
-    Returns: (with - without) of the system less (with - without) of the reference, on the tasks that both were asked,
-        with its 95 % interval; NaN where there is none.
+    (with - without) of the system less that of the reference, on the tasks that both were asked; NaN where there is
+    none. Tables have the index task_id, like `has`, which says whether a task has a near-duplicate.
     """
     if reference is None:
-        return float("nan"), float("nan"), float("nan")
+        return np.nan, np.nan, np.nan
     ahead = (frame[metric] - reference[metric]).dropna()
     flag = has.loc[ahead.index].to_numpy()
     values = ahead.to_numpy(np.float64)
     low, high = difference_interval(values[flag], values[~flag], seed=seed)
-    found = float(values[flag].mean() - values[~flag].mean()) if 0 < flag.sum() < len(flag) else float("nan")
+    found = float(values[flag].mean() - values[~flag].mean()) if 0 < flag.sum() < len(flag) else np.nan
     return found, low, high
 
 
 def copying_table(
-    scores: dict[str, pd.DataFrame],
-    found: pd.DataFrame,
-    metrics: list[str],
-    *,
-    seed: int,
-    references: Sequence[str] = (),
+    scores: Frames, found: pd.DataFrame, metrics: list[str], *, seed: int, references: Sequence[str] = ()
 ) -> pd.DataFrame:
     """How every system's score differs between test tasks with and without a near-duplicate in training.
 
-    Args:
-        scores: system -> per-task values (index task_id) of one protocol.
-        found: from `near_duplicates`, of the same protocol.
-        references: systems that cannot copy.
-
-    Returns: one row per system, metric and kind: system, metric, kind, n, n_duplicate, mean, mean_duplicate,
-        mean_other, each mean with _low and _high (95 %, over tasks); difference (duplicate - other) with interval;
-        from_duplicates (share of the summed score that tasks with a near-duplicate give); lost (share of the mean that
-        goes when only the other tasks are asked); per reference excess_<name> with _low and _high (`excess`).
+    One row per system, metric and kind. Every mean has _low and _high (95 %, over tasks). from_duplicates: share of the
+    summed score that tasks with a near-duplicate give. lost: share of the mean that goes when only the other tasks are
+    asked. excess_<name>: `excess` over each of the `references`, systems that cannot copy.
     """
     flags, rows = found.set_index("task_id"), []
     for system, frame in scores.items():
@@ -150,16 +132,10 @@ def copying_table(
             for kind in KINDS:
                 has = flags.loc[known.index, kind].to_numpy() == 1
                 ends = difference_interval(every[has], every[~has], seed=seed)
-                row: dict[str, Any] = {
-                    "system": system,
-                    "metric": metric,
-                    "kind": kind,
-                    "n": len(every),
-                    "n_duplicate": int(has.sum()),
-                }
-                row |= overall | mean_columns("mean_duplicate", every[has], seed)
+                row: dict[str, Any] = {"system": system, "metric": metric, "kind": kind, "n": len(every)}
+                row |= {"n_duplicate": int(has.sum())} | overall | mean_columns("mean_duplicate", every[has], seed)
                 row |= mean_columns("mean_other", every[~has], seed)
-                row |= {"difference": row["mean_duplicate"] - row["mean_other"]}
+                row["difference"] = row["mean_duplicate"] - row["mean_other"]
                 row |= {"difference_low": ends[0], "difference_high": ends[1]}
                 row["from_duplicates"] = float(every[has].sum()) / total if total else np.nan
                 row["lost"] = 1 - row["mean_other"] / row["mean"] if total else np.nan
@@ -170,13 +146,10 @@ def copying_table(
     return pd.DataFrame(rows)
 
 
-def protocol_table(
-    first: dict[str, pd.DataFrame], second: dict[str, pd.DataFrame], metrics: list[str], *, seed: int
-) -> pd.DataFrame:
-    """Every system under two protocols with different test tasks.
+def protocol_table(first: Frames, second: Frames, metrics: list[str], *, seed: int) -> pd.DataFrame:
+    """Every system under two protocols with different test tasks: means and difference, 95 % intervals over tasks.
 
-    Returns: columns system, metric, first, first_low, first_high, n_first, the same of second (95 % over tasks),
-        difference (first - second) with _low and _high, lost (difference / first).
+    n_first and n_second count tasks; lost = difference / first.
     """
     rows = []
     for system in sorted(first.keys() & second.keys()):
@@ -195,31 +168,25 @@ def protocol_table(
 def compute(config: DictConfig) -> list[Path]:
     """Write leakage_tasks.csv, leakage.csv, copying.csv.xz and (where both protocols ran) grouped.csv."""
     settings, dataset = read(Leakage), str(config.dataset.name)
-    data, found, scores = load(dataset), {}, {}
+    data, found, scores = load(dataset), Frames(), dict[str, Frames]()
     for protocol in settings.protocols:
         path = paths.splits(dataset) / f"{protocol}.parquet"
         if path.exists():
             split = split_files.load(path, data)
-            limits = {"near_labels": settings.near_labels, "near_text": settings.near_text}
-            found[protocol] = near_duplicates(data, split, **limits)
+            near = {"near_labels": settings.near_labels, "near_text": settings.near_text}
+            found[protocol] = near_duplicates(data, split, **near)
             frames = run_frames(dataset, protocol, sorted(choices("system")))
             # Averaged over seeds.
             scores[protocol] = {k: v.drop(columns="seed").groupby("task_id").mean() for k, v in frames.items()}
     if not found:
         fix = f"run: study split dataset={dataset}"
         raise StudyError("there is no split to look at", file=paths.splits(dataset), fix=fix)
-    tables = {
-        "leakage_tasks": pd.concat([frame.assign(protocol=name) for name, frame in found.items()]),
-        "leakage": share_table(found),
-    }
+    tasks = [frame.assign(protocol=name) for name, frame in found.items()]
+    tables = {"leakage_tasks": pd.concat(tasks), "leakage": share_table(found)}
     options: dict[str, Any] = {"seed": settings.seed, "references": settings.references}
-    copying = [
-        copying_table(scores[name], frame, settings.metrics, **options).assign(protocol=name)
-        for name, frame in found.items()
-        if scores[name]
-    ]
-    if copying:
-        tables["copying"] = pd.concat(copying)
+    if ran := [name for name in found if scores[name]]:
+        copying = [copying_table(scores[name], found[name], settings.metrics, **options) for name in ran]
+        tables["copying"] = pd.concat([table.assign(protocol=name) for name, table in zip(ran, copying, strict=True)])
     if len(found) > 1:
         a, b = settings.protocols[:2]
         compared = protocol_table(scores[a], scores[b], settings.metrics, seed=settings.seed)

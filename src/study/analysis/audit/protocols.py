@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from omegaconf import DictConfig
 from tqdm import tqdm
 
@@ -33,7 +31,7 @@ from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation import metrics
-from study.evaluation.metrics import PAPER_METRICS
+from study.evaluation.metrics import PAPER_METRICS, Float64Array
 from study.evaluation.records import git_state
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.evaluation.system import System
@@ -41,7 +39,6 @@ from study.runner.processes import limit_threads
 
 LOG = logging.getLogger(__name__)
 DISCOUNT = 1 / np.log2(np.arange(2, KEPT + 2))
-Float64Array = NDArray[np.float64]
 CELLS = list(PAPER_METRICS)
 
 
@@ -60,11 +57,7 @@ class Exposed(Split):
 
 
 def labelled(data: Dataset, labels: str, prefix: int | None) -> Dataset:
-    """The data set with the released or the longer lists, or their first `prefix` servers.
-
-    Raises:
-        StudyError: the data set has no longer lists.
-    """
+    """The data set with the released or the longer lists, or their first `prefix` servers."""
     if labels == "longer":
         path = paths.prepared(data.name) / "labels_all.parquet"
         if not path.exists():
@@ -79,16 +72,11 @@ def labelled(data: Dataset, labels: str, prefix: int | None) -> Dataset:
 def sampled(data: Dataset, test: sp.csr_matrix, *, negatives: int, seed: int) -> IntArray:
     """For every test task its test servers and at least `negatives` servers outside its whole list, in random order.
 
-    Tasks with fewer test servers than others get more negatives, so that all rank equally many.
-
-    Returns: shape (n_test_tasks, n_candidates).
+    Shape (n_test_tasks, n_candidates): tasks with fewer test servers get more negatives.
     """
     rng = np.random.default_rng([seed, negatives])
     rows = np.flatnonzero(np.diff(test.indptr))
     width = negatives + int(np.diff(test.indptr).max())
-    if data.n_servers < negatives + 2 * max(len(row) for row in data.lists):
-        said = f"the catalogue of {data.n_servers} servers is too small for {negatives} negatives"
-        raise StudyError(said, fix="take it out of conf/audit/protocols.yaml, or use a larger catalogue")
     chosen = np.empty((len(rows), width), dtype=np.int64)
     for out, row in zip(chosen, rows, strict=True):
         asked = test.indices[test.indptr[row] : test.indptr[row + 1]]
@@ -104,29 +92,27 @@ def make(data: Dataset, variant: Variant, *, seed: int) -> Split:
         split = Exposed(split.protocol, data.relevance, split.valid, split.test, cold=False)
     if variant.negatives is None:
         return split
+    if not fits(data, variant):
+        said = f"the catalogue of {data.n_servers} servers is too small for {variant.negatives} negatives"
+        raise StudyError(said, fix="take it out of conf/audit/protocols.yaml, or use a larger catalogue")
     return replace(split, candidates=sampled(data, split.test, negatives=variant.negatives, seed=seed))
 
 
 def measures(ranked: IntArray, relevant: sp.csr_matrix) -> pd.DataFrame:
     """Per task every measure of the metric definitions at both cutoffs, one column like ``recall_capped@5`` each.
 
-    recall_capped is H / min(k, |M+|). ndcg_found divides by the best order of the servers that were found: a slip that
-    makes NDCG 1 as soon as the found servers come first, however many are missing. best_recall, best_precision and
-    best_ndcg are what the best re-ranking of the whole of `ranked` gives, a bound for every re-ranker of that pool.
-
-    Args:
-        ranked: the pool, shape (b, at least 10).
+    recall_capped is H / min(k, |M+|). ndcg_found divides by the best order of the servers that were found: it is 1 as
+    soon as these come first. best_... is what the best re-ranking of the whole pool `ranked`, shape (b, at least 10),
+    gives: a bound for every re-ranker of that pool.
     """
     table = metrics.per_task(ranked, relevant, ks=CUTOFFS)
     n_relevant, in_pool = metrics.n_relevant(relevant), metrics.ranked_gains(ranked, relevant, ranked.shape[1]) > 0
+    ideal = np.r_[0.0, DISCOUNT.cumsum()]  # DCG of so many right servers in the first places
     for k in CUTOFFS:
         hits = in_pool[:, :k]
         found, best = hits.sum(axis=1), np.minimum(k, in_pool.sum(axis=1))
-        ideal = np.r_[0.0, DISCOUNT.cumsum()]  # DCG of so many right servers in the first places
         table[f"recall_capped@{k}"] = found / np.minimum(k, n_relevant)
-        table[f"ndcg_found@{k}"] = np.divide(
-            hits @ DISCOUNT[:k], ideal[found], out=np.zeros(len(found)), where=found > 0
-        )
+        table[f"ndcg_found@{k}"] = hits @ DISCOUNT[:k] / np.where(found > 0, ideal[found], 1.0)
         table[f"best_recall@{k}"], table[f"best_precision@{k}"] = best / n_relevant, best / k
         table[f"best_ndcg@{k}"] = ideal[best] / ideal[np.minimum(k, n_relevant)]
     kinds = ["recall", "recall_capped", "hit_rate", "precision", "f1", "ndcg", "ndcg_found"]
@@ -180,12 +166,7 @@ def run_fit(data: Dataset, grid: Protocols, variants: list[Variant], config: Dic
 
 @dataclass(frozen=True)
 class Measured:
-    """One protocol and system of the grid as run.
-
-    Attributes:
-        mean: of every measure over tasks and seeds, shape (measures,).
-        draws: normal draws of the mean over tasks, shape (draws, measures); their spread is the uncertainty.
-    """
+    """One protocol and system of the grid as run."""
 
     variant: str
     title: str
@@ -193,18 +174,14 @@ class Measured:
     seeds: int
     tasks: int
     measures: list[str]
-    mean: Float64Array
-    draws: Float64Array
+    mean: Float64Array  # over tasks and seeds, shape (measures,)
+    draws: Float64Array  # normal draws of the mean over tasks, shape (draws, measures): the uncertainty
 
 
 def printed_form(means: Float64Array, names: list[str], definition: Definition) -> Float64Array:
-    """The eight columns of the paper's tables under one definition of the metrics.
+    """The eight columns of the paper's tables under one definition of the metrics, shape (..., 8), as `PAPER_METRICS`.
 
-    Args:
-        means: means of measures, shape (..., len(names)).
-        names: like ``recall_capped@5``, in the order of the last axis.
-
-    Returns: shape (..., 8), in `PAPER_METRICS` order.
+    means: of the measures `names`, like ``recall_capped@5``, shape (..., len(names)).
     """
     at = {name: means[..., place] for place, name in enumerate(names)}
     columns: dict[str, Float64Array] = {}
@@ -212,12 +189,8 @@ def printed_form(means: Float64Array, names: list[str], definition: Definition) 
         precision, recall = at[f"precision@{k}"], at[f"{definition.recall}@{k}"]
         total = precision + recall
         harmonic = np.divide(2 * precision * recall, total, out=np.zeros_like(total), where=total > 0)
-        columns |= {
-            f"recall@{k}": recall,
-            f"precision@{k}": precision,
-            f"ndcg@{k}": at[f"{definition.ndcg}@{k}"],
-            f"f1@{k}": harmonic if definition.f1 == "of_means" else at[f"f1@{k}"],
-        }
+        columns |= {f"recall@{k}": recall, f"precision@{k}": precision, f"ndcg@{k}": at[f"{definition.ndcg}@{k}"]}
+        columns[f"f1@{k}"] = harmonic if definition.f1 == "of_means" else at[f"f1@{k}"]
     return np.stack([columns[name] for name in CELLS], axis=-1)
 
 
@@ -228,11 +201,7 @@ def distance(measured: Float64Array, printed: Float64Array) -> Float64Array:
 
 
 def cells(dataset: str, grid: Protocols) -> list[Measured]:
-    """The protocols and systems of the grid that have been run, in its order.
-
-    Raises:
-        StudyError: the table of fits is damaged.
-    """
+    """The protocols and systems of the grid that have been run, in its order."""
     found: list[Measured] = []
     known = protocol_fits(dataset).known()
     if missing := {"mean", "measure", "tasks"} - set(known) if len(known) else set():
@@ -264,7 +233,7 @@ def interval(values: Float64Array, level: float) -> tuple[float, float]:
 
 
 def measured_table(found: list[Measured], level: float) -> pd.DataFrame:
-    """What every cell of the grid gives: variant, title, system, seeds, tasks, measure, k, value, low, high."""
+    """What every cell of the grid gives, with intervals over tasks."""
     lines = []
     for cell in found:
         about = (cell.variant, cell.title, cell.system, cell.seeds, cell.tasks)
@@ -279,17 +248,9 @@ def measured_table(found: list[Measured], level: float) -> pd.DataFrame:
 def infer(rows: pd.DataFrame, found: list[Measured], grid: Protocols) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Distances of printed rows to everything measured, and the nearest protocol of each row.
 
-    Args:
-        rows: columns table, row, own (its system in the study, or empty) and the eight cells.
-        found: from `cells`.
-
-    Returns: two tables.
-        distances: per row, protocol and system the first metric definition (the paper's) and the nearest one, with the
-            interval of the distance over tasks and the largest difference of a cell.
-        inference: per row the nearest protocol among runs of its own system and among all runs. `compared` counts the
-            combinations of protocol, system and definition that were tried, `share` is the share of the draws in which
-            the same protocol is nearest, `gives` says whether all eight cells are within the tolerance, `trivial`
-            whether zeros would be as well.
+    `rows` is in the form of `printed_rows`. The distances hold, per row, protocol and system, the first metric
+    definition (the paper's) and the nearest one; `largest` is the largest difference of a cell. The inference holds,
+    per row, the `nearest` of its own system and of all.
     """
     distances, inference = [], []
     for row in rows.to_dict("records"):
@@ -323,16 +284,14 @@ def infer(rows: pd.DataFrame, found: list[Measured], grid: Protocols) -> tuple[p
 def nearest(lines: list[dict[str, Any]], draws: Float64Array, question: str, grid: Protocols) -> dict[str, Any]:
     """The line of the nearest protocol, with how sure it is and which one comes next.
 
-    Args:
-        lines: one per protocol and system, from `infer`.
-        draws: distances of the draws, shape (len(lines), draws).
+    draws: distances of the draws, shape (lines, draws); `share` of them have the same protocol nearest. `compared`
+    counts combinations of protocol, system and definition. `gives`: all eight cells are within the tolerance.
     """
     gaps = np.array([line["distance"] for line in lines], dtype=np.float64)
     order = np.argsort(gaps, kind="stable")
     best, second = lines[order[0]], lines[order[1]] if len(order) > 1 else {}
-    found = {"table": best["table"], "row": best["row"], "question": question}
-    for name in ("variant", "title", "system", "definition", "distance", "low", "high", "largest", "cells_within"):
-        found[name] = best[name]
+    taken = ("variant", "title", "system", "definition", "distance", "low", "high", "largest", "cells_within")
+    found = {"table": best["table"], "row": best["row"], "question": question} | {name: best[name] for name in taken}
     return found | {
         "gives": bool(best["largest"] <= grid.tolerance + BORDER),
         "trivial": best["trivial"],
@@ -345,12 +304,7 @@ def nearest(lines: list[dict[str, Any]], draws: Float64Array, question: str, gri
 
 
 def compute_inference(config: DictConfig) -> list[Path]:
-    """Write protocol_cells.csv.xz, and for the data set that the paper describes protocol_distances.csv.xz (every row
-    of the paper beside every cell) and protocol_inference.csv.
-
-    Raises:
-        StudyError: no cell of the grid has been run.
-    """
+    """Write protocol_cells and, for the paper's data set, protocol_distances and protocol_inference."""
     dataset, grid = config.dataset.name, read(Protocols)
     found = cells(dataset, grid)
     if not found:
@@ -363,7 +317,7 @@ def compute_inference(config: DictConfig) -> list[Path]:
 
 
 def compute(config: DictConfig) -> list[Path]:
-    """Run what is missing of the grid for the configured data set and profile, then write the inference.
+    """Run what is missing of the grid, then `compute_inference`.
 
     A stopped run goes on from the finished fits; cells whose settings have changed are run again.
     """
@@ -381,7 +335,7 @@ def compute(config: DictConfig) -> list[Path]:
                 wanted += keys.values()
                 missing = [variant for variant, key in keys.items() if key not in finished]
                 jobs += [(chosen, fit, missing, seed)] if missing else []
-    for chosen, fit, variants, seed in tqdm(jobs, desc="protocols", unit="fit", disable=not sys.stderr.isatty()):
+    for chosen, fit, variants, seed in tqdm(jobs, desc="protocols", unit="fit", disable=None):
         LOG.info("%s under %s, seed %d", chosen.system.name, ", ".join(variant.name for variant in variants), seed)
         run_fit(labelled(data, fit[0], fit[1]), grid, variants, chosen, seed)
     kept.save(wanted)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from omegaconf import DictConfig
 from scipy import stats
 
-from study import paths
-from study.analysis.audit.detectors import BY_CONTENT, DETECTORS, ORDER_RULES, UNIONS, Evidence, in_pattern
+from study.analysis.audit.detectors import DETECTORS, ORDER_RULES, UNIONS, Evidence, in_pattern
 from study.analysis.audit.settings import Labels, read, settings_file
-from study.analysis.audit.tables import folder, write_tables
+from study.analysis.audit.tables import folder, kept_tops, write_tables
 from study.data.dataset import Dataset, IntArray, load
 from study.data.lists import BoolArray, places, set_keys
 from study.errors import StudyError
@@ -23,14 +23,12 @@ from study.files import write_parquet
 NONE = "none"
 RELEASED = "released labels"
 BLOCK = 100
-COUNTED = ["labels", "n", "share", "low", "high"]
 
 
 def classify(flags: dict[str, BoolArray], order: list[str]) -> np.ndarray:
     """The first detector of `order` that fires, `none` where none does; shape of the flags, str.
 
-    Raises:
-        StudyError: the order names an unknown detector, or leaves one out.
+    Raises `StudyError` where the order names an unknown detector or leaves one out.
     """
     if sorted(order) != sorted(flags):
         fix = f"name each of these once: {', '.join(sorted(flags))}"
@@ -40,14 +38,13 @@ def classify(flags: dict[str, BoolArray], order: list[str]) -> np.ndarray:
     return found
 
 
-def share(flag: BoolArray, cluster: IntArray) -> tuple[float, float, float]:
+def share(flag: BoolArray, cluster: ArrayLike) -> tuple[float, float, float]:
     """Share of labels with its 95 % interval; labels of one cluster are not taken as independent.
 
-    The ratio estimator's linearised variance over clusters (Cochran 1977, eq. 6.13), cut at 0 and 1. Both
-    arguments have the shape (n_labels,).
+    The ratio estimator's linearised variance over clusters (Cochran 1977, eq. 6.13), cut at 0 and 1; shape (n_labels,).
     """
     if not len(flag):
-        return float("nan"), float("nan"), float("nan")
+        return np.nan, np.nan, np.nan
     p = float(flag.mean())
     _, cluster = np.unique(cluster, return_inverse=True)
     excess = np.bincount(cluster, weights=flag - p)
@@ -57,21 +54,15 @@ def share(flag: BoolArray, cluster: IntArray) -> tuple[float, float, float]:
 
 
 def labels_frame(data: Dataset, evidence: Evidence) -> pd.DataFrame:
-    """One row per label: task_id, server_id, position (from 1, in the cleaned list), class, and every detector's flag.
-
-    Also cluster, the number of the label's set of servers: tasks with the same set are one observation.
+    """One row per label: task_id, server_id, position (from 1, in the cleaned list), class, every detector's flag, and
+    cluster, the number of the label's set of servers: tasks with the same set are one observation.
     """
     flags, matrix = evidence.detect(), evidence.matrix
     task, place = np.nonzero(matrix >= 0)
     ids = np.sort(data.servers["id"].to_numpy())
-    frame = pd.DataFrame(
-        {
-            "task_id": data.tasks["id"].to_numpy()[task],
-            "server_id": ids[matrix[task, place]],
-            "position": place + 1,
-            "class": classify(flags, evidence.settings.order)[task, place],
-        }
-    )
+    frame = pd.DataFrame({"task_id": data.tasks["id"].to_numpy()[task], "server_id": ids[matrix[task, place]]})
+    frame["position"] = place + 1
+    frame["class"] = classify(flags, evidence.settings.order)[task, place]
     detected = {name: flag[task, place] for name, flag in flags.items()}
     return frame.assign(**detected, cluster=set_keys(matrix)[task])
 
@@ -79,10 +70,8 @@ def labels_frame(data: Dataset, evidence: Evidence) -> pd.DataFrame:
 def detector_table(frame: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
     """How often each detector fires, whether or not an earlier one did, beside its rate by chance; then `UNIONS`.
 
-    Returns: columns detector, labels, n, share, low, high (95 %), chance, chance_low, chance_high (range over the
-        permutations), lift (share / chance), permutations. For detectors of order also the rate where the order of
-        each list is kept and other servers are drawn: kept, kept_low, kept_high (drawn as often as they are listed),
-        even, even_low, even_high (drawn evenly).
+    Also chance with its range over the permutations; lift = share / chance. For detectors of order also the rates
+    with other servers in the kept order of each list, drawn as often as they are listed (kept) or evenly (even).
     """
     rng, times = np.random.default_rng(evidence.settings.seed), max(1, evidence.settings.permutations // 5)
     drawn = {"chance": pd.DataFrame([evidence.by_chance(rng) for _ in range(times)])}
@@ -91,9 +80,7 @@ def detector_table(frame: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
     rows = []
     for name in (*DETECTORS, *UNIONS):
         flag = frame[list(UNIONS.get(name, (name,)))].any(axis=1).to_numpy()
-        row = (
-            {"detector": name} | counted(flag, frame["cluster"].to_numpy()) | in_draws("chance", drawn["chance"][name])
-        )
+        row = {"detector": name} | counted(flag, frame["cluster"]) | in_draws("chance", drawn["chance"][name])
         row |= {"lift": row["share"] / row["chance"] if row["chance"] else np.nan, "permutations": times}
         for kind in ("kept", "even"):
             row |= in_draws(kind, drawn[kind][name]) if name in drawn[kind] else {}
@@ -101,9 +88,10 @@ def detector_table(frame: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def counted(flag: BoolArray, cluster: IntArray) -> dict[str, Any]:
-    """The columns `COUNTED`: labels (marked ones), n, and `share`."""
-    return dict(zip(COUNTED, (int(flag.sum()), len(flag), *share(flag, cluster)), strict=True))
+def counted(flag: BoolArray, cluster: ArrayLike) -> dict[str, Any]:
+    """The columns labels (marked ones), n, share, low and high."""
+    p, low, high = share(flag, cluster)
+    return {"labels": int(flag.sum()), "n": len(flag), "share": p, "low": low, "high": high}
 
 
 def in_draws(name: str, drawn: pd.Series) -> dict[str, float]:
@@ -115,13 +103,8 @@ def retrieved_table(data: Dataset, evidence: Evidence, runs: Mapping[str, pd.Dat
     """Catalogue-order runs among what systems find by text alone: would lists of relevant servers show them too?
 
     The first servers of a system, as many as the task's list holds, stand in the up and down of that list
-    (`detectors.in_pattern`), so that a run depends on which servers they are.
-
-    Args:
-        runs: system -> top tens of one seed: columns task_id, rank, server_id; all of the same tasks.
-
-    Returns: columns lists (`RELEASED`: the labels of the same tasks; else a system), detector, tasks, labels, n, share,
-        low, high (95 %, equal sets as one observation).
+    (`detectors.in_pattern`). `runs` holds per system the top tens of one seed, all of the same tasks. Column lists:
+    `RELEASED` (the labels of these tasks) or a system.
     """
     row_of = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"])
     place_of = pd.Series(places(data), index=data.servers["id"])
@@ -147,69 +130,52 @@ def retrieved_table(data: Dataset, evidence: Evidence, runs: Mapping[str, pd.Dat
 
 def top_tens(dataset: str, settings: Labels) -> dict[str, pd.DataFrame]:
     """The kept top tens of the configured systems, first seed each; those that have not run are left out."""
-    found = {}
-    for name in settings.retrieved:
-        path = paths.results(dataset) / "top10" / settings.retrieved_protocol / f"{name}.parquet"
-        if path.exists():
-            run = pd.read_parquet(path)
-            found[name] = run[run["seed"] == run["seed"].min()]
-    return found
+    runs = kept_tops(dataset, settings.retrieved_protocol, settings.retrieved)
+    return {name: run[run["seed"] == run["seed"].min()] for name, run in runs.items()}
 
 
 def order_table(frame: pd.DataFrame, orders: dict[str, list[str]]) -> pd.DataFrame:
     """The shares of the classes, and of groups of them, under several orders of the detectors (title -> order).
 
-    Returns: columns order, class (a detector, `none`, or a group: "any rule of order", "any sign of content"), labels,
-        n, share, low, high (95 %). A label has one class, so the groups, long_run and none add up to 1.
+    A label has one class, so "any rule of order", "any sign of content", long_run and none add up to 1.
     """
     flags = {name: frame[name].to_numpy() for name in DETECTORS}
-    groups = {"any rule of order": ORDER_RULES, "any sign of content": BY_CONTENT}
     rows = []
     for title, order in orders.items():
         kinds = classify(flags, order)
-        for name, members in (groups | {kind: (kind,) for kind in (*order, NONE)}).items():
-            flag = np.isin(kinds, members)
-            rows.append({"order": title, "class": name, **counted(flag, frame["cluster"].to_numpy())})
+        for name in ("any rule of order", "any sign of content", *order, NONE):
+            flag = np.isin(kinds, UNIONS.get(name, (name,)))
+            rows.append({"order": title, "class": name, **counted(flag, frame["cluster"])})
     return pd.DataFrame(rows)
 
 
 def class_table(frame: pd.DataFrame, data: Dataset, order: list[str]) -> pd.DataFrame:
-    """Shares of the classes overall, by position, by subcategory, by theme's commonness and by block of the file.
-
-    Returns: columns scope, name, class, labels, n, share, low, high (95 %, labels of equal sets as one observation).
-    """
-    tasks = data.tasks.set_index("id").loc[frame["task_id"]]
-    block = np.arange(data.n_tasks) * 12 // data.n_tasks
-    in_block = pd.Series(block, index=data.tasks["id"]).loc[frame["task_id"]].to_numpy()
+    """Shares of the classes overall, by position, by subcategory and by twelfth of the file."""
+    row = pd.Index(data.tasks["id"]).get_indexer(frame["task_id"])
     scopes: dict[str, np.ndarray] = {
         "all": np.full(len(frame), "all"),
         "position": frame["position"].to_numpy(),
-        "subcategory": tasks["subcategory_clean"].to_numpy().astype(str),
-        "twelfth of the file": in_block + 1,
+        "subcategory": data.tasks["subcategory_clean"].to_numpy()[row].astype(str),
+        "twelfth of the file": row * 12 // data.n_tasks + 1,
     }
     rows = []
     for scope, names in scopes.items():
         for name in np.unique(names):
             part = frame[names == name]
             for kind in [*order, NONE]:
-                found = counted((part["class"] == kind).to_numpy(), part["cluster"].to_numpy())
+                found = counted((part["class"] == kind).to_numpy(), part["cluster"])
                 rows.append({"scope": scope, "name": name, "class": kind, **found})
     return pd.DataFrame(rows)
 
 
 def use_table(data: Dataset, evidence: Evidence) -> pd.DataFrame:
-    """How evenly the catalogue is used, against labels dealt at random over all servers.
-
-    Returns: columns measure, observed, chance, chance_low, chance_high (range over draws), draws.
-    """
+    """How evenly the catalogue is used, against labels dealt at random over all servers (mean and range over draws)."""
     n, total = data.n_servers, int((evidence.matrix >= 0).sum())
     rng, draws = np.random.default_rng(evidence.settings.seed), evidence.settings.permutations
     drawn = pd.DataFrame([use_measures(np.bincount(rng.integers(n, size=total), minlength=n)) for _ in range(draws)])
-    rows = [
-        {"measure": name, "observed": value, **in_draws("chance", drawn[name]), "draws": draws}
-        for name, value in use_measures(evidence.used).items()
-    ]
-    return pd.DataFrame(rows)
+    observed = use_measures(evidence.used).items()
+    rows = [{"measure": name, "observed": value} | in_draws("chance", drawn[name]) for name, value in observed]
+    return pd.DataFrame(rows).assign(draws=draws)
 
 
 def use_measures(used: IntArray) -> dict[str, float]:
@@ -227,10 +193,8 @@ def use_measures(used: IntArray) -> dict[str, float]:
 def first_use_table(data: Dataset, matrix: IntArray) -> pd.DataFrame:
     """Where in the file servers are listed for the first time, per `BLOCK` tasks.
 
-    Drawn without regard to use, a label is a first use as often as an unused server is drawn: at most the share of the
-    catalogue unused at the block's start. A higher rate says that unused servers were sought.
-
-    Returns: columns first_task, labels, first_uses, rate, low, high (95 %, Wilson), unused (share of the catalogue).
+    Drawn without regard to use, a label is a first use at most as often as `unused`, the share of the catalogue unused
+    at the block's start. A higher rate (95 %, Wilson) says that unused servers were sought.
     """
     order = data.tasks["id"].to_numpy()
     new = np.zeros(data.n_servers, dtype=bool)
@@ -247,8 +211,7 @@ def first_use_table(data: Dataset, matrix: IntArray) -> pd.DataFrame:
 
 
 def compute(config: DictConfig) -> list[Path]:
-    """Write provenance.parquet (ids, position and class) and the tables provenance, class_orders, detectors, label_use,
-    first_uses and, where a system of `retrieved` ran, retrieved_runs."""
+    """Write provenance.parquet (ids, position, class) and the tables; retrieved_runs only where its systems ran."""
     settings, dataset = read(Labels), str(config.dataset.name)
     data = load(dataset)
     evidence = Evidence(data, settings)

@@ -1,12 +1,11 @@
 """Does the order of the systems survive other choices: seeds, splits, labels, metric, tie rule, judged usefulness?
 
 Every choice gives one score per system; Kendall's tau-b and Spearman's rho compare its order with the base order
-(``conf/audit/robustness.yaml``). Ceilings, which read the answers, take no part.
+(``conf/audit/robustness.yaml``). Families `APART` take no part.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
@@ -14,14 +13,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from omegaconf import DictConfig
 from scipy import stats
 from tqdm import tqdm
 
 from study import paths
 from study.analysis.audit.settings import Robustness, read, settings_file
-from study.analysis.audit.tables import Fits, run_frames, write_tables
+from study.analysis.audit.tables import Fits, kept_tops, run_frames, write_tables
 from study.analysis.report.runs import APART
 from study.config.compose import build_system, choices, load
 from study.config.registry import all_system_settings, with_tuned_values
@@ -30,6 +28,7 @@ from study.data import split_files, splits
 from study.data.dataset import Dataset, IntArray
 from study.errors import StudyError
 from study.evaluation import metrics
+from study.evaluation.metrics import Float64Array
 from study.evaluation.per_task import KEYS
 from study.evaluation.ranking import chunks, top_k
 from study.evaluation.records import git_state
@@ -37,9 +36,8 @@ from study.evaluation.runs import KEPT, run_seed
 from study.evaluation.system import Ranker
 from study.runner.fingerprint import fingerprint
 
-Float64Array = NDArray[np.float64]
-# Rows are systems in a common order, columns the sampled units (tasks).
-Scores = pd.DataFrame
+Scores = pd.DataFrame  # one row per system, one column per task
+Row = dict[str, object]
 TIE_RULES = ("by id, ascending", "by id, descending")
 # How the family of each variant is called, in the order of the tables and figures.
 FAMILIES = ("seeds", "metric", "labels", "tie rule", "protocol", "random splits", "judged")
@@ -51,19 +49,17 @@ def ranked_systems() -> list[str]:
     return [name for name in choices("system") if settings[name].family not in APART]
 
 
-def correlations(base: Scores, other: Scores, *, resamples: int, seed: int) -> dict[str, object]:
-    """Both rank correlations between the systems' means, with 95 % bootstrap intervals.
+def correlations(base: Scores, other: Scores, *, resamples: int, seed: int) -> Row:
+    """Both rank correlations between the systems' means, with 95 % bootstrap intervals; NaN for fewer than two systems.
 
-    Both sides have one row per system and one column per task. Tasks are drawn once for both where they have the same
-    tasks, else for each side on its own. Only systems that both sides have are compared.
-
-    Returns: systems, tau, tau_low, tau_high, rho, rho_low, rho_high; NaN for fewer than two systems.
+    One row per system, one column per task; only systems that both sides have are compared. Tasks are drawn once for
+    both sides where they have the same tasks, else for each side on its own.
     """
     common = [name for name in base.index if name in other.index]
-    found: dict[str, object] = {"systems": len(common)}
+    found: Row = {"systems": len(common)}
     names = [f"{name}{end}" for name in ("tau", "rho") for end in ("", "_low", "_high")]
     if len(common) < 2:
-        return found | dict.fromkeys(names, float("nan"))
+        return found | dict.fromkeys(names, np.nan)
     a, b = (frame.loc[common].to_numpy(np.float64) for frame in (base, other))
     rng = np.random.default_rng(seed)
     same = base.columns.equals(other.columns)
@@ -86,19 +82,13 @@ def rank_correlation(a: Float64Array, b: Float64Array) -> tuple[float, float]:
 
 def task_scores(frames: dict[str, pd.DataFrame], metric: str, seed: int | None = None) -> Scores:
     """One row per system, one column per task: the metric of one seed, or averaged over seeds."""
-    rows = {}
-    for name, frame in frames.items():
-        part = frame if seed is None else frame[frame["seed"] == seed]
-        if len(part):
-            rows[name] = part.groupby("task_id")[metric].mean()
+    parts = {name: frame if seed is None else frame[frame["seed"] == seed] for name, frame in frames.items()}
+    rows = {name: part.groupby("task_id")[metric].mean() for name, part in parts.items() if len(part)}
     return pd.DataFrame(rows).T.dropna(axis=1)
 
 
-def seed_table(frames: dict[str, pd.DataFrame], metric: str, *, resamples: int, seed: int) -> list[dict[str, object]]:
-    """The order by one seed against the order by another, for every pair of seeds, over the systems that have both.
-
-    A pair of seeds that fewer than two systems share has no order and no row.
-    """
+def seed_table(frames: dict[str, pd.DataFrame], metric: str, *, resamples: int, seed: int) -> list[Row]:
+    """The order by one seed against the order by another, for every pair of seeds that two systems or more have."""
     seeds = {name: {int(value) for value in frame["seed"].unique()} for name, frame in frames.items()}
     rows = []
     for a, b in combinations(sorted(set().union(*seeds.values())), 2):
@@ -113,12 +103,9 @@ def seed_table(frames: dict[str, pd.DataFrame], metric: str, *, resamples: int, 
 def relabelled(
     data: Dataset, tasks: IntArray, runs: dict[str, pd.DataFrame], lists: Iterable[IntArray], metric: str
 ) -> Scores:
-    """The kept top tens measured against other lists of the same tasks.
+    """The kept top tens measured against other lists of the same tasks; as `task_scores`, averaged over seeds.
 
-    Args:
-        tasks: task rows. runs: system -> task_id, seed, rank, server_id. lists: server rows per task of `tasks`.
-
-    Returns: one row per system, one column per task, averaged over seeds.
+    tasks: task rows. runs: system -> task_id, seed, rank, server_id. lists: server rows per task of `tasks`.
     """
     name, _, k = metric.partition("@")
     relevant = datasets.relevance_from_lists(tuple(lists), data.n_servers)
@@ -138,15 +125,13 @@ def relabelled(
 
 def label_table(
     dataset: str, data: Dataset, protocol: str, frames: dict[str, pd.DataFrame], settings: Robustness
-) -> list[dict[str, object]]:
+) -> list[Row]:
     """Longer lists, and lists cut after their first servers, in place of the test labels; training is as it was."""
     split = split_files.load(paths.splits(dataset) / f"{protocol}.parquet", data)
     if not split.cold:
         said = "label variants need a protocol that asks a test task for its whole list"
         raise StudyError(said, file=settings_file(Robustness), column="protocol", fix="use cold")
-    tasks, folder = split.tasks("test"), paths.results(dataset) / "top10" / protocol
-    found = {name: folder / f"{name}.parquet" for name in frames}
-    runs = {name: pd.read_parquet(path) for name, path in found.items() if path.exists()}
+    tasks, runs = split.tasks("test"), kept_tops(dataset, protocol, frames)
     variants = {f"first {n} labels": [data.lists[row][:n] for row in tasks] for n in settings.prefixes}
     longer = paths.prepared(dataset) / "labels_all.parquet"
     if longer.exists():
@@ -154,9 +139,8 @@ def label_table(
         variants["mcp_task_all.csv"] = [full.lists[row] for row in tasks]
     base, options = task_scores(frames, settings.metric), {"resamples": settings.resamples, "seed": settings.seed}
     others = {name: relabelled(data, tasks, runs, lists, settings.metric) for name, lists in variants.items()}
-    return [
-        {"family": "labels", "variant": name, **correlations(base, each, **options)} for name, each in others.items()
-    ]
+    labels: Row = {"family": "labels"}
+    return [labels | {"variant": name} | correlations(base, each, **options) for name, each in others.items()]
 
 
 def split_fits(dataset: str) -> Fits:
@@ -165,21 +149,16 @@ def split_fits(dataset: str) -> Fits:
 
 
 def run_splits(config: DictConfig) -> pd.DataFrame:
-    """Run the cheap systems on further random splits. Fits of the same fingerprint are kept, others are dropped.
-
-    Returns: split_fits.parquet: columns tie_rule, metric, value, system, split_seed, fingerprint, commit.
-    """
+    """Run the cheap systems on further random splits. Fits of the same fingerprint are kept, others are dropped."""
     settings, dataset = read(Robustness), str(config.dataset.name)
     data, fits = datasets.load(dataset), split_fits(dataset)
-    composed = {}
-    for system in settings.split_systems:
-        chosen = [f"system={system}", f"dataset={dataset}", "protocol=cold", f"profile={config.profile.name}"]
-        composed[system] = with_tuned_values(load(chosen))
+    shared = [f"dataset={dataset}", "protocol=cold", f"profile={config.profile.name}"]
+    composed = {system: with_tuned_values(load([f"system={system}", *shared])) for system in settings.split_systems}
     prints = {system: fingerprint(chosen) for system, chosen in composed.items()}
     wanted = [(system, seed, prints[system]) for seed in settings.split_seeds for system in settings.split_systems]
     finished = fits.finished()
     jobs = [key for key in wanted if key not in finished]
-    for system, seed, made in tqdm(jobs, desc="random splits", unit="run", disable=not sys.stderr.isatty()):
+    for system, seed, made in tqdm(jobs, desc="random splits", unit="run", disable=None):
         split = splits.make(data, "cold", seed=seed)
         rows = split_run(composed[system], data, split, system_seed=settings.system_seed)
         fits.add(rows.assign(system=system, split_seed=seed, fingerprint=made, commit=git_state()["commit"]))
@@ -187,10 +166,7 @@ def run_splits(config: DictConfig) -> pd.DataFrame:
 
 
 def split_run(config: DictConfig, data: Dataset, split: splits.Split, *, system_seed: int) -> pd.DataFrame:
-    """Metric means of one system on one split by the study's tie rule and, for systems that score, by two others.
-
-    Returns: columns tie_rule, metric, value.
-    """
+    """Metric means of one system on one split by the study's tie rule and, for systems that score, by two others."""
     system = build_system(config.system)
     workdir = paths.cache() / "audit" / str(config.system.name)
     workdir.mkdir(parents=True, exist_ok=True)
@@ -207,11 +183,11 @@ def split_run(config: DictConfig, data: Dataset, split: splits.Split, *, system_
     return pd.DataFrame(means, columns=["tie_rule", "metric", "value"])
 
 
-def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[dict[str, object]], pd.DataFrame]:
+def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[Row], pd.DataFrame]:
     """The order on each further split against the base order, and with other tie rules against the study's.
 
-    Returns: rows of the correlation table (intervals are the 2.5 and 97.5 % quantiles over splits), and per system and
-        tie rule the mean, standard deviation, smallest and largest value over splits, with n_splits.
+    Returns rows of the correlation table (intervals are the 2.5 and 97.5 % quantiles over splits), and the spread over
+    splits per system and tie rule.
     """
     rows = runs[runs["metric"] == metric]
     wide = rows.pivot_table(index=["tie_rule", "split_seed"], columns="system", values="value")
@@ -221,23 +197,21 @@ def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[dic
     usual = by_rule["seeded permutation"]
     means = base.mean(axis=1)
     known = [name for name in usual.columns if name in means.index]
-    pairs = combinations(range(len(usual)), 2)
-    sides: dict[tuple[str, str], Iterable[tuple[pd.Series, pd.Series]]] = {
-        ("random splits", "further split against the study's"): [
-            (means[known], usual.loc[a, known]) for a in usual.index
-        ],
-        ("random splits", "further split against another"): [(usual.iloc[a], usual.iloc[b]) for a, b in pairs],
-    }
+    sides: dict[tuple[str, str], list[tuple[pd.Series, pd.Series]]] = {}
+    of_study = [(means[known], usual.loc[split, known]) for split in usual.index]
+    sides["random splits", "further split against the study's"] = of_study
+    of_others = [(usual.loc[a], usual.loc[b]) for a, b in combinations(usual.index, 2)]
+    sides["random splits", "further split against another"] = of_others
     for rule in TIE_RULES:
         if rule in by_rule:
             other = by_rule[rule]
             names = [name for name in usual.columns if name in other.columns]
-            sides["tie rule", rule] = [(usual.loc[seed, names], other.loc[seed, names]) for seed in other.index]
-    found: list[dict[str, object]] = []
+            sides["tie rule", rule] = [(usual.loc[split, names], other.loc[split, names]) for split in other.index]
+    found: list[Row] = []
     for (family, variant), both in sides.items():
         values = [rank_correlation(a.to_numpy(), b.to_numpy()) for a, b in both]
         if values:
-            row: dict[str, object] = {"family": family, "variant": variant, "systems": len(known)}
+            row: Row = {"family": family, "variant": variant, "systems": len(known)}
             for name, side in zip(("tau", "rho"), np.array(values, dtype=np.float64).T, strict=True):
                 low, high = np.quantile(side, [0.025, 0.975])
                 row |= {name: side.mean(), f"{name}_low": low, f"{name}_high": high}
@@ -245,21 +219,19 @@ def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[dic
     return found, spread
 
 
-def judged_table(dataset: str, settings: Robustness) -> list[dict[str, object]]:
+def judged_table(dataset: str) -> list[Row]:
     """The order by judged usefulness against the order by released labels, from the judged collection's tables."""
     path = paths.results(dataset) / "judged" / "tables" / "rank_correlation.csv"
     views = path.with_name("two_views.csv")
     if not path.exists() or not views.exists():
         return []
-    known, means = pd.read_csv(path).set_index("part"), pd.read_csv(views)
-    rows = []
-    for part, row in known.iterrows():
-        both = means[means["part"] == part]
+    means, rows = pd.read_csv(views), []
+    for row in pd.read_csv(path).to_dict("records"):
+        both = means[means["part"] == row["part"]]
         _, rho = rank_correlation(both["by_labels"].to_numpy(), both["by_judgements"].to_numpy())
-        line: dict[str, object] = {"family": "judged", "variant": f"judged usefulness, {part} topics"}
-        line |= {"systems": int(row["systems"]), "tau": row["tau"], "tau_low": row["low"], "tau_high": row["high"]}
-        line |= {"rho": rho, "rho_low": np.nan, "rho_high": np.nan, "n": int(row["topics"]), "unit": "topics"}
-        rows.append(line)
+        line: Row = {"family": "judged", "variant": f"judged usefulness, {row['part']} topics"}
+        line |= {"systems": row["systems"], "tau": row["tau"], "tau_low": row["low"], "tau_high": row["high"]}
+        rows.append(line | {"rho": rho, "n": row["topics"], "unit": "topics"})
     return rows
 
 
@@ -271,11 +243,7 @@ def compute(config: DictConfig) -> list[Path]:
 def order_tables(config: DictConfig, runs: pd.DataFrame) -> list[Path]:
     """Write rank_robustness.csv and (where further splits ran) random_splits.csv.
 
-    Args:
-        runs: from `run_splits`.
-
-    Raises:
-        StudyError: fewer than two systems ran under the base protocol.
+    Raises `StudyError` where fewer than two systems ran under the base protocol.
     """
     settings, dataset = read(Robustness), str(config.dataset.name)
     data, metric, ranked = datasets.load(dataset), settings.metric, ranked_systems()
@@ -287,20 +255,20 @@ def order_tables(config: DictConfig, runs: pd.DataFrame) -> list[Path]:
     base, options = task_scores(frames, metric), {"resamples": settings.resamples, "seed": settings.seed}
     rows = seed_table(frames, metric, **options)
     for name in settings.metrics:
-        found = correlations(base, task_scores(frames, name), **options)
-        rows.append({"family": "metric", "variant": name} | found)
+        found: Row = {"family": "metric", "variant": name}
+        rows.append(found | correlations(base, task_scores(frames, name), **options))
     rows += label_table(dataset, data, settings.protocol, frames, settings)
     for other in sorted({path.name for path in folder.iterdir()} - {settings.protocol}):
         there = run_frames(dataset, other, ranked)
         if len(there) > 1 and metric in next(iter(there.values())):
-            found = correlations(base, task_scores(there, metric), **options)
-            rows.append({"family": "protocol", "variant": other} | found)
+            found = {"family": "protocol", "variant": other}
+            rows.append(found | correlations(base, task_scores(there, metric), **options))
     rows = [row | {"n": base.shape[1], "unit": "tasks"} for row in rows]
     made: dict[str, pd.DataFrame] = {}
     if len(runs):
         more, made["random_splits"] = split_table(runs, base, metric)
         rows += more
-    rows += judged_table(dataset, settings)
+    rows += judged_table(dataset)
     frame = pd.DataFrame(rows).assign(base=f"{settings.protocol}, {metric}")
     made["rank_robustness"] = frame.sort_values("family", key=lambda names: names.map(FAMILIES.index), kind="stable")
     return write_tables(dataset, made, "rank_robustness", settings, "robustness")

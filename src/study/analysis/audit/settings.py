@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from study import paths
-from study.config.reader import read_settings
+from study.config.reader import Kind, read_settings
 from study.config.schema import require_choice
 from study.errors import StudyError
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-Kind = TypeVar("Kind", bound="DataclassInstance")
 
 
 def settings_file(kind: type) -> Path:
@@ -24,12 +20,14 @@ def settings_file(kind: type) -> Path:
 
 
 def read(kind: type[Kind], path: Path | None = None) -> Kind:
-    """Read the settings of `kind`. The yaml explains every key.
-
-    Raises:
-        StudyError: the file cannot be read, its keys are not those of `kind`, or a value is not allowed.
-    """
+    """Read the settings of `kind`; a wrong key or value is a `StudyError`. The yaml explains every key."""
     return read_settings(kind, path or settings_file(kind))
+
+
+def require_choices(group: str, names: Iterable[str]) -> None:
+    """Raise `StudyError` unless every name is one of ``conf/<group>``."""
+    for name in names:
+        require_choice(group, name)
 
 
 @dataclass(frozen=True)
@@ -148,8 +146,7 @@ class Codebooks:
     systems: list[str]
 
     def __post_init__(self) -> None:
-        for name in self.systems:
-            require_choice("system", name)
+        require_choices("system", self.systems)
 
 
 @dataclass(frozen=True)
@@ -163,8 +160,7 @@ class PromptTemplates:
 
     def __post_init__(self) -> None:
         require_choice("system", self.system)
-        for protocol in self.seeds:
-            require_choice("protocol", protocol)
+        require_choices("protocol", self.seeds)
 
 
 @dataclass(frozen=True)
@@ -186,21 +182,13 @@ class ReferenceBugs:
     rows: dict[str, ReferenceBug]
 
     def __post_init__(self) -> None:
-        for row, about in self.rows.items():
-            for name in (row, about.system):
-                require_choice("system", name)
-            require_choice("protocol", about.protocol)
+        require_choices("system", [*self.rows, *(about.system for about in self.rows.values())])
+        require_choices("protocol", (about.protocol for about in self.rows.values()))
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One protocol of the grid.
-
-    Attributes:
-        labels, prefix: whose labels count and how many of each list.
-        split, training: what is asked for and what a system learns from.
-        negatives: servers that compete with the right ones, None for the whole catalogue.
-    """
+    """One protocol of the grid: `prefix` servers of each list count, `negatives` compete (None: all)."""
 
     title: str
     labels: str
@@ -251,8 +239,7 @@ class Protocols:
     metric_definitions: dict[str, Definition]
 
     def __post_init__(self) -> None:
-        for name in self.systems:
-            require_choice("system", name)
+        require_choices("system", self.systems)
         for name, entry in [*self.protocols.items(), *self.metric_definitions.items()]:
             for key, value in vars(entry).items():
                 if value not in ALLOWED.get(key, (value,)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,9 @@ class AuditTables(dict[str, pd.DataFrame]):
 
 @dataclass(frozen=True)
 class Fits:
-    """The rows of finished fits: one long table, and one file per fit in the cache until the table is written.
+    """The rows of finished fits: ``results/<dataset>/<stage>/<name>.parquet``, before that a file per fit in the cache.
 
-    Attributes:
-        dataset, stage, name: the table is ``results/<dataset>/<stage>/<name>.parquet``.
-        keys: columns that together name a fit; all that decides a fit is in them.
+    `keys` are the columns that together name a fit; all that decides a fit is in them.
     """
 
     dataset: str
@@ -81,29 +79,22 @@ class Fits:
         write_parquet(self.cache / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.parquet", rows)
 
     def known(self) -> pd.DataFrame:
-        """The rows of every finished fit; without any, an empty table of the columns `keys`.
-
-        Raises:
-            StudyError: a file is damaged.
-        """
-        parts = [pd.DataFrame(columns=list(self.keys))]
-        for path in (self.path, *sorted(self.cache.glob("*.parquet"))):
-            if path.exists():
-                try:
-                    parts.append(pd.read_parquet(path))
-                except (OSError, ValueError) as error:
-                    raise StudyError(
-                        "not readable as Parquet", file=path, fix="remove the file and run again"
-                    ) from error
-                if not set(self.keys) <= set(parts[-1]):
-                    raise StudyError("not a table of fits", file=path, fix="remove the file and run again")
-        return pd.concat(parts[1:], ignore_index=True) if len(parts) > 1 else parts[0]
+        """The rows of every finished fit; without any, an empty table of the columns `keys`."""
+        parts, fix = [], "remove the file and run again"
+        for path in filter(Path.exists, (self.path, *sorted(self.cache.glob("*.parquet")))):
+            try:
+                parts.append(pd.read_parquet(path))
+            except (OSError, ValueError) as error:
+                raise StudyError("not readable as Parquet", file=path, fix=fix) from error
+            if not set(self.keys) <= set(parts[-1]):
+                raise StudyError("not a table of fits", file=path, fix=fix)
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(self.keys))
 
     def finished(self) -> set[tuple[Any, ...]]:
         """The keys of every finished fit."""
         return set(self.known()[list(self.keys)].drop_duplicates().itertuples(index=False, name=None))
 
-    def save(self, wanted: Collection[tuple[Any, ...]]) -> pd.DataFrame:
+    def save(self, wanted: Iterable[tuple[Any, ...]]) -> pd.DataFrame:
         """Write the table with the fits of these keys, in their order, and empty the cache; returns the table."""
         groups = dict(list(self.known().groupby(list(self.keys), sort=False)))
         table = pd.concat([groups[key] for key in wanted if key in groups], ignore_index=True)
@@ -113,10 +104,16 @@ class Fits:
         return table
 
 
-def run_frames(dataset: str, protocol: str, systems: Collection[str]) -> dict[str, pd.DataFrame]:
+def run_frames(dataset: str, protocol: str, systems: Iterable[str]) -> dict[str, pd.DataFrame]:
     """The per-task file of each of the systems that ran under a protocol, in their order."""
     found = {name: paths.results(dataset) / "per_task" / protocol / f"{name}.csv.xz" for name in systems}
     return {name: per_task.read(path) for name, path in found.items() if path.exists()}
+
+
+def kept_tops(dataset: str, protocol: str, systems: Iterable[str]) -> dict[str, pd.DataFrame]:
+    """The kept top tens of each of the systems that ran under a protocol: task_id, seed, rank, server_id."""
+    found = {name: paths.results(dataset) / "top10" / protocol / f"{name}.parquet" for name in systems}
+    return {name: pd.read_parquet(path) for name, path in found.items() if path.exists()}
 
 
 def described(dataset: str) -> bool:
@@ -125,10 +122,8 @@ def described(dataset: str) -> bool:
 
 
 def printed_rows() -> pd.DataFrame:
-    """The rows of Tables 3 and 4, each once.
-
-    Returns: columns table, place, row (the paper's name), own (the study's system of the same or nearest
-        configuration, empty where there is none) and one per metric@k, in `PAPER_METRICS` order.
+    """The rows of Tables 3 and 4, each once: table, place, row, own (the study's system of the same or nearest
+    configuration, empty where there is none) and the `PAPER_METRICS`.
     """
     cells, parts = paper.load(), []
     for table in dict.fromkeys(cells["table"]):

@@ -1,8 +1,7 @@
 """Do the parts of a task speak of the same thing? Similarity against shuffled pairs, and a sample that was read.
 
-The similarity is the cosine of all-MiniLM-L6-v2 vectors. A pair of columns that says the same has higher similarity
-than a task's text with the text of another task; AUC is the share of (own, shuffled) pairs for which that holds, ties
-by half: 0.5 where the columns are independent.
+The similarity is the cosine of all-MiniLM-L6-v2 vectors. AUC is the share of (own, shuffled) pairs in which the own
+one is more alike, ties by half: 0.5 where the columns are independent.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from study.analysis.audit.tables import folder, write_tables
 from study.data.dataset import Dataset, FloatArray, IntArray, load
 from study.encoders.sentence import encode
 from study.errors import StudyError
+from study.evaluation.metrics import Float64Array
 
-Float64Array = NDArray[np.float64]
 # What a reader says about a task, and what it means; the read sample keeps these codes.
 CODES = {
     "coherent": "the description is about doing what the name says, to the same object",
@@ -48,7 +47,7 @@ def derangements(groups: IntArray, rng: np.random.Generator) -> IntArray:
 def auc(own: Float64Array, shuffled: Float64Array) -> float:
     """P(own > shuffled) + P(equal) / 2, (Mann and Whitney 1947); NaN where a side is empty."""
     if not len(own) or not len(shuffled):
-        return float("nan")
+        return np.nan
     return float(stats.mannwhitneyu(own, shuffled, method="asymptotic").statistic / (len(own) * len(shuffled)))
 
 
@@ -63,23 +62,16 @@ def auc_error(own: Float64Array, shuffled: Float64Array) -> float:
 def agreement(
     left: FloatArray, right: FloatArray, groups: IntArray, shuffles: int, quantile: float, seed: int
 ) -> tuple[dict[str, float], Float64Array]:
-    """How far own pairs are more alike than shuffled ones.
+    """How far own pairs are more alike than shuffled ones; and per task the share of shuffled pairs below its own.
 
-    Args:
-        left, right: unit vectors of both columns, shape (n, d).
-        groups: partners come from a row's own group, shape (n,).
-        shuffles: partners per row.
-        quantile: of the shuffled similarities, below which a task agrees less than chance.
-
-    Returns: n, mean, shuffled_mean, auc with _low and _high (95 %; both sides are counted once per task), threshold,
-        below (share of tasks below it) with _low and _high (Wilson), below_chance (the quantile); and each task's share
-        of shuffled similarities below its own, shape (n,).
+    left, right: unit vectors of both columns, shape (n, d). groups: partners come from a row's own group. shuffles:
+    partners per row. auc has a 95 % interval with both sides counted once per task; below: share of the tasks under the
+    `quantile` of the shuffled similarities (Wilson).
     """
     rng = np.random.default_rng(seed)
     own = np.einsum("ij,ij->i", left, right).astype(np.float64)
     draws = []
-    for _ in range(shuffles):
-        partner = derangements(groups, rng)
+    for partner in (derangements(groups, rng) for _ in range(shuffles)):
         paired = partner >= 0
         draws.append(np.einsum("ij,ij->i", left[paired], right[partner[paired]]).astype(np.float64))
     shuffled = np.concatenate(draws)
@@ -96,7 +88,7 @@ def agreement(
 
 
 def blocks(data: Dataset, boundary: int | None) -> dict[str, NDArray[np.bool_]]:
-    """The parts of the file that are reported: all, and where a boundary is set the tasks up to it and after it."""
+    """The parts of the file that are reported: all, and the tasks up to a boundary and after it."""
     ids = data.tasks["id"].to_numpy()
     found = {"all": np.ones(len(ids), dtype=bool)}
     if boundary is not None and (ids <= boundary).any() and (ids > boundary).any():
@@ -105,8 +97,7 @@ def blocks(data: Dataset, boundary: int | None) -> dict[str, NDArray[np.bool_]]:
 
 
 def quality_table(data: Dataset, settings: TaskQuality) -> pd.DataFrame:
-    """`agreement` for every configured pair of columns and block, shuffled over all tasks of the block and within its
-    subcategories; columns block, left, right, shuffled_in, then those of `agreement`."""
+    """`agreement` of every configured pair of columns per block, shuffled over all of it and within subcategories."""
     columns = sorted({column for pair in settings.pairs for column in pair})
     vectors = {column: encode(data.tasks[column].tolist()) for column in columns}
     subcategory = pd.factorize(data.tasks["subcategory_clean"])[0].astype(np.int64)
@@ -130,11 +121,7 @@ def sample_rows(n_tasks: int, size: int, seed: int) -> IntArray:
 
 
 def read_sample(path: Path, data: Dataset, settings: TaskQuality) -> pd.DataFrame:
-    """The codes of the read sample: columns task_id, code.
-
-    Raises:
-        StudyError: an unknown code, or other tasks than the seed draws.
-    """
+    """The read sample: columns task_id, code. An unknown code or other tasks than the seed draws are an error."""
     frame = pd.read_csv(path, comment="#")
     wanted = data.tasks["id"].to_numpy()[sample_rows(data.n_tasks, settings.sample, settings.seed)]
     if frame["task_id"].tolist() != wanted.tolist():
@@ -150,20 +137,16 @@ def read_sample(path: Path, data: Dataset, settings: TaskQuality) -> pd.DataFram
 def reading_table(codes: pd.DataFrame, data: Dataset, settings: TaskQuality) -> pd.DataFrame:
     """Shares of the codes, overall and per block, with the similarity of name and description beside them.
 
-    Returns: columns block, code, tasks, n, share, low, high (95 %, Wilson), similarity_place (mean share of shuffled
-        pairs of the whole file that are less alike than the task's own), place_low, place_high (95 %, normal), and
-        auc (how well that place tells coherent from contradictory tasks of the block; NaN for fewer than `FEWEST` of
-        one kind) with auc_low, auc_high (DeLong).
+    similarity_place: mean share of shuffled pairs of the whole file that are less alike than the task's own (95 %,
+    normal). auc: how well that place tells coherent from contradictory tasks (DeLong); NaN for fewer than `FEWEST`.
     """
     sides = (encode(data.tasks["name"].tolist()), encode(data.tasks["description"].tolist()))
     everywhere = np.zeros(data.n_tasks, dtype=np.int64)
     _, place = agreement(*sides, everywhere, settings.shuffles, settings.quantile, settings.seed)
-    row = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"])
-    read_rows = codes.assign(row=row.loc[codes["task_id"]].to_numpy())
-    read_rows["place"] = place[read_rows["row"]]
-    rows = []
+    row, rows = pd.Index(data.tasks["id"]).get_indexer(codes["task_id"]), []
+    placed = codes.assign(place=place[row])
     for block, chosen in blocks(data, settings.boundary).items():
-        part = read_rows[chosen[read_rows["row"]]]
+        part = placed[chosen[row]]
         by_code = {code: part.loc[part["code"] == code, "place"].to_numpy() for code in CODES}
         both = by_code["coherent"], by_code["contradictory"]
         enough = min(map(len, both)) >= FEWEST

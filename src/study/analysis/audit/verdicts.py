@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from study import paths
@@ -19,9 +18,7 @@ from study.analysis.report import paper
 from study.analysis.report.tables import markdown
 from study.config.compose import choices, load
 from study.errors import StudyError
-from study.evaluation.metrics import PAPER_METRICS
-
-Float64Array = NDArray[np.float64]
+from study.evaluation.metrics import PAPER_METRICS, Float64Array
 
 REPRODUCED, NOT = "reproduced", "not reproduced"
 # The system needs a task's history and the protocol asks new tasks; this study has not run what would give the value.
@@ -40,19 +37,12 @@ F1_DEFINITIONS = {"f1": "mean over tasks", "f1_of_means": "of the means"}
 
 @dataclass(frozen=True)
 class Run:
-    """One system under one protocol.
+    """One system under one protocol, its cells metric@k with f1 and f1_of_means."""
 
-    Attributes:
-        cells: index metric@k with f1 and f1_of_means, columns ours, low, high.
-        by_seed: mean over tasks of each seed, columns as the index of `cells`.
-        drawn: bootstrap means over tasks, one column per row of `cells`; runs over the same tasks draw the same ones.
-        tasks: ids in the order of the draws.
-    """
-
-    cells: pd.DataFrame
-    by_seed: pd.DataFrame
-    drawn: pd.DataFrame
-    tasks: tuple[int, ...]
+    cells: pd.DataFrame  # index metric@k, columns ours, low, high
+    by_seed: pd.DataFrame  # means over tasks of each seed
+    drawn: pd.DataFrame  # bootstrap means over tasks; runs over the same tasks draw the same ones
+    tasks: tuple[int, ...]  # ids, in the order of the draws
 
 
 def replicates(values: Float64Array, *, resamples: int, seed: int) -> Float64Array:
@@ -87,24 +77,11 @@ def with_f1_of_means(means: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def runs(dataset: str, systems: set[str], protocols: list[str], chosen: Verdicts) -> dict[Any, Run]:
-    """(protocol, system) -> `measured`, for those that have run."""
-    return {
-        (protocol, system): measured(frame, chosen)
-        for protocol in protocols
-        for system, frame in run_frames(dataset, protocol, sorted(systems)).items()
-    }
-
-
 def why_not(system: str, protocol: str, known: Mapping[str, Sequence[str]]) -> tuple[str, str]:
-    """The verdict on a cell without a value, and why there is none.
+    """The verdict on a cell without a value, and why there is none; `known` says what each system is configured for.
 
-    Only a system that needs the history of a task cannot be computed, and only where a protocol asks new tasks. One
-    that has not run, that is not configured for a protocol (the list says what is run here, not what could be), or that
-    is not built, was not run here.
-
-    Args:
-        known: system -> the protocols that it is configured for.
+    Only a system that needs a task's history cannot be computed, and only where a protocol asks new tasks. One that is
+    not configured for a protocol was not run here: the list says what is run, not what could be.
     """
     if system not in known:
         return NOT_RUN, f"no system {system} in this study" if system else "no such system in this study"
@@ -121,9 +98,8 @@ def asks_new_tasks(protocol: str) -> bool:
 def cell_lines(cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str], chosen: Verdicts) -> pd.DataFrame:
     """One line per cell and protocol, without the verdict on its order.
 
-    For F1 the nearer of both definitions is taken, which favours the paper; `definition` says which. A cell is
-    reproduced where the mean over seeds and most seeds are within the tolerance: seeds on both sides of the printed
-    value, none of them near it, do not reproduce it by their mean.
+    For F1 the nearer of both definitions is taken, which favours the paper. A cell is reproduced where the mean over
+    seeds and most seeds are within the tolerance: seeds on both sides of the printed value do not do it by their mean.
     """
     lines = []
     named, there = set(own(cells)), set(choices("system"))
@@ -165,10 +141,9 @@ def own(cells: pd.DataFrame) -> pd.Series:
 def with_order(lines: pd.DataFrame, found: dict[Any, Run], level: float) -> pd.DataFrame:
     """Set "same order only" where a cell is off, but every comparison with another row comes out as in the paper.
 
-    A cell is compared with the other systems of the same table, column and protocol; `pairs` counts these, and
-    `pairs_in_order` those that differ from it in the printed direction by a paired interval over tasks, at `level`,
-    that excludes 0. A system that stands in several printed rows is one pair, in order if it is for all of them; rows
-    with the cell's own printed value say nothing. Without a pair there is no order to keep.
+    A cell is compared with the other systems of its table, column and protocol, rows of equal printed value left out.
+    A comparison is in order if its paired interval over tasks has the printed direction and excludes 0. A system that
+    stands in several printed rows is one pair, in order if it is for all of them. Without a pair there is no order.
     """
     done = lines.assign(pairs=0, pairs_in_order=0)
     for _, part in lines[lines["ours"].notna()].groupby(["table", "metric", "k", "protocol"]):
@@ -186,33 +161,33 @@ def with_order(lines: pd.DataFrame, found: dict[Any, Run], level: float) -> pd.D
 
 
 def direction(a: Mapping[Any, Any], b: Mapping[Any, Any], found: dict[Any, Run], level: float) -> int:
-    """1 if line `a` of `cell_lines` is above line `b`, -1 if below, 0 if the paired interval over tasks holds 0.
+    """1 if line `a` of `cell_lines` is above line `b`, -1 if below.
 
-    Runs over different tasks are not paired: 0.
+    0 if the paired interval over tasks holds 0, or the runs are over different tasks.
     """
     first, second = (found[line["protocol"], line["system"]] for line in (a, b))
     if first.tasks != second.tasks:
         return 0
-    gap = drawn_cell(first, a) - drawn_cell(second, b)
-    low, high = np.quantile(gap, [(1 - level) / 2, (1 + level) / 2])
+    key_of = {title: key for key, title in F1_DEFINITIONS.items()}
+    names = (f"{key_of.get(line['definition'], line['metric'])}@{line['k']}" for line in (a, b))
+    ours, theirs = (run.drawn[name].to_numpy(np.float64) for run, name in zip((first, second), names, strict=True))
+    low, high = np.quantile(ours - theirs, [(1 - level) / 2, (1 + level) / 2])
     return int(low > 0) - int(high < 0)
 
 
-def drawn_cell(run: Run, line: Mapping[Any, Any]) -> Float64Array:
-    """The draws of a line's cell, F1 by the definition that the line has."""
-    name = {title: key for key, title in F1_DEFINITIONS.items()}.get(line["definition"], line["metric"])
-    return run.drawn[f"{name}@{line['k']}"].to_numpy(np.float64)
+def line_of(table: str, place: str, row: str, metric: str, value: float) -> dict[str, Any]:
+    """The columns of verdicts.csv that the paper gives for a count or a statement."""
+    line = {"table": table, "place": place, "row": row, "metric": metric, "paper": value}
+    return line | {"counterpart": "same", "trivial": False}
 
 
-def count_lines(dataset: str) -> pd.DataFrame:
+def count_lines(dataset: str) -> list[dict[str, Any]]:
     """The counts of Table 2: reproduced where one of the ways of counting gives the printed number."""
     path = paths.tables(dataset) / "table2.csv"
     counted = pd.read_csv(path).set_index(["set", "attribute"]) if path.exists() else None
     lines = []
     for row in paper.table2().to_dict("records"):
-        name = f"{row['set']}: {row['attribute']}"
-        line = {"table": row["table"], "place": row["place"], "row": name, "metric": "count", "paper": row["value"]}
-        line |= {"counterpart": "same", "trivial": False}
+        line = line_of(row["table"], row["place"], f"{row['set']}: {row['attribute']}", "count", row["value"])
         if counted is None:
             lines.append(line | {"verdict": NOT_RUN, "reason": "the data has not been prepared"})
             continue
@@ -220,22 +195,14 @@ def count_lines(dataset: str) -> pd.DataFrame:
         way = (ways - row["value"]).abs().idxmin()
         line |= {"ours": ways[way], "definition": way, "difference": ways[way] - row["value"]}
         lines.append(line | {"verdict": REPRODUCED if ways[way] == row["value"] else NOT})
-    return pd.DataFrame(lines).reindex(columns=COLUMNS)
-
-
-def line_of(statement: dict[Any, Any], metric: str, value: float) -> dict[str, Any]:
-    """The columns of verdicts.csv that the paper's text gives."""
-    line = {"table": statement["figure"], "place": statement["place"], "row": statement["statement"], "metric": metric}
-    return line | {"paper": value, "counterpart": "same", "trivial": False}
+    return lines
 
 
 def distance_line(dataset: str) -> dict[str, Any]:
     """The p-values of Figure 6: reproduced where the largest one over the categories of the test tasks is as small."""
     row = paper.optima().dropna(subset=["below"]).iloc[0]
-    line, path = (
-        line_of(dict(row), "largest p-value", row["below"]),
-        paths.results(dataset) / "embedding" / "groups.csv",
-    )
+    line = line_of(row["figure"], row["place"], row["statement"], "largest p-value", row["below"])
+    path = paths.results(dataset) / "embedding" / "groups.csv"
     if not path.exists():
         return line | {"verdict": NOT_RUN, "reason": "the embeddings have not been examined"}
     groups = pd.read_csv(path)
@@ -247,20 +214,18 @@ def distance_line(dataset: str) -> dict[str, Any]:
 
 
 def figure_lines(dataset: str) -> list[dict[str, Any]]:
-    """The p-values of Figure 6 and the optima of Figures 7 to 9.
-
-    An optimum is reproduced where validation chooses the printed value among those of the sweep.
-    """
+    """The p-values of Figure 6 and the optima of Figures 7 to 9, reproduced where validation chooses it."""
     # The package of the sweeps takes a second to load, and warns in notebooks.
-    from study.search.rows import chosen
+    from study.search.settings import chosen
     from study.search.settings import load as load_sweep
     from study.search.sweep import folder_of
 
-    found, lines = {load_sweep(name).place: load_sweep(name) for name in SWEEPS}, [distance_line(dataset)]
+    found, lines = {sweep.place: sweep for sweep in map(load_sweep, SWEEPS)}, [distance_line(dataset)]
     for row in paper.optima().dropna(subset=["optimum"]).to_dict("records"):
-        line, sweep = line_of(row, "optimum", row["optimum"]), found.get(row["place"])
-        path = folder_of(dataset, sweep.name) / "trials.csv" if sweep else None
-        if sweep is None or path is None or not path.exists():
+        line = line_of(row["figure"], row["place"], row["statement"], "optimum", row["optimum"])
+        sweep = found[row["place"]]
+        path = folder_of(dataset, sweep.name) / "trials.csv"
+        if not path.exists():
             lines.append(line | {"verdict": NOT_RUN, "reason": "its sweep has not run"})
             continue
         trials, parameter = pd.read_csv(path), next(iter(sweep.space))
@@ -278,27 +243,25 @@ def figure_lines(dataset: str) -> list[dict[str, Any]]:
 def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
     """verdicts.csv: every cell of Tables 3 and 4 under every protocol, Table 2, and the statements on Figures 6 to 9.
 
-    Raises:
-        StudyError: the paper does not describe this data set.
+    Raises `StudyError` where the paper does not describe this data set.
     """
     if not described(dataset):
         fix = f"use dataset={paper.load().attrs['dataset']}"
         raise StudyError(f"the paper reports no number for {dataset}", fix=fix)
     chosen, cells = read(Verdicts), paper.load()
-    found = runs(dataset, set(own(cells)) - {""}, protocols, chosen)
+    found = {
+        (protocol, system): measured(frame, chosen)
+        for protocol in protocols
+        for system, frame in run_frames(dataset, protocol, sorted(set(own(cells)) - {""})).items()
+    }
     judged = with_order(cell_lines(cells, found, protocols, chosen), found, chosen.level)
     # By records: concatenating columns without any value would guess at their types.
-    lines = [line for part in (judged, count_lines(dataset)) for line in part.to_dict("records")]
-    return pd.DataFrame([*lines, *figure_lines(dataset)]).reindex(columns=COLUMNS)
+    lines = [*judged.to_dict("records"), *count_lines(dataset), *figure_lines(dataset)]
+    return pd.DataFrame(lines).reindex(columns=COLUMNS)
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """How many cells of each row have which verdict, under the stated protocol and under whichever suits a cell best.
-
-    Returns: one row per printed row of Tables 3 and 4: place, row, counterpart, cells, the five verdicts under the
-        stated protocol, `reproduced somewhere` (cells reproduced under some protocol), and the protocol of
-        the smallest mean absolute difference with that difference.
-    """
+    """Per printed row the verdicts under the stated protocol, the cells reproduced under any, the nearest protocol."""
     stated = read(Verdicts).stated_protocol
     lines = []
     for (place, row), part in table[table["protocol"].notna()].groupby(["place", "row"], sort=False):
@@ -313,24 +276,22 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def printed(table: pd.DataFrame) -> str:
-    """Every cell beside ours under each protocol that has a value, with the verdict under the stated one."""
+def verify_paper(config: DictConfig) -> str:
+    """Every cell beside ours under each protocol that has a value, the verdict under the stated one, and counts.
+
+    Writes nothing; `compute` does.
+    """
+    table = compute_table(config.dataset.name, list(config.dataset.protocols))
     stated, keys = read(Verdicts).stated_protocol, ["place", "row", "metric", "k", "paper"]
     cells, others = table[table["protocol"].notna()], table[table["protocol"].isna()]
     ours = cells.pivot_table(index=keys, columns="protocol", values="ours", sort=False).round(4)
-    said = cells[cells["protocol"] == stated].set_index(keys)[["pairs_in_order", "pairs", "verdict", "reason"]]
+    home = cells[cells["protocol"] == stated].set_index(keys)
+    said = home[["pairs_in_order", "pairs", "verdict", "reason"]]
     shown = said[[]].join(ours).join(said).reset_index().astype({"k": int})
     rest = others[["place", "row", "metric", "paper", "ours", "definition", "verdict", "reason"]]
-    return "\n".join(markdown(part.astype(object).where(part.notna(), "")) for part in (shown, rest))
-
-
-def verify_paper(config: DictConfig) -> str:
-    """The verdicts of the configured data set as text, with counts. Writes nothing; `compute` does."""
-    table = compute_table(config.dataset.name, list(config.dataset.protocols))
-    stated = read(Verdicts).stated_protocol
-    home = table[table["protocol"] == stated]["verdict"].value_counts()
-    counts = ", ".join(f"{home.get(name, 0)} {name}" for name in VERDICTS)
-    return f"{printed(table)}\nTables 3 and 4 under {stated}, {home.sum()} cells: {counts}\n"
+    texts = [markdown(part.astype(object).where(part.notna(), "")) for part in (shown, rest)]
+    counts = ", ".join(f"{(home['verdict'] == name).sum()} {name}" for name in VERDICTS)
+    return "\n".join([*texts, f"Tables 3 and 4 under {stated}, {len(home)} cells: {counts}\n"])
 
 
 def compute(config: DictConfig) -> list[Path]:

@@ -1,18 +1,15 @@
 """Sweeps as they are shown: curves and choices by hand, importances with a planted cause, figures that draw."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 from scipy import stats
 
-from study.analysis.sensitivity import figures as sensitivity_figures
-from study.analysis.sensitivity import tables as sensitivity
+from study.analysis.sensitivity import sweeps as sensitivity
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
-from study.files import write_csv
+from study.evaluation.records import record
+from study.files import write_csv, write_json
 from study.search.settings import Sweep, load
 
 
@@ -20,48 +17,47 @@ def grid(name: str, quality, noise: float = 0.0) -> tuple[Sweep, pd.DataFrame]:
     """Trials of a grid whose every measure is quality(value) plus noise per seed."""
     sweep, rng = load(name), np.random.default_rng(0)
     table = pd.DataFrame(sweep.points()).rename_axis("trial").reset_index()
-    column = sensitivity.parameter(sweep)
-    for part in sweep.parts:
-        for metric in PAPER_METRICS:
-            table[f"{part}/{metric}"] = quality(table[column]) + rng.normal(0, noise, len(table))
-    return sweep, table
+    values = quality(table[sensitivity.parameter(sweep)])
+    names = [f"{part}/{metric}" for part in sweep.parts for metric in PAPER_METRICS]
+    return sweep, table.assign(**{name: values + rng.normal(0, noise, len(table)) for name in names})
+
+
+def drawn(rng: np.random.Generator, domain: dict, n: int) -> np.ndarray:
+    """Values of one entry of a search space."""
+    if "choices" in domain:
+        return rng.choice(domain["choices"], n)
+    if domain["type"] == "int":
+        return rng.integers(domain["low"], domain["high"] + 1, n)
+    if domain.get("log"):
+        return np.exp(rng.uniform(np.log(domain["low"]), np.log(domain["high"]), n))
+    return rng.uniform(domain["low"], domain["high"], n)
 
 
 def search(n: int = 40) -> tuple[Sweep, pd.DataFrame]:
     """Trials of the joint search in which the learning rate alone decides."""
     sweep, rng = load("joint"), np.random.default_rng(1)
-    rows = []
-    for number in range(n):
-        row = {"trial": number, "seed": 1}
-        for name, domain in sweep.space.items():
-            if "choices" in domain:
-                row[name] = rng.choice(domain["choices"])
-            elif domain["type"] == "int":
-                row[name] = rng.integers(domain["low"], domain["high"] + 1)
-            elif domain.get("log"):
-                row[name] = np.exp(rng.uniform(np.log(domain["low"]), np.log(domain["high"])))
-            else:
-                row[name] = rng.uniform(domain["low"], domain["high"])
-        rows.append(row)
-    table = pd.DataFrame(rows)
-    for metric in PAPER_METRICS:
-        table[f"valid/{metric}"] = 0.2 - 0.05 * (np.log10(table["training.learning_rate"]) + 3) ** 2
-    return sweep, table
+    table = pd.DataFrame({name: drawn(rng, domain, n) for name, domain in sweep.space.items()})
+    quality = 0.2 - 0.05 * (np.log10(table["training.learning_rate"]) + 3) ** 2
+    return sweep, table.assign(trial=range(n), seed=1, **{f"valid/{metric}": quality for metric in PAPER_METRICS})
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr("study.paths.results", lambda dataset: tmp_path)
+    return tmp_path
 
 
 def test_curve_by_hand():
     sweep = load("temperature")
     table = pd.DataFrame({"training.temperature": [0.14, 0.07, 0.07], "seed": [1, 1, 2]})
-    for part in sweep.parts:
-        for metric in PAPER_METRICS:
-            table[f"{part}/{metric}"] = [0.5, 0.1, 0.3]
+    for name in (f"{part}/{metric}" for part in sweep.parts for metric in PAPER_METRICS):
+        table[name] = [0.5, 0.1, 0.3]
     points = sensitivity.curve(sweep, table)
     assert len(points) == 2 * 8 * 2
     own = points[(points["part"] == "test") & (points["metric"] == "ndcg@10")]
     assert own["value"].tolist() == [0.07, 0.14]
     assert own["mean"].tolist() == pytest.approx([0.2, 0.5])
-    assert own["sd"].iloc[0] == pytest.approx(np.sqrt(0.02))
-    assert np.isnan(own["sd"].iloc[1])
+    assert own["sd"].tolist() == pytest.approx([np.sqrt(0.02), np.nan], nan_ok=True)
     assert own["seeds"].tolist() == [2, 1]
 
 
@@ -76,35 +72,27 @@ def test_the_optimum_is_chosen_on_validation_whatever_the_test_tasks_say():
 
 
 def test_values_within_the_spread_of_the_best_are_named():
-    sweep, table = grid("fusion_weight", lambda weight: 0.2 * weight, noise=0.01)
-    found = sensitivity.optimum(sweep, table)
+    found = sensitivity.optimum(*grid("fusion_weight", lambda weight: 0.2 * weight, noise=0.01))
     assert found["best"] in found["flat"]
     assert 0.0 not in found["flat"]
 
 
-def test_a_search_has_no_single_parameter():
-    with pytest.raises(StudyError, match="12 parameters"):
-        sensitivity.parameter(load("joint"))
-
-
 def test_a_study_rebuilt_from_the_table_holds_the_same_trials():
     sweep, table = search()
+    # Rounding in the file takes no value out of its range.
+    table.loc[0, "training.learning_rate"] = 0.0100001
+    table["towers.hidden"] = table["towers.hidden"].astype(float)
+    table.loc[1, "towers.hidden"] = 127.9999
     study = sensitivity.rebuilt(sweep, table)
     assert len(study.trials) == len(table)
     assert study.best_value == pytest.approx(table["valid/ndcg@10"].max())
     best = table.loc[table["valid/ndcg@10"].idxmax()]
     assert study.best_params["towers.hidden"] == best["towers.hidden"]
     assert isinstance(study.best_params["scoring.anchors"], int)
-
-
-def test_rounding_in_the_file_takes_no_value_out_of_its_range():
-    sweep, table = search(4)
-    table.loc[0, "training.learning_rate"] = 0.0100001
-    table["towers.hidden"] = table["towers.hidden"].astype(float)
-    table.loc[1, "towers.hidden"] = 127.9999
-    study = sensitivity.rebuilt(sweep, table)
     assert study.trials[0].params["training.learning_rate"] == 0.01
     assert study.trials[1].params["towers.hidden"] == 128
+    with pytest.raises(StudyError, match="12 parameters"):
+        sensitivity.parameter(sweep)
 
 
 def test_the_planted_cause_is_the_most_important():
@@ -115,33 +103,32 @@ def test_the_planted_cause_is_the_most_important():
     assert shares["mean"].sum() == pytest.approx(1)
     assert (shares["low"] <= shares["mean"]).all()
     pd.testing.assert_frame_equal(shares, sensitivity.importance(sweep, table, repeats=3))
+    bars = sensitivity.importances(sweep, shares, "caption").axes[0]
+    assert len(bars.patches) == 12
+    names = {text.get_text() for text in bars.get_yticklabels()}
+    assert {"category (raw weight)", "language (raw weight)", "theme (raw weight)", "learning rate"} <= names
 
 
 def test_sweep_curves_draw_eight_measures_for_both_parts():
     sweep, table = grid("temperature", lambda tau: 0.2 - 0.05 * np.log10(tau / 0.07) ** 2, noise=0.002)
-    figure = sensitivity_figures.sweep_curves(sweep, table, "caption")
+    figure = sensitivity.sweep_curves(sweep, table, "caption")
     assert len(figure.axes) == 8
     for panel in figure.axes:
-        drawn = [line for line in panel.lines if len(line.get_xdata()) == 7]
-        assert len(drawn) == 2
+        assert len([line for line in panel.lines if len(line.get_xdata()) == 7]) == 2
         assert panel.get_xscale() == "log"
-    assert sensitivity_figures.sweep_curves(*grid("fusion_weight", lambda w: w), "c").axes[0].get_xscale() == "linear"
+    assert sensitivity.sweep_curves(*grid("fusion_weight", lambda w: w), "c").axes[0].get_xscale() == "linear"
 
 
-def test_figures_of_the_search_draw_every_trial_and_setting():
+def test_history_and_contour_draw_every_trial():
     sweep, table = search(20)
-    shares = sensitivity.importance(sweep, table, repeats=2)
-    history = sensitivity_figures.history(sweep, table, "caption").axes[0]
+    history = sensitivity.history(sweep, table, "caption").axes[0]
     assert len(history.lines) == 2  # no star: the paper's settings are not among the trials
     assert len(history.lines[0].get_ydata()) == 20
     assert (np.diff(history.lines[1].get_ydata()) >= 0).all()
-    bars = sensitivity_figures.importances(sweep, shares, "caption").axes[0]
-    assert len(bars.patches) == 12
-    names = {text.get_text() for text in bars.get_yticklabels()}
-    assert {"category (raw weight)", "language (raw weight)", "theme (raw weight)", "learning rate"} <= names
     pairs = [("training.learning_rate", "towers.hidden"), ("training.temperature", "towers.layers")]
-    assert isinstance(sensitivity_figures.contour(sweep, table, pairs, "caption"), Figure)
-    few = sensitivity_figures.contour(sweep, table.iloc[:2], pairs, "caption")  # too few for a surface: dots alone
+    surfaces = sensitivity.contour(sweep, table, pairs, "caption")
+    assert len(surfaces.axes) == 4  # with a scale of colours each
+    few = sensitivity.contour(sweep, table.iloc[:2], pairs, "caption")  # too few for a surface: dots alone
     assert len(few.axes) == 2
 
 
@@ -151,9 +138,8 @@ def test_the_star_of_the_history_is_where_the_papers_settings_are():
         table[name] = table[name].astype(float)
         table.loc[2, name] = float(f"{value:.6g}")
     table["trial"] = [0, 1, 9, 3, 4, 5, 6, 7]
-    found = sensitivity.paper_trial(sweep, table)
-    assert found["trial"] == 9
-    star = sensitivity_figures.history(sweep, table, "caption").axes[0].lines[2]
+    assert sensitivity.paper_trial(sweep, table)["trial"] == 9
+    star = sensitivity.history(sweep, table, "caption").axes[0].lines[2]
     assert list(star.get_xdata()) == [9]
     assert list(star.get_ydata()) == [table.loc[2, "valid/ndcg@10"]]
     table.loc[2, "towers.layers"] = 4
@@ -162,41 +148,32 @@ def test_the_star_of_the_history_is_where_the_papers_settings_are():
 
 def test_slices_have_whole_ticks_for_whole_settings_and_show_the_papers_values():
     sweep, table = search(30)
-    figure = sensitivity_figures.slices(sweep, table, "caption")
+    figure = sensitivity.slices(sweep, table, "caption")
     figure.canvas.draw()
     panels = {panel.get_xlabel(): panel for panel in figure.axes}
     assert len(panels) == 12
     for name, domain in sweep.space.items():
-        panel = panels[sensitivity_figures.label(sweep, name)]
+        panel = panels[sensitivity.label(sweep, name)]
         low, high = panel.get_xlim()
         ticks = [tick for tick in panel.get_xticks() if low <= tick <= high]
         assert 2 <= len(ticks) <= 6, name
-        if domain.get("type") == "int":
-            assert all(tick == round(tick) for tick in ticks), name
-        if "choices" in domain:
-            assert ticks == domain["choices"]
+        assert domain.get("type") != "int" or all(tick == round(tick) for tick in ticks), name
+        assert ticks == domain.get("choices", ticks)
         assert panel.lines[0].get_xdata()[0] == sweep.enqueue[0][name]
 
 
 def test_the_second_pair_of_a_contour_never_repeats_the_first():
-    def shares(*names):
-        return pd.DataFrame({"parameter": names})
-
     usual = ("training.temperature", "training.learning_rate")
-    assert sensitivity.shown_pairs(shares("a", "b", "c")) == [("a", "b"), usual]
-    for first, second in (usual, usual[::-1]):
-        assert sensitivity.shown_pairs(shares(first, second, "c")) == [(first, second), (first, "c")]
+    for names, second in ((("a", "b"), usual), (usual, (usual[0], "c")), (usual[::-1], (usual[1], "c"))):
+        shares = pd.DataFrame({"parameter": [*names, "c"]})
+        assert sensitivity.shown_pairs(shares) == [names, second]
 
 
 def tasks(means: dict[int, float], effect=0.0, n: int = 200, seed: int = 0) -> pd.DataFrame:
     """A per-task table with noise around the mean of every seed; `effect` is added to all."""
     rng, noise = np.random.default_rng(seed), np.random.default_rng(1).normal(0, 0.05, n)
-    parts = [
-        pd.DataFrame(
-            {"task_id": range(n), "seed": own, "ndcg@10": 0.5 + mean + noise + rng.normal(0, 0.01, n) + effect}
-        )
-        for own, mean in means.items()
-    ]
+    values = {own: 0.5 + mean + noise + rng.normal(0, 0.01, n) + effect for own, mean in means.items()}
+    parts = [pd.DataFrame({"task_id": range(n), "seed": own, "ndcg@10": value}) for own, value in values.items()]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -209,13 +186,8 @@ def test_verdicts_rest_on_both_tests_over_the_family_of_settings():
         "learning_rate": (load("learning_rate"), 0.001, {0.001: same}),
     }
     table = sensitivity.against_paper(families).set_index("sweep")
-    assert table["verdict"].to_dict() == {
-        "fusion_weight": "does not hold",
-        "temperature": "not contradicted",
-        "learning_rate": "holds",
-    }
-    assert (table["family"] == 3).all()
-    assert (table["seeds"] == 3).all()
+    assert table["verdict"].tolist() == ["does not hold", "not contradicted", "holds"]
+    assert (table[["family", "seeds"]] == 3).all(axis=None)
     row = table.loc["fusion_weight"]
     difference = better.groupby("task_id")["ndcg@10"].mean() - same.groupby("task_id")["ndcg@10"].mean()
     assert row["difference"] == pytest.approx(difference.mean())
@@ -245,53 +217,46 @@ def test_verdicts_rest_on_both_tests_over_the_family_of_settings():
     ],
 )
 def test_verdict_by_hand(p_values, difference, ranks, word):
-    row = dict(zip(("wilcoxon_p_holm", "randomisation_p_holm"), p_values, strict=True))
-    assert (
-        sensitivity.verdict(row | {"chosen": 0.7, "paper": 0.9, "difference": difference, "rank_biserial": ranks})
-        == word
-    )
+    row = {"chosen": 0.7, "paper": 0.9, "difference": difference, "rank_biserial": ranks}
+    row |= dict(zip(("wilcoxon_p_holm", "randomisation_p_holm"), p_values, strict=True))
+    assert sensitivity.verdict(row) == word
 
 
-def test_without_tables_of_single_tasks_nothing_is_tested(tmp_path, monkeypatch):
-    monkeypatch.setattr("study.paths.results", lambda dataset: tmp_path / dataset)
+def test_without_tables_of_single_tasks_nothing_is_tested(results):
     sweep = load("temperature")
     assert sensitivity.by_value("synthetic", sweep) == {}
-    assert sensitivity.scoring_time("synthetic", sweep).empty
-    assert sensitivity.tuned_table("synthetic", "t2mrec_joint", "t2mrec").empty
     assert sensitivity.against_paper({"temperature": (sweep, 0.14, {})}).empty
     assert sensitivity.against_paper({"temperature": (sweep, 0.14, {0.14: tasks({1: 0})})}).empty
-    folder = tmp_path / "synthetic" / "sweeps" / "temperature"
+    path = results / "sweeps" / "temperature" / "per_task.csv.xz"
     frames = {0.07: tasks({1: 0.0, 2: 0.1}, n=5), 0.14: tasks({1: 0.2, 2: 0.0}, n=5)}
-    kept = pd.concat([frame.assign(**{"training.temperature": value}) for value, frame in frames.items()])
-    write_csv(folder / "per_task.csv.xz", kept)
+    write_csv(path, pd.concat([frame.assign(**{"training.temperature": value}) for value, frame in frames.items()]))
     found = sensitivity.by_value("synthetic", sweep)
     for value, frame in frames.items():
         pd.testing.assert_frame_equal(found[value], frame, check_exact=False, atol=1e-5)
-    write_csv(folder / "per_task.csv.xz", frames[0.07])
+    write_csv(path, frames[0.07])
     with pytest.raises(StudyError, match="lacks the setting"):
         sensitivity.by_value("synthetic", sweep)
 
 
-def test_the_time_of_scoring_is_per_model(tmp_path, monkeypatch):
-    monkeypatch.setattr("study.paths.results", lambda dataset: tmp_path / dataset)
-    folder = tmp_path / "synthetic" / "sweeps" / "fusion_weight"
-    folder.mkdir(parents=True)
-    record = {"git": {}, "versions": {}, "hardware": {}, "seconds": 33.0, "processor_seconds": 24.3, "tasks": 1921}
-    (folder / "record.json").write_text(json.dumps(record))
-    (row,) = sensitivity.scoring_time("synthetic", load("fusion_weight")).to_dict("records")
+def test_the_time_of_scoring_is_per_model(results):
+    sweep = load("fusion_weight")
+    assert sensitivity.scoring_time("synthetic", sweep).empty
+    made = record(seconds=33.0, processor_seconds=24.3, tasks=1921)
+    write_json(results / "sweeps" / "fusion_weight" / "record.json", made)
+    (row,) = sensitivity.scoring_time("synthetic", sweep).to_dict("records")
     assert row == {"values": 11, "tasks": 1921, "seconds": 11.0, "processor_seconds": pytest.approx(8.1)}
 
 
-def test_the_tuned_row_is_tested_on_the_primary_measures_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr("study.paths.results", lambda dataset: tmp_path / dataset)
+def test_the_tuned_row_is_tested_on_the_primary_measures_alone(results):
     rng, n = np.random.default_rng(0), 100
-    columns = [f"{name}@{k}" for name in ("precision", "recall", "f1", "ndcg") for k in (5, 10)]
 
     def frame(seeds, shift):
         keys = pd.DataFrame({"seed": np.repeat(seeds, n), "task_id": np.tile(np.arange(n), len(seeds))})
-        return keys.assign(**{name: np.clip(rng.normal(0.3 + shift, 0.05, len(keys)), 0, 1) for name in columns})
+        values = {name: np.clip(rng.normal(0.3 + shift, 0.05, len(keys)), 0, 1) for name in PAPER_METRICS}
+        return keys.assign(**values)
 
-    base = tmp_path / "synthetic" / "per_task" / "cold"
+    base = results / "per_task" / "cold"
+    assert sensitivity.tuned_table("synthetic", "t2mrec_joint", "t2mrec").empty
     write_csv(base / "t2mrec_joint.csv.xz", frame([1, 2, 3], 0.05))
     assert sensitivity.tuned_table("synthetic", "t2mrec_joint", "t2mrec").empty
     write_csv(base / "t2mrec.csv.xz", frame([1, 2, 3, 4, 5], 0.0))
@@ -305,13 +270,11 @@ def test_the_tuned_row_is_tested_on_the_primary_measures_alone(tmp_path, monkeyp
     assert table.loc["ndcg@10", "difference"] == pytest.approx(0.05, abs=0.02)
 
 
-def test_sweeps_that_have_not_run_are_absent(tmp_path, monkeypatch):
-    monkeypatch.setattr("study.paths.results", lambda dataset: tmp_path / dataset)
+def test_sweeps_that_have_not_run_are_absent(results):
     assert sensitivity.sweeps("synthetic") == {}
     assert sensitivity.trials("synthetic", "joint") is None
     sweep, table = grid("learning_rate", lambda rate: rate)
-    (tmp_path / "synthetic" / "sweeps" / "learning_rate").mkdir(parents=True)
-    table.to_csv(tmp_path / "synthetic" / "sweeps" / "learning_rate" / "trials.csv", index=False)
+    write_csv(results / "sweeps" / "learning_rate" / "trials.csv", table)
     found = sensitivity.sweeps("synthetic")
     assert list(found) == ["learning_rate"]
     assert found["learning_rate"][0] == sweep
