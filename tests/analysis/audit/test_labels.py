@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from study.analysis.audit import labels, labels_mixture
 from study.analysis.audit.figures_labels import plot_mixture_fit
 from study.analysis.audit.settings import Labels, read
-from study.data import lists as labels_lists
+from study.data.lists import shuffled
 from tests.analysis.toys import NO_REASON, UNSORTED, made, toy
 
 SETTINGS = read(Labels)
@@ -29,46 +29,11 @@ def planted(tmp_path_factory):
 # Lists
 
 
-def brute_runs(row, gap):
-    """Run lengths of one list, entry by entry."""
-    found = []
-    for i, _ in enumerate(row):
-        first = last = i
-        while first > 0 and 0 < row[first] - row[first - 1] <= gap:
-            first -= 1
-        while last < len(row) - 1 and 0 < row[last + 1] - row[last] <= gap:
-            last += 1
-        found.append(last - first + 1)
-    return found
-
-
-@given(arrays(np.int64, (3, 7), elements=st.integers(0, 30)), st.integers(1, 30))
-def test_run_lengths_agree_with_counting_by_hand(matrix, gap):
-    found = labels_lists.run_lengths(labels_lists.steps(matrix, gap))
-    assert found.tolist() == [brute_runs(row.tolist(), gap) for row in matrix]
-
-
-def test_unfilled_places_belong_to_no_run():
-    matrix = np.array([[3, 5, -1, -1], [1, 2, 3, 9]])
-    assert labels_lists.run_lengths(labels_lists.steps(matrix)).tolist() == [[2, 2, 1, 1], [4, 4, 4, 4]]
-    assert labels_lists.run_lengths(labels_lists.steps(matrix, 1)).tolist() == [[1, 1, 1, 1], [3, 3, 3, 1]]
-
-
-def test_order_measures_by_hand():
-    matrix = np.array([[0, 1, 2, 50], [9, 4, 20, 21], [7, -1, -1, -1]])
-    found = labels_lists.order_measures(matrix, 5, 3)
-    assert found["lists wholly ascending by id"] == pytest.approx(1 / 3)  # a list of one is not called sorted
-    assert found["labels in an ascending run of 3 or more"] == pytest.approx(7 / 9)
-    assert found["labels in a run of 3 or more with gaps of at most 5"] == pytest.approx(3 / 9)
-    assert found["labels whose server follows its predecessor in the catalogue"] == pytest.approx(3 / 9)
-    assert found["mean longest ascending run (entries)"] == pytest.approx((4 + 3 + 1) / 3)
-
-
 @given(arrays(np.int64, (4, 5), elements=st.integers(0, 9)), st.integers(0, 100))
 def test_permutations_keep_what_they_promise(matrix, seed):
     matrix = np.where(np.arange(5) < np.array([[5], [3], [1], [4]]), matrix, -1)
     rng = np.random.default_rng(seed)
-    moved, dealt = labels_lists.shuffled(matrix, rng), labels.redealt(matrix, rng)
+    moved, dealt = shuffled(matrix, rng), labels.redealt(matrix, rng)
     np.testing.assert_array_equal(np.sort(moved, axis=1), np.sort(matrix, axis=1))
     np.testing.assert_array_equal(moved >= 0, matrix >= 0)
     np.testing.assert_array_equal(dealt >= 0, matrix >= 0)
@@ -100,9 +65,7 @@ def test_groups_by_hand():
     table = labels.group_table(data)
     row = table[table["size"] == 3].iloc[0]
     assert (row["groups"], row["tasks"], row["pairs"]) == (1, 3, 3)
-    assert row["same_theme"] == pytest.approx(1 / 3)
-    assert row["same_order"] == pytest.approx(1 / 3)
-    assert row["chance_theme"] == pytest.approx(3 / 6)
+    assert row[["same_theme", "same_order", "chance_theme"]].tolist() == pytest.approx([1 / 3, 1 / 3, 3 / 6])
     assert table.iloc[-1]["tasks"] == 3
 
 
@@ -186,14 +149,10 @@ def clusters(data):
 
 
 def recovered(data):
+    """The inputs with their topics, the mixture, and its shares as the generator names them."""
     x, mixture = labels_mixture.fit(labels_mixture.inputs(data, FAST, clusters(data)), FAST)
-    by_name = dict(zip(labels_mixture.REASONS, mixture.shares, strict=True))
-    shares = {
-        "topic_match": by_name["topic"] + by_name["theme_word"],
-        "language_match": by_name["language"],
-        "alphabetical": by_name["alphabetical"],
-        "random": by_name["random"],
-    }
+    words, topic, language, alphabetical, random = mixture.shares
+    shares = {"topic_match": topic + words, "language_match": language, "alphabetical": alphabetical, "random": random}
     return x, mixture, shares
 
 
@@ -205,9 +164,7 @@ def fitted(planted):
 def test_the_planted_mixture_is_recovered(planted, fitted):
     """Every share within 0.04, the shape of the runs, and the lists' repetition and sorting."""
     x, mixture, shares = fitted
-    truth = planted[1]
-    for name, share in truth["mixture_drawn"].items():
-        assert abs(shares[name] - share) < 0.04, name
+    assert shares == pytest.approx(planted[1]["mixture_drawn"], abs=0.04)
     assert mixture.rho > 0.98  # the generator takes the next server
     assert abs(labels.copied_share(x.matrix) - 0.15) < 0.02
     assert abs(labels.sorted_share(x.matrix, FAST) - 0.2) < 0.03
@@ -222,9 +179,7 @@ def test_the_planted_mixture_is_recovered(planted, fitted):
 )
 def test_other_planted_mixtures_are_recovered(mixture, tmp_path):
     data, truth = made(tmp_path, n_servers=700, n_tasks=1200, mixture=mixture)
-    shares = recovered(data)[2]
-    for name, share in truth["mixture_drawn"].items():
-        assert abs(shares[name] - share) < 0.06, name
+    assert recovered(data)[2] == pytest.approx(truth["mixture_drawn"], abs=0.06)
 
 
 def test_a_wrong_mixture_fails_the_goodness_of_fit(fitted):
@@ -239,9 +194,7 @@ def test_a_wrong_mixture_fails_the_goodness_of_fit(fitted):
         assert labels.statistics(x, untold, FAST)[name] < 0.01
     np.testing.assert_array_equal(untold >= 0, x.matrix >= 0)
     assert not ((told >= 0) & (x.matrix < 0)).any()
-    for row in untold:
-        filled = row[row >= 0]
-        assert len(set(filled)) == len(filled)
+    assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in untold)
 
 
 def test_wrong_weights_fail_the_goodness_of_fit_and_the_lists_held_out(fitted):
@@ -259,8 +212,8 @@ def test_wrong_weights_fail_the_goodness_of_fit_and_the_lists_held_out(fitted):
 
 def test_lists_held_out_are_told_by_the_planted_mixture_and_not_by_one_without_reasons(planted, tmp_path):
     data, _ = planted
-    found = labels.held_out(labels_mixture.inputs(data, FAST, clusters(data)), FAST)
-    n_labels = int((labels_mixture.inputs(data, FAST, clusters(data)).matrix >= 0).sum())
+    x = labels_mixture.inputs(data, FAST, clusters(data))
+    found, n_labels = labels.held_out(x, FAST), (x.matrix >= 0).sum()
     assert 0.1 * n_labels < found["labels"] < 0.3 * n_labels
     assert found["mixture"] > max(found["by_popularity"], found["evenly"]) + 0.3
     assert found["evenly"] == pytest.approx(-np.log(data.n_servers))

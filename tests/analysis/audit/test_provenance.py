@@ -28,32 +28,32 @@ def toy(tasks, lists, servers=None):
     return toys.toy(tasks or [{"theme": f"t{row}"} for row in range(len(lists))], lists, N, servers)
 
 
+def examined(data, settings=SETTINGS):
+    """The frame of labels and the evidence that it rests on."""
+    evidence = provenance.Evidence(data, settings)
+    return provenance.labels_frame(data, evidence), evidence
+
+
 def classes(data, **changes):
-    settings = replace(SETTINGS, **changes)
-    frame = provenance.labels_frame(data, provenance.Evidence(data, settings))
+    frame, _ = examined(data, replace(SETTINGS, **changes))
     return [part["class"].tolist() for _, part in frame.groupby("task_id")]
 
 
-def test_a_word_of_the_theme_is_seen_and_common_words_are_not():
+def test_words_of_the_theme_and_rare_words_of_the_text_are_seen_and_common_words_are_not():
     servers = {5: {"description": "reads weather maps"}, 9: {"name": "Weather MCP"}}
     data = toy([{"theme": "Weather thing"}], [[9, 250, 5, 100]], servers)
     assert classes(data) == [["theme_token", "none", "theme_token", "none"]]
-
-
-def test_a_rare_word_of_the_text_is_seen():
     data = toy([{"theme": "x", "name": "Detect pelicans"}], [[7, 3]], {3: {"description": "counts pelicans at sea"}})
     assert classes(data) == [["none", "text_token"]]
 
 
-def test_a_run_through_a_language_needs_neither_adjacent_ids_nor_a_full_list():
+def test_runs_through_a_language_and_through_the_alphabet():
     servers = {row: {"language_tokens": "Go, Shell"} for row in range(10, 290, 20)}
     tasks = [{"theme": "x", "language": "Go"}, {"theme": "y", "language": "Rust"}]
     # 10, 30 and 50 are next to each other among the servers in Go; 250 is in Go too.
     data = toy(tasks, [[299, 250, 10, 30, 50]] * 2, servers)
     assert classes(data) == [["none", "language", *["language_run"] * 3], ["none"] * 5]
-
-
-def test_a_run_through_the_alphabet_has_small_steps_in_listed_order():
+    # Through the alphabet: small steps in listed order.
     data = toy(None, [[200, 40, 41, 42], [42, 41, 40, 200], [44, 60, 80, 100]])
     assert classes(data) == [["none", *["alphabetical"] * 3], ["none"] * 4, ["balancing"] * 4]
 
@@ -73,10 +73,7 @@ def test_the_pool_of_a_theme_is_what_its_other_lists_hold():
     found = classes(data, long_run=99, level_run=99)
     assert all(row[:2] == ["theme_pool"] * 2 for row in found[:6])
     assert sum(kind == "theme_pool" for row in found for kind in row) <= 14
-
-
-def test_copies_of_one_list_are_no_pool():
-    """A set that stands several times in a theme is one piece of evidence."""
+    # A set that stands several times in a theme is one piece of evidence.
     tasks = [{"theme": "a"}] * 5 + [{"theme": f"t{row}"} for row in range(40)]
     data = toy(tasks, [[7, 250, 120]] * 5 + [[row + 10, row + 60] for row in range(40)])
     assert "theme_pool" not in {kind for row in classes(data) for kind in row}
@@ -88,12 +85,9 @@ def test_the_order_of_detectors_decides():
     assert classes(data) == [["theme_token"] * 3]
     later = [name for name in SETTINGS.order if name != "theme_token"]
     assert classes(data, order=[*later, "theme_token"]) == [["language_run"] * 3]
-
-
-@pytest.mark.parametrize("order", [["theme_token"], [*SETTINGS.order, "language"], [*SETTINGS.order[1:], "guess"]])
-def test_an_order_that_names_other_detectors_is_an_error(order):
-    with pytest.raises(StudyError, match="order of classes"):
-        classes(toy([{"theme": "x"}], [[1, 2]]), order=order)
+    for order in (["theme_token"], [*SETTINGS.order, "language"], [*later, "guess"]):
+        with pytest.raises(StudyError, match="order of classes"):
+            classes(data, order=order)
 
 
 def test_the_configured_orders_and_the_figures_know_every_detector():
@@ -105,8 +99,7 @@ def test_the_configured_orders_and_the_figures_know_every_detector():
 def test_other_orders_of_detectors_by_hand():
     servers = {row: {"description": "weather", "language_tokens": "Go"} for row in (40, 41, 42)}
     data = toy([{"theme": "weather", "language": "Go"}], [[200, 40, 41, 42]], servers)
-    frame = provenance.labels_frame(data, provenance.Evidence(data, SETTINGS))
-    table = provenance.order_table(frame, {"as stated": SETTINGS.order} | SETTINGS.other_orders)
+    table = provenance.order_table(examined(data)[0], {"as stated": SETTINGS.order} | SETTINGS.other_orders)
     share = table.set_index(["order", "class"])["share"]
     assert share["as stated", "any sign of content"] == 0.75
     assert share["signs of order first", "any rule of order"] == 0.75
@@ -198,8 +191,7 @@ def test_sorted_lists_of_any_servers_show_long_runs_and_nothing_else(tmp_path):
     ordered = [*(np.arange(start, start + 10) for start in rng.integers(0, N - 10, 50))]
     for planted, is_run in ((lists, False), (lists + ordered, True)):
         data = toy(None, planted)
-        evidence = provenance.Evidence(data, SETTINGS)
-        table = provenance.detector_table(provenance.labels_frame(data, evidence), evidence).set_index("detector")
+        table = provenance.detector_table(*examined(data)).set_index("detector")
         run, close = table.loc["long_run"], table.loc["alphabetical"]
         assert run["share"] > run["chance_high"] + 0.5
         assert run["share"] == pytest.approx(run["kept"])
@@ -216,9 +208,8 @@ def test_sorted_lists_of_any_servers_show_long_runs_and_nothing_else(tmp_path):
 def test_the_interval_of_a_share_by_hand():
     """Two clusters: 3 of 4 and 0 of 2 labels; linearised standard error sqrt(2 * (1^2 + 1^2)) / 6."""
     p, low, high = provenance.share(np.array([1, 1, 1, 0, 0, 0], dtype=bool), np.array([5, 5, 5, 5, 8, 8]))
-    assert p == 0.5
-    assert low == pytest.approx(max(0, 0.5 - 1.96 * 2 / 6))
-    assert high == pytest.approx(min(1, 0.5 + 1.96 * 2 / 6))
+    error = 1.96 * 2 / 6
+    assert (p, low, high) == pytest.approx((0.5, max(0, 0.5 - error), min(1, 0.5 + error)))
 
 
 def test_the_interval_covers_the_truth_when_labels_of_a_list_go_together():
@@ -247,7 +238,7 @@ def planted(tmp_path_factory):
 
 def test_planted_runs_and_languages_are_found(planted):
     data, truth = planted
-    frame = provenance.labels_frame(data, provenance.Evidence(data, SETTINGS))
+    frame, _ = examined(data)
     both = frame.merge(truth, on=["task_id", "server_id", "position"], validate="one_to_one")
     assert len(both) == len(frame)
     # Every drawn language match is in the language, and alphabetical entries lie in close runs where a list puts three
@@ -261,8 +252,7 @@ def test_planted_runs_and_languages_are_found(planted):
 
 def test_without_evidence_every_detector_fires_at_its_chance_rate(tmp_path):
     data, _ = made(tmp_path, mixture=NO_REASON, **UNSORTED)
-    evidence = provenance.Evidence(data, SETTINGS)
-    table = provenance.detector_table(provenance.labels_frame(data, evidence), evidence).set_index("detector")
+    table = provenance.detector_table(*examined(data)).set_index("detector")
     for name, row in table.iterrows():
         spread = 1.96 * np.sqrt(max(row["chance"], 1e-4) * 10 / row["n"])  # a run marks several labels at once
         if not name.startswith("any "):
@@ -273,8 +263,7 @@ def test_without_evidence_every_detector_fires_at_its_chance_rate(tmp_path):
 def test_first_uses_and_evenness_by_hand():
     lists = [[0, 1]] * 100 + [[2, 3]] + [[2, 4]] * 49
     data = toy([{"theme": "x"}] * 150, lists)
-    evidence = provenance.Evidence(data, SETTINGS)
-    table = provenance.first_use_table(data, evidence.matrix)
+    table = provenance.first_use_table(data, provenance.Evidence(data, SETTINGS).matrix)
     assert table["first_task"].tolist() == [1, 101]
     assert table["first_uses"].tolist() == [2, 3]
     assert table["unused"].tolist() == [1.0, pytest.approx(298 / 300)]

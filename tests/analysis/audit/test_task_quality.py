@@ -94,9 +94,7 @@ def test_a_pair_that_only_shares_its_subcategory_vanishes_within_it():
     by_scope = table.set_index("shuffled_in")["auc"]
     assert by_scope["all tasks"] > 0.8
     assert by_scope["within subcategory"] == pytest.approx(0.5)
-
-
-def test_too_few_tasks_are_an_error():
+    # Too few tasks are an error.
     one = vectors(["word1"])
     with pytest.raises(StudyError, match="too few"):
         task_quality.agreement(one, one, np.zeros(1, dtype=np.int64), 2, 0.5, 0)
@@ -108,18 +106,10 @@ def test_too_few_tasks_are_an_error():
 def sample_file(path, data, settings, code=None):
     """A file in which the reader saw exactly which descriptions were exchanged."""
     ids = data.tasks["id"].to_numpy()[task_quality.sample_rows(data.n_tasks, settings.sample, settings.seed)]
-    codes = [code or ("contradictory" if number <= 100 else "coherent") for number in ids]
-    lines = [f"{number},{word}" for number, word in zip(ids, codes, strict=True)]
+    lines = [f"{number},{code or ('contradictory' if number <= 100 else 'coherent')}" for number in ids]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("# who read it\ntask_id,code\n" + "\n".join(lines) + "\n")
     return path
-
-
-def test_the_sample_is_the_seeds_and_without_repeats():
-    rows = task_quality.sample_rows(500, 100, 3).tolist()
-    assert len(set(rows)) == 100
-    assert rows == sorted(rows) == task_quality.sample_rows(500, 100, 3).tolist()
-    assert rows != task_quality.sample_rows(500, 100, 4).tolist()
 
 
 def test_reading_and_similarity_agree_on_what_was_planted(tmp_path):
@@ -156,8 +146,12 @@ def test_the_stage_joins_the_reading_where_there_is_one(tmp_path, monkeypatch):
     plot_task_quality({"task_quality": tables["task_quality"]}).canvas.draw()
 
 
-def test_the_committed_reading_is_of_the_released_tasks():
-    """Every sampled task has a code that the rubric knows, and no text stands in the file."""
+def test_the_sample_is_the_seeds_and_that_of_the_committed_reading():
+    """No task stands in it twice, every task has a code that the rubric knows, and no text stands in the file."""
+    rows = task_quality.sample_rows(500, 100, 3).tolist()
+    assert len(set(rows)) == 100
+    assert rows == sorted(rows) == task_quality.sample_rows(500, 100, 3).tolist()
+    assert rows != task_quality.sample_rows(500, 100, 4).tolist()
     path = paths.root() / "results" / "task2mcp" / "audit" / "task_quality_read.csv"
     frame = pd.read_csv(path, comment="#")
     wanted = np.arange(1, 4802)[task_quality.sample_rows(4801, SETTINGS.sample, SETTINGS.seed)]
