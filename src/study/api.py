@@ -11,14 +11,14 @@ import pandas as pd
 from study import paths
 from study.config.compose import build_system, load
 from study.data import dataset as datasets
-from study.data import split_files, splits
+from study.data import split_files
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation import significance
 from study.evaluation.runs import KEPT, rank_tasks, run_table
 from study.evaluation.system import System
-from study.pipeline.data import fetch, prepare
+from study.pipeline.data import fetch, make_split, prepare
 from study.pipeline.evaluate import measured
 
 
@@ -40,9 +40,7 @@ def load_split(data: Dataset, protocol: str = "cold") -> Split:
     path = paths.splits(data.name) / f"{protocol}.parquet"
     if path.exists():
         return split_files.load(path, data)
-    settings = load([f"protocol={protocol}"]).protocol
-    options = {key: settings[key] for key in ("seed", "similarity", "negatives") if key in settings}
-    return splits.make(data, protocol, **options)
+    return make_split(data, protocol)
 
 
 def load_system(name: str, **settings: Any) -> System:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 
@@ -30,7 +31,8 @@ class StudyError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (seeds run in a pool), so they must survive pickling with their parts.
-        return (_rebuild, (self.reason, self.file, self.row, self.column, self.fix))
+        parts = {"file": self.file, "row": self.row, "column": self.column, "fix": self.fix}
+        return partial(StudyError, self.reason, **parts), ()
 
     def __str__(self) -> str:
         names_itself = isinstance(self.row, str) and self.row.startswith(("line ", "cell ", "entry "))
@@ -41,9 +43,3 @@ class StudyError(Exception):
             place = f"{place} ({', '.join(where)})" if place else ", ".join(where)
         text = f"{place}: {self.reason}" if place else self.reason
         return f"{text}\n  fix: {self.fix}" if self.fix else text
-
-
-def _rebuild(
-    reason: str, file: str | Path | None, row: int | str | None, column: str | None, fix: str | None
-) -> StudyError:
-    return StudyError(reason, file=file, row=row, column=column, fix=fix)

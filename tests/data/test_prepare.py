@@ -1,6 +1,5 @@
 """Preparing: what is changed is counted, what is wrong is refused with its place, earlier outputs survive."""
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from study import files, paths
 from study.cli import main as cli
-from study.data import dataset, prepare, raw_files, schemas
+from study.data import dataset, prepare, raw_files
 from study.errors import StudyError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -249,22 +248,15 @@ def test_a_fix_names_the_data_set_of_the_file(tmp_path, monkeypatch):
         paths.raw("task2mcp") / "deep" / "mcp_raw.json",
         paths.prepared("task2mcp") / "tasks.parquet",
     ):
-        assert schemas.again(file) == "fetch the file again (study fetch dataset=task2mcp)"
-    assert "study fetch" not in schemas.again(tmp_path / "mine.json")
+        assert raw_files.again(file) == "fetch the file again (study fetch dataset=task2mcp)"
+    assert "study fetch" not in raw_files.again(tmp_path / "mine.json")
     table = pd.DataFrame({"task_id": [0], "mcp_ids": ["x"]}, dtype=object)
     for refused in (
         lambda: raw_files.read_text(paths.raw("task2mcp") / "mcp_raw.json"),
-        lambda: schemas.validate(schemas.RAW_LABELS, table, paths.raw("task2mcp") / "mcp_task.csv"),
+        lambda: raw_files.validate(raw_files.RAW_LABELS, table, paths.raw("task2mcp") / "mcp_task.csv"),
     ):
         with pytest.raises(StudyError, match=r"\(study fetch dataset=task2mcp\)$"):
             refused()
-
-
-def test_json_literal_nan_is_refused(run, release, tmp_path):
-    release.servers[0]["tools"] = float("nan")
-    assert "NaN" in json.dumps(release.servers)
-    with pytest.raises(StudyError, match=r"row 0, column tools\): nan must be text"):
-        run(release)
 
 
 def test_a_failing_write_replaces_nothing(run, release, tmp_path, monkeypatch):
@@ -286,9 +278,9 @@ def test_a_failing_write_replaces_nothing(run, release, tmp_path, monkeypatch):
 
 
 def test_longest_allowed_text_is_accepted(run, release, tmp_path):
-    release.servers[0]["description"] = "x" * schemas.MAX_TEXT
+    release.servers[0]["description"] = "x" * raw_files.MAX_TEXT
     run(release)
-    assert dataset.load("x", tmp_path / "out").servers["description"].str.len().max() == schemas.MAX_TEXT
+    assert dataset.load("x", tmp_path / "out").servers["description"].str.len().max() == raw_files.MAX_TEXT
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -303,7 +295,11 @@ def test_longest_allowed_text_is_accepted(run, release, tmp_path):
 def test_no_bytes_crash_the_readers(tmp_path, content):
     path = tmp_path / "hostile"
     path.write_bytes(content)
-    for read in (raw_files.read_lists, raw_files.read_records, lambda p: raw_files.read_table(p, schemas.RAW_SERVERS)):
+    for read in (
+        raw_files.read_lists,
+        raw_files.read_records,
+        lambda p: raw_files.read_table(p, raw_files.RAW_SERVERS),
+    ):
         try:
             read(path)
         except StudyError as error:

@@ -207,7 +207,7 @@ def test_saved_splits_come_back(protocol, tmp_path, synthetic_data):
 def test_damaged_split_files(tmp_path):
     data = dataset([list(range(10))] * 10)
     path = tmp_path / "warm.parquet"
-    with pytest.raises(StudyError, match="the split is missing"):
+    with pytest.raises(StudyError, match="the file is missing"):
         split_files.load(path, data)
     split_files.save(splits.make(data, "warm"), data, path)
     table = pd.read_parquet(path)

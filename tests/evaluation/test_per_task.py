@@ -123,12 +123,11 @@ def test_aggregate_of_a_full_table_holds_every_metric_once():
     assert list(zip(result["metric"], result["k"], strict=True)) == [(m, k) for m in metrics.NAMES for k in (5, 10)]
 
 
-def test_tasks_without_relevant_servers_are_left_out_of_means_and_counted():
+def test_tasks_without_relevant_servers_are_left_out_of_means():
     table = frame(**{"precision@5": [0.4, np.nan, 0.2, np.nan], "recall@5": [0.8, np.nan, 0.4, np.nan]})
     result = per_task.aggregate(table, "d", "p", "s", "f")
     assert value_of(result, seed=0, metric="precision")["value"] == pytest.approx(0.4)
     assert value_of(result, seed=0, metric="f1_of_means")["value"] == pytest.approx(2 * 0.4 * 0.8 / 1.2)
-    assert per_task.without_relevant(table).to_dict() == {0: 1, 1: 1}
 
 
 def test_overall_is_mean_and_sample_deviation_over_seeds():
@@ -148,21 +147,3 @@ def test_overall_is_mean_and_sample_deviation_over_seeds():
     assert alpha["mean"] == pytest.approx(0.1)
     assert math.isnan(alpha["sd"])
     assert alpha["n_seeds"] == 1
-
-
-def test_wide_prints_one_row_per_system_in_order_of_appearance():
-    parts = [
-        per_task.aggregate(frame(**{"recall@5": 0.5, "ndcg@10": [0.2, 0.4, 0.5, 0.7]}), "d", "p", "zeta", "f"),
-        per_task.aggregate(frame(**{"recall@5": 0.25, "ndcg@10": 0.1})[:2], "d", "p", "alpha", "f"),
-    ]
-    printed = per_task.wide(per_task.overall(pd.concat(parts)))
-    assert printed.columns.tolist() == ["dataset", "protocol", "system", "profile", "n_seeds", "recall@5", "ndcg@10"]
-    assert printed.iloc[0].tolist() == ["d", "p", "zeta", "f", 2, "0.5000 ± 0.0000", "0.4500 ± 0.2121"]
-    assert printed.iloc[1].tolist() == ["d", "p", "alpha", "f", 1, "0.2500", "0.1000"]
-
-
-def test_wide_keeps_profiles_and_protocols_apart():
-    one = per_task.aggregate(frame(**{"recall@5": 0.5}), "d", "cold", "s", "laptop")
-    parts = [one, one.assign(profile="full", value=0.7), one.assign(protocol="warm", value=0.9)]
-    printed = per_task.wide(per_task.overall(pd.concat(parts)), decimals=1)
-    assert printed["recall@5"].tolist() == ["0.5 ± 0.0", "0.7 ± 0.0", "0.9 ± 0.0"]

@@ -1,7 +1,6 @@
 """The command line: a problem that the user can mend ends with its explanation and exit code 2."""
 
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -22,64 +21,6 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *w
         cli.main()
     printed = capsys.readouterr()
     return int(stopped.value.code or 0), printed.out, printed.err
-
-
-def cut_short(raw: Path) -> None:
-    path = raw / "mcp_raw.json"
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def duplicate_first_server(raw: Path) -> None:
-    rows = json.loads((raw / "mcp_raw.json").read_text())
-    (raw / "mcp_raw.json").write_text(json.dumps([*rows, rows[0]]))
-
-
-def huge_description(raw: Path) -> None:
-    rows = json.loads((raw / "mcp_raw.json").read_text())
-    rows[3]["description"] = "x" * 10_000_000
-    (raw / "mcp_raw.json").write_text(json.dumps(rows))
-
-
-def nan_name(raw: Path) -> None:
-    rows = json.loads((raw / "mcp_raw.json").read_text())
-    rows[2]["name"] = float("nan")
-    (raw / "mcp_raw.json").write_text(json.dumps(rows))
-
-
-def first_label_cell(cell: str):
-    def change(raw: Path) -> None:
-        path = raw / "mcp_task.csv"
-        path.write_text(re.sub(r'^1,".*"$', f'1,"{cell}"', path.read_text(), count=1, flags=re.MULTILINE))
-
-    return change
-
-
-FAULTS = {
-    "missing file": (lambda raw: (raw / "task_raw.json").unlink(), ["task_raw.json"]),
-    "truncated JSON": (cut_short, ["mcp_raw.json"]),
-    "duplicate ids": (duplicate_first_server, ["mcp_raw.json", "id"]),
-    "unknown ids in labels": (first_label_cell("[999999]"), ["mcp_task.csv", "999999"]),
-    "non-list label cell": (first_label_cell("__import__('os')"), ["mcp_task.csv", "mcp_ids"]),
-    "empty task list": (lambda raw: (raw / "task_raw.json").write_text("[]"), ["task_raw.json"]),
-    "NaN text": (nan_name, ["mcp_raw.json"]),
-    "10 MB description": (huge_description, ["mcp_raw.json", "description"]),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_bad_raw_file_stops_prepare_and_earlier_outputs_stay(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
-    change, named = FAULTS[fault]
-    before = {path: path.read_bytes() for path in (root / "data" / "prepared").rglob("*.parquet")}
-    change(root / "data" / "raw" / "synthetic")
-    code, _, err = call(capsys, monkeypatch, "prepare", *TINY)
-    assert code == 2, err
-    assert "fix:" in err
-    for word in named:
-        assert word in err
-    assert "Traceback" not in err
-    assert {path: path.read_bytes() for path in (root / "data" / "prepared").rglob("*.parquet")} == before
 
 
 @pytest.mark.parametrize(
@@ -173,23 +114,6 @@ def test_labels_with_a_foreign_id_are_named(root: Path) -> None:
     labels.to_parquet(path)
     with pytest.raises(StudyError, match=r"labels.parquet \(row 7, column server_id\)"):
         datasets.load("synthetic")
-
-
-def test_wrong_checksum_keeps_the_earlier_file(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address = tmp_path / "mirror" / "ssea-lab" / "Task2MCP" / "e19780c92aed4200d95c73c4d525ee0b56437ce7" / "data"
-    address.mkdir(parents=True)
-    (address / "mcp_raw.json").write_text("[]")
-    kept = root / "data" / "raw" / "task2mcp" / "mcp_raw.json"
-    kept.parent.mkdir(parents=True)
-    kept.write_text("earlier")
-    monkeypatch.setenv("T2M_MIRROR", str(tmp_path / "mirror"))
-    code, _, err = call(capsys, monkeypatch, "fetch", "dataset=task2mcp")
-    assert code == 2
-    assert "mcp_raw.json" in err
-    assert "checksum" in err.lower() or "sha" in err.lower()
-    assert kept.read_text() == "earlier"
 
 
 def visible(group: TyperGroup, before: str = "") -> list[str]:

@@ -116,8 +116,6 @@ def test_second_repro_runs_nothing_and_a_new_system_runs_alone(project: Path) ->
 def test_a_changed_statement_runs_the_stages_that_import_it(project: Path, file: str, stages: list[str]) -> None:
     path = project / file
     before = path.read_text()
-    path.write_text(before + "\n# a comment makes nothing stale\n")
-    assert repro(project, "--dry") == []
     path.write_text(before + "\nCHANGED = 1\n")
     assert repro(project, "--dry") == stages
     path.write_text(before)

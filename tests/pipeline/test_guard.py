@@ -16,7 +16,7 @@ from study.config.compose import load, plain
 from study.data import dataset as datasets
 from study.errors import StudyError
 from study.pipeline.report import report
-from study.runner import freshness as stale
+from study.runner import provenance as stale
 from study.runner.outputs import Outputs
 from study.runner.provenance import as_configured, differences, require_own_row
 from study.runner.rows import run

@@ -7,8 +7,8 @@ import yaml
 
 from baselines.popularity import Popularity
 from study.config.compose import load
-from study.pipeline import rows
-from study.pipeline.rows import run_all
+from study.pipeline import plan
+from study.pipeline.plan import run_all
 from study.runner.outputs import Outputs
 
 
@@ -23,13 +23,13 @@ def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     dataset.write_text(yaml.safe_dump(changed))
     names: list[str] = []
     for stage in ("run", "tune"):
-        work = getattr(rows, stage)
+        work = getattr(plan, stage)
 
         def noted(config, *, replace, stage=stage, work=work):
             names.append(f"{stage} {config.system.name}")
             return work(config, replace=replace)
 
-        monkeypatch.setattr(rows, stage, noted)
+        monkeypatch.setattr(plan, stage, noted)
     return names
 
 

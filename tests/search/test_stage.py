@@ -8,14 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-import typer
 import yaml
 from typer.testing import CliRunner
 
 from study import paths
-from study.cli.sweep import sweep as command
+from study.cli.main import app
 from study.config.compose import build_system, load
-from study.config.registry import with_tuned_values
+from study.config.registry import with_tuned_values, with_values
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
@@ -24,9 +23,8 @@ from study.evaluation.separation import mean_separation
 from study.runner.inputs import load_inputs
 from study.search import fits
 from study.search import sweep as stage
-from study.search.fits import fit_key, fitted, kept_fit, training_seconds, with_values
-from study.search.settings import Sweep, chosen
-from study.search.settings import load as load_sweep
+from study.search.fits import fit_key, fitted, kept_fit, training_seconds
+from study.search.settings import Sweep, chosen, load_sweep
 from tests.tiny_study import TINY
 
 
@@ -244,9 +242,7 @@ def test_the_joint_search_tunes_a_system_without_the_test_tasks(config):
 
 
 def test_the_command_prints_where_the_results_are(config):
-    app = typer.Typer()
-    app.command()(command)
-    done = CliRunner().invoke(app, ["fusion_weight", *TINY])
+    done = CliRunner().invoke(app, ["sweep", "fusion_weight", *TINY])
     assert done.exit_code == 0, done.output
     assert "sweeps/fusion_weight" in done.output.replace("\n", "")
 
@@ -274,19 +270,9 @@ def test_a_wrong_sweep_is_refused(tiny, key, value, column):
     assert caught.value.fix
 
 
-def test_wrong_files_are_refused(tiny):
-    folder = paths.conf() / "sweep"
+def test_an_unknown_sweep_is_refused(tiny):
     with pytest.raises(StudyError, match="unknown sweep 'temprature'"):
         load_sweep("temprature")
-    content = yaml.safe_load((folder / "temperature.yaml").read_text())
-    (folder / "extra.yaml").write_text(yaml.safe_dump(content | {"colour": "red"}))
-    with pytest.raises(StudyError, match="unknown key"):
-        load_sweep("extra")
-    content.pop("seeds")
-    (folder / "extra.yaml").write_text(yaml.safe_dump(content))
-    with pytest.raises(StudyError, match="missing key"):
-        load_sweep("extra")
-    (folder / "extra.yaml").unlink()
 
 
 def test_what_cannot_be_swept_is_refused_before_any_training(config):

@@ -14,7 +14,6 @@ import typer
 from study.cli.agent import app as agent
 from study.cli.audit import app as audit
 from study.cli.judge import app as judging
-from study.cli.sweep import sweep
 from study.cli.tools import app as tools
 from study.cli.usefulness import app as usefulness
 from study.cli.usefulness import old as best
@@ -46,7 +45,6 @@ SUB_APPS = {
     "usefulness": usefulness,
 }
 EVERY_DAY, DATA, ANALYSES, UPKEEP = "Every day", "Data", "Analyses", "Upkeep"
-app.command(rich_help_panel=EVERY_DAY)(sweep)
 for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name, rich_help_panel=EVERY_DAY if _name == "agent" else ANALYSES)
 Replace = Annotated[
@@ -113,6 +111,31 @@ def tune(overrides: Overrides = None, replace: Replace = False) -> None:
 
 
 @app.command(rich_help_panel=EVERY_DAY)
+def sweep(
+    name: Annotated[
+        str, typer.Argument(help="A sweep of conf/sweep: fusion_weight, temperature, learning_rate, joint.")
+    ],
+    overrides: Overrides = None,
+    jobs: Annotated[int, typer.Option(help="Workers on this machine, each in a process of its own.")] = 1,
+    storage: Annotated[
+        str | None, typer.Option(help="Database of the trials, for workers on several machines (docs/scaling.md).")
+    ] = None,
+    replace: Replace = False,
+) -> None:
+    """Vary settings of T2MRec and measure every value: `study sweep temperature dataset=task2mcp --jobs 2`.
+
+    All workers of a sweep share its trials. After a stop, the same command goes on. Once all trials are finished, it
+    writes the tables again without training. One process measures all fusion weights, so they need no workers.
+    """
+    from study.search.settings import load_sweep
+    from study.search.sweep import sweep as stage
+
+    wanted = load_sweep(name)
+    config = _load([f"system={wanted.system}", *(overrides or [])])
+    typer.echo(f"sweep in {stage(name, config, jobs=jobs, storage=storage, replace=replace)}")
+
+
+@app.command(rich_help_panel=EVERY_DAY)
 def run(
     overrides: Overrides = None,
     replace: Replace = False,
@@ -137,7 +160,7 @@ def run(
     `study run system=t2mrec system.model.scoring.anchors=10 system.name=t2mrec_ten_anchors`.
     """
     if every:
-        from study.pipeline.rows import run_all
+        from study.pipeline.plan import run_all
 
         if failed := run_all(_load(overrides)):
             raise StudyError(f"{len(failed)} rows failed: {'; '.join(failed)}", fix="the same command tries them again")

@@ -26,7 +26,6 @@ from study.errors import StudyError
 
 # Keys of a model's yaml that Hydra reads itself.
 HYDRA_KEYS = ("_target_", "_args_", "_recursive_", "_convert_", "_partial_")
-# Classes that hand keys on to a program which takes any: what says whether it knows them.
 
 
 def _scaled(count: int, *, _root_: DictConfig) -> int:
@@ -88,9 +87,8 @@ def load(overrides: list[str] | None = None) -> DictConfig:
 
 def _compose(overrides: list[str]) -> DictConfig:
     """Compose; what a group's file is called is its `name`, unless an override says otherwise."""
-    choices = {
-        group: choice for default in _defaults() if isinstance(default, dict) for group, choice in default.items()
-    }
+    defaults = yaml.safe_load((paths.conf() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    choices = {group: name for default in defaults if isinstance(default, dict) for group, name in default.items()}
     for override in OverridesParser.create().parse_overrides(overrides):
         if override.key_or_group in GROUPS:
             choices[override.key_or_group] = override.value()
@@ -100,19 +98,13 @@ def _compose(overrides: list[str]) -> DictConfig:
         return compose("config", [*names, *overrides])
 
 
-def _defaults() -> list[Any]:
-    """The choices of ``conf/config.yaml``."""
-    content = yaml.safe_load((paths.conf() / "config.yaml").read_text(encoding="utf-8"))
-    return list(content["defaults"])
-
-
 def _require_known_keys(overrides: list[Override]) -> None:
     """Raise unless every key named by an override, added ones (``+key``) included, is in the files of ``conf/``."""
     keys = [override for override in overrides if override.key_or_group not in GROUPS]
     if not keys:
         return
     chosen = [override.input_line for override in overrides if override.key_or_group in GROUPS]
-    known = schema.flat(_plain(_compose([line for line in chosen if line is not None])))
+    known = schema.flat(plain(_compose([line for line in chosen if line is not None]), resolve=False))
     for override in keys:
         if override.key_or_group not in known:
             raise StudyError(
@@ -186,15 +178,8 @@ def _require_known_arguments(value: Any, key: str) -> None:
         check(value, key)
 
 
-def _plain(config: DictConfig) -> dict[str, Any]:
-    """The configuration as a plain dictionary, interpolations left as they stand."""
-    container = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(container, dict)
-    return {str(key): value for key, value in container.items()}
-
-
-def plain(config: Any) -> dict[str, Any]:
-    """A part of the configuration, resolved, as a plain dictionary."""
-    container = OmegaConf.to_container(config, resolve=True)
+def plain(config: Any, *, resolve: bool = True) -> dict[str, Any]:
+    """A part of the configuration as a plain dictionary; interpolations are filled in, or left as they stand."""
+    container = OmegaConf.to_container(config, resolve=resolve)
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -61,20 +62,24 @@ def with_tuned_values(config: DictConfig) -> DictConfig:
             fix=f"run: study tune system={config.system.name} dataset={config.dataset.name}, "
             "or add system.tuned=null to a variant that is not tuned",
         )
-    chosen, values = config.copy(), _tuned_values(best)
-    for name, value in values.items():
-        if OmegaConf.select(chosen, f"system.model.{name}", default=_ABSENT) is _ABSENT:
+    values = _tuned_values(best)
+    for name in values:
+        if OmegaConf.select(config, f"system.model.{name}", default=_ABSENT) is _ABSENT:
             raise StudyError(
                 f"a tuned value for {name!r}, which is no setting of {config.system.name}",
                 file=best,
                 column=f"values.{name}",
                 fix=f"run: study tune system={config.system.name}",
             )
+    return with_values(config, values)
+
+
+def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
+    """The configuration with settings given by their names below ``system.model``."""
+    chosen = config.copy()
+    for name, value in values.items():
         OmegaConf.update(chosen, f"system.model.{name}", value)
     return chosen
-
-
-_ABSENT = object()
 
 
 def _tuned_values(best: Path) -> dict[str, Any]:

@@ -16,35 +16,24 @@ from study import paths
 from study.errors import StudyError
 
 GROUPS = ("dataset", "protocol", "system", "profile")
+
+
+def _words(text: str) -> set[str]:
+    return set(text.split())
+
+
 # Group -> keys that it must have, and keys that it may have; "" is conf/config.yaml itself. The values of `generator`,
 # `search` and `model` have names of their own, which their readers check.
-KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
-    "": (frozenset((*GROUPS, "keep", "tuning")), frozenset()),
-    "tuning": (frozenset(("trials", "scale", "startup", "seed")), frozenset()),
-    "dataset": (
-        frozenset(("name", "title", "licence", "labels", "source", "generator")),
-        frozenset(("protocols", "scale", "leave_out")),
-    ),
-    "protocol": (frozenset(("name", "title", "seed")), frozenset(("similarity", "negatives"))),
+KEYS: Mapping[str, tuple[set[str], set[str]]] = {
+    "": ({*GROUPS, "keep", "tuning"}, set()),
+    "tuning": (_words("trials scale startup seed"), set()),
+    "dataset": (_words("name title licence labels source generator"), _words("protocols scale leave_out")),
+    "protocol": (_words("name title seed"), _words("similarity negatives")),
     "system": (
-        frozenset(
-            (
-                "name",
-                "title",
-                "family",
-                "reference",
-                "protocols",
-                "seeds",
-                "trains",
-                "subprocess",
-                "tuned",
-                "search",
-                "model",
-            )
-        ),
-        frozenset(),
+        _words("name title family reference protocols seeds trains subprocess tuned search model"),
+        set(),
     ),
-    "profile": (frozenset(("name", "scale", "method_seeds", "seeds", "workers", "threads")), frozenset()),
+    "profile": (_words("name scale method_seeds seeds workers threads"), set()),
 }
 # Names become names of files.
 NAME = re.compile(r"[a-z0-9][a-z0-9_]*")

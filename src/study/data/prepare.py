@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from study import files, paths
-from study.data import normalise, raw_files, schemas
+from study.data import normalise, raw_files
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS
 
 SERVERS_FILE, TASKS_FILE, LABELS_FILE, ALL_LABELS_FILE = (
@@ -23,20 +23,20 @@ SERVERS_FILE, TASKS_FILE, LABELS_FILE, ALL_LABELS_FILE = (
 CLEANING_COLUMNS = ["rule", "table", "column", "rows", "values", "action", "note"]
 CHANGED, ADDED, REPORTED = "changed", "column added", "reported only"
 
-theme_key = partial(normalise.spelling_key, plural=False)
+_unify = partial(normalise.unify, key=normalise.spelling_key)
 # table -> new column -> (released column, how its variants are brought together)
 NORMALISED: dict[str, dict[str, tuple[str, Callable[[list[str]], list[str]]]]] = {
     "servers": {
-        "category_clean": ("category", lambda values: normalise.unify(values, normalise.spelling_key)),
-        "subcategory_clean": ("subcategory", lambda values: normalise.unify(values, normalise.spelling_key)),
+        "category_clean": ("category", _unify),
+        "subcategory_clean": ("subcategory", _unify),
         "license_clean": ("license", lambda values: [normalise.licence_key(value) for value in values]),
         "language_tokens": ("language", normalise.unify_tokens),
         "system_tokens": ("system", normalise.unify_tokens),
     },
     "tasks": {
-        "category_clean": ("category", lambda values: normalise.unify(values, normalise.spelling_key)),
-        "subcategory_clean": ("subcategory", lambda values: normalise.unify(values, normalise.spelling_key)),
-        "theme_clean": ("theme", lambda values: normalise.unify(values, theme_key)),
+        "category_clean": ("category", _unify),
+        "subcategory_clean": ("subcategory", _unify),
+        "theme_clean": ("theme", partial(normalise.unify, key=partial(normalise.spelling_key, plural=False))),
         "language_tokens": ("language", normalise.unify_tokens),
     },
 }
@@ -91,9 +91,14 @@ def prepare(
     frames["labels"] = clean_labels(raw / labels, "labels", servers, tasks, cleaning)
     if (raw / ALL_LABELS_FILE).is_file():
         frames["labels_all"] = clean_labels(raw / ALL_LABELS_FILE, "labels_all", servers, tasks, cleaning)
-    kinds = {"servers": schemas.SERVERS, "tasks": schemas.TASKS, "labels": schemas.LABELS, "labels_all": schemas.LABELS}
+    kinds = {
+        "servers": raw_files.SERVERS,
+        "tasks": raw_files.TASKS,
+        "labels": raw_files.LABELS,
+        "labels_all": raw_files.LABELS,
+    }
     for part, frame in frames.items():
-        schemas.validate(kinds[part], frame, prepared / f"{part}.parquet")
+        raw_files.validate(kinds[part], frame, prepared / f"{part}.parquet")
     counted = cleaning.table()
     with ExitStack() as stack:
         for part, frame in frames.items():
@@ -106,15 +111,15 @@ def prepare(
 
 def clean_table(path: Path, table: str, cleaning: Cleaning) -> pd.DataFrame:
     """The server or task table: nulls as empty text, unified spellings in further columns, defects counted."""
-    schema = schemas.RAW_SERVERS if table == "servers" else schemas.RAW_TASKS
+    schema = raw_files.RAW_SERVERS if table == "servers" else raw_files.RAW_TASKS
     frame, unknown = raw_files.read_table(path, schema, None if table == "servers" else "task_raw")
-    numbers = ["id", *(column for column in schemas.SERVER_NUMBERS if table == "servers")]
+    numbers = ["id", *(column for column in raw_files.SERVER_NUMBERS if table == "servers")]
     texts = [column for column in frame.columns if column not in numbers]
     for column in unknown:
         cleaning.count("unknown column left out", table, column, len(frame), len(frame), CHANGED)
     for column in texts:
         empty = int(frame[column].isna().sum())
-        if table == "servers" and column in schemas.SERVER_NULLABLE:
+        if table == "servers" and column in raw_files.SERVER_NULLABLE:
             cleaning.count("null becomes empty text", table, column, empty, empty, CHANGED)
     clean = frame.assign(
         **{column: frame[column].astype("int64") for column in numbers},

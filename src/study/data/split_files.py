@@ -10,14 +10,14 @@ import pandas as pd
 import scipy.sparse as sp
 
 from study import files
-from study.data.dataset import Dataset, IntArray, relevance_from_lists
+from study.data.dataset import Dataset, IntArray, read_parquet, relevance_from_lists
 from study.data.splits import PARTS, Split, check
 from study.errors import StudyError
 
 # Parts beside train, valid and test: the servers to be ranked in a sampled protocol.
 CANDIDATE = "candidate"
 COLUMNS = ["task_id", "server_id", "part"]
-REMAKE = "remove the file and make the split again (study split)"
+REMAKE = "make the split again: study split"
 
 
 def save(split: Split, data: Dataset, path: Path) -> None:
@@ -44,15 +44,7 @@ def load(path: Path, data: Dataset) -> Split:
     Raises:
         StudyError: the file is missing or damaged, or belongs to another data set.
     """
-    if not path.exists():
-        raise StudyError("the split is missing", file=path, fix="make it: study split")
-    try:
-        table = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise StudyError(f"not a readable parquet file ({type(error).__name__})", file=path, fix=REMAKE) from error
-    for column in (*COLUMNS, "protocol", "cold"):
-        if column not in table:
-            raise StudyError("a column is missing", file=path, column=column, fix=REMAKE)
+    table = read_parquet(path, columns=(*COLUMNS, "protocol", "cold"), fix=REMAKE)
     rows = {}
     for column, known in (("task_id", data.tasks["id"]), ("server_id", data.servers["id"])):
         rows[column] = pd.Index(known).get_indexer(table[column])

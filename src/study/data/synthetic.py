@@ -11,20 +11,44 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from study import files
-from study.data import annotation, words
+from study.data import annotation
 from study.data.annotation import FILE, SOURCES, Parameters
 from study.data.dataset import IntArray
 from study.errors import StudyError
 
-FACETS = [facet for topic in words.TOPICS.values() for facet in topic]
+
+class Facet(NamedTuple):
+    """One facet of a topic: its name, and the words that tasks, servers, or both use for it."""
+
+    name: str
+    task: tuple[str, ...]
+    server: tuple[str, ...]
+    shared: tuple[str, ...]
+
+
+_LISTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
+TOPICS = {
+    topic: tuple(
+        Facet(name, *(tuple(words[side].split()) for side in Facet._fields[1:])) for name, words in facets.items()
+    )
+    for topic, facets in _LISTS["topics"].items()
+}
+TASK_CATEGORIES: dict[str, tuple[str, ...]] = {name: tuple(parts) for name, parts in _LISTS["task_categories"].items()}
+LANGUAGES: dict[str, tuple[float, float]] = {name: tuple(shares) for name, shares in _LISTS["languages"].items()}
+SIDE_LANGUAGES, LICENCES, SYSTEMS, TASK_VERBS, SERVER_VERBS, THEME_ENDINGS = (
+    tuple(_LISTS[name])
+    for name in ("side_languages", "licences", "systems", "task_verbs", "server_verbs", "theme_endings")
+)
+SYLLABLES = tuple(first + vowel for first in "bcdfgklmnprstv" for vowel in "aeio")
+FACETS = [facet for topic in TOPICS.values() for facet in topic]
 PER_TOPIC = 3
-TRUTH_FILES = ("truth.json", "truth_labels.csv", "truth_servers.csv", "truth_tasks.csv")
 
 
 def generate(folder: Path, **choices: Any) -> Path:
@@ -72,7 +96,7 @@ def generate(folder: Path, **choices: Any) -> Path:
         folder / "truth.json",
         {
             "parameters": asdict(p) | {"mixture": dict(p.mixture)},
-            "topics": list(words.TOPICS),
+            "topics": list(TOPICS),
             "facets": [facet.name for facet in FACETS],
             # Sources run dry in small catalogues and are replaced by random, so the mixture drawn is stated too.
             "mixture_drawn": {source: float(counted.get(source, 0.0)) for source in SOURCES},
@@ -88,30 +112,30 @@ def make_servers(rng: np.random.Generator, p: Parameters) -> tuple[list[dict[str
         of length n_servers.
     """
     n = p.n_servers
-    weights = 1 / np.arange(1, len(words.TOPICS) + 1) ** 0.5
-    topic = rng.choice(len(words.TOPICS), n, p=rng.permutation(weights) / weights.sum())
+    weights = 1 / np.arange(1, len(TOPICS) + 1) ** 0.5
+    topic = rng.choice(len(TOPICS), n, p=rng.permutation(weights) / weights.sum())
     facet = topic * PER_TOPIC + rng.integers(PER_TOPIC, size=n)
-    second = np.where(rng.random(n) < 0.15, (topic + rng.integers(1, len(words.TOPICS), n)) % len(words.TOPICS), -1)
-    shares = np.array([share for share, _ in words.LANGUAGES.values()])
+    second = np.where(rng.random(n) < 0.15, (topic + rng.integers(1, len(TOPICS), n)) % len(TOPICS), -1)
+    shares = np.array([share for share, _ in LANGUAGES.values()])
     language = rng.choice(len(shares), n, p=shares / shares.sum())
     language[rng.random(n) < p.null_share] = -1
     popularity = np.exp(rng.normal(0, p.popularity_sd, n))
     content = _draw_words(rng, facet, 6, p, side="server")
-    brands = ["".join(parts).capitalize() for parts in rng.choice(words.SYLLABLES, (n, 3)).tolist()]
+    brands = ["".join(parts).capitalize() for parts in rng.choice(SYLLABLES, (n, 3)).tolist()]
     names = [f"{brand} {row[0].capitalize()} MCP" for brand, row in zip(brands, content, strict=True)]
     order = np.array(sorted(range(n), key=lambda row: (names[row].casefold(), row)))
     ids = np.arange(1, n + 1) + np.searchsorted(np.sort(rng.choice(n, max(1, n // 100), replace=False)), np.arange(n))
-    extras = rng.random((n, len(words.SIDE_LANGUAGES))) < 0.2
+    extras = rng.random((n, len(SIDE_LANGUAGES))) < 0.2
     pick = {key: rng.integers(1000, size=n).tolist() for key in ("verb", "licence", "system", "watch")}
     chance = {key: rng.random(n).tolist() for key in ("variant", "licence", "tools", "system", "official")}
     rows = []
     for server_id, row in zip(ids.tolist(), order.tolist(), strict=True):
-        listed = [words_of for words_of, used in zip(words.SIDE_LANGUAGES, extras[row], strict=True) if used]
-        main = [list(words.LANGUAGES)[language[row]]] if language[row] >= 0 else []
-        also = f", also for {list(words.TOPICS)[second[row]]}" if second[row] >= 0 else ""
+        listed = [words_of for words_of, used in zip(SIDE_LANGUAGES, extras[row], strict=True) if used]
+        main = [list(LANGUAGES)[language[row]]] if language[row] >= 0 else []
+        also = f", also for {list(TOPICS)[second[row]]}" if second[row] >= 0 else ""
         a, b, c, d, e, f = content[row]
-        verb = words.SERVER_VERBS[pick["verb"][row] % len(words.SERVER_VERBS)]
-        category = list(words.TOPICS)[topic[row]].replace(" ", "-")
+        verb = SERVER_VERBS[pick["verb"][row] % len(SERVER_VERBS)]
+        category = list(TOPICS)[topic[row]].replace(" ", "-")
         rows.append(
             {
                 "id": server_id,
@@ -121,14 +145,14 @@ def make_servers(rng: np.random.Generator, p: Parameters) -> tuple[list[dict[str
                 "author": brands[row].lower(),
                 "stars_count": int(10 * popularity[row]),
                 "watching_count": pick["watch"][row] % 9,
-                "license": _or_none(chance["licence"][row], p, words.LICENCES[pick["licence"][row] % 5]),
+                "license": _or_none(chance["licence"][row], p, LICENCES[pick["licence"][row] % 5]),
                 "language": ", ".join(main + listed) if main else None,
                 "activity": 1,
                 "category": category.replace("-", " ").title()
                 if chance["variant"][row] < p.variant_share
                 else category,
                 "subcategory": f"{FACETS[facet[row]].server[0].title()} Tools",
-                "system": words.SYSTEMS[pick["system"][row] % 4] if chance["system"][row] < 0.02 else None,
+                "system": SYSTEMS[pick["system"][row] % 4] if chance["system"][row] < 0.02 else None,
                 "official": "official" if chance["official"][row] < 0.02 else "non-official",
                 "tools": f"{verb}_{a}, {verb}_{b}" if chance["tools"][row] < 0.02 else None,
                 "origin": "synthetic",
@@ -154,29 +178,29 @@ def make_tasks(rng: np.random.Generator, p: Parameters) -> tuple[list[dict[str, 
     Returns: raw objects, and columns task_id, topic, facet, language; both of length n_tasks.
     """
     n = p.n_tasks
-    subcategories = [(group, name) for group, names in words.TASK_CATEGORIES.items() for name in names]
+    subcategories = [(group, name) for group, names in TASK_CATEGORIES.items() for name in names]
     # Each subcategory leans towards a few topics, as an activity does.
-    leaning = rng.dirichlet(np.full(len(words.TOPICS), 0.5), len(subcategories))
+    leaning = rng.dirichlet(np.full(len(TOPICS), 0.5), len(subcategories))
     # As many tasks per subcategory as the sizes allow, as in the release.
     subcategory = np.arange(n) % len(subcategories)
-    topic = (leaning.cumsum(axis=1)[subcategory] < rng.random((n, 1))).sum(axis=1).clip(max=len(words.TOPICS) - 1)
+    topic = (leaning.cumsum(axis=1)[subcategory] < rng.random((n, 1))).sum(axis=1).clip(max=len(TOPICS) - 1)
     facet = topic * PER_TOPIC + rng.integers(PER_TOPIC, size=n)
-    shares = np.array([share for _, share in words.LANGUAGES.values()])
+    shares = np.array([share for _, share in LANGUAGES.values()])
     language = rng.choice(len(shares), n, p=shares / shares.sum())
     content = _draw_words(rng, facet, 6, p, side="task")
-    verb = rng.integers(len(words.TASK_VERBS), size=n)
-    ending = rng.integers(len(words.THEME_ENDINGS), size=n)
+    verb = rng.integers(len(TASK_VERBS), size=n)
+    ending = rng.integers(len(THEME_ENDINGS), size=n)
     variant = rng.random(n) < p.variant_share
     rows = []
     for row in range(n):
         a, b, c, d, e, f = content[row]
-        theme = FACETS[facet[row]].name.capitalize() + words.THEME_ENDINGS[ending[row]]
+        theme = FACETS[facet[row]].name.capitalize() + THEME_ENDINGS[ending[row]]
         rows.append(
             {
                 "id": row + 1,
-                "name": f"{words.TASK_VERBS[verb[row]]} {a} {b}",
+                "name": f"{TASK_VERBS[verb[row]]} {a} {b}",
                 "description": f"Build a program that handles {c} and {d}, so that {e} and {f} become easier.",
-                "language": list(words.LANGUAGES)[language[row]],
+                "language": list(LANGUAGES)[language[row]],
                 "category": subcategories[subcategory[row]][0],
                 "subcategory": subcategories[subcategory[row]][1],
                 "theme": theme.title() if variant[row] else theme,

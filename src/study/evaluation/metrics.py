@@ -8,7 +8,7 @@ Shapes and rules that hold for every function here:
   ``ranked``. M+ of a task is its servers of positive gain; a stored zero is a server judged useless.
 * A list shorter than k counts as a list of k with useless servers at its end, so precision always divides by k.
 * Per-task measures have shape (b,) and lie in [0, 1]; they are NaN for a task without relevant servers, for which no
-  ranking is better than another. `n_without_relevant` counts these tasks.
+  ranking is better than another.
 * Rankings that name a server twice or outside the catalogue, or fill a place after an empty one, raise `StudyError`.
 """
 
@@ -50,11 +50,6 @@ def n_relevant(relevant: sp.csr_matrix) -> IntArray:
     if relevant.nnz and relevant.data.min() < 0:
         raise StudyError("a relevant server has a negative gain", fix="use gains of 0 (useless) and above")
     return np.asarray((relevant > 0).sum(axis=1), dtype=np.int64).ravel()
-
-
-def n_without_relevant(relevant: sp.csr_matrix) -> int:
-    """The number of tasks without relevant servers, for which every per-task measure is NaN."""
-    return int((n_relevant(relevant) == 0).sum())
 
 
 def ranked_gains(ranked: IntArray, relevant: sp.csr_matrix, k: int) -> Float64Array:

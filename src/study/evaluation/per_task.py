@@ -79,12 +79,6 @@ def check(frame: pd.DataFrame, file: Path | None = None) -> pd.DataFrame:
     return frame
 
 
-def without_relevant(frame: pd.DataFrame) -> pd.Series:
-    """Per seed, the number of tasks that have no relevant server and so take no part in any mean."""
-    undefined = frame.drop(columns=KEYS).isna().any(axis=1)
-    return undefined.groupby(frame["seed"]).sum().rename("without_relevant")
-
-
 def aggregate(frame: pd.DataFrame, dataset: str, protocol: str, system: str, profile: str) -> pd.DataFrame:
     """Means over the tasks that have relevant servers, one row per seed, metric and cutoff.
 
@@ -117,16 +111,3 @@ def overall(frame: pd.DataFrame) -> pd.DataFrame:
     """
     grouped = frame.groupby([*CELL, "metric", "k"], sort=False)["value"]
     return grouped.agg(mean="mean", sd="std", n_seeds="size").reset_index()
-
-
-def wide(summary: pd.DataFrame, *, decimals: int = 4) -> pd.DataFrame:
-    """The printing form of `overall`: one row per system, one column per ``metric@k``, cells like ``0.1602 ± 0.0011``.
-
-    Rows keep their order of appearance; a single seed prints without a deviation.
-    """
-    text = summary["mean"].map(f"{{:.{decimals}f}}".format)
-    deviation = summary["sd"].map(f" ± {{:.{decimals}f}}".format).where(summary["sd"].notna(), "")
-    named = summary.assign(text=text + deviation, column=summary["metric"] + "@" + summary["k"].astype(str))
-    index = [*CELL, "n_seeds"]
-    cells = named.pivot_table(index=index, columns="column", values="text", aggfunc="first", sort=False)
-    return cells.rename_axis(columns=None).reset_index()

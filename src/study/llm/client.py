@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,13 +62,8 @@ class EndpointError(StudyError):
         super().__init__(reason, file=file, fix=fix)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (self.kind, self.reason, self.file, self.fix, self.status, self.said))
-
-
-def _rebuild(
-    kind: str, reason: str, file: str | Path | None, fix: str | None, status: int | None, said: str
-) -> EndpointError:
-    return EndpointError(kind, reason, file=file, fix=fix, status=status, said=said)
+        parts = {"file": self.file, "fix": self.fix, "status": self.status, "said": self.said}
+        return partial(EndpointError, self.kind, self.reason, **parts), ()
 
 
 class _PassingError(Exception):

@@ -6,7 +6,6 @@ Measures and reports; nothing here passes or fails.
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
-from tqdm import tqdm
 
 from study import paths
 from study.analysis.overall.compute_cost import Limits, Work, encoding_work, ranking_work, training_work
@@ -91,8 +89,8 @@ def can_be_benched(model: Mapping[str, Any]) -> bool:
     """
     if model.get("_target_") != "study.t2mrec.system.T2MRec":
         return False
-    parts = (model["lexical"]["kind"] == "tfidf", model["towers"]["enabled"], not model["training"]["hard_negatives"])
-    return all(parts)
+    hard = model["training"]["hard_negatives"]
+    return bool(model["lexical"]["kind"] == "tfidf" and model["towers"]["enabled"] and not hard)
 
 
 def bench(config: DictConfig) -> str:
@@ -135,27 +133,15 @@ def measure(config: DictConfig, settings: Settings, data: Dataset, split: Split,
     workdir.mkdir(parents=True)
     limit_threads(threads)
     system = build_system(config.system)
-    rows: list[dict[str, Any]] = []
-    steps = tqdm(("training", "evaluation", "recommendation"), desc="bench", disable=not sys.stderr.isatty())
-    for step in steps:
-        if step == "training":
-            _warm_up(config, data, split, workdir / "warm_up")
-            limits = machine_limits(settings)
-            found = _training(system, data, split, seed, workdir, limits)
-        elif step == "evaluation":
-            found = _evaluation(system, data, split, seed, limits, settings)
-        else:
-            threads = 1  # a request is too small to share between threads
-            limit_threads(threads)
-            limits = machine_limits(settings)
-            found = _recommendation(Recommender.of(system, seed=seed), system, data, split, limits, settings)
-        if step != "evaluation":
-            part = "machine" if step == "training" else "machine_one_thread"
-            found += [
-                row(part, "gflops", limits.flops_per_second / 1e9, "measured: matrix product"),
-                row(part, "gigabytes_per_second", limits.bytes_per_second / 1e9, "measured: copying"),
-            ]
-        rows += [found_row | {"threads": threads} for found_row in found]
+    _warm_up(config, data, split, workdir / "warm_up")
+    limits = machine_limits(settings)
+    rows = [*_training(system, data, split, seed, workdir, limits), *_machine("machine", limits)]
+    rows += _evaluation(system, data, split, seed, limits, settings)
+    limit_threads(1)  # a request is too small to share between threads
+    limits = machine_limits(settings)
+    alone = _recommendation(Recommender.of(system, seed=seed), system, data, split, limits, settings)
+    alone += _machine("machine_one_thread", limits)
+    rows = [row | {"threads": threads} for row in rows] + [row | {"threads": 1} for row in alone]
     shutil.rmtree(workdir)
     table = pd.DataFrame(rows).assign(profile=config.profile.name)
     wanted = [
@@ -163,6 +149,13 @@ def measure(config: DictConfig, settings: Settings, data: Dataset, split: Split,
     ]
     table.insert(3, "at_most", pd.Series(wanted, dtype=float))
     return table
+
+
+def _machine(part: str, limits: Limits) -> list[dict[str, Any]]:
+    return [
+        row(part, "gflops", limits.flops_per_second / 1e9, "measured: matrix product"),
+        row(part, "gigabytes_per_second", limits.bytes_per_second / 1e9, "measured: copying"),
+    ]
 
 
 def _warm_up(config: DictConfig, data: Dataset, split: Split, workdir: Path) -> None:

@@ -10,8 +10,10 @@ from omegaconf import DictConfig
 from study import paths
 from study.config.compose import load, plain
 from study.data import dataset as datasets
-from study.data import describe, sources, split_files, splits, synthetic
+from study.data import describe, sources, split_files, synthetic
 from study.data import prepare as preparing
+from study.data.dataset import Dataset
+from study.data.splits import Split, make
 from study.files import write_csv
 
 TUNED_ON = ("cold", "warm")  # protocols on whose validation parts systems are tuned
@@ -33,15 +35,21 @@ def prepare(config: DictConfig) -> Path:
     return paths.prepared(name)
 
 
+def make_split(data: Dataset, protocol: str) -> Split:
+    """The split of a protocol with the settings of ``conf/protocol``."""
+    settings = load([f"protocol={protocol}"]).protocol
+    return make(
+        data, protocol, **{key: settings[key] for key in ("seed", "similarity", "negatives") if key in settings}
+    )
+
+
 def split(config: DictConfig) -> Path:
     """Split for every protocol of the data set, and count what each part holds (splits.csv)."""
     name = config.dataset.name
     data = datasets.load(name)
     made = {}
     for protocol in config.dataset.protocols:
-        settings = load([f"dataset={name}", f"protocol={protocol}"]).protocol
-        options = {key: settings[key] for key in ("seed", "similarity", "negatives") if key in settings}
-        made[protocol] = splits.make(data, protocol, **options)
+        made[protocol] = make_split(data, protocol)
         split_files.save(made[protocol], data, paths.splits(name) / f"{protocol}.parquet")
     tuning = {protocol: made[protocol] for protocol in TUNED_ON if protocol in made}
     summaries = [split_files.summary(data, each, tuning) for each in made.values()]

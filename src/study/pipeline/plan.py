@@ -2,37 +2,38 @@
 
 A stage's `inputs` is a hash of its settings and of the code behind them, derived from imports. So a new
 ``conf/system/<name>.yaml`` needs no other edit, and a change of code makes exactly the stages stale that run it.
+`study run --all` makes the rows of generated data, which have no results in git, without DVC.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 from omegaconf import DictConfig
+from tqdm import tqdm
 
 from study import paths
 from study.config.compose import load
 from study.config.registry import left_out
 from study.config.schema import choices
+from study.errors import StudyError
+from study.evaluation.records import read_record
 from study.files import write_text
 from study.reranking.endpoint import systems_not_run
 from study.runner.fingerprint import code_hash, inputs
+from study.runner.outputs import Outputs
+from study.runner.provenance import CURRENT, state
+from study.runner.rows import run
+from study.search.tune import sweep_folder, tune
+
+LOG = logging.getLogger(__name__)
 
 HEADER = "# Made by `study plan` from conf/ and the code. dvc.yaml loops over it; edit conf/, not this file.\n"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One system under one protocol of one data set."""
-
-    dataset: str
-    protocol: str
-    system: str
 
 
 def datasets() -> list[str]:
@@ -40,8 +41,8 @@ def datasets() -> list[str]:
     return [name for name in choices("dataset") if load([f"dataset={name}"]).dataset.get("protocols")]
 
 
-def rows(dataset: str) -> Iterator[tuple[Row, DictConfig]]:
-    """Every row that a data set asks for, with its configuration under the default profile, without tuned values."""
+def rows(dataset: str) -> Iterator[DictConfig]:
+    """The configuration of every row that a data set asks for, under the default profile, without tuned values."""
     unanswered = systems_not_run(dataset)
     for name in choices("system"):
         config = load([f"dataset={dataset}", f"system={name}"])
@@ -49,7 +50,7 @@ def rows(dataset: str) -> Iterator[tuple[Row, DictConfig]]:
             continue
         for protocol in config.dataset.protocols:
             if protocol in config.system.protocols:
-                yield Row(dataset, protocol, name), under(config, protocol)
+                yield under(config, protocol)
 
 
 def under(config: DictConfig, protocol: str) -> DictConfig:
@@ -68,13 +69,13 @@ def plan() -> dict[str, dict[str, Any]]:
     for dataset in datasets():
         if load([f"dataset={dataset}"]).dataset.generator is not None:
             continue
-        for row, config in rows(dataset):
-            system = config.system
-            item = {"dataset": dataset, "protocol": row.protocol, "system": row.system, "inputs": inputs(config)}
+        for config in rows(dataset):
+            system, protocol = config.system, config.protocol.name
+            item = {"dataset": dataset, "protocol": protocol, "system": system.name, "inputs": inputs(config)}
             kind = "run" if system.tuned is None else "run_tuned"
-            stages[kind][f"{dataset}-{row.protocol}-{row.system}"] = item
+            stages[kind][f"{dataset}-{protocol}-{system.name}"] = item
             if system.tuned is not None and system.search:  # without a search space, a sweep of its own tunes it
-                stages["tune"][f"{dataset}-{row.system}"] = item | {
+                stages["tune"][f"{dataset}-{system.name}"] = item | {
                     "protocol": system.tuned,
                     "inputs": _short([inputs(under(config, system.tuned)), str(system.search)]),
                 }
@@ -106,3 +107,41 @@ def _one_line(item: str | dict[str, str]) -> str:
         return json.dumps(item)
     shown = item | {"inputs": json.dumps(item["inputs"])}
     return f"{{{', '.join(f'{key}: {value}' for key, value in shown.items())}}}"
+
+
+def run_all(config: DictConfig) -> list[str]:
+    """Make every row of the configured data set that is missing or stale.
+
+    A row that fails is named; the others are made all the same.
+
+    Returns: what failed, one text a row.
+    """
+    dataset, failed = config.dataset.name, []
+    for row in tqdm(list(rows(dataset)), desc=f"rows of {dataset}", unit="row", disable=None):
+        system, protocol = row.system, row.protocol.name
+        words = [f"dataset={dataset}", f"system={system.name}", f"profile={config.profile.name}"]
+        try:
+            if system.tuned is not None and system.search:
+                _tune(under(row, system.tuned), words)
+            if not _is_current(Outputs.of(dataset, protocol, system.name)):
+                run(load([*words, f"protocol={protocol}"]), replace=True)
+        except StudyError as error:
+            failed.append(f"{system.name} under {protocol}: {error.reason}")
+            LOG.error("FAILED: %s", failed[-1])
+    return failed
+
+
+def _is_current(row: Outputs) -> bool:
+    """Whether the row's files are there and today's settings, code and data would make them again."""
+    there = all(path.exists() for path in (row.per_task, row.top10, row.record))
+    return there and state(read_record(row.record), {})[0] == CURRENT
+
+
+def _tune(config: DictConfig, words: list[str]) -> None:
+    """Search the system's settings unless the same search was done before."""
+    done = paths.cache() / "tuned" / config.dataset.name / f"{config.system.name}.txt"
+    key = f"{inputs(config)} {words[-1]} {config.system.search}"
+    if (sweep_folder(config) / "best.yaml").exists() and done.exists() and done.read_text(encoding="utf-8") == key:
+        return
+    tune(load([*words, f"protocol={config.protocol.name}"]), replace=True)
+    write_text(done, key)

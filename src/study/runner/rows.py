@@ -139,7 +139,8 @@ def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
         # A StudyError says all that a user needs; a traceback above it would hide it.
         known = isinstance(error, StudyError)
         LOG.error("%s seed %d failed", config.system.name, seed, exc_info=None if known else error)
-    for seed, error in failed.items():
+    if failed:
+        seed, error = next(iter(failed.items()))
         if isinstance(error, StudyError):
             raise error
         raise StudyError(

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from study import paths
 from study.config.compose import build_system, plain
+from study.config.registry import with_values
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.evaluation import per_task as per_task_table
@@ -39,14 +40,6 @@ from study.t2mrec.system import T2MRec
 
 FUSION_WEIGHT = "scoring.semantic_weight"
 PART = "test"  # whose single tasks and separation are written
-
-
-def with_values(config: DictConfig, values: dict[str, Any]) -> DictConfig:
-    """The configuration with settings given by their names below ``system.model``."""
-    chosen = config.copy()
-    for name, value in values.items():
-        OmegaConf.update(chosen, f"system.model.{name}", value)
-    return chosen
 
 
 def fit_key(config: DictConfig) -> str:

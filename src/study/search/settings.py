@@ -79,7 +79,7 @@ class Sweep:
         return values | shares
 
 
-def load(name: str) -> Sweep:
+def load_sweep(name: str) -> Sweep:
     """Read one sweep.
 
     Raises:

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from study import paths
 from study.config.compose import plain
+from study.config.registry import with_values
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import record
@@ -29,8 +30,8 @@ from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 from study.runner.provenance import require_same_profile
 from study.search import fits
-from study.search.fits import FUSION_WEIGHT, fit_key, fitted, measure_fusion_weights, training_seconds, with_values
-from study.search.settings import Sweep, chosen, load
+from study.search.fits import FUSION_WEIGHT, fit_key, fitted, measure_fusion_weights, training_seconds
+from study.search.settings import Sweep, chosen, load_sweep
 from study.search.trials import Objective, Search, local_storage, run_search, write_search
 
 # Where the joint search leaves its choice: the tuned values of this system (`tuned:` in its yaml).
@@ -68,7 +69,7 @@ def measure_trial(sweep: Sweep, settings: str, values: dict[str, Any], point: in
 
 def start(name: str, settings: str, storage: str | None) -> tuple[Search, Objective]:
     """The shared trials of a sweep and what measures one; called in every worker."""
-    sweep, config = load(name), OmegaConf.create(json.loads(settings))
+    sweep, config = load_sweep(name), OmegaConf.create(json.loads(settings))
     search = Search(
         name=f"sweep {name}",
         key=sweep_key(sweep, config),
@@ -100,7 +101,7 @@ def sweep(name: str, config: DictConfig, *, jobs: int = 1, storage: str | None =
     Raises:
         StudyError: the sweep or the configuration is wrong, or a trial failed too often.
     """
-    found = load(name)
+    found = load_sweep(name)
     folder = folder_of(config.dataset.name, name)
     _require_sweepable(found, config, jobs)
     if not replace:

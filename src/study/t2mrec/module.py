@@ -6,6 +6,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,40 +119,17 @@ class PairData(pl.LightningDataModule):
     Args:
         tasks, servers: lexical vectors, shapes (n_tasks, d) and (n_servers, d).
         positives: training interactions, shape (n_tasks, n_servers).
-        hard: from which hard negatives are drawn, `n_hard` per task, see `nearest_negatives`.
+        options: batch_size, seed, hard and n_hard of every epoch.
     """
 
-    def __init__(
-        self,
-        tasks: sp.csr_matrix,
-        servers: sp.csr_matrix,
-        positives: sp.csr_matrix,
-        *,
-        batch_size: int,
-        seed: int,
-        hard: IntArray | None = None,
-        n_hard: int = 0,
-    ) -> None:
+    def __init__(self, tasks: sp.csr_matrix, servers: sp.csr_matrix, positives: sp.csr_matrix, **options: Any) -> None:
         super().__init__()
-        self.hard, self.n_hard = hard, n_hard
-        self.tasks, self.servers, self.positives = tasks, servers, positives
-        self.rows = np.flatnonzero(np.diff(positives.indptr)).astype(np.int64)
-        self.batch_size, self.seed = batch_size, seed
+        rows = np.flatnonzero(np.diff(positives.indptr)).astype(np.int64)
+        self.epoch = partial(PairEpoch, tasks, servers, positives, rows, **options)
 
     def train_dataloader(self) -> PairEpoch:
         """The pairs of the trainer's present epoch."""
-        epoch = self.trainer.current_epoch if self.trainer else 0
-        return PairEpoch(
-            self.tasks,
-            self.servers,
-            self.positives,
-            self.rows,
-            batch_size=self.batch_size,
-            seed=self.seed,
-            epoch=epoch,
-            hard=self.hard,
-            n_hard=self.n_hard,
-        )
+        return self.epoch(epoch=self.trainer.current_epoch if self.trainer else 0)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """Sparse vectors stay where they are: the wide layer is computed on the processor."""
@@ -171,12 +149,7 @@ class TwoTowerModule(pl.LightningModule):
         self.automatic_optimization = False
         self.training_settings, self.seed = training, seed
         torch.manual_seed(seed)
-        shape: dict[str, Any] = {
-            "hidden": towers.hidden,
-            "output": towers.output,
-            "layers": towers.layers,
-            "dropout": towers.dropout,
-        }
+        shape: dict[str, Any] = {name: getattr(towers, name) for name in ("hidden", "output", "layers", "dropout")}
         self.task_tower = Tower(n_terms, **shape)
         self.server_tower = self.task_tower if towers.shared else Tower(n_terms, **shape)
         options: dict[str, Any] = {"lr": training.learning_rate, "weight_decay": training.weight_decay}

@@ -10,12 +10,12 @@ from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import record
 from study.files import write_csv, write_json
-from study.search.settings import Sweep, load
+from study.search.settings import Sweep, load_sweep
 
 
 def grid(name: str, quality, noise: float = 0.0) -> tuple[Sweep, pd.DataFrame]:
     """Trials of a grid whose every measure is quality(value) plus noise per seed."""
-    sweep, rng = load(name), np.random.default_rng(0)
+    sweep, rng = load_sweep(name), np.random.default_rng(0)
     table = pd.DataFrame(sweep.points()).rename_axis("trial").reset_index()
     values = quality(table[sensitivity.parameter(sweep)])
     names = [f"{part}/{metric}" for part in sweep.parts for metric in PAPER_METRICS]
@@ -35,7 +35,7 @@ def drawn(rng: np.random.Generator, domain: dict, n: int) -> np.ndarray:
 
 def search(n: int = 40) -> tuple[Sweep, pd.DataFrame]:
     """Trials of the joint search in which the learning rate alone decides."""
-    sweep, rng = load("joint"), np.random.default_rng(1)
+    sweep, rng = load_sweep("joint"), np.random.default_rng(1)
     table = pd.DataFrame({name: drawn(rng, domain, n) for name, domain in sweep.space.items()})
     quality = 0.2 - 0.05 * (np.log10(table["training.learning_rate"]) + 3) ** 2
     return sweep, table.assign(trial=range(n), seed=1, **{f"valid/{metric}": quality for metric in PAPER_METRICS})
@@ -48,7 +48,7 @@ def results(tmp_path, monkeypatch):
 
 
 def test_curve_by_hand():
-    sweep = load("temperature")
+    sweep = load_sweep("temperature")
     table = pd.DataFrame({"training.temperature": [0.14, 0.07, 0.07], "seed": [1, 1, 2]})
     for name in (f"{part}/{metric}" for part in sweep.parts for metric in PAPER_METRICS):
         table[name] = [0.5, 0.1, 0.3]
@@ -181,9 +181,9 @@ def test_verdicts_rest_on_both_tests_over_the_family_of_settings():
     seeds = {1: 0.0, 2: 0.01, 3: -0.01}
     same, better, level = tasks(seeds), tasks(seeds, effect=0.02, seed=5), tasks(seeds, seed=6)
     families = {
-        "fusion_weight": (load("fusion_weight"), 0.7, {0.9: same, 0.7: better}),
-        "temperature": (load("temperature"), 0.14, {0.07: same, 0.14: level}),
-        "learning_rate": (load("learning_rate"), 0.001, {0.001: same}),
+        "fusion_weight": (load_sweep("fusion_weight"), 0.7, {0.9: same, 0.7: better}),
+        "temperature": (load_sweep("temperature"), 0.14, {0.07: same, 0.14: level}),
+        "learning_rate": (load_sweep("learning_rate"), 0.001, {0.001: same}),
     }
     table = sensitivity.against_paper(families).set_index("sweep")
     assert table["verdict"].tolist() == ["does not hold", "not contradicted", "holds"]
@@ -197,7 +197,7 @@ def test_verdicts_rest_on_both_tests_over_the_family_of_settings():
     assert row["wilcoxon_p_holm"] == pytest.approx(3 * expected, rel=1e-6)  # the smallest of three
     assert table.loc["learning_rate", ["wilcoxon_p", "randomisation_p"]].tolist() == [1, 1]
     # The other way round the paper's value is the better one.
-    families["fusion_weight"] = (load("fusion_weight"), 0.7, {0.9: better, 0.7: same})
+    families["fusion_weight"] = (load_sweep("fusion_weight"), 0.7, {0.9: better, 0.7: same})
     turned = sensitivity.against_paper(families).set_index("sweep").loc["fusion_weight"]
     assert (turned["verdict"], turned["difference"]) == ("holds", pytest.approx(-row["difference"]))
 
@@ -223,7 +223,7 @@ def test_verdict_by_hand(p_values, difference, ranks, word):
 
 
 def test_without_tables_of_single_tasks_nothing_is_tested(results):
-    sweep = load("temperature")
+    sweep = load_sweep("temperature")
     assert sensitivity.by_value("synthetic", sweep) == {}
     assert sensitivity.against_paper({"temperature": (sweep, 0.14, {})}).empty
     assert sensitivity.against_paper({"temperature": (sweep, 0.14, {0.14: tasks({1: 0})})}).empty
@@ -239,7 +239,7 @@ def test_without_tables_of_single_tasks_nothing_is_tested(results):
 
 
 def test_the_time_of_scoring_is_per_model(results):
-    sweep = load("fusion_weight")
+    sweep = load_sweep("fusion_weight")
     assert sensitivity.scoring_time("synthetic", sweep).empty
     made = record(seconds=33.0, processor_seconds=24.3, tasks=1921)
     write_json(results / "sweeps" / "fusion_weight" / "record.json", made)

@@ -14,7 +14,7 @@ from study.errors import StudyError
 from study.evaluation import metrics, per_task
 from study.evaluation.records import read_record
 from study.evaluation.significance import bootstrap_interval
-from study.runner import freshness
+from study.runner import provenance
 
 LOG = logging.getLogger(__name__)
 
@@ -71,10 +71,10 @@ def costs(runs: Runs) -> pd.DataFrame:
     known: dict[str, Any] = {}
     unchecked: list[str] = []
     for (protocol, system), (_, record) in runs.items():
-        mark, reason = freshness.state(record, known)
-        if mark == freshness.UNCHECKED:
+        mark, reason = provenance.state(record, known)
+        if mark == provenance.UNCHECKED:
             unchecked.append(reason)
-        elif mark != freshness.CURRENT:
+        elif mark != provenance.CURRENT:
             LOG.warning("STALE: %s under %s: %s; run it again", system, protocol, reason)
         seeds = pd.DataFrame(record["seeds"])
         row = {"protocol": protocol, "system": system, "profile": record["profile"], "seeds": len(seeds)}
@@ -129,8 +129,8 @@ def doubts(table: pd.DataFrame, protocol: str) -> str:
     rows = table[table["protocol"] == protocol]
     counts = {
         "made with uncommitted changes": (rows["dirty"] == True).sum(),  # noqa: E712 (None: no repository)
-        "stale": rows["stale"].isin([freshness.SETTINGS, freshness.INPUTS]).sum(),
-        "without a check of code and data": (rows["stale"] == freshness.UNCHECKED).sum(),
+        "stale": rows["stale"].isin([provenance.SETTINGS, provenance.INPUTS]).sum(),
+        "without a check of code and data": (rows["stale"] == provenance.UNCHECKED).sum(),
     }
     named = [f"{count} {what}" for what, count in counts.items() if count]
     return f"; of {len(rows)} rows {', '.join(named)} (runs.csv)" if named else ""

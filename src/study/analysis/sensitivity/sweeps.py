@@ -26,7 +26,7 @@ from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import read_record
 from study.evaluation.significance import compare, compare_all, holm
 from study.search import settings as search
-from study.search.settings import Sweep, load
+from study.search.settings import Sweep, load_sweep
 from study.search.sweep import folder_of
 
 # Another value is chosen, and the tests do not show it to be better: no evidence against the paper, and none for it.
@@ -48,7 +48,7 @@ def trials(dataset: str, name: str) -> pd.DataFrame | None:
 def sweeps(dataset: str) -> dict[str, tuple[Sweep, pd.DataFrame]]:
     """The sweeps over one parameter that have run on a data set, in the paper's order."""
     found = {name: trials(dataset, name) for name in ("fusion_weight", "temperature", "learning_rate")}
-    return {name: (load(name), table) for name, table in found.items() if table is not None}
+    return {name: (load_sweep(name), table) for name, table in found.items() if table is not None}
 
 
 def parameter(sweep: Sweep) -> str:

@@ -1,3 +1,0 @@
-"""The old place of `chosen`."""
-
-from study.search.settings import chosen as chosen
