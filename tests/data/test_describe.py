@@ -36,7 +36,7 @@ def test_paper_column_is_empty_for_other_data(small):
 
 
 def test_overview_by_hand(small):
-    table = describe.overview("x", *small).set_index(["group", "measure"])["value"]
+    table = describe.overview(*small).set_index(["group", "measure"])["value"]
     assert table["labels", "labels"] == 9
     assert table["labels", "lists strictly ascending by server id"] == 2
     assert table["labels", "lists that repeat an earlier task's list exactly"] == 1
@@ -57,11 +57,11 @@ def test_write(synthetic_raw, monkeypatch, tmp_path):
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     shutil.copytree(Path(__file__).resolve().parents[2] / "conf", tmp_path / "conf")
     prepare.prepare("synthetic", synthetic_raw)
-    files = describe.write("synthetic")
-    assert files == [tmp_path / "results/synthetic/tables" / name for name in ("table2.csv", "overview.csv")]
-    written = pd.read_csv(files[0])
-    assert written["released"].tolist() == describe.table2("synthetic")["released"].tolist()
+    describe.write_description("synthetic")
+    tables = tmp_path / "results/synthetic/tables"
+    written = pd.read_csv(tables / "table2.csv")
+    assert written["released"].tolist() == describe.table2("synthetic", load("synthetic"))["released"].tolist()
     assert written["paper"].isna().all()
-    counts = pd.read_csv(files[1])
+    counts = pd.read_csv(tables / "overview.csv")
     assert "longer lists" in set(counts["group"])
     assert counts["value"].notna().all()

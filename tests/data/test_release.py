@@ -29,7 +29,7 @@ def test_the_committed_tables_are_what_the_published_data_gives(task2mcp, tmp_pa
     made = {
         "cleaning": lambda: task2mcp.cleaning,
         "table2": lambda: describe.table2("task2mcp", task2mcp.data),
-        "overview": lambda: describe.overview("task2mcp", task2mcp.data, task2mcp.labels("labels_all")),
+        "overview": lambda: describe.overview(task2mcp.data, task2mcp.labels("labels_all")),
     }
     write_csv(tmp_path / f"{name}.csv", made[name]())
     assert (tmp_path / f"{name}.csv").read_bytes() == (paths.tables("task2mcp") / f"{name}.csv").read_bytes()

@@ -35,9 +35,7 @@ def read_keys(path: Path, keys: Collection[str], *, fix: str = "correct the file
     if not isinstance(value, dict):
         kind = type(value).__name__
         raise StudyError(f"holds other keys than expected: {kind} instead of a mapping", file=path, fix=expected)
-    wrong = [f"unknown key {key!r}" for key in value if key not in keys]
-    wrong += [f"missing key {key!r}" for key in keys if key not in value]
-    if wrong:
+    if wrong := _wrong_keys(value, dict.fromkeys(keys, True)):
         raise StudyError(f"holds other keys than expected: {', '.join(wrong)}", file=path, fix=expected)
     return value
 
@@ -63,13 +61,17 @@ def build_settings(kind: type[Kind], values: Any, file: Path, place: str = "") -
     known = {field.name: field.default is MISSING and field.default_factory is MISSING for field in fields(kind)}
     if not isinstance(values, dict):
         raise StudyError(f"{type(values).__name__} instead of a mapping", file=file, column=place, fix=", ".join(known))
-    wrong = [f"unknown key {key!r}" for key in values if key not in known]
-    wrong += [f"missing key {key!r}" for key, needed in known.items() if needed and key not in values]
-    if wrong:
+    if wrong := _wrong_keys(values, known):
         fix = f"its keys are: {', '.join(known)}"
         raise StudyError(", ".join(wrong), file=file, column=place or None, fix=fix)
     hints, front = get_type_hints(kind), f"{place}." if place else ""
     return kind(**{key: _typed(hints[key], value, file, f"{front}{key}") for key, value in values.items()})
+
+
+def _wrong_keys(values: Mapping[str, Any], known: Mapping[str, bool]) -> list[str]:
+    """What is wrong with the keys of `values`, where `known` says of every key whether it must be there."""
+    wrong = [f"unknown key {key!r}" for key in values if key not in known]
+    return wrong + [f"missing key {key!r}" for key, needed in known.items() if needed and key not in values]
 
 
 def _typed(hint: Any, value: Any, file: Path, place: str) -> Any:
@@ -94,15 +96,8 @@ def _typed(hint: Any, value: Any, file: Path, place: str) -> Any:
         return origin(checked)
     if origin in (dict, Mapping) and isinstance(value, dict):
         return {key: _typed(inner[1], part, file, f"{place}.{key}") for key, part in value.items()}
-    plain: dict[Any, Any] = {
-        int: int,
-        float: (int, float),
-        str: str,
-        bool: bool,
-        list: list,
-        tuple: list,
-        frozenset: list,
-    }
+    plain: dict[Any, Any] = dict.fromkeys((list, tuple, frozenset), list) | {float: (int, float)}
+    plain |= {kind: kind for kind in (int, str, bool)}
     wanted = plain.get(origin or hint, dict if origin in (dict, Mapping) else object)
     if not isinstance(value, wanted) or (isinstance(value, bool) and hint in (int, float)):
         name = getattr(origin or hint, "__name__", str(hint)).lower()

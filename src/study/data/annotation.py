@@ -23,26 +23,7 @@ PATIENCE = 20
 
 @dataclass(frozen=True)
 class Parameters:
-    """Every number of the model; ``conf/dataset/synthetic.yaml`` states them with the same names.
-
-    Attributes:
-        n_servers, n_tasks: sizes.
-        list_length: labels per task.
-        extra_labels: at most so many further labels per task in the longer lists.
-        mixture: shares of the reasons for which a label is given, in all 1. topic_match: the server serves the
-            task's topic; language_match: it is written in the task's language, whatever it does; alphabetical: the
-            next server in alphabetical order from a random start; random: any server.
-        facet_share: share of the topic matches that also match the facet.
-        ascending_share: share of the lists that are sorted by server id.
-        duplicate_share: share of the tasks whose list is a copy of another task's list of the same topic.
-        shared_words: share of the words that tasks and servers of one facet have in common.
-        off_topic_words: share of the words that come from any facet.
-        popularity_sd: standard deviation of the logarithm of the servers' popularity.
-        variant_share: share of categories, themes and licences in another spelling.
-        null_share: share of absent languages and licences.
-        zero_lists, repeat_lists: share of the lists in which one id is replaced by 0, or by another id of the list.
-        seed: fixes everything.
-    """
+    """Every number of the model; ``conf/dataset/synthetic.yaml`` states and explains them under the same names."""
 
     n_servers: int = 400
     n_tasks: int = 600

@@ -137,11 +137,6 @@ def load(name: str, folder: Path | None = None) -> Dataset:
     for column, part in (("task_id", "tasks"), ("server_id", "servers")):
         unknown = ~tables["labels"][column].isin(tables[part]["id"]).to_numpy()
         if unknown.any():
-            raise StudyError(
-                f"an id that {part}.parquet does not have",
-                file=folder / "labels.parquet",
-                row=int(np.argmax(unknown)),
-                column=column,
-                fix=fix,
-            )
+            reason, row = f"an id that {part}.parquet does not have", int(np.argmax(unknown))
+            raise StudyError(reason, file=folder / "labels.parquet", row=row, column=column, fix=fix)
     return build(name, tables["servers"], tables["tasks"], tables["labels"])

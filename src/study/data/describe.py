@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -30,14 +29,13 @@ UNIFIED = {
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
 
-def table2(name: str, data: Dataset | None = None) -> pd.DataFrame:
+def table2(name: str, data: Dataset) -> pd.DataFrame:
     """Table 2 of the paper beside the counts of data set `name`.
 
     Returns: one row per attribute. `released` counts the different non-empty values as published, `case_folded` those
         left when case is ignored, `normalised` those left when spelling variants are unified (for lists: the different
         entries); `difference` is normalised - paper. The paper's columns are empty for any other data set.
     """
-    data = data or load(name)
     paper = OmegaConf.load(paths.conf() / "paper" / "table2.yaml")
     rows = []
     for part, attributes in paper.counts.items():
@@ -73,13 +71,12 @@ def table2(name: str, data: Dataset | None = None) -> pd.DataFrame:
     )
 
 
-def overview(name: str, data: Dataset | None = None, labels_all: pd.DataFrame | None = None) -> pd.DataFrame:
+def overview(data: Dataset, labels_all: pd.DataFrame | None = None) -> pd.DataFrame:
     """Counts of a data set, one per row: group, measure, value.
 
     Args:
         labels_all: the longer lists where the data set has them (columns task_id, server_id, position).
     """
-    data = data or load(name)
     groups: dict[str, dict[str, float]] = {
         "servers": _text_counts(data.servers),
         "tasks": _text_counts(data.tasks),
@@ -158,15 +155,10 @@ def _longer(data: Dataset, labels_all: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def write(name: str, folder: Path | None = None) -> list[Path]:
-    """Write table2.csv and overview.csv of the prepared data set `name` into its tables folder.
-
-    Returns: the files.
-    """
-    folder = folder or paths.tables(name)
-    data = load(name)
+def write_description(name: str) -> None:
+    """Write table2.csv and overview.csv of the prepared data set `name` into its tables folder."""
+    folder, data = paths.tables(name), load(name)
     longer = paths.prepared(name) / "labels_all.parquet"
     files.write_csv(folder / "table2.csv", table2(name, data))
-    counts = overview(name, data, pd.read_parquet(longer) if longer.exists() else None)
+    counts = overview(data, pd.read_parquet(longer) if longer.exists() else None)
     files.write_csv(folder / "overview.csv", counts)
-    return [folder / "table2.csv", folder / "overview.csv"]

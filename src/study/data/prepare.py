@@ -176,26 +176,13 @@ def clean_labels(
     repeats = [len(row) - len(set(row)) for row in lists.values()]
     of_zero = sum(max(0, count - 1) for count in zeros)
     cleaning.count("id 0 (no server has it) left out", table, "server_id", sum(map(bool, zeros)), sum(zeros), CHANGED)
-    cleaning.count(
-        "repeated id in one list left out",
-        table,
-        "server_id",
-        sum(map(bool, repeats)),
-        sum(repeats),
-        CHANGED,
-        f"{of_zero} of these values are id 0, which the rule before has already left out",
-    )
+    note = f"{of_zero} of these values are id 0, which the rule before has already left out"
+    found = sum(map(bool, repeats)), sum(repeats)
+    cleaning.count("repeated id in one list left out", table, "server_id", *found, CHANGED, note)
     keys = Counter(tuple(sorted(set(row) - {0})) for row in lists.values())
     shared = [count for count in keys.values() if count > 1]
-    cleaning.count(
-        "same set of servers as another task",
-        table,
-        "server_id",
-        sum(shared),
-        sum(shared) - len(shared),
-        REPORTED,
-        "values: lists beyond the first of each set",
-    )
+    found, note = (sum(shared), sum(shared) - len(shared)), "values: lists beyond the first of each set"
+    cleaning.count("same set of servers as another task", table, "server_id", *found, REPORTED, note)
     long = [
         (task, server, position)
         for task, row in lists.items()

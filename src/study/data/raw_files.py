@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ MAX_TEXT = 1_000_000
 MAX_NUMBER = 2**53
 # 100,000 ids of ten digits and their separators; the longest list of Task2MCP has 108 characters.
 MAX_CELL = 1_200_000
+# Half of a pair: JSON can spell it, and no UTF-8 file (and no parquet file) can hold it.
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 SERVER_TEXT = ("name", "url", "description", "author", "category", "official", "origin")
 SERVER_NULLABLE = ("license", "language", "subcategory", "system", "tools", "web_url")
@@ -208,21 +211,12 @@ def read_table(path: Path, schema: pa.DataFrameSchema, wrapper: str | None = Non
                 raise StudyError(
                     "the key is missing", file=path, row=row, column=column, fix=f"add it, or {again(path)}"
                 )
-            if isinstance(record[column], str) and not _encodable(record[column]):
+            if isinstance(record[column], str) and SURROGATE.search(record[column]):
                 raise StudyError("text that UTF-8 cannot hold", file=path, row=row, column=column, fix=again(path))
     unknown = sorted({key for record in records for key in record} - set(columns))
     table = pd.DataFrame({column: pd.Series([r[column] for r in records], dtype=object) for column in columns})
     validate(schema, table, path)
     return table, unknown
-
-
-def _encodable(text: str) -> bool:
-    # JSON can spell half of a surrogate pair, which no UTF-8 file (and no parquet file) can hold.
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def read_lists(path: Path) -> tuple[dict[int, list[int]], dict[int, str]]:

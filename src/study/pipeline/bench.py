@@ -49,11 +49,7 @@ class Settings:
 
     @classmethod
     def read(cls) -> Settings:
-        """Read the file.
-
-        Raises:
-            StudyError: it cannot be read, or its keys are others.
-        """
+        """Read the file."""
         return read_settings(cls, paths.conf() / "bench.yaml")
 
 

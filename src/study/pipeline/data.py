@@ -31,7 +31,7 @@ def prepare(config: DictConfig) -> Path:
     """Check and clean the raw files, and describe the result (cleaning.csv, table2.csv, overview.csv)."""
     name = config.dataset.name
     preparing.prepare(name, labels=config.dataset.labels)
-    describe.write(name)
+    describe.write_description(name)
     return paths.prepared(name)
 
 

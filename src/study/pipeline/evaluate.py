@@ -85,13 +85,8 @@ def evaluate(config: DictConfig) -> list[Path]:
         ):
             unknown = ~top[column].isin(known).to_numpy()
             if unknown.any():
-                raise StudyError(
-                    "a value that the data set or its split does not have",
-                    file=path,
-                    row=int(np.argmax(unknown)),
-                    column=column,
-                    fix=fix,
-                )
+                reason, row = "a value that the data set or its split does not have", int(np.argmax(unknown))
+                raise StudyError(reason, file=path, row=row, column=column, fix=fix)
         seeds = [int(facts["seed"]) for facts in read_record(Outputs.of(dataset, protocol, system).record)["seeds"]]
         write_csv(written[-1], measured(top, seeds, data, split))
     if not written:

@@ -1,6 +1,7 @@
 """The settings of T2MRec, grouped as the paper groups them. Defaults are the paper's (section 5.4).
 
-Every group checks itself where it is made, so that a wrong value stops before any work, naming its key and its fix.
+Every key is explained in ``conf/system/t2mrec.yaml``. Every group checks itself where it is made, so that a wrong value
+stops before any work, naming its key and its fix.
 """
 
 from __future__ import annotations
@@ -55,13 +56,7 @@ def _number(
 
 @dataclass(frozen=True)
 class Lexical:
-    """Text representation (eq. 4-5).
-
-    Attributes:
-        kind: ``tfidf``, or ``minilm`` for the "w/o lexical" variant (dense sentence vectors).
-        max_features: size of the vocabulary at most. Not in the paper; the authors' program cuts at 50,000.
-        ngrams: shortest and longest word n-gram. Not in the paper; the authors' program takes 1 and 2.
-    """
+    """Text representation (eq. 4-5); ``minilm`` is the "w/o lexical" variant, dense sentence vectors."""
 
     kind: str = "tfidf"
     max_features: int | None = 50_000
@@ -78,13 +73,7 @@ class Lexical:
 
 @dataclass(frozen=True)
 class Towers:
-    """Semantic encoder (eq. 6-7).
-
-    Attributes:
-        enabled: False for the "w/o two-tower" variant, which compares the representations themselves.
-        shared: one tower for both sides instead of two.
-        hidden, output, layers, dropout: see `study.t2mrec.towers.Tower`.
-    """
+    """Semantic encoder (eq. 6-7): `study.t2mrec.towers.Tower`, or none, which compares the representations."""
 
     enabled: bool = True
     shared: bool = False
@@ -104,19 +93,10 @@ class Towers:
 
 @dataclass(frozen=True)
 class Training:
-    """Contrastive alignment (eq. 9-10).
+    """Contrastive alignment (eq. 9-10); ``bce`` is the "w/o CL" variant.
 
-    Attributes:
-        loss: ``info_nce``, or ``bce`` for the "w/o CL" variant.
-        symmetric: InfoNCE in both directions (section 5.4), or as eq. 9 writes it.
-        hard_negatives: servers added to the in-batch negatives for every task of a batch; the paper adds none.
-        hard_pool: the hard negatives of a task are drawn anew in every epoch from as many servers, those nearest to it
-            in the input space that are not among its training positives.
-        temperature: tau.
-        learning_rate, weight_decay: of AdamW. The decay is torch's default, as in the authors' program.
-        batch_size: tasks per batch; the last batch of an epoch is shorter.
-        epochs: passes over the training tasks.
-        checkpoint_every: epochs between two checkpoints, from which a killed training goes on.
+    A task's `hard_negatives` are drawn anew in every epoch from the `hard_pool` servers nearest to it in the input
+    space that are not among its training positives. The paper adds none. The last batch of an epoch is shorter.
     """
 
     loss: str = "info_nce"
@@ -145,15 +125,10 @@ class Training:
 
 @dataclass(frozen=True)
 class Scoring:
-    """Structure, fusion and expansion (eq. 17-22).
+    """Structure, fusion and expansion (eq. 17-22). Without expansion the fused score alone ranks.
 
-    Attributes:
-        semantic_weight: alpha_sem of eq. 18.
-        category, language, theme: w_cat, w_lan, w_the of eq. 17 ("equal weights"). They sum to 1, so that s_str stays
-            between 0 and 1 and alpha_sem alone says how much structure counts.
-        expansion: False ranks by the fused score alone.
-        anchors: K1. Not in the paper; the authors' program takes 5.
-        pool: K2. Not in the paper; the authors' program takes 20.
+    The weights w_cat, w_lan, w_the of eq. 17 ("equal weights") sum to 1, so that s_str stays between 0 and 1 and
+    alpha_sem alone says how much structure counts.
     """
 
     semantic_weight: float = 0.9

@@ -56,23 +56,11 @@ class T2MRec:
         hard = None
         if self.training.hard_negatives:
             hard = nearest_negatives(tasks, servers, split.train, pool=self.training.hard_pool, order=self.order)
-        pairs = PairData(
-            tasks,
-            servers,
-            split.train,
-            batch_size=self.training.batch_size,
-            seed=seed,
-            hard=hard,
-            n_hard=self.training.hard_negatives,
-        )
-        train(
-            self.module,
-            pairs,
-            epochs=self.training.epochs,
-            checkpoint_every=self.training.checkpoint_every,
-            workdir=workdir,
-            label=f"T2MRec {split.protocol} seed {seed}",
-        )
+        options = {"batch_size": self.training.batch_size, "seed": seed, "hard": hard}
+        pairs = PairData(tasks, servers, split.train, n_hard=self.training.hard_negatives, **options)
+        epochs, label = self.training.epochs, f"T2MRec {split.protocol} seed {seed}"
+        every = self.training.checkpoint_every
+        train(self.module, pairs, epochs=epochs, checkpoint_every=every, workdir=workdir, label=label)
         self.task_embeddings = self.module.task_tower.embed(tasks)
         self.server_embeddings = self.module.server_tower.embed(servers)
 
