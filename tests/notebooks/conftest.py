@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from study import paths
-from tests.tiny_study import SIZE, lay_out, rooted
+from tests.tiny_study import SIZE, lay_out, make_data, rooted
 
+PARTS = ("00_quickstart", "01_dataset", "02_rq1_overall")  # what the runs below fill
 # (system, protocol); `warm` has no T2MRec and `loo` one system: the notebooks must do without a comparison there.
 RUNS = [
     ("random", "cold"),
@@ -23,7 +24,7 @@ RUNS = [
 
 @dataclass(frozen=True)
 class Executed:
-    """The tiny study after its notebooks ran twice: file name -> bytes, first and second time."""
+    """The tiny study after its notebooks ran, those with runs twice: file name -> bytes, first and second time."""
 
     root: Path
     notebooks: tuple[dict[str, bytes], dict[str, bytes]]
@@ -32,7 +33,6 @@ class Executed:
 
 def build(root):
     from study.config.compose import load
-    from study.pipeline.data import fetch, prepare, split
     from study.pipeline.report import report
     from study.runner.rows import run
 
@@ -41,8 +41,7 @@ def build(root):
     smoke.write_text(smoke.read_text().replace("method_seeds: [1, 2]", "method_seeds: [1]"))
     synthetic = root / "conf" / "dataset" / "synthetic.yaml"
     synthetic.write_text(synthetic.read_text().replace("protocols: [cold, warm]", "protocols: [cold, warm, loo]"))
-    for stage in (fetch, prepare, split):
-        stage(load(SIZE))
+    make_data()
     for system, protocol in RUNS:
         run(load([*SIZE, f"system={system}", f"protocol={protocol}", "profile=smoke"]))
     report(load(["dataset=synthetic"]))
@@ -60,9 +59,10 @@ def executed(tmp_path_factory):
     with rooted(root):
         build(root)
         notebooks, figures = [], []
-        for _ in range(2):
+        for only in ((), PARTS):
             shutil.rmtree(paths.figures("synthetic"), ignore_errors=True)
-            execute_all("synthetic")
+            shutil.rmtree(paths.results("synthetic") / "notebooks", ignore_errors=True)
+            execute_all("synthetic", only)
             notebooks.append(content(paths.results("synthetic") / "notebooks", "*.ipynb"))
             figures.append(content(paths.figures("synthetic"), "*"))
     return Executed(root, tuple(notebooks), tuple(figures))

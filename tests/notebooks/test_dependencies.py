@@ -2,10 +2,7 @@
 
 import ast
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import yaml
@@ -30,33 +27,6 @@ ELSEWHERE = (
     "data/raw/task2mcp/T2MRec/task_mcp_embedding.csv",
     "results/task2mcp/per_query.csv.xz",
 )
-# Runs the code cells of the given notebooks in plain Python and prints every file below the root that they open.
-RECORDER = """
-import json, os, sys
-from pathlib import Path
-import pandas as pd
-root, opened, read_parquet = os.environ["T2M_ROOT"] + os.sep, set(), pd.read_parquet
-def note(path):
-    name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
-    if isinstance(name, str) and name.startswith(root):
-        opened.add(name.removeprefix(root))
-def hook(event, arguments):
-    if event == "open" and "r" in str(arguments[1]):
-        note(arguments[0])
-def from_parquet(path, *args, **kwargs):  # pyarrow opens files without telling Python
-    note(path)
-    return read_parquet(path, *args, **kwargs)
-pd.read_parquet = from_parquet
-sys.addaudithook(hook)
-for notebook in sys.argv[1:]:
-    space = {}
-    for cell in json.loads(Path(notebook).read_text())["cells"]:
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), space)
-            if "parameters" in cell["metadata"].get("tags", []):
-                space["dataset"] = "synthetic"
-print("opened", json.dumps(sorted(opened)))
-"""
 
 
 def covered(path: str, known: list[str]) -> bool:
@@ -90,25 +60,6 @@ def sources() -> dict[str, str]:
     return found
 
 
-def test_every_file_that_notebooks_open_is_a_dependency(executed, tmp_path) -> None:
-    script = tmp_path / "recorder.py"
-    script.write_text(RECORDER)
-    notebooks = sorted(str(path) for path in (ROOT / "notebooks").glob("[0-9]*.ipynb"))
-    done = subprocess.run(
-        [sys.executable, script, *notebooks],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"T2M_ROOT": str(executed.root), "MPLBACKEND": "Agg"},
-    )
-    assert done.returncode == 0, done.stderr
-    opened = json.loads(done.stdout.rpartition("opened ")[2])
-    # What the recorder must have seen, else it records nothing.
-    assert {"data/prepared/synthetic/tasks.parquet", "results/synthetic/tables/runs.csv"} <= set(opened)
-    known = [*KNOWN, ".cache", "figures/task2mcp"]
-    assert [path for path in opened if not covered(path.replace("/synthetic", "/task2mcp", 1), known)] == []
-
-
 def test_every_path_that_notebooks_build_is_a_dependency() -> None:
     lacking = []
     for name, source in sources().items():
@@ -116,7 +67,6 @@ def test_every_path_that_notebooks_build_is_a_dependency() -> None:
             if function not in PLACES:
                 continue
             path = "/".join([PLACES[function].format("task2mcp"), *re.findall(r'"([^"]*)"', rest)])
-            # A folder whose files are named at run time is looked at by the test above.
             if path not in ELSEWHERE and not (covered(path, KNOWN) or any(dep.startswith(path + "/") for dep in KNOWN)):
                 lacking.append((name, path))
     assert lacking == []

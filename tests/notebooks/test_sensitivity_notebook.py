@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from study import paths
-from tests.tiny_study import REPOSITORY, SIZE, lay_out, rooted
+from tests.tiny_study import REPOSITORY, TINY, lay_out, make_data, rooted
 
-TINY = [*SIZE, "profile=smoke"]
 NAME = "04_rq3_sensitivity"
 # Two values and two seeds per grid, three trials: every branch, in seconds.
 SMALL = {
@@ -35,7 +34,6 @@ class Shown:
 def build(root):
     """Runs and sweeps of a tiny study; the learning rate is left out, which the notebook must do without."""
     from study.config.compose import load
-    from study.pipeline.data import fetch, prepare, split
     from study.runner.rows import run
     from study.search.sweep import sweep
 
@@ -46,8 +44,7 @@ def build(root):
         # After a few epochs the second seed is far better with this temperature: the search has something to find.
         content["enqueue"] += [point | {"training.temperature": 0.5} for point in content["enqueue"]]
         path.write_text(yaml.safe_dump(content, sort_keys=False))
-    for stage in (fetch, prepare, split):
-        stage(load(TINY))
+    make_data()
     for name in SMALL:
         sweep(name, load([*TINY, "system=t2mrec"]))
     for system in ("t2mrec", "t2mrec_joint"):

@@ -99,10 +99,3 @@ def test_what_cannot_be_benched_is_refused_with_what_can(root, system):
 def test_changed_settings_do_not_replace_the_reported_speed(root):
     with pytest.raises(StudyError, match=r"system\.model\.training\.epochs"):
         bench.bench(load([*TINY, "system=t2mrec", "system.model.training.epochs=3"]))
-
-
-def test_misspelt_setting_is_an_error(root):
-    path = paths.conf() / "bench.yaml"
-    path.write_text(path.read_text().replace("warm_up:", "warmup:"))
-    with pytest.raises(StudyError, match="other keys than expected"):
-        bench.Settings.read()

@@ -25,6 +25,7 @@ from study.search import fits
 from study.search import sweep as stage
 from study.search.fits import fit_key, fitted, kept_fit, training_seconds
 from study.search.settings import Sweep, chosen, load_sweep
+from study.t2mrec.system import T2MRec
 from tests.tiny_study import TINY
 
 
@@ -53,9 +54,10 @@ def test_fusion_weights_equal_runs_with_that_weight(config, tmp_path):
     assert best["value"] == pytest.approx(means.max(), abs=1e-6)
 
 
-def test_a_grid_runs_every_value_and_seed_and_resumes_without_training(config, monkeypatch):
+def test_a_grid_runs_every_value_and_seed_and_is_written_again_without_training(config, monkeypatch):
     folder = stage.sweep("temperature", config)
-    first = (folder / "trials.csv").read_bytes()
+    names = ("trials.csv", "per_task.csv.xz", "separation.csv")
+    first = {name: (folder / name).read_bytes() for name in names}
     table = pd.read_csv(folder / "trials.csv")
     assert sorted(zip(table["training.temperature"], table["seed"], strict=True)) == [
         (0.07, 1),
@@ -63,14 +65,15 @@ def test_a_grid_runs_every_value_and_seed_and_resumes_without_training(config, m
         (0.5, 1),
         (0.5, 2),
     ]
+    for name in names:
+        (folder / name).unlink()
     monkeypatch.setattr(stage, "measure_trial", lambda *_: pytest.fail("a finished trial was run again"))
+    monkeypatch.setattr(T2MRec, "fit", lambda *_, **__: pytest.fail("trained again"))
     stage.sweep("temperature", config)
-    assert (folder / "trials.csv").read_bytes() == first
+    assert {name: (folder / name).read_bytes() for name in names} == first
 
 
 def test_scores_are_computed_once_per_part_and_seed_however_many_weights_there_are(config, monkeypatch):
-    from study.t2mrec.system import T2MRec
-
     stage.sweep("fusion_weight", config)  # now the trainings are kept
     asked, semantic = [], T2MRec.semantic
     monkeypatch.setattr(T2MRec, "semantic", lambda self, tasks: asked.append(tasks) or semantic(self, tasks))
@@ -120,20 +123,6 @@ def test_separation_is_measured_of_every_training(config):
     weights = pd.read_csv(stage.sweep("fusion_weight", config) / "separation.csv")
     assert weights["scoring.semantic_weight"].tolist() == [0.9, 0.9]  # the configured one: it decides no embedding
     assert weights["seed"].tolist() == [1, 2]
-
-
-@pytest.mark.parametrize("name", ["temperature", "fusion_weight"])
-def test_a_finished_sweep_writes_its_tables_again_without_training(config, monkeypatch, name):
-    from study.t2mrec.system import T2MRec
-
-    folder = stage.sweep(name, config)
-    tables = ("per_task.csv.xz", "separation.csv")
-    before = {table: (folder / table).read_bytes() for table in tables}
-    for table in tables:
-        (folder / table).unlink()
-    monkeypatch.setattr(T2MRec, "fit", lambda *_, **__: pytest.fail("trained again"))
-    stage.sweep(name, config)
-    assert {table: (folder / table).read_bytes() for table in tables} == before
 
 
 def test_without_test_tasks_or_kept_trainings_there_are_no_such_tables(config):
@@ -205,8 +194,6 @@ def test_workers_and_a_database_mean_nothing_to_the_fusion_weight_and_it_says_so
 
 
 def test_a_fit_is_kept_for_every_sweep_that_wants_it(config, monkeypatch):
-    from study.t2mrec.system import T2MRec
-
     data, split = load_inputs(config.dataset.name, config.protocol.name)
     once = fitted(config, data, split, seed=1, keep=True)
     monkeypatch.setattr(T2MRec, "fit", lambda *_, **__: pytest.fail("trained again"))

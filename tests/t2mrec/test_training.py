@@ -1,11 +1,5 @@
-"""Training: against a dense reference, twice, and after a kill."""
+"""Training against a dense reference, and twice; tests/pipeline/test_kill.py kills one."""
 
-import os
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 from pathlib import Path
 
 import numpy as np
@@ -90,56 +84,6 @@ def test_same_seed_same_scores_other_seed_other_scores(toy: Dataset, toy_split: 
         runs.append(system.score(toy_split.tasks("test")))
     np.testing.assert_array_equal(runs[0], runs[1])
     assert np.abs(runs[0] - runs[2]).max() > 1e-3
-
-
-PROGRAM = """
-import sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-import numpy as np
-from tests.t2mrec import conftest
-from study.data.splits import make
-from study.t2mrec.system import T2MRec
-from study.t2mrec.settings import Lexical, Scoring, Towers, Training
-toy = conftest.toy._get_wrapped_function()()
-training = Training(epochs=60, batch_size=16, checkpoint_every=4)
-system = T2MRec(Lexical(), Towers(hidden=32, output=16), training, Scoring())
-split = make(toy, "cold")
-system.fit(toy, split, seed=3, workdir=Path(sys.argv[1]))
-np.save(sys.argv[2], system.score(split.tasks("test")))
-"""
-
-
-def test_killed_training_resumes_to_the_same_numbers(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(PROGRAM.format(tests=str(Path(__file__).resolve().parents[2]))))
-    # A slow motion of the training, so that the kill falls into its middle on any machine.
-    slow = tmp_path / "slow.py"
-    slow.write_text(
-        "import time, study.t2mrec.module as m\n"
-        "step = m.TwoTowerModule.training_step\n"
-        "m.TwoTowerModule.training_step = lambda self, *a: (time.sleep(0.02), step(self, *a))[1]\n"
-        + program.read_text()
-    )
-
-    def start(script: Path, workdir: str, out: str) -> subprocess.Popen:
-        return subprocess.Popen([sys.executable, str(script), str(tmp_path / workdir), str(tmp_path / out)])
-
-    assert start(program, "straight", "straight.npy").wait(120) == 0
-    killed = start(slow, "killed", "killed.npy")
-    checkpoint = tmp_path / "killed" / "last.ckpt"
-    deadline = time.monotonic() + 120
-    while not checkpoint.exists():
-        assert killed.poll() is None, "the training ended before its first checkpoint"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.wait()
-    assert not (tmp_path / "killed.npy").exists()
-    assert checkpoint.exists()
-    assert start(program, "killed", "killed.npy").wait(120) == 0
-    np.testing.assert_array_equal(np.load(tmp_path / "straight.npy"), np.load(tmp_path / "killed.npy"))
-    assert not checkpoint.exists()
 
 
 @pytest.mark.parametrize(
