@@ -31,8 +31,7 @@ class StudyError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (seeds run in a pool), so they must survive pickling with their parts.
-        parts = {"file": self.file, "row": self.row, "column": self.column, "fix": self.fix}
-        return partial(StudyError, self.reason, **parts), ()
+        return partial(StudyError, self.reason, file=self.file, row=self.row, column=self.column, fix=self.fix), ()
 
     def __str__(self) -> str:
         names_itself = isinstance(self.row, str) and self.row.startswith(("line ", "cell ", "entry "))

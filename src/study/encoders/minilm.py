@@ -47,8 +47,10 @@ class MiniLM:
             name: np.ascontiguousarray(array.T) if name.startswith("encoder.") and array.ndim == 2 else array
             for name, array in load_file(folder / "model.safetensors").items()
         }
-        network = (shape[name] for name in ("num_hidden_layers", "num_attention_heads", "layer_norm_eps"))
-        return cls(weights, tokenizer, *network, longest=int(reading["max_seq_length"]))
+        layers, heads, epsilon = (
+            shape[name] for name in ("num_hidden_layers", "num_attention_heads", "layer_norm_eps")
+        )
+        return cls(weights, tokenizer, layers, heads, epsilon, int(reading["max_seq_length"]))
 
     def embed(self, texts: list[str]) -> FloatArray:
         """Sentence vectors, shape (len(texts), d), float32, rows of length 1."""
