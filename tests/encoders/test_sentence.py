@@ -39,6 +39,7 @@ def test_only_new_texts_are_embedded(tmp_path):
     assert run(["bb", "a"], tmp_path) == []
     assert run(["ccc", "a", "d"], tmp_path) == [["ccc", "d"]]
     assert run(["d", "bb", "ccc", "a"], tmp_path) == []
+    assert run(["a"], None) == run(["a"], None) == [["a"]]  # without a folder nothing is kept
 
 
 def test_another_model_shares_nothing(tmp_path):
@@ -54,11 +55,6 @@ def test_no_texts_need_no_model(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_folder_nothing_is_kept(tmp_path):
-    assert run(["a"], None) == [["a"]]
-    assert run(["a"], None) == [["a"]]
-
-
 def test_a_stopped_run_keeps_its_finished_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(encoders, "SHARD", 2)
     with pytest.raises(KeyboardInterrupt):
@@ -66,19 +62,17 @@ def test_a_stopped_run_keeps_its_finished_blocks(tmp_path, monkeypatch):
     assert run(list("abcdef"), tmp_path) == [["e", "f"]]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda good: b"",
-        lambda good: good[:-1],
-        lambda good: good[: len(good) // 2],
-        lambda good: b"\xff" * 64,
-        lambda good: good[:-5] + bytes([good[-5] ^ 1]) + good[-4:],
-        lambda good: good.replace(b'"keys"', b'"kezs"'),
-        lambda good: good.replace(b'"sha256"', b'"sha257"'),
-    ],
-    ids=["empty", "cut by one byte", "half", "not the format", "one bit flipped", "key missing", "checksum missing"],
-)
+DAMAGES = {
+    "empty": lambda good: b"",
+    "cut by one byte": lambda good: good[:-1],
+    "not the format": lambda good: b"\xff" * 64,
+    "one bit flipped": lambda good: good[:-5] + bytes([good[-5] ^ 1]) + good[-4:],
+    "key missing": lambda good: good.replace(b'"keys"', b'"kezs"'),
+    "checksum missing": lambda good: good.replace(b'"sha256"', b'"sha257"'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_file_is_seen_and_redone(damage, tmp_path, caplog):
     run(["a", "bb"], tmp_path)
     (path,) = tmp_path.iterdir()
@@ -110,13 +104,8 @@ def test_unknown_and_missing_models_say_what_to_do(monkeypatch):
         encode(["a"])
 
 
-SENTENCES = [
-    "A tool that queries a PostgreSQL database",
-    "Run SQL statements against a relational data store",
-    "Render a photograph with ray tracing",
-    "",
-    "word " * 2000,
-]
+SENTENCES = ["A tool that queries a PostgreSQL database", "Run SQL statements against a relational data store"]
+SENTENCES += ["Render a photograph with ray tracing", "", "word " * 2000]
 
 
 def test_the_packaged_model_needs_no_network_and_gives_unit_vectors(monkeypatch):

@@ -141,12 +141,12 @@ def patient(server):
     return made
 
 
-def ask(client):
-    return client.chat("m", [{"role": "user", "content": "hi"}], temperature=0)
+def ask(client, **parameters):
+    return client.chat("m", [{"role": "user", "content": "hi"}], temperature=0, **parameters)
 
 
 def limited(client):
-    return client.chat("m", [{"role": "user", "content": "hi"}], temperature=0, max_tokens=9)
+    return ask(client, max_tokens=9)
 
 
 @pytest.fixture

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from study import paths
-from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
+from study.cli import tools as cli
+from study.encoders import endpoint as embedding
+from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save_catalog
 from tests.llm.scripted_endpoint import client, server  # noqa: F401
 
 WORDS = ("file", "read", "write", "mail", "send", "map", "route", "price")
@@ -37,11 +40,23 @@ def embedder():
     return BagOfWords()
 
 
-def schema(**properties):
-    return {
-        "type": "object",
-        "properties": {name: {"type": "string", "description": text} for name, text in properties.items()},
-    }
+@pytest.fixture
+def run():
+    """A command of `study tools`."""
+    return lambda *words: CliRunner().invoke(cli.app, list(words), catch_exceptions=False)
+
+
+@pytest.fixture
+def toy(project, catalog, embedder, monkeypatch):
+    """The small catalogue as the indexed catalogue `toy`, embedded by hand; the file of its feedback."""
+    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
+    save_catalog(cli.catalogue_file("toy"), catalog)
+    return cli.catalogue_file("toy").with_suffix(".feedback.jsonl")
+
+
+def schema(**texts):
+    properties = {name: {"type": "string", "description": text} for name, text in texts.items()}
+    return {"type": "object", "properties": properties}
 
 
 @pytest.fixture

@@ -5,46 +5,33 @@ import sys
 import time
 
 MODE = sys.argv[1]
-GOOD = {
-    "name": "read_file",
-    "description": "read a file",
-    "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}},
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
+GOOD = {"name": "read_file", "description": "read a file", "inputSchema": SCHEMA}
+TOOLS = {
+    "one_bad": [GOOD, {"name": 7}, GOOD | {"name": "x", "inputSchema": {"type": "string"}}],
+    "twins": [GOOD, GOOD | {"description": "write a file"}, GOOD | {"name": ""}],
+    "cyclic": [GOOD | {"inputSchema": {"type": "object", "$ref": "#"}}],
+    "lies": [{"name": 7, "inputSchema": "none"}],
+    "changed": [GOOD | {"description": "send a mail"}, GOOD | {"name": "more"}],
 }
+NEXT = {"endless": "again", "half": "more"}
 
 
 def tools(cursor):
+    if MODE == "half" and cursor:
+        sys.exit(3)
     if MODE == "pages":
-        return {"tools": [GOOD | {"name": f"t{cursor or 0}"}]} | (
-            {} if cursor == "2" else {"nextCursor": str(int(cursor or 0) + 1)}
-        )
-    if MODE == "half":
-        if cursor:
-            sys.exit(3)
-        return {"tools": [GOOD], "nextCursor": "more"}
-    if MODE == "one_bad":
-        return {"tools": [GOOD, {"name": 7}, GOOD | {"name": "x", "inputSchema": {"type": "string"}}]}
-    if MODE == "endless":
-        return {"tools": [GOOD], "nextCursor": "again"}
-    if MODE == "twins":
-        return {"tools": [GOOD, GOOD | {"description": "write a file"}, GOOD | {"name": ""}]}
-    if MODE == "cyclic":
-        return {"tools": [GOOD | {"inputSchema": {"type": "object", "$ref": "#"}}]}
-    if MODE == "lies":
-        return {"tools": [{"name": 7, "inputSchema": "none"}]}
-    if MODE == "changed":
-        return {"tools": [GOOD | {"description": "send a mail"}, GOOD | {"name": "more"}]}
-    return {"tools": [GOOD]}
+        more = {} if cursor == "2" else {"nextCursor": str(int(cursor or 0) + 1)}
+        return {"tools": [GOOD | {"name": f"t{cursor or 0}"}]} | more
+    more = {"nextCursor": NEXT[MODE]} if MODE in NEXT else {}
+    return {"tools": TOOLS.get(MODE, [GOOD])} | more
 
 
 def answer(message):
     method = message.get("method")
     if method == "initialize":
-        return {
-            "protocolVersion": message["params"]["protocolVersion"],
-            "capabilities": {"tools": {}},
-            "serverInfo": {"name": "scripted", "version": "1"},
-            "instructions": "keeps files",
-        }
+        known = {"capabilities": {"tools": {}}, "serverInfo": {"name": "scripted", "version": "1"}}
+        return known | {"protocolVersion": message["params"]["protocolVersion"], "instructions": "keeps files"}
     if method == "tools/list":
         if MODE == "hangs":
             time.sleep(60)

@@ -22,10 +22,8 @@ from study.tools.discovery.texts import MAX_PARTS, Bm25, TfIdf, decompose, docum
 
 
 def test_documents(catalog):
-    assert (
-        documents(catalog, "template")[0]
-        == "Tool: read_file\nPurpose: read a file\nParameters: path: where the file is"
-    )
+    filled = "Tool: read_file\nPurpose: read a file\nParameters: path: where the file is"
+    assert documents(catalog, "template")[0] == filled
     assert documents(catalog, "name_desc", limit=4)[0] == "read_file: read"
     assert documents(catalog, "server")[2] == "Mail. send mail send: send a mail"
     with pytest.raises(StudyError, match="unknown document form"):
@@ -88,9 +86,8 @@ def test_fusion_by_hand():
 def test_ties_of_a_fusion_keep_the_order_of_the_catalogue():
     # The second system knows the third tool alone; the others tie at 0 and are ranked as they stand.
     fused = fuse([np.array([[1.0, 1, 1, 1]], np.float32), np.array([[0.0, 0, 5, 0]], np.float32)], 60)
-    np.testing.assert_allclose(
-        fused[0], [1 / 61 + 1 / 62, 1 / 62 + 1 / 63, 1 / 63 + 1 / 61, 1 / 64 + 1 / 64], rtol=1e-6
-    )
+    ranks = np.array([[1, 2], [2, 3], [3, 1], [4, 4]])
+    np.testing.assert_allclose(fused[0], (1 / (60 + ranks)).sum(axis=1), rtol=1e-6)
     equal = np.zeros((1, 50), np.float32)
     order = order_of(Settings("hybrid"), 50)
     assert rank_all(fuse([equal, equal], 60), order=order)[0].tolist() == list(range(50))
@@ -117,9 +114,8 @@ def test_means_over_tools_and_servers_by_hand(catalog):
 
 def test_threshold_falls_back():
     rows, values = np.array([4, 2, 7]), np.array([0.9, 0.5, 0.1], np.float32)
-    assert above(rows, values, 0.5)[0].tolist() == [4, 2]
-    assert above(rows, values, 0.95)[0].tolist() == [4, 2, 7]
-    assert above(rows, values, None)[0].tolist() == [4, 2, 7]
+    found = [above(rows, values, threshold)[0].tolist() for threshold in (0.5, 0.95, None)]
+    assert found == [[4, 2], [4, 2, 7], [4, 2, 7]]
 
 
 @pytest.mark.parametrize("mode", ["dense", "bm25", "tfidf", "hybrid"])
@@ -132,10 +128,9 @@ def test_every_mode_finds_the_obvious(catalog, embedder, mode):
 
 def test_search_refuses_nonsense(catalog, embedder):
     index = ToolIndex(catalog, Settings(), embedder)
-    with pytest.raises(StudyError, match="empty"):
-        index.search("  ", 3)
-    with pytest.raises(StudyError, match="0 tools"):
-        index.search("x", 0)
+    for query, k, reason in (("  ", 3, "empty"), ("x", 0, "0 tools")):
+        with pytest.raises(StudyError, match=reason):
+            index.search(query, k)
     with pytest.raises(StudyError, match="unknown search mode"):
         Settings("psychic")
     with pytest.raises(StudyError, match="has no tools"):
@@ -152,23 +147,17 @@ def test_parts_of_a_query_reach_both_servers(catalog, embedder):
 
 
 @pytest.mark.parametrize(
-    ("query", "expected"),
+    ("query", "parts"),
     [
-        ("Find a route", ["Find a route"]),
-        (
-            "Read the file and send it by mail",
-            ["Read the file and send it by mail", "Read the file", "send it by mail"],
-        ),
-        (
-            "Plan a trip. Then book a cheap hotel.",
-            ["Plan a trip. Then book a cheap hotel.", "Plan a trip.", "Then book a cheap hotel."],
-        ),
-        ("salt and pepper on the table", ["salt and pepper on the table"]),
-        ("", [""]),
+        ("Find a route", []),
+        ("Read the file and send it by mail", ["Read the file", "send it by mail"]),
+        ("Plan a trip. Then book a cheap hotel.", ["Plan a trip.", "Then book a cheap hotel."]),
+        ("salt and pepper on the table", []),
+        ("", []),
     ],
 )
-def test_decompose(query, expected):
-    assert decompose(query) == expected
+def test_decompose(query, parts):
+    assert decompose(query) == [query, *parts]
 
 
 @given(st.text(max_size=300))
@@ -196,12 +185,6 @@ def test_reduction_falls_with_k_and_ends_at_zero(catalog, embedder):
     # K = 10 hands over all five tools: nothing is saved.
     assert table["token_reduction"].iloc[-1] == pytest.approx(0)
     assert table.loc[0, ["precision", "recall", "hit_rate"]].tolist() == [1, 1, 1]
-
-
-def test_tokens_by_characters(catalog, embedder):
-    queries = QuerySet("q", ("a",), ("read a file",), (((0,),),), ("g",))
-    scores = ToolIndex(catalog, Settings(document="name_desc"), embedder).scores(queries.texts)
-    table = by_k(catalog, queries, scores, pool_tokens=1)
     assert table["tokens_by_characters"][0] == len(json.dumps(catalog.tools[0].definition())) // 4
     assert table["tokens"][0] == token_counts.definition_tokens(catalog)[0]
 

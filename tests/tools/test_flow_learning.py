@@ -1,17 +1,14 @@
 """MCP-Flow's learned parts and its experiments: planted truths, leaks, files and tables."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from study.cli import tools as cli
 from study.errors import StudyError
 from study.tools import results
-from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save_catalog
+from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments, learned, selector, settings, tables
 from study.tools.flow.samples import Call, Sample
@@ -38,6 +35,7 @@ CATALOG = ToolCatalog(
         Tool(2, "price_map", "price of a map", parameters(["city"], city=URL)),
     ),
 )
+TORONTO = "please read a page using https://toronto.org/a for Anna at 7"
 CITIES = ("Lisbon", "Toronto", "Berlin", "Madrid", "Prague", "Vienna")
 
 
@@ -88,14 +86,12 @@ def test_the_slot_filler_learns_which_piece_is_whose():
 
 def test_the_slot_filler_fills_tools_of_another_catalogue():
     slot_filler = SlotFiller(CATALOG, COPYING).fit(SAMPLES)
-    other = ToolCatalog("o", (Server("x", "X", ""),), (Tool(0, "open", "open", parameters(["url"], url=URL)),))
-    assert slot_filler.of(other).fill("Open https://new.org/x today", 0) == {"url": "https://new.org/x"}
-    listed = ToolCatalog(
-        "o", (Server("x", "X", ""),), (Tool(0, "t", "t", parameters(["m"], m={"enum": ["slow", "fast"]})),)
-    )
-    assert slot_filler.of(listed).fill("as fast as you can", 0)["m"] in ("slow", "fast")
-    empty = ToolCatalog("o", (Server("x", "X", ""),), (Tool(0, "t", "t", parameters(["m"], m={"type": "object"})),))
-    assert slot_filler.of(empty).fill("anything", 0) == {"m": ""}
+    stated = {"url": URL, "listed": {"enum": ["slow", "fast"]}, "whole": {"type": "object"}}
+    tools = tuple(Tool(0, name, name, parameters([name], **{name: own})) for name, own in stated.items())
+    other = slot_filler.of(ToolCatalog("o", (Server("x", "X", ""),), tools))
+    assert other.fill("Open https://new.org/x today", 0) == {"url": "https://new.org/x"}
+    assert other.fill("as fast as you can", 1)["listed"] in ("slow", "fast")
+    assert other.fill("anything", 2) == {"whole": ""}
 
 
 def test_overlap_by_hand():
@@ -115,10 +111,8 @@ def test_conditional_logit_recovers_planted_weights():
 
 def test_exemplars_by_hand():
     vectors = np.eye(4, dtype=np.float32)[[0, 0, 1, 2]]
-    own = [
-        Sample(str(n), "", tool, 0, {"n": n}, group)
-        for n, (tool, group) in enumerate(zip((5, 5, 2, 9), "aabc", strict=True))
-    ]
+    calls = zip((5, 5, 2, 9), "aabc", strict=True)
+    own = [Sample(str(n), "", tool, 0, {"n": n}, group) for n, (tool, group) in enumerate(calls)]
     kept = Exemplars(vectors, own, top=2)
     query = np.array([[0.8, 0.6, 0, 0]], dtype=np.float32)
     similarity = kept.similarity(query)
@@ -157,33 +151,26 @@ def test_answers_of_an_unseen_server_beat_chance(bench, flow):
     shown = benches.candidates(bench, settings.Pool("catalogue", None, 1), 0)
     found = benches.answer(bench, test, shown, flow.systems, trained, 0)
     chosen = found["flow_trained_without_exemplars"]
-    assert chosen["tool"].mean() > 0.9
-    assert chosen["param"].mean() > 0.9
+    assert chosen[["tool", "param"]].mean().min() > 0.9
     assert found["flow_random"]["tool"].mean() < 0.6
     assert found["flow_exemplars_copied"]["ast"].mean() < chosen["param"].mean()
     for table in found.values():
         assert (table["tool"] == (table["rank"] == 1)).all()
-        assert (table["tool"] >= table["param"]).all()
-        assert (table["param"] >= table["ast"]).all()
+        assert ((table["tool"] >= table["param"]) & (table["param"] >= table["ast"])).all()
 
 
 def test_test_labels_cannot_change_answers(bench, flow, embedder):
     train, test = np.arange(0, 60), np.arange(60, 72)
     shown = [np.arange(6) for _ in SAMPLES]
     systems = {"flow_trained": flow.systems["flow_trained"]}
-    first = benches.answer(
-        bench, test, shown, systems, benches.train(bench, train, flow, 0, SlotFiller(CATALOG, COPYING)), 0
-    )
-    spoilt = [
-        one if row < 60 else Sample(one.id, one.text, one.tool, one.server, {"other": 1}, one.group)
-        for row, one in enumerate(SAMPLES)
-    ]
-    other = benches.assemble(CATALOG, spoilt, flow, embedder)
-    second = benches.answer(
-        other, test, shown, systems, benches.train(other, train, flow, 0, SlotFiller(CATALOG, COPYING)), 0
-    )
-    assert (first["flow_trained"]["rank"] == second["flow_trained"]["rank"]).all()
-    assert not second["flow_trained"]["param"].any()
+    spoilt = [one if row < 60 else replace(one, arguments={"other": 1}) for row, one in enumerate(SAMPLES)]
+    answers = []
+    for own in (bench, benches.assemble(CATALOG, spoilt, flow, embedder)):
+        trained = benches.train(own, train, flow, 0, SlotFiller(CATALOG, COPYING))
+        answers.append(benches.answer(own, test, shown, systems, trained, 0)["flow_trained"])
+    first, second = answers
+    assert (first["rank"] == second["rank"]).all()
+    assert not second["param"].any()
 
 
 def test_siblings_leak_and_grouping_stops_it(bench, flow):
@@ -215,25 +202,19 @@ def test_a_call_for_another_catalogue(bench, catalog, embedder):
     assert found == Call(4, {})
 
 
-def kept_rows():
-    """Tools of the samples whose tools are offered, in order."""
-    return [one.tool for one in SAMPLES if one.tool in (4, 2, 0)]
-
-
 def test_a_call_uses_the_exemplars_of_its_candidates(bench, flow, embedder, monkeypatch):
     known = learned.learn(bench, flow)
     # The same tools on another server, in another order.
     tools = tuple(replace(CATALOG.tools[row], server=0) for row in (4, 2, 0))
     other = ToolCatalog("other", (Server("x", "X", ""),), tools)
     kept = known.exemplars(other, 5)
-    carried = {(one.tool, CATALOG.tools[row].name) for one, row in zip(kept.samples, kept_rows(), strict=True)}
+    offered = [one.tool for one in SAMPLES if one.tool in (4, 2, 0)]
+    carried = {(one.tool, CATALOG.tools[row].name) for one, row in zip(kept.samples, offered, strict=True)}
     assert carried == {(0, "route_map"), (1, "send_mail"), (2, "read_page")}
     fill, filled = SlotFiller.fill, []
-    monkeypatch.setattr(
-        SlotFiller, "fill", lambda self, *told, **more: filled.append(told[1:]) or fill(self, *told, **more)
-    )
-    text = "please read a page using https://toronto.org/a for Anna at 7"
-    near = learned.call_tool(other, text, np.arange(3), learned_from=bench, embedder=embedder)
+    watched = lambda self, *told, **more: filled.append(told[1:]) or fill(self, *told, **more)  # noqa: E731
+    monkeypatch.setattr(SlotFiller, "fill", watched)
+    near = learned.call_tool(other, TORONTO, np.arange(3), learned_from=bench, embedder=embedder)
     assert near == Call(2, {"url": "https://toronto.org/a"})
     # The parameters are those of an exemplar, not the slot filler's guess.
     assert filled == [(2, ["url"])]
@@ -249,8 +230,7 @@ def test_what_was_learned_is_kept_without_texts(bench, flow, embedder, tmp_path)
     again = learned.read_learned(stem)
     assert (again.tools, again.parameters) == (found.tools, found.parameters)
     np.testing.assert_array_equal(again.vectors, found.vectors)
-    text = "please read a page using https://toronto.org/a for Anna at 7"
-    answers = [one.slot_filler(CATALOG, flow.copying).fill(text, 0) for one in (found, again)]
+    answers = [one.slot_filler(CATALOG, flow.copying).fill(TORONTO, 0) for one in (found, again)]
     assert answers[0] == answers[1] == {"url": "https://toronto.org/a"}
     assert SAMPLES[0].text not in stem.with_suffix(".json").read_text()
     # The slot_filler learns from more than the selector.
@@ -316,7 +296,6 @@ def test_runs_resume_and_their_tables_follow(project, bench, flow, monkeypatch):
     assert row["tool_by_server"] == pytest.approx(100 * answers.groupby("server")["tool"].mean().mean(), rel=1e-4)
     assert (row["instructions"], row["tools"], row["servers"], row["seeds"]) == (72, 6, 3, 2)
     metrics = pd.read_csv(folder / "metrics.csv.xz")
-    assert list(metrics) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
     cell = metrics.set_index(["protocol", "system", "metric", "k", "seed"])["value"].sort_index()
     at = ("seen_labelled3", "flow_dense")
     assert cell[(*at, "tool", 3, 1)] == pytest.approx(cell[(*at, "hit_rate", 1, 1)], abs=1e-5)
@@ -329,13 +308,12 @@ def test_runs_resume_and_their_tables_follow(project, bench, flow, monkeypatch):
     monkeypatch.setattr(benches, "answer", lambda *_: pytest.fail("a finished split ran again"))
     assert not list(experiments.call_parts(bench, bench, small))
     # Other settings, other samples or another catalogue: what lies there is not this run.
+    first, *others = CATALOG.servers
+    renamed = replace(bench, catalog=replace(CATALOG, servers=(replace(first, name="Other"), *others)))
     assert experiments.finished("seen", bench, small)
     assert not experiments.finished("seen", bench, replace(small, exemplars=small.exemplars + 1))
     assert not experiments.finished("seen", replace(bench, samples=bench.samples[:-1]), small)
-    renamed = replace(
-        bench.catalog, servers=(replace(bench.catalog.servers[0], name="Other"), *bench.catalog.servers[1:])
-    )
-    assert not experiments.finished("seen", replace(bench, catalog=renamed), small)
+    assert not experiments.finished("seen", renamed, small)
 
 
 def test_synthesis_keeps_off_labelled_servers(bench, flow, embedder, project, monkeypatch):
@@ -348,20 +326,3 @@ def test_synthesis_keeps_off_labelled_servers(bench, flow, embedder, project, mo
     rules = next(table.frame for table in made if table.name == "flow_filtration")
     assert set(rules["of"]) == {"synthetic", "public"}
     assert 0 < len(kept.samples) <= len(texts)
-
-
-def test_commands(project, catalog):
-    (project / "records.json").write_text(json.dumps([{"name": "A", "source": "glama"}, 3]))
-
-    def run(*words):
-        return CliRunner().invoke(cli.app, list(words), catch_exceptions=False)
-
-    done = run("index", "--marketplace", str(project / "records.json"))
-    assert json.loads(done.stdout)["name"] == "A"
-    assert "1 left out: not an object" in done.stderr
-    save_catalog(cli.catalogue_file("toy"), catalog)
-    lines = [json.loads(line) for line in run("synthesise", "--catalogue", "toy", "--tools", "2").stdout.splitlines()]
-    assert {line["tool"] for line in lines} <= {tool.name for tool in catalog.tools}
-    (project / "records.json").write_text("{}")
-    with pytest.raises(StudyError, match="not a list"):
-        run("index", "--marketplace", str(project / "records.json"))

@@ -101,25 +101,18 @@ def test_measures_are_nested(value):
 
 def test_spans_by_hand():
     text = "Ask https://a.org/x?y=1, for 'main title' on 2024-05-17 at 48.85 by anna@b.org in New York."
-    found = {span.text: span.kind for span in spans(text, letters=500, most=50)}
-    assert found["https://a.org/x?y=1"] == "url"
-    assert found["main title"] == "quoted"
-    assert found["2024-05-17"] == "date"
-    assert found["48.85"] == "number"
-    assert found["anna@b.org"] == "email"
-    assert found["New York"] == "name"
+    expected = {"https://a.org/x?y=1": "url", "main title": "quoted", "2024-05-17": "date", "48.85": "number"}
+    expected |= {"anna@b.org": "email", "New York": "name"}
+    assert expected.items() <= {span.text: span.kind for span in spans(text, letters=500, most=50)}.items()
     assert spans(text, letters=3, most=50)[0].text == "Ask"
 
 
 def test_pieces_do_not_begin_inside_others():
     text = "Copy /home/ann/report.txt to branch fix-1, from 10-20, with #main .card and user_name"
     found = {span.text: span.kind for span in spans(text, letters=500, most=50)}
-    assert found["/home/ann/report.txt"] == "path"
-    assert (found["fix-1"], found["user_name"]) == ("slug", "slug")
-    assert (found["#main"], found[".card"]) == ("code", "code")
-    assert (found["10"], found["20"]) == ("number", "number")
-    assert ".txt" not in found
-    assert "1" not in found
+    expected = {"/home/ann/report.txt": "path", "fix-1": "slug", "user_name": "slug", "#main": "code", ".card": "code"}
+    assert (expected | {"10": "number", "20": "number"}).items() <= found.items()
+    assert not {".txt", "1"} & found.keys()
 
 
 def test_values_that_need_no_quotation_marks():
@@ -155,13 +148,9 @@ def test_kind_of_a_parameter():
 
 def test_marketplace_records_of_every_form():
     secret = "sk-12345"
+    maps = {"command": "npx", "args": ["-y", "maps", "--key", secret, "x"], "env": {"API_TOKEN": secret}}
     records = [
-        {
-            "source": "Smithery",
-            "mcpServers": {
-                "maps": {"command": "npx", "args": ["-y", "maps", "--key", secret, "x"], "env": {"API_TOKEN": secret}}
-            },
-        },
+        {"source": "Smithery", "mcpServers": {"maps": maps}},
         {"content_name": "Papers", "description": " finds\n papers ", "detail_url": "u", "source": "deepnlp"},
         {"name": "Remote", "source": "mcp.so", "url": f"https://me:{secret}@h.org/mcp?key={secret}"},
         {"name": "Remote", "source": "mcpso"},
@@ -208,11 +197,7 @@ def how(openings, rewrites, values, quoted):
 
 
 def test_addresses_are_said_as_people_write_them():
-    schema = {
-        "type": "object",
-        "properties": {"url": {"type": "string"}, "topic": {"type": "string"}},
-        "required": ["url", "topic"],
-    }
+    schema = {"properties": {"url": {"type": "string"}, "topic": {"type": "string"}}, "required": ["url", "topic"]}
     tiny = ToolCatalog("t", (Server("s", "S", ""),), (Tool(0, "go", "go", schema),))
     values = {"url": ["https://x.org/a"], "quoted": ["solar power"]}
     texts = {}
@@ -311,8 +296,7 @@ def test_the_model_writer_is_checked_step_by_step():
     assert writer("[Instruction1] Go to u soon").evolve("Go to u", {"url": "u"}) == "Go to u soon"
     assert writer("[Instruction1] Go away").evolve("Go to u", {"url": "u"}) is None
     assert writer("nothing").evolve("Go to u", {}) is None
-    counts = synthesis.synthesise(TINY, [0], writer("nothing"), number=5, depth=2)[1]
-    assert counts["first"] == 0
+    assert synthesis.synthesise(TINY, [0], writer("nothing"), number=5, depth=2)[1]["first"] == 0
 
 
 def option(value, start):

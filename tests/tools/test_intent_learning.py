@@ -37,37 +37,23 @@ def test_projection_is_the_nearest_point(vector):
     assert ((vector - found) @ (np.eye(len(vector)) - found).T <= 1e-8).all()
 
 
-def test_projection_by_hand():
-    np.testing.assert_allclose(learning.project(np.array([0.5, 0.5])), [0.5, 0.5])
-    np.testing.assert_allclose(learning.project(np.array([2.0, 0.0])), [1, 0])
-    np.testing.assert_allclose(learning.project(np.array([0.8, 0.6, -1.0])), [0.6, 0.4, 0])
-
-
 def lessons(seed, n=12, pairs=7):
     return list(np.random.default_rng(seed).uniform(-1, 1, size=(n, pairs, 5)))
 
 
 def test_gradient_is_that_of_the_loss():
     w, queries = SET.variants["variant_b"], [*lessons(0, 3), *lessons(1, 2, 4)]
-    error = optimize.check_grad(
-        lambda x: learning.loss(x, queries, 0.3)[0], lambda x: learning.loss(x, queries, 0.3)[1], w
-    )
-    assert error < 1e-6
+    value, slope = (lambda x, part=part: learning.loss(x, queries, 0.3)[part] for part in (0, 1))
+    assert optimize.check_grad(value, slope, w) < 1e-6
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_minimum_is_that_of_an_independent_solver(seed):
     queries, start = lessons(seed), SET.variants["control"]
     own = learning.tune(queries, start, LONG)
-    other = optimize.minimize(
-        lambda w: learning.loss(w, queries, 0.1)[0],
-        start,
-        jac=lambda w: learning.loss(w, queries, 0.1)[1],
-        bounds=[(0, 1)] * 5,
-        constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
-        method="SLSQP",
-        options={"ftol": 1e-12, "maxiter": 500},
-    )
+    simplex = {"bounds": [(0, 1)] * 5, "constraints": {"type": "eq", "fun": lambda w: w.sum() - 1}}
+    how = {"jac": True, "method": "SLSQP", "options": {"ftol": 1e-12, "maxiter": 500}}
+    other = optimize.minimize(lambda w: learning.loss(w, queries, 0.1), start, **simplex, **how)
     assert learning.loss(own, queries, 0.1)[0] <= other.fun + 1e-6
     np.testing.assert_allclose(own, other.x, atol=2e-3)
 
@@ -159,18 +145,15 @@ def test_looking_all_the_time_keeps_the_error_rate():
 
 def test_a_better_variant_is_found_and_an_equal_one_is_not():
     rng = np.random.default_rng(11)
-    observed = {
-        name: rng.binomial(1, rate, 3000).astype(float)
-        for name, rate in {"control": 0.5, "better": 0.7, "worse": 0.3, "equal": 0.5}.items()
-    }
+    rates = {"control": 0.5, "better": 0.7, "worse": 0.3, "equal": 0.5}
+    observed = {name: rng.binomial(1, rate, 3000).astype(float) for name, rate in rates.items()}
     decided = {verdict.variant: verdict.decision for verdict in compare_variants(observed, SET.comparison)}
     assert decided == {"better": "better", "worse": "worse", "equal": "open"}
     for verdict in compare_variants({"control": [], "a": [1.0]}, SET.comparison):
         assert (verdict.decision, verdict.agents, verdict.control_agents) == ("open", 1, 0)
-    with pytest.raises(StudyError, match="control"):
-        compare_variants({"a": [1.0], "b": [0.0]}, SET.comparison)
-    with pytest.raises(StudyError, match="outside"):
-        compare_variants({"control": [2.0], "b": [0.0]}, SET.comparison)
+    for wrong, reason in ({"a": [1.0], "b": [0.0]}, "control"), ({"control": [2.0], "b": [0.0]}, "outside"):
+        with pytest.raises(StudyError, match=reason):
+            compare_variants(wrong, SET.comparison)
     with pytest.raises(StudyError, match="range"):
         Comparison(0, 1, 0.5)
 

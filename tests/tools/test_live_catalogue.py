@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from study.cli import tools as cli
 from study.encoders import sentence as encoders
@@ -67,25 +66,21 @@ class Http(BaseHTTPRequestHandler):
     def do_POST(self):
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.keys.append(self.headers.get("X-Key"))
-        results = {
-            "initialize": lambda: {
-                "protocolVersion": message["params"]["protocolVersion"],
-                "capabilities": {"tools": {}},
-                "serverInfo": {"name": "web", "version": "1"},
-            },
-            "tools/list": lambda: {"tools": [SEND]},
-        }
         if "id" not in message:
             return self.reply(202, b"")
-        made = results.get(message["method"])
-        body = {"result": made()} if made else {"error": {"code": -32601, "message": "Method not found"}}
+        body = {"error": {"code": -32601, "message": "Method not found"}}
+        if message["method"] == "initialize":
+            known = {"capabilities": {"tools": {}}, "serverInfo": {"name": "web", "version": "1"}}
+            body = {"result": known | {"protocolVersion": message["params"]["protocolVersion"]}}
+        elif message["method"] == "tools/list":
+            body = {"result": {"tools": [SEND]}}
         return self.reply(200, json.dumps({"jsonrpc": "2.0", "id": message["id"]} | body).encode())
 
     def do_GET(self):
         self.reply(405, b"")
 
     def do_DELETE(self):
-        self.reply(405, b"")
+        self.do_GET()
 
     def reply(self, status, content):
         self.send_response(status)
@@ -117,7 +112,7 @@ def test_a_server_over_http(tmp_path):
     assert gone.problem is not None
 
 
-def test_indexing_again_embeds_only_what_changed(project, tmp_path, monkeypatch):
+def test_indexing_again_embeds_only_what_changed(project, run, tmp_path, monkeypatch):
     asked = []
 
     def embed(texts, model, device):
@@ -125,33 +120,28 @@ def test_indexing_again_embeds_only_what_changed(project, tmp_path, monkeypatch)
         return np.eye(encoders.DIMENSION, dtype=np.float32)[: len(texts)]
 
     monkeypatch.setattr(encoders, "_embed", embed)
-    runner = CliRunner()
-    words = ["index", "--document", "name_desc", "--timeout", "60", "--mcp-config"]
-    first = runner.invoke(
-        cli.app, [*words, str(config(tmp_path, a=entry("good"), b=entry("dies")))], catch_exceptions=False
-    )
-    assert "a: 1 tools" in first.output
-    assert "b: left out" in first.output
-    assert "1 new, 0 changed, 0 gone, 0 unchanged" in first.output
-    assert "cleaning: server without a usable answer left out: 1" in first.output
+
+    def index(**servers):
+        words = ["index", "--document", "name_desc", "--timeout", "60", "--mcp-config"]
+        return run(*words, str(config(tmp_path, **servers))).output
+
+    shown = index(a=entry("good"), b=entry("dies"))
+    outcomes = ["a: 1 tools", "b: left out", "1 new, 0 changed, 0 gone, 0 unchanged"]
+    for line in (*outcomes, "cleaning: server without a usable answer left out: 1"):
+        assert line in shown
     assert asked == [["read_file: read a file"]]
-    second = runner.invoke(
-        cli.app, [*words, str(config(tmp_path, a=entry("changed"), c=entry("good")))], catch_exceptions=False
-    )
-    assert "2 new, 1 changed, 0 gone, 0 unchanged" in second.output
+    assert "2 new, 1 changed, 0 gone, 0 unchanged" in index(a=entry("changed"), c=entry("good"))
     assert asked[1:] == [["more: read a file", "read_file: send a mail"]]
-    assert len(catalogs.load_catalog(cli.catalogue_file("mine")).tools) == 3
     with pytest.raises(StudyError, match="no server gave a tool"):
-        runner.invoke(cli.app, [*words, str(config(tmp_path, a=entry("dies")))], catch_exceptions=False)
+        index(a=entry("dies"))
     assert len(catalogs.load_catalog(cli.catalogue_file("mine")).tools) == 3
 
 
-def test_an_outage_keeps_the_last_good_listing(project, tmp_path, monkeypatch):
+def test_an_outage_keeps_the_last_good_listing(project, run, tmp_path, monkeypatch):
     monkeypatch.setattr(encoders, "_embed", lambda texts, *_: np.eye(384, dtype=np.float32)[: len(texts)])
 
     def index(*words, **servers):
-        path = str(config(tmp_path, **servers))
-        return CliRunner().invoke(cli.app, ["index", "--mcp-config", path, *words], catch_exceptions=False).output
+        return run("index", "--mcp-config", str(config(tmp_path, **servers)), *words).output
 
     index("--timeout", "60", a=entry("good"), b=entry("changed"), c=entry("good"))
     before = catalogs.load_catalog(cli.catalogue_file("mine"))
@@ -159,10 +149,10 @@ def test_an_outage_keeps_the_last_good_listing(project, tmp_path, monkeypatch):
     assert [(server.listed, server.problem) for server in before.servers] == [(today, "")] * 3
     # b worked and now hangs; c has left the configuration; d never worked.
     shown = index("--timeout", "3", a=entry("good"), b=entry("hangs"), d=entry("dies"))
-    assert f"b: kept from {today}: no complete answer within 3 s" in shown
-    assert "d: left out" in shown
-    assert "0 new, 0 changed, 1 gone, 3 unchanged" in shown
-    assert "cleaning: server without a usable answer kept from before: 1" in shown
+    outcomes = [f"b: kept from {today}: no complete answer within 3 s", "d: left out"]
+    outcomes.append("0 new, 0 changed, 1 gone, 3 unchanged")
+    for line in (*outcomes, "cleaning: server without a usable answer kept from before: 1"):
+        assert line in shown
     after = catalogs.load_catalog(cli.catalogue_file("mine"))
     assert [server.id for server in after.servers] == ["a", "b"]
     assert [after.tools[row] for row in after.tools_of(1)] == [before.tools[row] for row in before.tools_of(1)]
@@ -187,24 +177,20 @@ def test_the_day_of_a_listing_is_that_of_the_last_good_one():
     assert not live.build("m", [live.Listing("a")], before=third)[0].tools
 
 
-def test_published_catalogues_are_not_replaced(project, tmp_path):
-    path = str(config(tmp_path, a=entry("good")))
+def test_published_catalogues_are_not_replaced(project, run, tmp_path):
+    words = ["index", "--mcp-config", str(config(tmp_path, a=entry("good"))), "--catalogue"]
     for name in published.LOADERS:
         with pytest.raises(StudyError, match="published catalogue"):
-            CliRunner().invoke(cli.app, ["index", "--mcp-config", path, "--catalogue", name], catch_exceptions=False)
+            run(*words, name)
         assert not cli.catalogue_file(name).exists()
-    words = ["--mcp-config", path, "--catalogue", "a", "--catalogue", "b"]
     with pytest.raises(StudyError, match="make one catalogue"):
-        CliRunner().invoke(cli.app, ["index", *words], catch_exceptions=False)
-
-
-def test_a_missing_configuration_is_named(tmp_path):
-    with pytest.raises(StudyError, match="no such client configuration"):
-        live.read_config(tmp_path / "gone.json")
+        run(*words, "a", "--catalogue", "b")
 
 
 def test_bad_configurations(tmp_path):
     path, entries = tmp_path / "mcp.json", [{}, {"command": "x", "url": "y"}, {"url": "file:///etc/passwd"}]
+    with pytest.raises(StudyError, match="no such client configuration"):
+        live.read_config(path)
     entries += [{"command": "x", "args": [1]}, {"command": "x", "env": {"A": 1}}]
     servers = [json.dumps({"mcpServers": {"a": entry}}) for entry in entries]
     for text in ("{", "[]", "{}", '{"mcpServers": {}}', *servers):

@@ -13,7 +13,7 @@ from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog
 from study.tools.discovery.experiments import hand_over
 from study.tools.mcp_zero import experiments, request_log, routing
 from study.tools.mcp_zero.experiments import grid
-from study.tools.mcp_zero.request_log import TOP, same_number
+from study.tools.mcp_zero.request_log import same_number
 from study.tools.mcp_zero.routing import BROKEN, REPEATED, Request, Router, Routing, best_servers, combine
 
 BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
@@ -75,9 +75,10 @@ def test_routing_by_hand():
 
 def test_router_takes_the_better_of_description_and_summary(catalog, embedder):
     request = [Request("price", "send a mail")]
-    described = Router(catalog, Routing(matching="description"), embedder).server_scores(["send mail"])
-    summed = Router(catalog, Routing(matching="summary"), embedder).server_scores(["send mail"])
-    both = Router(catalog, Routing(), embedder).server_scores(["send mail"])
+    described, summed, both = (
+        Router(catalog, Routing(matching=kind), embedder).server_scores(["send mail"])
+        for kind in ("description", "summary", "max")
+    )
     np.testing.assert_allclose(both, np.maximum(described, summed))
     assert (described != summed).any()
     scores = Router(catalog, Routing(servers=1), embedder).scores([Request("mail", "write a file")])
@@ -86,9 +87,8 @@ def test_router_takes_the_better_of_description_and_summary(catalog, embedder):
 
 
 def test_summaries_name_the_tools_and_are_cut(catalog):
-    assert (
-        routing.summaries(catalog)[1] == "Mail. send mail Tools: send: send a mail; write_file: write a mail to a file"
-    )
+    listed = "send: send a mail; write_file: write a mail to a file"
+    assert routing.summaries(catalog)[1] == f"Mail. send mail Tools: {listed}"
     long = ToolCatalog("l", (Server("s", "S", "d"),), tuple(Tool(0, f"t{i}", "x" * 500 + "\nmore") for i in range(50)))
     assert len(routing.summaries(long)[0]) == len("S. d Tools: ") + 900
     assert "more" not in routing.summaries(long)[0]
@@ -140,30 +140,26 @@ def test_near_copies_are_not_written_apart():
 
 def test_tools_of_all_requests():
     scores = np.array([[3, 2, 1, 0.0], [0, 3, 2, 1], [1, 0, 0, 2]], np.float32)
-    handed = hand_over(scores, [0, 0, 2], 3, TOP)
+    handed = hand_over(scores, [0, 0, 2], 3, (1, 3))
     assert handed[1] == [[0, 1], [], [3]]
-    assert [len(rows) for rows in handed[3]] == [4, 0, 3]
     assert [len(rows) for rows in same_number(scores, handed)[1]] == [2, 0, 1]
 
 
 def test_api_bank_query_forms():
     call = Call("f:3", (("User", "hi"), ("API", "[A()] Response: {}"), ("AI", "ok"), ("User", "now")), 0, (0,), False)
-    assert experiments.query(call, "last_user") == "now"
-    assert experiments.query(call, "user_lines") == "hi\nnow"
-    assert experiments.query(call, "last_two") == "AI: ok\nUser: now"
-    assert experiments.query(call, "dialogue") == "User: hi\nAI: ok\nUser: now"
-    prompt = experiments.query(call, "dialogue_with_api_lines")
-    assert prompt == "User: hi\nAPI: [A()] Response: {}\nAI: ok\nUser: now\nGenerate API Request:"
+    expected = {"last_user": "now", "user_lines": "hi\nnow", "last_two": "AI: ok\nUser: now"}
+    expected["dialogue"] = "User: hi\nAI: ok\nUser: now"
+    whole = "User: hi\nAPI: [A()] Response: {}\nAI: ok\nUser: now\nGenerate API Request:"
+    for form, text in (expected | {"dialogue_with_api_lines": whole}).items():
+        assert experiments.query(call, form) == text
 
 
-def test_trials_of_one_target_share_a_group():
+def test_trials_of_one_target_and_calls_of_one_dialogue_share_a_group():
     trials = [experiments.Point(10, 3), experiments.Point(30, 3), experiments.Point(10, 4)]
     queries = experiments.trials_as_queries(trials, {3: Request("a", "b"), 4: Request("c", "d")})
     assert queries.ids == ("10:3", "30:3", "10:4")
     assert queries.groups == ("3", "3", "4")
 
-
-def test_calls_of_one_dialogue_share_a_group():
     calls = [Call("f:1", (), 0, (0,), True), Call("f:3", (), 1, (0,), False), Call("g:1", (), 1, (1,), True)]
     assert experiments.queries_of(calls, ["x", "y", "z"]).groups == ("f", "f", "g")
 
@@ -211,19 +207,16 @@ def test_loop_gathers_tools_across_servers(catalog, embedder):
 
 def test_loop_survives_a_bad_agent(catalog, embedder):
     router = Router(catalog, embedder=embedder)
-    agent = Agent(
-        "<tool_assistant>server: a", BLOCK.format("mail", "send"), BLOCK.format("mail", "send"), "", "never asked"
-    )
+    wish = BLOCK.format("mail", "send")
+    agent = Agent("<tool_assistant>server: a", wish, wish, "", "never asked")
     chain = routing.gather_tools("mail it", router, agent, k=1)
     assert agent.told[1][-1]["content"] == BROKEN
     assert agent.told[3][-1]["content"] == REPEATED
     assert (chain.malformed, chain.tools, chain.finished, chain.answer) == (1, [2], True, "")
-    stubborn = routing.gather_tools("x", router, lambda _: BLOCK.format("mail", "send"), max_rounds=3)
+    stubborn = routing.gather_tools("x", router, lambda _: wish, max_rounds=3)
     assert (stubborn.rounds, stubborn.finished, len(stubborn.requests)) == (3, False, 1)
-    flood = routing.gather_tools(
-        "x", router, Agent("".join(BLOCK.format("a", f"t{n}") for n in range(50)), "done"), k=1
-    )
-    assert len(flood.requests) == 8
+    flood = Agent("".join(BLOCK.format("a", f"t{n}") for n in range(50)), "done")
+    assert len(routing.gather_tools("x", router, flood, k=1).requests) == 8
     with pytest.raises(StudyError):
         routing.gather_tools(" ", router, agent)
 

@@ -75,10 +75,7 @@ def write_livemcpbench(folder, tools="1. read\n 2) gone\n3 . read\n10.write"):
     (folder / "tools/LiveMCPTool").mkdir(parents=True)
     (folder / "annotated_data").mkdir()
     block = {"tools": [{"name": "read", "description": "r", "inputSchema": {}}, {"name": "write", "description": None}]}
-    servers = [
-        {"name": "A", "description": "a", "tools": {"sub": block}},
-        {"name": "B", "description": "b", "tools": {"b": block}},
-    ]
+    servers = [{"name": name, "description": "x", "tools": {own: block}} for name, own in (("A", "sub"), ("B", "b"))]
     (folder / livemcpbench.TOOLS_FILE).write_text(json.dumps(servers))
     tasks = [
         {"task_id": "1", "Question": "do", "Annotator Metadata": {"Tools": tools, "Number of tools": "4"}},
@@ -93,10 +90,9 @@ def test_livemcpbench_labels(tmp_path):
     queries, rows = loaded.queries["tasks"], loaded.cleaning.set_index("rule")["rows"]
     assert queries.ids == ("1",)
     assert queries.labels == (((0, 2), (1, 3)),)
-    assert rows["label names no tool, left out"] == 2
-    assert rows["label repeated in one task, joined"] == 1
-    assert rows["task without a known label left out"] == 1
-    assert rows["stated number of tools is wrong"] == 1
+    expected = {"label names no tool, left out": 2, "label repeated in one task, joined": 1}
+    expected |= {"task without a known label left out": 1, "stated number of tools is wrong": 1}
+    assert rows[list(expected)].to_dict() == expected
     assert loaded.catalog.servers[0].aliases == ("sub",)
 
 
@@ -116,9 +112,8 @@ def test_log_rows_and_verdicts(tmp_path):
         {"role": "tool", "tool_call_id": "3", "content": "fine isError=False"},
     ]
     (tmp_path / livemcpbench.LOG_FILE).parent.mkdir(parents=True)
-    (tmp_path / livemcpbench.LOG_FILE).write_text(
-        json.dumps([{"task_id": "1", "messages": messages, "task_success": "failure"}])
-    )
+    log = [{"task_id": "1", "messages": messages, "task_success": "failure"}]
+    (tmp_path / livemcpbench.LOG_FILE).write_text(json.dumps(log))
     (episode,) = livemcpbench.load_log(tmp_path, catalog)
     assert episode.routes == (livemcpbench.Route("please", (0,)),)
     assert [(run.tool, run.ok, run.after) for run in episode.executions] == [(3, False, 1), (None, True, 1)]

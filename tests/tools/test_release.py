@@ -1,6 +1,7 @@
-"""The published catalogues: every stated count, and the reference numbers that need no long embedding."""
+"""The published collections: every stated count, and the reference numbers that need no long embedding."""
 
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,11 @@ from study.tools.catalogues.catalog import rank_all
 from study.tools.discovery import experiments
 from study.tools.discovery.index import Settings, ToolIndex, discovery_settings
 from study.tools.discovery.texts import definition_tokens
+from study.tools.flow import experiments as flows
+from study.tools.flow import samples, tables
+from study.tools.flow.samples import Call, measures
+from study.tools.flow.settings import flow_settings
+from study.tools.flow.slot_filler import SlotFiller
 from study.tools.intent.experiments import count
 from study.tools.mcp_zero.experiments import by_pool, pairs, parts, query
 from study.tools.mcp_zero.request_log import requests, requests_by_task
@@ -36,6 +42,11 @@ def loaded(folders):
     return {name: load(folders[name]) for name, load in published.LOADERS.items()}
 
 
+@pytest.fixture(scope="module")
+def tasks(loaded):
+    return loaded["livemcpbench"].catalog, loaded["livemcpbench"].queries["tasks"]
+
+
 @pytest.mark.parametrize(
     ("name", "servers", "tools", "queries"),
     [
@@ -53,103 +64,76 @@ def test_sizes(loaded, name, servers, tools, queries):
 
 
 def test_mcptools_is_the_papers(loaded):
-    sizes = np.bincount(loaded["mcptools"].catalog.server_of)
+    catalog, queries = loaded["mcptools"].catalog, loaded["mcptools"].queries["atlas"]
+    sizes = np.bincount(catalog.server_of)
     assert (round(sizes.mean(), 2), np.median(sizes), round(sizes.std(ddof=1), 2)) == (9.08, 5, 11.40)
-    ten, queries = experiments.ten_servers(
-        loaded["mcptools"].catalog, loaded["mcptools"].queries["atlas"], discovery_settings().ten_servers
-    )
-    assert (len(ten.tools), len(queries)) == (146, 130)
+    ten, asked = experiments.ten_servers(catalog, queries, discovery_settings().ten_servers)
+    assert (len(ten.tools), len(asked)) == (146, 130)
+    found = pairs(catalog, [loaded[name].catalog for name in ("livemcpbench", "mcpflow")])
+    assert (len(found), len({catalog.tools[row].server for row, _ in found})) == (424, 83)
 
 
-def test_livemcpbench_labels_and_log(loaded, folders):
-    queries, catalog = loaded["livemcpbench"].queries["tasks"], loaded["livemcpbench"].catalog
+def test_livemcpbench_labels_and_log(tasks, folders):
+    catalog, queries = tasks
     assert sum(map(len, queries.labels)) == 251
+    assert definition_tokens(catalog).sum() == 136_672
     episodes = livemcpbench.load_log(folders["livemcpbench"], catalog)
     assert (len(episodes), sum(episode.success for episode in episodes)) == (95, 67)
     runs = [run for episode in episodes for run in episode.executions]
-    assert (len(runs), sum(run.tool is not None for run in runs), len({run.tool for run in runs} - {None})) == (
-        531,
-        528,
-        123,
-    )
+    known = [run.tool for run in runs if run.tool is not None]
+    assert (len(runs), len(known), len(set(known))) == (531, 528, 123)
     assert sum(run.ok for run in runs) / len(runs) == pytest.approx(0.799, abs=0.01)
     asked = requests(episodes)
     assert (len(asked.queries), len(set(asked.queries.groups))) == (142, 91)
     # 105 of the tools that were run had been shown just before: the agent could hardly run any other.
-    shown = [own[0] in row for own, row in zip(asked.selected, asked.returned, strict=True)]
-    assert sum(shown) == 105
+    assert sum(own[0] in row for own, row in zip(asked.selected, asked.returned, strict=True)) == 105
     past = count(episodes, len(catalog.tools))
     assert (past.calls.sum(), (past.calls.sum(axis=0) > 0).sum()) == (528, 123)
     blocks, broken = requests_by_task(episodes, [episode.task for episode in episodes])
     assert (sum(map(len, blocks)), broken) == (282, 1)
 
 
-def test_tokens(loaded):
-    assert definition_tokens(loaded["livemcpbench"].catalog).sum() == 136_672
-
-
 def test_listings_and_entities(loaded):
-    merged = merge.merge_catalogs("all", [loaded[name].catalog for name in ("mcptools", "livemcpbench", "mcpflow")])
-    assert (len(merged.entity_of), len(merged.catalog.servers), len(merged.groups())) == (1509, 1450, 57)
-    facts = merge.entity_counts([loaded[name].catalog for name in ("mcptools", "livemcpbench", "mcpflow")], merged)
-    assert (facts["listings_in_groups"], facts["names_disagree"]) == (116, 6)
-    grown = merge.extend("grown", loaded["livemcpbench"].catalog, loaded["mcptools"].catalog)
-    assert len(grown.tools) == 3298
+    catalogs = [loaded[name].catalog for name in ("mcptools", "livemcpbench", "mcpflow")]
+    merged = merge.merge_catalogs("all", catalogs)
+    facts = merge.entity_counts(catalogs, merged)
+    names = ("listings", "entities", "groups", "listings_in_groups", "names_disagree")
+    assert [facts[name] for name in names] == [1509, 1450, 57, 116, 6]
 
 
-def test_the_pool_of_the_reference_scores(loaded, folders, monkeypatch):
+def test_the_pool_of_the_reference_scores(loaded, tasks, folders, monkeypatch):
     monkeypatch.setattr(experiments.paths, "raw", lambda name: folders[name])
-    small = loaded["livemcpbench"].catalog
+    small, queries = tasks
     middle = merge.extend("middle", small, loaded["mcptools"].catalog)
     whole = experiments.reference_pool(small, middle)
-    assert len(whole.tools) == 12_618
+    assert (len(middle.tools), len(whole.tools)) == (3298, 12_618)
     assert whole.tools[: len(middle.tools)] == middle.tools
-    queries = loaded["livemcpbench"].queries["tasks"]
     ranked = rank_all(ToolIndex(whole, experiments.SYSTEMS["bm25_name_desc"]).scores(queries.texts))
     means = results.measure(ranked, queries, len(whole.tools)).mean(numeric_only=True)
     measured = means[["mrr@12618", "hit_rate@5", "recall@10"]].tolist()
     assert measured == pytest.approx([0.180, 0.255, 0.157], abs=0.01)
 
 
-def test_api_bank_calls(loaded, folders):
-    calls = apibank.calls(folders["apibank"], loaded["apibank"].catalog)
-    first = [call for call in calls if call.first]
-    assert (len(calls), len(first), len({call.tool for call in calls})) == (389, 212, 49)
-    assert sum(len(call.pool) == 1 for call in first) == 97
-    chance = [np.mean([1 / len(call.pool) for call in calls if call.first is part]) for part in (True, False)]
-    assert chance == pytest.approx([0.697, 0.422], abs=0.001)
-    majority = [
-        np.mean([query_tool(loaded, call) == "GetUserToken" for call in calls if call.first is part])
-        for part in (True, False)
-    ]
-    assert majority == pytest.approx([0.321, 0.079], abs=0.001)
-    assert all(query(call, "last_user") for call in calls)
-
-
-def test_reference_row_of_api_bank(loaded, folders):
+def test_api_bank(loaded, folders):
     """Top-1 of the last two lines, wording of all_apis.csv: .524 .514 of all APIs, .901 .842 of the dialogue's."""
     catalog = loaded["apibank"].catalog
+    calls = apibank.calls(folders["apibank"], catalog)
+    first, later = ([calls[row] for row in rows] for rows in parts(calls).values())
+    assert (len(calls), len(first), len({call.tool for call in calls})) == (389, 212, 49)
+    assert sum(len(call.pool) == 1 for call in first) == 97
+    chance = [np.mean([1 / len(call.pool) for call in part]) for part in (first, later)]
+    assert chance == pytest.approx([0.697, 0.422], abs=0.001)
+    (usual,) = catalog.rows_by_name["GetUserToken"]
+    majority = [np.mean([call.tool == usual for call in part]) for part in (first, later)]
+    assert majority == pytest.approx([0.321, 0.079], abs=0.001)
+    assert all(query(call, "last_user") for call in calls)
     narrow = apibank.narrowly_read(folders["apibank"], catalog)
     assert sum(not tool.description for tool in narrow.tools) == 2
-    calls = apibank.calls(folders["apibank"], catalog)
     pools = np.array([np.isin(np.arange(len(catalog.tools)), call.pool) for call in calls])
     scores = ToolIndex(narrow, Settings(document="desc")).scores([query(call, "last_two") for call in calls])
-    hits = [
-        (matrix.argmax(axis=1) == [call.tool for call in calls])[rows].mean()
-        for matrix in by_pool(scores, pools).values()
-        for rows in parts(calls).values()
-    ]
+    right = {pool: own.argmax(axis=1) == [call.tool for call in calls] for pool, own in by_pool(scores, pools).items()}
+    hits = [own[rows].mean() for own in right.values() for rows in parts(calls).values()]
     assert hits == pytest.approx([0.524, 0.514, 0.901, 0.842], abs=0.001)
-
-
-def query_tool(loaded, call):
-    return loaded["apibank"].catalog.tools[call.tool].name
-
-
-def test_tools_that_two_catalogues_describe(loaded):
-    found = pairs(loaded["mcptools"].catalog, [loaded["livemcpbench"].catalog, loaded["mcpflow"].catalog])
-    catalog = loaded["mcptools"].catalog
-    assert (len(found), len({catalog.tools[row].server for row, _ in found})) == (424, 83)
 
 
 @pytest.mark.parametrize(
@@ -163,11 +147,67 @@ def test_tools_that_two_catalogues_describe(loaded):
         ("hybrid", "server", 0.441, (0.298, 0.500, 0.596, 0.745), (0.308, 0.370, 0.498, 0.579)),
     ],
 )
-def test_reference_rows_of_search(loaded, mode, document, mrr, hit, recall):
-    catalog, queries = loaded["livemcpbench"].catalog, loaded["livemcpbench"].queries["tasks"]
+def test_reference_rows_of_search(tasks, mode, document, mrr, hit, recall):
+    catalog, queries = tasks
     index = ToolIndex(catalog, Settings(mode, document))
     ranked = rank_all(index.scores(queries.texts), order=index.order)
     means = results.measure(ranked, queries, 527).mean(numeric_only=True)
     assert means["mrr@527"] == pytest.approx(mrr, abs=0.01)
     assert [means[f"hit_rate@{k}"] for k in (1, 3, 5, 10)] == pytest.approx(hit, abs=0.01)
     assert [means[f"recall@{k}"] for k in (3, 5, 10, 20)] == pytest.approx(recall, abs=0.01)
+
+
+@pytest.fixture(scope="module")
+def flow(loaded, folders):
+    """MCP-Flow's catalogue, its samples, and how many hold no call."""
+    found, left_out = samples.load_samples(folders["mcpflow"], loaded["mcpflow"])
+    return SimpleNamespace(catalog=loaded["mcpflow"].catalog, samples=found, left_out=left_out)
+
+
+def test_public_samples_of_mcp_flow(flow):
+    found, settings = flow.samples, flow_settings()
+    assert (len(found), flow.left_out) == (1827, 10)
+    assert (len({one.tool for one in found}), len({one.server for one in found})) == (82, 12)
+    turns = {name: samples.folds(found, name, settings.splits, 0) for name in flows.SPLITS}
+    tested = {name: sum(len(turn.test) for turn in own) for name, own in turns.items()}
+    assert tested == {"seen": 1827, "unseen_tool": 1740, "unseen_server": 1827}
+    # No call of another group is the same call: copying one with its whole group left out can never be right.
+    apart = {(one.tool, one.group): one.arguments for one in found}
+    for (tool, group), arguments in apart.items():
+        others = [given for (other, its), given in apart.items() if other == tool and its != group]
+        assert not any(measures(Call(tool, given), tool, arguments)["ast"] for given in others)
+    assert all(tables.rows_of(flow.catalog, ids) for ids in settings.servers.values())
+    # Required parameters alone are the exact argument set of 77 % of the calls.
+    exact = [set(flow.catalog.tools[one.tool].required) == set(one.arguments) for one in found]
+    assert np.mean(exact) == pytest.approx(0.772, abs=0.005)
+
+
+@pytest.fixture(scope="module")
+def everyday(flow, tasks):
+    """The slot filler for tools of LiveMCPBench, of whose servers it has no example."""
+    # Without the filters, which need every text's vector; a quarter of the instructions answers alike in less time.
+    settings = flow_settings()
+    made, _ = flows.synthetic(flow, settings)
+    return SlotFiller(flow.catalog, settings.copying).fit(flow.samples[::4], made[::4]).of(tasks[0])
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "expected"),
+    [
+        ("read_file", "read the file /home/ann/report.txt", {"path": "/home/ann/report.txt"}),
+        (
+            "docx_to_pdf",
+            "convert /tmp/a.docx to a pdf file called b.pdf",
+            {"inputPath": "/tmp/a.docx", "outputPath": "b.pdf"},
+        ),
+        (
+            "git_create_branch",
+            "create a git branch named fix-1 in /srv/repo",
+            {"branch_name": "fix-1", "repo_path": "/srv/repo"},
+        ),
+    ],
+)
+def test_arguments_of_tools_that_were_never_seen(tasks, everyday, tool, text, expected):
+    row = tasks[0].rows_by_name[tool][0]
+    given = everyday.fill(text, row)
+    assert {name: given[name] for name in tasks[0].tools[row].required} == expected

@@ -8,17 +8,13 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from study import paths
-from study.cli import tools as cli
-from study.encoders import endpoint as embedding
 from study.errors import StudyError
 from study.evaluation.significance import bootstrap_interval, compare_all, randomisation
-from study.tools import experiments, results
+from study.tools import results
 from study.tools.answers import listed
-from study.tools.catalogues.catalog import QuerySet, save_catalog
-from study.tools.catalogues.files import Loaded
+from study.tools.catalogues.catalog import QuerySet
 from study.tools.discovery.index import discovery_settings
 from study.tools.mcp_zero.experiments import FORMS
 from study.tools.results import clustered, interval
@@ -46,24 +42,19 @@ def test_report_from_files(project, catalog):
     good = results.measure(np.array([[0, 1, 2], [4, 0, 1]]), QUERIES, 5, ks=(1, 2))
     poor = results.measure(np.array([[2, 0, 1], [0, 1, 2]]), QUERIES, 5, ks=(1, 2))
     inputs = catalog, QUERIES
-    results.write_results(
-        "toy", [results.Run("query", "good", good, inputs), results.Run("query", "poor", good, inputs)]
-    )
+    results.write_results("toy", [results.Run("query", name, good, inputs) for name in ("good", "poor")])
     # A run takes the place of the one of its name; the others stay.
     table = results.Table("extra", pd.DataFrame({"a": [1]}), {"config": 3})
     results.write_results("toy", [results.Run("query", "poor", poor, inputs, {"config": {}}), table])
-    pd.testing.assert_frame_equal(
-        results.collect_runs("toy")["query"]["good"], good, check_dtype=False, check_like=True
-    )
+    kept = results.collect_runs("toy")["query"]["good"]
+    pd.testing.assert_frame_equal(kept, good, check_dtype=False, check_like=True)
     assert json.loads((paths.tables("toy") / "extra.json").read_text())["config"] == 3
     folder = results.report_runs("toy", {"query": ("poor", "recall@2"), "absent": ("x", "recall@2")})
     metrics = pd.read_csv(folder / "metrics.csv.xz")
     assert list(metrics) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
     cell = metrics.set_index(["system", "metric", "k"])["value"]
-    assert cell["good", "recall", 2] == 1
-    assert cell["good", "completeness", 2] == 1
-    assert cell["poor", "recall", 2] == 0.25
-    assert cell["poor", "completeness", 2] == 0
+    at = [("good", "recall", 2), ("good", "completeness", 2), ("poor", "recall", 2), ("poor", "completeness", 2)]
+    assert cell[at].tolist() == [1, 1, 0.25, 0]
     compared = pd.read_csv(folder / "significance.csv")
     assert compared[["system", "reference", "difference", "n"]].to_numpy().tolist() == [["good", "poor", 0.75, 2]]
     # Both queries have one origin: a single unit gives no interval.
@@ -76,9 +67,8 @@ def test_report_from_files(project, catalog):
     assert record["queries_sha256"] == QUERIES.fingerprint() != replace(QUERIES, texts=("x", "z")).fingerprint()
     assert record["embedder"] == {"kind": "minilm"}
     pairs = results.report_runs("toy", {}, {"query": [("good", "poor", "recall@1"), ("good", "gone", "recall@1")]})
-    assert pd.read_csv(pairs / "significance.csv")[["system", "reference", "metric"]].to_numpy().tolist() == [
-        ["good", "poor", "recall@1"]
-    ]
+    compared = pd.read_csv(pairs / "significance.csv")[["system", "reference", "metric"]]
+    assert compared.to_numpy().tolist() == [["good", "poor", "recall@1"]]
     records = paths.results("toy") / "records.jsonl"
     records.write_text(records.read_text().splitlines()[1])
     with pytest.raises(StudyError, match="no record beside"):
@@ -124,31 +114,6 @@ def test_every_compared_protocol_has_a_declared_reference():
     assert all(system == f"discovery_desc_{first}" for system, _ in references["apibank"].values())
 
 
-def run(*words):
-    return CliRunner().invoke(cli.app, list(words), catch_exceptions=False)
-
-
-@pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid", "routed"])
-def test_find_answers_with_schemas(project, catalog, embedder, monkeypatch, mode):
-    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
-    save_catalog(cli.catalogue_file("toy"), catalog)
-    done = run(
-        "find", "read a file", "--catalogue", "toy", "-k", "2", "--mode", mode, "--document", "name_desc", "--json"
-    )
-    answers = json.loads(done.output)
-    assert answers[0]["rank"] == 1
-    assert answers[0]["server"] == {"id": "fs", "name": "Files", "sources": ["toy"]}
-    assert answers[0]["tool"] == {
-        "name": "read_file",
-        "description": "read a file",
-        "inputSchema": catalog.tools[0].schema,
-    }
-    assert answers[0]["score"] >= answers[1]["score"]
-    assert len(answers) == 2
-    shown = run("find", "read a file", "--catalogue", "toy", "--mode", mode, "--document", "name_desc").output
-    assert "Files / read_file" in shown.splitlines()[0]
-
-
 def test_answers_are_tools_by_the_protocol(catalog):
     from mcp_types import methods, version
 
@@ -156,46 +121,6 @@ def test_answers_are_tools_by_the_protocol(catalog):
     # A tool without parameters too.
     assert tools[2]["inputSchema"] == {"type": "object", "properties": {}}
     methods.validate_server_result("tools/list", version.LATEST_HANDSHAKE_VERSION, {"tools": tools})
-
-
-def test_find_looks_for_the_parts_of_a_query(project, catalog, embedder, monkeypatch):
-    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
-    save_catalog(cli.catalogue_file("toy"), catalog)
-    words = ["find", "read the big file and then send it by mail", "--catalogue", "toy", "--json", "--decompose"]
-    for mode in ("dense", "routed"):
-        embedder.asked.clear()
-        assert json.loads(run(*words, "--mode", mode).output)
-        assert "send it by mail" in embedder.asked
-
-
-def test_the_command_line_refuses(project, catalog):
-    save_catalog(cli.catalogue_file("toy"), catalog)
-    with pytest.raises(StudyError, match="unknown search mode 'foo'"):
-        run("find", "x", "--catalogue", "toy", "--mode", "foo")
-    with pytest.raises(StudyError, match="study tools index --catalogue nothing"):
-        run("find", "x", "--catalogue", "nothing")
-    with pytest.raises(StudyError, match="not a catalogue name"):
-        run("find", "x", "--catalogue", "../../etc/passwd")
-    with pytest.raises(StudyError, match="no experiments"):
-        run("run", "--catalogue", "nothing")
-    with pytest.raises(StudyError, match="no experiments"):
-        run("run", "--catalogue", "mcptools", "--part", "latency")
-    with pytest.raises(StudyError, match="unknown part"):
-        run("run", "--part", "quality")
-
-
-def test_latency_alone_writes_its_own_tables(project, catalog, embedder, monkeypatch):
-    """The rest of a catalogue's results stays as it is."""
-    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
-    monkeypatch.setattr(experiments, "load_collection", lambda name: Loaded(catalog, {"tasks": QUERIES}, None))
-    monkeypatch.setattr(experiments, "load_log", lambda *_: [])
-    assert run("run", "--part", "latency").exit_code == 0
-    folder = paths.tables("livemcpbench")
-    assert sorted(path.name for path in folder.iterdir()) == ["discovery_latency.csv", "discovery_latency.json"]
-    line = pd.read_csv(folder / "discovery_latency.csv").iloc[0]
-    assert (line["tools"], line["queries"]) == (5, 2)
-    assert 0 < line["latency_p50_ms"] <= line["latency_p95_ms"]
-    assert "cores" in json.loads((folder / "discovery_latency.json").read_text())["hardware"]
 
 
 def test_queries_of_one_origin_are_one_unit():

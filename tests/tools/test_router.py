@@ -1,8 +1,5 @@
 """Task -> servers -> tools -> budget: by hand on the small catalogue, and with the study's own systems."""
 
-import json
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,17 +7,13 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from typer.testing import CliRunner
 
-from study.cli import tools as cli
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
-from study.encoders import endpoint as embedding
 from study.errors import StudyError
 from study.tools import router
-from study.tools.catalogues.catalog import QuerySet, save_catalog
+from study.tools.catalogues.catalog import QuerySet
 from study.tools.discovery.index import Settings
-from study.tools.discovery.texts import definition_tokens
 from study.tools.router import Stage
 
 pytestmark = pytest.mark.usefixtures("private_cache")
@@ -29,9 +22,9 @@ TOOLS = np.array([[0.1, 0.9, 0.8, 0.3, 0.7]], np.float32)
 
 def test_only_tools_of_the_best_servers(catalog):
     servers, order = np.array([[0.2, 0.9, 0.5]], np.float32), np.arange(3)
-    assert router.route(servers, TOOLS, catalog.server_of, 1, order).tolist() == [[2, 3, -1, -1, -1]]
-    assert router.route(servers, TOOLS, catalog.server_of, 2, order).tolist() == [[2, 4, 3, -1, -1]]
-    assert router.route(servers, TOOLS, catalog.server_of, None, order).tolist() == [[1, 2, 4, 3, 0]]
+    expected = {1: [2, 3, -1, -1, -1], 2: [2, 4, 3, -1, -1], None: [1, 2, 4, 3, 0]}
+    for keep, ranked in expected.items():
+        assert router.route(servers, TOOLS, catalog.server_of, keep, order).tolist() == [ranked]
 
 
 def test_equal_servers_are_taken_in_the_given_order(catalog):
@@ -45,8 +38,7 @@ def test_equal_servers_are_taken_in_the_given_order(catalog):
 def test_a_budget_takes_what_still_fits():
     sizes = np.array([50, 30, 40, 5])
     assert router.within(np.array([[1, 0, 2, 3, -1]]), sizes, 75) == [[1, 2, 3]]
-    assert router.within(np.array([[0, 1, 2, 3]]), sizes, 4) == [[]]
-    assert router.within(np.array([[0, 1, 2, 3]]), sizes, 125) == [[0, 1, 2, 3]]
+    assert [router.within(np.arange(4)[None], sizes, budget) for budget in (4, 125)] == [[[]], [[0, 1, 2, 3]]]
 
 
 @given(hnp.arrays(np.int64, st.integers(1, 8), elements=st.integers(1, 100)), st.integers(1, 300), st.integers(0, 200))
@@ -133,30 +125,3 @@ def test_the_committed_configuration():
 
     own = {"all", "mcp_zero", "oracle"}
     assert all(stage.system in own or stage.system in choices("system") for stage in found.stages.values())
-
-
-def test_route_on_the_command_line(tmp_path, monkeypatch, catalog, embedder):
-    monkeypatch.setattr(cli, "catalogue_file", lambda name: tmp_path / f"{name}.json")
-    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
-    save_catalog(tmp_path / "toy.json", catalog)
-
-    def run(*words):
-        return CliRunner().invoke(cli.app, ["route", *words, "--catalogue", "toy"], catch_exceptions=False)
-
-    whole = json.loads(run("send a mail", "--by", "tfidf", "--servers", "2", "--budget", "70", "--json").output)
-    names = [(answer["server"]["name"], answer["tool"]["name"]) for answer in whole["tools"]]
-    assert names[:2] == [("Mail", "send"), ("Mail", "write_file")]
-    assert whole["servers"][0]["name"] == "Mail"
-    assert whole["servers"][0]["score"] > whole["servers"][1]["score"]
-    sizes = definition_tokens(catalog)
-    row_of = {(catalog.servers[tool.server].name, tool.name): row for row, tool in enumerate(catalog.tools)}
-    rows = [row_of[name] for name in names]
-    assert (whole["tokens"], whole["budget"]) == (sizes[rows].sum(), 70)
-    lines = run("send a mail", "--by", "mcp_zero", "--servers", "1").output.splitlines()
-    assert re.fullmatch(r"servers: Mail \(\d\.\d{3}\)", lines[0])
-    assert "Mail / send" in lines[1]
-    assert lines[-1] == f"{sizes[[2, 3]].sum()} of 2000 tokens"
-    assert run("send a mail", "--by", "all").output.splitlines()[0] == "servers: all"
-    for words, match in ((["x", "--by", "oracle"], "unknown server stage"), ([" "], "no task")):
-        with pytest.raises(StudyError, match=match):
-            run(*words)

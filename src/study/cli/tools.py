@@ -28,6 +28,7 @@ Names = Annotated[list[str] | None, typer.Option(help="May be given several time
 Url = Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1.")]
 Model = Annotated[str, typer.Option(help="Name of the model there.")]
 Experiment = Annotated[str | None, typer.Option(help="Name of a running comparison of the configured variants.")]
+Document = Annotated[str, typer.Option(help="Form of the documents: name_desc, desc, template, server.")]
 
 # The catalogue of a user's own servers, unless another name is given, and that of several published ones.
 OWN, MERGED = "mine", "merged"
@@ -60,9 +61,7 @@ def index(
     mcp_config: Annotated[Path | None, typer.Option(help="Start the servers of this MCP client configuration.")] = None,
     marketplace: Annotated[Path | None, typer.Option(help="Marketplace records to print in one form.")] = None,
     market: Annotated[str | None, typer.Option(help="Marketplace of all records; default: as each says.")] = None,
-    document: Annotated[
-        str, typer.Option(help="Form of the documents: name_desc, desc, template, server.")
-    ] = "template",
+    document: Document = "template",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that each server has to answer.")] = 30.0,
 ) -> None:
     """Index tools so that `find` can search them: published collections (default livemcpbench) or running MCP servers.
@@ -73,46 +72,34 @@ def index(
     """
     from study.tools.catalogues import published
     from study.tools.catalogues.catalog import save_catalog
+    from study.tools.catalogues.merge import entity_counts, merge_catalogs
     from study.tools.discovery.index import Settings, ToolIndex
+    from study.tools.flow.marketplace import normalise, read_listings
 
     if marketplace is not None:
-        return print_listings(marketplace, market)
+        listings, problems = normalise(read_listings(marketplace), market)
+        for listing in listings:
+            typer.echo(json.dumps(asdict(listing), ensure_ascii=True))
+        reasons = "; ".join(f"{count} left out: {reason}" for reason, count in problems.items())
+        return typer.echo(reasons or "all kept", err=True)
     names = list(dict.fromkeys(catalogue or [])) or [OWN if mcp_config is not None else "livemcpbench"]
     name = names[0] if len(names) == 1 else MERGED
     if mcp_config is not None and len(names) > 1:
         raise StudyError("running servers make one catalogue", fix="give --catalogue once")
     if mcp_config is not None and name in published.LOADERS:
         raise StudyError(f"{name!r} is a published catalogue", fix=f"give yours another name: --catalogue {OWN}")
-    target = catalogue_file(name)
     if mcp_config is not None:
         found = live_catalog(name, mcp_config, timeout)
     else:
-        found = published.load_collection(name).catalog if len(names) == 1 else merged_catalog(names)
+        catalogs = [published.load_collection(one).catalog for one in names]
+        found = catalogs[0]
+        if len(names) > 1:
+            merged = merge_catalogs(MERGED, catalogs)
+            found, counts = merged.catalog, entity_counts(catalogs, merged)
+            typer.echo(", ".join(f"{counts[kind]} {kind}" for kind in ("listings", "entities", "groups")))
     vectors = ToolIndex(found, Settings(document=document)).vectors
-    save_catalog(target, found)
-    typer.echo(f"{len(found.servers)} servers, {len(vectors)} tools in {target}")
-
-
-def print_listings(records: Path, market: str | None) -> None:
-    """Marketplace records in one form, one JSON object a line, without secrets."""
-    from study.tools.flow.marketplace import normalise, read_listings
-
-    found, problems = normalise(read_listings(records), market)
-    for listing in found:
-        typer.echo(json.dumps(asdict(listing), ensure_ascii=True))
-    typer.echo("; ".join(f"{count} left out: {name}" for name, count in problems.items()) or "all kept", err=True)
-
-
-def merged_catalog(names: list[str]) -> ToolCatalog:
-    """Several published catalogues as one; what was joined is printed."""
-    from study.tools.catalogues.merge import entity_counts, merge_catalogs
-    from study.tools.catalogues.published import load_collection
-
-    catalogs = [load_collection(name).catalog for name in names]
-    merged = merge_catalogs(MERGED, catalogs)
-    found = entity_counts(catalogs, merged)
-    typer.echo(", ".join(f"{found[kind]} {kind}" for kind in ("listings", "entities", "groups")))
-    return merged.catalog
+    save_catalog(catalogue_file(name), found)
+    return typer.echo(f"{len(found.servers)} servers, {len(vectors)} tools in {catalogue_file(name)}")
 
 
 def live_catalog(name: str, config: Path, timeout: float) -> ToolCatalog:
@@ -122,12 +109,10 @@ def live_catalog(name: str, config: Path, timeout: float) -> ToolCatalog:
     before = indexed(name) if catalogue_file(name).is_file() else None
     listings = live.list_all(live.read_config(config), timeout)
     found, cleaning = live.build(name, listings, before=before)
-    kept = {server.id: server.listed for server in found.servers if server.problem}
+    kept = {server.id: f"kept from {server.listed}" for server in found.servers if server.problem}
     for listing in listings:
-        outcome = f"{len(listing.tools)} tools"
-        if listing.problem is not None:
-            outcome = f"kept from {kept[listing.name]}" if listing.name in kept else "left out"
-            outcome += f": {listing.problem}"
+        problem = f"{kept.get(listing.name, 'left out')}: {listing.problem}"
+        outcome = f"{len(listing.tools)} tools" if listing.problem is None else problem
         typer.echo(printable(f"{listing.name}: {outcome}"))
     for row in cleaning[cleaning["rows"] > 0].itertuples():
         typer.echo(printable(f"cleaning: {row.rule}: {row.rows} ({row.table}, {row.action})"))
@@ -143,9 +128,7 @@ def find(
     catalogue: Catalogue = "livemcpbench",
     k: Top = 5,
     mode: Annotated[str, typer.Option(help="dense, bm25, tfidf, hybrid, or routed (MCP-Zero's two stages).")] = "dense",
-    document: Annotated[
-        str, typer.Option(help="Form of the documents: name_desc, desc, template, server.")
-    ] = "template",
+    document: Document = "template",
     threshold: Annotated[float | None, typer.Option(help="Leave out lower scores, unless that leaves nothing.")] = None,
     decompose: Annotated[bool, typer.Option(help="Search for the parts of the query too.")] = False,
     as_json: Json = False,
@@ -168,17 +151,15 @@ def route(
 
     found, settings = indexed(catalogue), router.router_settings()
     routed = router.route_task(found, task, stage=by, keep=servers or settings.default_servers, budget=budget)
-    tools, kept = listed(found, routed.tools, routed.scores), []
-    for row, score in routed.servers:
-        kept.append({"id": found.servers[row].id, "name": found.servers[row].name, "score": round(score, 4)})
+    tools, chosen = listed(found, routed.tools, routed.scores), [(found.servers[row], s) for row, s in routed.servers]
     if as_json:
+        kept = [{"id": server.id, "name": server.name, "score": round(score, 4)} for server, score in chosen]
         whole = {"servers": kept, "tokens": routed.tokens, "budget": budget, "tools": tools}
-        typer.echo(json.dumps(whole, indent=2, ensure_ascii=False))
-        return
-    shown = ", ".join(f"{server['name']} ({server['score']:.3f})" for server in kept)
+        return typer.echo(json.dumps(whole, indent=2, ensure_ascii=False))
+    shown = ", ".join(f"{server.name} ({score:.3f})" for server, score in chosen)
     typer.echo(printable(f"servers: {shown or 'all'}"))
     show_tools(tools, as_json=False)
-    typer.echo(f"{routed.tokens} of {budget} tokens")
+    return typer.echo(f"{routed.tokens} of {budget} tokens")
 
 
 @app.command()
@@ -198,8 +179,7 @@ def request(
     from study.tools.mcp_zero.routing import Router, chat_with, gather_tools
 
     found = indexed(catalogue)
-    # An unknown mode is refused by the client.
-    client = Client(url, mode=mode, cassette=cassette)  # type: ignore[arg-type]
+    client = Client(url, mode=mode, cassette=cassette)  # type: ignore[arg-type]  # the client refuses unknown modes
     chain = gather_tools(task, Router(found), chat_with(client, model), k=k, max_rounds=rounds)
     show_tools(listed(found, chain.tools), as_json)
     ended = "finished" if chain.finished else f"stopped after {chain.rounds} rounds"
@@ -231,10 +211,9 @@ def call(
         made = learned.call_tool(found, instruction, near, say=lambda text: typer.echo(text, err=True))
     if made is None:
         raise StudyError("the model's reply is no call of a given tool", fix="ask again, or another model")
-    tool = found.tools[made.tool]
+    tool, missing = found.tools[made.tool], learned.missing(found, made)
     answer = {"server": found.servers[tool.server].name, "name": tool.name, "arguments": dict(made.arguments)}
-    answer["missing"] = learned.missing(found, made)
-    typer.echo(printable(json.dumps(answer, ensure_ascii=False)))
+    typer.echo(printable(json.dumps(answer | {"missing": missing}, ensure_ascii=False)))
 
 
 @app.command()
@@ -283,13 +262,9 @@ def recommend(
     from study.tools.intent.recommender import IntentRecommender
 
     stated = [None if names is None else frozenset(names) for names in (permission, service, language, system)]
-    made = IntentRecommender(
-        indexed(catalogue),
-        store=feedback_store(catalogue),
-        experiment=experiment,
-        requirements=read_requirements(needs) if needs else None,
-        rules=settings.as_designed() if as_designed else settings.CORRECTED,
-    )
+    rules = settings.as_designed() if as_designed else settings.CORRECTED
+    how: dict[str, Any] = {"requirements": read_requirements(needs) if needs else None, "rules": rules}
+    made = IntentRecommender(indexed(catalogue), store=feedback_store(catalogue), experiment=experiment, **how)
     found = made.recommend(query, Context(agent, *stated), k)
     for rank, item in enumerate(found, start=1):
         typer.echo(printable(f"{rank:>2}  {item.score:.3f}  {item.key}  ({item.why})"))
@@ -306,9 +281,7 @@ def feedback(
     latency_ms: Annotated[float | None, typer.Option(min=0, help="Milliseconds that the tool took.")] = None,
     rating: Annotated[float | None, typer.Option(min=0, help="From 0 to 5.")] = None,
     compare: Experiment = None,
-    tune: Annotated[
-        bool, typer.Option("--tune", help="Learn weights, to be written into conf/tools/intent.yaml.")
-    ] = False,
+    tune: Annotated[bool, typer.Option("--tune", help="Learn weights for conf/tools/intent.yaml.")] = False,
     catalogue: Catalogue = "livemcpbench",
 ) -> None:
     """Record what came of a recommendation; without an event, show what the recorded feedback says.
@@ -322,35 +295,31 @@ def feedback(
     from study.tools.intent.settings import intent_settings
 
     settings = intent_settings()
+    store = feedback_store(catalogue, rating_scale=settings.ranking.rating_scale)
     if event is not None:
         outcome = {"selected": selected, "success": success, "latency_ms": latency_ms, "rating": rating}
-        return record_event(event, outcome, feedback_store(catalogue, rating_scale=settings.ranking.rating_scale))
-    events = feedback_store(catalogue).events()
+        try:
+            told = json.loads(event) | {"finished": time.time()} | outcome
+        except (ValueError, TypeError, RecursionError) as error:
+            fix = "paste what `study tools recommend` printed last"
+            raise StudyError(f"the event is not a JSON object ({error})", fix=fix) from error
+        return store.append(store.event(told, "the event"))
+    events = store.events()
     if tune:
-        told = learning.lessons(events)
-        weights = learning.tune(told, settings.variants[learning.CONTROL], settings.tuning)
-        count = sum(bool(len(own)) for own in told)
+        uses = learning.lessons(events)
+        weights = learning.tune(uses, settings.variants[learning.CONTROL], settings.tuning)
+        count = sum(bool(len(own)) for own in uses)
         typer.echo(f"{count} successful uses tell something")
         if count < learning.FEW:
             typer.echo(f"fewer than {learning.FEW}: these weights fit single uses, do not use them", err=True)
-        typer.echo(json.dumps({name: round(value, 4) for name, value in learning.by_factor(weights).items()}))
-        return None
+        rounded = {name: round(value, 4) for name, value in learning.by_factor(weights).items()}
+        return typer.echo(json.dumps(rounded))
     shown: Any = learning.online_metrics(events)
     if compare is not None:
         how = settings.comparison
         observed = learning.outcomes(events, list(settings.variants), compare, how.uses_per_agent)
         shown = learning.compare_variants(observed, how)
-    typer.echo(pd.DataFrame(shown).to_string(index=False, float_format="{:.3f}".format))
-
-
-def record_event(event: str, outcome: dict[str, Any], store: FeedbackStore) -> None:
-    """Add an event with its outcome to the store."""
-    try:
-        told = json.loads(event) | {"finished": time.time()} | outcome
-    except (ValueError, TypeError, RecursionError) as error:
-        fix = "paste what `study tools recommend` printed last"
-        raise StudyError(f"the event is not a JSON object ({error})", fix=fix) from error
-    store.append(store.event(told, "the event"))
+    return typer.echo(pd.DataFrame(shown).to_string(index=False, float_format="{:.3f}".format))
 
 
 @app.command()
@@ -391,8 +360,6 @@ def chat(url: str, model: str) -> Chat:
 
 def show_tools(answers: list[dict[str, Any]], as_json: bool) -> None:
     """Print tools for a person, or as JSON with their schemas."""
-    if as_json:
-        typer.echo(json.dumps(answers, indent=2, ensure_ascii=False))
-        return
-    for answer in answers:
-        typer.echo(as_line(answer))
+    whole = json.dumps(answers, indent=2, ensure_ascii=False)
+    for line in [whole] if as_json else map(as_line, answers):
+        typer.echo(line)

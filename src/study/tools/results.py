@@ -301,16 +301,12 @@ def report_runs(
     runs, folder = collect_runs(collection), paths.tables(collection)
     rows = [aggregate(table, collection, at, name) for at, own in runs.items() for name, table in own.items()]
     write_csv(folder / "metrics.csv.xz", pd.concat(rows))
-    tested = [
-        compare_systems(collection, protocol, runs[protocol], reference, metric)
-        for protocol, (reference, metric) in references.items()
-        if len(runs.get(protocol, {})) > 1
-    ]
+    families = [(protocol, runs.get(protocol, {}), *compared) for protocol, compared in references.items()]
     for protocol, own in (pairs or {}).items():
         for system, reference, metric in own:
-            if {system, reference} <= runs.get(protocol, {}).keys():
-                two = {name: runs[protocol][name] for name in (system, reference)}
-                tested.append(compare_systems(collection, protocol, two, reference, metric))
+            two = {name: table for name, table in runs.get(protocol, {}).items() if name in (system, reference)}
+            families.append((protocol, two, reference, metric))
+    tested = [compare_systems(collection, *family) for family in families if len(family[1]) > 1]
     if tested:
         write_csv(folder / "significance.csv", pd.concat(tested))
     write_text(folder / "overall.md", "\n".join(_section(collection, at, own) for at, own in runs.items()))

@@ -76,9 +76,7 @@ def joined(
 ) -> tuple[Dataset, Split, IntArray, IntArray]:
     """The data set that a system is fitted on: the base with the catalogue's servers and the asked tasks behind it.
 
-    The new tasks and servers have no label in any part, so that nothing is learned about them.
-
-    Returns: data set, split, rows of the asked tasks, columns of the catalogue's servers.
+    These have no label in any part. Returns: data set, split, rows of the tasks, columns of the catalogue's servers.
     """
     servers, tasks = own_tables(catalog, texts)
     lists: tuple[IntArray, ...] = ()

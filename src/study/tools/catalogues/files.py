@@ -27,9 +27,7 @@ class Loaded(NamedTuple):
 
 def read_list(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
     """A JSON list of objects that all have `keys`."""
-    records = read_records(path)
-    require(records, keys, path)
-    return records
+    return require(read_records(path), keys, path)
 
 
 def read_lines(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
@@ -45,16 +43,16 @@ def read_lines(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
         if not isinstance(record, dict):
             raise StudyError("must be an object", file=path, row=f"line {line}", fix=AGAIN)
         records.append(record)
-    require(records, keys, path)
-    return records
+    return require(records, keys, path)
 
 
-def require(records: Sequence[Mapping[str, Any]], keys: Sequence[str], path: Path) -> None:
-    """Raise `StudyError` where a record lacks a key."""
+def require(records: list[dict[str, Any]], keys: Sequence[str], path: Path) -> list[dict[str, Any]]:
+    """The records; a `StudyError` where one lacks a key."""
     for row, record in enumerate(records):
         for key in keys:
             if key not in record:
                 raise StudyError("the key is missing", file=path, row=row, column=key, fix=AGAIN)
+    return records
 
 
 def text_of(record: Mapping[str, Any], key: str, path: str | Path, row: int) -> str:

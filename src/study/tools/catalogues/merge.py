@@ -109,18 +109,13 @@ def entity_counts(catalogs: Sequence[ToolCatalog], merged: Merged) -> dict[str, 
 
 
 def group_members(catalogs: Sequence[ToolCatalog], merged: Merged) -> pd.DataFrame:
-    """One row per listing of every group: ids alone, no text of a catalogue.
-
-    Returns: columns group (from 1), catalogue, marketplace (MCP-Flow's; empty elsewhere), listing (its id), tools,
-    names_agree (of the whole group).
-    """
+    """One row per listing of every group: ids alone, no text of a catalogue; names_agree is of the whole group."""
     listings = [(catalog, row) for catalog in catalogs for row in range(len(catalog.servers))]
     lines = []
     for number, group in enumerate(merged.groups(), start=1):
-        agree = names_agree([listings[place][0].servers[listings[place][1]].name for place in group])
-        for place in group:
-            catalog, row = listings[place]
-            server = catalog.servers[row]
-            market, count = " ".join(server.sources), len(catalog.tools_of(row))
-            lines.append((number, catalog.name, market, server.id, count, agree))
+        own = [(catalog, row, catalog.servers[row]) for catalog, row in (listings[place] for place in group)]
+        agree = names_agree([server.name for *_, server in own])
+        for catalog, row, server in own:
+            tools = len(catalog.tools_of(row))
+            lines.append((number, catalog.name, " ".join(server.sources), server.id, tools, agree))
     return pd.DataFrame(lines, columns=["group", "catalogue", "marketplace", "listing", "tools", "names_agree"])

@@ -83,12 +83,10 @@ def popularity_run(protocol: str, catalog: ToolCatalog, queries: QuerySet, units
 def macro_means(
     runs: Mapping[str, pd.DataFrame], catalog: ToolCatalog, queries: QuerySet, metrics: Sequence[str]
 ) -> pd.DataFrame:
-    """Means over tools and servers beside those over queries, where a few tools have most of the queries.
+    """Means over tools and servers (those of a query's first label) beside those over queries.
 
-    The unit of a query is the tool (server) of its first label. `runs`: per-task tables by system, of these queries.
-
-    Returns: columns system, metric, by_query, by_tool, by_server, tools, servers, largest_server (its share of the
-    queries).
+    `runs`: per-task tables by system. Returns: columns system, metric, by_query, by_tool, by_server, tools, servers,
+    largest_server (its share of the queries).
     """
     tool_of = {name: labels[0][0] for name, labels in zip(queries.ids, queries.labels, strict=True)}
     lines = []
@@ -138,9 +136,7 @@ def by_threshold(
 ) -> pd.DataFrame:
     """One row per threshold (section 6.4): at most `k` tools that score as much, or the best `k` where none does.
 
-    `scores`: shape (len(queries), n_tools).
-
-    Returns: columns threshold, fell_back (share of the queries), mean_tools, precision, recall, hit_rate, mean_tokens.
+    `scores`: shape (len(queries), n_tools). Column fell_back: share of the queries where none does.
     """
     ranked, sizes, rows = rank_all(scores, k), definition_tokens(catalog), []
     for threshold in thresholds:
@@ -232,9 +228,7 @@ def pool_runs(
 ) -> Iterator[Run | Table]:
     """Protocols ``query_<pool>`` and ``request_<pool>`` of LiveMCPBench over pools of real tools, and scaling.csv.
 
-    The fall has a part that is not the searches' fault: tools of other servers that would serve the task as well have
-    no label.
-
+    Part of the fall is not the searches' fault: tools of other servers that would serve as well have no label.
     `named`: what stands before the systems' names, and the pool. `asked`, `owner`: requests, and the task of each.
     """
     lines = []

@@ -112,13 +112,10 @@ class ToolIndex:
 
 
 def order_of(settings: Settings, n_tools: int) -> IntArray:
-    """In which order tools of one score are taken: a seeded random one, of a fusion that of the catalogue.
+    """In which order tools of one score are taken, shape (n_tools,): a random one, of a fusion that of the catalogue.
 
-    Fusion adds ranks, and many tools share no word with a query, all of which BM25 scores 0. Random ranks inside that
-    tie would be noise that the sum keeps. Plain implementations of the fusion rank by a stable sort, and the reference
-    scores of `hybrid_server` are met by that alone.
-
-    Returns: a permutation of the tools, shape (n_tools,).
+    Fusion adds ranks, and BM25 scores 0 for all tools that share no word with a query: random ranks inside that tie
+    would be noise that the sum keeps. The reference scores of `hybrid_server` are met by a stable sort alone.
     """
     return np.arange(n_tools) if settings.mode == "hybrid" else tie_order(n_tools, settings.seed)
 
@@ -155,15 +152,12 @@ def fuse(matrices: Sequence[FloatArray], constant: int) -> FloatArray:
 
 @dataclass(frozen=True)
 class Discovery:
-    """``conf/tools/discovery.yaml``, where every key is explained.
-
-    Attributes:
-        references: collection -> protocol -> the system that the others are compared with, and the metric.
-        pairs: collection -> protocol -> further comparisons: system, reference, metric.
-    """
+    """``conf/tools/discovery.yaml``, where every key is explained."""
 
     systems: Mapping[str, Settings]
+    # collection -> protocol -> the system that the others are compared with, and the metric
     references: Mapping[str, Mapping[str, tuple[str, str]]]
+    # collection -> protocol -> further comparisons: system, reference, metric
     pairs: Mapping[str, Mapping[str, tuple[tuple[str, str, str], ...]]]
     targets: Mapping[str, float]
     thresholds: tuple[float, ...]

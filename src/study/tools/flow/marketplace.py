@@ -90,11 +90,10 @@ def _listing(market: str, name: Any, record: Mapping[str, Any], part: Mapping[st
     url = _text(part.get("url"))
     if url:
         return Listing(market, title, description, "http", (_address(url),), _needs(part, ()))
-    arguments = part.get("args")
-    words = [item for item in arguments if isinstance(item, str)] if isinstance(arguments, list) else []
-    program = _text(part.get("command"))
+    arguments, program = part.get("args"), _text(part.get("command"))
     if not program:
         return Listing(market, title, description, needs=_needs(part, ()))
+    words = [item for item in arguments if isinstance(item, str)] if isinstance(arguments, list) else []
     return Listing(market, title, description, "stdio", (program, *_public(words)), _needs(part, words))
 
 
@@ -111,8 +110,8 @@ def _public(words: list[str]) -> list[str]:
 
 def _needs(part: Mapping[str, Any], words: Iterable[str]) -> tuple[str, ...]:
     named = [word.partition("=")[0].lstrip("-") for word in words if word.startswith("-") and SECRET.search(word)]
-    environment, headers = part.get("env"), part.get("headers")
-    named += [str(key) for own in (environment, headers) if isinstance(own, Mapping) for key in own]
+    for own in (part.get("env"), part.get("headers")):
+        named += map(str, own) if isinstance(own, Mapping) else ()
     return tuple(dict.fromkeys(named))
 
 

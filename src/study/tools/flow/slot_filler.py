@@ -343,10 +343,9 @@ def make_call(
 ) -> Call:
     """The call of `tool` for an instruction; `similarity`: of the instruction to every exemplar, shape (n,).
 
-    ``required``: the required parameters, each with the first piece of the text that fits (a floor, nothing is
-    learned). ``copied``: the nearest exemplar's arguments word for word; without an exemplar of the tool as
-    ``required``. ``borrowed``: the nearest exemplar's parameters, their values filled from the instruction by the
-    trained slot filler; without an exemplar as ``trained``. ``trained``: parameters and values by the slot filler.
+    ``required``: each required parameter with the first piece of the text that fits (nothing is learned). ``trained``:
+    by the slot filler. ``copied``: the nearest exemplar's arguments word for word, else as required. ``borrowed``: the
+    nearest exemplar's parameters, filled by the slot filler, else as trained.
     """
     if kind not in FILLINGS:
         raise StudyError(f"unknown way to fill arguments {kind!r}", fix=f"one of: {', '.join(FILLINGS)}")

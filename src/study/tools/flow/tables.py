@@ -107,9 +107,8 @@ def measure_arguments(
 ) -> dict[str, object]:
     """How far arguments come when the right tool is given: a floor for the measures Param and AST, as one row.
 
-    ``required`` sets the required parameters alone, each to the first piece of the text that fits; ``trained`` is the
-    slot filler, learned from MCP-Flow's instructions, on collections that it has never seen. ``nameable`` is the share
-    of the calls whose parameters the tool's schema names at all: no caller can exceed it.
+    `filling`: required or trained, as in `make_call`. Column nameable: the share of the calls whose parameters the
+    tool's schema names at all, which no caller can exceed.
     """
     rows = []
     fill = slot_filler.fill if filling == "trained" else slot_filler.required

@@ -89,10 +89,7 @@ def asked_tasks(episodes: Sequence[Episode], queries: QuerySet) -> Asks:
 
 
 def misread(catalog: ToolCatalog, queries: Sequence[str], intentions: Intentions) -> dict[str, float]:
-    """Shares of the queries that the specification's word rules read otherwise than whole words would.
-
-    Returns: false_domain (a keyword occurs only inside another word), missed_verb (a verb touches punctuation).
-    """
+    """Shares of the queries that the specification's word rules misread: a domain inside a word, a verb by a comma."""
     whole, designed = (SignalIndex(catalog, intentions, rules) for rules in (CORRECTED, as_designed()))
     read = [(whole.read(query), designed.read(query)) for query in queries]
     false_domain = float(np.mean([bool(set(b.domains) - set(a.domains)) for a, b in read]))
@@ -120,9 +117,8 @@ def latency(
 def compatibility(data: Dataset, split: Split) -> pd.DataFrame:
     """What the filter "project compatibility" removes where a task states its language and theme, training part only.
 
-    A server's language is the one that it is written in, which need not be the one that it serves.
-
-    Returns: one row per filter: tasks, servers that state something, share of all pairs and of the labels removed.
+    A server's language is the one that it is written in. One row per filter: tasks, servers that state something, share
+    of all pairs and of the labels removed.
     """
     tasks, lines = split.tasks("train"), []
     for name in ("language", "system"):
@@ -291,10 +287,7 @@ def fixed_runs(protocol: str, study: Study, designed: SignalIndex) -> Iterator[R
 
 
 def tuned_runs(protocol: str, study: Study, catalog: ToolCatalog) -> tuple[list[Run], pd.DataFrame]:
-    """The systems whose weights are learned, and the recorded router.
-
-    Returns: the runs, and the tuned weights, one row per source and factor: mean, least and greatest over the folds.
-    """
+    """The systems whose weights are learned, and the recorded router; and the weights' spread over the folds."""
     asks, everything, runs, lines = study.asks, study.over_all_tools(), [], []
     lessons: Mapping[str, Callable[[int], tuple[int, ...]]] = {
         "log": lambda ask: asks.selected[ask],
@@ -330,10 +323,9 @@ def by_task_run(
 
 
 def by_signal(signals: SignalIndex, asks: Asks, relevance: FloatArray) -> pd.DataFrame:
-    """Recall of the labels among each signal's candidates, and among those of all together.
+    """Recall of the labels among each signal's candidates (after the cut), and among those of all together.
 
-    Returns: one row per signal: silent (share of asks to which it brings nothing), brought (mean number of distinct
-    tools before the cut), recall (after the cut at ``ranking.candidates``).
+    Columns silent: share of asks to which it brings nothing; brought: mean number of distinct tools before the cut.
     """
     count = signals.intentions.ranking.candidates or relevance.shape[1]
     asked, lines = zip(asks.queries.texts, relevance, strict=True), []

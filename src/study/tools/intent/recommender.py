@@ -81,10 +81,8 @@ Scored = tuple[Recommendation, ...]
 class IntentRecommender:
     """Intent-based ranking over one catalogue.
 
-    `store`: where feedback comes from; None means that nothing is known yet. `requirements`: what tools need, by key.
-    `weights`: of the factors; None means those of the agent's variant in `experiment`, or of the control.
-    `experiment`: name of a running comparison of the configured variants. `clock`, `monotonic`: seconds since 1970,
-    and seconds for waiting times.
+    `store`: of feedback. `requirements`: what tools need, by key. `weights`: of the factors; default those of the
+    agent's variant in `experiment` (a running comparison), or of the control. `clock`: seconds since 1970.
     """
 
     def __init__(
