@@ -236,12 +236,7 @@ def stage_runs(catalog: ToolCatalog, queries: QuerySet, settings: RouterSettings
 
 
 def measure_stage(
-    name: str,
-    servers: FloatArray,
-    tools: FloatArray,
-    catalog: ToolCatalog,
-    queries: QuerySet,
-    settings: RouterSettings,
+    name: str, servers: FloatArray, tools: FloatArray, catalog: ToolCatalog, queries: QuerySet, settings: RouterSettings
 ) -> tuple[list[Run], list[dict[str, object]]]:
     """One stage's runs, and its lines of router.csv; `servers`, `tools`: scores, (b, n_servers) and (b, n_tools)."""
     sizes, order = definition_tokens(catalog), tie_order(len(catalog.servers), settings.seed)

@@ -90,11 +90,7 @@ def request_runs(catalog: ToolCatalog, queries: QuerySet, episodes: Sequence[Epi
 
 
 def handed_tools(
-    catalog: ToolCatalog,
-    queries: QuerySet,
-    episodes: Sequence[Episode],
-    flat: Sequence[Request],
-    owner: Sequence[int],
+    catalog: ToolCatalog, queries: QuerySet, episodes: Sequence[Episode], flat: Sequence[Request], owner: Sequence[int]
 ) -> dict[str, Handed]:
     """What every system hands over. `flat`, `owner`: all requests, and the task of each."""
     first, n = [row for row, task in enumerate(owner) if row == 0 or owner[row - 1] != task], len(queries)
