@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from study import paths
 from study.analysis.usefulness import stuffing
+from study.analysis.usefulness.figures import keyword_stuffing
 from study.analysis.usefulness.stuffing import Plan, Stuffing, gains, keywords, plan, read, stuffed, summary
-from study.analysis.usefulness.stuffing_figures import keyword_stuffing
 from study.cli.usefulness import app
 from study.config import compose as config
 from study.errors import StudyError

@@ -58,23 +58,15 @@ def test_an_unknown_view_is_refused():
         texts.texts(pd.DataFrame({"name": ["a"]}), texts.VIEWS, "titel")
 
 
-def catalogue(rows):
-    return pd.DataFrame(rows, columns=["name", "description"])
-
-
-SERVERS = catalogue(
-    [
-        (
-            "Slack MCP Server",
-            "Posts to Slack. It reads Slack channels, as Slack users see them, in Slack or near Slack.",
-        ),
-        ("Memory Server", "Keeps memory. It stores a memory of what was said, and the memory stays."),
-        ("Slack Search", "Searches Slack."),
-        ("Google Maps", "Routes by Google Maps."),
-        ("Google", "Asks Google."),
-        ("IoT Hub", "Connects IoT devices, and IoT only."),
-    ]
-)
+DESCRIPTIONS = {
+    "Slack MCP Server": "Posts to Slack. It reads Slack channels, as Slack users see them, in Slack or near Slack.",
+    "Memory Server": "Keeps memory. It stores a memory of what was said, and the memory stays.",
+    "Slack Search": "Searches Slack.",
+    "Google Maps": "Routes by Google Maps.",
+    "Google": "Asks Google.",
+    "IoT Hub": "Connects IoT devices, and IoT only.",
+}
+SERVERS = pd.DataFrame(DESCRIPTIONS.items(), columns=["name", "description"])
 
 
 def test_names_of_products_are_told_from_words():
@@ -110,7 +102,7 @@ def test_spelling_ignores_the_first_word_of_a_sentence():
 
 
 def test_priors_by_hand():
-    servers = catalogue([("A template", ""), ("B", "does a thing")]).assign(stars_count=["9", None])
+    servers = pd.DataFrame({"name": ["A template", "B"], "description": ["", "a thing"], "stars_count": ["9", None]})
     assert priors.template(servers).tolist() == [1.0, 0.0]
     assert priors.stars(servers).tolist() == pytest.approx([1.0, -1.0])
     assert priors.combined_priors(servers, {"template": -2.0}).tolist() == [-2.0, 0.0]

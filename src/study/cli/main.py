@@ -193,7 +193,7 @@ def show(overrides: Overrides = None) -> None:
     """Print the results of a data set, one table per protocol (all columns: results/DATASET/tables/overall.md)."""
     from rich.console import Console
 
-    from study.analysis.report.terminal import WIDTH, overall_tables
+    from study.analysis.report.tables import WIDTH, overall_tables
 
     console = Console(width=WIDTH)
     for table in overall_tables(_load(overrides).dataset.name):

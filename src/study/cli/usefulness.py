@@ -53,8 +53,8 @@ def _stuffing(dataset: str) -> pd.DataFrame:
     import pandas as pd
 
     from study.analysis.report.plots import save_figure
+    from study.analysis.usefulness.figures import keyword_stuffing
     from study.analysis.usefulness.stuffing import measure
-    from study.analysis.usefulness.stuffing_figures import keyword_stuffing
     from study.config.registry import all_system_settings
 
     table = pd.read_csv(measure(dataset, PROFILE))

@@ -54,13 +54,7 @@ def combined_priors(servers: pd.DataFrame, weights: Mapping[str, float]) -> Floa
 
 @dataclass(frozen=True)
 class Part:
-    """One term of the score.
-
-    Attributes:
-        view: what is read of the task, a key of `VIEWS`.
-        field: what is read of the server, a key of `FIELDS`.
-        weight: of the term.
-    """
+    """One term of the score: what is read of the task (of `VIEWS`) and of the server (of `FIELDS`), and its weight."""
 
     view: str
     field: str
@@ -94,9 +88,8 @@ class FieldDense:
         self.terms = [_part(number, value) for number, value in enumerate(self.parts)]
         for name in self.priors:
             if name not in PRIORS:
-                raise StudyError(
-                    f"there is no prior {name!r}", column="model.priors", fix=f"one of: {', '.join(PRIORS)}"
-                )
+                fix = f"one of: {', '.join(PRIORS)}"
+                raise StudyError(f"there is no prior {name!r}", column="model.priors", fix=fix)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Encode every server (cached on disk); nothing is random."""
@@ -104,11 +97,7 @@ class FieldDense:
         self.tasks = data.tasks
 
     def index(self, servers: pd.DataFrame) -> None:
-        """Make a catalogue ready for requests.
-
-        Args:
-            servers: columns as in `Dataset.servers`.
-        """
+        """Make a catalogue (columns as in `Dataset.servers`) ready for requests."""
         self.fields = {
             name: encode(texts(servers, FIELDS, name), model=self.encoder)
             for name in sorted({term.field for term in self.terms})
@@ -121,13 +110,10 @@ class FieldDense:
         return self.score_requests(self.tasks.iloc[tasks])
 
     def score_requests(self, requests: pd.DataFrame, *, store: bool = True) -> FloatArray:
-        """Scores for requests that need not belong to the data set.
+        """Scores for requests that need not belong to the data set, shape (len(requests), n_servers), float32.
 
-        Args:
-            requests: columns as in `Dataset.tasks`; an empty name or theme is allowed.
-            store: False for passing texts, which are then not kept in the encoder's cache.
-
-        Returns: shape (len(requests), n_servers), float32.
+        `requests` has columns as in `Dataset.tasks`; an empty name or theme is allowed. Without `store`, texts are not
+        kept in the encoder's cache, as befits passing ones.
         """
         total = standardised(sum(self.contributions(requests, store=store).values()))  # type: ignore[arg-type]
         total += self.prior
@@ -160,13 +146,11 @@ def _part(number: int, value: Mapping[str, str | float]) -> Part:
     """One part, checked."""
     place = f"model.parts.{number}"
     if set(value) - {"view", "field", "weight"} or not {"view", "field"} <= set(value):
-        raise StudyError(
-            f"a part holds {', '.join(map(str, value))}", column=place, fix="its keys: view, field, weight"
-        )
+        fix = "its keys: view, field, weight"
+        raise StudyError(f"a part holds {', '.join(map(str, value))}", column=place, fix=fix)
     part = Part(str(value["view"]), str(value["field"]), float(value.get("weight", 1.0)))
     for name, kind, known in (("view", part.view, VIEWS), ("field", part.field, FIELDS)):
         if kind not in known:
-            raise StudyError(
-                f"there is no {name} {kind!r}", column=f"{place}.{name}", fix=f"one of: {', '.join(known)}"
-            )
+            fix = f"one of: {', '.join(known)}"
+            raise StudyError(f"there is no {name} {kind!r}", column=f"{place}.{name}", fix=fix)
     return part

@@ -52,11 +52,10 @@ def capitalised(word: str) -> bool:
 
 @dataclass(frozen=True)
 class Spelling:
-    """How often words are written as names inside sentences; the first word of a sentence says nothing and is left out.
+    """How often words are written as names; the first word of a sentence, where a capital says nothing, is left out.
 
-    Attributes:
-        capital, total: uses with a capital, and all uses, by word in lower case.
-        acronyms: words that were written with two capitals or more.
+    `capital` and `total` count uses with a capital and all uses, by word in lower case; `acronyms` were written with
+    two capitals or more.
     """
 
     capital: Mapping[str, int]
@@ -94,11 +93,8 @@ class Spelling:
 class ProductNames:
     """Names of products and the servers that bear them.
 
-    Attributes:
-        bearers: product (its words) -> rows of the servers whose name is that product and nothing else.
-        also: product -> rows of the servers whose name holds the product beside other words.
-        spelling: of the catalogue's descriptions.
-        n_servers: size of the catalogue.
+    `bearers`: product (its words) -> rows of the servers whose name is that product and nothing else; `also`: of those
+    whose name holds it beside other words; `spelling`: of the catalogue's descriptions.
     """
 
     bearers: Mapping[Product, list[int]]
@@ -108,14 +104,11 @@ class ProductNames:
 
     @classmethod
     def of(cls, servers: pd.DataFrame) -> ProductNames:
-        """Read the names of a catalogue.
+        """Read the names of a catalogue (columns name and description).
 
         A server's name is a product's if most uses of each of its words inside the sentences of the catalogue's own
         descriptions are capitalised: "Slack" is, "memory" and "search" are not. The first word of a longer name is one
         if it is so nearly always: "Shopify" of "Shopify Admin".
-
-        Args:
-            servers: columns name and description.
         """
         spelling = Spelling.of(servers["description"].tolist())
         keys = [key(name) for name in servers["name"]]
@@ -123,11 +116,10 @@ class ProductNames:
         for row, found in enumerate(keys):
             if 0 < len(found) <= LONGEST and all(map(spelling.namelike, found)):
                 bearers[found].append(row)
-        first = {
-            found[:1] for found in keys if found and spelling.namelike(found[0]) and spelling.share(found[0]) >= ALWAYS
-        }
+        starts = {found[0] for found in keys if found}
+        first = {(word,) for word in starts if spelling.namelike(word) and spelling.share(word) >= ALWAYS}
         for row, found in enumerate(keys):
-            for part in set(_runs(found)):
+            for part in {run for _, run in enumerate_runs(found)}:
                 if part != found and (part in bearers or part in first):
                     also[part].append(row)
         return cls(dict(bearers), dict(also), spelling, len(servers))
@@ -144,7 +136,7 @@ class ProductNames:
                 known = product in self.bearers or product in self.also
                 if known and (telling or all(map(self.spelling.sure, product))):
                     found.add(product)
-        return {run for run in found if not any(run != longer and _inside(run, longer) for longer in found)}
+        return {run for run in found if not any(run != longer and inside(run, longer) for longer in found)}
 
     def named(self, requests: Sequence[str]) -> FloatArray:
         """1 for servers whose name is a product that the request names, 1/2 for those whose name holds it.
@@ -165,10 +157,6 @@ def enumerate_runs(written: Sequence[str]) -> list[tuple[int, tuple[str, ...]]]:
     return [(i, tuple(written[i : i + n])) for n in range(1, LONGEST + 1) for i in range(len(written) - n + 1)]
 
 
-def _runs(found: Product) -> list[Product]:
-    return [run for _, run in enumerate_runs(found)]
-
-
-def _inside(run: Product, longer: Product) -> bool:
+def inside(run: Product, longer: Product) -> bool:
     """Whether the words of `run` follow one another in `longer`."""
     return any(longer[i : i + len(run)] == run for i in range(len(longer) - len(run) + 1))

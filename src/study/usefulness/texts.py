@@ -77,11 +77,7 @@ FIELDS: dict[str, Callable[[Row], str]] = {
 
 
 def texts(table: pd.DataFrame, kinds: Mapping[str, Callable[[Row], str]], kind: str) -> list[str]:
-    """The text of one view or field for every row of a table.
-
-    Raises:
-        StudyError: there is no view or field of that name.
-    """
+    """The text of one view or field (`kinds` by name) for every row of a table; an unknown one raises `StudyError`."""
     if kind not in kinds:
         raise StudyError(f"there is no text {kind!r}", column="model.parts", fix=f"one of: {', '.join(kinds)}")
     rows: list[dict[str, str]] = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]

@@ -12,16 +12,8 @@ from study.files import write_json
 from tests.analysis.overall.helpers import means
 from tests.analysis.overall.helpers import results as results_of
 
-RECALL = {
-    "item_knn": 0.6,
-    "ngcf": 0.5,
-    "ngcf_tuned": 0.45,
-    "bpr": 0.56,
-    "neumf": 0.4,
-    "simplex": 0.5,
-    "simplex_tuned": 0.58,
-    "ease": 0.3,
-}
+RECALL = {"item_knn": 0.6, "ngcf": 0.5, "ngcf_tuned": 0.45, "bpr": 0.56, "neumf": 0.4}
+RECALL |= {"simplex": 0.5, "simplex_tuned": 0.58, "ease": 0.3}
 # System -> (epochs, best epoch, validation NDCG@10) of each seed; CAP epochs are allowed.
 CAP = 200
 REPORT = ("epochs", "best_epoch", "validation_ndcg", "seconds_trained")
@@ -80,19 +72,10 @@ def test_of_two_stages_the_last_ones_cap_counts_and_its_last_look():
 
 def test_a_stage_before_the_last_may_be_the_one_that_was_cut_short():
     model = {"first": {"epochs": 30, "looks": 5}, "second": {"epochs": 10, "looks": 5}}
-    risen, best_before, blind = (
-        {"epochs": 30, "best_epoch": 30},
-        {"epochs": 30, "best_epoch": 24},
-        {"epochs": 300, "seconds_trained": 1.0},
-    )
-    reports = pd.DataFrame(
-        {
-            "epochs": 10,
-            "best_epoch": [8, 8, 10, 8],
-            "experts": [risen, best_before, best_before, None],
-            "quantiser": [blind, blind, blind, blind],
-        }
-    )
+    risen, best_before = {"epochs": 30, "best_epoch": 30}, {"epochs": 30, "best_epoch": 24}
+    blind = {"epochs": 300, "seconds_trained": 1.0}
+    reports = pd.DataFrame({"epochs": 10, "best_epoch": [8, 8, 10, 8], "quantiser": [blind] * 4})
+    reports["experts"] = [risen, best_before, best_before, None]
     assert cut_short(model, reports).tolist() == [True, False, True, False]
 
 
@@ -100,9 +83,8 @@ def test_best_looks_by_hand(results):
     table = convergence(results, "warm").set_index("system")
     # Best first; the others have no best epoch.
     assert list(table.index) == ["simplex_tuned", "bpr", "ngcf", "simplex", "ngcf_tuned", "neumf"]
-    assert table.loc["ngcf", ["epochs", "best_epoch", "seconds_trained"]].tolist() == pytest.approx(
-        [560 / 3, 440 / 3, 20]
-    )
+    means_of_ngcf = table.loc["ngcf", ["epochs", "best_epoch", "seconds_trained"]].tolist()
+    assert means_of_ngcf == pytest.approx([560 / 3, 440 / 3, 20])
     capped = {"simplex_tuned": 1, "bpr": 1, "ngcf": 2, "simplex": 1, "ngcf_tuned": 0, "neumf": 1}
     assert table["capped"].to_dict() == capped
     assert table.loc[["ngcf", "neumf", "bpr"], "seeds"].tolist() == [3, 2, 1]
@@ -144,35 +126,22 @@ def test_the_best_run_of_the_same_method_is_found_faults_aside(results):
     changed["families"] = {}
     found = convergence(replace(results, **changed), "warm", builds_on=lambda name: above.get(name, []))
     found = found.set_index("system")
-    assert found["better"].to_dict() == {
-        "bpr": "",
-        "neumf": "",
-        "ngcf": "SIMPLEX_TUNED",
-        "simplex": "SIMPLEX_TUNED",
-        "ngcf_tuned": "SIMPLEX_TUNED",
-        "simplex_tuned": "",
-    }
+    others = {"bpr": "", "neumf": "", "simplex_tuned": ""}
+    assert found["better"].to_dict() == others | dict.fromkeys(("ngcf", "simplex", "ngcf_tuned"), "SIMPLEX_TUNED")
     assert found.loc["ngcf", "better_gap"] == pytest.approx(-0.02)
 
 
 def test_stages_are_counted_and_new_tasks_are_compared_with_the_transfer(results):
+    last = {"epochs": 9, "best_epoch": 9, "validation_ndcg": 0.2, "seconds_trained": 1.0}
     reports = [
-        {
-            "epochs": 9,
-            "best_epoch": 9,
-            "validation_ndcg": 0.2,
-            "seconds_trained": 1.0,
-            "experts": {"epochs": 5, "best_epoch": best, "validation_ndcg": value},
-        }
+        last | {"experts": {"epochs": 5, "best_epoch": best, "validation_ndcg": value}}
         for best, value in ((4, 0.3), (5, 0.1))
     ]
-    made_of = {"first": {"epochs": 5, "looks": 5}, "second": {"epochs": 9, "looks": 5}}
+    model = {"first": {"epochs": 5, "looks": 5}, "second": {"epochs": 9, "looks": 5}}
     seeds = [{"seed": seed, "report": report} for seed, report in enumerate(reports)]
-    write_json(
-        paths.results("synthetic") / "records" / "cold" / "two.json",
-        record(seeds=seeds, config={"system": {"model": made_of}}),
-    )
-    write_json(paths.results("synthetic") / "records" / "cold" / "item_knn_transfer.json", made("x", []))
+    folder = paths.results("synthetic") / "records" / "cold"
+    write_json(folder / "two.json", record(seeds=seeds, config={"system": {"model": model}}))
+    write_json(folder / "item_knn_transfer.json", made("x", []))
     values = {"two": 0.1, "item_knn_transfer": 0.25}
     rows = [("cold", name, metric, value) for name, value in values.items() for metric in ("recall", "ndcg")]
     new = results_of("synthetic", ["cold"], values, **means(rows))

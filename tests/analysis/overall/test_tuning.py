@@ -43,15 +43,8 @@ def baseline(*, scale=0.25, model=None):
         "settings.fast": {"choices": [False, True]},
     }
     values = {"settings.rate": 0.0123456, "settings.layers": [64], "settings.all": 5, "settings.fast": True}
-    best = {
-        "system": "neumf_tuned",
-        "protocol": "warm",
-        "objective": "valid/ndcg@10",
-        "value": 0.5,
-        "trials": 2,
-        "seconds": 1234.0,
-        "values": values,
-    }
+    best = {"system": "neumf_tuned", "protocol": "warm", "objective": "valid/ndcg@10", "value": 0.5, "trials": 2}
+    best |= {"seconds": 1234.0, "values": values}
     own, other = ([0.001, "[64, 64]", None, False], [0.0123456, "[64]", 5, True])
     trials = [
         {"trial": 0, "valid/ndcg@10": 0.4, "seconds": 600.0} | dict(zip(search, own, strict=True)),
@@ -65,28 +58,20 @@ def row(name):
     return tuning.tuned("toy").set_index("sweep").loc[name]
 
 
+def as_printed(title, columns):
+    return tuning.printed(tuning.tuned("toy")).set_index("system").loc[title, columns].tolist()
+
+
 def test_a_tuned_baseline_has_its_space_budget_and_what_it_gained():
     baseline()
     found = row("neumf_tuned")
     assert found["space"] == "rate 0.0005 to 0.02 (log); layers [64], [64, 64]; all 5, null; fast false, true"
     assert found["chosen"] == "rate 0.01235; layers [64]; all 5; fast true"
-    assert found[["kind", "title", "protocol", "trials", "settings", "seconds"]].tolist() == [
-        "equal budget",
-        "NeuMF (tuned)",
-        "warm",
-        2,
-        2,
-        1234,
-    ]
+    facts = ["kind", "title", "protocol", "trials", "settings", "seconds"]
+    assert found[facts].tolist() == ["equal budget", "NeuMF (tuned)", "warm", 2, 2, 1234]
     assert found[["epoch_share", "best", "untuned"]].tolist() == [0.25, 0.5, 0.4]
-    text = tuning.printed(tuning.tuned("toy")).set_index("system").loc["NeuMF (tuned)"]
-    assert text[["trials", "epochs per trial", "seconds", "best NDCG@10", "untuned NDCG@10"]].tolist() == [
-        "2",
-        "25%",
-        "1,234",
-        "0.5000",
-        "0.4000",
-    ]
+    shown = ["trials", "epochs per trial", "seconds", "best NDCG@10", "untuned NDCG@10"]
+    assert as_printed("NeuMF (tuned)", shown) == ["2", "25%", "1,234", "0.5000", "0.4000"]
 
 
 def test_one_slow_trial_moves_the_sum_and_not_the_median():
@@ -95,12 +80,11 @@ def test_one_slow_trial_moves_the_sum_and_not_the_median():
     slow = pd.concat([trials, trials.tail(1).assign(seconds=40_000.0)])
     write_csv(folder / "trials.csv", slow)
     assert row("neumf_tuned")["per_trial"] == 634.0
-    text = tuning.printed(tuning.tuned("toy")).set_index("system")
-    assert text.loc["NeuMF (tuned)", "median seconds of a trial"] == "634"
-    assert text.loc["EASE (tuned)", "median seconds of a trial"] == ""  # has not run
+    median = ["median seconds of a trial"]
+    assert as_printed("NeuMF (tuned)", median) == ["634"]
+    assert as_printed("EASE (tuned)", median) == [""]  # has not run
     write_csv(folder / "trials.csv", slow.drop(columns="seconds"))
-    text = tuning.printed(tuning.tuned("toy")).set_index("system")
-    assert text.loc["NeuMF (tuned)", "median seconds of a trial"] == "not timed"
+    assert as_printed("NeuMF (tuned)", median) == ["not timed"]
 
 
 def test_own_settings_that_no_trial_has_are_not_measured_and_closed_forms_have_no_epochs():
@@ -109,18 +93,11 @@ def test_own_settings_that_no_trial_has_are_not_measured_and_closed_forms_have_n
     found = row("neumf_tuned")
     assert math.isnan(found["untuned"])
     assert math.isnan(found["epoch_share"])
-    text = tuning.printed(tuning.tuned("toy")).set_index("system").loc["NeuMF (tuned)"]
-    assert text[["epochs per trial", "untuned NDCG@10"]].tolist() == ["no epochs", "not measured"]
+    assert as_printed("NeuMF (tuned)", ["epochs per trial", "untuned NDCG@10"]) == ["no epochs", "not measured"]
 
 
 def test_sizes_by_profile_are_the_profiles_value():
-    call = {
-        "_target_": "baselines.settings.of_profile",
-        "profile": "laptop",
-        "smoke": 1,
-        "laptop": 0.001,
-        "full": 9,
-    }
+    call = {"_target_": "baselines.settings.of_profile", "profile": "laptop", "smoke": 1, "laptop": 0.001, "full": 9}
     baseline(model={"epochs": 9, "settings": {"rate": call, "layers": [64, 64], "all": None, "fast": False}})
     assert row("neumf_tuned")["untuned"] == 0.4
 
@@ -129,16 +106,8 @@ def test_the_joint_search_of_t2mrec_counts_weights_by_their_shares():
     space = yaml.safe_load((CONF / "sweep" / "joint.yaml").read_text())
     first = space["enqueue"][0]
     model = yaml.safe_load((CONF / "system" / "t2mrec.yaml").read_text())["model"]
-    best = {
-        "system": "t2mrec_joint",
-        "sweep": "joint",
-        "protocol": "cold",
-        "objective": "valid/ndcg@10",
-        "value": 0.2,
-        "trials": 40,
-        "seconds": 99.6,
-        "values": {"scoring.anchors": 3},
-    }
+    best = {"system": "t2mrec_joint", "sweep": "joint", "protocol": "cold", "objective": "valid/ndcg@10", "value": 0.2}
+    best |= {"trials": 40, "seconds": 99.6, "values": {"scoring.anchors": 3}}
     trials = [first | {"valid/ndcg@10": 0.15}, first | {"valid/ndcg@10": 0.2, "scoring.theme": 0.9}]
     sweep("t2mrec_joint", best, trials, {"system": {"search": {}, "model": model}, "tuning": {"scale": 0.33}})
     found = row("t2mrec_joint")
@@ -148,16 +117,8 @@ def test_the_joint_search_of_t2mrec_counts_weights_by_their_shares():
 
 
 def test_a_grid_over_seeds_compares_means():
-    best = {
-        "system": "t2mrec",
-        "sweep": "temperature",
-        "protocol": "cold",
-        "objective": "valid/ndcg@10",
-        "value": 0.3,
-        "trials": 4,
-        "seconds": 9,
-        "values": {"training.temperature": 0.14},
-    }
+    best = {"system": "t2mrec", "sweep": "temperature", "protocol": "cold", "objective": "valid/ndcg@10", "value": 0.3}
+    best |= {"trials": 4, "seconds": 9, "values": {"training.temperature": 0.14}}
     trials = [
         {"training.temperature": value, "valid/ndcg@10": score}
         for value, score in ((0.07, 0.1), (0.07, 0.2), (0.14, 0.3), (0.14, 0.3))

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from study import paths
-from study.analysis.report import data_plots, plots
+from study.analysis.report import plots
 from study.data.dataset import Dataset, relevance_from_lists
 from tests.analysis.report.helpers import misplaced
 
@@ -93,25 +93,25 @@ def toy():
 
 
 def test_popularity_counts_tasks_per_server(toy):
-    assert data_plots.popularity(toy).tolist() == [3, 2, 1, 0]
+    assert plots.popularity(toy).tolist() == [3, 2, 1, 0]
 
 
 def test_value_counts_splits_lists_and_sums_up_the_rest(toy):
-    counts = data_plots.value_counts(toy.servers["language_tokens"], listed=True, most=2)
+    counts = plots.value_counts(toy.servers["language_tokens"], listed=True, most=2)
     assert counts.to_dict() == {"Go": 2, "C": 1, "1 others": 1}
-    assert data_plots.value_counts(toy.servers["category_clean"]).to_dict() == {"a": 2, "b": 1}
+    assert plots.value_counts(toy.servers["category_clean"]).to_dict() == {"a": 2, "b": 1}
 
 
 def test_data_figures_draw_the_counts(toy):
-    figure = data_plots.lists(toy, "caption")
+    figure = plots.lists(toy, "caption")
     lengths, ranks, shares = figure.axes
     assert [bar.get_height() for bar in lengths.patches] == [1, 1, 1]
     assert list(ranks.get_lines()[0].get_ydata()) == [3, 2, 1]
     assert list(shares.get_lines()[0].get_ydata()) == pytest.approx([0, 50, 100 * 5 / 6, 100, 100])
     plots.save_figure(figure, "lists", "toy")
-    attributes = data_plots.attributes(toy, "caption")
+    attributes = plots.attributes(toy, "caption")
     assert [axes.get_title(loc="left") for axes in attributes.axes][2] == "Subcategory of tasks"
     assert [bar.get_width() for bar in attributes.axes[0].patches] == [2, 1]
     shares = pd.DataFrame({"planted": [0.7, 0.3], "drawn": [0.6, 0.4]}, index=["topic_match", "random"])
-    mixture = data_plots.mixture(shares, "caption").axes[0]
+    mixture = plots.mixture(shares, "caption").axes[0]
     assert [bar.get_width() for bar in mixture.patches] == pytest.approx([70, 30, 60, 40])

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.report.results import Results, licensed, named
+from study.analysis.report.results import Results, licensed
 from study.errors import StudyError
 from study.files import write_csv, write_json
 
@@ -38,31 +38,15 @@ def results(tmp_path, monkeypatch):
         deviation = np.std(means, ddof=1) if len(means) > 1 else np.nan
         overall.append(("synthetic", "cold", system, "smoke", "ndcg", 10, np.mean(means), deviation, len(means)))
         costs.append(("cold", system, "smoke", len(seeds), 6, 2.0, 0.3, 100.0, 7, 0.5))
-    shared = ["dataset", "protocol", "system", "profile"]
-    columns = [
-        "protocol",
-        "system",
-        "profile",
-        "seeds",
-        "tasks",
-        "seconds_fit",
-        "seconds_score",
-        "peak_memory_mib",
-        "parameters",
-        "tie_rate",
-    ]
-    folder = paths.tables("synthetic")
+    shared, folder = ["dataset", "protocol", "system", "profile"], paths.tables("synthetic")
+    measured = ["seconds_fit", "seconds_score", "peak_memory_mib", "parameters", "tie_rate"]
+    columns = ["protocol", "system", "profile", "seeds", "tasks", *measured]
     write_csv(folder / "metrics.csv.xz", pd.DataFrame(metrics, columns=[*shared, "seed", "metric", "k", "value"]))
     write_csv(folder / "overall.csv", pd.DataFrame(overall, columns=[*shared, "metric", "k", "mean", "sd", "n_seeds"]))
     write_csv(folder / "runs.csv", pd.DataFrame(costs, columns=columns))
-    tested = pd.DataFrame(
-        [
-            ("tfidf", "ndcg@10", -0.4, 0.01, 0.02),
-            ("rrf", "ndcg@10", 0.1, 0.04, 0.06),
-            ("ease", "ndcg@10", 0.1, 0.04, 0.04),
-        ],
-        columns=["system", "metric", "difference", "wilcoxon_p_holm", "randomisation_p_holm"],
-    )
+    columns = ["system", "metric", "difference", "wilcoxon_p_holm", "randomisation_p_holm"]
+    tests = [("tfidf", -0.4, 0.01, 0.02), ("rrf", 0.1, 0.04, 0.06), ("ease", 0.1, 0.04, 0.04)]
+    tested = pd.DataFrame([(system, "ndcg@10", *values) for system, *values in tests], columns=columns)
     write_csv(folder / "significance.csv", tested.assign(protocol="cold", family=6))
     return Results.load("synthetic")
 
@@ -78,15 +62,6 @@ def test_systems_come_best_first_with_their_titles(results):
 def test_marks_need_both_tests_and_point_where_the_mean_differs(results):
     assert results.marks("cold") == {("tfidf", "ndcg@10"): "↓", ("ease", "ndcg@10"): "↑"}
     assert results.marks("warm") == {}
-    assert "over 6 comparisons" in results.about_marks("cold")
-
-
-def test_why_there_can_be_no_mark_is_said(results):
-    assert results.about_marks("loo99") == (
-        "No marks against T2MRec: its protocols are cold, cold_grouped, warm, loo (conf/system/t2mrec.yaml), so under "
-        "loo99 it has no run to compare with."
-    )
-    assert results.about_marks("warm") == "No marks: T2MRec or a system to compare it with has no run under warm yet."
 
 
 def test_absent_systems_have_not_run_or_are_not_for_the_protocol(results):
@@ -107,15 +82,12 @@ def test_settings_come_through_every_base(results):
     assert results.families["rp3beta_tuned"] == results.families["p3alpha"]
 
 
-def test_a_protocol_without_runs_has_a_caption(results):
-    assert results.caption("warm").endswith("Protocol: warm (known tasks). No system has a run yet.")
-
-
 def test_caption_says_question_data_protocol_tasks_and_profile(results):
     assert results.caption("cold") == (
         "Question: fitting the released labels. Data: Synthetic. Protocol: cold (new tasks), 6 test tasks. "
         "Profile: smoke."
     )
+    assert results.caption("warm").endswith("Protocol: warm (known tasks). No system has a run yet.")
 
 
 def test_per_task_averages_over_seeds(results):
@@ -159,20 +131,11 @@ def test_texts_are_shown_only_under_a_licence():
     assert not licensed("task2mcp")
 
 
-def test_named_joins_metric_and_cutoff():
-    assert named(pd.DataFrame({"metric": ["ndcg"], "k": [10]})).tolist() == ["ndcg@10"]
-
-
 def test_a_row_whose_method_is_for_a_protocol_is_not_asked_there(results, monkeypatch):
     above = {"tiger_list": ["tiger"], "tiger_tuned": ["tiger"], "tiger_tuned_long": ["tiger_tuned", "tiger"]}
-    applies = {
-        "tiger": ["warm", "loo"],
-        "tiger_tuned": ["warm", "loo"],
-        "tiger_list": ["warm"],
-        "tiger_tuned_long": ["warm"],
-        "tiger_transfer": ["cold"],
-        "tfidf": ["cold"],
-    }
+    applies = {key: ["warm", "loo"] for key in ("tiger", "tiger_tuned")}
+    applies |= {key: ["warm"] for key in ("tiger_list", "tiger_tuned_long")}
+    applies |= {key: ["cold"] for key in ("tiger_transfer", "tfidf")}
     monkeypatch.setattr(
         "study.analysis.report.results.lineage",
         lambda name: [name, name.removesuffix("_transfer"), *above.get(name, [])],

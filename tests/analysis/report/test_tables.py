@@ -52,18 +52,8 @@ def test_write_all_writes_both_forms(tmp_path):
 
 
 def test_a_system_that_was_not_run_has_words_and_no_number():
-    overall = pd.DataFrame(
-        {
-            "system": "a",
-            "protocol": "cold",
-            "metric": ["recall", "ndcg"],
-            "k": 10,
-            "mean": [0.5, 0.25],
-            "sd": [0.1, 0.1],
-            "n_seeds": 2,
-        }
-    )
-    table = tables.comparison(overall, "cold", {"b": "Model B"}, ("recall@10", "ndcg@10"), not_run=["b"])
+    rows = overall(("a", "cold", "recall", 10, 0.5, 0.1), ("a", "cold", "ndcg", 10, 0.25, 0.1))
+    table = tables.comparison(rows, "cold", {"b": "Model B"}, ("recall@10", "ndcg@10"), not_run=["b"])
     assert table.to_numpy().tolist() == [["a", "0.5000 ± 0.1000", "0.2500 ± 0.1000"], ["Model B", "not run", ""]]
 
 

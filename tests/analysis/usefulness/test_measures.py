@@ -1,6 +1,7 @@
 """Calibration, diversity, dominance, steps and learning curves on hand-computed cases and planted truths."""
 
-import matplotlib as mpl
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,16 +11,14 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from study import paths
-from study.analysis.report.plots import STYLE
 from study.analysis.usefulness import calibration as c
 from study.analysis.usefulness import choosing, curves, diversity, figures, pareto
 from study.data.splits import Split
 from study.errors import StudyError
 from study.judging.collection import Collection
+from tests.analysis.report.helpers import misplaced
 
-SETTINGS = c.Calibration(
-    "best", ["score", "noise"], ["logistic", "isotonic"], target=0.8, bins=5, resamples=500, seed=0
-)
+SETTINGS = c.Calibration("best", ["score", "noise"], list(c.METHODS), target=0.8, bins=5, resamples=500, seed=0)
 
 
 def planted(n, *, slope=2.0, seed=0):
@@ -30,19 +29,16 @@ def planted(n, *, slope=2.0, seed=0):
 
 
 def asked(n=200, *, slope=2.0, seed=0):
+    """Rows of `confidence`, half of them of validation topics."""
     signal, useful = planted(n, slope=slope, seed=seed)
-    rng = np.random.default_rng(seed + 1)
-    part = np.where(np.arange(n) < n // 2, "valid", "test")
-    return pd.DataFrame(
-        {
-            "task_id": np.arange(n),
-            "server_id": 1,
-            "part": part,
-            "grade": useful.astype(int),
-            "score": signal,
-            "noise": rng.normal(size=n),
-        }
-    )
+    noise = np.random.default_rng(seed + 1).normal(size=n)
+    table = {"task_id": np.arange(n), "server_id": 1, "part": np.where(np.arange(n) < n // 2, "valid", "test")}
+    return pd.DataFrame(table | {"grade": useful.astype(int), "score": signal, "noise": noise})
+
+
+def measured(frame):
+    """The table `calibration` by part and measure."""
+    return c.calibration_tables(frame, SETTINGS)["calibration"].set_index(["part", "measure"])
 
 
 @pytest.mark.parametrize("method", c.METHODS)
@@ -103,9 +99,9 @@ def test_a_true_chance_passes_and_a_false_one_is_noticed():
     signal, useful = planted(2_000)
     true = c.expected_error(expit(2 * signal), useful, 5, seed=0, resamples=300)
     false = c.expected_error(expit(2 * signal - 1.5), useful, 5, seed=0, resamples=300)
-    assert true.value < true.if_calibrated_high
-    assert false.low > false.if_calibrated_high
-    assert true.low <= true.value <= true.high
+    assert true["value"] < true["if_calibrated_high"]
+    assert false["low"] > false["if_calibrated_high"]
+    assert true["low"] <= true["value"] <= true["high"]
 
 
 def test_risk_coverage_by_hand():
@@ -149,21 +145,19 @@ def test_signals_by_hand():
 
 
 def test_the_informative_signal_is_chosen_and_abstaining_pays():
-    tables = c.calibration_tables(asked(), SETTINGS)
-    assert tables["calibration_choice"].iloc[0]["signal"] == "score"
-    assert "none" in set(tables["calibration_choice"]["signal"])
-    found = tables["calibration"].set_index(["part", "measure"])["value"]
+    chosen = c.calibration_tables(asked(), SETTINGS)["calibration_choice"]
+    assert chosen.iloc[0]["signal"] == "score"
+    assert "none" in set(chosen["signal"])
+    table = measured(asked())
+    found = table["value"]
     assert found["test", "brier"] < found["test", "brier_without_signal"]
     assert found["test", "useful_if_answered"] > found["test", "useful"] > found["test", "useful_if_not_answered"]
     assert found["valid", "useful_if_answered"] >= SETTINGS.target
-    gain = tables["calibration"].set_index(["part", "measure"]).loc[("test", "area_gain")]
-    assert gain["low"] > 0
+    assert table.loc[("test", "area_gain"), "low"] > 0
 
 
 def test_a_signal_without_information_gains_nothing():
-    frame = asked(400, slope=0.0)
-    tables = c.calibration_tables(frame, SETTINGS)
-    gain = tables["calibration"].set_index(["part", "measure"]).loc[("test", "area_gain")]
+    gain = measured(asked(400, slope=0.0)).loc[("test", "area_gain")]
     assert gain["low"] < 0 < gain["high"]
 
 
@@ -173,12 +167,9 @@ def test_test_topics_decide_nothing():
     other.loc[other["part"] == "test", "grade"] = 1 - other["grade"]
     first, second = (c.calibration_tables(rows, SETTINGS) for rows in (frame, other))
     pd.testing.assert_frame_equal(first["calibration_choice"], second["calibration_choice"])
-    of_valid = [table["calibration"].query("part == 'valid'") for table in (first, second)]
-    pd.testing.assert_frame_equal(*of_valid)
-    chances = [
-        table["risk_coverage"].query("part == 'test'")["chance"].sort_values().tolist() for table in (first, second)
-    ]
-    assert chances[0] == chances[1]
+    pd.testing.assert_frame_equal(*(table["calibration"].query("part == 'valid'") for table in (first, second)))
+    risks = [table["risk_coverage"].query("part == 'test'")["chance"].sort_values() for table in (first, second)]
+    assert risks[0].tolist() == risks[1].tolist()
 
 
 def test_validation_topics_that_are_all_alike_are_refused():
@@ -358,57 +349,28 @@ def test_figures_draw_the_tables():
     drawn = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
     of_test = tables["reliability"].query("part == 'test'")["useful"]
     assert drawn["test topics"].tolist() == of_test.tolist()
-    table = pd.DataFrame(
-        {
-            "system": ["a", "b"],
-            "title": ["System A", "System B"],
-            "family": ["dense", "floor"],
-            "by_labels": [0.1, 0.2],
-            "by_judgements": [0.4, np.nan],
-            "seconds_fit": [0.0, 5.0],
-            "cpu": [20.0, 3.0],
-        }
-    )
-    for quality in pareto.QUALITIES:
-        for cost in pareto.COSTS:
-            table[f"front_{quality}_{cost}"] = pareto.non_dominated(table[quality].to_numpy(), table[cost].to_numpy())
+    columns = ["system", "title", "family", "by_labels", "by_judgements", "seconds_fit", "cpu"]
+    rows = [("a", "System A", "dense", 0.1, 0.4, 0.0, 20.0), ("b", "System B", "floor", 0.2, np.nan, 5.0, 3.0)]
+    table = pd.DataFrame(rows, columns=columns)
+    for quality, cost in itertools.product(pareto.QUALITIES, pareto.COSTS):
+        table[f"front_{quality}_{cost}"] = pareto.non_dominated(table[quality].to_numpy(), table[cost].to_numpy())
     figure = figures.pareto(table, "Both questions.")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["System A", "System B"]
     upper = figure.axes[0].get_lines()
     assert [line.get_xdata()[0] for line in upper[1:]] == [1e-3, 5.0]
     values = {"a": judged_values(0), "b": judged_values(0.1)}
-    chain = pd.concat(
-        [
-            choosing.one_at_a_time(values, ["a", "b"], ["ndcg@10"], seed=0).assign(part=part)
-            for part in ("valid", "test")
-        ]
-    )
-    figure = figures.steps(chain, {"a": "System A"}, "ndcg@10", "Question: being useful.")
+    chain = choosing.one_at_a_time(values, ["a", "b"], ["ndcg@10"], seed=0)
+    both = pd.concat([chain.assign(part=part) for part in ("valid", "test")])
+    figure = figures.steps(both, {"a": "System A"}, "ndcg@10", "Question: being useful.")
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["System A", "b"]
 
 
 def test_no_caption_runs_into_a_legend():
-    n = 26
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame(
-        {
-            "system": [f"s{i}" for i in range(n)],
-            "title": [f"Intent-based rank {i}" for i in range(n)],
-            "family": ["dense", "floor"] * (n // 2),
-            "useful": rng.random(n),
-            "similarity": rng.random(n),
-            "servers": range(100, 100 + n),
-        }
-    )
-    caption = "Question: being useful. Data: Task2MCP, test topics; systems whose answers are judged."
-    figure = figures.diversity(table, caption)
-    with mpl.rc_context(STYLE):
-        figure.canvas.draw()
-    (legend,) = figure.legends
-    (written,) = [text for text in figure.texts if text.get_text() == figure.get_supxlabel()]
-    entries = [text.get_window_extent() for text in legend.get_texts()]
-    assert len(entries) == n
-    assert min(box.y0 for box in entries) > written.get_window_extent().y1
-    assert max(box.x1 for box in entries) < figure.bbox.width
-    beneath = min(panel.xaxis.label.get_window_extent().y0 for panel in figure.axes)
-    assert max(box.y1 for box in entries) < beneath
+    n, rng = 26, np.random.default_rng(0)
+    table = pd.DataFrame({"system": [f"s{i}" for i in range(n)], "title": [f"Intent-based rank {i}" for i in range(n)]})
+    table["family"] = ["dense", "floor"] * (n // 2)
+    for column in ("useful", "similarity", "servers"):
+        table[column] = rng.random(n)
+    figure = figures.diversity(table, "Question: being useful. Data: Task2MCP, test topics; systems that are judged.")
+    assert misplaced(figure) == ([], [])
+    assert len(figure.legends[0].get_texts()) == n

@@ -46,15 +46,8 @@ def test_a_benchmark_alone():
 
 
 def test_a_benchmark_inside_a_catalogue_stands_behind_its_servers():
-    own = pd.DataFrame(
-        {
-            "id": [7, 9],
-            "name": ["Slack", "Maps"],
-            "description": ["Posts.", "Other maps."],
-            "language": ["Go", None],
-            "stars_count": ["5", "6"],
-        }
-    )
+    own = pd.DataFrame({"id": [7, 9], "name": ["Slack", "Maps"], "description": ["Posts.", "Other maps."]})
+    own = own.assign(language=["Go", None], stars_count=["5", "6"])
     nothing = (np.empty(0, dtype=np.int64),)
     catalogue = Dataset("toy", own, pd.DataFrame({"id": [0]}), relevance_from_lists(nothing, 2), nothing)
     data, relevant, _ = transfer.as_dataset("livemcpbench", inside=catalogue)

@@ -7,10 +7,10 @@ multiply-add and float32 throughout; what depends on the machine (sorting, Pytho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import pandas as pd
@@ -42,6 +42,9 @@ PUBLISHED = "published"  # family of the methods that this study wrote after the
 COLUMNS = ["printed", "system", "family", *KINDS, "total"]
 # Shapes that a small marker still tells apart, and how they are filled once every shape of a colour is taken.
 SHAPES, FILLS = "osD^vPX<>dp", ("full", "left", "bottom", "right", "top")
+RESOLUTION = 1e-3  # seconds; shorter times cannot be told from 0
+# So many systems can always be told apart; more are close together where the worst reaches this share of the best.
+FEW, NEAR = 10, 0.75
 TUNED_TITLE = " (tuned)"  # how the title of a tuned system ends; the rest is the title at its own settings
 FLOAT = 4  # bytes
 # Per (task, server) pair: three features weighted and summed (5), scaled and added to the cosine (3).
@@ -51,10 +54,7 @@ MATRICES = 6
 
 
 def fits(results: Results) -> pd.DataFrame:
-    """Every fit behind the tables, from the records of the runs.
-
-    Returns: protocol, system, title, seed, seconds_fit, seconds_score (of all test tasks).
-    """
+    """Every fit behind the tables: protocol, system, title, seed, seconds_fit, seconds_score (of all test tasks)."""
     columns, rows = ["seed", "seconds_fit", "seconds_score"], []
     for protocol, system in results.costs[["protocol", "system"]].itertuples(index=False):
         record = read_record(paths.results(results.dataset) / "records" / protocol / f"{system}.json")
@@ -64,12 +64,9 @@ def fits(results: Results) -> pd.DataFrame:
 
 
 def long_fits(fitted: pd.DataFrame) -> pd.DataFrame:
-    """The systems whose longest seed took more than `LONG`, the longest first.
+    """The systems whose longest seed took more than `LONG`, the longest first; `fitted`: from `fits`.
 
-    Args:
-        fitted: from `fits`.
-
-    Returns: protocol, title, longest and mean (minutes), seeds.
+    Returns: columns protocol, title, longest and mean (minutes), seeds.
     """
     minutes = fitted.assign(minutes=fitted["seconds_fit"] / 60).groupby(["protocol", "system"], sort=False)
     table = minutes.agg(
@@ -93,9 +90,9 @@ def core_hours(
         fitted: from `fits`.
         searches: from `study.analysis.overall.tuning.tuned`.
         printed: the paper's name -> system; the systems that build on it, or carry it to new tasks, count with it.
-        builds_on: system -> the systems whose settings it builds on, nearest first; of configured ones.
+        builds_on: system -> the systems whose settings it builds on, nearest first.
 
-    Returns: printed, system, family, the `KINDS` and total, in core hours (fitting and scoring), in the paper's order.
+    Returns: `COLUMNS`, hours of fitting and scoring, in the paper's order.
     """
     core = (fitted["seconds_fit"] + fitted["seconds_score"]).groupby(fitted["system"]).sum()
     searched = searches.groupby("system")["seconds"].sum()
@@ -147,33 +144,28 @@ def looks(inks: Iterable[str], titles: Iterable[str]) -> list[tuple[str, str]]:
 
 
 @mpl.rc_context(STYLE)
-def cost_quality(
-    costs: pd.DataFrame, caption: str, *, resolution: float = 1e-3, leave_out: Collection[str] = ("ablation",)
-) -> Figure:
-    """What quality costs: NDCG@10 against time to fit and time per task.
+def cost_quality(costs: pd.DataFrame, caption: str) -> Figure:
+    """What quality costs: NDCG@10 against time to fit and time per task, without ablations.
 
-    Args:
-        costs: columns title, family, quality, tasks, seconds_fit, milliseconds_per_task.
-        resolution: seconds; shorter times cannot be told from 0 and are drawn here.
-        leave_out: families that are not drawn; those with a row are named in the caption.
+    `costs`: columns title, family, quality, tasks, seconds_fit, milliseconds_per_task.
     """
-    absent = [kind.words for kind in colours.present(set(costs["family"]) & set(leave_out))]
-    costs = _drawn(costs[~costs["family"].isin(leave_out)])
+    ablations = costs["family"] == "ablation"
+    costs = _drawn(costs[~ablations])
     better = crowded(costs)
     if costs["open"].any():
         caption += " Open marker: a system at its own settings; filled, the same shape: tuned."
-    if absent:
-        caption += f" Left out: {', '.join(absent)}."
+    if ablations.any():
+        caption += f" Left out: {colours.look('ablation').words}."
     if not better.empty:
         caption += " Right: the better half of the systems alone, enlarged."
     caption += (
         " Times are means over seeds, on logarithmic axes; a fit or a whole ranking of under "
-        f"{1000 * resolution:.0f} ms is drawn as that. They come from the runs' records, and not all runs were made on "
+        f"{1000 * RESOLUTION:.0f} ms is drawn as that. They come from the runs' records, and not all runs were made on "
         "a quiet machine (docs/reproducibility.md)."
     )
     parts = [costs] if better.empty else [costs, better]
     figure, axes = canvas(8.0, len(parts), rows=2, caption=caption, title="Cost and quality")
-    floor = {"seconds_fit": resolution, "milliseconds_per_task": 1e3 * resolution / costs["tasks"].max()}
+    floor = {"seconds_fit": RESOLUTION, "milliseconds_per_task": 1e3 * RESOLUTION / costs["tasks"].max()}
     labels = {"seconds_fit": "time to fit (s)", "milliseconds_per_task": "time to rank (ms per task)"}
     for line, (column, label) in zip(axes, labels.items(), strict=True):
         drawn = [
@@ -205,19 +197,14 @@ def _drawn(costs: pd.DataFrame) -> pd.DataFrame:
     return costs.assign(ink=inks, open=titles.isin(twins)).join(marks)
 
 
-def crowded(costs: pd.DataFrame, *, least: int = 10, near: float = 0.75) -> pd.DataFrame:
+def crowded(costs: pd.DataFrame) -> pd.DataFrame:
     """The better half of the systems that do not read the answers, if they lie too close together to be told apart.
 
-    Args:
-        costs: best quality first.
-        least: so many can always be told apart.
-        near: what share of the best quality the worst of them has to have to be close.
-
-    Returns: rows of `costs`, none where there is room.
+    `costs`: best quality first. Returns no row where there is room.
     """
     systems = costs[costs["family"] != colours.CEILING]
     better = systems.head((len(systems) + 1) // 2)
-    close = len(better) > least and better["quality"].iloc[-1] > near * better["quality"].iloc[0]
+    close = len(better) > FEW and better["quality"].iloc[-1] > NEAR * better["quality"].iloc[0]
     return better if close else better.head(0)
 
 
@@ -228,24 +215,11 @@ def _points(panel: Axes, costs: pd.DataFrame, times: pd.Series) -> dict[str, lis
         # Filled markers that overlap are parted by a white edge, open ones show what lies below them; the study's
         # subject lies on top.
         ink, parted = row["ink"], row["fill"] == "full" and not row["open"]
-        drawn.setdefault(ink, []).extend(
-            panel.plot(
-                time,
-                row["quality"],
-                linestyle="none",
-                marker=row["marker"],
-                fillstyle=row["fill"],
-                color=ink,
-                markersize=9 if row["marker"] == "*" else 6.5,
-                alpha=0.85,
-                clip_on=False,
-                markerfacecolor="none" if row["open"] else ink,
-                markeredgecolor="white" if parted else ink,
-                markeredgewidth=0.6 if parted else 1.1,
-                label=row["title"],
-                zorder=3 if row["family"] == "t2mrec" else 2,
-            )
-        )
+        look: dict[str, Any] = {"marker": row["marker"], "fillstyle": row["fill"], "linestyle": "none", "color": ink}
+        look |= {"markerfacecolor": "none" if row["open"] else ink, "markersize": 9 if row["marker"] == "*" else 6.5}
+        look |= {"markeredgecolor": "white" if parted else ink, "markeredgewidth": 0.6 if parted else 1.1}
+        look |= {"alpha": 0.85, "clip_on": False, "zorder": 3 if row["family"] == "t2mrec" else 2}
+        drawn.setdefault(ink, []).extend(panel.plot(time, row["quality"], label=row["title"], **look))
     return drawn
 
 
@@ -302,16 +276,10 @@ def training_work(epoch: Iterable[Batch], towers: Towers) -> Work:
 
 
 def encoding_work(terms: float, texts: int, towers: Towers) -> Work:
-    """Texts through one tower (eq. 6-7).
-
-    Args:
-        terms: non-zero entries of all their lexical vectors.
-        texts: number of texts.
-    """
+    """`texts` texts, whose lexical vectors have `terms` non-zero entries in all, through one tower (eq. 6-7)."""
     narrow = narrow_weights(towers)
-    return Work(
-        2 * (terms * towers.hidden + texts * (narrow - towers.hidden)), FLOAT * (terms * towers.hidden + narrow)
-    )
+    flops = 2 * (terms * towers.hidden + texts * (narrow - towers.hidden))
+    return Work(flops, FLOAT * (terms * towers.hidden + narrow))
 
 
 def ranking_work(tasks: int, servers: int, output: int) -> Work:
@@ -321,7 +289,5 @@ def ranking_work(tasks: int, servers: int, output: int) -> Work:
     embeddings read once per product, and `MATRICES` score matrices written and read.
     """
     pairs = tasks * servers
-    return Work(
-        2 * 2 * pairs * output + FUSION * pairs,
-        FLOAT * (2 * servers * output + 2 * tasks * output + 2 * MATRICES * pairs),
-    )
+    moved = 2 * servers * output + 2 * tasks * output + 2 * MATRICES * pairs
+    return Work(2 * 2 * pairs * output + FUSION * pairs, FLOAT * moved)

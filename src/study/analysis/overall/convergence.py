@@ -52,8 +52,7 @@ def cut_short(model: Mapping[str, Any], reports: pd.DataFrame) -> pd.Series:
 
     Args:
         model: settings of the system.
-        reports: a row for each seed, with epochs (that ran) and best_epoch, and a report of its own for each stage
-            before the last one.
+        reports: a row per seed with epochs (that ran) and best_epoch, and a report for each stage before the last one.
     """
     ended = reports["epochs"] >= most_epochs(model)
     if annealed(model):
@@ -77,15 +76,12 @@ def convergence(
 ) -> pd.DataFrame:
     """The systems whose records tell a best epoch, best on the test tasks first; those of `FAULTY` are left out.
 
-    Args:
-        builds_on: system -> the systems whose settings it builds on, nearest first; of configured ones.
-
     Returns: system, title, epochs (that ran), best_epoch (whose weights were kept), validation_ndcg and seconds_trained
-        as means over seeds, capped (the seeds whose training the cap on epochs ended, not validation: quality may still
-        have been rising), annealed (see there), seeds, earlier_better (seeds in which an earlier stage that ranks by
-        itself was better on validation than the last one), gap (`METRIC` minus the yardstick's; NaN where that has
-        no run), better and better_gap (title and gap of the best run of the same method under the protocol, if it is
-        another one; tuned values, variants and extensions count, rows of `FAULTY` do not).
+    as means over seeds, capped (the seeds whose training the cap on epochs ended, not validation: quality may still
+    have been rising), annealed (see there), seeds, earlier_better (seeds in which an earlier stage that ranks by itself
+    was better on validation than the last one), gap (`METRIC` minus the yardstick's; NaN where that has no run), better
+    and better_gap (title and gap of the best run of the same method under the protocol, if it is another one; tuned
+    values, variants and extensions count, rows of `FAULTY` do not).
     """
     ran = results.systems(protocol)
     yardstick = next((results.value(protocol, name, METRIC) for name in YARDSTICKS if name in ran), float("nan"))
@@ -120,8 +116,8 @@ def far_behind(table: pd.DataFrame) -> pd.DataFrame:
         table: from `convergence`.
 
     Returns: title, gap, seeds, capped, earlier_better, other_values (how much higher `METRIC` is at the other values of
-        the same method, its own settings against the tuned ones), more_epochs (how much higher after a longer
-        training); NaN where there is no such run. Other values are the reason where they close `SHARE` of the gap.
+    the same method, its own settings against the tuned ones), by_values (whether they close `SHARE` of the gap),
+    more_epochs (how much higher after a longer training); NaN where there is no such run.
     """
     gaps = dict(zip(table["system"], table["gap"], strict=True))
     other = [
@@ -140,8 +136,7 @@ def far_behind(table: pd.DataFrame) -> pd.DataFrame:
 def near_floor(results: Results, protocol: str, *, new_tasks: bool) -> pd.DataFrame:
     """The systems, rules and ceilings aside, that have less than `TIMES` the `METRIC` of what learns nothing.
 
-    Args:
-        new_tasks: whether the test tasks of the protocol have no training interaction (`study.data.splits.Split.cold`).
+    `new_tasks`: whether the test tasks have no training interaction (`study.data.splits.Split.cold`).
 
     Returns: title, times (their `METRIC` over that of the rule), floor (the rule's title) and value (its `METRIC`).
     """

@@ -34,34 +34,30 @@ TOP = ("task_id", "seed", "rank", "server_id")
 def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
     """Every system's mean with both uncertainties, one panel per metric.
 
-    Args:
-        summaries: metric -> table of `Results.summary`; the first one sets the order of the systems.
+    `summaries`: metric -> table of `Results.summary`; the first one sets the order of the systems.
     """
-    order = next(iter(summaries.values()))["system"].tolist()
+    first = next(iter(summaries.values()))
+    order = first["system"].tolist()
     place = {system: len(order) - i for i, system in enumerate(order)}
     caption += (
         " Thin line: 95 % bootstrap interval over tasks. Thick line: ± one standard deviation over seeds. "
         "Colours and markers: kind of system."
     )
-    figure, axes = canvas(
-        1.5 + 0.27 * len(order), len(summaries), caption=caption, share_y=True, title="Overall quality by system"
-    )
+    height, title = 1.5 + 0.27 * len(order), "Overall quality by system"
+    figure, axes = canvas(height, len(summaries), caption=caption, share_y=True, title=title)
     for panel, (metric, table) in zip(axes[0], summaries.items(), strict=True):
         for row in table.to_dict("records"):
             kind, y, mean, sd = colours.look(row["family"]), place[row["system"]], row["mean"], row["sd"]
-            ink = kind.ink
-            panel.plot([row["low"], row["high"]], [y, y], color=ink, linewidth=1.0, solid_capstyle="butt")
+            line = {"color": kind.ink, "solid_capstyle": "butt"}
+            panel.plot([row["low"], row["high"]], [y, y], linewidth=1.0, **line)
             if not pd.isna(sd):
-                ends = [mean - sd, mean + sd]
-                panel.plot(ends, [y, y], color=ink, linewidth=6.0, alpha=0.45, solid_capstyle="butt")
+                panel.plot([mean - sd, mean + sd], [y, y], linewidth=6.0, alpha=0.45, **line)
             # Small, so that an interval can be seen beside it.
-            panel.plot(mean, y, marker=kind.marker, color=ink, markersize=3.6)
-        panel.set_xlabel(f"{metric_name(metric)} (0 to 1)")
-        panel.set(xlim=(0, None), ylim=(0.4, len(order) + 0.6))
+            panel.plot(mean, y, marker=kind.marker, color=kind.ink, markersize=3.6)
+        panel.set(xlabel=f"{metric_name(metric)} (0 to 1)", xlim=(0, None), ylim=(0.4, len(order) + 0.6))
         panel.grid(axis="x")
-    titles = next(iter(summaries.values())).set_index("system")["title"]
-    axes[0, 0].set_yticks([place[system] for system in order], [titles[system] for system in order])
-    legend_below(figure, *colours.points(next(iter(summaries.values()))["family"]))
+    axes[0, 0].set_yticks(list(place.values()), first["title"].tolist())
+    legend_below(figure, *colours.points(first["family"]))
     return figure
 
 
@@ -71,9 +67,7 @@ def per_task_distribution(
 ) -> Figure:
     """How a metric spreads over tasks: a box per system, and the share of tasks with nothing right.
 
-    Args:
-        values: printed name -> per-task values, best system first.
-        families: printed name -> kind of system.
+    `values`: printed name -> per-task values, best system first; `families`: printed name -> kind of system.
     """
     caption += (
         " Box: quartiles. Whiskers: 5th and 95th percentile. Diamond: mean. Right: share of the tasks whose value is "
@@ -102,8 +96,7 @@ def per_task_distribution(
 def win_tie_loss(comparisons: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """On how many tasks each system is above, level with and below the reference.
 
-    Args:
-        comparisons: rows of significance.csv for one protocol and one metric.
+    `comparisons`: rows of significance.csv for one protocol and one metric.
     """
     rows = comparisons.sort_values("difference")
     reference, metric = titles.get(rows["reference"].iloc[0], "the reference"), metric_name(rows["metric"].iloc[0])
@@ -137,7 +130,7 @@ def mean_ranks(values: Mapping[str, pd.Series]) -> pd.DataFrame:
         values: printed name -> per-task values, averaged over seeds, index task_id.
 
     Returns: columns title, rank, from the best; attributes ``tasks`` and ``difference``, the critical difference: mean
-        ranks further apart than it differ at the level `ALPHA` (Demšar 2006, section 3.2.2).
+    ranks further apart than it differ at the level `ALPHA` (Demšar 2006, section 3.2.2).
     """
     table = pd.DataFrame(dict(values)).dropna()
     ranks = table.rank(axis=1, ascending=False).mean().sort_values(kind="stable")
@@ -150,11 +143,9 @@ def mean_ranks(values: Mapping[str, pd.Series]) -> pd.DataFrame:
 
 @mpl.rc_context(STYLE)
 def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric: str, caption: str) -> Figure:
-    """Mean ranks as dots with bars of half the critical difference to each side.
+    """Mean ranks (from `mean_ranks`) as dots with bars of half the critical difference to each side.
 
-    Args:
-        ranks: from `mean_ranks`.
-        families: printed name -> kind of system.
+    `families`: printed name -> kind of system.
     """
     half = ranks.attrs["difference"] / 2
     caption += (
@@ -184,9 +175,9 @@ def catalogue_coverage(results: Results, protocol: str, server_ids: pd.Series, p
         server_ids: id of each server, in the catalogue's order.
         popularity: training interactions of each, shape (n_servers,).
 
-    Returns: best `METRIC` first: system, title, family, servers (how many different ones), coverage (their share of the
-        catalogue), gini, novelty in bits (`study.evaluation.metrics`) and quality (`METRIC`); means over seeds.
-        Without rows where only the hits of lists are kept (`study.runner.outputs.HITS_ALONE`).
+    Returns: `COLUMNS`, best `METRIC` first: servers (how many different ones), coverage (their share of the catalogue),
+    gini, novelty in bits (`study.evaluation.metrics`) and quality (`METRIC`), means over seeds. Without rows where only
+    the hits of lists are kept (`study.runner.outputs.HITS_ALONE`).
     """
     place = pd.Series(np.arange(len(server_ids)), index=server_ids)
     rows: list[dict[str, Any]] = []
@@ -201,10 +192,8 @@ def catalogue_coverage(results: Results, protocol: str, server_ids: pd.Series, p
             seeds.append(metrics.list_level(ranked, popularity, (KEPT,)))
         means = pd.DataFrame(seeds).mean()
         row: dict[str, Any] = {"system": name, "title": results.titles[name], "family": results.families[name]}
-        row |= {
-            "servers": means[f"coverage@{KEPT}"] * len(server_ids),
-            "quality": results.value(protocol, name, METRIC),
-        }
+        row |= {"servers": means[f"coverage@{KEPT}"] * len(server_ids)}
+        row |= {"quality": results.value(protocol, name, METRIC)}
         rows.append(row | {measure: means[f"{measure}@{KEPT}"] for measure in MEASURES})
     return pd.DataFrame(rows, columns=COLUMNS)
 

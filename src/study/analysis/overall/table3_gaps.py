@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 from study.analysis.report.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, legend_below
 from study.analysis.report.plots import MARKERS, STYLE, canvas, metric_name
 from study.analysis.report.results import TRANSFER, TUNED_SUFFIX, Results, lineage
+from study.analysis.report.tables import named
 from study.config.registry import parents
 
 METRIC, SECOND = "ndcg@10", "recall@10"
@@ -52,11 +53,11 @@ def table3_gaps(
         builds_on: system -> the systems whose settings it builds on.
 
     Returns: printed (the paper's name), system, title, kind (of `KINDS`), protocol, paper and ours (`METRIC`), gap
-        (ours minus paper), paper_recall and recall (`SECOND`, of both); the paper's order, then the nearest first. A
-        row of the paper without a run has one line without a protocol and without a number of ours.
+    (ours minus paper), paper_recall and recall (`SECOND`, of both); the paper's order, then the nearest first. A row of
+    the paper without a run has one line without a protocol and without a number of ours.
     """
     rows = cells[(cells["table"] == "table3") & cells["system"].ne("")]
-    rows = rows.assign(column=rows["metric"] + "@" + rows["k"].astype(str))
+    rows = rows.assign(column=named(rows))
     wide = rows.pivot_table(index=["printed", "system"], columns="column", values="value", sort=False).reset_index()
     ran = {protocol: results.systems(protocol) for protocol in results.protocols}
     names = [name for name in results.applies if any(name in systems for systems in ran.values())]
@@ -86,15 +87,12 @@ def nearness(table: pd.DataFrame, sampled: Collection[str]) -> pd.DataFrame:
     """How near the method itself (`ITSELF`) comes to its printed row, under every protocol that it ran in.
 
     A variant, a fault or an extension may come near by chance, and so may another protocol than the one at hand; they
-    make no method near. A protocol that ranks sampled servers decides nothing, since there every ranking looks better.
+    make no method near. A protocol of `sampled` ranks sampled servers and decides nothing, since there every ranking
+    looks better.
 
-    Args:
-        table: from `table3_gaps`.
-        sampled: the protocols that rank sampled servers.
-
-    Returns: printed, protocol, gap (of the nearer of own settings and tuned values), far (whether both are farther
-        than `FAR` from the paper), side (where they are: above, below, or "on both sides of"), crossed (whether both
-        are on one side of the paper, and on the other side in `SECOND`).
+    Returns: printed, protocol, gap (of the nearer of own settings and tuned values), far (whether both are farther than
+    `FAR` from the paper), side (where they are: above, below, or "on both sides of"), crossed (whether both are on one
+    side of the paper, and on the other side in `SECOND`).
     """
     itself = table[table["kind"].isin(ITSELF) & table["ours"].notna() & ~table["protocol"].isin([*sampled])]
     rows = []
@@ -123,11 +121,11 @@ def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
     figure, axes = canvas(1.4 + 0.42 * len(printed), caption=caption, title="The paper's baselines and every attempt")
     panel = axes[0, 0]
     places = {name: len(printed) - 1 - number for number, name in enumerate(printed)}
-    protocols = in_order(table.dropna(subset=["ours"])["protocol"])
-    kinds = [name for name in KINDS if name in set(table.dropna(subset=["ours"])["kind"])]
-    for name, rows in table.groupby("printed", sort=False):
-        panel.vlines(rows["paper"].iloc[0], places[name] - 0.42, places[name] + 0.42, color="black", linewidth=2.2)
-    for row in table.dropna(subset=["ours"]).to_dict("records"):
+    ran = table.dropna(subset=["ours"])
+    protocols, kinds = in_order(ran["protocol"]), [name for name in KINDS if name in set(ran["kind"])]
+    for name, value in table.groupby("printed", sort=False)["paper"].first().items():
+        panel.vlines(value, places[name] - 0.42, places[name] + 0.42, color="black", linewidth=2.2)
+    for row in ran.to_dict("records"):
         ink = INKS.get(row["protocol"], BLACK)
         shift = 0.15 * ((len(protocols) - 1) / 2 - protocols.index(row["protocol"]))
         shape: Any = {"marker": MARKERS[KINDS.index(row["kind"])], "markersize": 5, "markeredgecolor": "white"}
@@ -144,11 +142,7 @@ def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
 
 @mpl.rc_context(STYLE)
 def paper_dots(paper: Mapping[str, pd.Series], ours: Mapping[str, pd.Series], caption: str) -> Figure:
-    """The paper's values beside the study's, metric by metric.
-
-    Args:
-        paper, ours: label -> values by metric@k, in the same metrics.
-    """
+    """The paper's values beside the study's; both map labels to values by metric@k, in the same metrics."""
     metrics = list(next(iter(paper.values())).index)
     figure, axes = canvas(1.6 + 0.42 * len(metrics), caption=caption, title="The paper's T2MRec and ours")
     panel: Axes = axes[0, 0]

@@ -19,7 +19,7 @@ from study import paths
 from study.analysis.report import plots
 from study.analysis.report.plots import STYLE, canvas, metric_name
 from study.analysis.report.results import TUNED_SUFFIX, Results
-from study.analysis.report.tables import NOT_RUN, cell, duration
+from study.analysis.report.tables import NOT_RUN, duration
 from study.config import schema
 from study.config.compose import plain
 from study.config.registry import all_system_settings
@@ -32,10 +32,9 @@ from study.search.sweep import TUNED
 # What a search is for: `study tune` gives every system the same number of trials, `study sweep` varies the settings of
 # T2MRec with as many trials as its question needs. In the order of the table.
 EQUAL, SWEEP = KINDS = ("equal budget", "sweep")
-COLUMNS = ["kind", "sweep", "system", "title", "protocol", "space", "trials", "settings", "epoch_share", "seconds"]
-COLUMNS += ["per_trial", "best", "untuned", "chosen"]
 METRIC = "ndcg@10"
 EFFECTS = ["protocol", "system", "title", "own", "tuned", "difference", "ci_low", "ci_high"]
+# Columns of `tuned` -> as printed.
 TITLES = {
     "title": "system",
     "protocol": "protocol",
@@ -49,22 +48,20 @@ TITLES = {
     "untuned": "untuned NDCG@10",
     "chosen": "chosen",
 }
+COLUMNS = ["kind", "sweep", "system", *TITLES]
 
 
 def tuned(dataset: str) -> pd.DataFrame:
     """Every search of a data set, `study tune` and `study sweep` alike, and the tuned systems without one.
 
     Returns: one row per folder of ``results/<dataset>/sweeps`` and one per configured system that has a search space
-        and no run, in the order of `KINDS` and then of titles: kind, sweep (folder), system, title, protocol (whose
-        validation part was measured), space (as text), trials, settings (different ones among the trials: a search may
-        repeat a choice, a sweep tries each with several seeds), epoch_share (of a run's epochs that a trial trained,
-        NaN for a system without epochs), seconds (all trials), per_trial (the median of their seconds, which one slow
-        trial does not move; NaN where trials have no seconds of their own), best (NDCG@10 on validation, the mean over
-        seeds if there are several), untuned (the same of the trials with the system's own settings, NaN where none has
-        them), chosen (as text).
-
-    Raises:
-        StudyError: a folder lacks one of best.yaml, record.json and trials.csv, or one of them cannot be read.
+    and no run, in the order of `KINDS` and then of titles: kind, sweep (folder), system, title, protocol (whose
+    validation part was measured), space (as text), trials, settings (different ones among the trials: a search may
+    repeat a choice, a sweep tries each with several seeds), epoch_share (of a run's epochs that a trial trained, NaN
+    for a system without epochs), seconds (all trials), per_trial (the median of their seconds, which one slow trial
+    does not move; NaN where trials have no seconds of their own), best (NDCG@10 on validation, the mean over seeds if
+    there are several), untuned (the same of the trials with the system's own settings, NaN where none has them), chosen
+    (as text). A folder that is no whole search raises `StudyError`.
     """
     folders = sorted(path for path in (paths.results(dataset) / "sweeps").glob("*") if path.is_dir())
     rows = [_ran(folder) for folder in folders]
@@ -84,25 +81,16 @@ def tuned(dataset: str) -> pd.DataFrame:
 
 def printed(table: pd.DataFrame) -> pd.DataFrame:
     """The table of `tuned` as text, by the names of `TITLES`; "not run" stands in place of the trials."""
-    ran = table["trials"] > 0
-    text = {
-        "trials": table["trials"].astype(str).where(ran, NOT_RUN),
-        "settings": table["settings"].astype(str),
-        "epoch_share": table["epoch_share"].map("{:.0%}".format, na_action="ignore"),
-        "seconds": table["seconds"].map(duration, na_action="ignore"),
-        "per_trial": table["per_trial"].map(duration, na_action="ignore"),
-        "best": table["best"].map(_digits, na_action="ignore"),
-        "untuned": table["untuned"].map(_digits, na_action="ignore"),
-    }
+    digits = "{:.4f}".format
+    shown = {"settings": str, "epoch_share": "{:.0%}".format, "seconds": duration, "per_trial": duration}
+    shown |= {"best": digits, "untuned": digits, "chosen": str}
     missing = {"epoch_share": "no epochs", "per_trial": "not timed", "untuned": "not measured"}
-    for name in ("settings", "epoch_share", "seconds", "per_trial", "best", "untuned", "chosen"):
-        column = text.get(name, table[name]).astype(object)
+    ran = table["trials"] > 0
+    text = {"trials": table["trials"].astype(str).where(ran, NOT_RUN)}
+    for name, form in shown.items():
+        column = table[name].map(form, na_action="ignore").astype(object)
         text[name] = column.where(column.notna(), missing.get(name, "")).where(ran, "")
     return table.assign(**text)[list(TITLES)].rename(columns=TITLES)
-
-
-def _digits(value: float) -> str:
-    return cell(value, None)
 
 
 def described(space: Mapping[str, Mapping[str, Any]]) -> str:
@@ -169,14 +157,10 @@ def _ran(folder: Path) -> dict[str, Any]:
 def untuned(
     trials: pd.DataFrame, model: Mapping[str, Any], names: list[str], simplex: list[str], objective: str
 ) -> float:
-    """The mean objective of the trials that have the system's own settings; NaN where there is none.
+    """The mean `objective` (a column) of the trials that have the system's own settings; NaN where there is none.
 
-    Args:
-        trials: trials.csv.
-        model: the system's settings, nested.
-        names: the searched parameters, dotted.
-        simplex: those of them that count by their shares of their sum.
-        objective: a column of `trials`.
+    `model` has these settings, nested; `names` are the searched ones, dotted; those of `simplex` count by their shares
+    of their sum.
     """
     settings = OmegaConf.create(dict(model))
     own = {name: OmegaConf.select(settings, name) for name in names}
@@ -213,12 +197,9 @@ def _same(value: Any, written: Any) -> bool:
 def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
     """Every tuned system beside itself at its own settings, under every protocol where both have runs.
 
-    Args:
-        seed: of the resampling of tasks.
-
     Returns: protocol, system (without the suffix), title, own and tuned (`METRIC`, means over seeds and tasks),
-        difference (tuned minus own), ci_low and ci_high (95 % bootstrap interval of the difference over tasks); the
-        largest difference of a protocol first.
+    difference (tuned minus own), ci_low and ci_high (95 % bootstrap interval of the difference over tasks); the largest
+    difference of a protocol first.
     """
     rows = []
     for protocol in results.protocols:
@@ -231,11 +212,8 @@ def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
             change = (tuned - own).dropna().to_numpy(np.float64)
             values = own.mean(), tuned.mean(), change.mean(), *bootstrap_interval(change, seed=seed)
             rows.append((protocol, base, results.titles[base], *values))
-    table = pd.DataFrame(rows, columns=EFFECTS)
-    order = {name: place for place, name in enumerate(results.protocols)}
-    return table.sort_values(
-        ["protocol", "difference"], key=lambda c: c.map(order) if c.name == "protocol" else -c, kind="stable"
-    ).reset_index(drop=True)
+    rows.sort(key=lambda row: (results.protocols.index(row[0]), -row[EFFECTS.index("difference")]))
+    return pd.DataFrame(rows, columns=EFFECTS)
 
 
 @mpl.rc_context(STYLE)
@@ -247,14 +225,9 @@ def effects_figure(table: pd.DataFrame, caption: str) -> Figure:
         "out 0; grey: where it does not. One panel per protocol, the largest gain first."
     )
     sizes = table.groupby("protocol", sort=False).size()
-    figure, axes = canvas(
-        1.1 + 0.24 * (len(table) + 2 * len(sizes)),
-        rows=len(sizes),
-        caption=caption,
-        title="What equal tuning brought on the test tasks",
-        gridspec_kw={"height_ratios": (sizes + 1.5).tolist()},
-        sharex=True,
-    )
+    height, title = 1.1 + 0.24 * (len(table) + 2 * len(sizes)), "What equal tuning brought on the test tasks"
+    panels = {"gridspec_kw": {"height_ratios": (sizes + 1.5).tolist()}, "sharex": True}
+    figure, axes = canvas(height, rows=len(sizes), caption=caption, title=title, **panels)
     for panel, (protocol, rows) in zip(axes[:, 0], table.groupby("protocol", sort=False), strict=True):
         places = np.arange(len(rows))[::-1]
         plots.dumbbells(panel, rows, "own", "tuned", "ci_low", "ci_high")

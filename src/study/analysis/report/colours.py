@@ -17,16 +17,8 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#CC79A7",
-    "#56B4E9",
-    "#F0E442",
-    "#7F7F7F",
-)
+BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, YELLOW, GREY = "#CC79A7", "#56B4E9", "#F0E442", "#7F7F7F"
 BLACK, CRIMSON, LIME, INDIGO, TEAL, SILVER = "#000000", "#AA1133", "#88BB66", "#5522CC", "#004455", "#BDBDBD"
 SHADE = 0.35  # opacity of a filled area, so that lines on it can be seen
 CEILING = "ceiling"  # the family that reads the answers: its areas stay empty
@@ -113,21 +105,14 @@ def legend_below(
 ) -> Legend:
     """A legend between the axes and the caption of `canvas`, in as many columns as fit; the figure grows by its height.
 
-    Call it last: the layout keeps the legend's place free, and knows nothing else of it.
-
-    Args:
-        heads: places of the entries that head those after them: bold, and never the last of a column.
+    Call it last: the layout keeps the legend's place free, and knows nothing else of it. `heads` are places of entries
+    that head those after them: bold, and never the last of a column.
     """
     for columns in (3, 2, 1):
         places = columned(len(labels), heads, columns)
-        legend = figure.legend(
-            [Line2D([], [], linestyle="none") if place is None else handles[place] for place in places],
-            ["" if place is None else labels[place] for place in places],
-            loc="lower left",
-            ncols=columns,
-            fontsize=7.5,
-            borderaxespad=0,
-        )
+        shown = [Line2D([], [], linestyle="none") if place is None else handles[place] for place in places]
+        words = ["" if place is None else labels[place] for place in places]
+        legend = figure.legend(shown, words, loc="lower left", ncols=columns, fontsize=7.5, borderaxespad=0)
         for text, place in zip(legend.get_texts(), places, strict=True):
             if place in heads:
                 text.set_fontweight("bold")

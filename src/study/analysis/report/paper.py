@@ -11,7 +11,7 @@ import yaml
 
 from study import paths
 from study.analysis.report.results import TUNED_SUFFIX
-from study.analysis.report.tables import NOT_APPLICABLE, NOT_RUN, cell, in_place, marked, seconds
+from study.analysis.report.tables import cell, comparison, marked, named
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 
@@ -29,18 +29,12 @@ def _read(path: Path | None) -> dict[str, Any]:
 
 
 def load(path: Path | None = None) -> pd.DataFrame:
-    """Every cell of Tables 3 and 4, one per row.
-
-    Args:
-        path: by default ``conf/paper/tables.yaml``.
+    """Every cell of Tables 3 and 4, one per row, from ``conf/paper/tables.yaml`` unless `path` says otherwise.
 
     Returns: columns table (``table3``, ``table4``), place, group, printed (the paper's name), system (the study's name
-        of the same configuration, empty where there is none), metric, k, value (in [0, 1]), stand_in (the nearest
-        configuration where there is no same one) and differs (what it lacks); attribute ``dataset`` names the data set
-        that the values describe.
-
-    Raises:
-        StudyError: a missing file, a row with too few or too many cells, or a cell outside [0, 1].
+    of the same configuration, empty where there is none), metric, k, value (in [0, 1]), stand_in (the nearest
+    configuration where there is no same one) and differs (what it lacks); attribute ``dataset`` names the data set that
+    the values describe. A missing file, a row of another length and a cell outside [0, 1] raise `StudyError`.
     """
     content = _read(path)
     metrics = [name.split("@") for name in content["metrics"]]
@@ -58,46 +52,45 @@ def load(path: Path | None = None) -> pd.DataFrame:
     return frame
 
 
-def printed_gains(path: Path | None = None) -> pd.Series:
+def printed_gains() -> pd.Series:
     """The line "Gains" of Table 3, in %, by metric@k."""
-    content = _read(path)
+    content = _read(None)
     return pd.Series(content["tables"]["table3"]["gains"], index=content["metrics"], name="gain", dtype=float)
 
 
-def table2(path: Path | None = None) -> pd.DataFrame:
+def table2() -> pd.DataFrame:
     """The counts of Table 2: columns table, place, set (servers or tasks), attribute, value (a count)."""
-    path = path or paths.conf() / "paper" / "tables.yaml"
-    content = _read(path.with_name(_read(path)["table2"]))
-    rows = [(part, name, value) for part, counts in content["counts"].items() for name, value in counts.items()]
-    frame = pd.DataFrame(rows, columns=["set", "attribute", "value"])
-    return frame.assign(table="table2", place=content["place"])[["table", "place", "set", "attribute", "value"]]
+    content = _read(paths.conf() / "paper" / _read(None)["table2"])
+    rows = [
+        ("table2", content["place"], part, name, value)
+        for part, counts in content["counts"].items()
+        for name, value in counts.items()
+    ]
+    return pd.DataFrame(rows, columns=["table", "place", "set", "attribute", "value"])
 
 
-def optima(path: Path | None = None) -> pd.DataFrame:
+def optima() -> pd.DataFrame:
     """What the text states for Figures 6 to 9: columns figure, place, statement, key, optimum, below.
 
     `key` and `optimum` name a setting of ``conf/system/t2mrec.yaml`` and its best value; `below` bounds a p-value.
     """
-    figures = _read(path)["figures"]
+    figures = _read(None)["figures"]
     rows = [{"figure": name, "key": "", "optimum": None, "below": None} | part for name, part in figures.items()]
     return pd.DataFrame(rows, columns=["figure", "place", "statement", "key", "optimum", "below"])
 
 
 def wide(cells: pd.DataFrame, table: str) -> pd.DataFrame:
     """One table as printed: index printed name in the paper's order, one column per metric@k."""
-    part = cells[cells["table"] == table].assign(column=lambda rows: rows["metric"] + "@" + rows["k"].astype(str))
+    part = cells[cells["table"] == table].assign(column=named)
     shaped = part.pivot_table(index="printed", columns="column", values="value", sort=False)
     return shaped[list(PAPER_METRICS)].rename_axis(columns=None)
 
 
 def gains(table3: pd.DataFrame, method: str = "T2MRec") -> pd.DataFrame:
-    """Two readings of "relative improvement over the strongest baseline", in %.
-
-    Args:
-        table3: from `wide`.
+    """Two readings of "relative improvement over the strongest baseline", in %; `table3`: from `wide`.
 
     Returns: one row per metric@k: best_baseline, over_baseline = (method - best) / best, and over_method =
-        (method - best) / method.
+    (method - best) / method.
     """
     others = table3.drop(index=method)
     own, best = table3.loc[method], others.max()
@@ -109,7 +102,7 @@ def arithmetic(table: pd.DataFrame) -> pd.DataFrame:
     """What the printed precision P and recall R say about the printed F1 and about the labels.
 
     Returns: per row and cutoff: f1_printed, f1_from_means = 2 P R / (P + R), and implied_relevant = k P / R. Where
-        every test task has n relevant servers, k P = n R holds for every ranking, so `implied_relevant` is n.
+    every test task has n relevant servers, k P = n R holds for every ranking, so `implied_relevant` is n.
     """
     rows = []
     for name, values in table.iterrows():
@@ -121,13 +114,10 @@ def arithmetic(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def counterparts(cells: pd.DataFrame) -> pd.DataFrame:
-    """The rows of Table 3, and those of other tables that describe one of the same systems, by the study's systems.
-
-    Args:
-        cells: from `load`.
+    """The rows of Table 3 in its order; behind each, those of other tables that describe the same system.
 
     Returns: columns system (the study's name of the same or of the nearest configuration), table, place, printed,
-        differs; Table 3 in its order, the others behind the row of the same system.
+    differs.
     """
     rows = cells.drop_duplicates(["table", "printed"]).copy()
     known = rows["system"] != ""
@@ -166,26 +156,38 @@ def beside(
         applicable_alone: leave out the systems that the protocol is not for.
 
     Returns: columns system, source and `COMPARED`; cells as text, "mean ± sd" for the study's, "not run" or "not
-        applicable" where there is none. The paper's printed F1 stands in the columns f1_of_means.
+    applicable" where there is none. The paper's printed F1 stands in the columns f1_of_means.
     """
     groups = counterparts(cells)
     if applicable_alone:
         groups = groups[[protocol in applies.get(name, ()) for name in groups["system"]]]
-    ours = _ours(groups, overall, protocol, applies, marks)
+    variants = {name: _variants(name, applies) for name in groups["system"]}
+    # Of a system that the protocol is not for, one row says so.
+    names = [name for own in variants.values() for name in own if protocol in applies[name] or name in variants]
+    runs = overall[(overall["protocol"] == protocol) & overall["system"].isin(names)]
+    absent = [name for name in names if name not in set(runs["system"])]
+    ours = comparison(
+        runs,
+        protocol,
+        {},
+        COMPARED,
+        not_run=[name for name in absent if protocol in applies[name]],
+        not_applicable=[name for name in absent if protocol not in applies[name]],
+        unranked=(),
+        marks=marks,
+        costs=costs,
+    ).set_index("system")
     differs = groups.groupby("system")["differs"].agg(lambda parts: ", ".join(filter(None, parts)))
     printed = {table: _printed(cells, table) for table in dict.fromkeys(groups["table"])}
     rows: list[dict[str, str]] = []
     for system, part in groups.groupby("system", sort=False):
         for row in part.to_dict("records"):
             texts = printed[row["table"]].loc[row["printed"]].to_dict()
-            rows.append({"name": "", "system": row["printed"], "source": f"paper, {row['place']}"} | texts)
-        for name in ours.index[ours.index.isin(_variants(str(system), applies))]:
+            rows.append({"system": row["printed"], "source": f"paper, {row['place']}"} | texts)
+        for name in (name for name in variants[str(system)] if name in ours.index):
             title = titles.get(name, name) + (f", {differs[system]}" if differs[system] else "")
-            rows.append({"name": name, "system": title, "source": f"ours, {protocol}"} | ours.loc[name].to_dict())
-    table = pd.DataFrame(rows, columns=["name", "system", "source", *COMPARED])
-    if costs is not None:
-        table = table.assign(**seconds(costs, protocol, list(table["name"])))
-    return table.drop(columns="name")
+            rows.append({"system": title, "source": f"ours, {protocol}"} | ours.loc[name].to_dict())
+    return pd.DataFrame(rows, columns=["system", "source", *ours.columns]).fillna("")
 
 
 def _variants(system: str, applies: Mapping[str, Sequence[str]]) -> list[str]:
@@ -201,26 +203,3 @@ def _printed(cells: pd.DataFrame, table: str) -> pd.DataFrame:
         column = values[source].map(lambda value: cell(value, None))
         texts[target] = marked(column, values[source], target, list(values.index) if table == "table3" else None)
     return pd.DataFrame(texts)
-
-
-def _ours(
-    groups: pd.DataFrame,
-    overall: pd.DataFrame,
-    protocol: str,
-    applies: Mapping[str, Sequence[str]],
-    marks: Mapping[tuple[str, str], str] | None,
-) -> pd.DataFrame:
-    """The study's rows of `beside` as text; index system, columns `COMPARED`."""
-    variants = [name for system in dict.fromkeys(groups["system"]) for name in _variants(system, applies)]
-    # Of a system that the protocol is not for, one row says so.
-    names = [name for name in variants if protocol in applies[name] or name in set(groups["system"])]
-    rows = overall[(overall["protocol"] == protocol) & overall["system"].isin(names)]
-    rows = rows.assign(name=rows["metric"] + "@" + rows["k"].astype(str))
-    ran = [name for name in names if name in set(rows["system"])]
-    words = {name: in_place(NOT_RUN if protocol in applies[name] else NOT_APPLICABLE, COMPARED) for name in names}
-    table = pd.DataFrame.from_dict(words, orient="index", columns=list(COMPARED), dtype=object)
-    for metric in COMPARED if ran else ():
-        one = rows[rows["name"] == metric].set_index("system").loc[ran]
-        texts = pd.Series([cell(mean, sd) for mean, sd in zip(one["mean"], one["sd"], strict=True)], index=ran)
-        table.loc[ran, metric] = marked(texts, one["mean"], metric, ran, marks)
-    return table

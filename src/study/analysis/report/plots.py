@@ -1,4 +1,4 @@
-"""What every figure shares: style, canvas, axes, and writing files.
+"""What every figure shares: style, canvas, axes, and writing files; and the figures of a data set itself.
 
 Figures are made without pyplot, so they need no display, leave no state behind, and look alike in notebooks, scripts
 and tests. Colours are those of `study.analysis.report.colours`; markers differ as well.
@@ -10,6 +10,7 @@ import base64
 import io
 import re
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 from PIL import Image
 
 from study import paths
-from study.analysis.report.colours import GREEN, GREY, RED
+from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED
+from study.data.dataset import Dataset
+from study.data.normalise import tokens
 from study.files import replacing, write_text
 
 MARKERS = "osD^vPX<>*hpd8"
@@ -82,9 +85,7 @@ def canvas(
 ) -> tuple[Figure, np.ndarray]:
     """An empty figure in the study's style, with a title above and a caption below.
 
-    Args:
-        height: in inches.
-        options: for `Figure.subplots`.
+    `height` is in inches; `options` go to `Figure.subplots`.
 
     Returns: the figure and its axes, shape (rows, columns).
     """
@@ -105,12 +106,8 @@ def canvas(
 def dumbbells(panel: Axes, rows: pd.DataFrame, before: str, after: str, low: str, high: str) -> None:
     """One line per row of a table, the first one on top, from an open marker to a filled one.
 
-    Green where the interval of the difference lies above 0, red where it lies below, grey where it holds 0. A row
-    without numbers keeps its place and stays empty.
-
-    Args:
-        before, after: columns of the open and the filled marker.
-        low, high: columns of the interval of after minus before.
+    Green where the interval of the difference (columns `low` and `high`) lies above 0, red where it lies below, grey
+    where it holds 0. A row without numbers keeps its place and stays empty.
     """
     places = np.arange(len(rows))[::-1]
     inks = np.where(rows[low] > 0, GREEN, np.where(rows[high] < 0, RED, GREY))
@@ -124,9 +121,7 @@ def dumbbells(panel: Axes, rows: pd.DataFrame, before: str, after: str, low: str
 def save_figure(figure: Figure, name: str, dataset: str) -> Path:
     """Write ``<name>.svg`` and ``<name>.png`` to the figures of a data set; equal figures give equal bytes.
 
-    The PNG has a palette of 256 colours, a third of the size: figures stand in the repository and in notebooks.
-
-    Returns: the PNG's path.
+    The PNG, whose path is returned, has a palette of 256 colours, which makes it a third of the size.
     """
     folder = paths.figures(dataset)
     with mpl.rc_context(STYLE):
@@ -166,11 +161,9 @@ def palette(picture: str) -> str:
 
 
 def logarithmic(axis: Any, most: int = 8) -> None:
-    """Make an axis that already holds its data logarithmic, with plain numbers (mathematical text is off in STYLE).
+    """Make an axis that already holds its data logarithmic, with plain numbers at `most` powers of ten at most.
 
-    Args:
-        axis: `Axes.xaxis` or `Axes.yaxis`.
-        most: powers of ten with a number.
+    `axis`: `Axes.xaxis` or `Axes.yaxis`. Mathematical text is off in `STYLE`.
     """
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     low, high = axis.get_view_interval()
@@ -181,3 +174,84 @@ def logarithmic(axis: Any, most: int = 8) -> None:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100 * low else (1.0,), numticks=most))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+def popularity(data: Dataset) -> np.ndarray:
+    """How many tasks list each server, most listed first, shape (n_servers,)."""
+    return np.sort(np.bincount(data.relevance.indices, minlength=data.n_servers))[::-1]
+
+
+def value_counts(values: pd.Series, *, listed: bool = False, most: int = 12) -> pd.Series:
+    """How often each value occurs, most frequent first; what is beyond the `most` frequent is summed up.
+
+    `values`: one text per row, empty for an absent value; `listed`: whether it is a list, counted entry by entry.
+    """
+    counts = Counter(entry for text in values for entry in (tokens(text) if listed else [text] if text else []))
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    kept = dict(ranked[:most])
+    rest = sum(count for _, count in ranked[most:])
+    return pd.Series(kept | ({f"{len(ranked) - most} others": rest} if rest else {}), dtype=int)
+
+
+@mpl.rc_context(STYLE)
+def lists(data: Dataset, caption: str) -> Figure:
+    """Lengths of the label lists, servers by popularity, and how concentrated the labels are."""
+    figure, axes = canvas(2.7, 3, caption=caption, title="Lists and popularity")
+    lengths = np.bincount([len(row) for row in data.lists])
+    shown = np.flatnonzero(lengths)
+    panel = axes[0, 0]
+    bars = panel.bar([str(value) for value in shown], lengths[shown], color=BLUE)
+    panel.bar_label(bars, [f"{count:,}" for count in lengths[shown]], fontsize=7)
+    panel.set(xlabel="servers on a task's list", ylabel="tasks (logarithmic axis)")
+    logarithmic(panel.yaxis)
+    panel.margins(y=0.1)
+    counts = popularity(data)
+    panel = axes[0, 1]
+    listed = counts[counts > 0]
+    panel.plot(np.arange(1, len(listed) + 1), listed, color=GREEN)
+    panel.set(xlabel="rank of the server", ylabel="tasks that list it")
+    logarithmic(panel.xaxis)
+    logarithmic(panel.yaxis)
+    panel.grid(True)
+    panel = axes[0, 2]
+    servers = 100 * np.arange(data.n_servers + 1) / data.n_servers
+    panel.plot(servers, np.concatenate([[0.0], 100 * np.cumsum(counts) / counts.sum()]), color=GREEN, label="released")
+    panel.plot([0, 100], [0, 100], color="black", linestyle="--", linewidth=0.8, label="all equal")
+    panel.set(xlabel="most listed servers (%)", ylabel="labels they hold (%)", xlim=(0, 100), ylim=(0, 100))
+    panel.grid(True)
+    panel.legend(loc="lower right")
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def attributes(data: Dataset, caption: str) -> Figure:
+    """Languages and categories of tasks and servers, after unifying spellings."""
+    parts = (
+        ("Language of tasks", data.tasks["language_tokens"], True, "tasks", ORANGE),
+        ("Language of servers", data.servers["language_tokens"], True, "servers", BLUE),
+        ("Subcategory of tasks", data.tasks["subcategory_clean"], False, "tasks", ORANGE),
+        ("Category of servers", data.servers["category_clean"], False, "servers", BLUE),
+    )
+    figure, axes = canvas(6.8, 2, rows=2, caption=caption, title="What tasks and servers are about")
+    for panel, (title, values, listed, unit, ink) in zip(axes.ravel(), parts, strict=True):
+        counts = value_counts(values, listed=listed, most=16)
+        panel.barh([name if len(name) <= 30 else f"{name[:29]}…" for name in counts.index], counts, color=ink)
+        panel.invert_yaxis()
+        panel.set(title=title, xlabel=unit)
+        panel.tick_params(axis="y", labelsize=7.5)
+        panel.grid(axis="x")
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def mixture(table: pd.DataFrame, caption: str) -> Figure:
+    """Planted and drawn shares (columns) of the reasons (index) for which labels were given."""
+    figure, axes = canvas(2.2, caption=caption, title="Why a server is on a list")
+    panel, place = axes[0, 0], np.arange(len(table))[::-1]
+    panel.barh(place + 0.2, 100 * table["planted"], height=0.38, color=BLUE, label="planted")
+    panel.barh(place - 0.2, 100 * table["drawn"], height=0.38, color=ORANGE, label="drawn")
+    panel.set_yticks(place, [name.replace("_", " ") for name in table.index])
+    panel.set(xlabel="share of the labels (%)")
+    panel.grid(axis="x")
+    panel.legend()
+    return figure

@@ -13,7 +13,8 @@ import yaml
 
 from study import paths
 from study.analysis.report import tables
-from study.analysis.report.runs import ALPHA, APART, CEILINGS, REFERENCE
+from study.analysis.report.runs import APART, CEILINGS
+from study.analysis.report.tables import named
 from study.config.registry import all_system_settings, left_out, parents
 from study.evaluation import per_task
 from study.evaluation.significance import bootstrap_interval
@@ -29,10 +30,8 @@ TRANSFER = "_transfer"  # a system that ranks for new tasks through a base, whos
 def lineage(name: str, builds_on: Callable[[str], Sequence[str]] = parents) -> list[str]:
     """A system, then what it is made from: the base that a transfer ranks through, and whose settings it builds on.
 
-    Args:
-        builds_on: system -> the systems whose settings it builds on, nearest first.
-
-    Returns: each once, the nearest first; the last is the method that all its variants share.
+    Returns: each once, the nearest first; the last is the method that all its variants share. `builds_on` gives the
+    systems whose settings one builds on, nearest first.
     """
     return list(dict.fromkeys((name, name.removesuffix(TRANSFER), *builds_on(name))))
 
@@ -75,23 +74,18 @@ class Results:
 
     @classmethod
     def load(cls, dataset: str) -> Results:
-        """Read the tables of the report stage.
-
-        Raises:
-            StudyError: `study report` has not run.
-        """
+        """Read the tables of the report stage."""
         metrics, overall, significance, costs = (
             tables.read(paths.tables(dataset) / name)
             for name in ("metrics.csv.xz", "overall.csv", "significance.csv", "runs.csv")
         )
         settings = all_system_settings()
         names = [*settings, *(name for name in overall["system"].unique() if name not in settings)]
-        patterns = _conf("dataset", dataset).get("leave_out", [])
-        present = set(overall["protocol"])
-        known = [name for name in ORDER if name in present]
+        about, present = _conf("dataset", dataset), set(overall["protocol"])
+        known, patterns = [name for name in ORDER if name in present], about.get("leave_out", [])
         return cls(
             dataset=dataset,
-            title=_conf("dataset", dataset)["title"],
+            title=about["title"],
             protocols=[*known, *sorted(present - set(known))],
             titles={name: str(settings[name].title) if name in settings else name for name in names},
             families={name: str(settings[name].family) if name in settings else "other" for name in names},
@@ -127,9 +121,9 @@ class Results:
         return [name for name, family in self.families.items() if family in APART]
 
     def absent(self, protocol: str) -> tuple[list[str], list[str]]:
-        """The systems of the data set's plan without a run under a protocol, those of `not_asked` aside.
+        """The systems of the plan that have not run under a protocol, and those that it is not for.
 
-        Returns: those that it is for and that have not run, and those that it is not for.
+        Those of `not_asked` are left out.
         """
         ran, aside = set(self.systems(protocol)), set(self.not_asked(protocol))
         missing = [name for name in self.planned if name not in ran]
@@ -159,24 +153,6 @@ class Results:
         """(system, metric) -> arrow where a system differs significantly from T2MRec, see `tables.marks`."""
         return tables.marks(self.significance[self.significance["protocol"] == protocol])
 
-    def about_marks(self, protocol: str) -> str:
-        """What the marks of a table mean, or why it can have none."""
-        rows, reference = self.significance[self.significance["protocol"] == protocol], self.titles[REFERENCE]
-        if not rows.empty:
-            metrics = " and ".join(sorted(rows["metric"].unique()))
-            return (
-                f"{tables.ABOVE} above, {tables.BELOW} below {reference} at {metrics}, the metrics that are compared: "
-                f"Wilcoxon and randomisation test both under {ALPHA} after Holm's correction over "
-                f"{rows['family'].max():.0f} comparisons."
-            )
-        applies = self.applies[REFERENCE]
-        if protocol not in applies:
-            return (
-                f"No marks against {reference}: its protocols are {', '.join(applies)} (conf/system/{REFERENCE}.yaml), "
-                f"so under {protocol} it has no run to compare with."
-            )
-        return f"No marks: {reference} or a system to compare it with has no run under {protocol} yet."
-
     def per_task(self, protocol: str, system: str) -> pd.DataFrame:
         """One row per task, metrics averaged over seeds; index task_id."""
         path = paths.results(self.dataset) / "per_task" / protocol / f"{system}.csv.xz"
@@ -188,10 +164,10 @@ class Results:
         return float(rows.loc[named(rows) == metric, "mean"].iloc[0])
 
     def cost_table(self, protocol: str) -> pd.DataFrame:
-        """What each system's runs took, best NDCG@10 first (means over seeds).
+        """What each system's runs took (means over seeds), best NDCG@10 first.
 
-        Returns: columns system, title, family, quality (NDCG@10), seconds_fit, milliseconds_per_task, peak_memory_mib,
-            parameters (NA where not counted), seeds, tasks, tie_rate (share of the tasks whose top ten a tie decides).
+        Returns: the columns of runs.csv (parameters that are not counted are NA), title, family, quality (NDCG@10) and
+        milliseconds_per_task.
         """
         order = self.systems(protocol)
         rows = self.costs[self.costs["protocol"] == protocol].set_index("system").loc[order].reset_index()
@@ -214,7 +190,7 @@ class Results:
         """One row per system, best first: mean, spread over seeds, and uncertainty over tasks.
 
         Returns: columns system, title, family, mean, sd (over seeds, NaN for one seed), low, high (95 % percentile
-            bootstrap interval over tasks of the seed-averaged values).
+        bootstrap interval over tasks of the seed-averaged values).
         """
         rows = self.overall[(self.overall["protocol"] == protocol)]
         rows = rows[named(rows) == metric].set_index("system")
@@ -225,8 +201,3 @@ class Results:
             seeds = rows.loc[system, "mean"], rows.loc[system, "sd"]
             lines.append((system, self.titles[system], self.families[system], *seeds, *interval))
         return pd.DataFrame(lines, columns=["system", "title", "family", "mean", "sd", "low", "high"])
-
-
-def named(rows: pd.DataFrame) -> pd.Series:
-    """``metric@k`` of each row of a table with columns metric and k."""
-    return rows["metric"] + "@" + rows["k"].astype(str)

@@ -1,20 +1,26 @@
-"""Tables for people: the same numbers as CSV, Markdown and LaTeX."""
+"""Tables for people: the same numbers as CSV, Markdown and LaTeX, and in a terminal."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from study import paths
 from study.analysis.report.runs import ALPHA
+from study.config.registry import all_system_settings
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 from study.files import write_text
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SHOWN, WIDTH = ("recall@10", "ndcg@10"), 100  # metrics and columns of letters in a terminal
 DIGITS = 4
 SECONDS = {"seconds_fit": "training (s)", "seconds_score": "scoring (s)"}  # column of runs.csv -> as printed
 NOT_RUN, NOT_APPLICABLE = "not run", "not applicable"
@@ -61,44 +67,41 @@ def comparison(
         costs: columns protocol, system and those of `SECONDS`; given, seconds stand in columns of their own.
     """
     rows = overall[overall["protocol"] == protocol]
-    rows = rows.assign(name=rows["metric"] + "@" + rows["k"].astype(str))
-    means = rows.pivot_table(index="system", columns="name", values="mean")
+    rows = rows.assign(name=named(rows))
+    means = rows.pivot_table(index="system", columns="name", values="mean").reindex(columns=list(metrics))
     deviations = rows.pivot_table(index="system", columns="name", values="sd")
     order = means.sort_values(metrics[-1], ascending=False).index
     table = pd.DataFrame({"system": list(order)})
     for name in metrics:
-        cells = pd.Series(
-            {at: cell(means[name][at], deviations[name].get(at) if name in deviations else None) for at in order}
-        )
+        spread = deviations.get(name, {})
+        cells = pd.Series({at: cell(means[name][at], spread.get(at)) for at in order})
         ranked = None if unranked is None else [at for at in order if at not in unranked]
         table[name] = marked(cells, means[name], name, ranked, marks).to_numpy()
-    words = [(name, NOT_RUN) for name in not_run] + [(name, NOT_APPLICABLE) for name in not_applicable]
-    absent = pd.DataFrame([{"system": name} | in_place(word, metrics) for name, word in words])
-    table = pd.concat([table, absent], ignore_index=True) if words else table
+    absent = [(name, NOT_RUN) for name in not_run] + [(name, NOT_APPLICABLE) for name in not_applicable]
+    # The word stands once, in the first cell.
+    words = pd.DataFrame([(name, word, *[""] * (len(metrics) - 1)) for name, word in absent], columns=table.columns)
+    table = pd.concat([table, words], ignore_index=True) if absent else table
     if costs is not None:
         table = table.assign(**seconds(costs, protocol, list(table["system"])))
     return table.assign(system=[titles.get(name, name) for name in table["system"]])
+
+
+def named(rows: pd.DataFrame) -> pd.Series:
+    """``metric@k`` of each row of a table with columns metric and k."""
+    return rows["metric"] + "@" + rows["k"].astype(str)
 
 
 def marks(tested: pd.DataFrame) -> dict[tuple[str, str], str]:
     """(system, metric) -> arrow up or down where a system is significantly above or below the reference.
 
     Both declared tests have to say so after Holm's correction over the family: Wilcoxon's, which the paper uses, and
-    the randomisation test of the mean, which gives the direction.
-
-    Args:
-        tested: rows of significance.csv, of one protocol.
+    the randomisation test of the mean, which gives the direction. `tested`: rows of significance.csv of one protocol.
     """
     if tested.empty:
         return {}
     sure = tested[(tested["wilcoxon_p_holm"] < ALPHA) & (tested["randomisation_p_holm"] < ALPHA)]
     arrows = np.where(sure["difference"] > 0, ABOVE, BELOW)
     return dict(zip(zip(sure["system"], sure["metric"], strict=True), arrows.tolist(), strict=True))
-
-
-def in_place(word: str, metrics: Sequence[str]) -> dict[str, str]:
-    """The cells of a row without numbers: a word in the first, nothing in the others."""
-    return dict.fromkeys(metrics, "") | {metrics[0]: word}
 
 
 def marked(
@@ -110,11 +113,8 @@ def marked(
 ) -> pd.Series:
     """The cells of a column with the best and second best of `ranked` emphasised, and the marks behind them.
 
-    Values that are printed alike are equally good, so there may be several best and several second best.
-
-    Args:
-        cells, means: text and value by system.
-        ranked: the systems that take part; None emphasises nothing.
+    `cells` and `means` are text and value by system; without `ranked` nothing is emphasised. Values that are printed
+    alike are equally good, so there may be several best and several second best.
     """
     printed = {str(name): round(float(value), DIGITS) for name, value in means.items() if pd.notna(value)}
     values = [printed[name] for name in ranked or () if name in printed]
@@ -132,13 +132,9 @@ def marked(
 def seconds(costs: pd.DataFrame, protocol: str, systems: Sequence[str]) -> dict[str, list[str]]:
     """What training and scoring took (s, mean over seeds), as printed; empty where a system has no run.
 
-    Args:
-        costs: runs.csv of the report stage.
-
     Returns: one list per column of `SECONDS`, in the order of `systems`.
     """
-    rows = costs[costs["protocol"] == protocol].to_dict("records")
-    known = {row["system"]: row for row in rows}
+    known = {row["system"]: row for row in costs[costs["protocol"] == protocol].to_dict("records")}
     return {
         title: [duration(float(known[name][column])) if name in known else "" for name in systems]
         for column, title in SECONDS.items()
@@ -199,3 +195,35 @@ def read_all(dataset: str, stage: str) -> dict[str, pd.DataFrame]:
     """The CSV files of ``results/<dataset>/<stage>`` by name; empty where the stage has not run."""
     files = sorted((paths.results(dataset) / stage).glob("*.csv*"))
     return {path.name.split(".")[0]: pd.read_csv(path) for path in files}
+
+
+def overall_tables(dataset: str) -> list[Table]:
+    """The overall results for a terminal, one table per protocol, best NDCG@10 first.
+
+    Columns: means over seeds of `SHOWN`, sd and difference to T2MRec (NDCG@10), seconds to fit.
+    """
+    from rich.table import Table
+
+    overall, tests, runs = (read(paths.tables(dataset) / f"{name}.csv") for name in ("overall", "significance", "runs"))
+    fitted = runs.set_index(["protocol", "system"])["seconds_fit"]
+    titles = {name: str(settings.title) for name, settings in all_system_settings().items()}
+    overall["measure"] = named(overall)
+    made = []
+    for protocol, part in overall[overall["measure"].isin(SHOWN)].groupby("protocol"):
+        means = part.pivot_table(index="system", columns="measure", values="mean")
+        spread = part[part["measure"] == "ndcg@10"].set_index("system")["sd"]
+        compared = pd.Series(dtype=float)
+        if "metric" in tests:
+            own = tests[(tests["protocol"] == protocol) & (tests["metric"] == "ndcg@10")]
+            compared = own.set_index("system")["difference"]
+        table = Table(title=f"{dataset}, protocol {protocol}: how well systems fit the released labels", width=WIDTH)
+        table.add_column("system", overflow="ellipsis", no_wrap=True, ratio=1)
+        for heading in (*SHOWN, "sd", "to T2MRec", "fit (s)"):
+            table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
+        for name, row in means.sort_values("ndcg@10", ascending=False).iterrows():
+            cells = [f"{row[measure]:.3f}" for measure in SHOWN]
+            cells += ["" if pd.isna(spread[name]) else f"{spread[name]:.3f}"]
+            cells += ["" if name not in compared else f"{compared[name]:+.3f}"]
+            table.add_row(titles.get(str(name), str(name)), *cells, f"{fitted[protocol, name]:,.1f}")
+        made.append(table)
+    return made

@@ -18,12 +18,12 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from study.analysis.usefulness.choosing import first_ten
 from study.config.compose import build_system, load
 from study.data.dataset import FloatArray, IntArray
 from study.encoders.sentence import encode
 from study.errors import StudyError
-from study.evaluation.ranking import mask_known, tie_order, top_k
-from study.judging.collection import DEPTH, Collection, Float64Array
+from study.judging.collection import Collection, Float64Array
 from study.judging.pools import load_split
 from study.usefulness.field_dense import FieldDense
 from study.usefulness.texts import FIELDS, VIEWS, texts
@@ -66,11 +66,7 @@ METHODS: dict[str, Callable[[Float64Array, BoolArray], Map]] = {"logistic": logi
 
 
 def fitted_map(method: str, signal: Float64Array, useful: BoolArray) -> Map:
-    """The map of `METHODS` fitted on one signal.
-
-    Raises:
-        StudyError: there is no such method.
-    """
+    """The map of `METHODS` fitted on one signal; an unknown method raises `StudyError`."""
     if method not in METHODS:
         raise StudyError(f"there is no calibration {method!r}", column="methods", fix=f"one of: {', '.join(METHODS)}")
     return METHODS[method](signal, useful)
@@ -97,11 +93,7 @@ def bins(chance: Float64Array, count: int) -> NDArray[np.int64]:
 def calibration_error(chance: Float64Array, useful: Float64Array, place: NDArray[np.int64]) -> Float64Array:
     """Expected calibration error (Naeini et al. 2015): sum over bins of n_b / n |mean chance - share useful|.
 
-    Args:
-        chance, useful: shape (..., n); each row of the last axis is one sample.
-        place: bins of the chances, shape (..., n).
-
-    Returns: shape (...,).
+    Chances, outcomes and bins have shape (..., n), one sample per row of the last axis; the result has shape (...,).
     """
     gap = np.asarray(chance - useful)
     per_bin = [np.abs(np.where(place == b, gap, 0).sum(axis=-1)) for b in range(int(place.max()) + 1)]
@@ -113,45 +105,29 @@ def reliability(chance: Float64Array, useful: BoolArray, count: int) -> pd.DataF
 
     Returns: columns bin (from 1), requests, chance (mean), useful (share), low, high (exact 95 % binomial interval).
     """
-    place = bins(chance, count)
-    rows: list[dict[str, float]] = []
-    for number in range(int(place.max()) + 1):
-        kept = place == number
-        if not kept.any():
-            continue
-        found, low, high = share(useful[kept])
-        row = {"bin": len(rows) + 1, "requests": int(kept.sum()), "chance": chance[kept].mean()}
-        rows.append(row | {"useful": found, "low": low, "high": high})
-    return pd.DataFrame(rows)
+    place, rows = bins(chance, count), []
+    for number, own in enumerate(np.unique(place), start=1):
+        kept = place == own
+        rows.append((number, int(kept.sum()), chance[kept].mean(), *share(useful[kept])))
+    return pd.DataFrame(rows, columns=["bin", "requests", "chance", "useful", "low", "high"])
 
 
-@dataclass(frozen=True)
-class Error:
-    """Expected calibration error with what chance alone would give.
+def expected_error(
+    chance: Float64Array, useful: BoolArray, count: int, *, seed: int, resamples: int
+) -> dict[str, float]:
+    """`calibration_error` with what chance alone would give.
 
-    Attributes:
-        value: of the sample.
-        low, high: 95 % bootstrap interval over requests, bins fixed.
-        if_calibrated, if_calibrated_high: mean and 95th percentile where every outcome is drawn with its own chance. A
-            finite sample is never perfectly even, so a value below the latter speaks against nothing.
+    Returns: value; low and high, the 95 % bootstrap interval over requests with fixed bins; if_calibrated and
+    if_calibrated_high, mean and 95th percentile where every outcome is drawn with its own chance. A finite sample is
+    never perfectly even, so a value below the last one speaks against nothing.
     """
-
-    value: float
-    low: float
-    high: float
-    if_calibrated: float
-    if_calibrated_high: float
-
-
-def expected_error(chance: Float64Array, useful: BoolArray, count: int, *, seed: int, resamples: int) -> Error:
-    """`calibration_error` with its interval and its distribution for a perfectly calibrated map."""
     rng, place, outcome = np.random.default_rng(seed), bins(chance, count), useful.astype(np.float64)
     drawn = rng.integers(len(chance), size=(resamples, len(chance)))
     boot = calibration_error(chance[drawn], outcome[drawn], place[drawn])
     fair = calibration_error(chance, (rng.random(drawn.shape) < chance).astype(np.float64), place)
     low, high = np.quantile(boot, [0.025, 0.975])
-    value = float(calibration_error(chance, outcome, place))
-    return Error(value, float(low), float(high), float(fair.mean()), float(np.quantile(fair, 0.95)))
+    found = {"value": float(calibration_error(chance, outcome, place)), "low": float(low), "high": float(high)}
+    return found | {"if_calibrated": float(fair.mean()), "if_calibrated_high": float(np.quantile(fair, 0.95))}
 
 
 def ordered(chance: Float64Array, seed: int) -> NDArray[np.int64]:
@@ -162,25 +138,21 @@ def ordered(chance: Float64Array, seed: int) -> NDArray[np.int64]:
 def risk_coverage(chance: Float64Array, useful: BoolArray, *, seed: int = 0) -> pd.DataFrame:
     """What is wrong among the answers that would be given if only the surest were (El-Yaniv and Wiener 2010).
 
-    Returns: columns answered (from 1), coverage, risk (share of useless first answers among them),
-        chance (of the last).
+    Returns: columns answered (from 1), coverage, risk (share of useless first answers among them), chance (of the
+    last one).
     """
     order = ordered(chance, seed)
     answered = np.arange(1, len(order) + 1)
-    risk = np.cumsum(~useful[order]) / answered
-    return pd.DataFrame(
-        {"answered": answered, "coverage": answered / len(order), "risk": risk, "chance": chance[order]}
-    )
+    table = {"answered": answered, "coverage": answered / len(order), "risk": np.cumsum(~useful[order]) / answered}
+    return pd.DataFrame(table | {"chance": chance[order]})
 
 
-def area(useful: BoolArray | NDArray[np.bool_]) -> Float64Array:
-    """Area under the risk-coverage curve: mean risk over coverages 1/n ... 1, shape (...,) for (..., n).
+def area(useful: BoolArray) -> Float64Array:
+    """Area under the risk-coverage curve: mean risk over coverages 1/n ... 1, shape (...,).
 
-    Args:
-        useful: outcomes from the surest to the least sure.
+    `useful` has shape (..., n): outcomes from the surest to the least sure.
     """
-    n = useful.shape[-1]
-    return np.asarray((np.cumsum(~useful, axis=-1) / np.arange(1, n + 1)).mean(axis=-1))
+    return np.asarray((np.cumsum(~useful, axis=-1) / np.arange(1, useful.shape[-1] + 1)).mean(axis=-1))
 
 
 def area_interval(chance: Float64Array, useful: BoolArray, *, seed: int, resamples: int) -> dict[str, float]:
@@ -207,34 +179,25 @@ def threshold(chance: Float64Array, useful: BoolArray, target: float) -> float:
     return float(min(reached)) if reached else float("inf")
 
 
-# How each signal is made from the ten best scores of a request, shape (b, 10).
-SIGNALS: dict[str, Callable[[Float64Array], Float64Array]] = {
-    "score": lambda best: best[:, 0],
-    "margin": lambda best: best[:, 0] - best[:, 1],
-    "lead": lambda best: best[:, 0] - best[:, -1],
-}
-# The one signal that looks at the texts: cosine of the description with that of the first server.
-COSINE = "cosine"
-
-
 def signals(ranked: IntArray, best: FloatArray, requests: FloatArray, servers: FloatArray) -> pd.DataFrame:
-    """Every signal of each request.
+    """Every signal of each request, one row per request.
 
     Args:
         ranked, best: server rows and scores of the ten best, shape (b, 10).
         requests, servers: sentence vectors of the descriptions, shapes (b, d) and (n_servers, d).
 
-    Returns: one row per request: score (standard deviations above the mean of the catalogue), margin (first minus
-        second), lead (first minus tenth), cosine.
+    Returns: score (standard deviations above the mean of the catalogue), margin (first minus second), lead (first minus
+    tenth), cosine (of the request with the first server).
     """
-    found = {name: rule(best.astype(np.float64)) for name, rule in SIGNALS.items()}
-    return pd.DataFrame(found | {COSINE: (requests * servers[ranked[:, 0]]).sum(axis=1).astype(np.float64)})
+    scores, cosine = best.astype(np.float64), (requests * servers[ranked[:, 0]]).sum(axis=1).astype(np.float64)
+    first = scores[:, 0]
+    return pd.DataFrame(
+        {"score": first, "margin": first - scores[:, 1], "lead": first - scores[:, -1], "cosine": cosine}
+    )
 
 
 def confidence(dataset: str, name: str, *, seed: int = 0) -> pd.DataFrame:
-    """The first answer of a system to every topic, its grade, and the signals.
-
-    Returns: columns task_id, server_id, part, grade, and those of `signals`.
+    """The first answer of a system to every topic: task_id, server_id, part, grade, and the columns of `signals`.
 
     Raises:
         StudyError: the system is no `FieldDense`, or a first answer is not judged.
@@ -245,14 +208,10 @@ def confidence(dataset: str, name: str, *, seed: int = 0) -> pd.DataFrame:
         raise StudyError(f"{name} has no scores that are comparable between requests", column="system", fix=fix)
     data, split = load_split(dataset)
     collection, frames = Collection.load(dataset), []
-    system.index(data.servers)
     servers = encode(texts(data.servers, FIELDS, "description"))
     for part in ("valid", "test"):
         judged = collection.part(part)
-        rows = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"]).loc[judged.topics["task_id"]].to_numpy()
-        asked = data.tasks.iloc[rows]
-        scores = mask_known(system.score_requests(asked), rows, split.known(part))
-        ranked, best = top_k(scores, DEPTH, tie_order(data.n_servers, seed))
+        asked, ranked, best = first_ten(system, data, split.known(part), judged.topics, seed)
         first = data.servers["id"].to_numpy()[ranked[:, 0]]
         answers = pd.DataFrame({"task_id": judged.topics["task_id"], "rank": 1, "server_id": first})
         _, _, grades = judged.look_up(answers)
@@ -265,16 +224,15 @@ def confidence(dataset: str, name: str, *, seed: int = 0) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def signal_choice(asked: pd.DataFrame, settings: Calibration) -> pd.DataFrame:
-    """Every signal with every method on the validation topics, each topic predicted by a map fitted on the others.
+def signal_choice(valid: pd.DataFrame, settings: Calibration) -> pd.DataFrame:
+    """Every signal with every method on validation topics, each topic predicted by a map fitted on the others.
 
     Args:
-        asked: rows of `confidence`; only those of part `valid` are looked at.
+        valid: rows of `confidence` of part `valid`.
 
     Returns: columns signal, method, brier, auroc; the smallest Brier score, which is the choice, first. The row `none`
-        is the share of useful first answers among the others, which knows nothing about the request.
+    is the share of useful first answers among the others, which knows nothing about the request.
     """
-    valid = asked[asked["part"] == "valid"]
     useful = (valid["grade"] >= 1).to_numpy()
     nothing = (useful.sum() - useful) / (len(useful) - 1)
     rows: list[dict[str, Any]] = [{"signal": "none", "method": "share", "brier": brier(nothing, useful)}]
@@ -290,20 +248,18 @@ def signal_choice(asked: pd.DataFrame, settings: Calibration) -> pd.DataFrame:
 def calibration_tables(asked: pd.DataFrame, settings: Calibration) -> dict[str, pd.DataFrame]:
     """Everything that follows from `confidence`: fitted and chosen on validation topics, measured on both parts.
 
-    Returns: calibration_choice (see `signal_choice`), reliability and risk_coverage (test topics, and validation
-        topics for orientation), and calibration (part, measure, value, low, high).
-
-    Raises:
-        StudyError: the validation topics' first answers are all useful or all useless.
+    Returns: calibration_choice (see `signal_choice`), reliability, risk_coverage and calibration (see `measures`), by
+    part. Validation topics whose first answers are all useful or all useless raise `StudyError`.
     """
     valid = asked[asked["part"] == "valid"]
     useful = (valid["grade"] >= 1).to_numpy()
     if useful.all() or not useful.any():
         raise StudyError("the validation topics do not tell useful from useless", column="grade", fix="judge more")
-    compared = signal_choice(asked, settings)
+    compared = signal_choice(valid, settings)
     chosen = compared[compared["signal"] != "none"].iloc[0]
-    chance_of = fitted_map(chosen["method"], valid[chosen["signal"]].to_numpy(np.float64), useful)
-    least = threshold(chance_of(valid[chosen["signal"]].to_numpy(np.float64)), useful, settings.target)
+    signal = valid[chosen["signal"]].to_numpy(np.float64)
+    chance_of = fitted_map(chosen["method"], signal, useful)
+    least = threshold(chance_of(signal), useful, settings.target)
     bins, risks, measured = [], [], []
     for part, rows in asked.groupby("part", sort=False):
         chance = chance_of(rows[chosen["signal"]].to_numpy(np.float64))
@@ -324,9 +280,8 @@ def measures(
 ) -> pd.DataFrame:
     """The single numbers of one part: measure, value, low, high.
 
-    Args:
-        seen: outcomes of the validation topics; their share is what a map without any signal would promise.
-        least: chance from which an answer is given.
+    `seen` are the outcomes of the validation topics, whose share a map without any signal would promise; `least` is the
+    chance from which an answer is given.
     """
     draws = {"seed": settings.seed, "resamples": settings.resamples}
     error = expected_error(chance, useful, settings.bins, **draws)
@@ -336,8 +291,8 @@ def measures(
         ("useful", *share(useful)),
         ("brier", brier(chance, useful), None, None),
         ("brier_without_signal", brier(np.full(len(useful), seen.mean()), useful), None, None),
-        ("calibration_error", error.value, error.low, error.high),
-        ("calibration_error_if_calibrated", error.if_calibrated, None, error.if_calibrated_high),
+        ("calibration_error", error["value"], error["low"], error["high"]),
+        ("calibration_error_if_calibrated", error["if_calibrated"], None, error["if_calibrated_high"]),
         ("area", areas["area"], areas["low"], areas["high"]),
         ("area_gain", areas["gain"], areas["gain_low"], areas["gain_high"]),
         ("area_least", areas["least"], None, None),

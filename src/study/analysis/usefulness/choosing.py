@@ -6,15 +6,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 
 from study.config.compose import load, plain
-from study.data.dataset import Dataset
+from study.data.dataset import Dataset, FloatArray, IntArray
 from study.errors import StudyError
 from study.evaluation.ranking import mask_known, tie_order, top_k
 from study.evaluation.significance import compare, compare_all, holm
@@ -56,11 +58,7 @@ class Steps:
 
 
 def variants(changed: Mapping[str, Mapping[str, Any]]) -> dict[str, FieldDense]:
-    """`best` with some settings replaced, by the name of the variant.
-
-    Raises:
-        StudyError: a variant names a setting that `best` does not have.
-    """
+    """`best` with some settings replaced, by the name of the variant; an unknown setting raises `StudyError`."""
     base = {key: value for key, value in plain(load(["system=best"]).system)["model"].items() if key != "_target_"}
     for name, changes in changed.items():
         if unknown := set(changes) - set(base):
@@ -69,22 +67,30 @@ def variants(changed: Mapping[str, Mapping[str, Any]]) -> dict[str, FieldDense]:
     return {name: FieldDense(**(base | dict(changes))) for name, changes in changed.items()}
 
 
-def answers(system: FieldDense, data: Dataset, known: Any, topics: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """The first ten servers of each topic as a run: task_id, seed, rank, server_id."""
+def first_ten(
+    system: FieldDense, data: Dataset, known: sp.csr_matrix, topics: pd.DataFrame, seed: int
+) -> tuple[pd.DataFrame, IntArray, FloatArray]:
+    """A system asked for every topic: the topics' tasks, and rows and scores of their ten best servers (b, 10)."""
     rows = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"]).loc[topics["task_id"]].to_numpy()
+    asked = data.tasks.iloc[rows]
     system.index(data.servers)
-    scores = mask_known(system.score_requests(data.tasks.iloc[rows]), rows, known)
-    ranked, _ = top_k(scores, DEPTH, tie_order(data.n_servers, seed))
+    scores = mask_known(system.score_requests(asked), rows, known)
+    return asked, *top_k(scores, DEPTH, tie_order(data.n_servers, seed))
+
+
+def answers(system: FieldDense, data: Dataset, known: sp.csr_matrix, topics: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """The first ten servers of each topic as a run: task_id, seed, rank, server_id."""
+    _, ranked, _ = first_ten(system, data, known, topics, seed)
     frame = pd.DataFrame({"task_id": np.repeat(topics["task_id"].to_numpy(), DEPTH), "seed": seed})
     ids = data.servers["id"].to_numpy()[ranked.ravel()]
-    return frame.assign(rank=np.tile(np.arange(1, DEPTH + 1), len(rows)), server_id=ids)
+    return frame.assign(rank=np.tile(np.arange(1, DEPTH + 1), len(topics)), server_id=ids)
 
 
 def choice_table(dataset: str, settings: Choice, *, seed: int = 0) -> pd.DataFrame:
-    """NDCG@10 of every variant, with its difference from `best`.
+    """NDCG@10 of every variant, the best first.
 
-    Returns: columns variant, topics, ndcg@10, low, high, difference, difference_low, difference_high (95 %, bootstrap
-        over topics), unjudged@10; the best first.
+    Returns: columns variant, topics, ndcg@10, low, high, difference (from `best`), difference_low, difference_high
+    (95 %, bootstrap over topics), unjudged@10.
     """
     data, split = load_split(dataset)
     collection = Collection.load(dataset).part(settings.part)
@@ -124,11 +130,7 @@ def require_judged(values: Tables, names: Sequence[str], column: str) -> None:
 def against(dataset: str, system: str, part: str, metric: str = "ndcg@10", *, seed: int = 0) -> pd.DataFrame:
     """A system's judged answers against those of every other judged system: one family, Holm.
 
-    Returns: one row per other system, see `study.evaluation.significance.compare_all`: `system` is the other one, so a
-        negative difference says that it is worse.
-
-    Raises:
-        StudyError: the system's own answers are not judged.
+    Returns: the rows of `compare_all`; `system` is the other one, so a negative difference says that it is worse.
     """
     values = judged_values(dataset, part)
     require_judged(values, [system], "system")
@@ -150,32 +152,21 @@ def _scores(frame: pd.DataFrame, metric: str) -> pd.Series:
 
 
 def one_at_a_time(values: Tables, steps: Sequence[str], metrics: Sequence[str], *, seed: int) -> pd.DataFrame:
-    """Each system of a chain with its paired difference from the one before it.
-
-    Args:
-        values: judged values by system, all of one part.
-        steps: systems, each the one before it and one idea more.
+    """Each system of a chain (the one before it and one idea more) with its paired difference from the one before.
 
     Returns: columns metric, step (from 0), system, topics, mean, low, high (95 % bootstrap interval over topics),
-        before (the system of the step before), difference, difference_low, difference_high, wins, ties, losses, p
-        (randomisation test), p_holm (over the steps of all metrics).
-
-    Raises:
-        StudyError: a step's answers are not judged.
+    before (the system of the step before), difference, difference_low, difference_high, wins, ties, losses, p
+    (randomisation test), p_holm (over the steps of all metrics).
     """
     require_judged(values, steps, "steps")
-
-    def rows() -> Iterator[dict[str, Any]]:
-        for metric in metrics:
-            for step, name in enumerate(steps):
-                score = _scores(values[name], metric)
-                row = {"metric": metric, "step": step, "system": name, "topics": len(score)}
-                row |= mean_interval(score, seed=seed)
-                if step:
-                    row |= {"before": steps[step - 1], **paired(values, name, steps[step - 1], metric, seed)}
-                yield row
-
-    table = pd.DataFrame(list(rows()))
+    rows: list[dict[str, Any]] = []
+    for metric, (step, name) in product(metrics, enumerate(steps)):
+        score = _scores(values[name], metric)
+        row = {"metric": metric, "step": step, "system": name, "topics": len(score)}
+        if step:
+            row |= {"before": steps[step - 1], **paired(values, name, steps[step - 1], metric, seed)}
+        rows.append(row | mean_interval(score, seed=seed))
+    table = pd.DataFrame(rows)
     tested = table["step"] > 0
     table.loc[tested, "p_holm"] = holm(table.loc[tested, "p"].to_numpy(np.float64))
     return table
@@ -187,10 +178,9 @@ def closed(
     """The share of the way from `floor` to `goal` that a system goes: (system - floor) / (goal - floor) of the means.
 
     Returns: closed, closed_low, closed_high (95 % bootstrap interval over topics; draws in which the goal is not above
-        the floor are left out).
+    the floor are left out).
     """
-    sides = pd.DataFrame({name: values[name].groupby("task_id")[metric].mean() for name in {system, floor, goal}})
-    sides = sides.dropna()
+    sides = pd.DataFrame({name: _scores(values[name], metric) for name in {system, floor, goal}}).dropna()
     over = (sides[system] - sides[floor]).to_numpy(np.float64), (sides[goal] - sides[floor]).to_numpy(np.float64)
     drawn = np.random.default_rng(seed).integers(len(sides), size=(resamples, len(sides)))
     gained, whole = (side[drawn].mean(axis=1) for side in over)
@@ -204,13 +194,10 @@ def supervision(values: Mapping[str, Tables], settings: Supervision, *, seed: in
     """Model or labels? Systems that differ from the floor by what they learn from, or by their text vectors.
 
     Args:
-        values: part -> judged values by system.
+        values: part -> judged values by system; floor and goal have to be there.
 
-    Returns: one row per part and system that is judged: part, system, topics, mean, low, high, difference,
-        difference_low, difference_high (from the floor), and the columns of `closed`. The best mean of each part first.
-
-    Raises:
-        StudyError: floor or goal is not judged.
+    Returns: columns part, system, topics, mean, low, high, difference, difference_low, difference_high (from the
+    floor), and those of `closed`; the best mean of each part first.
     """
     floor, goal, metric = settings.floor, settings.goal, settings.metric
     rows = []

@@ -58,11 +58,7 @@ class LabelSteps:
 
 
 def part_of(split: Split, share: float, draw: int) -> Split:
-    """The split with a share of its training tasks, drawn by seed; a smaller share of a draw lies within a larger one.
-
-    Raises:
-        StudyError: the share is outside (0, 1] or leaves no task.
-    """
+    """The split with a share of its training tasks, drawn by seed; smaller shares of a draw lie within larger ones."""
     tasks = split.tasks("train")
     count = round(share * len(tasks))
     if not 0 < share <= 1 or not count:
@@ -75,10 +71,7 @@ def part_of(split: Split, share: float, draw: int) -> Split:
 
 
 def fitted(config: DictConfig, data: Dataset, split: Split, share: float, draw: int) -> pd.DataFrame:
-    """Fit on a share of the training tasks and measure on the validation part.
-
-    Returns: task_id and `METRICS`, one row per validation task.
-    """
+    """Fit on a share of the training tasks: task_id and `METRICS`, one row per validation task."""
     part, asked = part_of(split, share, draw), split.tasks("valid")
     system = build_system(config.system)
     with tempfile.TemporaryDirectory() as folder:
@@ -115,8 +108,8 @@ def curve_table(values: pd.DataFrame, tasks: int, *, seed: int) -> pd.DataFrame:
         tasks: number of training tasks.
 
     Returns: columns system, metric, share, tasks, draws, mean, sd (over draws), low, high (95 % bootstrap interval over
-        validation tasks of the values averaged over draws), difference, difference_low, difference_high (from the share
-        before, paired by task).
+    validation tasks of the values averaged over draws), difference, difference_low, difference_high (from the share
+    before, paired by task).
     """
     rows = []
     for name, own in values.groupby("system", sort=False):
@@ -143,11 +136,7 @@ def curves(dataset: str, settings: Curves) -> pd.DataFrame:
 
 
 def laid_over(config: DictConfig, changes: Mapping[str, Any]) -> DictConfig:
-    """The configuration with some of `system.model`'s values replaced as a whole (lists and mappings are not merged).
-
-    Raises:
-        StudyError: the model has no such setting.
-    """
+    """The configuration with some values of `system.model` replaced; lists and mappings are not merged."""
     found = config.copy()
     for name, value in changes.items():
         if name not in config.system.model:
@@ -169,16 +158,8 @@ def label_step_fits(dataset: str, settings: LabelSteps) -> dict[str, pd.DataFram
 
 
 def label_step_table(values: Mapping[str, pd.DataFrame], *, seed: int) -> pd.DataFrame:
-    """Each step with its paired difference from the one before it.
-
-    Args:
-        values: title -> task_id and `METRICS`, in the order of the steps.
-
-    Returns: columns metric, step (from 0), title, tasks, mean, low, high (95 % bootstrap interval over tasks),
-        difference, difference_low, difference_high, p (randomisation test), p_holm (over the steps of all metrics).
-    """
-    table = one_at_a_time(
-        {title: frame.assign(seed=seed) for title, frame in values.items()}, [*values], METRICS, seed=seed
-    )
+    """The columns of `one_at_a_time` for steps by title, with tasks in place of topics; `values`: title -> `fitted`."""
+    own = {title: frame.assign(seed=seed) for title, frame in values.items()}
+    table = one_at_a_time(own, [*values], METRICS, seed=seed)
     columns = {"system": "title", "topics": "tasks"}
     return table.drop(columns=["before", "wins", "ties", "losses"]).rename(columns=columns)

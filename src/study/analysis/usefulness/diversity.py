@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest
 
+from study.analysis.usefulness.calibration import share
 from study.data.dataset import FloatArray, IntArray
 from study.encoders.sentence import encode
 from study.errors import StudyError
@@ -45,11 +45,7 @@ class Answers:
 
     @classmethod
     def of(cls, run: pd.DataFrame, collection: Collection, server_ids: IntArray) -> Answers:
-        """The first seed of a run (task_id, seed, rank, server_id).
-
-        Raises:
-            StudyError: a topic has no answer, or an answer is no server of the catalogue.
-        """
+        """The first seed of a run (task_id, seed, rank, server_id), which answers every topic."""
         first = run[run["seed"] == run["seed"].min()]
         asked, _, grades = collection.look_up(first)
         if len(asked) != len(collection.topics):
@@ -105,13 +101,13 @@ def spread(
     """One row per system, the least alike answers last.
 
     Args:
-        near: cosine from which two servers are near duplicates.
         reference: system that the others are compared with on topics where both found equally many useful servers.
+        near: cosine from which two servers are near duplicates.
 
     Returns: columns system, answers, unjudged (share), useful (share; empty where more than 5 % are unjudged),
-        similarity, low, high (mean over topics), similarity_useful (within the useful answers, topics with at least
-        two), near_duplicates (share), servers (different ones over all topics), useful_servers, equal_topics (as many
-        useful answers as the reference), difference, difference_low, difference_high (of the similarity there).
+    similarity, low, high (mean over topics), similarity_useful (within the useful answers, topics with at least two),
+    near_duplicates (share), servers (different ones over all topics), useful_servers, equal_topics (as many useful
+    answers as the reference), difference, difference_low, difference_high (of the similarity there).
     """
     rows = []
     base = answers[reference]
@@ -139,15 +135,15 @@ def spread(
 
 
 def cold(answers: Mapping[str, Answers], warm: np.ndarray, useful_cold: int, useful_warm: int) -> pd.DataFrame:
-    """Answers that no training task lists, apart from the others.
+    """Answers that no training task lists, apart from the others; systems with at most 5 % unjudged answers.
 
     Args:
         warm: whether a training task lists the server, shape (n_servers,), bool.
         useful_cold, useful_warm: useful (topic, server) pairs that are known of each kind: what could be found.
 
     Returns: columns system, servers (cold or warm), answers, share (of all answers), useful (number), useful_share,
-        low, high (exact 95 % binomial interval; topics share servers, so it is somewhat narrow), found (share of the
-        known useful pairs). Only systems with at most 5 % unjudged answers.
+    low, high (exact 95 % binomial interval; topics share servers, so it is somewhat narrow), found (share of the known
+    useful pairs).
     """
     rows = []
     for name, own in answers.items():
@@ -159,8 +155,7 @@ def cold(answers: Mapping[str, Answers], warm: np.ndarray, useful_cold: int, use
             n, good = int(kept.sum()), int((kept & own.useful).sum())
             row = {"system": name, "servers": kind, "answers": n, "share": n / filled.sum(), "useful": good}
             if n:
-                interval = binomtest(good, n).proportion_ci(method="exact")
-                row |= {"useful_share": good / n, "low": interval.low, "high": interval.high}
+                row |= dict(zip(("useful_share", "low", "high"), share(own.useful[kept]), strict=True))
             rows.append(row | {"found": good / known if known else np.nan})
     return pd.DataFrame(rows)
 

@@ -1,4 +1,4 @@
-"""Figures of usefulness: judged collection, calibration, diversity, cost, steps and learning curves."""
+"""Figures of usefulness: calibration, diversity, cost, steps, learning curves, judged labels, keyword stuffing."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from collections.abc import Mapping
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, colour, legend_below
+from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED, colour, legend_below
 from study.analysis.report.plots import MARKERS, STYLE, canvas, logarithmic, metric_name
 from study.analysis.usefulness.pareto import COSTS, QUALITIES
 
+RESOLUTION = 1e-3  # the least cost that is told from 0, in its unit
+# Form of an attack on the catalogue -> colour, marker and place on a system's line.
+STUFFING = {"broad": (BLUE, "o", 0.22), "aimed": (RED, "s", 0.0), "control": (GREY, "D", -0.22)}
 PARTS = {"valid": ("validation topics", GREY, "s"), "test": ("test topics", BLUE, "o")}
 
 
 @mpl.rc_context(STYLE)
 def calibration(reliability: pd.DataFrame, risks: pd.DataFrame, caption: str) -> Figure:
-    """Promised against observed usefulness of the first answer, and the risk that remains when only the surest answer.
-
-    Args:
-        reliability, risks: rows of reliability.csv and risk_coverage.csv.
-    """
+    """Promised against observed usefulness of the first answer (reliability.csv), and the risk that remains when only
+    the surest are given (risk_coverage.csv)."""
     caption += (
         " Fitted on the validation topics. Left: requests in bins of about equal size, bars are exact 95 % binomial "
         "intervals; dashed: a promise kept. Right: only the surest requests are answered, from left to right more; "
@@ -38,64 +37,36 @@ def calibration(reliability: pd.DataFrame, risks: pd.DataFrame, caption: str) ->
         axes[0, 1].plot(curve["coverage"], curve["risk"], color=ink, label=label, drawstyle="steps-post")
         axes[0, 1].axhline(curve["risk"].iloc[-1], color=ink, linewidth=0.8, linestyle="--")
     axes[0, 0].axline((0, 0), slope=1, color="black", linewidth=0.6, linestyle="--")
-    axes[0, 0].set(
-        xlim=(0, 1),
-        ylim=(0, 1),
-        xlabel="promised chance that the first answer is useful",
-        ylabel="share of useful first answers",
-    )
-    axes[0, 1].set(
-        xlim=(0, 1),
-        ylim=(0, 1),
-        xlabel="share of the requests that are answered (coverage)",
-        ylabel="share of useless first answers (risk)",
-    )
+    axes[0, 0].set(xlabel="promised chance that the first answer is useful", ylabel="share of useful first answers")
+    axes[0, 1].set_xlabel("share of the requests that are answered (coverage)")
+    axes[0, 1].set_ylabel("share of useless first answers (risk)")
     axes[0, 0].legend(loc="upper left")
     for panel in axes[0]:
+        panel.set(xlim=(0, 1), ylim=(0, 1))
         panel.grid()
     return figure
 
 
 def markers(table: pd.DataFrame) -> dict[str, str]:
-    """A marker for every system, different among those of one colour.
-
-    Args:
-        table: columns system and family.
-    """
+    """A marker for every system of a table with columns system and family, different among those of one colour."""
     number = table.groupby(table["family"].map(colour)).cumcount()
     return {name: MARKERS[place % len(MARKERS)] for name, place in zip(table["system"], number, strict=True)}
-
-
-def _points(panel: Axes, table: pd.DataFrame, x: str, y: str, marks: Mapping[str, str]) -> None:
-    """One marker per system, in the colour of its family."""
-    for row in table.to_dict("records"):
-        panel.plot(
-            row[x],
-            row[y],
-            marker=marks[row["system"]],
-            color=colour(row["family"]),
-            linestyle="none",
-            markersize=6,
-            label=row["title"],
-        )
 
 
 @mpl.rc_context(STYLE)
 def diversity(table: pd.DataFrame, caption: str) -> Figure:
     """How alike the ten answers are, and how many servers a system uses, against the share of useful answers.
 
-    Args:
-        table: rows of diversity.csv with columns title and family.
+    `table`: rows of diversity.csv with columns title and family.
     """
     figure, axes = canvas(3.9, 2, caption=caption, share_y=True, title="Likeness and reach of the ten answers")
     known = table.dropna(subset=["useful"]).sort_values("useful", ascending=False, kind="stable")
     marks = markers(known)
-    for panel, (column, label) in zip(
-        axes[0],
-        (("similarity", "mean cosine within ten answers"), ("servers", "different servers, all topics")),
-        strict=True,
-    ):
-        _points(panel, known, column, "useful", marks)
+    columns = {"similarity": "mean cosine within ten answers", "servers": "different servers, all topics"}
+    for panel, (column, label) in zip(axes[0], columns.items(), strict=True):
+        for row in known.to_dict("records"):
+            look = {"marker": marks[row["system"]], "color": colour(row["family"]), "linestyle": "none"}
+            panel.plot(row[column], row["useful"], markersize=6, label=row["title"], **look)
         panel.set(xlabel=label, ylim=(0, None))
         panel.grid()
     axes[0, 0].set_ylabel("share of useful answers")
@@ -104,12 +75,10 @@ def diversity(table: pd.DataFrame, caption: str) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def pareto(table: pd.DataFrame, caption: str, *, resolution: float = 1e-3) -> Figure:
+def pareto(table: pd.DataFrame, caption: str) -> Figure:
     """Quality under both scorings against both costs; systems that no other one dominates are joined by a line.
 
-    Args:
-        table: rows of pareto.csv.
-        resolution: least cost that is told from 0, in the cost's unit.
+    `table`: rows of pareto.csv.
     """
     caption += (
         " Costs on logarithmic axes, a fit of under 1 ms drawn as that. Filled markers and the line: no other system "
@@ -122,19 +91,13 @@ def pareto(table: pd.DataFrame, caption: str, *, resolution: float = 1e-3) -> Fi
         for column, cost in enumerate(COSTS):
             panel, known = axes[line, column], table.dropna(subset=[quality, cost])
             front = known[known[f"front_{quality}_{cost}"]].sort_values([cost, quality])
-            panel.plot(
-                front[cost].clip(lower=resolution),
-                front[quality],
-                color=GREY,
-                linewidth=1,
-                drawstyle="steps-post",
-                zorder=1,
-            )
+            line_of_front = {"color": GREY, "linewidth": 1, "drawstyle": "steps-post", "zorder": 1}
+            panel.plot(front[cost].clip(lower=RESOLUTION), front[quality], **line_of_front)
             for row in known.to_dict("records"):
                 ink, best = colour(row["family"]), row[f"front_{quality}_{cost}"]
                 look = {"marker": marks[row["system"]], "color": ink, "linestyle": "none", "markersize": 6}
                 (handle,) = panel.plot(
-                    max(row[cost], resolution), row[quality], markerfacecolor=ink if best else "white", **look
+                    max(row[cost], RESOLUTION), row[quality], markerfacecolor=ink if best else "white", **look
                 )
                 handles.setdefault(row["title"], handle)
             logarithmic(panel.xaxis, most=5)
@@ -150,12 +113,7 @@ def pareto(table: pd.DataFrame, caption: str, *, resolution: float = 1e-3) -> Fi
 
 @mpl.rc_context(STYLE)
 def steps(table: pd.DataFrame, titles: Mapping[str, str], metric: str, caption: str) -> Figure:
-    """One idea at a time: each system's mean, and its difference from the one before.
-
-    Args:
-        table: rows of steps.csv.
-        titles: system -> how it is printed.
-    """
+    """One idea at a time: each system's mean, and its difference from the one before. `table`: rows of steps.csv."""
     own = table[table["metric"] == metric]
     names = list(dict.fromkeys(own["system"]))
     caption += (
@@ -165,9 +123,8 @@ def steps(table: pd.DataFrame, titles: Mapping[str, str], metric: str, caption: 
     for shift, (part, (label, ink, marker)) in zip((0.13, -0.13), PARTS.items(), strict=True):
         rows = own[own["part"] == part].set_index("system").loc[names]
         place = np.arange(len(names))[::-1] + shift
-        for panel, (value, low, high) in zip(
-            axes[0], (("mean", "low", "high"), ("difference", "difference_low", "difference_high")), strict=True
-        ):
+        columns = ("mean", "low", "high"), ("difference", "difference_low", "difference_high")
+        for panel, (value, low, high) in zip(axes[0], columns, strict=True):
             panel.hlines(place, rows[low], rows[high], color=ink, linewidth=1.2)
             panel.plot(rows[value], place, marker=marker, color=ink, linestyle="none", markersize=5, label=label)
     axes[0, 0].set_yticks(np.arange(len(names))[::-1], [titles.get(name, name) for name in names])
@@ -182,12 +139,7 @@ def steps(table: pd.DataFrame, titles: Mapping[str, str], metric: str, caption: 
 
 @mpl.rc_context(STYLE)
 def curves(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
-    """Quality against the number of training tasks, one panel per metric.
-
-    Args:
-        table: rows of curves.csv.
-        titles: system -> how it is printed.
-    """
+    """Quality against the number of training tasks, one panel per metric. `table`: rows of curves.csv."""
     caption += " Bars: 95 % bootstrap intervals over validation tasks of values averaged over draws."
     measured, names = list(dict.fromkeys(table["metric"])), list(dict.fromkeys(table["system"]))
     inks = dict(zip(names, (BLUE, ORANGE, GREEN, GREY) * len(names), strict=False))
@@ -196,16 +148,11 @@ def curves(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figu
         for number, name in enumerate(names):
             rows = table[(table["metric"] == metric) & (table["system"] == name)].sort_values("tasks")
             panel.vlines(rows["tasks"], rows["low"], rows["high"], color=inks[name], linewidth=1)
-            panel.plot(
-                rows["tasks"],
-                rows["mean"],
-                color=inks[name],
-                marker=MARKERS[number % len(MARKERS)],
-                markersize=5,
-                label=titles.get(name, name),
-            )
+            look = {"color": inks[name], "marker": MARKERS[number % len(MARKERS)], "markersize": 5}
+            panel.plot(rows["tasks"], rows["mean"], label=titles.get(name, name), **look)
         logarithmic(panel.xaxis)
-        panel.set_xticks(sorted(table["tasks"].unique()), [f"{int(n):,}" for n in sorted(table["tasks"].unique())])
+        sizes = sorted(table["tasks"].unique())
+        panel.set_xticks(sizes, [f"{int(n):,}" for n in sizes])
         panel.set(xlabel="training tasks", ylabel=f"{metric_name(metric)}, validation part (0 to 1)", ylim=(0, None))
         panel.grid()
     axes[0, 0].legend(loc="lower right")
@@ -224,12 +171,8 @@ def labels_against_judgements(
 ) -> Figure:
     """NDCG@10 by the released labels (x) against NDCG@10 by the judgements (y), one point per system.
 
-    Args:
-        views: rows of `study.judging.evaluate.summary`.
-        correlation: from `study.judging.evaluate.rank_correlation`.
-        titles, families: system -> how it is printed, and its kind; a system without either prints as its name.
-        caption: text before the figure's own explanation.
-        released: NDCG@10 of the released lists by the judgements, drawn as a line.
+    `views` and `correlation`: `summary` and `rank_correlation` of `study.judging.evaluate`. `titles` and `families` by
+    system; one without either prints as its name. `released`: NDCG@10 of the released lists by the judgements.
     """
     caption += (
         f" {int(correlation['topics'])} topics, {int(correlation['systems'])} systems; crosses: 95 % bootstrap "
@@ -244,22 +187,11 @@ def labels_against_judgements(
         x, y, ink = row["by_labels"], row["by_judgements"], colour(families.get(row["system"], ""))
         panel.plot([row["by_labels_low"], row["by_labels_high"]], [y, y], color=ink, linewidth=0.8, alpha=0.6)
         panel.plot([x, x], [row["by_judgements_low"], row["by_judgements_high"]], color=ink, linewidth=0.8, alpha=0.6)
-        panel.plot(
-            x,
-            y,
-            marker=MARKERS[number % len(MARKERS)],
-            color=ink,
-            markersize=7,
-            linestyle="none",
-            label=titles.get(row["system"], row["system"]),
-        )
+        look = {"marker": MARKERS[number % len(MARKERS)], "color": ink, "markersize": 7, "linestyle": "none"}
+        panel.plot(x, y, label=titles.get(row["system"], row["system"]), **look)
     panel.axline((0, 0), slope=1, color=GREY, linewidth=0.6, linestyle="--")
-    panel.set(
-        xlim=(0, None),
-        ylim=(0, None),
-        xlabel="NDCG@10 by the released labels: fit (0 to 1)",
-        ylabel="NDCG@10 by the judgements: use (0 to 1)",
-    )
+    panel.set(xlabel="NDCG@10 by the released labels: fit (0 to 1)", xlim=(0, None))
+    panel.set(ylabel="NDCG@10 by the judgements: use (0 to 1)", ylim=(0, None))
     if released is not None:
         panel.axhline(released, color="black", linewidth=0.9, linestyle=":", label="the released lists as answers")
     panel.legend(title="most useful first", alignment="left", loc="best", frameon=True, framealpha=0.9)
@@ -271,9 +203,7 @@ def labels_against_judgements(
 def label_precision(shares: pd.DataFrame, caption: str) -> Figure:
     """How many released servers are useful at each listed position, beside the random control.
 
-    Args:
-        shares: label_precision.csv: rows of scope position, all and control.
-        caption: question and data.
+    `shares`: label_precision.csv: rows of scope position, all and control.
     """
     positions = shares[shares["scope"] == "position"]
     places = positions["name"].astype(int).to_numpy()
@@ -287,16 +217,8 @@ def label_precision(shares: pd.DataFrame, caption: str) -> Figure:
     series = (("useful", -0.12, BLUE, "o", "useful (grade 1 or 2)"), ("core", 0.12, ORANGE, "s", "core (grade 2)"))
     for name, shift, ink, marker, label in series:
         panel.vlines(places + shift, 100 * positions[f"{name}_low"], 100 * positions[f"{name}_high"], color=ink)
-        panel.plot(
-            places + shift,
-            100 * positions[name],
-            marker=marker,
-            color=ink,
-            linestyle="none",
-            label=label,
-            clip_on=False,
-            zorder=3,
-        )
+        look = {"marker": marker, "color": ink, "linestyle": "none", "clip_on": False, "zorder": 3}
+        panel.plot(places + shift, 100 * positions[name], label=label, **look)
     panel.axhline(100 * overall["useful"], color=BLUE, linewidth=0.9, linestyle="--", label="useful, all positions")
     panel.axhspan(100 * control["useful_low"], 100 * control["useful_high"], color=GREY, alpha=0.25, linewidth=0)
     panel.axhline(100 * control["useful"], color=GREY, linewidth=1.2, label="useful, random servers (band: interval)")
@@ -304,4 +226,42 @@ def label_precision(shares: pd.DataFrame, caption: str) -> Figure:
     panel.set_xticks(places)
     panel.grid(axis="y")
     panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def keyword_stuffing(table: pd.DataFrame, titles: Mapping[str, str], caption: str = "") -> Figure:
+    """Mean ranks climbed (left) and share of tasks with the server among the best ten (right), one row per system.
+
+    `table`: rows of stuffing.csv; the largest number of words is drawn.
+    """
+    words = int(table["words"].max())
+    rows = table[table["words"] == words]
+    order = {system: y for y, system in enumerate(rows[rows["form"] == "aimed"].sort_values("gain")["system"])}
+    caption += (
+        f" Broad: a server that adds {words} frequent words of all training tasks to its description. Aimed: it adds "
+        "those of one group of tasks and is measured on that group. Control: it adds nothing. Lines: 95 % bootstrap "
+        "intervals over servers. Right: open markers before, full ones after. Every system was fitted anew on the "
+        "changed catalogue."
+    )
+    title, height = "Hostile catalogue: what keyword stuffing brings", 1.6 + 0.36 * len(order)
+    figure, axes = canvas(height, 2, caption=caption.strip(), share_y=True, title=title)
+    climbed, top = axes[0]
+    for form, (ink, marker, shift) in STUFFING.items():
+        look = {"marker": marker, "color": ink}
+        for row in rows[rows["form"] == form].to_dict("records"):
+            y, ends = order[row["system"]] + shift, [100 * row["top_before"], 100 * row["top_after"]]
+            climbed.plot([row["gain_low"], row["gain_high"]], [y, y], color=ink, linewidth=1.2)
+            climbed.plot(row["gain"], y, markersize=5, linestyle="none", **look)
+            top.plot(ends, [y, y], color=ink, linewidth=0.8, alpha=0.6)
+            top.plot(ends[0], y, markersize=5, markerfacecolor="white", **look)
+            top.plot(ends[1], y, markersize=5, linestyle="none", **look)
+        climbed.plot([], [], linestyle="none", label=form, **look)
+    climbed.axvline(0, color="black", linewidth=0.6)
+    climbed.set_yticks(range(len(order)), [titles.get(system, system) for system in order])
+    climbed.set(xlabel="mean places climbed (of the catalogue)", ylim=(-0.6, len(order) - 0.4))
+    top.set(xlabel="tasks that show it in their top 10 (%)", xlim=(-1.5, None))
+    for panel in (climbed, top):
+        panel.grid(axis="x")
+    climbed.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0, columnspacing=1)
     return figure

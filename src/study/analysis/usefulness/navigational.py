@@ -17,7 +17,7 @@ from study.data.dataset import Dataset, FloatArray
 from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order
-from study.usefulness.products import key
+from study.usefulness.products import Product, inside, key
 
 EMPTY = ("language", "category", "theme", "subcategory")
 # The forms of the requests, as the table names them.
@@ -73,14 +73,10 @@ class Navigational:
 
 @dataclass(frozen=True)
 class Query:
-    """One request.
+    """One request: its form (`WRITTEN`, `LOWER` or `NOT_THE_TOOL`), and the kind of its product or word.
 
-    Attributes:
-        form: one of `WRITTEN`, `LOWER` and `NOT_THE_TOOL`.
-        kind: of the product or word.
-        word: a product, or a word that is not the tool, as the request writes it.
-        sentence: the request, with `SLOT` where a product is named.
-        bearers: rows of the servers whose name holds the word.
+    `word` is the product, or a word that is not the tool, as the request writes it; `sentence` has `SLOT` where a
+    product is named; `bearers` are rows of the servers whose name holds the word.
     """
 
     form: str
@@ -125,14 +121,10 @@ def not_the_tool(settings: Navigational, servers: pd.DataFrame) -> list[Query]:
     ]
 
 
-def _bearers(names: Sequence[tuple[str, ...]], word: str) -> tuple[int, ...]:
+def _bearers(names: Sequence[Product], word: str) -> tuple[int, ...]:
+    """Rows of the names in which the words of `word` follow one another."""
     wanted = key(word)
-    return tuple(row for row, words in enumerate(names) if _holds(words, wanted))
-
-
-def _holds(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Whether the wanted words follow one another in a name."""
-    return bool(wanted) and any(words[i : i + len(wanted)] == wanted for i in range(len(words) - len(wanted) + 1))
+    return tuple(row for row, name in enumerate(names) if wanted and inside(wanted, name))
 
 
 def all_forms(settings: Navigational, servers: pd.DataFrame) -> list[Query]:
@@ -162,9 +154,7 @@ def scores(name: str, data: Dataset, queries: Sequence[Query]) -> FloatArray:
 def first_bears_word(scores: FloatArray, queries: Sequence[Query], order: np.ndarray) -> np.ndarray:
     """Whether the first server of each request bears its word, ties in the given order; shape (n,), bool.
 
-    Args:
-        scores: shape (n, n_servers).
-        order: from `study.evaluation.ranking.tie_order`.
+    `scores` has shape (n, n_servers); `order` is that of `study.evaluation.ranking.tie_order`.
     """
     first = order[scores[:, order].argmax(axis=1)]
     return np.array([int(row) in query.bearers for row, query in zip(first, queries, strict=True)], dtype=bool)
@@ -172,9 +162,6 @@ def first_bears_word(scores: FloatArray, queries: Sequence[Query], order: np.nda
 
 def shares(bears: np.ndarray, queries: Sequence[Query]) -> pd.DataFrame:
     """How often the first server bears the word, by form, and in each form for all requests and then by kind.
-
-    Args:
-        bears: from `first_bears_word`.
 
     Returns: columns form, kind, requests (their number) and first_bears_word (the share).
     """

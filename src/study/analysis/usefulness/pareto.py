@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,7 @@ class Latency:
 def quantiles(seconds: Seconds) -> dict[str, float]:
     """Median, 5th and 95th percentile of elapsed time and the median of processor time, in milliseconds.
 
-    Args:
-        seconds: elapsed and processor seconds of each request, shape (n, 2).
+    `seconds`: elapsed and processor seconds of each request, shape (n, 2).
     """
     low, middle, high = np.percentile(seconds[:, 0] * 1e3, [5, 50, 95])
     cpu = float(np.median(seconds[:, 1]) * 1e3)
@@ -88,7 +88,7 @@ def timed(answer: Answer, requests: Sequence[int], warm_up: int) -> Seconds:
 
 
 class Readers:
-    """Reads one text as systems would read a new request's."""
+    """Reads the text of a task as if it were a new request's."""
 
     def __init__(self, data: Dataset, split: Split) -> None:
         self.texts = data.task_texts()
@@ -96,7 +96,7 @@ class Readers:
         self.vectorizer = fit_vectorizer(known, max_features=50_000, ngram_range=(1, 2))
 
     def read(self, kind: str, task: int) -> None:
-        """Make the vector of a task's text as if it were new."""
+        """Make the vector of a task's text."""
         if kind == WORDS:
             self.vectorizer.transform([self.texts[task]])
         else:
@@ -157,12 +157,9 @@ def latency_table(data: Dataset, split: Split, settings: Latency) -> pd.DataFram
 
 
 def non_dominated(quality: NDArray[np.float64], cost: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether no other system is at least as good and as cheap, and better in one of both.
+    """Whether no other system is at least as good and as cheap, and better in one of both, shape (n,).
 
-    Args:
-        quality, cost: shape (n,); NaN in either leaves a system out.
-
-    Returns: shape (n,).
+    `quality` and `cost` have shape (n,); NaN in either leaves a system out.
     """
     known = ~(np.isnan(quality) | np.isnan(cost))
     better = (quality[None, :] >= quality[:, None]) & (cost[None, :] <= cost[:, None])
@@ -187,10 +184,7 @@ def quality_by_judgements(dataset: str) -> pd.Series:
 
 
 def training(dataset: str, protocol: str) -> pd.DataFrame:
-    """Cost of training from the records, means over seeds.
-
-    Returns: index system; columns seconds_fit, parameters.
-    """
+    """Cost of training from the records, means over seeds: columns seconds_fit and parameters, index system."""
     rows = {}
     for path in sorted((paths.results(dataset) / "records" / protocol).glob("*.json")):
         record = read_record(path)
@@ -200,14 +194,10 @@ def training(dataset: str, protocol: str) -> pd.DataFrame:
 
 
 def pareto_table(dataset: str) -> pd.DataFrame:
-    """Every system with a record, or with judged answers and a latency.
+    """Every system with a record, or with judged answers and a latency; ceilings, which read the answers, left out.
 
     Returns: columns system, title, family, by_labels, by_judgements, seconds_fit, parameters, milliseconds, p5, p95,
-        cpu (see `latency_table`), and ``front_<quality>_<cost>`` for each pair: whether the system is not dominated.
-        Ceilings, which read the answers, and the released lists are left out.
-
-    Raises:
-        StudyError: there is no latency yet.
+    cpu (see `latency_table`), and ``front_<quality>_<cost>`` for each pair: whether the system is not dominated.
     """
     protocol = store.topic_settings().protocol
     file = paths.results(dataset) / "best" / "latency.csv"
@@ -224,17 +214,10 @@ def pareto_table(dataset: str) -> pd.DataFrame:
     found["seconds_fit"] = found["seconds_fit"].fillna(found.pop("seconds_fit_asked"))
     known = all_system_settings()
     kept = [name for name in found.index if name in known and known[name].family not in APART]
-    found = found.loc[kept].dropna(subset=["seconds_fit"])
-    for quality in QUALITIES:
-        for cost in COSTS:
-            sides = (found[name].to_numpy(np.float64) for name in (quality, cost))
-            found[f"front_{quality}_{cost}"] = non_dominated(*sides)
-    texts = {
-        "title": [str(known[name].title) for name in found.index],
-        "family": [str(known[name].family) for name in found.index],
-    }
-    found = found.assign(**texts).rename_axis("system").reset_index()
-    first = ["system", "title", "family"]
-    return found[[*first, *found.columns.drop(first)]].sort_values(
-        "by_judgements", ascending=False, kind="stable", ignore_index=True
-    )
+    found = found.loc[kept].dropna(subset=["seconds_fit"]).rename_axis("system").reset_index()
+    for place, text in ((1, "title"), (2, "family")):
+        found.insert(place, text, [str(getattr(known[name], text)) for name in found["system"]])
+    for quality, cost in product(QUALITIES, COSTS):
+        sides = (found[name].to_numpy(np.float64) for name in (quality, cost))
+        found[f"front_{quality}_{cost}"] = non_dominated(*sides)
+    return found.sort_values("by_judgements", ascending=False, kind="stable", ignore_index=True)

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,8 +37,6 @@ from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 
-FORMS = ("broad", "aimed", "control")
-
 
 @dataclass(frozen=True)
 class Stuffing:
@@ -58,13 +55,9 @@ class Stuffing:
 
 @dataclass(frozen=True)
 class Plan:
-    """Who attacks whom.
+    """Who attacks whom: rows of the asked tasks, ascending, and of the watched servers.
 
-    Attributes:
-        tasks: rows of the asked tasks, ascending.
-        servers: rows of the watched servers.
-        forms: what each of them does, one of `FORMS`.
-        groups: the group that each of them aims at; empty where it aims at none.
+    `forms` says what each server does (broad, aimed or control); `groups` at which tasks it aims, empty for others.
     """
 
     tasks: IntArray
@@ -74,11 +67,7 @@ class Plan:
 
 
 def read(path: Path | None = None) -> Stuffing:
-    """Read the settings.
-
-    Raises:
-        StudyError: the file cannot be read, has other keys, or names a part that there is not.
-    """
+    """Read the settings; a part that there is not raises `StudyError`."""
     path = path or paths.conf() / "reranking" / "stuffing.yaml"
     settings = read_settings(Stuffing, path)
     if settings.part not in PARTS:
@@ -87,18 +76,11 @@ def read(path: Path | None = None) -> Stuffing:
 
 
 def plan(data: Dataset, split: Split, settings: Stuffing) -> Plan:
-    """Draw the asked tasks and the watched servers.
-
-    Raises:
-        StudyError: the catalogue has fewer servers than are to be watched.
-    """
+    """Draw the asked tasks and the watched servers; a catalogue that is too small raises `StudyError`."""
     rng = np.random.default_rng(settings.seed)
     groups, rows = data.tasks[settings.group].to_numpy(dtype=str), split.tasks(settings.part)
-    asked = []
-    for group in sorted(set(groups[rows])):
-        members = rows[groups[rows] == group]
-        asked.append(rng.permutation(members)[: settings.per_group])
-    tasks = np.sort(np.concatenate(asked))
+    members = [rows[groups[rows] == group] for group in sorted(set(groups[rows]))]
+    tasks = np.sort(np.concatenate([rng.permutation(own)[: settings.per_group] for own in members]))
     wanted = settings.attackers + settings.controls
     if data.n_servers < wanted:
         problem = f"the catalogue has {data.n_servers} servers, {wanted} are to be watched"
@@ -122,11 +104,7 @@ def keywords(texts: Iterable[str], most: int) -> list[str]:
 
 
 def stuffed(data: Dataset, split: Split, attack: Plan, group: str, words: int) -> Dataset:
-    """`data` with `words` keywords added to the description of every attacker.
-
-    Args:
-        group: task column that the aimed attackers aim at.
-    """
+    """`data` with `words` keywords added to the description of every attacker; `group`: task column to aim at."""
     train = split.tasks("train")
     texts = np.array(data.task_texts(("name", "description")), dtype=object)[train]
     groups = data.tasks[group].to_numpy(dtype=str)[train]
@@ -158,10 +136,7 @@ def gains(data: Dataset, attack: Plan, group: str, before: IntArray, after: IntA
     """Per watched server, its mean rank before and after, and how often it is among the best ten.
 
     An aimed attacker is measured on the tasks of its group, any other server on all asked tasks; tasks that the server
-    is listed for are left out, since there it has a right to its place.
-
-    Args:
-        before, after: from `watched_ranks`.
+    is listed for are left out, since there it has a right to its place. `before` and `after` are `watched_ranks`.
 
     Returns: columns form, before, after, gain (places climbed), top_before, top_after (shares of the tasks).
     """
@@ -179,11 +154,7 @@ def gains(data: Dataset, attack: Plan, group: str, before: IntArray, after: IntA
 
 
 def summary(found: pd.DataFrame, *, seed: int) -> pd.DataFrame:
-    """Means over servers, with a 95 % bootstrap interval of the gain.
-
-    Args:
-        found: rows of `gains` with columns system and words.
-    """
+    """Means over servers, with a 95 % bootstrap interval of the gain; `found`: rows of `gains` by system and words."""
     rows = []
     for (system, words, form), part in found.groupby(["system", "words", "form"], sort=False):
         low, high = bootstrap_interval(part["gain"].to_numpy(np.float64), seed=seed)
@@ -227,13 +198,8 @@ def measure(dataset: str, profile: str = "laptop") -> Path:
     )
     place = paths.results(dataset) / "reranking" / "stuffing.csv"
     write_csv(place, summary(found, seed=settings.seed))
-    facts: dict[str, Any] = {
-        "dataset": dataset,
-        "protocol": settings.protocol,
-        "profile": profile,
-        "attack": asdict(settings),
-    }
-    facts |= {"tasks": len(attack.tasks), "catalogue": data.n_servers}
+    facts = {"dataset": dataset, "protocol": settings.protocol, "profile": profile, "attack": asdict(settings)}
+    sizes = {"tasks": len(attack.tasks), "catalogue": data.n_servers}
     systems = {name: plain(config.system) for name, config in configs.items()}
-    write_json(place.with_suffix(".json"), record(**facts, config=systems))
+    write_json(place.with_suffix(".json"), record(**facts, **sizes, config=systems))
     return place

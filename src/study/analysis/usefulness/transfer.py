@@ -50,16 +50,14 @@ class Transfer:
 
 
 def as_dataset(benchmark: str, *, inside: Dataset | None = None) -> tuple[Dataset, sp.csr_matrix, QuerySet]:
-    """A tool benchmark as servers and tasks.
-
-    A server's text is its name, description and the names of its tools; a task's is the query, as its description.
+    """A tool benchmark as servers (name, description, names of the tools) and tasks (the query as description).
 
     Args:
         benchmark: a key of `SETS`.
         inside: a catalogue whose servers are put in front of the benchmark's own.
 
     Returns: the data set (no training labels), the relevant servers (shape (n_queries, n_servers): every server that
-        holds a tool which satisfies a label), and the queries.
+    holds a tool which satisfies a label), and the queries.
     """
     loaded = published.load_collection(benchmark)
     queries, catalog = loaded.queries[SETS[benchmark]], loaded.catalog
@@ -96,9 +94,8 @@ def build_systems(settings: Transfer) -> dict[str, System]:
     models = {name: load([f"system={name}"]).system for name in dict.fromkeys([*settings.systems, *settings.fusion])}
     fused = load(["system=rrf"]).system
     members = {name: models[name].model for name in settings.fusion}
-    OmegaConf.update(
-        fused, "model", {"members": members, "weights": {}} | {"_target_": fused.model._target_}, merge=False
-    )
+    model = {"members": members, "weights": {}, "_target_": fused.model._target_}
+    OmegaConf.update(fused, "model", model, merge=False)
     return {name: build_system(models[name]) for name in settings.systems} | {"fusion": build_system(fused)}
 
 
@@ -114,10 +111,9 @@ def measure(data: Dataset, relevant: sp.csr_matrix, ids: tuple[str, ...], system
 
 
 def transfer_table(settings: Transfer) -> pd.DataFrame:
-    """Every setting and system, with how much better the chosen system is, paired by query.
+    """Every setting and system: columns setting, system, queries, those of `SHOWN`, best_minus_it, low, high.
 
-    Returns: columns setting, system, queries, ndcg@5, ndcg@10, recall@10, hit_rate@1, best_minus_it, low, high (95 %,
-        bootstrap over queries).
+    best_minus_it is how much better the chosen system is, paired by query (95 % interval, bootstrap over queries).
     """
     catalogue, rows = datasets.load("task2mcp"), []
     for setting, (benchmark, inside) in SETTINGS.items():
@@ -129,7 +125,6 @@ def transfer_table(settings: Transfer) -> pd.DataFrame:
         reference = values[settings.system][settings.metric]
         for name, frame in values.items():
             row = {"setting": setting, "system": name, "queries": len(frame), **frame[SHOWN].mean().to_dict()}
-            rows.append(
-                row | mean_interval(reference - frame[settings.metric], seed=settings.seed, name="best_minus_it")
-            )
+            lead = reference - frame[settings.metric]
+            rows.append(row | mean_interval(lead, seed=settings.seed, name="best_minus_it"))
     return pd.DataFrame(rows)

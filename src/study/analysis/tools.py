@@ -22,25 +22,22 @@ INKS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
 def intervals(frames: Mapping[str, pd.DataFrame], metric: str) -> pd.DataFrame:
     """Mean and 95 % bootstrap interval over tasks of one metric per system, best first.
 
-    `frames`: per-task tables by system; those without the metric are left out. Returns: columns system, n, mean, low,
-    high.
+    `frames`: per-task tables by system; those without the metric are left out.
     """
     rows = []
     for name, frame in frames.items():
         if metric in frame:
             values = frame[metric].dropna().to_numpy(np.float64)
             low, high = bootstrap_interval(values, seed=results.SEED)
-            rows.append({"system": name, "n": len(values), "mean": values.mean(), "low": low, "high": high})
-    return pd.DataFrame(rows, columns=["system", "n", "mean", "low", "high"]).sort_values(
-        "mean", ascending=False, kind="stable", ignore_index=True
-    )
+            rows.append((name, len(values), values.mean(), low, high))
+    table = pd.DataFrame(rows, columns=["system", "n", "mean", "low", "high"])
+    return table.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 
 
 def needle_grid(frame: pd.DataFrame, n_tools: int) -> pd.DataFrame:
-    """The trials of the needle test by size and position.
+    """The trials of the needle test: columns size, position (0 first, 1 last; 0.5 where there is a single tool), hit.
 
-    `frame`: per-task table of a system under ``needle_identity``, in the order of `mcp_zero.grid`. Returns: columns
-    size, position (0 first, 1 last; 0.5 where there is a single tool), hit.
+    `frame`: per-task table of a system under ``needle_identity``, in the order of `mcp_zero.grid`.
     """
     points = mcp_zero.grid(n_tools)
     sizes = [int(task.partition(":")[0]) for task in frame["task_id"]]
@@ -52,10 +49,7 @@ def needle_grid(frame: pd.DataFrame, n_tools: int) -> pd.DataFrame:
 
 @mpl.rc_context(STYLE)
 def needle_grids(grids: Mapping[str, pd.DataFrame], caption: str) -> Figure:
-    """MCP-Zero's figure 4: one panel per system, a square per trial, by number of tools and position of the target.
-
-    `grids`: from `needle_grid`, by title.
-    """
+    """MCP-Zero's figure 4: one panel per title, a square per trial, by number of tools and position of the target."""
     figure, axes = canvas(3.1, len(grids), caption=caption, share_y=True, title="Needle test: found or missed")
     for panel, (title, grid) in zip(axes[0], grids.items(), strict=True):
         sizes = np.unique(grid["size"])
@@ -79,10 +73,7 @@ def needle_grids(grids: Mapping[str, pd.DataFrame], caption: str) -> Figure:
 
 @mpl.rc_context(STYLE)
 def needle_tokens(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
-    """MCP-Zero's figure 5: tokens of tool definitions by number of tools, all in the prompt or retrieved.
-
-    `table`: needle_identity.csv.
-    """
+    """MCP-Zero's figure 5 from needle_identity.csv: tokens of tool definitions, all in the prompt or retrieved."""
     figure, axes = canvas(3.2, caption=caption, title="Tokens that the tools cost")
     panel = axes[0, 0]
     series = {"all schemas in the prompt": table.drop_duplicates("size").set_index("size")["tokens_all_in_prompt"]}
@@ -109,12 +100,10 @@ def needle_cross(frames: Mapping[str, pd.DataFrame], titles: Mapping[str, str], 
     for number, (name, frame) in enumerate(frames.items()):
         by_size = {int(size): own for size, own in frame.groupby(frame["task_id"].str.partition(":")[0])}
         sizes = sorted(by_size)
-        found = [intervals({name: by_size[size]}, "hit_rate@1").iloc[0] for size in sizes]
+        found = pd.concat([intervals({name: by_size[size]}, "hit_rate@1") for size in sizes])
         ink = INKS[number]
-        panel.fill_between(
-            sizes, [r["low"] for r in found], [r["high"] for r in found], color=ink, alpha=0.2, linewidth=0
-        )
-        panel.plot(sizes, [r["mean"] for r in found], marker=MARKERS[number], color=ink, label=titles.get(name, name))
+        panel.fill_between(sizes, found["low"], found["high"], color=ink, alpha=0.2, linewidth=0)
+        panel.plot(sizes, found["mean"], marker=MARKERS[number], color=ink, label=titles.get(name, name))
     panel.set(xlabel="tools on offer", ylabel="found first (share of targets)", ylim=(0, 1.02))
     logarithmic(panel.xaxis)
     panel.grid()
@@ -124,10 +113,7 @@ def needle_cross(frames: Mapping[str, pd.DataFrame], titles: Mapping[str, str], 
 
 @mpl.rc_context(STYLE)
 def dots(table: pd.DataFrame, titles: Mapping[str, str], axis: str, title: str, caption: str) -> Figure:
-    """Means with intervals, one row per system, best first.
-
-    `table`: from `intervals`. `axis`: name of the metric with its range.
-    """
+    """Means with intervals (from `intervals`), one row per system; `axis`: name of the metric with its range."""
     figure, axes = canvas(1.3 + 0.23 * len(table), caption=caption, title=title)
     panel = axes[0, 0]
     place = np.arange(len(table))[::-1]
@@ -179,9 +165,9 @@ def pools(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figur
 
 @mpl.rc_context(STYLE)
 def weights(table: pd.DataFrame, control: Mapping[str, float], titles: Mapping[str, str], caption: str) -> Figure:
-    """Learned weights: mean over the folds with their range, beside the design's.
+    """Learned weights: mean over the folds with their range, beside the design's (`control`, by factor).
 
-    `table`: rows of intent_weights.csv for one protocol. `control`: the design's weights by factor.
+    `table`: rows of intent_weights.csv for one protocol.
     """
     figure, axes = canvas(2.9, caption=caption, title="Weights of the five factors: the design's, and learned ones")
     panel = axes[0, 0]

@@ -1,1 +1,0 @@
-"""Figures of the tool-level systems."""
