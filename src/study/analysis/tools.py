@@ -21,9 +21,7 @@ INKS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
 
 def intervals(frames: Mapping[str, pd.DataFrame], metric: str) -> pd.DataFrame:
     """Mean and 95 % bootstrap interval over tasks of one metric per system, best first.
-
-    `frames`: per-task tables by system; those without the metric are left out.
-    """
+    `frames`: per-task tables by system; those without the metric are left out."""
     rows = []
     for name, frame in frames.items():
         if metric in frame:
@@ -36,9 +34,7 @@ def intervals(frames: Mapping[str, pd.DataFrame], metric: str) -> pd.DataFrame:
 
 def needle_grid(frame: pd.DataFrame, n_tools: int) -> pd.DataFrame:
     """The trials of the needle test: columns size, position (0 first, 1 last; 0.5 where there is a single tool), hit.
-
-    `frame`: per-task table of a system under ``needle_identity``, in the order of `mcp_zero.grid`.
-    """
+    `frame`: per-task table of a system under ``needle_identity``, in the order of `mcp_zero.grid`."""
     points = mcp_zero.grid(n_tools)
     sizes = [int(task.partition(":")[0]) for task in frame["task_id"]]
     if sizes != [size for size, _ in points]:
@@ -92,9 +88,7 @@ def needle_tokens(table: pd.DataFrame, titles: Mapping[str, str], caption: str) 
 @mpl.rc_context(STYLE)
 def needle_cross(frames: Mapping[str, pd.DataFrame], titles: Mapping[str, str], caption: str) -> Figure:
     """Accuracy by number of tools for requests in another catalogue's words, with 95 % intervals over targets.
-
-    `frames`: per-task tables under ``needle_cross``; a task is "size:target".
-    """
+    `frames`: per-task tables under ``needle_cross``; a task is "size:target"."""
     figure, axes = canvas(3.2, caption=caption, title="Needle test in another catalogue's words")
     panel = axes[0, 0]
     for number, (name, frame) in enumerate(frames.items()):
@@ -128,9 +122,7 @@ def dots(table: pd.DataFrame, titles: Mapping[str, str], axis: str, title: str, 
 @mpl.rc_context(STYLE)
 def budgets(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """Tool recall by tokens handed over, one line per server stage.
-
-    `table`: rows of router.csv for one number of servers, and those without a server stage.
-    """
+    `table`: rows of router.csv for one number of servers, and those without a server stage."""
     figure, axes = canvas(3.6, caption=caption, title="Task, servers, tools: recall at equal budgets")
     panel = axes[0, 0]
     for number, (name, own) in enumerate(table.groupby("stage", sort=False)):
@@ -166,9 +158,7 @@ def pools(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figur
 @mpl.rc_context(STYLE)
 def weights(table: pd.DataFrame, control: Mapping[str, float], titles: Mapping[str, str], caption: str) -> Figure:
     """Learned weights: mean over the folds with their range, beside the design's (`control`, by factor).
-
-    `table`: rows of intent_weights.csv for one protocol.
-    """
+    `table`: rows of intent_weights.csv for one protocol."""
     figure, axes = canvas(2.9, caption=caption, title="Weights of the five factors: the design's, and learned ones")
     panel = axes[0, 0]
     names = list(control)

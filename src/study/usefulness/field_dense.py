@@ -67,13 +67,8 @@ class FieldDense:
 
     z standardises over the catalogue (mean 0, standard deviation 1 of each task's scores), so that a weight means the
     same for every view and field. named is 1 for a server that bears a product's name which the task mentions. No label
-    is used.
-
-    Args:
-        parts: mappings with view, field and weight.
-        priors: weight of each quality of a server, by name, see `PRIORS`.
-        product_bonus: b, in standard deviations; 0 leaves product names out.
-        encoder: the text encoder, a key of `study.encoders.sentence.PACKAGES`.
+    is used. `parts` have view, field and weight; `priors` are weights by name (`PRIORS`); `product_bonus` is b, and 0
+    leaves product names out; `encoder` is a key of `study.encoders.sentence.PACKAGES`.
     """
 
     parts: Sequence[Mapping[str, str | float]] = ({"view": "all", "field": "all", "weight": 1.0},)

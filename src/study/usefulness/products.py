@@ -140,9 +140,7 @@ class ProductNames:
 
     def named(self, requests: Sequence[str]) -> FloatArray:
         """1 for servers whose name is a product that the request names, 1/2 for those whose name holds it.
-
-        Returns: shape (len(requests), n_servers), float32.
-        """
+        Returns: shape (len(requests), n_servers), float32."""
         scores = np.zeros((len(requests), self.n_servers), dtype=np.float32)
         for number, text in enumerate(requests):
             for product in self.mentioned(text):

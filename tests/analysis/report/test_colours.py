@@ -40,11 +40,6 @@ def test_every_configured_family_has_a_look_of_its_own():
     assert len({kind.words for kind in looks}) == len({(kind.ink, kind.marker) for kind in looks}) == len(looks)
 
 
-def test_an_unknown_family_is_drawn_and_named_as_other():
-    assert colours.look("new") is colours.OTHER
-    assert colours.points(["new", "floor"])[1] == ["floor (rules, popularity, chance)", "other"]
-
-
 @pytest.mark.parametrize("sight", SIGHT)
 def test_colours_are_told_apart(sight):
     # The two greys stand apart by an empty area and by their markers.
@@ -54,7 +49,8 @@ def test_colours_are_told_apart(sight):
     assert min(distances.values()) > 17
 
 
-def test_legends_name_kinds_once_in_one_order():
+def test_legends_name_kinds_once_in_one_order_and_an_unknown_one_as_other():
+    assert colours.points(["new", "floor"])[1] == ["floor (rules, popularity, chance)", "other"]
     kinds = ["floor", "ablation", "supervision", "t2mrec", "floor"]
     handles, labels = colours.points(kinds)
     words = ["T2MRec", "ablation of T2MRec", "T2MRec on other labels", "floor (rules, popularity, chance)"]
@@ -65,14 +61,11 @@ def test_legends_name_kinds_once_in_one_order():
 
 @pytest.mark.parametrize("columns", [1, 2, 3])
 @pytest.mark.parametrize("heads", [{0}, {0, 2, 4, 6, 8}, {0, 1, 3}, {0, 5, 9}])
-def test_no_head_is_the_last_of_a_column(heads, columns):
+def test_no_head_is_the_last_of_a_column_and_without_heads_nothing_is_moved(heads, columns):
+    assert colours.columned(7, (), columns) == list(range(7))
     for n in range(max(heads) + 2, 40):
         places = colours.columned(n, heads, columns)
         rows, over = divmod(len(places), columns)
         assert over == 0
         assert [place for place in places if place is not None] == list(range(n))
         assert not {places[end] for end in range(rows - 1, len(places), rows)} & heads
-
-
-def test_without_heads_nothing_is_moved():
-    assert colours.columned(7, (), 3) == list(range(7))

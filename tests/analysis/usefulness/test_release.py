@@ -47,9 +47,8 @@ def test_the_choice_was_made_on_validation_topics(here):
     assert chosen["brier"].is_monotonic_increasing
     settings = json.loads((FOLDER / "calibration.json").read_text())["settings"]
     useful = asked.query("part == 'valid'")["grade"] >= 1
-    share = useful.mean()
+    share, n = useful.mean(), len(useful)
     # Without a signal, leaving one out moves the promise away from it, so the score is a little above the variance.
-    n = len(useful)
     expected = share * (1 - share) * (n / (n - 1)) ** 2
     assert chosen.set_index("signal").loc["none", "brier"] == pytest.approx(expected, rel=1e-5)
     assert set(chosen["signal"]) - {"none"} == set(settings["signals"])

@@ -65,9 +65,7 @@ def fits(results: Results) -> pd.DataFrame:
 
 def long_fits(fitted: pd.DataFrame) -> pd.DataFrame:
     """The systems whose longest seed took more than `LONG`, the longest first; `fitted`: from `fits`.
-
-    Returns: columns protocol, title, longest and mean (minutes), seeds.
-    """
+    Returns: columns protocol, title, longest and mean (minutes), seeds."""
     minutes = fitted.assign(minutes=fitted["seconds_fit"] / 60).groupby(["protocol", "system"], sort=False)
     table = minutes.agg(
         title=("title", "first"), longest=("minutes", "max"), mean=("minutes", "mean"), seeds=("seed", "size")
@@ -126,29 +124,10 @@ def summed(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([table, pd.DataFrame(sums, columns=COLUMNS)], ignore_index=True) if sums else table
 
 
-def looks(inks: Iterable[str], titles: Iterable[str]) -> list[tuple[str, str]]:
-    """A marker and its fill style for every system, different among those of one colour (55 of each).
-
-    A tuned system has those of the same system at its own settings. What reads the answers is a star.
-    """
-    bases: dict[str, list[str]] = {}
-    found = []
-    for ink, title in zip(inks, titles, strict=True):
-        known, base = bases.setdefault(ink, []), title.removesuffix(TUNED_TITLE)
-        if base not in known:
-            known.append(base)
-        shapes = "*" if ink == GREY else SHAPES
-        fill, shape = divmod(known.index(base), len(shapes))
-        found.append((shapes[shape], FILLS[fill % len(FILLS)]))
-    return found
-
-
 @mpl.rc_context(STYLE)
 def cost_quality(costs: pd.DataFrame, caption: str) -> Figure:
     """What quality costs: NDCG@10 against time to fit and time per task, without ablations.
-
-    `costs`: columns title, family, quality, tasks, seconds_fit, milliseconds_per_task.
-    """
+    `costs`: columns title, family, quality, tasks, seconds_fit, milliseconds_per_task."""
     ablations = costs["family"] == "ablation"
     costs = _drawn(costs[~ablations])
     better = crowded(costs)
@@ -188,20 +167,24 @@ def cost_quality(costs: pd.DataFrame, caption: str) -> Figure:
 
 
 def _drawn(costs: pd.DataFrame) -> pd.DataFrame:
-    """The table of costs, best quality first, with the look of every system: columns ink, marker, fill and open."""
+    """The table of costs, best quality first, with columns ink, marker, fill and open that tell 55 of a colour apart.
+
+    A tuned system has the shape of the same system at its own settings, which is open, as in the figure of what tuning
+    brought. What reads the answers is a star.
+    """
     costs = costs.sort_values("quality", ascending=False, kind="stable")
-    inks, titles = costs["family"].map(colour), costs["title"]
-    marks = pd.DataFrame(looks(inks, titles), columns=["marker", "fill"], index=costs.index)
-    # A system with a tuned twin is open, as in the figure of what tuning brought.
-    twins = {title.removesuffix(TUNED_TITLE) for title in titles if title.endswith(TUNED_TITLE)}
-    return costs.assign(ink=inks, open=titles.isin(twins)).join(marks)
+    base, ink = costs["title"].str.removesuffix(TUNED_TITLE), costs["family"].map(colour)
+    number = base.groupby(ink).transform(lambda own: pd.factorize(own)[0])
+    shapes = ink.map(lambda name: "*" if name == GREY else SHAPES)
+    marker = [own[place % len(own)] for own, place in zip(shapes, number, strict=True)]
+    fill = [FILLS[place // len(own) % len(FILLS)] for own, place in zip(shapes, number, strict=True)]
+    tuned = base[costs["title"].str.endswith(TUNED_TITLE)]
+    return costs.assign(ink=ink, marker=marker, fill=fill, open=costs["title"].isin(tuned))
 
 
 def crowded(costs: pd.DataFrame) -> pd.DataFrame:
     """The better half of the systems that do not read the answers, if they lie too close together to be told apart.
-
-    `costs`: best quality first. Returns no row where there is room.
-    """
+    `costs`: best quality first. Returns no row where there is room."""
     systems = costs[costs["family"] != colours.CEILING]
     better = systems.head((len(systems) + 1) // 2)
     close = len(better) > FEW and better["quality"].iloc[-1] > NEAR * better["quality"].iloc[0]

@@ -48,11 +48,8 @@ def cut_short(model: Mapping[str, Any], reports: pd.DataFrame) -> pd.Series:
     """For each seed whether quality may still have been rising when the cap on epochs ended the training.
 
     A training that always runs to its cap and has a few `looks` at validation was rising if the last one was the best;
-    so was one of whose earlier stages that is true.
-
-    Args:
-        model: settings of the system.
-        reports: a row per seed with epochs (that ran) and best_epoch, and a report for each stage before the last one.
+    so was one of whose earlier stages that is true. `reports` has a row per seed with epochs (that ran) and best_epoch,
+    and a report for each stage before the last one.
     """
     ended = reports["epochs"] >= most_epochs(model)
     if annealed(model):
@@ -95,14 +92,11 @@ def convergence(
         if "best_epoch" not in reports or "validation_ndcg" not in reports or reports["validation_ndcg"].isna().any():
             continue
         model = record["config"]["system"]["model"]
-        stages = [
-            row[EARLIER]["validation_ndcg"] > row["validation_ndcg"]
-            for row in reports.to_dict("records")
-            if isinstance(row.get(EARLIER), Mapping)
-        ]
+        staged = [row for row in reports.to_dict("records") if isinstance(row.get(EARLIER), Mapping)]
+        earlier = sum(row[EARLIER]["validation_ndcg"] > row["validation_ndcg"] for row in staged)
         best = max((other for other in sound if method[other] == method[name]), key=lambda other: gaps[other])
         other = gaps[best] > gaps[name]
-        row = {"system": name, "title": results.titles[name], "seeds": len(reports), "earlier_better": sum(stages)}
+        row = {"system": name, "title": results.titles[name], "seeds": len(reports), "earlier_better": earlier}
         row |= {"capped": int(cut_short(model, reports).sum()), "annealed": annealed(model), "gap": gaps[name]}
         row |= {"better": results.titles[best] if other else "", "better_gap": gaps[best] if other else float("nan")}
         rows.append(row | dict(reports[["epochs", "best_epoch", "validation_ndcg", "seconds_trained"]].mean()))
@@ -110,24 +104,17 @@ def convergence(
 
 
 def far_behind(table: pd.DataFrame) -> pd.DataFrame:
-    """The systems that stay more than `FAR` under the yardstick, with what their own runs tell of the reason.
-
-    Args:
-        table: from `convergence`.
+    """The systems of `convergence` that stay more than `FAR` under the yardstick, and what their runs tell of why.
 
     Returns: title, gap, seeds, capped, earlier_better, other_values (how much higher `METRIC` is at the other values of
     the same method, its own settings against the tuned ones), by_values (whether they close `SHARE` of the gap),
     more_epochs (how much higher after a longer training); NaN where there is no such run.
     """
     gaps = dict(zip(table["system"], table["gap"], strict=True))
-    other = [
-        name.removesuffix(TUNED_SUFFIX) if name.endswith(TUNED_SUFFIX) else name + TUNED_SUFFIX
-        for name in table["system"]
-    ]
-    longer = table["system"] + LONG_SUFFIX
+    own, is_tuned = table["system"].str.removesuffix(TUNED_SUFFIX), table["system"].str.endswith(TUNED_SUFFIX)
     found = table.assign(
-        other_values=pd.Series(other, index=table.index).map(gaps) - table["gap"],
-        more_epochs=longer.map(gaps) - table["gap"],
+        other_values=own.where(is_tuned, own + TUNED_SUFFIX).map(gaps) - table["gap"],
+        more_epochs=(table["system"] + LONG_SUFFIX).map(gaps) - table["gap"],
     )
     found["by_values"] = found["other_values"] >= SHARE * -found["gap"]
     return found.loc[found["gap"] < -FAR, ["title", *REASONS]].reset_index(drop=True)

@@ -33,9 +33,7 @@ TOP = ("task_id", "seed", "rank", "server_id")
 @mpl.rc_context(STYLE)
 def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
     """Every system's mean with both uncertainties, one panel per metric.
-
-    `summaries`: metric -> table of `Results.summary`; the first one sets the order of the systems.
-    """
+    `summaries`: metric -> table of `Results.summary`; the first one sets the order of the systems."""
     first = next(iter(summaries.values()))
     order = first["system"].tolist()
     place = {system: len(order) - i for i, system in enumerate(order)}
@@ -66,9 +64,7 @@ def per_task_distribution(
     values: Mapping[str, pd.Series], families: Mapping[str, str], metric: str, caption: str
 ) -> Figure:
     """How a metric spreads over tasks: a box per system, and the share of tasks with nothing right.
-
-    `values`: printed name -> per-task values, best system first; `families`: printed name -> kind of system.
-    """
+    `values`: printed name -> per-task values, best system first; `families`: printed name -> kind of system."""
     caption += (
         " Box: quartiles. Whiskers: 5th and 95th percentile. Diamond: mean. Right: share of the tasks whose value is "
         "0. Colours: kind of system."
@@ -95,9 +91,7 @@ def per_task_distribution(
 @mpl.rc_context(STYLE)
 def win_tie_loss(comparisons: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """On how many tasks each system is above, level with and below the reference.
-
-    `comparisons`: rows of significance.csv for one protocol and one metric.
-    """
+    `comparisons`: rows of significance.csv for one protocol and one metric."""
     rows = comparisons.sort_values("difference")
     reference, metric = titles.get(rows["reference"].iloc[0], "the reference"), metric_name(rows["metric"].iloc[0])
     caption += " Values are averaged over seeds before tasks are compared. In the order of the mean difference."
@@ -126,8 +120,7 @@ def win_tie_loss(comparisons: pd.DataFrame, titles: Mapping[str, str], caption: 
 def mean_ranks(values: Mapping[str, pd.Series]) -> pd.DataFrame:
     """Every system's mean rank over the tasks that all of them have a value for; 1 is best, equal values share a rank.
 
-    Args:
-        values: printed name -> per-task values, averaged over seeds, index task_id.
+    `values`: printed name -> per-task values, averaged over seeds, index task_id.
 
     Returns: columns title, rank, from the best; attributes ``tasks`` and ``difference``, the critical difference: mean
     ranks further apart than it differ at the level `ALPHA` (Demšar 2006, section 3.2.2).
@@ -144,9 +137,7 @@ def mean_ranks(values: Mapping[str, pd.Series]) -> pd.DataFrame:
 @mpl.rc_context(STYLE)
 def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric: str, caption: str) -> Figure:
     """Mean ranks (from `mean_ranks`) as dots with bars of half the critical difference to each side.
-
-    `families`: printed name -> kind of system.
-    """
+    `families`: printed name -> kind of system."""
     half = ranks.attrs["difference"] / 2
     caption += (
         f" Over {ranks.attrs['tasks']:,} tasks, 1 is best, values averaged over seeds first. Two systems whose bars do "
@@ -171,9 +162,7 @@ def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric
 def catalogue_coverage(results: Results, protocol: str, server_ids: pd.Series, popularity: IntArray) -> pd.DataFrame:
     """What the lists of ten of every system show of the catalogue, over all tasks together.
 
-    Args:
-        server_ids: id of each server, in the catalogue's order.
-        popularity: training interactions of each, shape (n_servers,).
+    `server_ids` and `popularity` are id and training interactions of each server, in the catalogue's order.
 
     Returns: `COLUMNS`, best `METRIC` first: servers (how many different ones), coverage (their share of the catalogue),
     gini, novelty in bits (`study.evaluation.metrics`) and quality (`METRIC`), means over seeds. Without rows where only

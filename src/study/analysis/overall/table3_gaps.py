@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -31,9 +31,7 @@ INKS = {"cold": BLUE, "cold_grouped": SKY, "warm": GREEN, "loo": ORANGE, "loo99"
 
 def kind_of(name: str, system: str, family: str) -> str:
     """What a run of `name` tries for the row of `system`: one of `KINDS`.
-
-    A ceiling that builds on a method is the method with a fault that reads the answers.
-    """
+    A ceiling that builds on a method is the method with a fault that reads the answers."""
     if name == system:
         return OWN
     if name == system + TUNED_SUFFIX:
@@ -47,10 +45,6 @@ def table3_gaps(
     results: Results, cells: pd.DataFrame, *, builds_on: Callable[[str], Sequence[str]] = parents
 ) -> pd.DataFrame:
     """Every run of the system behind a baseline's row of Table 3, and of the systems that build on it or carry it.
-
-    Args:
-        cells: from `study.analysis.report.paper.load`.
-        builds_on: system -> the systems whose settings it builds on.
 
     Returns: printed (the paper's name), system, title, kind (of `KINDS`), protocol, paper and ours (`METRIC`), gap
     (ours minus paper), paper_recall and recall (`SECOND`, of both); the paper's order, then the nearest first. A row of
@@ -104,12 +98,6 @@ def nearness(table: pd.DataFrame, sampled: Collection[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["printed", "protocol", "gap", "far", "side", "crossed"])
 
 
-def in_order(protocols: Iterable[str]) -> list[str]:
-    """Each protocol once, those with a colour of their own first."""
-    found = set(protocols)
-    return [*(name for name in INKS if name in found), *sorted(found - INKS.keys())]
-
-
 @mpl.rc_context(STYLE)
 def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
     """The paper's value of each baseline as a bar across its line, every attempt of ours as a marker on it."""
@@ -122,7 +110,10 @@ def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
     panel = axes[0, 0]
     places = {name: len(printed) - 1 - number for number, name in enumerate(printed)}
     ran = table.dropna(subset=["ours"])
-    protocols, kinds = in_order(ran["protocol"]), [name for name in KINDS if name in set(ran["kind"])]
+    # Protocols with a colour of their own come first.
+    protocols = [name for name in INKS if name in set(ran["protocol"])]
+    protocols += sorted(set(ran["protocol"]) - INKS.keys())
+    kinds = [name for name in KINDS if name in set(ran["kind"])]
     for name, value in table.groupby("printed", sort=False)["paper"].first().items():
         panel.vlines(value, places[name] - 0.42, places[name] + 0.42, color="black", linewidth=2.2)
     for row in ran.to_dict("records"):

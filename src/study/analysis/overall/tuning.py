@@ -129,7 +129,7 @@ def _ran(folder: Path) -> dict[str, Any]:
         trained = any(key.rpartition(".")[2] == "epochs" for key in schema.flat(model))
         # A search from before there was a share trained whole runs; so does every trial of a sweep.
         share = config["tuning"].get("scale", 1.0) if sweep is None else 1.0
-        simplex = [] if sweep is None else sweep.simplex
+        simplex, chosen = [] if sweep is None else sweep.simplex, [name for name in space if name in best["values"]]
         return {
             "kind": EQUAL if sweep is None else SWEEP,
             "sweep": folder.name,
@@ -144,11 +144,7 @@ def _ran(folder: Path) -> dict[str, Any]:
             "per_trial": trials["seconds"].median() if "seconds" in trials else math.nan,
             "best": best["value"],
             "untuned": untuned(trials, model, list(space), simplex, best["objective"]),
-            "chosen": "; ".join(
-                f"{name.removeprefix('settings.')} {_shown(best['values'][name])}"
-                for name in space
-                if name in best["values"]
-            ),
+            "chosen": "; ".join(f"{name.removeprefix('settings.')} {_shown(best['values'][name])}" for name in chosen),
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise StudyError(f"not a whole search: {type(error).__name__}: {error}", file=folder, fix=fix) from error

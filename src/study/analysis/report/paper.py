@@ -20,7 +20,7 @@ COMPARED = tuple(name.replace("f1@", "f1_of_means@") for name in PAPER_METRICS)
 COLUMNS = ["table", "place", "group", "printed", "system", "metric", "k", "value", "stand_in", "differs"]
 
 
-def _read(path: Path | None) -> dict[str, Any]:
+def _read(path: Path | None = None) -> dict[str, Any]:
     path = path or paths.conf() / "paper" / "tables.yaml"
     if not path.exists():
         raise StudyError("the paper's tables are missing", file=path, fix="restore the file from the repository")
@@ -54,13 +54,13 @@ def load(path: Path | None = None) -> pd.DataFrame:
 
 def printed_gains() -> pd.Series:
     """The line "Gains" of Table 3, in %, by metric@k."""
-    content = _read(None)
+    content = _read()
     return pd.Series(content["tables"]["table3"]["gains"], index=content["metrics"], name="gain", dtype=float)
 
 
 def table2() -> pd.DataFrame:
     """The counts of Table 2: columns table, place, set (servers or tasks), attribute, value (a count)."""
-    content = _read(paths.conf() / "paper" / _read(None)["table2"])
+    content = _read(paths.conf() / "paper" / _read()["table2"])
     rows = [
         ("table2", content["place"], part, name, value)
         for part, counts in content["counts"].items()
@@ -71,10 +71,8 @@ def table2() -> pd.DataFrame:
 
 def optima() -> pd.DataFrame:
     """What the text states for Figures 6 to 9: columns figure, place, statement, key, optimum, below.
-
-    `key` and `optimum` name a setting of ``conf/system/t2mrec.yaml`` and its best value; `below` bounds a p-value.
-    """
-    figures = _read(None)["figures"]
+    `key` and `optimum` name a setting of ``conf/system/t2mrec.yaml`` and its best value; `below` bounds a p-value."""
+    figures = _read()["figures"]
     rows = [{"figure": name, "key": "", "optimum": None, "below": None} | part for name, part in figures.items()]
     return pd.DataFrame(rows, columns=["figure", "place", "statement", "key", "optimum", "below"])
 
@@ -87,11 +85,8 @@ def wide(cells: pd.DataFrame, table: str) -> pd.DataFrame:
 
 
 def gains(table3: pd.DataFrame, method: str = "T2MRec") -> pd.DataFrame:
-    """Two readings of "relative improvement over the strongest baseline", in %; `table3`: from `wide`.
-
-    Returns: one row per metric@k: best_baseline, over_baseline = (method - best) / best, and over_method =
-    (method - best) / method.
-    """
+    """Two readings of "relative improvement over the strongest baseline", in %; `table3`: from `wide`. Returns: one row
+    per metric@k: best_baseline, over_baseline = (method - best) / best, and over_method = (method - best) / method."""
     others = table3.drop(index=method)
     own, best = table3.loc[method], others.max()
     over = {"over_baseline": 100 * (own - best) / best, "over_method": 100 * (own - best) / own}
@@ -114,11 +109,8 @@ def arithmetic(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def counterparts(cells: pd.DataFrame) -> pd.DataFrame:
-    """The rows of Table 3 in its order; behind each, those of other tables that describe the same system.
-
-    Returns: columns system (the study's name of the same or of the nearest configuration), table, place, printed,
-    differs.
-    """
+    """The rows of Table 3 in its order; behind each, those of other tables that describe the same system. Returns:
+    columns system (the study's name of the same or of the nearest configuration), table, place, printed, differs."""
     rows = cells.drop_duplicates(["table", "printed"]).copy()
     known = rows["system"] != ""
     in_table3 = rows["table"] == "table3"
@@ -144,19 +136,15 @@ def beside(
     """Table 3 row by row as the paper prints it, and under each row the study's runs of that system under a protocol.
 
     The best value of a column is ``**bold**`` and the second best ``*italic*``, in Table 3 and among the study's rows
-    apart.
+    apart. The paper's printed F1 stands in the columns f1_of_means.
 
     Args:
         cells: from `load`.
-        overall: of the report stage: system, protocol, metric, k, mean, sd.
-        titles: system -> how it is printed.
+        overall, marks, costs: as in `tables.comparison`.
         applies: system -> the protocols that it is for; a tuned variant, ``<system>_tuned``, gets a row of its own.
-        marks: (system, metric) -> mark that follows the cell.
-        costs: runs.csv of the report stage; given, seconds stand in columns of their own.
         applicable_alone: leave out the systems that the protocol is not for.
 
-    Returns: columns system, source and `COMPARED`; cells as text, "mean ± sd" for the study's, "not run" or "not
-    applicable" where there is none. The paper's printed F1 stands in the columns f1_of_means.
+    Returns: columns system, source, `COMPARED` and those of the costs, as text.
     """
     groups = counterparts(cells)
     if applicable_alone:

@@ -120,9 +120,7 @@ def dumbbells(panel: Axes, rows: pd.DataFrame, before: str, after: str, low: str
 
 def save_figure(figure: Figure, name: str, dataset: str) -> Path:
     """Write ``<name>.svg`` and ``<name>.png`` to the figures of a data set; equal figures give equal bytes.
-
-    The PNG, whose path is returned, has a palette of 256 colours, which makes it a third of the size.
-    """
+    The PNG, whose path is returned, has a palette of 256 colours, which makes it a third of the size."""
     folder = paths.figures(dataset)
     with mpl.rc_context(STYLE):
         vectors = io.StringIO()
@@ -162,9 +160,7 @@ def palette(picture: str) -> str:
 
 def logarithmic(axis: Any, most: int = 8) -> None:
     """Make an axis that already holds its data logarithmic, with plain numbers at `most` powers of ten at most.
-
-    `axis`: `Axes.xaxis` or `Axes.yaxis`. Mathematical text is off in `STYLE`.
-    """
+    `axis`: `Axes.xaxis` or `Axes.yaxis`. Mathematical text is off in `STYLE`."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     low, high = axis.get_view_interval()
     if high < 6 * low:  # may hold one of 1, 2 and 5, or none
@@ -183,9 +179,7 @@ def popularity(data: Dataset) -> np.ndarray:
 
 def value_counts(values: pd.Series, *, listed: bool = False, most: int = 12) -> pd.Series:
     """How often each value occurs, most frequent first; what is beyond the `most` frequent is summed up.
-
-    `values`: one text per row, empty for an absent value; `listed`: whether it is a list, counted entry by entry.
-    """
+    `values`: one text per row, empty for an absent value; `listed`: whether it is a list, counted entry by entry."""
     counts = Counter(entry for text in values for entry in (tokens(text) if listed else [text] if text else []))
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     kept = dict(ranked[:most])

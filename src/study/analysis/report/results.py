@@ -48,16 +48,10 @@ def licensed(dataset: str) -> bool:
 
 @dataclass(frozen=True)
 class Results:
-    """The reported results of one data set.
+    """The reported results of one data set: protocols with runs in the study's order, and four tables of the report.
 
-    Attributes:
-        dataset: its name; `title` is how it is printed.
-        protocols: protocols with runs, in the study's order.
-        titles: system -> how it is printed, of every system that is configured or has a run.
-        families: system -> kind of system, of the same.
-        applies: system -> the protocols that it is for, of every configured system.
-        planned: the configured systems that the data set does not leave out.
-        metrics, overall, significance, costs: the tables metrics.csv.xz, overall.csv, significance.csv and runs.csv.
+    `titles` and `families` (kinds) hold every system that is configured or has a run; `applies` says of configured ones
+    which protocols they are for; `planned` are those that the data set does not leave out.
     """
 
     dataset: str
@@ -122,9 +116,7 @@ class Results:
 
     def absent(self, protocol: str) -> tuple[list[str], list[str]]:
         """The systems of the plan that have not run under a protocol, and those that it is not for.
-
-        Those of `not_asked` are left out.
-        """
+        Those of `not_asked` are left out."""
         ran, aside = set(self.systems(protocol)), set(self.not_asked(protocol))
         missing = [name for name in self.planned if name not in ran]
         return (
@@ -164,11 +156,8 @@ class Results:
         return float(rows.loc[named(rows) == metric, "mean"].iloc[0])
 
     def cost_table(self, protocol: str) -> pd.DataFrame:
-        """What each system's runs took (means over seeds), best NDCG@10 first.
-
-        Returns: the columns of runs.csv (parameters that are not counted are NA), title, family, quality (NDCG@10) and
-        milliseconds_per_task.
-        """
+        """What each system's runs took (means over seeds), best NDCG@10 first. Returns: the columns of runs.csv
+        (parameters that are not counted are NA), title, family, quality (NDCG@10) and milliseconds_per_task."""
         order = self.systems(protocol)
         rows = self.costs[self.costs["protocol"] == protocol].set_index("system").loc[order].reset_index()
         return rows.assign(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,9 @@ def _checked(path: Path) -> dict[str, Any]:
     for key, kind in (("profile", str), ("config", dict), ("seeds", list)):
         if not isinstance(record.get(key), kind):
             raise StudyError("the record lacks a part", file=path, column=key, fix=fix)
-    for place, facts in enumerate(record["seeds"]):
-        for key in FACTS:
-            if not isinstance(facts, dict) or key not in facts:
-                raise StudyError("the record of a seed lacks a value", file=path, row=place, column=key, fix=fix)
+    for (place, facts), key in product(enumerate(record["seeds"]), FACTS):
+        if not isinstance(facts, dict) or key not in facts:
+            raise StudyError("the record of a seed lacks a value", file=path, row=place, column=key, fix=fix)
     if not record["seeds"]:
         raise StudyError("the record holds no seed", file=path, column="seeds", fix=fix)
     return record
@@ -100,9 +100,6 @@ def parameters(record: dict[str, Any]) -> int | None:
 def measured(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
     """Mean, spread over seeds and 95 % bootstrap interval over tasks; F1 as the paper has it, of mean P and mean R.
 
-    Args:
-        frame: a per-task table.
-
     Returns: seeds, n (tasks), ours, sd, low, high; the interval of F1 is that of the mean of the tasks' F1, shifted.
     """
     name, _, k = metric.partition("@")
@@ -121,11 +118,7 @@ def measured(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
 
 
 def doubts(table: pd.DataFrame, protocol: str) -> str:
-    """How many rows of a protocol were made with uncommitted changes, are stale, or could not be checked, for captions.
-
-    Args:
-        table: from `costs`.
-    """
+    """How many rows of `costs` under a protocol were made with uncommitted changes, are stale, or were not checked."""
     rows = table[table["protocol"] == protocol]
     counts = {
         "made with uncommitted changes": (rows["dirty"] == True).sum(),  # noqa: E712 (None: no repository)

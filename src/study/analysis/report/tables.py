@@ -58,13 +58,11 @@ def comparison(
 
     Args:
         overall: columns system, protocol, metric, k, mean, sd, n_seeds.
-        titles: system -> how it is printed.
-        not_run: systems that have no run here; their rows say so once, below all others, in place of numbers.
-        not_applicable: systems that the protocol is not for; their rows come last.
+        not_run: systems without a run, and `not_applicable` ones that the protocol is not for: last, in that order.
         unranked: systems that cannot be best, such as ceilings; given, the best of each column is ``**bold**`` and the
             second best ``*italic*``, as Markdown has it.
         marks: (system, metric) -> mark that follows the cell.
-        costs: columns protocol, system and those of `SECONDS`; given, seconds stand in columns of their own.
+        costs: runs.csv of the report stage; given, seconds stand in columns of their own.
     """
     rows = overall[overall["protocol"] == protocol]
     rows = rows.assign(name=named(rows))
@@ -131,9 +129,7 @@ def marked(
 
 def seconds(costs: pd.DataFrame, protocol: str, systems: Sequence[str]) -> dict[str, list[str]]:
     """What training and scoring took (s, mean over seeds), as printed; empty where a system has no run.
-
-    Returns: one list per column of `SECONDS`, in the order of `systems`.
-    """
+    Returns: one list per column of `SECONDS`, in the order of `systems`."""
     known = {row["system"]: row for row in costs[costs["protocol"] == protocol].to_dict("records")}
     return {
         title: [duration(float(known[name][column])) if name in known else "" for name in systems]
@@ -199,9 +195,7 @@ def read_all(dataset: str, stage: str) -> dict[str, pd.DataFrame]:
 
 def overall_tables(dataset: str) -> list[Table]:
     """The overall results for a terminal, one table per protocol, best NDCG@10 first.
-
-    Columns: means over seeds of `SHOWN`, sd and difference to T2MRec (NDCG@10), seconds to fit.
-    """
+    Columns: means over seeds of `SHOWN`, sd and difference to T2MRec (NDCG@10), seconds to fit."""
     from rich.table import Table
 
     overall, tests, runs = (read(paths.tables(dataset) / f"{name}.csv") for name in ("overall", "significance", "runs"))
@@ -210,20 +204,18 @@ def overall_tables(dataset: str) -> list[Table]:
     overall["measure"] = named(overall)
     made = []
     for protocol, part in overall[overall["measure"].isin(SHOWN)].groupby("protocol"):
-        means = part.pivot_table(index="system", columns="measure", values="mean")
-        spread = part[part["measure"] == "ndcg@10"].set_index("system")["sd"]
-        compared = pd.Series(dtype=float)
-        if "metric" in tests:
-            own = tests[(tests["protocol"] == protocol) & (tests["metric"] == "ndcg@10")]
-            compared = own.set_index("system")["difference"]
+        shown = part.pivot_table(index="system", columns="measure", values="mean")[list(SHOWN)]
+        shown["sd"] = part[part["measure"] == "ndcg@10"].set_index("system")["sd"]
+        own = tests[(tests["protocol"] == protocol) & (tests["metric"] == "ndcg@10")] if "metric" in tests else None
+        shown["to T2MRec"] = np.nan if own is None else own.set_index("system")["difference"]
+        shown["fit (s)"] = fitted[protocol]
         table = Table(title=f"{dataset}, protocol {protocol}: how well systems fit the released labels", width=WIDTH)
         table.add_column("system", overflow="ellipsis", no_wrap=True, ratio=1)
-        for heading in (*SHOWN, "sd", "to T2MRec", "fit (s)"):
+        for heading in shown:
             table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
-        for name, row in means.sort_values("ndcg@10", ascending=False).iterrows():
-            cells = [f"{row[measure]:.3f}" for measure in SHOWN]
-            cells += ["" if pd.isna(spread[name]) else f"{spread[name]:.3f}"]
-            cells += ["" if name not in compared else f"{compared[name]:+.3f}"]
-            table.add_row(titles.get(str(name), str(name)), *cells, f"{fitted[protocol, name]:,.1f}")
+        forms = {"to T2MRec": "{:+.3f}", "fit (s)": "{:,.1f}"}
+        for name, row in shown.sort_values("ndcg@10", ascending=False).iterrows():
+            cells = {key: forms.get(str(key), "{:.3f}").format(value) for key, value in row.items() if pd.notna(value)}
+            table.add_row(titles.get(str(name), str(name)), *(cells.get(key, "") for key in shown))
         made.append(table)
     return made

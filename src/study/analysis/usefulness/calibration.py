@@ -92,9 +92,7 @@ def bins(chance: Float64Array, count: int) -> NDArray[np.int64]:
 
 def calibration_error(chance: Float64Array, useful: Float64Array, place: NDArray[np.int64]) -> Float64Array:
     """Expected calibration error (Naeini et al. 2015): sum over bins of n_b / n |mean chance - share useful|.
-
-    Chances, outcomes and bins have shape (..., n), one sample per row of the last axis; the result has shape (...,).
-    """
+    Chances, outcomes and bins have shape (..., n), one sample per row of the last axis; the result has shape (...,)."""
     gap = np.asarray(chance - useful)
     per_bin = [np.abs(np.where(place == b, gap, 0).sum(axis=-1)) for b in range(int(place.max()) + 1)]
     return np.asarray(np.sum(per_bin, axis=0) / gap.shape[-1])
@@ -102,9 +100,7 @@ def calibration_error(chance: Float64Array, useful: Float64Array, place: NDArray
 
 def reliability(chance: Float64Array, useful: BoolArray, count: int) -> pd.DataFrame:
     """Promised against observed usefulness by bin.
-
-    Returns: columns bin (from 1), requests, chance (mean), useful (share), low, high (exact 95 % binomial interval).
-    """
+    Returns: columns bin (from 1), requests, chance (mean), useful (share), low, high (exact 95 % binomial interval)."""
     place, rows = bins(chance, count), []
     for number, own in enumerate(np.unique(place), start=1):
         kept = place == own
@@ -136,11 +132,8 @@ def ordered(chance: Float64Array, seed: int) -> NDArray[np.int64]:
 
 
 def risk_coverage(chance: Float64Array, useful: BoolArray, *, seed: int = 0) -> pd.DataFrame:
-    """What is wrong among the answers that would be given if only the surest were (El-Yaniv and Wiener 2010).
-
-    Returns: columns answered (from 1), coverage, risk (share of useless first answers among them), chance (of the
-    last one).
-    """
+    """What is wrong among the answers that would be given if only the surest were (El-Yaniv and Wiener 2010). Returns:
+    columns answered (from 1), coverage, risk (share of useless first answers among them), chance (of the last one)."""
     order = ordered(chance, seed)
     answered = np.arange(1, len(order) + 1)
     table = {"answered": answered, "coverage": answered / len(order), "risk": np.cumsum(~useful[order]) / answered}
@@ -149,17 +142,13 @@ def risk_coverage(chance: Float64Array, useful: BoolArray, *, seed: int = 0) -> 
 
 def area(useful: BoolArray) -> Float64Array:
     """Area under the risk-coverage curve: mean risk over coverages 1/n ... 1, shape (...,).
-
-    `useful` has shape (..., n): outcomes from the surest to the least sure.
-    """
+    `useful` has shape (..., n): outcomes from the surest to the least sure."""
     return np.asarray((np.cumsum(~useful, axis=-1) / np.arange(1, useful.shape[-1] + 1)).mean(axis=-1))
 
 
 def area_interval(chance: Float64Array, useful: BoolArray, *, seed: int, resamples: int) -> dict[str, float]:
     """The area, its gain over an order that knows nothing (whose expected area is the overall risk), and the least one.
-
-    Returns: area, low, high, gain, gain_low, gain_high (95 % bootstrap intervals over requests), least.
-    """
+    Returns: area, low, high, gain, gain_low, gain_high (95 % bootstrap intervals over requests), least."""
     sorted_ = useful[ordered(chance, seed)]
     drawn = np.sort(np.random.default_rng(seed).integers(len(sorted_), size=(resamples, len(sorted_))), axis=1)
     areas = area(sorted_[drawn])
@@ -171,9 +160,7 @@ def area_interval(chance: Float64Array, useful: BoolArray, *, seed: int, resampl
 
 def threshold(chance: Float64Array, useful: BoolArray, target: float) -> float:
     """The lowest chance from which at least the share `target` of the answers is useful; infinity where none is.
-
-    Equal chances are answered together. Meant for validation topics.
-    """
+    Equal chances are answered together. Meant for validation topics."""
     values = np.unique(chance)
     reached = [value for value in values if useful[chance >= value].mean() >= target]
     return float(min(reached)) if reached else float("inf")
@@ -197,10 +184,9 @@ def signals(ranked: IntArray, best: FloatArray, requests: FloatArray, servers: F
 
 
 def confidence(dataset: str, name: str, *, seed: int = 0) -> pd.DataFrame:
-    """The first answer of a system to every topic: task_id, server_id, part, grade, and the columns of `signals`.
+    """The first answer of a `FieldDense`, which has to be judged, to every topic.
 
-    Raises:
-        StudyError: the system is no `FieldDense`, or a first answer is not judged.
+    Returns: columns task_id, server_id, part, grade, and those of `signals`.
     """
     system: Any = build_system(load([f"system={name}"]).system)
     if not isinstance(system, FieldDense):
@@ -225,10 +211,7 @@ def confidence(dataset: str, name: str, *, seed: int = 0) -> pd.DataFrame:
 
 
 def signal_choice(valid: pd.DataFrame, settings: Calibration) -> pd.DataFrame:
-    """Every signal with every method on validation topics, each topic predicted by a map fitted on the others.
-
-    Args:
-        valid: rows of `confidence` of part `valid`.
+    """Every signal with every method, each topic of `valid` predicted by a map fitted on the others.
 
     Returns: columns signal, method, brier, auroc; the smallest Brier score, which is the choice, first. The row `none`
     is the share of useful first answers among the others, which knows nothing about the request.
@@ -278,11 +261,8 @@ def calibration_tables(asked: pd.DataFrame, settings: Calibration) -> dict[str, 
 def measures(
     chance: Float64Array, useful: BoolArray, seen: BoolArray, least: float, settings: Calibration
 ) -> pd.DataFrame:
-    """The single numbers of one part: measure, value, low, high.
-
-    `seen` are the outcomes of the validation topics, whose share a map without any signal would promise; `least` is the
-    chance from which an answer is given.
-    """
+    """The single numbers of one part: measure, value, low, high. `seen` are the outcomes of the validation topics,
+    whose share a map without any signal would promise; `least` is the chance from which an answer is given."""
     draws = {"seed": settings.seed, "resamples": settings.resamples}
     error = expected_error(chance, useful, settings.bins, **draws)
     areas, answered = area_interval(chance, useful, **draws), chance >= least

@@ -87,11 +87,8 @@ def answers(system: FieldDense, data: Dataset, known: sp.csr_matrix, topics: pd.
 
 
 def choice_table(dataset: str, settings: Choice, *, seed: int = 0) -> pd.DataFrame:
-    """NDCG@10 of every variant, the best first.
-
-    Returns: columns variant, topics, ndcg@10, low, high, difference (from `best`), difference_low, difference_high
-    (95 %, bootstrap over topics), unjudged@10.
-    """
+    """NDCG@10 of every variant, the best first. Returns: columns variant, topics, ndcg@10, low, high, difference (from
+    `best`), difference_low, difference_high (95 %, bootstrap over topics), unjudged@10."""
     data, split = load_split(dataset)
     collection = Collection.load(dataset).part(settings.part)
     values = {}
@@ -129,9 +126,7 @@ def require_judged(values: Tables, names: Sequence[str], column: str) -> None:
 
 def against(dataset: str, system: str, part: str, metric: str = "ndcg@10", *, seed: int = 0) -> pd.DataFrame:
     """A system's judged answers against those of every other judged system: one family, Holm.
-
-    Returns: the rows of `compare_all`; `system` is the other one, so a negative difference says that it is worse.
-    """
+    Returns: the rows of `compare_all`; `system` is the other one, so a negative difference says that it is worse."""
     values = judged_values(dataset, part)
     require_judged(values, [system], "system")
     frames = {name: frame[["task_id", "seed", metric]] for name, frame in values.items()}
@@ -192,9 +187,6 @@ def closed(
 
 def supervision(values: Mapping[str, Tables], settings: Supervision, *, seed: int) -> pd.DataFrame:
     """Model or labels? Systems that differ from the floor by what they learn from, or by their text vectors.
-
-    Args:
-        values: part -> judged values by system; floor and goal have to be there.
 
     Returns: columns part, system, topics, mean, low, high, difference, difference_low, difference_high (from the
     floor), and those of `closed`; the best mean of each part first.

@@ -101,11 +101,7 @@ def curve_fits(dataset: str, settings: Curves) -> pd.DataFrame:
 
 
 def curve_table(values: pd.DataFrame, tasks: int, *, seed: int) -> pd.DataFrame:
-    """Mean quality by share, and what the tasks since the share before brought.
-
-    Args:
-        values: rows of `curve_fits`.
-        tasks: number of training tasks.
+    """Mean quality by share of all `tasks` training tasks, and what those since the share before brought.
 
     Returns: columns system, metric, share, tasks, draws, mean, sd (over draws), low, high (95 % bootstrap interval over
     validation tasks of the values averaged over draws), difference, difference_low, difference_high (from the share
@@ -127,12 +123,6 @@ def curve_table(values: pd.DataFrame, tasks: int, *, seed: int) -> pd.DataFrame:
                 rows.append(row)
                 before = score
     return pd.DataFrame(rows)
-
-
-def curves(dataset: str, settings: Curves) -> pd.DataFrame:
-    """`curve_table` of all fits."""
-    _, split = load_inputs(dataset, settings.protocol)
-    return curve_table(curve_fits(dataset, settings), len(split.tasks("train")), seed=settings.seed)
 
 
 def laid_over(config: DictConfig, changes: Mapping[str, Any]) -> DictConfig:

@@ -33,12 +33,8 @@ class Diversity:
 
 @dataclass(frozen=True)
 class Answers:
-    """The ten answers of one system to every topic.
-
-    Attributes:
-        rows: server rows, shape (n_topics, 10); -1 where unfilled.
-        grades: of the places, shape (n_topics, 10); negative where unjudged or unfilled.
-    """
+    """The ten answers of one system to every topic: server rows (-1 where unfilled) and grades (negative where unjudged
+    or unfilled), both of shape (n_topics, 10)."""
 
     rows: IntArray
     grades: measures.GradeArray
@@ -68,14 +64,10 @@ class Answers:
 
 
 def similarity(rows: IntArray, vectors: FloatArray, kept: np.ndarray | None = None) -> np.ndarray:
-    """Mean cosine over the pairs of a topic's answers (intra-list similarity, Ziegler et al. 2005).
+    """Mean cosine over the pairs of a topic's answers (intra-list similarity, Ziegler et al. 2005), shape (b,).
 
-    Args:
-        rows: server rows, shape (b, k); -1 is left out.
-        vectors: of length 1, shape (n_servers, d).
-        kept: which places count, shape (b, k); None counts all.
-
-    Returns: shape (b,), NaN where fewer than two places count.
+    `rows` are server rows, shape (b, k), where -1 and what is not `kept` do not count; `vectors` have length 1, shape
+    (n_servers, d). NaN where fewer than two places count.
     """
     counted = (rows >= 0) if kept is None else (rows >= 0) & kept
     own = np.where(counted[:, :, None], vectors[rows], 0)
@@ -161,10 +153,8 @@ def cold(answers: Mapping[str, Answers], warm: np.ndarray, useful_cold: int, use
 
 
 def diversity_tables(dataset: str, settings: Diversity) -> dict[str, pd.DataFrame]:
-    """`spread` and `cold` of every run that answers the test topics, as diversity and cold_servers.
-
-    The last rows of cold_servers, `catalogue`, hold all servers (answers, share) and all known useful pairs (useful).
-    """
+    """`spread` and `cold` of every run that answers the test topics, as diversity and cold_servers. The last rows of
+    cold_servers, `catalogue`, hold all servers (answers, share) and all known useful pairs (useful)."""
     data, split = load_split(dataset)
     collection = Collection.load(dataset).part("test")
     ids, topics = data.servers["id"].to_numpy(np.int64), set(collection.topics["task_id"])
@@ -178,15 +168,10 @@ def diversity_tables(dataset: str, settings: Diversity) -> dict[str, pd.DataFram
     pairs = (collection.grades >= 1).sum(axis=0)
     useful_cold, useful_warm = int(pairs[~judged_warm].sum()), int(pairs[judged_warm].sum())
     apart = cold(answers, warm, useful_cold, useful_warm)
-    catalogue = {
-        "system": "catalogue",
-        "servers": ["cold", "warm"],
-        "answers": [int((~warm).sum()), int(warm.sum())],
-        "share": [(~warm).mean(), warm.mean()],
-        "useful": [useful_cold, useful_warm],
-    }
+    whole = pd.DataFrame({"system": "catalogue", "servers": ["cold", "warm"], "useful": [useful_cold, useful_warm]})
+    whole = whole.assign(answers=[int((~warm).sum()), int(warm.sum())], share=[(~warm).mean(), warm.mean()])
     vectors = encode(data.server_texts())
     return {
         "diversity": spread(answers, vectors, reference=reference, near=near, seed=seed),
-        "cold_servers": pd.concat([apart, pd.DataFrame(catalogue)], ignore_index=True),
+        "cold_servers": pd.concat([apart, whole], ignore_index=True),
     }

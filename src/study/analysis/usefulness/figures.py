@@ -56,9 +56,7 @@ def markers(table: pd.DataFrame) -> dict[str, str]:
 @mpl.rc_context(STYLE)
 def diversity(table: pd.DataFrame, caption: str) -> Figure:
     """How alike the ten answers are, and how many servers a system uses, against the share of useful answers.
-
-    `table`: rows of diversity.csv with columns title and family.
-    """
+    `table`: rows of diversity.csv with columns title and family."""
     figure, axes = canvas(3.9, 2, caption=caption, share_y=True, title="Likeness and reach of the ten answers")
     known = table.dropna(subset=["useful"]).sort_values("useful", ascending=False, kind="stable")
     marks = markers(known)
@@ -77,9 +75,7 @@ def diversity(table: pd.DataFrame, caption: str) -> Figure:
 @mpl.rc_context(STYLE)
 def pareto(table: pd.DataFrame, caption: str) -> Figure:
     """Quality under both scorings against both costs; systems that no other one dominates are joined by a line.
-
-    `table`: rows of pareto.csv.
-    """
+    `table`: rows of pareto.csv."""
     caption += (
         " Costs on logarithmic axes, a fit of under 1 ms drawn as that. Filled markers and the line: no other system "
         "is at least as good and as cheap. Open: dominated."
@@ -202,9 +198,7 @@ def labels_against_judgements(
 @mpl.rc_context(STYLE)
 def label_precision(shares: pd.DataFrame, caption: str) -> Figure:
     """How many released servers are useful at each listed position, beside the random control.
-
-    `shares`: label_precision.csv: rows of scope position, all and control.
-    """
+    `shares`: label_precision.csv: rows of scope position, all and control."""
     positions = shares[shares["scope"] == "position"]
     places = positions["name"].astype(int).to_numpy()
     overall, control = (shares[shares["scope"] == scope].iloc[0] for scope in ("all", "control"))
@@ -232,9 +226,7 @@ def label_precision(shares: pd.DataFrame, caption: str) -> Figure:
 @mpl.rc_context(STYLE)
 def keyword_stuffing(table: pd.DataFrame, titles: Mapping[str, str], caption: str = "") -> Figure:
     """Mean ranks climbed (left) and share of tasks with the server among the best ten (right), one row per system.
-
-    `table`: rows of stuffing.csv; the largest number of words is drawn.
-    """
+    `table`: rows of stuffing.csv; the largest number of words is drawn."""
     words = int(table["words"].max())
     rows = table[table["words"] == words]
     order = {system: y for y, system in enumerate(rows[rows["form"] == "aimed"].sort_values("gain")["system"])}

@@ -153,18 +153,14 @@ def scores(name: str, data: Dataset, queries: Sequence[Query]) -> FloatArray:
 
 def first_bears_word(scores: FloatArray, queries: Sequence[Query], order: np.ndarray) -> np.ndarray:
     """Whether the first server of each request bears its word, ties in the given order; shape (n,), bool.
-
-    `scores` has shape (n, n_servers); `order` is that of `study.evaluation.ranking.tie_order`.
-    """
+    `scores` has shape (n, n_servers); `order` is that of `study.evaluation.ranking.tie_order`."""
     first = order[scores[:, order].argmax(axis=1)]
     return np.array([int(row) in query.bearers for row, query in zip(first, queries, strict=True)], dtype=bool)
 
 
 def shares(bears: np.ndarray, queries: Sequence[Query]) -> pd.DataFrame:
     """How often the first server bears the word, by form, and in each form for all requests and then by kind.
-
-    Returns: columns form, kind, requests (their number) and first_bears_word (the share).
-    """
+    Returns: columns form, kind, requests (their number) and first_bears_word (the share)."""
     facts = {"form": [own.form for own in queries], "kind": [own.kind for own in queries], "bears": bears}
     found = []
     for form, own in pd.DataFrame(facts).groupby("form", sort=False):

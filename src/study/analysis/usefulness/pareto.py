@@ -2,7 +2,7 @@
 
 Latency is measured from a request's text to ten servers, one system and one request at a time, on one thread. `best`
 and the models of `study export` read the text themselves. Other systems make the vectors of every task when they are
-fitted, so `Readers` reads a new text, timed with the ranking. The vectors of the catalogue are always there.
+fitted, so a new text is read first, timed with the ranking. The vectors of the catalogue are always there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -63,9 +63,7 @@ class Latency:
 
 def quantiles(seconds: Seconds) -> dict[str, float]:
     """Median, 5th and 95th percentile of elapsed time and the median of processor time, in milliseconds.
-
-    `seconds`: elapsed and processor seconds of each request, shape (n, 2).
-    """
+    `seconds`: elapsed and processor seconds of each request, shape (n, 2)."""
     low, middle, high = np.percentile(seconds[:, 0] * 1e3, [5, 50, 95])
     cpu = float(np.median(seconds[:, 1]) * 1e3)
     return {"milliseconds": float(middle), "p5": float(low), "p95": float(high), "cpu": cpu}
@@ -87,24 +85,10 @@ def timed(answer: Answer, requests: Sequence[int], warm_up: int) -> Seconds:
     return np.array(seconds)
 
 
-class Readers:
-    """Reads the text of a task as if it were a new request's."""
-
-    def __init__(self, data: Dataset, split: Split) -> None:
-        self.texts = data.task_texts()
-        known = data.server_texts() + [self.texts[row] for row in split.tasks("train")]
-        self.vectorizer = fit_vectorizer(known, max_features=50_000, ngram_range=(1, 2))
-
-    def read(self, kind: str, task: int) -> None:
-        """Make the vector of a task's text."""
-        if kind == WORDS:
-            self.vectorizer.transform([self.texts[task]])
-        else:
-            encode([self.texts[task]], store=False)
-
-
-def answering(system: Any, name: str, reading: Sequence[str], data: Dataset, split: Split, readers: Readers) -> Answer:
-    """What answers one request of a fitted system, from text to ten servers."""
+def answering(
+    system: Any, name: str, reading: Sequence[str], data: Dataset, split: Split, readers: Mapping[str, Answer]
+) -> Answer:
+    """What answers one request of a fitted system, from text to ten servers; `readers` make vectors of its text."""
     if list(reading) == [REQUEST]:
         order = tie_order(data.n_servers, 0)
         return lambda task: top_k(system.score_requests(data.tasks.iloc[[task]], store=False), KEPT, order)
@@ -114,7 +98,7 @@ def answering(system: Any, name: str, reading: Sequence[str], data: Dataset, spl
 
     def answer(task: int) -> object:
         for kind in reading:
-            readers.read(kind, task)
+            readers[kind](task)
         return rank_tasks(system, split, np.array([task]), part="valid", k=KEPT, seed=0, n_servers=data.n_servers)
 
     return answer
@@ -138,7 +122,14 @@ def latency_table(data: Dataset, split: Split, settings: Latency) -> pd.DataFram
     limit_threads(1)
     encode([""], store=False)  # loads the encoder, and torch with it
     limit_threads(1)
-    readers, rows = Readers(data, split), []
+    texts = data.task_texts()
+    known = data.server_texts() + [texts[row] for row in split.tasks("train")]
+    vectorizer = fit_vectorizer(known, max_features=50_000, ngram_range=(1, 2))
+    readers: dict[str, Answer] = {
+        WORDS: lambda task: vectorizer.transform([texts[task]]),
+        SENTENCE: lambda task: encode([texts[task]], store=False),
+    }
+    rows: list[dict[str, Any]] = []
     tasks = [int(task) for task in split.tasks("valid")]
     requests = [tasks[number % len(tasks)] for number in range(settings.requests)]
     for name, reading in tqdm(settings.systems.items(), desc="latency", disable=not sys.stderr.isatty()):
@@ -158,9 +149,7 @@ def latency_table(data: Dataset, split: Split, settings: Latency) -> pd.DataFram
 
 def non_dominated(quality: NDArray[np.float64], cost: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Whether no other system is at least as good and as cheap, and better in one of both, shape (n,).
-
-    `quality` and `cost` have shape (n,); NaN in either leaves a system out.
-    """
+    `quality` and `cost` have shape (n,); NaN in either leaves a system out."""
     known = ~(np.isnan(quality) | np.isnan(cost))
     better = (quality[None, :] >= quality[:, None]) & (cost[None, :] <= cost[:, None])
     strictly = (quality[None, :] > quality[:, None]) | (cost[None, :] < cost[:, None])

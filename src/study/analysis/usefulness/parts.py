@@ -16,6 +16,7 @@ from study.data import dataset as datasets
 from study.evaluation.records import record
 from study.files import write_csv, write_json
 from study.judging.pools import load_split
+from study.runner.inputs import load_inputs
 
 DATASET = "task2mcp"
 Found = Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]  # file name, table, facts for its record
@@ -96,7 +97,9 @@ def weigh_costs() -> Found:
 def learn_from_less() -> Found:
     """Fit the labels from fewer training tasks (minutes; goes on where it was stopped)."""
     settings = read_settings(curves.Curves, conf("curves"))
-    yield "curves", curves.curves(DATASET, settings), {"settings": asdict(settings)}
+    _, split = load_inputs(DATASET, settings.protocol)
+    fits, tasks = curves.curve_fits(DATASET, settings), len(split.tasks("train"))
+    yield "curves", curves.curve_table(fits, tasks, seed=settings.seed), {"settings": asdict(settings)}
 
 
 def label_steps() -> Found:

@@ -56,9 +56,7 @@ class Stuffing:
 @dataclass(frozen=True)
 class Plan:
     """Who attacks whom: rows of the asked tasks, ascending, and of the watched servers.
-
-    `forms` says what each server does (broad, aimed or control); `groups` at which tasks it aims, empty for others.
-    """
+    `forms` says what each server does (broad, aimed or control); `groups` at which tasks it aims, empty for others."""
 
     tasks: IntArray
     servers: IntArray
@@ -118,9 +116,7 @@ def stuffed(data: Dataset, split: Split, attack: Plan, group: str, words: int) -
 
 def watched_ranks(config: DictConfig, data: Dataset, split: Split, attack: Plan, part: str, workdir: Path) -> IntArray:
     """Fit the configured system and look up the ranks (from 1) of the watched servers.
-
-    Returns: shape (asked tasks, watched servers); a server that the system does not rank is last.
-    """
+    Returns: shape (asked tasks, watched servers); a server that the system does not rank is last."""
     seed = int(config.system.seeds[0])
     system = build_system(config.system)
     workdir.mkdir(parents=True, exist_ok=True)
@@ -166,9 +162,7 @@ def summary(found: pd.DataFrame, *, seed: int) -> pd.DataFrame:
 
 def measure(dataset: str, profile: str = "laptop") -> Path:
     """Attack every system of the settings and write ``results/<dataset>/reranking/stuffing.csv`` with its record.
-
-    Goes on after a stop: ranks of finished systems and catalogues are kept in the cache.
-    """
+    Goes on after a stop: ranks of finished systems and catalogues are kept in the cache."""
     settings = read()
     configs = {
         name: load([f"dataset={dataset}", f"protocol={settings.protocol}", f"system={name}", f"profile={profile}"])

@@ -112,9 +112,7 @@ def measure(data: Dataset, relevant: sp.csr_matrix, ids: tuple[str, ...], system
 
 def transfer_table(settings: Transfer) -> pd.DataFrame:
     """Every setting and system: columns setting, system, queries, those of `SHOWN`, best_minus_it, low, high.
-
-    best_minus_it is how much better the chosen system is, paired by query (95 % interval, bootstrap over queries).
-    """
+    best_minus_it is how much better the chosen system is, paired by query (95 % interval, bootstrap over queries)."""
     catalogue, rows = datasets.load("task2mcp"), []
     for setting, (benchmark, inside) in SETTINGS.items():
         data, relevant, queries = as_dataset(benchmark, inside=catalogue if inside else None)
