@@ -62,16 +62,12 @@ def test_the_cap_is_found_where_settings_state_it(model, cap):
     assert most_epochs(model) == cap
 
 
-def test_of_two_stages_the_last_ones_cap_counts_and_its_last_look():
+def test_of_two_stages_the_last_ones_cap_counts_and_each_may_be_the_one_that_was_cut_short():
     model = {"first": {"epochs": 30, "looks": 5}, "second": {"epochs": {**SIZES, "laptop": 10}, "looks": 5}}
     assert most_epochs(model) == 10
     reports = pd.DataFrame({"epochs": [10, 10], "best_epoch": [8, 10]})
     assert cut_short(model, reports).tolist() == [False, True]
     assert cut_short({"epochs": 10}, reports).tolist() == [True, True]
-
-
-def test_a_stage_before_the_last_may_be_the_one_that_was_cut_short():
-    model = {"first": {"epochs": 30, "looks": 5}, "second": {"epochs": 10, "looks": 5}}
     risen, best_before = {"epochs": 30, "best_epoch": 30}, {"epochs": 30, "best_epoch": 24}
     blind = {"epochs": 300, "seconds_trained": 1.0}
     reports = pd.DataFrame({"epochs": 10, "best_epoch": [8, 8, 10, 8], "quantiser": [blind] * 4})
@@ -152,8 +148,7 @@ def test_stages_are_counted_and_new_tasks_are_compared_with_the_transfer(results
 
 
 def test_without_item_neighbours_nobody_is_judged(results):
-    metrics = results.metrics[results.metrics["system"] != "item_knn"]
-    alone = replace(results, metrics=metrics)
+    alone = replace(results, metrics=results.metrics[results.metrics["system"] != "item_knn"])
     assert len(convergence(alone, "warm")) == 6
     assert far_behind(convergence(alone, "warm")).empty
     assert convergence(alone, "cold").empty

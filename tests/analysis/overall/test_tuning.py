@@ -119,24 +119,15 @@ def test_the_joint_search_of_t2mrec_counts_weights_by_their_shares():
 def test_a_grid_over_seeds_compares_means():
     best = {"system": "t2mrec", "sweep": "temperature", "protocol": "cold", "objective": "valid/ndcg@10", "value": 0.3}
     best |= {"trials": 4, "seconds": 9, "values": {"training.temperature": 0.14}}
-    trials = [
-        {"training.temperature": value, "valid/ndcg@10": score}
-        for value, score in ((0.07, 0.1), (0.07, 0.2), (0.14, 0.3), (0.14, 0.3))
-    ]
+    scores = ((0.07, 0.1), (0.07, 0.2), (0.14, 0.3), (0.14, 0.3))
+    trials = pd.DataFrame(scores, columns=["training.temperature", "valid/ndcg@10"])
     model = {"training": {"temperature": 0.07, "epochs": 200}}
     sweep("temperature", best, trials, {"system": {"search": {}, "model": model}, "tuning": {}})
     assert row("temperature")["untuned"] == pytest.approx(0.15)
     assert row("temperature")["settings"] == 2  # each with two seeds
 
 
-def test_settings_tried_twice_count_once():
-    trials = pd.DataFrame({"k": [None, 5, None, 5, 10], "layers": ["[64]", "[64]", "[64]", "[32]", "[64]"]})
-    assert len(tuning.settled(trials, ["k", "layers"], []).drop_duplicates()) == 4
-    weights = pd.DataFrame({"a": [0.5, 1.0, 0.5], "b": [0.5, 1.0, 0.25]})
-    assert len(tuning.settled(weights, ["a", "b"], ["a", "b"]).drop_duplicates()) == 2
-
-
-def test_equal_budgets_stand_before_sweeps_by_title():
+def test_equal_budgets_stand_before_sweeps_by_title_and_systems_with_a_space_and_no_run_are_there():
     baseline()
     test_a_grid_over_seeds_compares_means()
     table = tuning.tuned("toy")
@@ -146,11 +137,7 @@ def test_equal_budgets_stand_before_sweeps_by_title():
     sweeps = table[table["kind"] == tuning.SWEEP]
     assert sweeps["title"].tolist() == ["T2MRec (joint search)", "T2MRec: Temperature tau"]
     assert tuning.printed(sweeps)["distinct settings"].tolist() == ["", "2"]
-
-
-def test_systems_with_a_space_and_no_run_are_there():
-    baseline()
-    table = tuning.printed(tuning.tuned("toy")).set_index("system")
+    table = tuning.printed(table).set_index("system")
     assert table.loc["EASE (tuned)", "trials"] == "not run"
     assert set(table.loc["EASE (tuned)"].drop(["protocol", "search space", "trials"])) == {""}
     for title in ("T2MRec (tuned)", "T2MRec (joint search)"):

@@ -92,11 +92,8 @@ def toy():
     return Dataset("toy", servers, tasks, relevance_from_lists(rows, 4), rows)
 
 
-def test_popularity_counts_tasks_per_server(toy):
+def test_servers_are_counted_and_rare_values_summed_up(toy):
     assert plots.popularity(toy).tolist() == [3, 2, 1, 0]
-
-
-def test_value_counts_splits_lists_and_sums_up_the_rest(toy):
     counts = plots.value_counts(toy.servers["language_tokens"], listed=True, most=2)
     assert counts.to_dict() == {"Go": 2, "C": 1, "1 others": 1}
     assert plots.value_counts(toy.servers["category_clean"]).to_dict() == {"a": 2, "b": 1}

@@ -77,11 +77,6 @@ def test_absent_systems_have_not_run_or_are_not_for_the_protocol(results):
     assert "tiger" not in results.apart()
 
 
-def test_settings_come_through_every_base(results):
-    assert results.applies["rp3beta_tuned"] == results.applies["p3alpha"]
-    assert results.families["rp3beta_tuned"] == results.families["p3alpha"]
-
-
 def test_caption_says_question_data_protocol_tasks_and_profile(results):
     assert results.caption("cold") == (
         "Question: fitting the released labels. Data: Synthetic. Protocol: cold (new tasks), 6 test tasks. "

@@ -27,16 +27,15 @@ def test_comparison_keeps_one_protocol_and_puts_the_best_first():
     assert table.to_numpy().tolist() == [["b", "0.2000"], ["System A", "0.1000 ± 0.0100"]]
 
 
-def test_markdown_escapes_bars_and_keeps_the_shape():
+def test_markdown_and_latex_escape_what_they_read_and_latex_has_emphasis_and_arrows_of_its_own():
     text = tables.markdown(pd.DataFrame({"system": ["a|b"], "value": [1]}))
     assert text.splitlines() == ["| system | value |", "| --- | ---: |", "| a\\|b | 1 |"]
-
-
-def test_latex_escapes_what_latex_reads():
-    text = tables.latex(pd.DataFrame({"system": ["a_b & 5 %"], "value": ["1 ± 2"]}), "caption")
-    assert "a\\_b \\& 5 \\%" in text
-    assert "1 $\\pm$ 2" in text
-    assert "\\toprule" in text
+    rows = {"system": ["a_b & 5 %", "a * b * c"], "x": ["1 ± 2", "**0.5 ± 0.1** ↑"], "y": ["", "*0.4* ↓"]}
+    text = tables.latex(pd.DataFrame(rows), "caption")
+    for part in ("a\\_b \\& 5 \\%", "1 $\\pm$ 2", "\\toprule", "a * b * c"):
+        assert part in text
+    assert "\\textbf{0.5 $\\pm$ 0.1} $\\uparrow$" in text
+    assert "\\underline{0.4} $\\downarrow$" in text
 
 
 def test_a_missing_table_names_the_command(tmp_path):
@@ -98,10 +97,3 @@ DURATIONS = [(0.0, "0"), (0.289, "0.289"), (73.84, "73.8"), (99.96, "100"), (100
 @pytest.mark.parametrize(("value", "text"), DURATIONS)
 def test_durations_have_three_digits(value, text):
     assert tables.duration(value) == text
-
-
-def test_latex_has_emphasis_and_arrows_of_its_own():
-    text = tables.latex(pd.DataFrame({"system": ["a * b * c"], "x": ["**0.5 ± 0.1** ↑"], "y": ["*0.4* ↓"]}), "caption")
-    assert "\\textbf{0.5 $\\pm$ 0.1} $\\uparrow$" in text
-    assert "\\underline{0.4} $\\downarrow$" in text
-    assert "a * b * c" in text

@@ -43,44 +43,33 @@ def settings(**changes):
 SETTINGS = settings()
 
 
-def test_only_what_the_catalogue_can_answer_is_asked():
-    asked = nav.draw_queries(SETTINGS, SERVERS)
-    assert [(p.form, p.kind, p.text, p.bearers) for p in asked] == [
-        ("as written", "chat", "Post to Slack", (0, 2)),
-        ("as written", "chat", "Slackers read Slack daily", (0, 2)),
-        ("as written", "maps", "Route with Google Maps", (3,)),
-    ]
+ASKED = [
+    ("as written", "chat", "Post to Slack", (0, 2)),
+    ("as written", "chat", "Slackers read Slack daily", (0, 2)),
+    ("as written", "maps", "Route with Google Maps", (3,)),
+    ("lower case", "chat", "Post to slack", (0, 2)),
+    ("lower case", "chat", "Slackers read slack daily", (0, 2)),
+    ("lower case", "maps", "Route with google maps", (3,)),
+    ("word is not the tool", "place", "A Story about Paris", (5,)),
+    ("word is not the tool", "company", "What Google paid in fines", (3, 4)),
+]
+
+
+def test_what_the_catalogue_can_answer_is_asked_in_every_form():
+    asked = nav.all_forms(SETTINGS, SERVERS)
+    assert [(query.form, query.kind, query.text, query.bearers) for query in asked] == ASKED
     assert len(nav.draw_queries(settings(requests=2), SERVERS)) == 2
-    assert nav.as_tasks(asked)["description"].tolist() == [p.text for p in asked]
-
-
-def test_lower_case_changes_the_product_alone():
-    written = nav.draw_queries(SETTINGS, SERVERS)
-    lower = [nav.lower_case(query) for query in written]
-    assert [query.text for query in lower] == ["Post to slack", "Slackers read slack daily", "Route with google maps"]
-    assert [(p.form, p.kind, p.bearers) for p in lower] == [("lower case", p.kind, p.bearers) for p in written]
-
-
-def test_words_that_are_not_the_tool_are_asked_where_a_server_bears_them():
-    asked = nav.not_the_tool(SETTINGS, SERVERS)
-    assert [(p.form, p.kind, p.text, p.bearers) for p in asked] == [
-        ("word is not the tool", "place", "A Story about Paris", (5,)),
-        ("word is not the tool", "company", "What Google paid in fines", (3, 4)),
-    ]
+    assert nav.as_tasks(asked)["description"].tolist() == [query.text for query in asked]
 
 
 def test_the_first_server_is_looked_at_and_ties_follow_the_order():
     asked = nav.all_forms(SETTINGS, SERVERS)
-    assert [query.form for query in asked] == [nav.WRITTEN] * 3 + [nav.LOWER] * 3 + [nav.NOT_THE_TOOL] * 2
     scores = np.zeros((8, 6), dtype=np.float32)
-    firsts = [2, 1, 3, 0, 5, 4, 5, 1]
-    scores[np.arange(8), firsts] = 1
-    expected = [True, False, True, True, False, False, True, False]
+    scores[np.arange(8), [2, 1, 3, 0, 5, 4, 5, 1]] = 1
     found = nav.first_bears_word(scores, asked, np.arange(6))
-    assert found.tolist() == expected
+    assert found.tolist() == [True, False, True, True, False, False, True, False]
     tied = np.zeros((8, 6), dtype=np.float32)
     assert nav.first_bears_word(tied, asked, np.array([4, 0, 1, 2, 3, 5])).tolist() == [False] * 7 + [True]
-
     table = nav.shares(found, asked)
     assert table.astype({"first_bears_word": float}).to_numpy().tolist() == [
         ["as written", "all", 3, pytest.approx(2 / 3)],
@@ -146,13 +135,9 @@ def test_the_committed_table_meets_the_goal_and_holds_every_request():
     chosen, table = read_settings(nav.Navigational, conf("navigational")), pd.read_csv(FOLDER / "probes.csv")
     found = table[table["kind"] == "all"].set_index(["system", "form"])
     assert found.loc[("best", nav.WRITTEN), "first_bears_word"] >= chosen.top1
-    assert set(found.index) == {
-        (system, form) for system in chosen.systems for form in (nav.WRITTEN, nav.LOWER, nav.NOT_THE_TOOL)
-    }
-    for form in (nav.WRITTEN, nav.LOWER):
-        assert (found.xs(form, level="form")["requests"] == chosen.requests).all()
     others = sum(map(len, chosen.not_the_tool.values()))
-    assert (found.xs(nav.NOT_THE_TOOL, level="form")["requests"] == others).all()
+    wanted = {nav.WRITTEN: chosen.requests, nav.LOWER: chosen.requests, nav.NOT_THE_TOOL: others}
+    assert found["requests"].to_dict() == {(name, form): wanted[form] for name in chosen.systems for form in wanted}
     assert read_record(FOLDER / "probes.json")["goal"] == chosen.top1
 
 

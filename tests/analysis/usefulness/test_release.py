@@ -63,20 +63,12 @@ def test_fronts_follow_from_the_costs():
             assert front.any()
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        (calibration.Calibration, "calibration"),
-        (choosing.Choice, "choice"),
-        (choosing.Steps, "steps"),
-        (curves.Curves, "curves"),
-        (diversity.Diversity, "diversity"),
-        (pareto.Latency, "latency"),
-        (transfer.Transfer, "transfer"),
-    ],
-)
-def test_committed_settings_are_read(kind, name):
-    assert read_settings(kind, conf(name))
+SETTINGS = (calibration.Calibration, choosing.Choice, choosing.Steps, curves.Curves, diversity.Diversity)
+
+
+@pytest.mark.parametrize("kind", [*SETTINGS, pareto.Latency, transfer.Transfer])
+def test_committed_settings_are_read(kind):
+    assert read_settings(kind, conf(kind.__name__.lower()))
 
 
 def test_rank_fusion_of_the_named_systems_is_asked():
