@@ -45,10 +45,14 @@ def test_scores_are_the_weighted_sum_of_standardised_cosines():
     np.testing.assert_allclose(system.score_requests(REQUESTS), expected, rtol=1e-5)
 
 
+def indexed(servers, **settings):
+    system = FieldDense(**settings)
+    system.index(servers)
+    return system
+
+
 def test_priors_and_products_are_added_in_standard_deviations():
-    plain, other = FieldDense(), FieldDense(priors={"template": -2.0})
-    for system in (plain, other):
-        system.index(SERVERS)
+    plain, other = indexed(SERVERS), indexed(SERVERS, priors={"template": -2.0})
     difference = other.score_requests(REQUESTS) - plain.score_requests(REQUESTS)
     np.testing.assert_allclose(difference, [[0, 0, 0, -2]] * 2, atol=1e-5)
 
@@ -56,9 +60,7 @@ def test_priors_and_products_are_added_in_standard_deviations():
 def test_a_named_product_comes_first():
     servers = table(["Slack", "other"], ["posts, as Slack does", "aaa"])
     request = table([""], ["aaa aaa and then to Slack"])
-    plain, best = FieldDense(), FieldDense(product_bonus=6.0)
-    for system in (plain, best):
-        system.index(servers)
+    plain, best = indexed(servers), indexed(servers, product_bonus=6.0)
     assert plain.score_requests(request).argmax() == 1
     assert best.score_requests(request).argmax() == 0
 

@@ -27,24 +27,20 @@ def test_the_theme_is_taken_out_with_what_ties_it(text, theme, expected):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [("Rank videos by novelty", "Rank videos"), ("Plan, then act", "Plan"), ("with care", "with care"), ("", "")],
-)
-def test_first_clause(text, expected):
-    assert texts.first_clause(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
+    ("reading", "text", "expected"),
     [
-        ("A Model Context Protocol server that allows you to search packages", "search packages"),
-        ("An MCP server for weather data", "weather data"),
-        ("MCP server", "MCP server"),
-        ("Finds trains.", "Finds trains."),
+        (texts.first_clause, "Rank videos by novelty", "Rank videos"),
+        (texts.first_clause, "Plan, then act", "Plan"),
+        (texts.first_clause, "with care", "with care"),
+        (texts.first_clause, "", ""),
+        (texts.capability, "A Model Context Protocol server that allows you to search packages", "search packages"),
+        (texts.capability, "An MCP server for weather data", "weather data"),
+        (texts.capability, "MCP server", "MCP server"),
+        (texts.capability, "Finds trains.", "Finds trains."),
     ],
 )
-def test_capability_leaves_out_the_opening(text, expected):
-    assert texts.capability(text) == expected
+def test_first_clause_and_capability(reading, text, expected):
+    assert reading(text) == expected
 
 
 @given(st.text(max_size=60), st.text(max_size=10))

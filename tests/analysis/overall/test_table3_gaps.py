@@ -64,16 +64,11 @@ def test_every_baseline_of_the_paper_has_its_attempts_the_nearest_first(table):
     assert rows["gap"].tolist() == pytest.approx([0.30 - 0.3358, 0.24 - 0.3358, 0.20 - 0.3358, 0.54 - 0.3358])
 
 
-def test_a_method_with_a_fault_is_called_that(table):
+def test_a_method_with_a_fault_is_called_that_and_a_row_without_a_run_has_no_number(table):
     assert table.loc[table["printed"] == "MSBPR", "kind"].tolist() == ["fault", "own settings"]
-
-
-def test_a_row_without_a_run_has_no_number(table):
     (row,) = table[table["printed"] == "NeuMF"].to_dict("records")
-    assert row["paper"] == 0.4568
-    assert (row["kind"], row["protocol"]) == ("own settings", "")
-    assert pd.isna(row["ours"])
-    assert pd.isna(row["gap"])
+    assert [row[name] for name in ("paper", "kind", "protocol")] == [0.4568, "own settings", ""]
+    assert pd.isna([row["ours"], row["gap"]]).all()
 
 
 def test_the_method_itself_decides_what_is_near_under_every_full_ranking(table):
@@ -92,15 +87,12 @@ def test_the_method_itself_decides_what_is_near_under_every_full_ranking(table):
     assert near.index[near["crossed"]].tolist() == [("GDSRec", "warm")]
 
 
-def test_the_figure_has_the_papers_bar_and_every_attempt(table):
+def test_the_figure_has_the_papers_bar_every_attempt_and_protocols_without_a_colour_last(table):
     panel = table3_gaps.table3_gaps_figure(table, "caption").axes[0]
     bars = [collection.get_segments()[0][0] for collection in panel.collections if len(collection.get_segments()) == 1]
     assert bars[4].tolist() == pytest.approx([0.3358, 6 - 0.42])  # LightGCN, the fifth of eleven
     drawn = sorted(float(line.get_xdata()[0]) for line in panel.lines)
     assert drawn == sorted(value for (_, name), value in VALUES.items() if name != "t2mrec")
-
-
-def test_a_protocol_without_a_colour_of_its_own_is_drawn_after_the_others(table):
     other = table.assign(protocol=table["protocol"].replace("cold", "by_month"))
     labels = [text.get_text() for text in table3_gaps.table3_gaps_figure(other, "caption").legends[0].get_texts()]
     assert labels[:4] == ["warm", "loo", "loo99", "by_month"]

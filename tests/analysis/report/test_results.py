@@ -21,10 +21,18 @@ VALUES = {  # system -> per-task NDCG@10 of two seeds; six tasks
 }
 
 
-@pytest.fixture
-def results(tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    shutil.copytree(CONF, tmp_path / "conf")
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    root = tmp_path_factory.mktemp("root")
+    shutil.copytree(CONF, root / "conf")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("T2M_ROOT", str(root))
+        write_report()
+        yield Results.load("synthetic")
+
+
+def write_report():
+    """The files of the report stage and what they come from."""
     metrics, overall, costs = [], [], []
     for system, seeds in VALUES.items():
         means = [np.mean(row) for row in seeds]
@@ -48,7 +56,6 @@ def results(tmp_path, monkeypatch):
     tests = [("tfidf", -0.4, 0.01, 0.02), ("rrf", 0.1, 0.04, 0.06), ("ease", 0.1, 0.04, 0.04)]
     tested = pd.DataFrame([(system, "ndcg@10", *values) for system, *values in tests], columns=columns)
     write_csv(folder / "significance.csv", tested.assign(protocol="cold", family=6))
-    return Results.load("synthetic")
 
 
 def test_systems_come_best_first_with_their_titles(results):
@@ -85,7 +92,11 @@ def test_caption_says_question_data_protocol_tasks_and_profile(results):
     assert results.caption("warm").endswith("Protocol: warm (known tasks). No system has a run yet.")
 
 
-def test_per_task_averages_over_seeds(results):
+def test_per_task_averages_over_seeds_and_costs_are_per_task(results):
+    table = results.cost_table("cold").set_index("system")
+    assert table["milliseconds_per_task"].tolist() == pytest.approx([50.0] * 3)
+    assert table.index.tolist() == ["oracle_neighbour", "t2mrec", "tfidf"]
+    assert table.loc["tfidf", "quality"] == pytest.approx(1 / 6, abs=1e-6)
     assert results.per_task("cold", "t2mrec")["ndcg@10"].tolist() == [1, 0.5, 0.5, 0, 0.75, 0.75]
     assert results.value("cold", "tfidf", "ndcg@10") == pytest.approx(1 / 6, abs=1e-6)
 
@@ -101,13 +112,6 @@ def test_summary_holds_both_uncertainties(results):
     assert table.loc["t2mrec", "high"] - table.loc["t2mrec", "low"] > 0.2
 
 
-def test_costs_are_per_task(results):
-    table = results.cost_table("cold").set_index("system")
-    assert table["milliseconds_per_task"].tolist() == pytest.approx([50.0] * 3)
-    assert table.index.tolist() == ["oracle_neighbour", "t2mrec", "tfidf"]
-    assert table.loc["tfidf", "quality"] == pytest.approx(1 / 6, abs=1e-6)
-
-
 def test_machines_are_listed_once(results):
     assert results.machines() == ["P, 2 cores, accelerator: none"]
     path = paths.results("synthetic") / "records" / "cold" / "tfidf.json"
@@ -115,26 +119,20 @@ def test_machines_are_listed_once(results):
     assert results.machines() == ["P, 2 cores, accelerator: none", "Q, 8 cores, accelerator: G"]
 
 
-def test_without_a_report_the_fix_is_named(tmp_path, monkeypatch):
+def test_without_a_report_the_fix_is_named_and_texts_are_shown_only_under_a_licence(tmp_path, monkeypatch):
+    assert licensed("synthetic")
+    assert not licensed("task2mcp")
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     with pytest.raises(StudyError, match="study report dataset=synthetic"):
         Results.load("synthetic")
 
 
-def test_texts_are_shown_only_under_a_licence():
-    assert licensed("synthetic")
-    assert not licensed("task2mcp")
-
-
 def test_a_row_whose_method_is_for_a_protocol_is_not_asked_there(results, monkeypatch):
     above = {"tiger_list": ["tiger"], "tiger_tuned": ["tiger"], "tiger_tuned_long": ["tiger_tuned", "tiger"]}
-    applies = {key: ["warm", "loo"] for key in ("tiger", "tiger_tuned")}
-    applies |= {key: ["warm"] for key in ("tiger_list", "tiger_tuned_long")}
-    applies |= {key: ["cold"] for key in ("tiger_transfer", "tfidf")}
-    monkeypatch.setattr(
-        "study.analysis.report.results.lineage",
-        lambda name: [name, name.removesuffix("_transfer"), *above.get(name, [])],
-    )
+    above |= {"tiger_transfer": ["tiger"]}
+    applies = {"tiger": ["warm", "loo"], "tiger_tuned": ["warm", "loo"], "tiger_list": ["warm"]}
+    applies |= {"tiger_tuned_long": ["warm"], "tiger_transfer": ["cold"], "tfidf": ["cold"]}
+    monkeypatch.setattr("study.analysis.report.results.lineage", lambda name: [name, *above.get(name, [])])
     monkeypatch.setattr(Results, "systems", lambda self, protocol: ["tiger"] if protocol == "loo" else [])
     plan = replace(results, applies=applies, planned=list(applies))
     assert plan.not_asked("loo") == ["tiger_list", "tiger_tuned_long", "tiger_transfer"]

@@ -12,11 +12,6 @@ def overall(*rows):
     return pd.DataFrame(rows, columns=["system", "protocol", "metric", "k", "mean", "sd"])
 
 
-def test_cell_leaves_out_the_deviation_of_a_single_seed():
-    assert tables.cell(0.12345, 0.00105) == "0.1235 ± 0.0010"
-    assert tables.cell(0.5, float("nan")) == tables.cell(0.5, None) == "0.5000"
-
-
 def test_comparison_keeps_one_protocol_and_puts_the_best_first():
     rows = overall(
         ("a", "cold", "ndcg", 10, 0.1, 0.01),
@@ -38,16 +33,13 @@ def test_markdown_and_latex_escape_what_they_read_and_latex_has_emphasis_and_arr
     assert "\\underline{0.4} $\\downarrow$" in text
 
 
-def test_a_missing_table_names_the_command(tmp_path):
-    with pytest.raises(StudyError, match="study report dataset=toy"):
-        tables.read(tmp_path / "toy" / "tables" / "overall.csv")
-
-
-def test_write_all_writes_both_forms(tmp_path):
+def test_write_all_writes_both_forms_and_a_missing_table_names_the_command(tmp_path):
     parts = {"cold": pd.DataFrame({"system": ["a"], "ndcg@10": ["0.5"]})}
     tables.write_all(tmp_path, "overall", parts, {"cold": "New tasks"})
     assert (tmp_path / "overall.md").read_text().startswith("### New tasks\n\n| system |")
     assert "\\caption{New tasks}" in (tmp_path / "overall.tex").read_text()
+    with pytest.raises(StudyError, match="study report dataset=toy"):
+        tables.read(tmp_path / "toy" / "tables" / "overall.csv")
 
 
 def test_a_system_that_was_not_run_has_words_and_no_number():

@@ -200,10 +200,7 @@ def test_spread_compares_where_equally_many_are_useful():
         "other": ([[0, 2], [0, 1], [1, 3]], [[2, 0], [0, 0], [0, 0]]),
         "unread": ([[0, 1], [0, 1], [0, 1]], [[-1, -1], [0, 0], [0, 0]]),
     }
-    sides = {
-        name: diversity.Answers(np.array(rows), np.array(grades, dtype=np.int8))
-        for name, (rows, grades) in sides.items()
-    }
+    sides = {name: diversity.Answers(np.array(side[0]), np.array(side[1], np.int8)) for name, side in sides.items()}
     table = diversity.spread(sides, VECTORS, reference="reference", near=0.9, seed=0).set_index("system")
     other = table.loc["other"]
     assert other["equal_topics"] == 2  # the first and the third

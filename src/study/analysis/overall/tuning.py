@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,12 @@ def tuned(dataset: str) -> pd.DataFrame:
 def printed(table: pd.DataFrame) -> pd.DataFrame:
     """The table of `tuned` as text, by the names of `TITLES`; "not run" stands in place of the trials."""
     digits = "{:.4f}".format
-    shown = {"settings": str, "epoch_share": "{:.0%}".format, "seconds": duration, "per_trial": duration}
+    shown: dict[str, Callable[[Any], str]] = {
+        "settings": str,
+        "epoch_share": "{:.0%}".format,
+        "seconds": duration,
+        "per_trial": duration,
+    }
     shown |= {"best": digits, "untuned": digits, "chosen": str}
     missing = {"epoch_share": "no epochs", "per_trial": "not timed", "untuned": "not measured"}
     ran = table["trials"] > 0
@@ -197,7 +202,7 @@ def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
     difference (tuned minus own), ci_low and ci_high (95 % bootstrap interval of the difference over tasks); the largest
     difference of a protocol first.
     """
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for protocol in results.protocols:
         ran = results.systems(protocol)
         for name in ran:
@@ -222,7 +227,7 @@ def effects_figure(table: pd.DataFrame, caption: str) -> Figure:
     )
     sizes = table.groupby("protocol", sort=False).size()
     height, title = 1.1 + 0.24 * (len(table) + 2 * len(sizes)), "What equal tuning brought on the test tasks"
-    panels = {"gridspec_kw": {"height_ratios": (sizes + 1.5).tolist()}, "sharex": True}
+    panels: dict[str, Any] = {"gridspec_kw": {"height_ratios": (sizes + 1.5).tolist()}, "sharex": True}
     figure, axes = canvas(height, rows=len(sizes), caption=caption, title=title, **panels)
     for panel, (protocol, rows) in zip(axes[:, 0], table.groupby("protocol", sort=False), strict=True):
         places = np.arange(len(rows))[::-1]

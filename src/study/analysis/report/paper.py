@@ -167,7 +167,7 @@ def beside(
     ).set_index("system")
     differs = groups.groupby("system")["differs"].agg(lambda parts: ", ".join(filter(None, parts)))
     printed = {table: _printed(cells, table) for table in dict.fromkeys(groups["table"])}
-    rows: list[dict[str, str]] = []
+    rows: list[dict[Any, Any]] = []
     for system, part in groups.groupby("system", sort=False):
         for row in part.to_dict("records"):
             texts = printed[row["table"]].loc[row["printed"]].to_dict()

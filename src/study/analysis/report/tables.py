@@ -71,7 +71,7 @@ def comparison(
     order = means.sort_values(metrics[-1], ascending=False).index
     table = pd.DataFrame({"system": list(order)})
     for name in metrics:
-        spread = deviations.get(name, {})
+        spread = deviations.get(name, pd.Series(dtype=float))
         cells = pd.Series({at: cell(means[name][at], spread.get(at)) for at in order})
         ranked = None if unranked is None else [at for at in order if at not in unranked]
         table[name] = marked(cells, means[name], name, ranked, marks).to_numpy()
@@ -211,7 +211,7 @@ def overall_tables(dataset: str) -> list[Table]:
         shown["fit (s)"] = fitted[protocol]
         table = Table(title=f"{dataset}, protocol {protocol}: how well systems fit the released labels", width=WIDTH)
         table.add_column("system", overflow="ellipsis", no_wrap=True, ratio=1)
-        for heading in shown:
+        for heading in map(str, shown):
             table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
         forms = {"to T2MRec": "{:+.3f}", "fit (s)": "{:,.1f}"}
         for name, row in shown.sort_values("ndcg@10", ascending=False).iterrows():
