@@ -82,13 +82,8 @@ def tuned(dataset: str) -> pd.DataFrame:
 def printed(table: pd.DataFrame) -> pd.DataFrame:
     """The table of `tuned` as text, by the names of `TITLES`; "not run" stands in place of the trials."""
     digits = "{:.4f}".format
-    shown: dict[str, Callable[[Any], str]] = {
-        "settings": str,
-        "epoch_share": "{:.0%}".format,
-        "seconds": duration,
-        "per_trial": duration,
-    }
-    shown |= {"best": digits, "untuned": digits, "chosen": str}
+    shown: dict[str, Callable[[Any], str]] = {"settings": str, "chosen": str, "epoch_share": "{:.0%}".format}
+    shown |= {"seconds": duration, "per_trial": duration, "best": digits, "untuned": digits}
     missing = {"epoch_share": "no epochs", "per_trial": "not timed", "untuned": "not measured"}
     ran = table["trials"] > 0
     text = {"trials": table["trials"].astype(str).where(ran, NOT_RUN)}
