@@ -34,7 +34,9 @@ def test_a_saved_model_is_asked_as_people_ask_it(monkeypatch):
         def task_texts(self, parts):
             return [" / ".join(parts)]
 
-    monkeypatch.setattr(pareto.saved, "load", lambda dataset, system: asked.append((dataset, system)) or Model())
+    monkeypatch.setattr(
+        pareto.saved, "load_saved_model", lambda dataset, system: asked.append((dataset, system)) or Model()
+    )
     pareto.answering_saved("best", Data())(0)
     assert asked[0] == ("toy", "best")
     text, rest = asked[1]
