@@ -73,7 +73,7 @@ def export(config: DictConfig) -> Path:
 def _is_current(dataset: str, name: str, fingerprint: str) -> bool:
     """Whether the saved model loads and was made from what the fingerprint stands for."""
     try:
-        saved.load(dataset, name)
+        saved.load_saved_model(dataset, name)
         return bool(read_record(saved.folder_of(dataset, name) / "record.json").get("fingerprint") == fingerprint)
     except StudyError:
         return False
