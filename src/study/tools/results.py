@@ -283,9 +283,10 @@ def compare_systems(
 def aggregate(table: pd.DataFrame, collection: str, protocol: str, system: str) -> pd.DataFrame:
     """Means as the evaluator gives them, and ``completeness``: the share of queries whose labels are all found."""
     means = per_task.aggregate(table, collection, protocol, system, PROFILE)
-    recalls = means[means["metric"] == "recall"]
-    complete = [float(table[f"recall@{k}"].eq(1).mean()) for k in recalls["k"]]
-    return pd.concat([means, recalls.assign(metric="completeness", value=complete)])
+    cutoffs = [found[1] for column in table if (found := per_task.measure(str(column))) and found[0] == "recall"]
+    shares = [(k, float(table[f"recall@{k}"].eq(1).mean())) for k in cutoffs]
+    complete = [(collection, protocol, system, PROFILE, SEED, "completeness", k, share) for k, share in shares]
+    return pd.concat([means, pd.DataFrame(complete, columns=means.columns)])
 
 
 def report_runs(

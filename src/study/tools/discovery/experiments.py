@@ -288,7 +288,7 @@ def growth_table(catalog: ToolCatalog, queries: QuerySet, sizes: Sequence[int] =
             best(cosines(vector, vectors)[0], TOP, order)
             parts.append((embedded - started, time.perf_counter() - embedded))
         embed, search = np.array(parts).T
-        line = {"tools": size, "synthetic": max(0, size - len(index.vectors))}
+        line: dict[str, float] = {"tools": size, "synthetic": max(0, size - len(index.vectors))}
         for name, seconds in {"embed": embed, "search": search, "whole": embed + search}.items():
             line |= results.percentiles(name, seconds)
         lines.append(line)

@@ -100,7 +100,7 @@ def folds(samples: Sequence[Sample], name: str, parts: Splits, seed: int) -> Ite
 
 
 def _numbers(keys: Sequence[object]) -> IntArray:
-    return pd.factorize(pd.Series(keys))[0].astype(np.int64)
+    return pd.factorize(np.array(keys, dtype=object))[0].astype(np.int64)
 
 
 def _tools(samples: Sequence[Sample], parts: int, rng: np.random.Generator) -> IntArray:

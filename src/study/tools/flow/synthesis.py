@@ -246,7 +246,7 @@ def filtrate(
         alone = ~passed & np.delete(every, place, axis=0).all(axis=0)
         line = {"rule": rule, "bound": bound, "samples": len(samples), "removed": int((~passed).sum())}
         lines.append(line | {"removed_by_it_alone": int(alone.sum()), "mean": float(mean)})
-    return [samples[row] for row in np.flatnonzero(every.all(axis=0))], pd.DataFrame(lines)
+    return [samples[row] for row in np.flatnonzero(every.all(axis=0)).tolist()], pd.DataFrame(lines)
 
 
 def diversity(vectors: FloatArray) -> float:
