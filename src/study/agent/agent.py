@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from study import paths
-from study.agent import retrieval
-from study.agent.answer import Answer, Checks, template
+from study.agent.answer import Answer, Checks, Recommendation
 from study.agent.claims import DESCRIPTIVE, Claim, Context, Evidence, compare, composition, sections, shown_fields
 from study.agent.extraction import Extraction, Extractor
 from study.agent.model import Model, checked
-from study.agent.retrieval import Retriever, Scores
+from study.agent.retrieval import Retriever, Scores, build_retriever
 from study.agent.settings import Settings, Setup, Words, read_conf
 from study.agent.specification import KINDS, Attributes, Specification, Vocabulary, filter_servers, relaxed
 from study.agent.text import content_words, phrase
@@ -43,7 +42,7 @@ class Agent:
     ) -> None:
         self.data, self.model = data, model
         self.settings, self.words, self.setup = settings or read_conf(Settings), read_conf(Words), read_conf(Setup)
-        self.retriever = retriever or retrieval.build_retriever(self.settings.retriever, data)
+        self.retriever = retriever or build_retriever(self.settings.retriever, data)
         self.vocabulary = Vocabulary.of(data, self.words)
         # Messages are read again and again: as a request, for its search words, for its claims.
         self.extract = lru_cache(maxsize=KEPT_MESSAGES)(Extractor(self.vocabulary, self.words).extract)
@@ -71,8 +70,6 @@ class Agent:
             settings = replace(settings, retriever=retriever)
         return cls(load(dataset), settings=settings, model=model_of(settings))
 
-    # Reading
-
     def require_readable(self, message: str) -> None:
         """StudyError for an empty or oversized message."""
         longest = self.settings.limits["request"]
@@ -96,8 +93,6 @@ class Agent:
         left = tuple(name for name in by_rules.specification.open if name not in stated)
         return replace(by_rules, specification=replace(specification, open=left), dropped=dropped)
 
-    # Ranking
-
     def rank(self, specification: Specification) -> tuple[IntArray, Scores]:
         """All rankable servers, best first: rows, shape (at most n_servers,), and the scores with their parts.
         StudyError: no intent."""
@@ -117,8 +112,6 @@ class Agent:
         rows, _ = top_k(total[None, :], self.data.n_servers, self.order)
         return rows[0][rows[0] >= 0], Scores(total, parts)
 
-    # Answering
-
     def recommend(
         self, specification: Specification, *, top: int | None = None, checks: Checks | None = None
     ) -> Answer:
@@ -134,7 +127,10 @@ class Agent:
         answer = Answer(
             specification,
             self.retriever.name,
-            template(context),
+            tuple(
+                Recommendation(rank, server, context.evidence[server], *map(tuple, sections(context, server).values()))
+                for rank, server in enumerate(ids, start=1)
+            ),
             comparison=tuple(compare(context)),
             composition=tuple(composition(context)),
             removals=tuple(removals),
@@ -152,11 +148,14 @@ class Agent:
         return checked(worded, answer, context, self.vocabulary, share)
 
     def context(self, specification: Specification, ids: list[int], ranked: IntArray, scores: Scores) -> Context:
-        """What rules may look at for the servers `ids`, in this order."""
+        """What rules may look at for the servers `ids`, in this order. StudyError: an unknown server."""
         place = np.zeros(self.data.n_servers, dtype=np.int64)
         place[ranked] = np.arange(1, len(ranked) + 1)
         evidence = {}
         for server in ids:
+            if server not in self.row:
+                fix = "use an id of a recommendation"
+                raise StudyError(f"no server has the id {server}", column="server_id", fix=fix)
             row = self.row[server]
             parts: dict[str, Any] = {"total": scores.total[row], "rank": place[row]}
             parts |= {name: values[row] for name, values in scores.parts.items()}
@@ -176,20 +175,13 @@ class Agent:
         repeated or an unknown one."""
         if not 2 <= len(ids) <= MOST_COMPARED or len(set(ids)) != len(ids):
             raise StudyError(f"a comparison needs 2 to {MOST_COMPARED} different servers", column="server_ids")
-        context = self._context_of(specification, ids)
+        context = self.context(specification, ids, *self.rank(specification))
         return dict(context.evidence), compare(context)
 
     def explain(self, specification: Specification, server: int) -> tuple[Evidence, dict[str, list[Claim]]]:
         """Evidence of one server, and why, trade-offs and adoption. StudyError: an unknown server."""
-        context = self._context_of(specification, [server])
+        context = self.context(specification, [server], *self.rank(specification))
         return context.evidence[server], sections(context, server)
-
-    def _context_of(self, specification: Specification, ids: list[int]) -> Context:
-        for server in ids:
-            if server not in self.row:
-                fix = "use an id of a recommendation"
-                raise StudyError(f"no server has the id {server}", column="server_id", fix=fix)
-        return self.context(specification, ids, *self.rank(specification))
 
     def options(self, specification: Specification, kind: str) -> list[str]:
         """The values of a constraint that are most frequent among the best-ranked servers, most frequent first."""

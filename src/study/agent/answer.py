@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
-from study.agent.claims import COLUMNS, LINKS, MODEL_RULE, Claim, Context, Evidence, sections
+from study.agent.claims import COLUMNS, LINKS, MODEL_RULE, Claim, Evidence
 from study.agent.specification import Removal, Specification
 from study.agent.text import escape_markdown, plain
 
@@ -79,14 +79,6 @@ class Answer:
         """Every claim of the answer."""
         single = [claim for item in self.recommendations for claim in (*item.why, *item.tradeoffs, *item.adoption)]
         return [*single, *self.comparison, *self.composition]
-
-
-def template(context: Context) -> tuple[Recommendation, ...]:
-    """Recommendations of the context's servers, best first, by the rules alone."""
-    return tuple(
-        Recommendation(rank, server, evidence, *(tuple(part) for part in sections(context, server).values()))
-        for rank, (server, evidence) in enumerate(context.evidence.items(), start=1)
-    )
 
 
 @dataclass(frozen=True)

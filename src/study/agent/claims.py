@@ -84,9 +84,7 @@ class Evidence:
 def shown_fields(server: Mapping[Any, Any]) -> dict[str, str]:
     """The fields of one row of the server table, fit to be shown."""
     fields = {name: plain(str(server[column]), LONGEST) for name, column in COLUMNS.items()}
-    for name in LINKS:
-        fields[name] = safe_link(str(server[COLUMNS[name]])) or ""
-    return fields
+    return fields | {name: safe_link(str(server[COLUMNS[name]])) or "" for name in LINKS}
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
 """What a message asks for: undo, compare, set-up, reasons, dropping a constraint, or something to be understood.
 
-A word of command inside a new task ("compare prices", "undo commits") is no command: apart from the command, the
-servers that are meant, and words without content, nothing may stand before them. Questions about an answer without such
-a word ("which is better?") are told from tasks in the same way: nothing makes the servers part of a task ("connect 2
-databases").
+A word of command in a new task ("compare prices", "undo commits") is no command: nothing may stand beside the command
+but the servers that are meant and words without content. Questions about an answer ("which is better?") are told from
+tasks in the same way: nothing makes the servers part of a task ("connect 2 databases").
 """
 
 from __future__ import annotations
@@ -150,8 +149,6 @@ def _constraints(text: str) -> tuple[str, ...]:
     names = (word.lower().removesuffix("s") for word in re.findall(rf"\b{CONSTRAINT}\b", text, re.I))
     return tuple(dict.fromkeys(KINDS.get(name, name) for name in names))
 
-
-# Questions about an answer
 
 # Stands for servers that are meant without being named.
 IT = "\2"

@@ -72,17 +72,14 @@ class Conversation:
         with self.lock:
             self.agent.require_readable(message)
             command = parse_command(message, self.agent.words, answered=self.state.answer is not None)
-            actions = {
-                "undo": self._undo,
-                "compare": self._compare,
-                "setup": self._single,
-                "why": self._single,
-                "open": self._open,
-                "drop": self._drop,
-                "leave": lambda command: Turn("note", LEAVE, self.state.specification, number=self.state.number),
-                "say": self._understand,
-            }
             self.message = message
+            if command.kind == "leave":
+                return Turn("note", LEAVE, self.state.specification, number=self.state.number)
+            if command.kind in ("compare", "setup", "why") and self.state.answer is not None:
+                if not self.state.answer.ids and not command.ids:
+                    return Turn("note", EMPTY, self.state.answer.specification, number=self.state.number)
+                return (self._compare if command.kind == "compare" else self._single)(command, self.state.answer)
+            actions = {"undo": self._undo, "open": self._open, "drop": self._drop, "say": self._understand}
             return actions[command.kind](command)
 
     def reply(self, message: str) -> Turn:
@@ -231,13 +228,9 @@ class Conversation:
             raise NotThereError(f"no server has the id {unknown[0]}")
         return list(dict.fromkeys([*command.ids, *(answer.ids[place - 1] for place in command.places)]))
 
-    def _compare(self, command: Command) -> Turn:
+    def _compare(self, command: Command, answer: Answer) -> Turn:
         """The named servers of the answer side by side; what the command names beyond them is said of each."""
-        answer, number = self.state.answer, self.state.number
-        assert answer is not None
-        spec = answer.specification
-        if not answer.ids and not command.ids:
-            return Turn("note", EMPTY, spec, number=number)
+        spec, number = answer.specification, self.state.number
         named = answer.ids[:MOST_COMPARED] if command.every else self._servers(answer, command)
         # "compare 2" means: with the best of the others.
         ids = named if len(named) > 1 else [*named, *(server for server in answer.ids if server not in named)][:2]
@@ -251,13 +244,9 @@ class Conversation:
         servers = tuple(evidence.values())
         return Turn("comparison", text, spec, number=number, claims=tuple(claims), evidence=servers)
 
-    def _single(self, command: Command) -> Turn:
+    def _single(self, command: Command, answer: Answer) -> Turn:
         """How to set up a server, or what speaks for and against it; by default the one spoken of last, or the best."""
-        answer, number = self.state.answer, self.state.number
-        assert answer is not None
-        spec = answer.specification
-        if not answer.ids and not command.ids:
-            return Turn("note", EMPTY, spec, number=number)
+        spec, number = answer.specification, self.state.number
         known = answer.ids if self.focus is None else [self.focus]
         evidence, sections = self.agent.explain(spec, (self._servers(answer, command) or known)[0])
         self.focus = evidence.server_id

@@ -107,9 +107,8 @@ class Feedback:
 
 
 def training_pairs(events: pd.DataFrame) -> pd.DataFrame:
-    """Every accepted server of a request paired with every rejected one of the same request and conversation. The last
-    event about a server counts. A request with accepted servers only gives rows without a negative (-1). `events`:
-    from `Feedback.events`."""
+    """Every accepted server of a request paired with every rejected one of the same request and conversation; -1 where
+    none was rejected. The last event about a server counts."""
     columns = ["conversation", "intent", "language", "domain", "positive_id", "negative_id"]
     rows = []
     last = events.drop_duplicates(["conversation", "specification", "server_id"], keep="last")

@@ -24,7 +24,7 @@ from study.errors import StudyError
 from study.evaluation.records import record
 from study.files import write_csv, write_json
 
-# Seconds to the answer, '' or what went wrong, and whether it was a new request or followed one.
+# Columns: seconds to the answer, '' or what went wrong, request or follow_up.
 Sample = tuple[float, str, str]
 SERVE = "from study.cli.agent import app; app()"
 

@@ -7,9 +7,9 @@ them as JSON strings only.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from types import new_class
 from typing import Annotated, Any
 
@@ -21,18 +21,8 @@ from mcp.types import ToolAnnotations
 from pydantic import ConfigDict, Field, StrictInt, StrictStr
 
 from study import __version__
+from study.agent import answer as forms
 from study.agent.agent import MOST_COMPARED, Agent, noted
-from study.agent.answer import (
-    Catalogue,
-    Compared,
-    Constraints,
-    Explained,
-    Recommendations,
-    answer_data,
-    card,
-    comparison_table,
-    statements,
-)
 from study.agent.extraction import Extraction
 from study.agent.settings import Settings, read_conf
 from study.agent.specification import Specification, build, merged
@@ -49,7 +39,7 @@ Task = Annotated[StrictStr, Field(min_length=1, max_length=20_000, description="
 Identifier = Annotated[StrictInt, Field(ge=0, description="Id of a server, from a recommendation.")]
 
 
-def specification(agent: Agent, task: str, constraints: Constraints | None) -> tuple[Specification, Extraction]:
+def specification(agent: Agent, task: str, constraints: forms.Constraints | None) -> tuple[Specification, Extraction]:
     """The specification of a tool call, and the reading of its task: stated constraints win over the task's own words.
     StudyError: an empty task, an unknown value, or one that is wanted and unwanted at once."""
     reading = agent.read(task)
@@ -82,41 +72,37 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
 
     def recommend_mcp_servers(
         task: Task,
-        constraints: Constraints | None = None,
+        constraints: forms.Constraints | None = None,
         top: Annotated[StrictInt, Field(ge=1, le=20, description="How many servers.")] = 5,
-    ) -> Recommendations:
+    ) -> forms.Recommendations:
         """Name the MCP servers that fit a task, best first, with reasons, evidence, and what was filtered."""
-        with told():
-            agent = get()
-            wanted, reading = specification(agent, task, constraints)
-            answer = agent.recommend(wanted, top=top, checks=noted(reading))
-            return Recommendations.model_validate(answer_data(answer, limits))
+        agent = get()
+        wanted, reading = specification(agent, task, constraints)
+        answer = agent.recommend(wanted, top=top, checks=noted(reading))
+        return forms.Recommendations.model_validate(forms.answer_data(answer, limits))
 
     def compare_mcp_servers(
         task: Task,
         server_ids: Annotated[
             list[Identifier], Field(min_length=2, max_length=MOST_COMPARED, description="Their ids.")
         ],
-    ) -> Compared:
+    ) -> forms.Compared:
         """Compare servers for a task: fields side by side, and when to prefer which."""
-        with told():
-            agent = get()
-            evidence, claims = agent.compare(specification(agent, task, None)[0], server_ids)
-            cards, table = [card(item, limits) for item in evidence.values()], comparison_table(evidence.values())
-            return Compared.model_validate({"servers": cards, "table": table, "prefer": statements(claims)})
+        agent = get()
+        found, claims = agent.compare(specification(agent, task, None)[0], server_ids)
+        cards, table = [forms.card(item, limits) for item in found.values()], forms.comparison_table(found.values())
+        return forms.Compared.model_validate({"servers": cards, "table": table, "prefer": forms.statements(claims)})
 
-    def explain_recommendation(task: Task, server_id: Identifier) -> Explained:
+    def explain_recommendation(task: Task, server_id: Identifier) -> forms.Explained:
         """Say why one server fits a task, what speaks against it, and how to adopt it, each with its source."""
-        with told():
-            agent = get()
-            evidence, sections = agent.explain(specification(agent, task, None)[0], server_id)
-            parts = {name: statements(claims) for name, claims in sections.items()}
-            return Explained.model_validate(card(evidence, limits) | parts)
+        agent = get()
+        evidence, sections = agent.explain(specification(agent, task, None)[0], server_id)
+        parts = {name: forms.statements(claims) for name, claims in sections.items()}
+        return forms.Explained.model_validate(forms.card(evidence, limits) | parts)
 
-    def describe_catalog() -> Catalogue:
+    def describe_catalog() -> forms.Catalogue:
         """Say what the catalogue holds and which values constraints may take."""
-        with told():
-            return Catalogue.model_validate(get().describe())
+        return forms.Catalogue.model_validate(get().describe())
 
     functions = (recommend_mcp_servers, compare_mcp_servers, explain_recommendation, describe_catalog)
     tools = [strict(function) for function in functions]
@@ -126,8 +112,17 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
 
 
 def strict(function: Callable[..., Any]) -> Tool:
-    """A read-only tool that refuses arguments which it does not know; the SDK would swallow them."""
-    tool = Tool.from_function(function, annotations=READ_ONLY)
+    """A read-only tool that refuses arguments which it does not know; the SDK would swallow them. An error that the
+    caller can mend becomes the tool's error."""
+
+    @wraps(function)
+    def told(*args: Any, **arguments: Any) -> Any:
+        try:
+            return function(*args, **arguments)
+        except StudyError as error:
+            raise ToolError(str(error)) from error
+
+    tool = Tool.from_function(told, annotations=READ_ONLY)
     model = tool.fn_metadata.arg_model
     closed: type[Any] = new_class(
         model.__name__,
@@ -144,12 +139,3 @@ def only(host: str, hosts: list[str]) -> TransportSecuritySettings:
     names = [*hosts, f"[{host}]" if ":" in host and not host.startswith("[") else host]
     allowed = [form for name in names for form in (name, f"{name}:*")]
     return TransportSecuritySettings(allowed_hosts=allowed, allowed_origins=[f"http://{form}" for form in allowed])
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """An error that the caller can mend becomes the tool's error."""
-    try:
-        yield
-    except StudyError as error:
-        raise ToolError(str(error)) from error

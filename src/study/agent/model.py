@@ -1,10 +1,9 @@
 """A language model in two places: reading a request, and wording the reasons. Both have checks and a way without it.
 
 The model sees strangers' texts only as JSON strings, and nothing that it says can add, remove or re-order servers. Its
-sentences pass the checkers of the paper's reliability module (section 6.3): format, correctness, truth. A sentence has
-support if it cites fields that are there, all its words but those of grammar and a few that join stand in these fields,
-inflected at most, and no word that it shares with them is denied on one side alone. The request is no support: what was
-asked for is not thereby offered. What fails is removed and counted.
+sentences pass the checkers of the paper (section 6.3): format, correctness, truth. A sentence has support if it cites
+fields that are there, all its words but those of grammar and a few that join stand in these fields, inflected at most,
+and no word that it shares with them is denied on one side alone. The request is no support. What fails is counted.
 """
 
 from __future__ import annotations
@@ -143,9 +142,6 @@ def _claims(section: str, server: int, entries: Any) -> tuple[Claim, ...]:
         if usable and all(isinstance(name, str) for name in fields):
             claims.append(Claim(section, MODEL_RULE, plain(text, LONGEST_SENTENCE), (server,), tuple(fields)))
     return tuple(claims)
-
-
-# Checkers
 
 
 def problems(answer: Answer, rules: Answer) -> list[str]:

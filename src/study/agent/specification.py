@@ -183,9 +183,6 @@ def dropped(spec: Specification, constraints: Iterable[str]) -> Specification:
     return spec
 
 
-# Filters
-
-
 @dataclass(frozen=True)
 class Removal:
     """What one constraint removed.
@@ -267,7 +264,7 @@ def filter_servers(
     removals = []
     for name, (words, met) in found.items():
         gone = pool[~met[pool]]
-        removal = Removal(
+        removed = Removal(
             constraint=name,
             wanted=words,
             removed=int((~met).sum()),
@@ -276,7 +273,7 @@ def filter_servers(
             unknown=int((of.empty[name] & met).sum()) if name in of.empty else 0,
             left_without=int(meet(other for other in found if other != name).sum()),
         )
-        removals.append(removal)
+        removals.append(removed)
     return meet(found), removals
 
 

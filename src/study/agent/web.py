@@ -39,8 +39,6 @@ SAFETY = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
     "Cache-Control": "no-store",
 }
-UNKNOWN = 404, "this conversation is over", "start a new one"
-
 Name = Annotated[str, Header(alias="X-Conversation", max_length=64)]
 
 
@@ -167,7 +165,7 @@ def create_app(agent: Agent, feedback: Feedback, service: Service, *, extra_host
 
     @app.exception_handler(KeyError)
     def unknown(request: Request, error: KeyError) -> JSONResponse:
-        return problem(*UNKNOWN)
+        return problem(404, "this conversation is over", "start a new one")
 
     @app.exception_handler(HTTPException)
     def refused(request: Request, error: HTTPException) -> JSONResponse:
