@@ -291,7 +291,7 @@ class OpenP5(Generative):
             drawn = list(self.examples(kind, rng))
             parts += batched(drawn, lambda example: len(example[0][0]), self.training.batch_size, rng)
         pad = self.speller.vocabulary.pad
-        return [collate(*zip(*parts[place], strict=True), self.answers, pad) for place in rng.permutation(len(parts))]
+        return [collate(parts[place], self.answers, pad) for place in rng.permutation(len(parts))]
 
     @property
     def ranks_new(self) -> bool:

@@ -125,8 +125,8 @@ class ReCAFR(VectorModel):
         """L of a batch."""
         model = self.network
         z = model(batch.graph)
-        rows = batch.tasks, batch.positives + model.n_tasks, batch.negatives + model.n_tasks
-        tasks, positives, negatives = map(torch.from_numpy, rows)
+        numbers = batch.tasks, batch.positives + model.n_tasks, batch.negatives + model.n_tasks
+        tasks, positives, negatives = map(torch.from_numpy, numbers)
         z_tasks, z_positives, z_negatives = (z.index_select(0, rows) for rows in (tasks, positives, negatives))
         gap = (z_tasks * (z_negatives - z_positives)).sum(dim=1)
         total: Tensor = softplus(gap).mean() + self.decay * sum(weight.square().sum() for weight in model.parameters())

@@ -107,7 +107,7 @@ class Tiger(Generative):
             drawn = prefixes(self.lists, self.order, rng)
             pairs = [(self.reading(row, seen), targets.tolist()) for row, seen, targets in drawn]
         parts = batched(pairs, lambda pair: len(pair[0][0]), self.training.batch_size, rng)
-        return [collate(*zip(*part, strict=True), self.identifiers, PAD) for part in parts]
+        return [collate(part, self.identifiers, PAD) for part in parts]
 
     @property
     def ranks_new(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import nn
@@ -32,7 +32,7 @@ class Generative(ABC):
     n_servers: int
     beam: int
     score_batch: int
-    length_power: float = 0.0
+    length_power: ClassVar[float] = 0.0
     written: int = 0  # answers of all searches, and how many of them name no server
     invalid: int = 0
 

@@ -45,11 +45,12 @@ class Batch(NamedTuple):
     owner: Tensor  # (n,): the input of each target
 
 
-def collate(readings: Sequence[Reading], servers: Sequence[Sequence[int]], answers: IntArray, pad: int) -> Batch:
+def collate(examples: Sequence[tuple[Reading, list[int]]], answers: IntArray, pad: int) -> Batch:
     """A batch of readings and the servers to be named for each; `answers` holds their tokens, -1 where they end."""
-    targets = torch.from_numpy(answers[[server for row in servers for server in row]])
-    owner = torch.arange(len(readings)).repeat_interleave(torch.tensor([len(row) for row in servers]))
-    return Batch(*inputs_of(readings, pad), targets.masked_fill(targets < 0, IGNORED), owner)
+    targets = torch.from_numpy(answers[[server for _, servers in examples for server in servers]])
+    owner = torch.arange(len(examples)).repeat_interleave(torch.tensor([len(servers) for _, servers in examples]))
+    inputs, words = inputs_of([reading for reading, _ in examples], pad)
+    return Batch(inputs, words, targets.masked_fill(targets < 0, IGNORED), owner)
 
 
 def inputs_of(readings: Sequence[Reading], pad: int) -> tuple[Tensor, Tensor]:

@@ -110,7 +110,7 @@ def test_all_tokens_of_a_word_carry_its_number_and_padding_carries_none(untraine
     assert numbers[place - 1] != numbers[place] != numbers[place + len(item)]
     assert numbers == sorted(numbers)
     assert numbers[0] == 1
-    batch = collate([(tokens, numbers), (tokens[:5], numbers[:5])], [[1], [2]], untrained.answers, 0)
+    batch = collate([((tokens, numbers), [1]), ((tokens[:5], numbers[:5]), [2])], untrained.answers, 0)
     assert not batch.words[1, 5:].any()
     assert not untrained.writer.words.weight[0].any()
 
