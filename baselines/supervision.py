@@ -120,10 +120,9 @@ def agreeing(data: Dataset, labels: sp.csr_matrix, tasks: IntArray, keep: float)
         border = np.partition(cosines, data.n_servers - most, axis=1)[:, data.n_servers - most]
         row, column = labels[tasks[part]].nonzero()
         near = cosines[row, column] >= border[row]
-        rows.append(tasks[part][row[near]])
-        columns.append(column[near])
-    pairs = np.concatenate(rows), np.concatenate(columns)
-    return sp.csr_matrix((np.ones(len(pairs[0]), np.float32), pairs), shape=labels.shape)
+        rows.extend(tasks[part][row[near]])
+        columns.extend(column[near])
+    return sp.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=labels.shape)
 
 
 def answered(data: Dataset, tasks: IntArray, depth: int, teacher: FieldDense) -> sp.csr_matrix:
