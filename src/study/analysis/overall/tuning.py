@@ -26,7 +26,7 @@ from study.config.registry import all_system_settings
 from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.evaluation.significance import bootstrap_interval
-from study.search import settings as sweeps
+from study.search.settings import load_sweep
 from study.search.sweep import TUNED
 
 # What a search is for: `study tune` gives every system the same number of trials, `study sweep` varies the settings of
@@ -66,7 +66,7 @@ def tuned(dataset: str) -> pd.DataFrame:
     folders = sorted(path for path in (paths.results(dataset) / "sweeps").glob("*") if path.is_dir())
     rows = [_ran(folder) for folder in folders]
     seen = {folder.name for folder in folders}
-    searches = {system: sweeps.load(name) for name, system in TUNED.items()}
+    searches = {system: load_sweep(name) for name, system in TUNED.items()}
     for name, system in all_system_settings().items():
         if system.tuned is None or name in seen:
             continue
@@ -121,7 +121,7 @@ def _ran(folder: Path) -> dict[str, Any]:
         best = yaml.safe_load((folder / "best.yaml").read_text(encoding="utf-8"))
         trials = pd.read_csv(folder / "trials.csv")
         config = record["config"]
-        sweep = sweeps.load(best["sweep"]) if "sweep" in best else None
+        sweep = load_sweep(best["sweep"]) if "sweep" in best else None
         space = config["system"]["search"] if sweep is None else sweep.space
         known = all_system_settings()
         title = known[best["system"]].title if best["system"] in known else best["system"]
