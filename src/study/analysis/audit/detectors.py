@@ -180,7 +180,7 @@ def in_pattern(servers: IntArray, pattern: IntArray) -> IntArray:
 
 def _rates(flags: dict[str, BoolArray], matrix: IntArray) -> dict[str, float]:
     """The share of labels that each detector marks, and that each of `UNIONS` does where all of its own are there."""
-    groups = {name: (name,) for name in flags}
+    groups: dict[str, tuple[str, ...]] = {name: (name,) for name in flags}
     groups |= {name: members for name, members in UNIONS.items() if flags.keys() >= set(members)}
     marked = {name: np.any([flags[member] for member in members], axis=0) for name, members in groups.items()}
     return {name: float(flag[matrix >= 0].mean()) for name, flag in marked.items()}

@@ -237,7 +237,7 @@ def plot_splits(tables: Tables) -> Figure:
     panel.hlines(place, rows["min"], rows["max"], color=BLUE, linewidth=1)
     panel.hlines(place, rows["mean"] - rows["sd"], rows["mean"] + rows["sd"], color=BLUE, linewidth=6, alpha=0.4)
     panel.plot(rows["mean"], place, "o", color=BLUE, markersize=4)
-    named_rows(panel, place, rows["system"], f"{metric_name(rows['metric'].iloc[0])} (0 to 1)", xlim=(0, None))
+    named_rows(panel, place, list(rows["system"]), f"{metric_name(rows['metric'].iloc[0])} (0 to 1)", xlim=(0, None))
     return figure
 
 
@@ -280,7 +280,7 @@ def plot_copying(tables: Tables, metric: str = "ndcg@10") -> Figure:
         beside.axvline(0, color="black", linewidth=0.8, linestyle="--")
         beside.set(xlabel=f"excess over {name.removeprefix('excess_')}")
         beside.grid(axis="x")
-    named_rows(panel, place, rows["system"], f"{metric_name(metric)} (0 to 1)", xlim=(0, 1))
+    named_rows(panel, place, list(rows["system"]), f"{metric_name(metric)} (0 to 1)", xlim=(0, 1))
     panel.legend(loc="lower right")
     return figure
 

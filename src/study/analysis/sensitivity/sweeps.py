@@ -80,7 +80,8 @@ def optimum(sweep: Sweep, table: pd.DataFrame) -> dict[str, Any]:
     grouped = table.groupby(name)[objective]
     means, deviations = grouped.mean(), grouped.std().fillna(0.0)
     best = float(search.chosen(sweep, table)["values"][name])
-    flat = [float(value) for value in means.index[means >= float(means[best] - deviations[best])]]
+    margin = float(means[best] - deviations[best])
+    flat = [float(value) for value in means.index[means >= margin].to_numpy()]
     found: dict[str, Any] = {"best": best, "paper": sweep.paper_best, "flat": flat}
     if sweep.paper_best in means.index:
         ours, theirs = (table[table[name] == value].set_index("seed") for value in (best, sweep.paper_best))
