@@ -81,7 +81,7 @@ def optimum(sweep: Sweep, table: pd.DataFrame) -> dict[str, Any]:
     means, deviations = grouped.mean(), grouped.std().fillna(0.0)
     best = float(search.chosen(sweep, table)["values"][name])
     margin = float(means[best] - deviations[best])
-    flat = [float(value) for value in means.index[means >= margin].to_numpy()]
+    flat = [float(value) for value in means.index.to_numpy()[means.to_numpy() >= margin]]
     found: dict[str, Any] = {"best": best, "paper": sweep.paper_best, "flat": flat}
     if sweep.paper_best in means.index:
         ours, theirs = (table[table[name] == value].set_index("seed") for value in (best, sweep.paper_best))
@@ -101,7 +101,8 @@ def by_value(dataset: str, sweep: Sweep) -> dict[float, pd.DataFrame]:
     if name not in rows:
         fix = f"run: study sweep {sweep.name} dataset={dataset}"
         raise StudyError("the per-task table lacks the setting", file=path, column=name, fix=fix)
-    parts = {float(value): part.drop(columns=name) for value, part in rows.groupby(name, sort=False)}
+    values = rows[name].astype(float).unique().tolist()
+    parts = {value: rows[rows[name] == value].drop(columns=name) for value in values}
     return {value: per_task.check(part.reset_index(drop=True), file=path) for value, part in parts.items()}
 
 
