@@ -52,11 +52,11 @@ def test_workers_share_the_points_and_nothing_runs_again(tmp_path, jobs):
     assert search.study.best_trial.params == {"x": 2.0, "seed": 2}
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_killed_workers_trial_is_begun_anew(tmp_path, jobs):
+@pytest.mark.parametrize(("jobs", "kind"), [(1, "killer"), (1, "starved killer"), (2, "killer")])
+def test_a_killed_workers_trial_is_begun_anew(tmp_path, jobs, kind):
     """With two workers, the dead one is replaced; a single command is started again."""
     if jobs == 1:
-        killed = command(tmp_path, "killer")
+        killed = command(tmp_path, kind)
         killed.join(60)
         assert killed.exitcode == -signal.SIGKILL
     search = run_search(partial(w.start, str(tmp_path), "killer"), jobs=jobs)

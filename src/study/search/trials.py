@@ -78,13 +78,15 @@ class Search:
     attempts: int = 3
     heartbeat: int = HEARTBEAT
     grace: int = GRACE
+    backend: RDBStorage = field(init=False, repr=False)
     study: optuna.Study = field(init=False, repr=False)
     errors: Counter[int] = field(init=False, repr=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.backend = _open(self.storage, self.heartbeat, self.grace)
         self.study = optuna.create_study(
-            storage=_open(self.storage, self.heartbeat, self.grace),
+            storage=self.backend,
             study_name=f"{self.name} {self.key}",
             direction="maximize",
             load_if_exists=True,
@@ -162,6 +164,8 @@ class Search:
             seed=self.seed + point, n_startup_trials=self.startup, constant_liar=True
         )
         values = suggest(trial, self.space)
+        # Who has a worker has a heartbeat. Optuna's own thread may write its first one after the worker was killed.
+        self.backend.record_heartbeat(trial._trial_id)
         trial.set_user_attr("worker", os.getpid())
         started = time.perf_counter()
         try:
