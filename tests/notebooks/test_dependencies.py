@@ -21,8 +21,9 @@ PLACES = {
     "results": "results/{}",
     "tables": "results/{}/tables",
 }
-# A file of generated data, one that is published and never remade, one of a tool collection.
+# A file of generated data, published ones that no stage makes, one of a tool collection.
 ELSEWHERE = (
+    "data/raw/task2mcp",
     "data/raw/task2mcp/truth.json",
     "data/raw/task2mcp/T2MRec/task_mcp_embedding.csv",
     "results/task2mcp/per_query.csv.xz",

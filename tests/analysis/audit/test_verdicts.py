@@ -245,7 +245,7 @@ def test_the_whole_command_on_planted_runs(planted):
 def test_optima_are_those_that_validation_chooses(planted):
     # The temperature's best value on validation is the printed one, the learning rate's is another.
     for name, values, best in (("temperature", (0.07, 0.2), 0.07), ("learning_rate", (0.001, 0.01), 0.01)):
-        key = sensitivity.parameter(searches.load(name))
+        key = sensitivity.parameter(searches.load_sweep(name))
         rows = [
             {key: value, "seed": seed, "valid/ndcg@10": 0.3 if value == best else 0.1, "test/ndcg@10": 0.2}
             for value in values
