@@ -25,7 +25,7 @@ from study.usefulness.field_dense import FieldDense
 from study.usefulness.texts import FIELDS, VIEWS, capability, texts
 
 LOG = logging.getLogger(__name__)
-SOURCES = ("agreement", "best", "cards")
+SOURCES = ("agreement", "teacher", "cards")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Supervision:
     """What T2MRec learns from, in place of the released labels.
 
     ``agreement``: the released labels of the training tasks that an encoder finds near the task's description;
-    ``best``: the first servers of the teacher for the training tasks; ``cards``: one query per server, made from its
+    ``teacher``: the first servers of the teacher for the training tasks; ``cards``: one query per server, made from its
     card, whose answer is that server.
     """
 
@@ -49,12 +49,12 @@ class Supervision:
             raise StudyError(
                 "sources is empty, keep outside (0, 1], or depth below 1",
                 column="model.supervision",
-                fix="see conf/system/t2mrec_best.yaml",
+                fix="see conf/system/t2mrec_field_dense.yaml",
             )
 
 
 class T2MRecSupervised(T2MRec):
-    """T2MRec, architecture and training unchanged, with other positives; ``best`` teaches the answers of `teacher`."""
+    """T2MRec, architecture and training unchanged, with other positives, such as the answers of `teacher`."""
 
     def __init__(
         self,
@@ -85,9 +85,9 @@ def taught(
     positives = sp.csr_matrix(split.train.shape, dtype=np.float32)
     if "agreement" in supervision.sources:
         positives = positives + agreeing(data, split.train, tasks, supervision.keep)
-    if "best" in supervision.sources:
+    if "teacher" in supervision.sources:
         if teacher is None:
-            raise StudyError("nobody teaches", column="model.teacher", fix="teacher: ${system:best}")
+            raise StudyError("nobody teaches", column="model.teacher", fix="teacher: ${system:field_dense}")
         positives = positives + answered(data, tasks, supervision.depth, teacher)
     if "cards" in supervision.sources:
         queries = card_queries(data.servers, data.tasks)

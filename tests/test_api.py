@@ -57,7 +57,7 @@ def test_a_run_and_its_measures_are_those_of_the_stages(tmp_path):
     for column in ("recall@10", "ndcg@5", "mrr@10"):
         np.testing.assert_allclose(ours[column], done.per_task[column])
     same = study.compare(ours, ours)
-    assert same["difference"] == 0
+    assert same["diff"] == 0
     assert same["losses"] == 0
 
 

@@ -1,4 +1,4 @@
-"""The ranking by `best` answers as the system of that name does."""
+"""The ranking by `field_dense` answers as the system of that name does."""
 
 import numpy as np
 import pandas as pd
@@ -14,12 +14,12 @@ from study.errors import StudyError
 
 @pytest.fixture
 def retriever(data, private_cache):
-    return build_retriever("best", data)
+    return build_retriever("field_dense", data)
 
 
 def test_best_scores_a_request_like_the_description_of_a_task(retriever, data):
     found = retriever.score(Specification("put captions under videos for Marketing", domain="Marketing"))
-    system = build_system(load(["system=best"]).system)
+    system = build_system(load(["system=field_dense"]).system)
     system.index(data.servers)
     words = {"description": "put captions under videos for Marketing", "theme": "Marketing"}
     request = pd.DataFrame([dict.fromkeys(TASK_FIELDS, "") | words])
@@ -53,7 +53,7 @@ def test_a_template_and_a_product_are_parts_of_the_score_and_the_product_comes_f
     rows.loc[0, "description"] = "A template for servers"
     rows.loc[6, "name"] = "Zotero MCP"
     changed = type(data)(data.name, rows, data.tasks, data.relevance, data.lists)
-    found = build_retriever("best", changed).score(Specification("keep my papers in Zotero"))
+    found = build_retriever("field_dense", changed).score(Specification("keep my papers in Zotero"))
     assert list(found.parts["template"]) == [-1, 0, 0, 0, 0, 0, 0]
     assert list(found.parts["product"]) == [0, 0, 0, 0, 0, 0, 6]
     assert int(found.total.argmax()) == 6
@@ -62,4 +62,4 @@ def test_a_template_and_a_product_are_parts_of_the_score_and_the_product_comes_f
 def test_an_unknown_retriever_is_refused(data):
     with pytest.raises(StudyError, match="unknown retriever 'google'"):
         build_retriever("google", data)
-    assert set(RETRIEVERS) == {"best", "minilm", "tfidf", "t2mrec"}
+    assert set(RETRIEVERS) == {"field_dense", "minilm", "tfidf", "t2mrec"}

@@ -99,15 +99,15 @@ def test_the_rules_beat_popularity_where_labels_follow_rules(tmp_path):
     data = load("synthetic", tmp_path / "prepared")
     split = make(data, "cold")
     said = {}
-    for name in ("label_rules", "popularity", "random"):
+    for name in ("attribute_counts", "popularity", "random"):
         ranked = top10(fit(name, data, split), data, split)
         said[name] = np.nanmean(metrics.ndcg(ranked, split.test[split.tasks("test")], 10))
-    assert said["label_rules"] > said["popularity"] + 0.05
+    assert said["attribute_counts"] > said["popularity"] + 0.05
     assert said["popularity"] > said["random"]
 
 
 def test_the_configured_weights_fit_the_groups():
-    model = build("label_rules")
+    model = build("attribute_counts")
     assert len(model.weights) == len(model.groups)
 
 
@@ -219,7 +219,7 @@ def test_labels_without_walks_leave_no_score():
 
 
 def test_the_configured_thresholds_are_the_audits():
-    model, audit = build("label_walks"), settings.read(settings.Labels)
+    model, audit = build("list_order"), settings.read(settings.Labels)
     same = {"alphabet_gap": "close_gap", "alphabet_run": "close_run", "use_run": "level_run", "most": "theme_words"}
     for name in ("language_gap", "language_run", "use_difference", *same):
         assert getattr(model, name) == getattr(audit, same.get(name, name))

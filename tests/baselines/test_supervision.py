@@ -44,7 +44,7 @@ def test_agreement_keeps_the_label_that_the_text_supports(toy):
 
 def test_best_answers_the_training_tasks_alone(toy):
     data, split = toy
-    _, given = taught(data, split, Supervision(["best"], depth=1), build("best"))
+    _, given = taught(data, split, Supervision(["teacher"], depth=1), build("field_dense"))
     assert positives(given) == {0: [0], 1: [2]}
 
 
@@ -59,16 +59,16 @@ def test_cards_ask_for_every_server_without_its_name(toy):
     assert queries["description"].iloc[1] == "Query a PostgreSQL database"  # another word
     assert without("Songs", "Play songs, and more Songs") == "Play , and more"
     pd.testing.assert_frame_equal(whole.tasks.iloc[:3].reset_index(drop=True), data.tasks)
-    _, both = taught(data, split, Supervision(["best", "cards"], depth=1), build("best"))
+    _, both = taught(data, split, Supervision(["teacher", "cards"], depth=1), build("field_dense"))
     assert positives(both) == {0: [0], 1: [2]} | {3 + row: [row] for row in range(5)}
 
 
 def test_other_labels_are_not_looked_at(toy):
     data, split = toy
     other = replace(split, test=sp.csr_matrix(np.ones(data.relevance.shape, np.float32)))
-    for source in ("agreement", "best", "cards"):
+    for source in ("agreement", "teacher", "cards"):
         one, two = (
-            taught(data, chosen, Supervision([source], keep=0.4), build("best"))[1] for chosen in (split, other)
+            taught(data, chosen, Supervision([source], keep=0.4), build("field_dense"))[1] for chosen in (split, other)
         )
         assert (one.train != two.train).nnz == 0
         assert one.test.nnz == one.valid.nnz == 0
@@ -78,7 +78,7 @@ def test_wrong_settings_are_refused(toy):
     with pytest.raises(StudyError, match=r"unknown supervision\.sources 'magic'"):
         Supervision(["magic"])
     with pytest.raises(StudyError, match="keep outside"):
-        Supervision(["best"], keep=0)
+        Supervision(["teacher"], keep=0)
     data, split = toy
     nothing = replace(split, train=sp.csr_matrix(split.train[[0, 0, 0]].multiply(np.array([[0], [0], [0]]))))
     nothing.train.eliminate_zeros()

@@ -22,7 +22,7 @@ from study.evaluation.system import Ranker
 N_TASKS, N_SERVERS, LABELS = 40, 30, 10
 PARTS = ("train", "valid", "test")
 # Systems that read the answers on purpose declare this family and are left out of the leak tests.
-CEILING = "ceiling"
+CEILING = "oracle"
 WORDS = (
     ("database", "query", "index", "storage", "record", "column", "schema", "cursor", "backup", "replica"),
     ("image", "camera", "pixel", "colour", "contrast", "shadow", "texture", "polygon", "lighting", "render"),

@@ -22,7 +22,7 @@ def small(release, tmp_path):
 def test_table2_by_hand(small):
     table = describe.table2("task2mcp", small[0]).set_index(["set", "attribute"])
     category = table.loc["servers", "category"]
-    assert category[["paper", "released", "case_folded", "normalised", "difference"]].tolist() == [22, 2, 2, 1, -21]
+    assert category[["paper", "released", "case_folded", "normalised", "diff"]].tolist() == [22, 2, 2, 1, -21]
     assert table.loc[("servers", "language"), ["released", "normalised"]].tolist() == [1, 2]
     assert table.loc[("tasks", "theme"), ["released", "case_folded", "normalised"]].tolist() == [3, 2, 2]
     assert table.loc[("servers", "mcp_num"), "released"] == 5
@@ -31,7 +31,7 @@ def test_table2_by_hand(small):
 
 def test_paper_column_is_empty_for_other_data(small):
     table = describe.table2("synthetic", small[0])
-    assert table[["paper", "difference"]].isna().all(axis=None)
+    assert table[["paper", "diff"]].isna().all(axis=None)
     assert (table["place"] == "").all()
 
 

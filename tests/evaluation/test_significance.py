@@ -234,12 +234,12 @@ def test_compare_by_hand():
     }
     assert record["mean_system"] == pytest.approx(0.5)
     assert record["mean_reference"] == pytest.approx(0.3)
-    assert record["difference"] == pytest.approx(0.2)
+    assert record["diff"] == pytest.approx(0.2)
     # Non-zero differences 0.25, 1, -0.25 have ranks 1.5, 3, 1.5.
     assert record["rank_biserial"] == pytest.approx(3 / 6)
     # The sign patterns of 0.25 1 0.25 sum to 1.5, 1, 1, 0.5 and their negatives: six of eight reach 1.
     assert record["randomisation_p"] == 6 / 8
-    assert record["ci_low"] <= record["difference"] <= record["ci_high"]
+    assert record["diff_ci_low"] <= record["diff"] <= record["diff_ci_high"]
 
 
 def test_a_worse_system_is_reported_as_worse_and_swapping_sides_mirrors_the_record():
@@ -247,14 +247,14 @@ def test_a_worse_system_is_reported_as_worse_and_swapping_sides_mirrors_the_reco
     good = rng.uniform(0.3, 0.8, 60)
     bad = good - rng.uniform(0, 0.2, 60)
     worse = significance.compare(table(bad), table(good), "ndcg@10", seed=0, alternative="greater")
-    assert worse["difference"] < 0
-    assert worse["ci_high"] < 0
+    assert worse["diff"] < 0
+    assert worse["diff_ci_high"] < 0
     assert worse["rank_biserial"] == -1
     assert (worse["wins"], worse["losses"]) == (0, 60)
     assert worse["wilcoxon_p"] > 0.999
     assert worse["randomisation_p"] > 0.999
     better = significance.compare(table(good), table(bad), "ndcg@10", seed=0, alternative="greater")
-    assert better["difference"] == pytest.approx(-worse["difference"])
+    assert better["diff"] == pytest.approx(-worse["diff"])
     assert better["wilcoxon_p"] < 1e-6
     assert better["randomisation_p"] < 1e-3
 
@@ -262,7 +262,7 @@ def test_a_worse_system_is_reported_as_worse_and_swapping_sides_mirrors_the_reco
 def test_a_system_is_no_different_from_itself():
     values = table(np.random.default_rng(0).uniform(0, 1, 30))
     record = significance.compare(values, values, "ndcg@10", seed=0)
-    assert (record["ties"], record["difference"], record["ci_low"], record["ci_high"]) == (30, 0, 0, 0)
+    assert (record["ties"], record["diff"], record["diff_ci_low"], record["diff_ci_high"]) == (30, 0, 0, 0)
     assert (record["wilcoxon_p"], record["randomisation_p"], record["rank_biserial"]) == (1, 1, 0)
 
 
@@ -341,7 +341,7 @@ def test_compare_all_corrects_the_whole_family(frames):
         np.testing.assert_allclose(found[f"{test}_holm"], multipletests(found[test], method="holm")[1])
     by_system = found.set_index(["system", "metric"])
     for metric in ("ndcg@10", "recall@10"):
-        assert by_system.loc[("weak", metric), "difference"] < 0 < by_system.loc[("strong", metric), "difference"]
+        assert by_system.loc[("weak", metric), "diff"] < 0 < by_system.loc[("strong", metric), "diff"]
         for name, significant in (("weak", True), ("strong", True), ("same", False)):
             assert (by_system.loc[(name, metric), "wilcoxon_p_holm"] < 0.01) == significant
             assert (by_system.loc[(name, metric), "randomisation_p_holm"] < 0.01) == significant

@@ -62,14 +62,14 @@ def test_verdict_of_the_mean_over_seeds(tmp_path, values, wanted):
 def test_difference_is_measured_minus_expected(tmp_path):
     result = verify(expected(tmp_path, ENTRY), measured(0.15, 0.16)).iloc[0]
     assert result["measured"] == pytest.approx(0.155)
-    assert result["difference"] == pytest.approx(0.155 - 0.1596)
+    assert result["diff"] == pytest.approx(0.155 - 0.1596)
     assert result["profile"] == "laptop"
 
 
 def test_nothing_measured_is_missing_and_never_a_number(tmp_path):
     result = verify(expected(tmp_path, ENTRY), measured()).iloc[0]
     assert math.isnan(result["measured"])
-    assert math.isnan(result["difference"])
+    assert math.isnan(result["diff"])
 
 
 @pytest.mark.parametrize(

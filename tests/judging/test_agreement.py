@@ -77,7 +77,7 @@ def test_drift_finds_a_planted_shift(shared_root):
     assert found["useful_final"] == pytest.approx((some["final"] > 0).mean())
     planted = float((np.minimum(some["final"] + 1, 2) - some["final"]).mean())
     assert found["shift"] == pytest.approx(planted)
-    assert 0 < found["low"] < planted < found["high"]
+    assert 0 < found["ci_low"] < planted < found["ci_high"]
     still = agreement.drift(judged, some[store.PAIR].assign(grade=some["final"], round=2)).iloc[1]
     assert (still["shift"], still["kappa_quadratic"]) == (0.0, 1.0)
     both = agreement.drift(judged, pd.concat([again, again.assign(grade=some["final"], round=3)]))

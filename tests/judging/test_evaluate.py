@@ -66,15 +66,15 @@ def test_label_precision_is_that_of_the_planted_labels(runs, truth_of):
     overall, control = found.loc[("all", "all")], found.loc[("control", "all")]
     useful = (truth["grade"] >= 1).groupby(truth["task_id"]).mean().mean()
     assert overall["useful"] == pytest.approx(useful, abs=0.03)
-    assert overall["useful_low"] < overall["useful"] < overall["useful_high"]
+    assert overall["useful_ci_low"] < overall["useful"] < overall["useful_ci_high"]
     assert "class" not in found.index.get_level_values("scope")
     positions = found.loc["position"]
     assert sorted(map(int, positions.index)) == list(range(1, 11))
     assert positions["pairs"].sum() == overall["pairs"]
     # The control has the mean grade of the catalogue.
     base = np.mean([grade for (task, _), grade in truth_of().items() if task in wanted])
-    assert control["mean_grade_low"] - 0.02 < base < control["mean_grade_high"] + 0.02
-    assert overall["mean_grade_low"] > control["mean_grade_high"]
+    assert control["mean_grade_ci_low"] - 0.02 < base < control["mean_grade_ci_high"] + 0.02
+    assert overall["mean_grade_ci_low"] > control["mean_grade_ci_high"]
 
 
 def test_label_precision_by_rule_finds_a_useless_rule(runs):
@@ -104,13 +104,13 @@ def test_a_better_system_scores_better_and_noise_is_stated(collection, runs, few
     for part in ("valid", "test"):
         rows = table.xs((part, "ndcg@10"), level=("part", "metric"))
         assert rows["mean"].idxmax() == "ideal"
-        assert (rows["low"] <= rows["mean"]).all()
-        assert (rows["mean"] <= rows["high"]).all()
-        assert (rows["noise_low"] < rows["noise_high"]).all()
+        assert (rows["ci_low"] <= rows["mean"]).all()
+        assert (rows["mean"] <= rows["ci_high"]).all()
+        assert (rows["noise_ci_low"] < rows["noise_ci_high"]).all()
         assert rows["comparable"].all()
         assert (rows["unjudged"] == 0).all()
     assert table.loc[("labels", "test", "precision@5"), "n"] == 32
-    assert np.isnan(table.loc[("labels", "test", "bpref"), "noise_low"])
+    assert np.isnan(table.loc[("labels", "test", "bpref"), "noise_ci_low"])
 
 
 def test_unjudged_answers_are_counted_and_refused(collection, runs, few_draws):
@@ -160,6 +160,6 @@ def test_a_system_is_compared_with_every_other_judged_one(runs):
     table = against(DATASET, "tfidf", "test")
     assert set(table["system"]) == set(runs) - {"tfidf"}
     assert (table["reference"] == "tfidf").all()
-    assert table.set_index("system").loc["random", "difference"] < 0
+    assert table.set_index("system").loc["random", "diff"] < 0
     with pytest.raises(StudyError, match="not judged"):
         against(DATASET, "nothing", "test")

@@ -61,7 +61,7 @@ def test_a_wrong_number_in_a_table_stops_it(root, tmp_path, table, column):
 
 
 def test_figure_of_label_precision_draws_the_table():
-    intervals = [f"{one}{end}" for one in ("useful", "core") for end in ("", "_low", "_high")]
+    intervals = [f"{one}{end}" for one in ("useful", "core") for end in ("", "_ci_low", "_ci_high")]
     rows = [
         ("all", "all", 4, 8, 0.5, 0.25, 0.75, 0.25, 0.0, 0.5),
         ("position", "1", 4, 4, 0.75, 0.5, 1.0, 0.5, 0.25, 0.75),
@@ -84,8 +84,8 @@ def test_figure_of_label_precision_draws_the_table():
 def test_figure_of_both_views_lists_the_most_useful_first():
     views = pd.DataFrame({"system": ["a", "b"], "by_labels": [0.5, 0.1], "by_judgements": [0.2, 0.6]})
     for name in ("by_labels", "by_judgements"):
-        views[f"{name}_low"], views[f"{name}_high"] = views[name] - 0.05, views[name] + 0.05
-    correlation = {"topics": 7, "systems": 2, "tau": -1.0, "low": -1.0, "high": 0.5}
+        views[f"{name}_ci_low"], views[f"{name}_ci_high"] = views[name] - 0.05, views[name] + 0.05
+    correlation = {"topics": 7, "systems": 2, "tau": -1.0, "ci_low": -1.0, "ci_high": 0.5}
     figure = labels_against_judgements(views, correlation, {"b": "System B"}, {}, caption="Of it.", released=0.3)
     panel = figure.axes[0]
     names = [text.get_text() for text in panel.get_legend().get_texts()]

@@ -22,7 +22,7 @@ CHAIN = ["random", "tfidf", "bm25"]
 
 
 def place(name):
-    return paths.results(DATASET) / "best" / f"{name}.csv"
+    return paths.results(DATASET) / "usefulness" / f"{name}.csv"
 
 
 def settings(kind, name, **changes):
@@ -70,7 +70,7 @@ def planted(planted_root, tmp_path, monkeypatch):
 
 
 def planted_tables():
-    supervision = {"floor": "random", "goal": "bm25", "systems": ["tfidf", "t2mrec_best"], "metric": "ndcg@10"}
+    supervision = {"floor": "random", "goal": "bm25", "systems": ["tfidf", "t2mrec_field_dense"], "metric": "ndcg@10"}
     chosen = settings(choosing.Steps, "steps", steps=CHAIN, supervision=supervision)
     values = {part: choosing.judged_values(DATASET, part) for part in ("valid", "test")}
     chain = [
@@ -92,11 +92,11 @@ def planted_tables():
         for title, value in (("words", 0.2), ("words and habits", 0.5))
     }
     tables |= {"label_steps": curves.label_step_table(chain, seed=0)}
-    moved = {"setting": "elsewhere", "system": ["best", "minilm"], "queries": 9, "ndcg@10": [0.3, 0.4]}
-    moved |= {"best_minus_it": [0.0, -0.1], "low": [0.0, -0.2], "high": [0.0, -0.05]}
-    asked_by_name = {"system": "best", "form": ["as written", "lower case"], "kind": "all", "requests": 8}
+    moved = {"setting": "elsewhere", "system": ["field_dense", "minilm"], "queries": 9, "ndcg@10": [0.3, 0.4]}
+    moved |= {"best_minus_it": [0.0, -0.1], "ci_low": [0.0, -0.2], "ci_high": [0.0, -0.05]}
+    asked_by_name = {"system": "field_dense", "form": ["as written", "lower case"], "kind": "all", "requests": 8}
     asked_by_name |= {"first_bears_word": [0.75, 0.5]}
-    tables |= {"transfer": pd.DataFrame(moved), "probes": pd.DataFrame(asked_by_name)}
+    tables |= {"transfer": pd.DataFrame(moved), "navigational_queries": pd.DataFrame(asked_by_name)}
     return tables | {"curves": curves.curve_table(learned, 192, seed=0)}
 
 
@@ -139,7 +139,7 @@ def test_every_run_of_the_collection_takes_part(root, vectors):
     known = known[known["task_id"].isin(topics) & (known["final"] >= 1)]
     assert found.loc["catalogue", "useful"].sum() == len(known)
     with pytest.raises(StudyError, match="no run of best"):
-        diversity.diversity_tables(DATASET, replace(SPREAD, reference="best"))
+        diversity.diversity_tables(DATASET, replace(SPREAD, reference="field_dense"))
 
 
 def test_costs_join_records_judgements_and_latencies(root, few_draws):
@@ -179,7 +179,7 @@ def test_first_answers_meet_their_grades(root, monkeypatch):
         calibration.confidence(DATASET, "bm25")
     # Vectors that know nothing name servers that nobody judged.
     with pytest.raises(StudyError, match="first answer of best to a valid topic is not judged"):
-        calibration.confidence(DATASET, "best")
+        calibration.confidence(DATASET, "field_dense")
     runs = store.read_runs(DATASET)["tfidf"].query("rank == 1").set_index("task_id")["server_id"]
     ids = pd.read_parquet(paths.prepared(DATASET) / "servers.parquet")["id"]
     place_of = pd.Series(np.arange(len(ids)), index=ids)
@@ -192,7 +192,7 @@ def test_first_answers_meet_their_grades(root, monkeypatch):
         return ranked, np.tile(np.arange(k, 0, -1, dtype=np.float32), (len(scores), 1))
 
     monkeypatch.setattr(calibration, "top_k", top_k)
-    found = calibration.confidence(DATASET, "best")
+    found = calibration.confidence(DATASET, "field_dense")
     judged = store.final(DATASET).set_index(store.PAIR)["final"]
     pairs = found[store.PAIR].itertuples(index=False, name=None)
     assert found["grade"].tolist() == [judged[pair] for pair in pairs]

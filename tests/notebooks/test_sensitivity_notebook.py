@@ -102,8 +102,8 @@ def test_the_paper_is_compared_on_single_test_tasks(shown):
         assert (float(row["paper"]), float(row["chosen"])) == (paper, best)
         assert (row["n"], row["seeds"]) == ("16", "2")
         means = trials.groupby(column)["test/ndcg@10"].mean()
-        assert float(row["difference"]) == pytest.approx(means[best] - means[paper], abs=2e-4)
-        assert float(row["ci_low"]) <= float(row["difference"]) <= float(row["ci_high"])
+        assert float(row["diff"]) == pytest.approx(means[best] - means[paper], abs=2e-4)
+        assert float(row["diff_ci_low"]) <= float(row["diff"]) <= float(row["diff_ci_high"])
         expected = {"holds"} if best == paper else {"holds", "does not hold", "not contradicted"}
         assert row["verdict"] in expected
 
@@ -125,7 +125,7 @@ def test_the_search_is_shown_with_raw_weights_and_the_tuned_row_with_its_tests(s
     own, plain = (pd.read_csv(base / f"{name}.csv.xz")["ndcg@10"].mean() for name in ("t2mrec_joint", "t2mrec"))
     assert tuned["ndcg@10"]["tuned"].startswith(f"{own:.4f}")
     assert tuned["ndcg@10"]["untuned"].startswith(f"{plain:.4f}")
-    assert np.isclose(float(tuned["ndcg@10"]["difference"]), own - plain, atol=2e-4)
+    assert np.isclose(float(tuned["ndcg@10"]["diff"]), own - plain, atol=2e-4)
     assert own != plain
     assert 0 < float(tuned["recall@10"]["wilcoxon_p_holm"]) < 1
     assert tuned["recall@5"]["wilcoxon_p_holm"] == ""

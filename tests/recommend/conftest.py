@@ -27,8 +27,8 @@ def exported(prepared: Path, copy: Path, *overrides: str) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def project(prepared_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A copy of the tiny study with `best` saved, in force for the tests of a file."""
-    with exported(prepared_root, tmp_path_factory.mktemp("best") / "study", "system=best") as copy:
+    """A copy of the tiny study with `field_dense` saved, in force for the tests of a file."""
+    with exported(prepared_root, tmp_path_factory.mktemp("field_dense") / "study", "system=field_dense") as copy:
         yield copy
 
 

@@ -1,4 +1,4 @@
-"""`best` as it is saved: the same order as the fitted system's, parts that add up, damage named, hostile names."""
+"""`field_dense` as it is saved: the order of the fitted system, parts that add up, damage named, hostile names."""
 
 import json
 import re
@@ -39,14 +39,14 @@ pytestmark = pytest.mark.usefixtures("project")
 
 @pytest.fixture(scope="module")
 def model(project: Path) -> SavedFieldDense:
-    found = saved.load_saved_model("synthetic", "best")
+    found = saved.load_saved_model("synthetic", "field_dense")
     assert isinstance(found, SavedFieldDense)
     return found
 
 
 @pytest.fixture(scope="module")
 def fitted(project: Path) -> FieldDense:
-    config = load([*TINY, "system=best"])
+    config = load([*TINY, "system=field_dense"])
     system = build_system(config.system)
     data, split = load_inputs(config.dataset.name, config.protocol.name)
     system.fit(data, split, seed=0, workdir=project)
@@ -62,7 +62,7 @@ def of(names: list[str], descriptions: list[str], folder: Path, **settings: obje
     )
     system = FieldDense(**{"product_bonus": 6.0, "priors": {"template": -1.0}} | settings)
     system.index(servers)
-    SavedFieldDense("best", system, servers, seed=0).save(folder)
+    SavedFieldDense("field_dense", system, servers, seed=0).save(folder)
     return SavedFieldDense.load(folder)
 
 
@@ -123,7 +123,7 @@ def test_without_priors_and_products_only_cosines_are_left(tmp_path: Path) -> No
 
 def test_answers_without_data_set_cache_or_torch(project: Path, tmp_path: Path) -> None:
     (tmp_path / "models" / "synthetic").mkdir(parents=True)
-    shutil.copytree(project / "models" / "synthetic" / "best", tmp_path / "models" / "synthetic" / "best")
+    shutil.copytree(project / "models" / "synthetic" / "field_dense", tmp_path / "models" / "synthetic" / "field_dense")
     (tmp_path / "conf").symlink_to(project / "conf")
     script = (
         "import sys; from study.cli import main as cli\n"
@@ -140,14 +140,14 @@ def test_answers_without_data_set_cache_or_torch(project: Path, tmp_path: Path) 
     )
     assert done.returncode == 0, done.stderr
     answer, _, loaded = done.stdout.rpartition("loaded ")
-    assert json.loads(answer)["system"] == "best"
+    assert json.loads(answer)["system"] == "field_dense"
     assert loaded.strip() == "[]"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["conf", "models"]
-    folder = tmp_path / "models" / "synthetic" / "best"
+    folder = tmp_path / "models" / "synthetic" / "field_dense"
     names = ["catalogue.json", "model.json", "model.safetensors", "products.json", "record.json"]
     assert sorted(path.name for path in folder.iterdir()) == names
     record = json.loads((folder / "record.json").read_text())
-    assert (record["config"]["system"]["name"], record["dataset"]) == ("best", "synthetic")
+    assert (record["config"]["system"]["name"], record["dataset"]) == ("field_dense", "synthetic")
 
 
 def cut(folder: Path, file: str) -> None:
@@ -196,8 +196,8 @@ DAMAGE = [
 
 @pytest.mark.parametrize(("file", "damage"), DAMAGE)
 def test_damaged_model_is_named(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file, damage) -> None:
-    folder = tmp_path / "models" / "synthetic" / "best"
-    shutil.copytree(project / "models" / "synthetic" / "best", folder)
+    folder = tmp_path / "models" / "synthetic" / "field_dense"
+    shutil.copytree(project / "models" / "synthetic" / "field_dense", folder)
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     if callable(damage):
         edit(folder, file, damage)
@@ -208,9 +208,9 @@ def test_damaged_model_is_named(project: Path, tmp_path: Path, monkeypatch: pyte
     else:
         (folder / file).write_text(damage)
     with pytest.raises(StudyError, match="saved model") as caught:
-        saved.load_saved_model("synthetic", "best")
+        saved.load_saved_model("synthetic", "field_dense")
     assert str(folder) in str(caught.value)
-    assert "study export dataset=synthetic system=best" in str(caught.value)
+    assert "study export dataset=synthetic system=field_dense" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_system_that_reads_every_field_warns_of_less(tmp_path: Path) -> None:
 def test_best_answers_unless_another_is_asked_for(ask) -> None:
     code, out, err = ask("read a table", "--json", "-k", "3")
     answer = json.loads(out)
-    assert (code, err, answer["system"], answer["dataset"]) == (0, "", "best", "synthetic")
+    assert (code, err, answer["system"], answer["dataset"]) == (0, "", "field_dense", "synthetic")
     assert [sum(item["parts"].values()) for item in answer["recommendations"]] == pytest.approx(
         [item["score"] for item in answer["recommendations"]], abs=1e-5
     )
@@ -265,7 +265,7 @@ def test_t2mrec_answers_where_best_was_not_saved(
     code, out, err = ask("read a table", "--json")
     assert (code, json.loads(out)["system"]) == (0, "t2mrec")
     assert "note: t2mrec answers" in err
-    assert "study export dataset=synthetic system=best" in err
+    assert "study export dataset=synthetic system=field_dense" in err
     assert ask("read a table", "--json", "--system", "t2mrec")[2] == ""
 
 

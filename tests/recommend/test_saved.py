@@ -47,17 +47,17 @@ def test_a_warning_names_the_saved_system_that_reads_the_attribute(ask, project:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--system", "foo"), "unknown system 'foo'\n  fix: one of: best, best_core, "),
-        (("--system", "tfidf"), "tfidf cannot be saved\n  fix: one of: best, "),
+        (("--system", "foo"), "unknown system 'foo'\n  fix: one of: field_dense, field_dense_core, "),
+        (("--system", "tfidf"), "tfidf cannot be saved\n  fix: one of: field_dense, "),
         (("--system", "t2mrek"), "unknown system 't2mrek'\n  fix: did you mean t2mrec"),
-        (("--system", "../../etc"), "unknown system '../../etc'\n  fix: one of: best, "),
+        (("--system", "../../etc"), "unknown system '../../etc'\n  fix: one of: field_dense, "),
         (("--dataset", "livemcpbench"), "no label file\n  fix: one of: synthetic, task2mcp\n"),
         (("--dataset", "livemcpbench", "--system", "foo"), "no label file\n  fix: one of: synthetic, task2mcp\n"),
-        (("--system", "best_core"), "fix: run: study export dataset=synthetic system=best_core\n"),
+        (("--system", "field_dense_core"), "fix: run: study export dataset=synthetic system=field_dense_core\n"),
         (
             ("--dataset", "task2mcp"),
             "fix: run: study fetch dataset=task2mcp && study prepare dataset=task2mcp && "
-            "study split dataset=task2mcp && study export dataset=task2mcp system=best\n",
+            "study split dataset=task2mcp && study export dataset=task2mcp system=field_dense\n",
         ),
     ],
 )
@@ -68,7 +68,7 @@ def test_what_was_not_saved_is_refused_with_what_can_be_done(ask, words: tuple[s
 
 
 def test_a_variant_saved_under_a_name_of_its_own_is_found_and_listed(project: Path, empty: Path) -> None:
-    shutil.copytree(project / "models" / "synthetic" / "best", empty / "models" / "synthetic" / "my_variant")
+    shutil.copytree(project / "models" / "synthetic" / "field_dense", empty / "models" / "synthetic" / "my_variant")
     assert saved.choose(None, "my_variant") == ("synthetic", "my_variant")
     with pytest.raises(StudyError, match="did you mean my_variant"):
         saved.choose(None, "my_varian")
@@ -79,7 +79,7 @@ def test_a_variant_saved_under_a_name_of_its_own_is_found_and_listed(project: Pa
     [
         ([], "synthetic"),
         (["data/prepared/task2mcp", "data/prepared/synthetic"], "task2mcp"),
-        (["data/prepared/task2mcp", "models/synthetic/best"], "synthetic"),
+        (["data/prepared/task2mcp", "models/synthetic/field_dense"], "synthetic"),
     ],
 )
 def test_the_hint_is_for_the_data_set_that_is_in_use(empty: Path, there: list[str], expected: str) -> None:
@@ -91,13 +91,13 @@ def test_the_hint_is_for_the_data_set_that_is_in_use(empty: Path, there: list[st
 
 
 def test_the_stages_before_an_export_are_named_where_their_files_are_missing(project: Path, empty: Path) -> None:
-    export, split = "study export dataset=synthetic system=best", "study split dataset=synthetic"
+    export, split = "study export dataset=synthetic system=field_dense", "study split dataset=synthetic"
     before = "study fetch dataset=synthetic && study prepare dataset=synthetic"
-    assert saved.how_to_save("synthetic", "best") == f"{before} && {split} && {export}"
+    assert saved.how_to_save("synthetic", "field_dense") == f"{before} && {split} && {export}"
     shutil.copytree(project / "data" / "prepared", empty / "data" / "prepared")
-    assert saved.how_to_save("synthetic", "best") == f"{split} && {export}"
+    assert saved.how_to_save("synthetic", "field_dense") == f"{split} && {export}"
     shutil.copytree(project / "data" / "splits", empty / "data" / "splits")
-    assert saved.how_to_save("synthetic", "best") == export
+    assert saved.how_to_save("synthetic", "field_dense") == export
 
 
 def test_the_systems_listed_are_those_that_export_accepts() -> None:
@@ -116,7 +116,7 @@ def test_the_systems_listed_are_those_that_export_accepts() -> None:
             dense or (two_tower and config.model.towers.enabled and config.model.lexical.kind == "tfidf")
         ), name
         assert name not in listed or "cold" in config.protocols  # the protocol of `study export`
-    assert {"best", "best_core", "t2mrec", "t2mrec_tuned"} <= listed
+    assert {"field_dense", "field_dense_core", "t2mrec", "t2mrec_tuned"} <= listed
     assert not {"tfidf", "t2mrec_wo_lexical", "t2mrec_wo_two_tower", "_template"} & listed
     assert not {"t2mrec_listwise", "t2mrec_llm"} & listed  # the re-ranker would be missing
 
@@ -124,11 +124,15 @@ def test_the_systems_listed_are_those_that_export_accepts() -> None:
 def test_a_damaged_file_of_the_configuration_is_not_listed(project: Path, empty: Path) -> None:
     (empty / "conf").unlink()
     shutil.copytree(project / "conf", empty / "conf")
-    damage = {"best_core": "model: [", "best_theme": "- a list", "t2mrec_tuned": "defaults: [nowhere, _self_]"}
+    damage = {
+        "field_dense_core": "model: [",
+        "field_dense_theme": "- a list",
+        "t2mrec_tuned": "defaults: [nowhere, _self_]",
+    }
     for name, text in damage.items():
         (empty / "conf" / "system" / f"{name}.yaml").write_text(text)
     assert not set(damage) & set(saved.savable())
-    assert "best" in saved.savable()
+    assert "field_dense" in saved.savable()
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,7 @@ def test_a_damaged_file_of_the_configuration_is_not_listed(project: Path, empty:
     [
         (["system=popularity"], "can be saved, not popularity"),
         (["system=t2mrec_listwise"], "can be saved, not t2mrec_listwise"),
-        (["system=best", "protocol=warm"], "not applicable under 'warm'"),
+        (["system=field_dense", "protocol=warm"], "not applicable under 'warm'"),
     ],
 )
 def test_only_what_can_be_saved_is_exported(overrides: list[str], reason: str) -> None:

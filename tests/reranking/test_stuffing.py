@@ -110,8 +110,8 @@ def test_summary_by_hand():
     found = pd.DataFrame(rows, columns=["form", "before", "after", "gain", "top_after"])
     table = summary(found.assign(system="a", words=10, top_before=0.0), seed=1).set_index("form")
     assert table.loc["aimed", ["servers", "before", "after", "gain", "top_after"]].tolist() == [2, 15, 3, 12, 0.5]
-    assert table.loc["aimed", "gain_low"] >= 9
-    assert table.loc["aimed", "gain_high"] <= 15
+    assert table.loc["aimed", "gain_ci_low"] >= 9
+    assert table.loc["aimed", "gain_ci_high"] <= 15
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_the_figure_shows_every_system_and_form():
     cases = itertools.product((("a", 5), ("b", -3), ("c", 0)), (10, 100), ("broad", "aimed", "control"))
     rows = pd.DataFrame([(name, words, form, gain) for (name, gain), words, form in cases])
     rows.columns = ["system", "words", "form", "gain"]
-    rows = rows.assign(gain_low=rows["gain"] - 1, gain_high=rows["gain"] + 1, gain=rows["gain"] + rows["words"])
+    rows = rows.assign(gain_ci_low=rows["gain"] - 1, gain_ci_high=rows["gain"] + 1, gain=rows["gain"] + rows["words"])
     rows = rows.assign(servers=5, before=50, after=40, top_before=0.1, top_after=0.2)
     figure = keyword_stuffing(rows, {"a": "System A"}, "Data: toy.")
     figure.canvas.draw()  # a layout that does not fit is a warning, which is an error here

@@ -8,7 +8,17 @@ from study.config.compose import load
 from study.runner.fingerprint import closure, inputs
 from tests.tiny_study import REPOSITORY, rooted
 
-SYSTEMS = ("ease", "item_knn", "item_knn_transfer", "task_knn", "tfidf", "t2mrec", "lightgcn", "tiger", "t2mrec_best")
+SYSTEMS = (
+    "ease",
+    "item_knn",
+    "item_knn_transfer",
+    "task_knn",
+    "tfidf",
+    "t2mrec",
+    "lightgcn",
+    "tiger",
+    "t2mrec_field_dense",
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +56,10 @@ def edit(path, old, new):
     ("file", "expected"),
     [
         # Two imports away: t2mrec.system -> t2mrec.lexical; task_knn -> lexical; knn_transfer -> task_knn -> lexical.
-        ("src/study/t2mrec/lexical.py", {"t2mrec", "t2mrec_best", "task_knn", "item_knn_transfer", "tfidf"}),
+        ("src/study/t2mrec/lexical.py", {"t2mrec", "t2mrec_field_dense", "task_knn", "item_knn_transfer", "tfidf"}),
         ("baselines/neighbours.py", {"item_knn", "item_knn_transfer"}),
         ("baselines/recbole_runner.py", {"lightgcn"}),  # named in a text alone, as the program of a subprocess
-        ("src/study/usefulness/texts.py", {"t2mrec_best"}),  # the code of the teacher that its yaml names
+        ("src/study/usefulness/texts.py", {"t2mrec_field_dense"}),  # the code of the teacher that its yaml names
         ("src/study/data/dataset.py", set(SYSTEMS)),
         ("src/study/pipeline/report.py", set()),
         ("src/study/errors.py", set()),  # the ground decides no number

@@ -21,7 +21,7 @@ def test_intervals_hold_the_mean_best_first():
     )
     assert found["system"].tolist() == ["good", "poor"]
     assert found["mean"].tolist() == [0.75, 0.25]
-    assert ((found["low"] <= found["mean"]) & (found["mean"] <= found["high"])).all()
+    assert ((found["ci_low"] <= found["mean"]) & (found["mean"] <= found["ci_high"])).all()
     assert figures.intervals({}, "recall@3").empty
 
 
@@ -76,7 +76,7 @@ def test_lines_hold_the_values():
     assert panel.lines[0].get_xdata().tolist() == [9, 10]
     assert panel.lines[0].get_ydata().tolist() == [1, 0.5]
     routed = pd.DataFrame(
-        {"stage": ["x"] * 2, "budget": [500, 1000], "tool_recall": [0.1, 0.2], "low": 0.0, "high": 0.3}
+        {"stage": ["x"] * 2, "budget": [500, 1000], "tool_recall": [0.1, 0.2], "ci_low": 0.0, "ci_high": 0.3}
     )
     assert figures.budgets(routed, {}, "caption").axes[0].lines[0].get_ydata().tolist() == [0.1, 0.2]
     pools = pd.DataFrame(

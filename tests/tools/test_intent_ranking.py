@@ -210,7 +210,7 @@ def test_events_survive_and_bad_ones_are_named(tmp_path):
     assert store.events()[0] == event
     good = '{"agent": "a", "query": "h"'
     for bad in (
-        *('{"agent": 1, "query": "h"}', '{"rating": "high"}', '{"agent": "a"}', "[]", "nonsense"),
+        *('{"agent": 1, "query": "h"}', '{"rating": "ci_high"}', '{"agent": "a"}', "[]", "nonsense"),
         *(good + more for more in (', "more": 1}', ', "rating": -1}', ', "shown": [1]}', ', "shown": "t"}')),
     ):
         (tmp_path / "bad.jsonl").write_text(f"{good}}}\n{bad}\n")

@@ -56,10 +56,10 @@ def test_report_from_files(project, catalog):
     at = [("good", "recall", 2), ("good", "completeness", 2), ("poor", "recall", 2), ("poor", "completeness", 2)]
     assert cell[at].tolist() == [1, 1, 0.25, 0]
     compared = pd.read_csv(folder / "significance.csv")
-    assert compared[["system", "reference", "difference", "n"]].to_numpy().tolist() == [["good", "poor", 0.75, 2]]
+    assert compared[["system", "reference", "diff", "n"]].to_numpy().tolist() == [["good", "poor", 0.75, 2]]
     # Both queries have one origin: a single unit gives no interval.
     assert compared["groups"].tolist() == [1]
-    assert compared["ci_low"].isna().all()
+    assert compared["diff_ci_low"].isna().all()
     assert "| good |" in (folder / "overall.md").read_text()
     record = results.read_records("toy")["query", "good"]
     assert record["profile"] == "laptop"
@@ -155,7 +155,7 @@ def test_tests_use_the_origins():
     groups = {"q0": "x", "q1": "x", "q2": "x", "q3": "y", "q4": "y", "q5": "z"}
     plain = compare_all(frames, "b", ["hit_rate@1"], 0)
     found = clustered(plain, frames, groups, 0).iloc[0]
-    assert (found["groups"], found["n"], found["difference"]) == (3, 6, plain["difference"][0])
+    assert (found["groups"], found["n"], found["diff"]) == (3, 6, plain["diff"][0])
     assert found["randomisation_p"] == randomisation(np.array([3.0, -1.0, 1.0]), seed=0)
     assert found["randomisation_p"] > plain["randomisation_p"][0]
     with pytest.raises(StudyError, match="no group"):

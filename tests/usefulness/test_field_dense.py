@@ -87,13 +87,13 @@ def test_wrong_settings_are_refused(arguments, message):
 
 def test_every_committed_setting_builds_and_uses_the_validation_part_alone():
     for name in choices("system"):
-        if name == "best" or name.startswith("best_"):
+        if name == "field_dense" or name.startswith("field_dense_"):
             assert isinstance(build_system(load([f"system={name}"]).system), FieldDense)
     chosen = read_settings(choosing.Choice, conf("choice"))
     assert chosen.part == "valid"
     assert pool_settings().candidates_part == "valid"
     found = choosing.variants(chosen.variants)
     assert len(found) == len(chosen.variants)
-    assert found["best"] == build_system(load(["system=best"]).system)
+    assert found["best"] == build_system(load(["system=field_dense"]).system)
     with pytest.raises(StudyError, match="sets"):
         choosing.variants({"a": {"colour": 1}})

@@ -72,9 +72,9 @@ class Dense:
 
 
 class Useful:
-    """`best`, chosen for usefulness (``conf/system/best.yaml``); a request is read as the description of a task."""
+    """`field_dense`, chosen for usefulness; a request is read as the description of a task."""
 
-    name = "best"
+    name = "field_dense"
 
     def __init__(self, data: Dataset) -> None:
         from study.config.compose import build_system, load

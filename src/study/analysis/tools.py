@@ -28,7 +28,7 @@ def intervals(frames: Mapping[str, pd.DataFrame], metric: str) -> pd.DataFrame:
             values = frame[metric].dropna().to_numpy(np.float64)
             low, high = bootstrap_interval(values, seed=results.SEED)
             rows.append((name, len(values), values.mean(), low, high))
-    table = pd.DataFrame(rows, columns=["system", "n", "mean", "low", "high"])
+    table = pd.DataFrame(rows, columns=["system", "n", "mean", "ci_low", "ci_high"])
     return table.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -96,7 +96,7 @@ def needle_cross(frames: Mapping[str, pd.DataFrame], titles: Mapping[str, str], 
         sizes = sorted(by_size)
         found = pd.concat([intervals({name: by_size[size]}, "hit_rate@1") for size in sizes])
         ink = INKS[number]
-        panel.fill_between(sizes, found["low"], found["high"], color=ink, alpha=0.2, linewidth=0)
+        panel.fill_between(sizes, found["ci_low"], found["ci_high"], color=ink, alpha=0.2, linewidth=0)
         panel.plot(sizes, found["mean"], marker=MARKERS[number], color=ink, label=titles.get(name, name))
     panel.set(xlabel="tools on offer", ylabel="found first (share of targets)", ylim=(0, 1.02))
     logarithmic(panel.xaxis)
@@ -111,7 +111,7 @@ def dots(table: pd.DataFrame, titles: Mapping[str, str], axis: str, title: str, 
     figure, axes = canvas(1.3 + 0.23 * len(table), caption=caption, title=title)
     panel = axes[0, 0]
     place = np.arange(len(table))[::-1]
-    panel.hlines(place, table["low"], table["high"], color=BLUE, linewidth=1.4)
+    panel.hlines(place, table["ci_low"], table["ci_high"], color=BLUE, linewidth=1.4)
     panel.plot(table["mean"], place, "o", color=BLUE, markersize=5)
     panel.set_yticks(place, [titles.get(name, name) for name in table["system"]])
     panel.set(xlabel=axis, xlim=(0, None), ylim=(-0.7, len(table) - 0.3))
@@ -129,7 +129,7 @@ def budgets(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Fig
         ink = INKS[number % len(INKS)]
         look = {"marker": MARKERS[number], "markersize": 5, "color": ink}
         panel.plot(own["budget"], own["tool_recall"], label=titles.get(str(name), str(name)), **look)
-        panel.fill_between(own["budget"], own["low"], own["high"], color=ink, alpha=0.08, linewidth=0)
+        panel.fill_between(own["budget"], own["ci_low"], own["ci_high"], color=ink, alpha=0.08, linewidth=0)
     panel.set(xlabel="tokens of tool definitions handed to the agent (at most)", ylim=(0, 1.02))
     panel.set_ylabel("recall of the labelled tools")
     logarithmic(panel.xaxis)

@@ -236,7 +236,7 @@ def plan() -> None:
 
 @app.command(rich_help_panel=UPKEEP)
 def export(overrides: Overrides = None) -> None:
-    """Save a system for `study recommend`: T2MRec, trained once under `cold`, or `system=best`."""
+    """Save a system for `study recommend`: T2MRec, trained once under `cold`, or `system=field_dense`."""
     from study.pipeline.export import export as stage
 
     typer.echo(f"model in {stage(_load(overrides))}")
@@ -296,8 +296,8 @@ def recommend(
 ) -> None:
     """Name MCP servers for a task: `study recommend "read a PDF and extract all tables" -k 5`.
 
-    `best` ranks by use, by the words of the request; `--system t2mrec` is the paper's method, which reads language,
-    theme and category, too.
+    `field_dense` ranks by use, by the words of the request; `--system t2mrec` is the paper's method, which reads
+    language, theme and category, too.
     """
     from dataclasses import asdict
 

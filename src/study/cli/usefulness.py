@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The ranking by usefulness: how it was chosen, what it is worth. Results in results/task2mcp/best.",
+    help="The ranking by usefulness: how it was chosen, what it is worth. Results in results/task2mcp/usefulness.",
 )
 old = typer.Typer(hidden=True, help="Old spellings: study best PART, study useful PART.")
 PROFILE = "laptop"  # how much the stuffed systems train
@@ -35,7 +35,7 @@ def run(
     ] = None,
     dataset: Annotated[str, typer.Option(help="Whose catalogue is stuffed; other parts: task2mcp.")] = "task2mcp",
 ) -> None:
-    """Compute tables of `best`: the choice, comparisons on judged topics, other benchmarks, calibration, cost.
+    """Compute tables of `field_dense`: the choice, comparisons on judged topics, other benchmarks, calibration, cost.
 
     Settings are in conf/usefulness, where every key is explained.
     """

@@ -58,7 +58,7 @@ def load(overrides: list[str] | None = None) -> DictConfig:
         StudyError: an unknown group choice, an unknown key (on the command line or in a file of ``conf/``), a value
             out of its range or one that does not parse.
     """
-    overrides = list(overrides or [])
+    overrides = [_todays_name(word) for word in overrides or []]
     try:
         parsed = OverridesParser.create().parse_overrides(overrides)
         for override in parsed:
@@ -83,6 +83,12 @@ def load(overrides: list[str] | None = None) -> DictConfig:
     assert isinstance(container, dict)
     schema.check({str(key): value for key, value in container.items()})
     return config
+
+
+def _todays_name(override: str) -> str:
+    """``system=NAME`` with a name of the release before as one with the name of today."""
+    group, _, name = override.partition("=")
+    return f"{group}={schema.ALIASES[name]}" if group == "system" and name in schema.ALIASES else override
 
 
 def _compose(overrides: list[str]) -> DictConfig:

@@ -11,7 +11,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from study import paths
-from study.config.schema import choices
+from study.config.schema import ALIASES, choices
 from study.errors import StudyError
 
 DEFAULTS = "_defaults"
@@ -32,6 +32,7 @@ def parents(name: str) -> list[str]:
 
 def system_settings(name: str) -> DictConfig:
     """A system's settings: `_defaults.yaml`, the files it builds on, its own; interpolations stay as they stand."""
+    name = ALIASES.get(name, name)
     files = [system_file(each) for each in (DEFAULTS, *reversed(parents(name)), name)]
     merged = OmegaConf.merge(*(OmegaConf.load(file) for file in files if file.exists()))
     assert isinstance(merged, DictConfig)

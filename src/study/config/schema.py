@@ -42,6 +42,23 @@ SEEDS = ("system.seeds", "profile.seeds", "profile.method_seeds")
 LARGEST_SEED = 2**15 - 1  # kept runs store seeds in 16 bits
 
 
+# Names of systems in the release before: each stands for its name of today.
+ALIASES = {
+    "best": "field_dense",
+    **{
+        f"best_{kind}": f"field_dense_{kind}"
+        for kind in ("core", "description", "fields", "object", "quality", "template", "theme")
+    },
+    "label_fit": "label_ranker",
+    "label_fit_ridge": "label_ranker_ridge",
+    "label_rules": "attribute_counts",
+    "label_walks": "list_order",
+    "t2mrec_best": "t2mrec_field_dense",
+    "t2mrec_best_cards": "t2mrec_field_dense_cards",
+    "t2mrec_best_minilm": "t2mrec_field_dense_minilm",
+}
+
+
 def choices(group: str) -> list[str]:
     """The names that a configuration group offers; files that start with an underscore are templates."""
     names = (path.stem for path in (paths.conf() / group).glob("*.yaml"))

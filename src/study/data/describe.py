@@ -61,14 +61,12 @@ def table2(name: str, data: Dataset) -> pd.DataFrame:
                     "released": released,
                     "case_folded": folded,
                     "normalised": unified,
-                    "difference": None if known is None else unified - known,
+                    "diff": None if known is None else unified - known,
                     "place": paper.place if known is not None else "",
                     "note": note,
                 }
             )
-    return pd.DataFrame(rows).astype(
-        dict.fromkeys(["paper", "released", "case_folded", "normalised", "difference"], "Int64")
-    )
+    return pd.DataFrame(rows).astype(dict.fromkeys(["paper", "released", "case_folded", "normalised", "diff"], "Int64"))
 
 
 def overview(data: Dataset, labels_all: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -169,7 +169,8 @@ def compare(
 
     Returns: metric, n (tasks compared), undefined (tasks left out, as they have no relevant server), wins, ties and
     losses of the system (Wilcoxon's test leaves ties out), zeros (ties at which both systems score 0), mean_system,
-    mean_reference, difference, ci_low, ci_high (95 %), rank_biserial, wilcoxon_p, randomisation_p, alternative.
+    mean_reference, difference, diff_ci_low, diff_ci_high (95 %), rank_biserial, wilcoxon_p, randomisation_p,
+    alternative.
     """
     pairs = paired(system, reference, metric)
     exact = (pairs["system"] - pairs["reference"]).to_numpy(np.float64)
@@ -185,9 +186,9 @@ def compare(
         "zeros": int((pairs == 0).all(axis=1).sum()),
         "mean_system": float(pairs["system"].mean()),
         "mean_reference": float(pairs["reference"].mean()),
-        "difference": float(exact.mean()),
-        "ci_low": low,
-        "ci_high": high,
+        "diff": float(exact.mean()),
+        "diff_ci_low": low,
+        "diff_ci_high": high,
         "rank_biserial": rank_biserial(difference),
         "wilcoxon_p": wilcoxon(difference, alternative),
         "randomisation_p": randomisation(difference, alternative, seed=seed, resamples=resamples),

@@ -23,7 +23,7 @@ NUMBER_KEYS = ("value", "tolerance")
 REQUIRED = ("dataset", "protocol", "system", "metric", "k", "value", "tolerance", "source")
 OPTIONAL = ("profile",)
 IDENTITY = ["dataset", "protocol", "system", "metric", "k"]
-COLUMNS = [*IDENTITY, "profile", "expected", "tolerance", "measured", "n_seeds", "difference", "verdict", "source"]
+COLUMNS = [*IDENTITY, "profile", "expected", "tolerance", "measured", "n_seeds", "diff", "verdict", "source"]
 # Decimal numbers are not exact in binary: 0.1597 - 0.1596 must lie within a tolerance of 0.0001.
 SLACK = 1e-9
 
@@ -128,7 +128,7 @@ def verify(expected: Path, metrics: pd.DataFrame) -> pd.DataFrame:
                 "tolerance": float(entry["tolerance"]),
                 "measured": measured,
                 "n_seeds": len(found),
-                "difference": difference,
+                "diff": difference,
                 "verdict": verdict(difference, entry["tolerance"]) if len(found) else "MISSING",
                 "source": entry["source"],
             }

@@ -64,10 +64,10 @@ def per_task(collection: Collection, run: pd.DataFrame) -> pd.DataFrame:
 def mean_interval(
     values: pd.Series | Float64Array, *, seed: int, name: str = "mean", prefix: str = ""
 ) -> dict[str, float]:
-    """The mean under `name`, and its 95 % bootstrap interval under ``low`` and ``high`` behind the prefix."""
+    """The mean under `name`, and its 95 % bootstrap interval under ``ci_low`` and ``ci_high`` behind the prefix."""
     numbers = np.asarray(values, dtype=np.float64)
     low, high = bootstrap_interval(numbers, seed=seed)
-    return {name: float(numbers.mean()) if len(numbers) else np.nan, f"{prefix}low": low, f"{prefix}high": high}
+    return {name: float(numbers.mean()) if len(numbers) else np.nan, f"{prefix}ci_low": low, f"{prefix}ci_high": high}
 
 
 def noise(collection: Collection, run: pd.DataFrame, part: str, *, seed: int) -> dict[str, tuple[float, float]]:
@@ -105,7 +105,8 @@ def scores(
 ) -> pd.DataFrame:
     """Means with both intervals, from rows of `per_task` by system and the runs they were computed from.
 
-    Returns: columns system, part, metric, n (topics where it is defined), mean, low, high, noise_low, noise_high (empty
+    Returns: columns system, part, metric, n (topics where it is defined), mean, ci_low, ci_high, noise_ci_low,
+    noise_ci_high (empty
         for measures without), unjudged (share among the places that the metric looks at), comparable.
     """
     rows = []
@@ -120,7 +121,7 @@ def scores(
                 unknown = float(values[f"unjudged@{k}"].mean())
                 noise_low, noise_high = noisy.get(metric, (np.nan, np.nan))
                 row = {"system": system, "part": part, "metric": metric, "n": len(defined)}
-                row |= {**mean_interval(defined, seed=seed), "noise_low": noise_low, "noise_high": noise_high}
+                row |= {**mean_interval(defined, seed=seed), "noise_ci_low": noise_low, "noise_ci_high": noise_high}
                 rows.append(row | {"unjudged": unknown, "comparable": unknown <= MOST_UNJUDGED})
     return pd.DataFrame(rows)
 
@@ -155,7 +156,7 @@ def graded(pairs: pd.DataFrame, judgements: pd.DataFrame) -> pd.DataFrame:
 def shares(rows: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
     """Share of useful (grade >= 1) and core (2) servers and the mean grade: means over topics, with intervals.
 
-    Returns: topics, pairs, then useful, core and mean_grade, each with _low and _high (95 %).
+    Returns: topics, pairs, then useful, core and mean_grade, each with _ci_low and _ci_high (95 %).
     """
     values = {name: (rows["final"] >= least).astype(np.float64) for name, least in SHARES.items()}
     values["mean_grade"] = rows["final"].astype(np.float64)
@@ -236,20 +237,20 @@ def rank_correlation(views: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
     systems, topics = len(labels), labels.shape[-1]
     found: dict[str, float] = {"systems": systems, "topics": topics}
     if systems < 2:
-        return found | dict.fromkeys(("tau", "low", "high"), float("nan"))
+        return found | dict.fromkeys(("tau", "ci_low", "ci_high"), float("nan"))
     drawn = np.random.default_rng(seed).integers(topics, size=(RESAMPLES, topics))
     tau, *taus = (
         float(stats.kendalltau(labels[:, chosen].mean(axis=1), judged[:, chosen].mean(axis=1)).statistic)
         for chosen in (np.arange(topics), *drawn)
     )
     low, high = np.nanquantile(taus, [0.025, 0.975])
-    return found | {"tau": tau, "low": float(low), "high": float(high)}
+    return found | {"tau": tau, "ci_low": float(low), "ci_high": float(high)}
 
 
 def summary(views: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """Means of both views with intervals over topics.
 
-    Returns: one row per system: system, by_labels, by_labels_low, by_labels_high, and the same for by_judgements.
+    Returns: one row per system: system, by_labels, by_labels_ci_low, by_labels_ci_high, and the same for by_judgements.
     """
     rows = []
     for system, part in views.groupby("system"):

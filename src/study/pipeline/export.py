@@ -28,7 +28,8 @@ def export(config: DictConfig) -> Path:
     """Fit the configured system and save it under its name; returns the model's folder.
 
     T2MRec learns from the training part of the configured protocol alone (``cold`` unless another one is asked for), as
-    the reported ones do, so that nobody tries it on a test task it has seen. Its record names the protocol. `best` and
+    the reported ones do, so that nobody tries it on a test task it has seen. Its record names the protocol.
+    `field_dense` and
     its variants learn from no task; they are saved with the vectors of the catalogue. A saved model that today's
     settings, code and data would give again stays.
 
@@ -45,7 +46,7 @@ def export(config: DictConfig) -> Path:
     if not saved.is_savable(config.system.model):
         raise StudyError(
             f"only T2MRec with towers over TF-IDF and no re-ranker, best and its variants can be saved, not {name}",
-            fix="system=t2mrec or system=best",
+            fix="system=t2mrec or system=field_dense",
         )
     facts: dict[str, Any] = {"seed": seed}
     if isinstance(system, FieldDense):

@@ -40,7 +40,7 @@ def verify(expected: Path | None = None) -> tuple[list[str], str]:
         raise StudyError("there are no metrics to verify", file=paths.root() / "results", fix="run: make repro")
     table = check.verify(expected, pd.concat([measured(path.parent.parent.name) for path in found]))
     shown = table.drop(columns=["profile"]).assign(
-        **{name: table[name].map("{:.4f}".format) for name in ("expected", "tolerance", "measured", "difference")}
+        **{name: table[name].map("{:.4f}".format) for name in ("expected", "tolerance", "measured", "diff")}
     )
     parts, verdicts = [markdown(shown)], list(table["verdict"])
     for collection in sorted((paths.root() / "results").glob("*/judged/judgements.csv")):

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from study import paths
-from study.config.schema import NAME, choices, require_choice, suggestion
+from study.config.schema import ALIASES, NAME, choices, require_choice, suggestion
 from study.errors import StudyError
 from study.recommend.contract import SavedModel
 
-PREFERRED = ("best", "t2mrec")  # systems, the one that answers unless another is asked for first
+PREFERRED = ("field_dense", "t2mrec")  # systems, the one that answers unless another is asked for first
 DATASETS = ("task2mcp", "synthetic")  # in the same way
 READER = "t2mrec"  # the system that reads every attribute of a request
-FIELD_DENSE = "study.usefulness.field_dense.FieldDense"  # the class of `best` and its variants
+FIELD_DENSE = "study.usefulness.field_dense.FieldDense"  # the class of `field_dense` and its variants
 RERANKED = "study.reranking."  # of the classes that re-order what T2MRec finds; a saved model could not
 
 
@@ -42,6 +42,7 @@ def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
     """
     if dataset is not None:
         require_choice("dataset", dataset)
+    system = ALIASES.get(system, system) if system else None
     datasets, systems = (dataset,) if dataset else DATASETS, (system,) if system else PREFERRED
     if system is None or NAME.fullmatch(system):
         for one, other in product(datasets, systems):
@@ -72,7 +73,7 @@ def savable() -> list[str]:
 
 
 def is_savable(model: Mapping[str, Any]) -> bool:
-    """Whether settings are those of T2MRec with towers over TF-IDF and no re-ranker, or of `best` or its variants."""
+    """Whether settings are those of T2MRec over TF-IDF without a re-ranker, or of the class of `field_dense`."""
     towers, lexical, kind = model.get("towers") or {}, model.get("lexical") or {}, str(model.get("_target_"))
     two_tower = bool(towers.get("enabled")) and lexical.get("kind") == "tfidf"
     return kind == FIELD_DENSE or (two_tower and not kind.startswith(RERANKED))

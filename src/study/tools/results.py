@@ -262,7 +262,7 @@ def clustered(
         resamples = max(RESAMPLES, 100 * len(table))
         p = randomisation(by_group.sum().to_numpy(), seed=seed, resamples=resamples)
         tests = {"wilcoxon_p": wilcoxon(by_group.mean().to_numpy()), "randomisation_p": p}
-        lines.append(line | {"ci_low": low, "ci_high": high, "groups": by_group.ngroups} | tests)
+        lines.append(line | {"diff_ci_low": low, "diff_ci_high": high, "groups": by_group.ngroups} | tests)
     found = pd.DataFrame(lines)
     for test in ("wilcoxon_p", "randomisation_p"):
         found[f"{test}_holm"] = holm(found[test].to_numpy())

@@ -258,7 +258,9 @@ def measure_stage(
             low, high = bootstrap_interval(values, seed=results.SEED)
             line = {"budget": budget, "tools": float(np.mean([len(part) for part in own]))}
             line |= {"tokens": float(np.mean([sizes[part].sum() for part in own])), "tool_recall": values.mean()}
-            lines.append(head | line | {"low": low, "high": high, "hit_rate": by_budget[f"hit_rate@{budget}"].mean()})
+            lines.append(
+                head | line | {"ci_low": low, "ci_high": high, "hit_rate": by_budget[f"hit_rate@{budget}"].mean()}
+            )
         if every or keep == settings.default_servers:
             runs.append(Run("router_budget", f"router_{name}", by_budget, inputs, {"servers": keep}))
             table = results.measure(ranked, queries, n)

@@ -73,7 +73,7 @@ def test_all_pairs_coming_closer_is_told_from_matched_pairs_coming_closer():
     whole = with_effect.iloc[0]
     assert whole["reduction"] == pytest.approx(0.5, abs=0.02)
     assert whole["reduction_other"] == pytest.approx(0.3, abs=0.02)
-    assert whole["low"] < whole["reduction"] < whole["high"]
+    assert whole["ci_low"] < whole["reduction"] < whole["ci_high"]
     assert whole[["effect", "n"]].tolist() == [1, 60]
 
 
@@ -93,7 +93,7 @@ def test_tests_are_scipys_and_the_correction_is_over_the_level():
 def test_means_of_a_separation_stand_within_their_intervals():
     means = embedding.summary(pd.DataFrame({"recall": [0.5, 1.0]}), seed=0)
     assert (means["n"], means["recall"]) == (2, pytest.approx(0.75))
-    assert means["recall_low"] <= means["recall"] <= means["recall_high"]
+    assert means["recall_ci_low"] <= means["recall"] <= means["recall_ci_high"]
 
 
 def test_differences_are_paired_and_one_sided():
@@ -106,14 +106,14 @@ def test_differences_are_paired_and_one_sided():
     up, down, level = table.loc[(True, "recall")], table.loc[(False, "recall")], table.loc[(False, "auc")]
     exact = theirs["recall"] - near["recall"]
     shares = [exact.mean(), 10 / 80, (exact > 1e-5).mean()]
-    assert up[["difference", "equal", "higher"]].tolist() == pytest.approx(shares)
-    assert up["ci_low"] < up["difference"] < up["ci_high"]
+    assert up[["diff", "equal", "higher"]].tolist() == pytest.approx(shares)
+    assert up["diff_ci_low"] < up["diff"] < up["diff_ci_high"]
     expected = stats.wilcoxon(exact.round(5), alternative="greater", method="asymptotic").pvalue
     assert up["wilcoxon_p"] == pytest.approx(expected)
     assert up["randomisation_p_holm"] == pytest.approx(4 / 10_001)
     assert down["lower"] == 1
     assert min(down["wilcoxon_p"], down["randomisation_p"]) > 0.99  # lower is no evidence for higher
-    assert level[["difference", "equal", "wilcoxon_p", "randomisation_p"]].tolist() == [0, 1, 1, 1]
+    assert level[["diff", "equal", "wilcoxon_p", "randomisation_p"]].tolist() == [0, 1, 1, 1]
 
 
 # The authors' points
@@ -298,8 +298,8 @@ def test_the_authors_points_are_set_against_ours_task_by_task(study, inputs):
     for measure in ("recall", "auc"):
         row, exact = table.loc[(False, measure)], (theirs[measure] - ours[measure]).to_numpy()
         expected = [exact.mean(), len(tasks), (exact > 1e-5).mean(), (exact < -1e-5).mean()]
-        assert row[["difference", "n", "higher", "lower"]].tolist() == pytest.approx(expected, abs=1e-5)
-        assert row["ci_low"] <= row["difference"] <= row["ci_high"]
+        assert row[["diff", "n", "higher", "lower"]].tolist() == pytest.approx(expected, abs=1e-5)
+        assert row["diff_ci_low"] <= row["diff"] <= row["diff_ci_high"]
     compared = read("separation.csv")
     assert compared.loc[compared["source"] == "authors", "agreement"].tolist() == [1, 1]
     record = read_record(paths.results("synthetic") / "embedding" / "record.json")

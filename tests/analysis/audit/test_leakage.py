@@ -53,7 +53,7 @@ def test_planted_near_duplicates_are_found(planted, found):
     assert found["same_labels"].tolist()[:20] == [1] * 20
     table = leakage.share_table({"cold": found}).set_index("kind")
     assert table.loc["same_labels", "share"] == pytest.approx(1 / 3)
-    assert table.loc["same_labels", "low"] < 1 / 3 < table.loc["same_labels", "high"]
+    assert table.loc["same_labels", "ci_low"] < 1 / 3 < table.loc["same_labels", "ci_high"]
 
 
 def test_validation_tasks_are_no_training_and_a_grouped_split_has_no_duplicates(planted):
@@ -72,10 +72,10 @@ def test_a_copying_system_and_an_honest_one_are_told_apart(found):
     table = leakage.copying_table(scores, found, ["ndcg@10"], seed=0)
     table = table.query("kind == 'any_near_duplicate'").set_index("system")
     copier, honest = table.loc["copier"], table.loc["honest"]
-    assert copier[["from_duplicates", "lost", "difference"]].tolist() == pytest.approx([1, 1, 0.9])
+    assert copier[["from_duplicates", "lost", "diff"]].tolist() == pytest.approx([1, 1, 0.9])
     assert honest["from_duplicates"] == pytest.approx(44 / 60, abs=0.02)
     assert abs(honest["lost"]) < 0.1
-    assert honest["difference_low"] < 0 < honest["difference_high"]
+    assert honest["diff_ci_low"] < 0 < honest["diff_ci_high"]
     assert (table["n_duplicate"] == 44).all()
     with pytest.raises(StudyError, match="not test tasks"):
         leakage.copying_table({"other": pd.DataFrame({"m": [0.5]}, index=[999])}, found, ["m"], seed=0)
@@ -92,12 +92,12 @@ def test_an_honest_system_with_an_easier_group_of_near_duplicates_has_no_excess(
     table = leakage.copying_table(scores, found, ["m"], seed=0, references=["bm25", "absent"])
     table = table.query("kind == 'any_near_duplicate'").set_index("system")
     honest, copier = table.loc["honest"], table.loc["copier"]
-    assert honest["difference_low"] > 0.1  # by the plain difference it would be a copier
+    assert honest["diff_ci_low"] > 0.1  # by the plain difference it would be a copier
     assert abs(honest["excess_bm25"]) < 0.02
-    assert honest["excess_bm25_low"] < 0 < honest["excess_bm25_high"]
+    assert honest["excess_bm25_ci_low"] < 0 < honest["excess_bm25_ci_high"]
     gap = (values["copier"] - easier)[has].mean() - (values["copier"] - easier)[~has].mean()
     assert copier["excess_bm25"] == pytest.approx(gap)
-    assert copier["excess_bm25_low"] > 0.35
+    assert copier["excess_bm25_ci_low"] > 0.35
     assert table.loc["bm25", "excess_bm25"] == 0
     assert table["excess_absent"].isna().all()
     # Both groups of tasks are needed.
@@ -111,7 +111,7 @@ def test_two_protocols_by_hand():
     second = {"a": pd.DataFrame({"m": [0.25, 0.25, 0.5, 0.5]})}
     row = leakage.protocol_table(first, second, ["m"], seed=0)
     assert len(row) == 1
-    assert row.loc[0, ["difference", "lost", "n_first", "n_second"]].tolist() == pytest.approx([0.375, 0.5, 2, 4])
+    assert row.loc[0, ["diff", "lost", "n_first", "n_second"]].tolist() == pytest.approx([0.375, 0.5, 2, 4])
 
 
 def test_the_interval_of_a_difference_holds_its_level():
@@ -142,7 +142,7 @@ def test_the_stage_writes_ids_and_numbers(planted, tmp_path, monkeypatch):
     assert set(tables) == {"leakage_tasks", "leakage", "copying", "grouped"}
     assert set(tables["leakage_tasks"]) - set(tables["leakage_tasks"].select_dtypes("number")) == {"protocol"}
     assert set(tables["copying"]["system"]) == {"tfidf"}  # files of systems that are not configured are left out
-    assert tables["grouped"]["difference"].abs().max() == 0
+    assert tables["grouped"]["diff"].abs().max() == 0
     assert tables["copying"]["excess_tfidf"].dropna().eq(0).all()
     assert tables["copying"]["excess_bm25"].isna().all()  # it did not run
     plot_copying(tables).canvas.draw()

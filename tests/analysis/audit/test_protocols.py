@@ -161,7 +161,7 @@ def test_exposed_training_holds_the_answers_and_hides_none(data):
     table = pd.read_csv(paths.results("synthetic") / "audit" / "protocol_cells.csv.xz")
     value = table.query("system == 'item_knn' and measure == 'recall' and k == 10").set_index("variant")["value"]
     assert value["exposed"] > value["interactions"] + 0.1
-    assert ((table["low"] <= table["value"] + 1e-6) & (table["value"] <= table["high"] + 1e-6)).all()
+    assert ((table["ci_low"] <= table["value"] + 1e-6) & (table["value"] <= table["ci_high"] + 1e-6)).all()
     assert figures_paper.plot_grid({"protocol_cells": table}, "recall@10").axes
 
 

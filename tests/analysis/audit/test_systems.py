@@ -43,13 +43,13 @@ def test_the_table_holds_every_variant_on_both_parts(tmp_path):
     table = pd.read_csv(written).set_index(["variant", "part", "metric"]).sort_index()
     names = [*RULES.variants, *RULES.others]
     assert len(table) == len(names) * 2 * len(RULES.metrics)
-    assert (table["low"] <= table["mean"]).all()
-    assert (table["mean"] <= table["high"]).all()
+    assert (table["ci_low"] <= table["mean"]).all()
+    assert (table["mean"] <= table["ci_high"]).all()
     first = names[0]
-    assert table.loc[first, "difference"].eq(0).all()
+    assert table.loc[first, "diff"].eq(0).all()
     for name in names:
         gap = table.loc[name, "mean"] - table.loc[first, "mean"]
-        np.testing.assert_allclose(table.loc[name, "difference"], gap, atol=1e-5)
+        np.testing.assert_allclose(table.loc[name, "diff"], gap, atol=1e-5)
     # Labels follow topics here, which only counts know of beyond the words.
     ndcg = table.xs("ndcg@10", level="metric")["mean"]
     assert (ndcg["counts of the four groups alone"] > ndcg["words alone"]).all()
@@ -96,8 +96,8 @@ def test_differences_by_hand(bugs):
     about = found[["system", "protocol", "state", "metric", "seeds", "n"]].tolist()
     assert about == ["tiger", "warm", "run", "ndcg@10", 2, 3]
     # Tasks, after the mean over seeds: 0.5, 0.5, 0 without and 0.25 each with the bug.
-    assert found[["without", "with_bug", "difference"]].tolist() == pytest.approx([1 / 3, 0.25, -1 / 12], abs=1e-5)
-    assert found["low"] <= found["difference"] <= found["high"]
+    assert found[["without", "with_bug", "diff"]].tolist() == pytest.approx([1 / 3, 0.25, -1 / 12], abs=1e-5)
+    assert found["ci_low"] <= found["diff"] <= found["ci_high"]
     # Seed by seed: 1/4 - 1/4 and 1/4 - 5/12; of the six values one is the same.
     assert found[["least", "most", "unmoved"]].tolist() == pytest.approx([-1 / 6, 0.0, 1 / 6], abs=1e-5)
     assert found["no_server"] == pytest.approx(45 / 180)
@@ -112,7 +112,7 @@ def test_one_of_two_runs_gives_no_number(bugs):
     assert bugs().loc["gdsrec_with_target", "state"] == "not run"
     wrote("gdsrec_with_target", [[0.75, 0.25]])
     found = bugs().loc["gdsrec_with_target"]
-    assert found["difference"] == pytest.approx(0.125)
+    assert found["diff"] == pytest.approx(0.125)
     assert np.isnan(found["no_server"])
     wrote("gdsrec", [[0.5, 0.25, 0.0]])
     with pytest.raises(StudyError, match="same tasks"):
@@ -124,7 +124,7 @@ def test_a_single_run_is_compared_with_the_same_seed(bugs):
     wrote("gdsrec_with_target", [[0.75, 0.25]], first_seed=1)
     found = bugs().loc["gdsrec_with_target"]
     # Seed 1 alone: 0.375 without and 0.5 with the bug; the mean over the method's three seeds would be 0.4583.
-    assert found[["seeds", "without", "with_bug", "difference"]].tolist() == pytest.approx([1, 0.375, 0.5, 0.125])
+    assert found[["seeds", "without", "with_bug", "diff"]].tolist() == pytest.approx([1, 0.375, 0.5, 0.125])
     wrote("gdsrec_with_target", [[0.75, 0.25]], first_seed=7)
     with pytest.raises(StudyError, match="no seed of gdsrec_with_target is a seed of gdsrec"):
         bugs()
@@ -160,7 +160,7 @@ def test_a_bug_is_coloured_only_where_tasks_and_seeds_agree(bugs, by_seed, moved
 
 def test_every_bug_of_the_configuration_is_in_the_table_and_differs_from_its_method_in_one_setting():
     settings, known = read(ReferenceBugs), all_system_settings()
-    assert {name for name, system in known.items() if system.family == "fault"} <= set(settings.rows)
+    assert {name for name, system in known.items() if system.family == "reference_bug"} <= set(settings.rows)
     for row, about in settings.rows.items():
         own = load([f"system={row}", f"protocol={about.protocol}"]).system
         method = load([f"system={about.system}", f"protocol={about.protocol}"]).system

@@ -78,12 +78,12 @@ def test_planted_agreement_and_independence_are_told_apart():
     table = task_quality.quality_table(data, replace(SETTINGS, boundary=100))
     rows = table[table["shuffled_in"] == "all tasks"].set_index(["block", "left", "right"])
     independent, agreeing = (rows.loc[(block, "name", "description")] for block in ("up to task 100", "after task 100"))
-    assert independent["auc_low"] < 0.5 < independent["auc_high"]
-    assert independent["below_low"] < 0.5 < independent["below_high"]
+    assert independent["auc_ci_low"] < 0.5 < independent["auc_ci_high"]
+    assert independent["below_ci_low"] < 0.5 < independent["below_ci_high"]
     assert agreeing["auc"] > 0.97
     assert agreeing["below"] == 0
     theme = rows.loc[("all", "name", "theme")]
-    assert theme["auc_low"] < 0.5 < theme["auc_high"]
+    assert theme["auc_ci_low"] < 0.5 < theme["auc_ci_high"]
 
 
 def test_a_pair_that_only_shares_its_subcategory_vanishes_within_it():
@@ -119,8 +119,8 @@ def test_reading_and_similarity_agree_on_what_was_planted(tmp_path):
     assert table["tasks"].sum() == 90
     assert table.loc["partly", "tasks"] == 0
     assert table.loc["coherent", "auc"] > 0.95
-    assert table.loc["coherent", "similarity_place"] > 0.97 > table.loc["contradictory", "place_high"]
-    assert (table["low"] <= table["share"]).all()
+    assert table.loc["coherent", "similarity_place"] > 0.97 > table.loc["contradictory", "place_ci_high"]
+    assert (table["ci_low"] <= table["share"]).all()
 
 
 def test_other_tasks_or_codes_are_refused(tmp_path):

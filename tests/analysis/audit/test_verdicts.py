@@ -37,7 +37,7 @@ def cells_of(rows, metric="ndcg"):
 
 def run_of(value, width=0.02, seed=0, tasks=range(100), by_seed=None):
     """A run with the given mean; runs of one seed differ by the same amount in all draws."""
-    table = pd.DataFrame({"ours": [value], "low": [value - width], "high": [value + width]}, index=["ndcg@10"])
+    table = pd.DataFrame({"ours": [value], "ci_low": [value - width], "ci_high": [value + width]}, index=["ndcg@10"])
     drawn = value + np.random.default_rng(seed).normal(0, width, 500)
     seeds = pd.DataFrame({"ndcg@10": by_seed or [value] * 3})
     return verdicts.Run(table, seeds, pd.DataFrame({"ndcg@10": drawn}), tuple(tasks))
@@ -65,7 +65,7 @@ def test_the_verdicts_by_hand():
     assert table["counterpart"].tolist() == ["same", "same", "stand-in", "same", "same"]
     assert table.loc["E", "reason"] == "no system nobody in this study"
     assert table.loc["C", "reason"] == "no re-ranker"
-    assert table.loc["B", "difference"] == pytest.approx(0.05)
+    assert table.loc["B", "diff"] == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [(0.51, REPRODUCED), (0.5101, NOT), (0.4899, NOT)])
@@ -113,14 +113,16 @@ def test_an_order_counts_where_its_paired_interval_excludes_zero(second, in_orde
 )
 def test_a_mean_of_seeds_that_lie_about_the_printed_value_does_not_reproduce_it(seeds, near, verdict):
     table = judged([("A", "bpr", "", 0.051)], {"bpr": run_of(float(np.mean(seeds)), by_seed=seeds)})
-    assert abs(table.loc["A", "difference"]) < 0.01
+    assert abs(table.loc["A", "diff"]) < 0.01
     assert table.loc["A", ["verdict", "seeds", "seeds_within"]].tolist() == [verdict, len(seeds), near]
 
 
 def test_f1_is_compared_and_ordered_by_the_definition_that_favours_the_paper():
     runs = {}
     for system, mean, of_means in (("bpr", 0.30, 0.50), ("ease", 0.40, 0.45)):
-        table = pd.DataFrame({"ours": [mean, of_means], "low": 0.0, "high": 1.0}, index=["f1@10", "f1_of_means@10"])
+        table = pd.DataFrame(
+            {"ours": [mean, of_means], "ci_low": 0.0, "ci_high": 1.0}, index=["f1@10", "f1_of_means@10"]
+        )
         drawn = pd.DataFrame({"f1@10": np.full(50, mean), "f1_of_means@10": np.full(50, of_means)})
         runs[system] = verdicts.Run(table, drawn[:1], drawn, (1, 2))
     lines = judged([("A", "bpr", "", 0.6), ("B", "ease", "", 0.5)], runs, "f1")
@@ -178,8 +180,8 @@ def test_measured_averages_seeds_and_adds_the_other_f1():
     run = verdicts.measured(frame, CHOSEN)
     table = run.cells
     assert table.loc["recall@10", "ours"] == pytest.approx(frame["recall@10"].mean())
-    assert (table["low"] < table["ours"]).all()
-    assert (table["ours"] < table["high"]).all()
+    assert (table["ci_low"] < table["ours"]).all()
+    assert (table["ours"] < table["ci_high"]).all()
     assert len(run.tasks) == 60
     assert list(run.drawn) == list(run.by_seed) == list(table.index)
     assert run.by_seed.index.tolist() == [1, 2]
@@ -190,7 +192,7 @@ def test_measured_averages_seeds_and_adds_the_other_f1():
         precision, recall = (part[f"{name}@5"].mean() for name in ("precision", "recall"))
         assert values["f1_of_means@5"] == pytest.approx(2 * precision * recall / (precision + recall))
     low, high = np.quantile(run.drawn["f1_of_means@5"], [0.025, 0.975])
-    assert table.loc["f1_of_means@5", ["low", "high"]].tolist() == pytest.approx([low, high])
+    assert table.loc["f1_of_means@5", ["ci_low", "ci_high"]].tolist() == pytest.approx([low, high])
 
 
 @pytest.fixture

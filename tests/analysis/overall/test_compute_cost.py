@@ -22,7 +22,7 @@ SECONDS = {
     ("warm", "other"): [7164],
 }
 ABOVE = {"a_tuned": ["a"], "a_fault": ["a"]}
-FAMILIES = dict.fromkeys(("a", "a_tuned"), "published") | {"a_transfer": "hybrid", "a_fault": "fault"}
+FAMILIES = dict.fromkeys(("a", "a_tuned"), "published") | {"a_transfer": "hybrid", "a_fault": "reference_bug"}
 FAMILIES |= {"b": "graph", "other": "graph"}
 SEARCHES = pd.DataFrame(
     {"system": ["a_tuned", "a_tuned", "other", "b_tuned"], "seconds": [1800.0, 1800.0, 720.0, None]}
@@ -83,7 +83,7 @@ def test_hours_are_numbers_where_no_row_has_run(results):
 
 def test_cost_quality_draws_unmeasurable_times_at_the_resolution():
     columns = ["title", "family", "quality", "tasks", "seconds_fit", "milliseconds_per_task"]
-    rows = [("A", "lexical", 0.2, 100, 0.0, 0.0), ("B", "ceiling", 0.4, 100, 2.0, 5.0)]
+    rows = [("A", "lexical", 0.2, 100, 0.0, 0.0), ("B", "oracle", 0.4, 100, 2.0, 5.0)]
     figure = compute_cost.cost_quality(pd.DataFrame(rows, columns=columns), "caption")
     fit, rank = ({line.get_label(): float(line.get_xdata()[0]) for line in axes.get_lines()} for axes in figure.axes)
     assert fit == {"A": 0.001, "B": 2.0}
@@ -93,7 +93,7 @@ def test_cost_quality_draws_unmeasurable_times_at_the_resolution():
 
 def costs_of(n, family=None):
     """`n` systems with names of the usual lengths and times over eight powers of ten."""
-    kinds = ["t2mrec", "ablation", "ablation", "dense", "floor", "ceiling", "lexical", "hybrid"]
+    kinds = ["t2mrec", "ablation", "ablation", "dense", "trivial", "oracle", "lexical", "hybrid"]
     rng, families = np.random.default_rng(n), [family or kinds[i % len(kinds)] for i in range(n)]
     titles = [f"System {i}" + " (reads the answers)" * (i % 7 == 0) for i in range(n)]
     costs = pd.DataFrame({"title": titles, "family": families, "quality": rng.uniform(0, 0.7, n), "tasks": 100})
@@ -153,12 +153,12 @@ def test_a_tuned_system_has_the_shape_of_the_untuned_one_which_is_open():
 def test_systems_too_close_together_are_drawn_once_more_enlarged():
     near = costs_of(45).assign(quality=[0.9, *np.linspace(0.6, 0.5, 30), *np.linspace(0.3, 0, 14)])
     near = near.replace("ablation", "graph")
-    near.loc[0, "family"] = "ceiling"
+    near.loc[0, "family"] = "oracle"
     figure = compute_cost.cost_quality(near, LONG_CAPTION)
     assert misplaced(figure) == ([], [])
     everything, enlarged = ({line.get_label() for line in panel.get_lines()} for panel in figure.axes[:2])
     assert everything == set(near["title"])
-    systems = near[near["family"] != "ceiling"].nlargest(len(near), "quality")["title"]
+    systems = near[near["family"] != "oracle"].nlargest(len(near), "quality")["title"]
     assert enlarged == set(systems.iloc[: (len(systems) + 1) // 2])
     assert figure.axes[1].get_ylim()[0] > 0.4
     assert "Right: the better half" in figure.get_supxlabel()

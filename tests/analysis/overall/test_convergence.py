@@ -89,7 +89,7 @@ def test_best_looks_by_hand(results):
 
 
 def test_rows_with_a_fault_are_left_out(results):
-    families = {"ngcf": "fault", "bpr": "ceiling", "neumf": "graph"}
+    families = {"ngcf": "reference_bug", "bpr": "oracle", "neumf": "graph"}
     found = convergence(replace(results, families=families), "warm")
     assert sorted(found["system"]) == ["neumf", "ngcf_tuned", "simplex", "simplex_tuned"]
 
@@ -115,7 +115,7 @@ def test_a_longer_training_is_set_beside_its_row():
 def test_the_best_run_of_the_same_method_is_found_faults_aside(results):
     # SimpleX is a variant of NGCF here, and its tuned twin first one with a fault.
     above = {"ngcf_tuned": ["ngcf"], "simplex": ["ngcf"], "simplex_tuned": ["simplex", "ngcf"]}
-    changed = {"applies": {name: ["warm"] for name in RECALL}, "families": {"simplex_tuned": "fault"}}
+    changed = {"applies": {name: ["warm"] for name in RECALL}, "families": {"simplex_tuned": "reference_bug"}}
     found = convergence(replace(results, **changed), "warm", builds_on=lambda name: above.get(name, []))
     better = found.set_index("system")["better"].to_dict()
     assert better == {"bpr": "", "neumf": "", "ngcf": "", "simplex": "", "ngcf_tuned": "NGCF"}
@@ -156,8 +156,8 @@ def test_without_item_neighbours_nobody_is_judged(results):
 
 @pytest.mark.parametrize(("new_tasks", "named"), [(False, ["LOW"]), (True, ["TWIN", "LOW"])])
 def test_who_comes_near_to_what_learns_nothing_is_listed(new_tasks, named):
-    recall = {"good": 0.5, "low": 0.049, "twin": 0.05, "ruled": 0.01, "popularity": 0.01, "random": 0.0101}
-    families = dict.fromkeys(recall, "published") | dict.fromkeys(("ruled", "popularity", "random"), "floor")
+    recall = {"good": 0.5, "ci_low": 0.049, "twin": 0.05, "ruled": 0.01, "popularity": 0.01, "random": 0.0101}
+    families = dict.fromkeys(recall, "published") | dict.fromkeys(("ruled", "popularity", "random"), "trivial")
     rows = [("p", name, metric, value) for name, value in recall.items() for metric in ("recall", "ndcg")]
     new = results_of("synthetic", ["p"], recall, families=families, **means(rows))
     found = near_floor(new, "p", new_tasks=new_tasks)

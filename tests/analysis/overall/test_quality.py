@@ -14,16 +14,16 @@ from tests.analysis.report.helpers import LONG_CAPTION, misplaced
 
 SERVERS = pd.Series(np.arange(101, 301))  # ids
 QUALITY = {"various": 0.5, "one_list": 0.2, "chance": 0.1}
-FAMILIES = {"various": "graph", "one_list": "published", "chance": "floor"}
+FAMILIES = {"various": "graph", "one_list": "published", "chance": "trivial"}
 
 
 @pytest.fixture
 def summary():
-    columns = ["system", "title", "family", "mean", "sd", "low", "high"]
+    columns = ["system", "title", "family", "mean", "sd", "ci_low", "ci_high"]
     rows = [
         ("best", "Best $x_{", "t2mrec", 0.5, 0.02, 0.45, 0.55),
-        ("ceiling", "Ceiling", "ceiling", 0.4, np.nan, 0.3, 0.5),
-        ("floor", "Floor & <b>", "new", 0.1, 0.0, 0.05, 0.2),
+        ("oracle", "Ceiling", "oracle", 0.4, np.nan, 0.3, 0.5),
+        ("trivial", "Floor & <b>", "new", 0.1, 0.0, 0.05, 0.2),
     ]
     return pd.DataFrame(rows, columns=columns)
 
@@ -71,14 +71,14 @@ def test_titles_are_never_read_as_mathematics(summary, tmp_path, monkeypatch):
 
 def test_per_task_distribution_counts_the_zeros():
     values = {"A": pd.Series([0, 0, 0.5, 1.0]), "B": pd.Series([0.0, np.nan, 0, 0])}
-    figure = quality.per_task_distribution(values, {"A": "lexical", "B": "floor"}, "ndcg@10", "caption")
+    figure = quality.per_task_distribution(values, {"A": "lexical", "B": "trivial"}, "ndcg@10", "caption")
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert texts[:2] == ["100%", "50%"]  # from below: B, whose undefined task does not count, then A
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["B", "A"]
 
 
 def test_win_tie_loss_adds_up():
-    columns = ["system", "reference", "metric", "n", "wins", "ties", "losses", "difference"]
+    columns = ["system", "reference", "metric", "n", "wins", "ties", "losses", "diff"]
     rows = [("a", "t", "ndcg@10", 10, 1, 2, 7, -0.2), ("b", "t", "ndcg@10", 10, 6, 0, 4, 0.1)]
     titles = {"a": "A", "b": "B", "t": "T"}
     axes = quality.win_tie_loss(pd.DataFrame(rows, columns=columns), titles, "caption").axes[0]
@@ -98,11 +98,11 @@ def test_mean_ranks_by_hand_with_a_tie_and_a_task_without_a_value():
 @pytest.mark.parametrize(("k", "quantile"), [(2, 1.960), (3, 2.343), (5, 2.728), (10, 3.164)])
 def test_critical_difference_is_the_published_one_and_drawn_to_each_side(k, quantile):
     table = quality.mean_ranks({str(i): pd.Series(np.arange(30.0) + i) for i in range(k)})
-    assert table.attrs["difference"] == pytest.approx(quantile * np.sqrt(k * (k + 1) / (6 * 30)), abs=1e-3)
-    figure = quality.critical_difference(table, {str(i): "floor" for i in range(k)}, "ndcg@10", "Caption.")
+    assert table.attrs["diff"] == pytest.approx(quantile * np.sqrt(k * (k + 1) / (6 * 30)), abs=1e-3)
+    figure = quality.critical_difference(table, {str(i): "trivial" for i in range(k)}, "ndcg@10", "Caption.")
     bars = [line.get_xdata() for line in figure.axes[0].get_lines() if len(line.get_xdata()) == 2]
     assert [float(low + high) / 2 for low, high in bars] == pytest.approx(range(1, k + 1))
-    assert [float(high - low) for low, high in bars] == pytest.approx([table.attrs["difference"]] * k)
+    assert [float(high - low) for low, high in bars] == pytest.approx([table.attrs["diff"]] * k)
 
 
 def lists(system, first):

@@ -36,7 +36,7 @@ def baseline(*, scale=0.25, model=None):
     """`study tune` of neumf_tuned: two trials, the system's own values first."""
     model = model or {"epochs": 100, "settings": {"rate": 0.001, "layers": [64, 64], "all": None, "fast": False}}
     search = {
-        "settings.rate": {"low": 0.0005, "high": 0.02, "log": True, "type": "float"},
+        "settings.rate": {"ci_low": 0.0005, "ci_high": 0.02, "log": True, "type": "float"},
         "settings.layers": {"choices": [[64], [64, 64]]},
         "settings.all": {"choices": [5, None]},
         "settings.fast": {"choices": [False, True]},
@@ -180,9 +180,11 @@ def test_differences_by_hand_the_largest_first(tuned_results):
     table = tuning.effects(tuned_results)
     rows = [("warm", "ease"), ("warm", "bpr"), ("warm", "ngcf"), ("loo", "bpr")]
     assert list(zip(table["protocol"], table["system"], strict=True)) == rows
-    assert table["difference"].tolist() == pytest.approx([0.2, 0, -0.1, 0])
-    assert table.loc[0, ["own", "tuned", "ci_low", "ci_high"]].tolist() == pytest.approx([0.25, 0.45, 0.2, 0.2])
-    assert (table.loc[1, "ci_low"], table.loc[1, "ci_high"]) == pytest.approx((-0.1, 0.1))
+    assert table["diff"].tolist() == pytest.approx([0.2, 0, -0.1, 0])
+    assert table.loc[0, ["own", "tuned", "diff_ci_low", "diff_ci_high"]].tolist() == pytest.approx(
+        [0.25, 0.45, 0.2, 0.2]
+    )
+    assert (table.loc[1, "diff_ci_low"], table.loc[1, "diff_ci_high"]) == pytest.approx((-0.1, 0.1))
 
 
 def test_the_figure_shows_both_values_of_every_row(tuned_results):

@@ -50,10 +50,10 @@ def test_colours_are_told_apart(sight):
 
 
 def test_legends_name_kinds_once_in_one_order_and_an_unknown_one_as_other():
-    assert colours.points(["new", "floor"])[1] == ["floor (rules, popularity, chance)", "other"]
-    kinds = ["floor", "ablation", "supervision", "t2mrec", "floor"]
+    assert colours.points(["new", "trivial"])[1] == ["trivial (rules, popularity, chance)", "other"]
+    kinds = ["trivial", "ablation", "supervision", "t2mrec", "trivial"]
     handles, labels = colours.points(kinds)
-    words = ["T2MRec", "ablation of T2MRec", "T2MRec on other labels", "floor (rules, popularity, chance)"]
+    words = ["T2MRec", "ablation of T2MRec", "T2MRec on other labels", "trivial (rules, popularity, chance)"]
     assert labels == words
     assert [handle.get_marker() for handle in handles] == ["d", "X", "P", "o"]
     assert colours.areas(kinds)[1] == [words[0], " or ".join(words[1:3]), words[3]]

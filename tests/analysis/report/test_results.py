@@ -52,7 +52,7 @@ def write_report():
     write_csv(folder / "metrics.csv.xz", pd.DataFrame(metrics, columns=[*shared, "seed", "metric", "k", "value"]))
     write_csv(folder / "overall.csv", pd.DataFrame(overall, columns=[*shared, "metric", "k", "mean", "sd", "n_seeds"]))
     write_csv(folder / "runs.csv", pd.DataFrame(costs, columns=columns))
-    columns = ["system", "metric", "difference", "wilcoxon_p_holm", "randomisation_p_holm"]
+    columns = ["system", "metric", "diff", "wilcoxon_p_holm", "randomisation_p_holm"]
     tests = [("tfidf", -0.4, 0.01, 0.02), ("rrf", 0.1, 0.04, 0.06), ("ease", 0.1, 0.04, 0.04)]
     tested = pd.DataFrame([(system, "ndcg@10", *values) for system, *values in tests], columns=columns)
     write_csv(folder / "significance.csv", tested.assign(protocol="cold", family=6))
@@ -106,10 +106,10 @@ def test_summary_holds_both_uncertainties(results):
     assert table.loc["t2mrec", "mean"] == pytest.approx(7 / 12, abs=1e-6)
     assert table.loc["t2mrec", "sd"] == pytest.approx(np.std([0.5, 4 / 6], ddof=1), abs=1e-6)
     assert pd.isna(table.loc["oracle_neighbour", "sd"])
-    assert (table["low"] <= table["mean"]).all()
-    assert (table["high"] >= table["mean"]).all()
-    assert table.loc["oracle_neighbour", ["low", "high"]].tolist() == [1, 1]
-    assert table.loc["t2mrec", "high"] - table.loc["t2mrec", "low"] > 0.2
+    assert (table["ci_low"] <= table["mean"]).all()
+    assert (table["ci_high"] >= table["mean"]).all()
+    assert table.loc["oracle_neighbour", ["ci_low", "ci_high"]].tolist() == [1, 1]
+    assert table.loc["t2mrec", "ci_high"] - table.loc["t2mrec", "ci_low"] > 0.2
 
 
 def test_machines_are_listed_once(results):

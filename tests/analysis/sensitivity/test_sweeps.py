@@ -68,7 +68,7 @@ def test_the_optimum_is_chosen_on_validation_whatever_the_test_tasks_say():
     assert (found["best"], found["paper"], found["flat"]) == (0.14, 0.07, [0.14])
     assert found["gain_valid"] == pytest.approx(0.05 * np.log10(2) ** 2)
     assert found["gain_test"] == pytest.approx(-0.07)
-    assert found["gain_test_low"] == pytest.approx(found["gain_test_high"])
+    assert found["gain_test_ci_low"] == pytest.approx(found["gain_test_ci_high"])
 
 
 def test_values_within_the_spread_of_the_best_are_named():
@@ -101,7 +101,7 @@ def test_the_planted_cause_is_the_most_important():
     assert shares["parameter"].iloc[0] == "training.learning_rate"
     assert shares["mean"].iloc[0] > 0.6
     assert shares["mean"].sum() == pytest.approx(1)
-    assert (shares["low"] <= shares["mean"]).all()
+    assert (shares["ci_low"] <= shares["mean"]).all()
     pd.testing.assert_frame_equal(shares, sensitivity.importance(sweep, table, repeats=3))
     bars = sensitivity.importances(sweep, shares, "caption").axes[0]
     assert len(bars.patches) == 12
@@ -190,8 +190,8 @@ def test_verdicts_rest_on_both_tests_over_the_family_of_settings():
     assert (table[["family", "seeds"]] == 3).all(axis=None)
     row = table.loc["fusion_weight"]
     difference = better.groupby("task_id")["ndcg@10"].mean() - same.groupby("task_id")["ndcg@10"].mean()
-    assert row["difference"] == pytest.approx(difference.mean())
-    assert row["ci_low"] < row["difference"] < row["ci_high"]
+    assert row["diff"] == pytest.approx(difference.mean())
+    assert row["diff_ci_low"] < row["diff"] < row["diff_ci_high"]
     expected = stats.wilcoxon(difference.round(5), method="asymptotic").pvalue
     assert row["wilcoxon_p"] == pytest.approx(expected, rel=1e-6)
     assert row["wilcoxon_p_holm"] == pytest.approx(3 * expected, rel=1e-6)  # the smallest of three
@@ -199,11 +199,11 @@ def test_verdicts_rest_on_both_tests_over_the_family_of_settings():
     # The other way round the paper's value is the better one.
     families["fusion_weight"] = (load_sweep("fusion_weight"), 0.7, {0.9: better, 0.7: same})
     turned = sensitivity.against_paper(families).set_index("sweep").loc["fusion_weight"]
-    assert (turned["verdict"], turned["difference"]) == ("holds", pytest.approx(-row["difference"]))
+    assert (turned["verdict"], turned["diff"]) == ("holds", pytest.approx(-row["diff"]))
 
 
 @pytest.mark.parametrize(
-    ("p_values", "difference", "ranks", "word"),
+    ("p_values", "diff", "ranks", "word"),
     [
         ((0.01, 0.01), 0.02, 0.1, "does not hold"),
         # One test alone is not enough.
@@ -217,7 +217,7 @@ def test_verdicts_rest_on_both_tests_over_the_family_of_settings():
     ],
 )
 def test_verdict_by_hand(p_values, difference, ranks, word):
-    row = {"chosen": 0.7, "paper": 0.9, "difference": difference, "rank_biserial": ranks}
+    row = {"chosen": 0.7, "paper": 0.9, "diff": difference, "rank_biserial": ranks}
     row |= dict(zip(("wilcoxon_p_holm", "randomisation_p_holm"), p_values, strict=True))
     assert sensitivity.verdict(row) == word
 
@@ -267,7 +267,7 @@ def test_the_tuned_row_is_tested_on_the_primary_measures_alone(results):
     assert table["tuned"].str.contains("±").all()
     assert table.index[table["wilcoxon_p_holm"].notna()].tolist() == ["recall@10", "ndcg@10"]
     assert (table["randomisation_p_holm"].dropna() < 0.01).all()
-    assert table.loc["ndcg@10", "difference"] == pytest.approx(0.05, abs=0.02)
+    assert table.loc["ndcg@10", "diff"] == pytest.approx(0.05, abs=0.02)
 
 
 def test_sweeps_that_have_not_run_are_absent(results):

@@ -1,4 +1,4 @@
-"""`label_fit` one idea at a time: what a step changes, pairing by task, and going on after a stop."""
+"""`label_ranker` one idea at a time: what a step changes, pairing by task, and going on after a stop."""
 
 import itertools
 
@@ -14,11 +14,11 @@ from study.config.reader import read_settings
 from study.errors import StudyError
 
 STEPS = {"words": {"trees": 0, "ridges": [{"text": 1.0}]}, "all": {}}
-WANTED = curves.LabelSteps(protocol="cold", system="label_fit", seed=3, steps=STEPS)
+WANTED = curves.LabelSteps(protocol="cold", system="label_ranker", seed=3, steps=STEPS)
 
 
 def test_a_step_replaces_whole_values_and_leaves_the_rest_and_an_unknown_setting_is_refused():
-    whole = load(["system=label_fit"])
+    whole = load(["system=label_ranker"])
     first = curves.laid_over(whole, STEPS["words"]).system.model
     assert first.trees == 0
     assert first.ridges == [{"text": 1.0}]
@@ -46,12 +46,12 @@ def test_steps_are_paired_by_task():
     values["better"] = values["better"].sample(frac=1, random_state=1)  # rows in another order are the same tasks
     table = curves.label_step_table(values, seed=0).set_index(["metric", "title"])
     better = table.loc[("ndcg@10", "better")]
-    assert better["difference"] == pytest.approx(0.1)
-    assert better["difference_low"] == pytest.approx(0.1)  # the same gain for every task: no spread
+    assert better["diff"] == pytest.approx(0.1)
+    assert better["diff_ci_low"] == pytest.approx(0.1)  # the same gain for every task: no spread
     assert better["p_holm"] < 0.01
     assert table.loc[("ndcg@10", "same"), "p_holm"] == 1
-    assert np.isnan(table.loc[("ndcg@10", "first"), "difference"])
-    assert table.loc[("recall@10", "better"), "difference"] == 0
+    assert np.isnan(table.loc[("ndcg@10", "first"), "diff"])
+    assert table.loc[("recall@10", "better"), "diff"] == 0
 
 
 def test_a_chain_is_fitted_once(monkeypatch, tmp_path):

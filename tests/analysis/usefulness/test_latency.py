@@ -37,8 +37,8 @@ def test_a_saved_model_is_asked_as_people_ask_it(monkeypatch):
     monkeypatch.setattr(
         pareto.saved, "load_saved_model", lambda dataset, system: asked.append((dataset, system)) or Model()
     )
-    pareto.answering_saved("best", Data())(0)
-    assert asked[0] == ("toy", "best")
+    pareto.answering_saved("field_dense", Data())(0)
+    assert asked[0] == ("toy", "field_dense")
     text, rest = asked[1]
     assert text == "name / description"
     assert rest == {"language": "Go", "category": "a", "theme": "b", "subcategory": "c", "k": 10}

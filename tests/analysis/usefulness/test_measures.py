@@ -18,7 +18,7 @@ from study.errors import StudyError
 from study.judging.collection import Collection
 from tests.analysis.report.helpers import misplaced
 
-SETTINGS = c.Calibration("best", ["score", "noise"], list(c.METHODS), target=0.8, bins=5, resamples=500, seed=0)
+SETTINGS = c.Calibration("field_dense", ["score", "noise"], list(c.METHODS), target=0.8, bins=5, resamples=500, seed=0)
 
 
 def planted(n, *, slope=2.0, seed=0):
@@ -89,7 +89,7 @@ def test_reliability_counts_every_request():
     assert table["requests"].sum() == 103
     assert table["requests"].between(20, 21).all()
     assert (table["useful"] * table["requests"]).sum() == pytest.approx(useful.sum())
-    assert ((table["low"] <= table["useful"]) & (table["useful"] <= table["high"])).all()
+    assert ((table["ci_low"] <= table["useful"]) & (table["useful"] <= table["ci_high"])).all()
 
 
 def test_a_true_chance_passes_and_a_false_one_is_noticed():
@@ -97,8 +97,8 @@ def test_a_true_chance_passes_and_a_false_one_is_noticed():
     true = c.expected_error(expit(2 * signal), useful, 5, seed=0, resamples=300)
     false = c.expected_error(expit(2 * signal - 1.5), useful, 5, seed=0, resamples=300)
     assert true["value"] < true["if_calibrated_high"]
-    assert false["low"] > false["if_calibrated_high"]
-    assert true["low"] <= true["value"] <= true["high"]
+    assert false["ci_low"] > false["if_calibrated_high"]
+    assert true["ci_low"] <= true["value"] <= true["ci_high"]
 
 
 def test_risk_coverage_by_hand():
@@ -150,12 +150,12 @@ def test_the_informative_signal_is_chosen_and_abstaining_pays():
     assert found["test", "brier"] < found["test", "brier_without_signal"]
     assert found["test", "useful_if_answered"] > found["test", "useful"] > found["test", "useful_if_not_answered"]
     assert found["valid", "useful_if_answered"] >= SETTINGS.target
-    assert table.loc[("test", "area_gain"), "low"] > 0
+    assert table.loc[("test", "area_gain"), "ci_low"] > 0
 
 
 def test_a_signal_without_information_gains_nothing():
     gain = measured(asked(400, slope=0.0)).loc[("test", "area_gain")]
-    assert gain["low"] < 0 < gain["high"]
+    assert gain["ci_low"] < 0 < gain["ci_high"]
 
 
 def test_test_topics_decide_nothing():
@@ -204,7 +204,7 @@ def test_spread_compares_where_equally_many_are_useful():
     table = diversity.spread(sides, VECTORS, reference="reference", near=0.9, seed=0).set_index("system")
     other = table.loc["other"]
     assert other["equal_topics"] == 2  # the first and the third
-    assert other["difference"] == pytest.approx(((1 - 0) + (0.8 - 0)) / 2)
+    assert other["diff"] == pytest.approx(((1 - 0) + (0.8 - 0)) / 2)
     assert other["useful"] == pytest.approx(1 / 6)
     assert other["servers"] == 4
     assert other["near_duplicates"] == pytest.approx(1 / 6)
@@ -258,8 +258,8 @@ def test_steps_measure_each_idea_against_the_one_before():
     values = {"a": judged_values(0), "b": judged_values(0.1), "c": judged_values(0.1)}
     table = choosing.one_at_a_time(values, ["a", "b", "c"], ["ndcg@10"], seed=0)
     assert table["before"].tolist()[1:] == ["a", "b"]
-    assert table["difference"].tolist()[1:] == pytest.approx([0.1, 0])
-    assert table.loc[1, "difference_low"] > 0
+    assert table["diff"].tolist()[1:] == pytest.approx([0.1, 0])
+    assert table.loc[1, "diff_ci_low"] > 0
     assert table.loc[1, ["wins", "losses"]].tolist() == [40, 0]
     assert table.loc[2, "p_holm"] == 1
     assert table.loc[1, "p_holm"] == pytest.approx(2 * table.loc[1, "p"])
@@ -268,15 +268,15 @@ def test_steps_measure_each_idea_against_the_one_before():
 
 
 def test_the_way_from_floor_to_goal():
-    values = {"floor": judged_values(0), "half": judged_values(0.1, seed=0), "goal": judged_values(0.2)}
-    found = choosing.closed(values, "half", floor="floor", goal="goal", metric="ndcg@10", seed=0, resamples=200)
-    assert found == pytest.approx({"closed": 0.5, "closed_low": 0.5, "closed_high": 0.5})
-    settings = choosing.Supervision("floor", "goal", ["half", "absent"], "ndcg@10")
+    values = {"trivial": judged_values(0), "half": judged_values(0.1, seed=0), "goal": judged_values(0.2)}
+    found = choosing.closed(values, "half", floor="trivial", goal="goal", metric="ndcg@10", seed=0, resamples=200)
+    assert found == pytest.approx({"closed": 0.5, "closed_ci_low": 0.5, "closed_ci_high": 0.5})
+    settings = choosing.Supervision("trivial", "goal", ["half", "absent"], "ndcg@10")
     table = choosing.supervision({"test": values}, settings, seed=0)
-    assert table["system"].tolist() == ["goal", "half", "floor"]
-    assert table["difference"].tolist()[:2] == pytest.approx([0.2, 0.1])
+    assert table["system"].tolist() == ["goal", "half", "trivial"]
+    assert table["diff"].tolist()[:2] == pytest.approx([0.2, 0.1])
     with pytest.raises(StudyError, match="of goal are not judged"):
-        choosing.supervision({"test": {"floor": values["floor"]}}, settings, seed=0)
+        choosing.supervision({"test": {"trivial": values["trivial"]}}, settings, seed=0)
 
 
 def split_of(n=40, servers=6):
@@ -307,9 +307,9 @@ def test_curves_pair_the_shares_by_task():
     table = curves.curve_table(pd.DataFrame(rows), 100, seed=0).set_index(["metric", "share"])
     whole = table.loc[("ndcg@10", 1.0)]
     assert whole["mean"] == pytest.approx(1.15)
-    assert [whole["difference"], whole["difference_low"], whole["difference_high"]] == pytest.approx([0.5] * 3)
+    assert [whole["diff"], whole["diff_ci_low"], whole["diff_ci_high"]] == pytest.approx([0.5] * 3)
     assert whole[["tasks", "draws"]].tolist() == [100, 2]
-    assert pd.isna(table.loc[("ndcg@10", 0.5), "difference"])
+    assert pd.isna(table.loc[("ndcg@10", 0.5), "diff"])
 
 
 def test_a_stopped_curve_goes_on_and_fits_nothing_twice(monkeypatch, tmp_path):
@@ -344,7 +344,7 @@ def test_figures_draw_the_tables():
     of_test = tables["reliability"].query("part == 'test'")["useful"]
     assert drawn["test topics"].tolist() == of_test.tolist()
     columns = ["system", "title", "family", "by_labels", "by_judgements", "seconds_fit", "cpu"]
-    rows = [("a", "System A", "dense", 0.1, 0.4, 0.0, 20.0), ("b", "System B", "floor", 0.2, np.nan, 5.0, 3.0)]
+    rows = [("a", "System A", "dense", 0.1, 0.4, 0.0, 20.0), ("b", "System B", "trivial", 0.2, np.nan, 5.0, 3.0)]
     table = pd.DataFrame(rows, columns=columns)
     for quality, cost in itertools.product(pareto.QUALITIES, pareto.COSTS):
         table[f"front_{quality}_{cost}"] = pareto.non_dominated(table[quality].to_numpy(), table[cost].to_numpy())
@@ -362,7 +362,7 @@ def test_figures_draw_the_tables():
 def test_no_caption_runs_into_a_legend():
     n, rng = 26, np.random.default_rng(0)
     table = pd.DataFrame({"system": [f"s{i}" for i in range(n)], "title": [f"Intent-based rank {i}" for i in range(n)]})
-    table["family"] = ["dense", "floor"] * (n // 2)
+    table["family"] = ["dense", "trivial"] * (n // 2)
     for column in ("useful", "similarity", "servers"):
         table[column] = rng.random(n)
     figure = figures.diversity(table, "Question: being useful. Data: Task2MCP, test topics; systems that are judged.")

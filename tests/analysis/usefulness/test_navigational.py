@@ -17,7 +17,7 @@ from study.data.dataset import Dataset, relevance_from_lists
 from study.errors import StudyError
 from study.evaluation.records import read_record
 
-FOLDER = Path(__file__).resolve().parents[3] / "results" / "task2mcp" / "best"
+FOLDER = Path(__file__).resolve().parents[3] / "results" / "task2mcp" / "field_dense"
 NAMES = ["Slack MCP Server", "Memory Server", "Slack Search", "Google Maps", "Google", "Paris Weather"]
 SERVERS = pd.DataFrame({"name": NAMES, "description": [f"It serves {name}." for name in NAMES], "id": range(6)})
 VALUES = {
@@ -105,8 +105,8 @@ def test_the_part_writes_the_table_and_its_record(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
     (table,) = run_part("navigational")
     assert list(table.columns) == ["system", "form", "kind", "requests", "first_bears_word"]
-    assert len(pd.read_csv(tmp_path / "best" / "probes.csv")) == len(table)
-    facts = read_record(tmp_path / "best" / "probes.json")
+    assert len(pd.read_csv(tmp_path / "usefulness" / "navigational_queries.csv")) == len(table)
+    facts = read_record(tmp_path / "usefulness" / "navigational_queries.json")
     assert facts["goal"] == 0.95
     assert facts["requests"] == {"as written": 3, "lower case": 3, "word is not the tool": 2}
 
@@ -132,13 +132,16 @@ def test_settings_that_ask_something_else_are_refused(changes, message):
 
 
 def test_the_committed_table_meets_the_goal_and_holds_every_request():
-    chosen, table = read_settings(nav.Navigational, conf("navigational")), pd.read_csv(FOLDER / "probes.csv")
+    chosen, table = (
+        read_settings(nav.Navigational, conf("navigational")),
+        pd.read_csv(FOLDER / "navigational_queries.csv"),
+    )
     found = table[table["kind"] == "all"].set_index(["system", "form"])
-    assert found.loc[("best", nav.WRITTEN), "first_bears_word"] >= chosen.top1
+    assert found.loc[("field_dense", nav.WRITTEN), "first_bears_word"] >= chosen.top1
     others = sum(map(len, chosen.not_the_tool.values()))
     wanted = {nav.WRITTEN: chosen.requests, nav.LOWER: chosen.requests, nav.NOT_THE_TOOL: others}
     assert found["requests"].to_dict() == {(name, form): wanted[form] for name in chosen.systems for form in wanted}
-    assert read_record(FOLDER / "probes.json")["goal"] == chosen.top1
+    assert read_record(FOLDER / "navigational_queries.json")["goal"] == chosen.top1
 
 
 @pytest.mark.mirror

@@ -1,4 +1,4 @@
-"""The committed tables on what `best` is worth, against the judgements and runs that they come from."""
+"""The committed tables on what `field_dense` is worth, against the judgements and runs that they come from."""
 
 import json
 from pathlib import Path
@@ -15,14 +15,14 @@ from study.evaluation.records import read_record
 from study.judging import store
 
 DATASET = "task2mcp"
-FOLDER = Path(__file__).resolve().parents[3] / "results" / DATASET / "best"
+FOLDER = Path(__file__).resolve().parents[3] / "results" / DATASET / "field_dense"
 TABLES = sorted(path.stem for path in FOLDER.glob("*.csv"))
 
 
 @pytest.fixture
 def here(monkeypatch):
     monkeypatch.setenv("T2M_ROOT", str(Path(__file__).resolve().parents[3]))
-    assert paths.results(DATASET) / "best" == FOLDER
+    assert paths.results(DATASET) / "usefulness" == FOLDER
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -32,7 +32,7 @@ def test_every_table_has_its_record(name):
 
 def test_first_answers_are_those_that_were_judged(here):
     asked = pd.read_csv(FOLDER / "confidence.csv")
-    run = store.read_runs(DATASET)["best"]
+    run = store.read_runs(DATASET)["field_dense"]
     first = run[run["rank"] == 1].set_index("task_id")["server_id"]
     assert (first[asked["task_id"]].to_numpy() == asked["server_id"]).all()
     judged = store.final(DATASET).set_index(store.PAIR)["final"]

@@ -39,7 +39,19 @@ LEVELS = ("category", "subcategory")
 # What is compared between spaces of different shape: ranks within a task, free of any scale of distance.
 COMPARED = ("recall", "auc")
 PER_GROUP = 2000  # draws of a randomisation test for every group: the smallest corrected p-value is 1 / PER_GROUP
-DIFFERENCE = ["plane", "measure", "n", "authors", "ours", "difference", "ci_low", "ci_high", "higher", "equal", "lower"]
+DIFFERENCE = [
+    "plane",
+    "measure",
+    "n",
+    "authors",
+    "ours",
+    "diff",
+    "diff_ci_low",
+    "diff_ci_high",
+    "higher",
+    "equal",
+    "lower",
+]
 DIFFERENCE += ["rank_biserial", "wilcoxon_p", "randomisation_p"]
 POINTS_COLUMNS = ["panel", "x", "y", "kind"]
 # The authors' names of their two panels.
@@ -133,10 +145,10 @@ def _tested(part: pd.DataFrame, *, seed: int, draws: int) -> dict[str, Any]:
     other = (part["input_other"] - part["embedded_other"]).to_numpy(np.float64)
     beyond, found = reduction - other, {"n": len(part), **dict(part[["input", "embedded"]].mean())}
     found["reduction"] = float(reduction.mean())
-    found["low"], found["high"] = significance.bootstrap_interval(reduction, seed=seed)
+    found["ci_low"], found["ci_high"] = significance.bootstrap_interval(reduction, seed=seed)
     found |= {"effect": significance.rank_biserial(reduction), "p": significance.wilcoxon(reduction, "greater")}
     found |= {"reduction_other": float(other.mean()), "beyond": float(beyond.mean())}
-    found["beyond_low"], found["beyond_high"] = significance.bootstrap_interval(beyond, seed=seed)
+    found["beyond_ci_low"], found["beyond_ci_high"] = significance.bootstrap_interval(beyond, seed=seed)
     found |= {"beyond_effect": significance.rank_biserial(beyond), "beyond_p": significance.wilcoxon(beyond, "greater")}
     found["randomisation_p"] = significance.randomisation(reduction, "greater", seed=seed, resamples=draws)
     found["beyond_randomisation_p"] = significance.randomisation(beyond, "greater", seed=seed, resamples=draws)
@@ -172,7 +184,7 @@ def summary(tasks: pd.DataFrame, *, seed: int) -> dict[str, float]:
     found: dict[str, float] = {"n": len(tasks)}
     for name, values in tasks.items():
         low, high = significance.bootstrap_interval(values.to_numpy(np.float64), seed=seed)
-        found |= {str(name): float(values.mean()), f"{name}_low": low, f"{name}_high": high}
+        found |= {str(name): float(values.mean()), f"{name}_ci_low": low, f"{name}_ci_high": high}
     return found
 
 

@@ -45,12 +45,12 @@ def effects(table: pd.DataFrame, metrics: tuple[str, ...], caption: str) -> Figu
     for panel, metric in zip(axes[0], metrics, strict=True):
         for y, name in enumerate(reversed(names)):
             row = table[(table["title"] == name) & (table["metric"] == metric)].iloc[0]
-            if pd.isna(row["difference"]):
+            if pd.isna(row["diff"]):
                 place = panel.get_yaxis_transform()
                 panel.text(0.02, y, "not run", va="center", fontsize=8, color=GREY, transform=place)
             else:
-                panel.plot([row["ci_low"], row["ci_high"]], [y, y], color=BLUE, linewidth=1.5)
-                panel.plot(row["difference"], y, marker="o", color=BLUE, markersize=5)
+                panel.plot([row["diff_ci_low"], row["diff_ci_high"]], [y, y], color=BLUE, linewidth=1.5)
+                panel.plot(row["diff"], y, marker="o", color=BLUE, markersize=5)
             if not pd.isna(row["paper_effect"]):
                 panel.plot(row["paper_effect"], y, marker="x", color="black", markersize=6)
         panel.axvline(0, color=GREY, linewidth=0.8)
@@ -66,7 +66,7 @@ def by_group(table: pd.DataFrame, titles: dict[str, str], metric: str, caption: 
 
     `table`: rows of by_group.csv of one protocol and level. `titles`: system -> how it is printed.
     """
-    cells = table.pivot_table(index="system", columns="group", values="difference", sort=False)
+    cells = table.pivot_table(index="system", columns="group", values="diff", sort=False)
     larger = table.assign(p=table[["wilcoxon_p_holm", "randomisation_p_holm"]].max(axis=1))
     sure = larger.pivot_table(index="system", columns="group", values="p", sort=False) < ALPHA
     caption += (
@@ -176,7 +176,7 @@ def separation_dots(table: pd.DataFrame, caption: str) -> Figure:
     for panel, (measure, label) in zip(axes[0], MEASURES.items(), strict=True):
         for y, row in enumerate(reversed(rows)):
             ink = RED if row["source"] == "authors" else BLUE
-            panel.plot([row[f"{measure}_low"], row[f"{measure}_high"]], [y, y], color=ink, linewidth=1.5)
+            panel.plot([row[f"{measure}_ci_low"], row[f"{measure}_ci_high"]], [y, y], color=ink, linewidth=1.5)
             face = ink if row["part"] == "test" else "white"
             panel.plot(row[measure], y, marker="o", markersize=5, color=ink, markerfacecolor=face)
         panel.set(xlabel=label, xlim=(0, 1.1))

@@ -34,9 +34,9 @@ FAMILY = "ablation"  # of the variants that a table shows even where they have n
 GROUPED = "ndcg@10"  # what the breakdown by category compares
 PER_CELL = 100  # draws of its randomisation test for every cell: the smallest corrected p-value is 1 / PER_CELL
 CHUNK = 500  # tasks whose features are held at a time
-DIFFERENCE = ["difference", "ci_low", "ci_high", "rank_biserial"]
+DIFFERENCE = ["diff", "diff_ci_low", "diff_ci_high", "rank_biserial"]
 TESTS = ["wilcoxon_p_holm", "randomisation_p_holm"]
-COLUMNS = ["protocol", "system", "title", "metric", "seeds", "n", "ours", "sd", "low", "high", "paper", "off"]
+COLUMNS = ["protocol", "system", "title", "metric", "seeds", "n", "ours", "sd", "ci_low", "ci_high", "paper", "off"]
 COLUMNS += ["paper_effect", *DIFFERENCE, *TESTS, "family"]
 STRICT = 0.001  # the paper's level for Figure 6
 DISAGREE = "tests disagree"
@@ -146,7 +146,7 @@ def part_verdicts(table: pd.DataFrame) -> pd.DataFrame:
         if system not in EXPECTED:
             continue
         sign, own = EXPECTED[str(system)], own.set_index("metric").loc[list(COMPARED)]
-        gaps = own["difference"]
+        gaps = own["diff"]
         expected = bool((gaps != 0 if sign == 0 else gaps * sign > 0).all())
         largest = own[TESTS].max(skipna=False)
         row = {"protocol": protocol, "system": system, "title": own["title"].iloc[0], "expected": words[sign], **gaps}
@@ -193,7 +193,7 @@ def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
     """
     tables = []
     tests = ["wilcoxon_p", "randomisation_p"]
-    kept = ["n", "mean_system", "mean_reference", "difference", "ci_low", "ci_high", "rank_biserial", *tests]
+    kept = ["n", "mean_system", "mean_reference", "diff", "diff_ci_low", "diff_ci_high", "rank_biserial", *tests]
     for protocol, frames in runs(dataset).items():
         for level in ("category", "subcategory"):
             rows = []

@@ -93,7 +93,7 @@ def plot_detectors(tables: Tables) -> Figure:
     )
     figure, axes = canvas(1.7 + 0.32 * len(rows), caption=caption, title="Detectors against chance")
     panel, place = axes[0, 0], np.arange(len(rows))
-    panel.hlines(place, 100 * rows["low"], 100 * rows["high"], color=BLUE)
+    panel.hlines(place, 100 * rows["ci_low"], 100 * rows["ci_high"], color=BLUE)
     panel.plot(100 * rows["share"], place, "o", color=BLUE, label="released labels")
     panel.plot(100 * rows["chance"], place, "x", color="black", label="by chance")
     for name, inside, how in (("kept", ORANGE, "as often listed"), ("even", "white", "evenly")):
@@ -117,7 +117,7 @@ def plot_first_uses(tables: Tables) -> Figure:
     figure, axes = canvas(3.4, caption=caption, title="Servers listed for the first time")
     panel = axes[0, 0]
     first = rows["first_task"]
-    panel.vlines(first, 100 * rows["low"], 100 * rows["high"], color=ORANGE)
+    panel.vlines(first, 100 * rows["ci_low"], 100 * rows["ci_high"], color=ORANGE)
     panel.plot(first, 100 * rows["rate"], "o", markersize=4, color=ORANGE, label="labels that are first uses")
     panel.plot(first, 100 * rows["unused"], "--", color="black", label="servers not used before the block")
     panel.set(xlabel="first task of the block", ylabel="share (%)", ylim=(0, 100))
@@ -142,11 +142,14 @@ def plot_mixture_fit(tables: Tables) -> Figure:
     figure, axes = canvas(4.4, 2, caption=caption, title=title, width_ratios=[1, 1.6])
     panel, place = axes[0, 0], np.arange(len(shares))
     panel.barh(place, 100 * shares["value"], color=BLUE, height=0.6)
-    panel.hlines(place, 100 * shares["low"], 100 * shares["high"], color="black")
+    panel.hlines(place, 100 * shares["ci_low"], 100 * shares["ci_high"], color="black")
     names = [name.removeprefix("share ").replace("_", " ") for name in shares["parameter"]]
     named_rows(panel, place, names, "share of the labels (%)")
     panel, place = axes[0, 1], np.arange(len(fit))
-    ends = fit["observed"] / fit["fitted_high"], fit["observed"] / fit["fitted_low"].where(fit["fitted_low"] > 0)
+    ends = (
+        fit["observed"] / fit["fitted_ci_high"],
+        fit["observed"] / fit["fitted_ci_low"].where(fit["fitted_ci_low"] > 0),
+    )
     panel.hlines(place, *ends, color=ORANGE)
     panel.plot(fit["observed"] / fit["fitted"], place, "o", color=ORANGE)
     panel.axvline(1, color="black", linewidth=0.8, linestyle="--")
@@ -177,14 +180,14 @@ def plot_task_quality(tables: Tables) -> Figure:
     for number, block in enumerate(blocks):
         rows = usual[usual["block"] == block].set_index(["left", "right"]).loc[pairs]
         place = np.arange(len(pairs))[::-1] - 0.16 * (number - (len(blocks) - 1) / 2)
-        panel.hlines(place, 100 * rows["auc_low"], 100 * rows["auc_high"], color=inks[number])
+        panel.hlines(place, 100 * rows["auc_ci_low"], 100 * rows["auc_ci_high"], color=inks[number])
         panel.plot(100 * rows["auc"], place, "osD"[number], color=inks[number], markersize=5, label=block)
         inside = table[(table["block"] == block) & (table["shuffled_in"] == "within subcategory")]
         inside = inside.set_index(["left", "right"]).reindex(pairs)
-        panel.hlines(place, 100 * inside["auc_low"], 100 * inside["auc_high"], color=inks[number])
+        panel.hlines(place, 100 * inside["auc_ci_low"], 100 * inside["auc_ci_high"], color=inks[number])
         panel.plot(100 * inside["auc"], place, "osD"[number], color=inks[number], markersize=5, markerfacecolor="white")
     panel.axvline(50, color="black", linewidth=0.8, linestyle="--")
-    xlim = (min(45.0, 100 * usual["auc_low"].min() - 2), 101)
+    xlim = (min(45.0, 100 * usual["auc_ci_low"].min() - 2), 101)
     named_rows(panel, np.arange(len(pairs))[::-1], [" – ".join(pair) for pair in pairs], "AUC (%)", xlim=xlim)
     panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
     if reading is not None:
@@ -193,7 +196,7 @@ def plot_task_quality(tables: Tables) -> Figure:
             rows = reading[reading["block"] == block].set_index("code").loc[codes]
             place = np.arange(len(codes))[::-1] - 0.2 * (number - (len(blocks) - 1) / 2) * 2
             axes[0, 1].barh(place, 100 * rows["share"], height=0.36, color=inks[number], alpha=0.8)
-            axes[0, 1].hlines(place, 100 * rows["low"], 100 * rows["high"], color="black", linewidth=0.9)
+            axes[0, 1].hlines(place, 100 * rows["ci_low"], 100 * rows["ci_high"], color="black", linewidth=0.9)
         places = np.arange(len(codes))[::-1]
         named_rows(axes[0, 1], places, codes, "share of the tasks read (%)", xlim=(0, 100))
     return figure
@@ -212,12 +215,12 @@ def plot_robustness(tables: Tables) -> Figure:
     panel, place = axes[0, 0], np.arange(len(rows))[::-1]
     for y, row in zip(place, rows.to_dict("records"), strict=True):
         ink = INKS[row["family"]]
-        panel.hlines(y, row["tau_low"], row["tau_high"], color=ink, linewidth=1.4)
+        panel.hlines(y, row["tau_ci_low"], row["tau_ci_high"], color=ink, linewidth=1.4)
         panel.plot(row["tau"], y, "o", color=ink, markersize=5)
         panel.text(1.02, y, f"{int(row['systems'])}", va="center", fontsize=7, transform=panel.get_yaxis_transform())
     panel.axvline(0, color="black", linewidth=0.8, linestyle="--")
     labels = [f"{family}: {variant}" for family, variant in zip(rows["family"], rows["variant"], strict=True)]
-    limits = {"xlim": (min(-0.05, rows["tau_low"].min() - 0.05), 1.05), "ylim": (-0.7, len(rows) - 0.3)}
+    limits = {"xlim": (min(-0.05, rows["tau_ci_low"].min() - 0.05), 1.05), "ylim": (-0.7, len(rows) - 0.3)}
     named_rows(panel, place, labels, "Kendall's tau with the base order", **limits)
     panel.tick_params(axis="y", labelsize=7.5)
     return figure
@@ -271,11 +274,11 @@ def plot_copying(tables: Tables, metric: str = "ndcg@10") -> Figure:
         ("mean_duplicate", RED, "o", "tasks with a near-duplicate"),
     )
     for name, ink, marker, label in series:
-        panel.hlines(place, rows[f"{name}_low"], rows[f"{name}_high"], color=ink, linewidth=1.2)
+        panel.hlines(place, rows[f"{name}_ci_low"], rows[f"{name}_ci_high"], color=ink, linewidth=1.2)
         panel.plot(rows[name], place, marker, color=ink, markersize=5 if marker != "|" else 11, label=label)
     for name in references:
         beside = axes[0, 1]
-        beside.hlines(place, rows[f"{name}_low"], rows[f"{name}_high"], color=PURPLE, linewidth=1.2)
+        beside.hlines(place, rows[f"{name}_ci_low"], rows[f"{name}_ci_high"], color=PURPLE, linewidth=1.2)
         beside.plot(rows[name], place, "D", color=PURPLE, markersize=4)
         beside.axvline(0, color="black", linewidth=0.8, linestyle="--")
         beside.set(xlabel=f"excess over {name.removeprefix('excess_')}")
@@ -301,12 +304,15 @@ def plot_reference_bugs(tables: Tables) -> Figure:
     title = "What bugs of reference programs give on the test tasks"
     figure, axes = canvas(1.6 + 0.42 * len(table), caption=caption, title=title)
     panel, places = axes[0, 0], np.arange(len(table))[::-1]
-    clear = table.assign(low=table[["low", "least"]].min(axis=1), high=table[["high", "most"]].max(axis=1))
-    plots.dumbbells(panel, clear, "without", "with_bug", "low", "high")
+    clear = table.assign(
+        diff_ci_low=table[["diff_ci_low", "least"]].min(axis=1),
+        diff_ci_high=table[["diff_ci_high", "most"]].max(axis=1),
+    )
+    plots.dumbbells(panel, clear, "without", "with_bug", "diff_ci_low", "diff_ci_high")
     for row, place in zip(table.to_dict("records"), places, strict=True):
         text, at, across = NOT_RUN, 0.0, "axes fraction"
         if row["state"] == RAN:
-            text, at, across = f"{row['difference']:+.3f}", max(row["without"], row["with_bug"]), "data"
+            text, at, across = f"{row['diff']:+.3f}", max(row["without"], row["with_bug"]), "data"
         panel.annotate(text, (at, place), (6, -3), (across, "data"), "offset points", fontsize=7.5)
     panel.set_yticks(places, titles.tolist(), parse_math=False)
     panel.margins(x=0.12)

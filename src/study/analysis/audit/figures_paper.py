@@ -63,9 +63,9 @@ def plot_verdicts(tables: Tables, protocol: str) -> Figure:
         y = rows.index((entry["place"], entry["row"]))
         ink = VERDICT_COLOURS[entry["verdict"]]
         panel.add_patch(Rectangle((x - 0.48, y - 0.45), 0.96, 0.9, color=ink, linewidth=0))
-        if not pd.isna(entry["difference"]):
+        if not pd.isna(entry["diff"]):
             ink = "white" if entry["verdict"] in (NOT, REPRODUCED) else "black"
-            panel.text(x, y, f"{entry['difference']:+.3f}", ha="center", va="center", fontsize=7.5, color=ink)
+            panel.text(x, y, f"{entry['diff']:+.3f}", ha="center", va="center", fontsize=7.5, color=ink)
     stand_ins = part[part["counterpart"] == "stand-in"]
     marked = ordered(stand_ins["place"], stand_ins["row"])
     labels = [f"{row}{'*' if (place, row) in marked else ''} ({place})" for place, row in rows]
@@ -203,7 +203,7 @@ def plot_distances(tables: Tables, row: str, system: str) -> Figure:
     for lines, shift, marker, inside, label in series:
         ink = GREY if inside == GREY else RED
         y = lines["title"].map(place) + shift
-        panel.hlines(y, lines["low"], lines["high"], color=ink, linewidth=1.0)
+        panel.hlines(y, lines["ci_low"], lines["ci_high"], color=ink, linewidth=1.0)
         look = {"linestyle": "none", "marker": marker, "color": ink, "markerfacecolor": inside}
         panel.plot(lines["distance"], y, label=label, **look)
     logarithmic(panel.xaxis)
@@ -227,7 +227,7 @@ def plot_grid(tables: Tables, measure: str) -> Figure:
     for number, system in enumerate(systems):
         lines, ink = part[part["system"] == system], inks[number % len(inks)]
         y = lines["title"].map(place) + 0.15 * ((len(systems) - 1) / 2 - number)
-        panel.hlines(y, lines["low"], lines["high"], color=ink, linewidth=1.0)
+        panel.hlines(y, lines["ci_low"], lines["ci_high"], color=ink, linewidth=1.0)
         panel.plot(lines["value"], y, linestyle="none", marker=MARKERS[number], markersize=5, color=ink, label=system)
     limits = {"xlim": (0, 1), "ylim": (0.3, len(titles) + 0.7)}
     named_rows(panel, list(place.values()), titles, f"{metric_name(measure)} (0 to 1)", **limits)

@@ -73,7 +73,7 @@ def share_table(found: Frames) -> pd.DataFrame:
             count = int(frame[kind].sum())
             interval = stats.binomtest(count, len(frame)).proportion_ci(method="wilson")
             rows.append((protocol, kind, count, len(frame), count / len(frame), interval.low, interval.high))
-    return pd.DataFrame(rows, columns=["protocol", "kind", "tasks", "n", "share", "low", "high"])
+    return pd.DataFrame(rows, columns=["protocol", "kind", "tasks", "n", "share", "ci_low", "ci_high"])
 
 
 def difference_interval(a: Float64Array, b: Float64Array, *, seed: int, level: float = 0.95) -> tuple[float, float]:
@@ -90,7 +90,7 @@ def difference_interval(a: Float64Array, b: Float64Array, *, seed: int, level: f
 def mean_columns(name: str, values: Float64Array, seed: int) -> dict[str, float]:
     """The mean with its 95 % interval, as columns `name`, `name`_low, `name`_high; NaN for no task."""
     low, high = bootstrap_interval(values, seed=seed, resamples=RESAMPLES)
-    return {name: float(values.mean()) if len(values) else np.nan, f"{name}_low": low, f"{name}_high": high}
+    return {name: float(values.mean()) if len(values) else np.nan, f"{name}_ci_low": low, f"{name}_ci_high": high}
 
 
 def excess(
@@ -135,13 +135,15 @@ def copying_table(
                 row: dict[str, Any] = {"system": system, "metric": metric, "kind": kind, "n": len(every)}
                 row |= {"n_duplicate": int(has.sum())} | overall | mean_columns("mean_duplicate", every[has], seed)
                 row |= mean_columns("mean_other", every[~has], seed)
-                row["difference"] = row["mean_duplicate"] - row["mean_other"]
-                row |= {"difference_low": ends[0], "difference_high": ends[1]}
+                row["diff"] = row["mean_duplicate"] - row["mean_other"]
+                row |= {"diff_ci_low": ends[0], "diff_ci_high": ends[1]}
                 row["from_duplicates"] = float(every[has].sum()) / total if total else np.nan
                 row["lost"] = 1 - row["mean_other"] / row["mean"] if total else np.nan
                 for name in references:
                     beyond = excess(frame, scores.get(name), metric, flags[kind] == 1, seed=seed)
-                    row |= {f"excess_{name}{end}": one for end, one in zip(("", "_low", "_high"), beyond, strict=True)}
+                    row |= {
+                        f"excess_{name}{end}": one for end, one in zip(("", "_ci_low", "_ci_high"), beyond, strict=True)
+                    }
                 rows.append(row)
     return pd.DataFrame(rows)
 
@@ -161,7 +163,7 @@ def protocol_table(first: Frames, second: Frames, metrics: list[str], *, seed: i
             low, high = difference_interval(*parts, seed=seed)
             difference = float(parts[0].mean() - parts[1].mean())
             lost = difference / parts[0].mean() if parts[0].any() else np.nan
-            rows.append(row | {"difference": difference, "difference_low": low, "difference_high": high, "lost": lost})
+            rows.append(row | {"diff": difference, "diff_ci_low": low, "diff_ci_high": high, "lost": lost})
     return pd.DataFrame(rows)
 
 

@@ -241,7 +241,7 @@ def measured_table(found: list[Measured], level: float) -> pd.DataFrame:
             measure, k = name.split("@")
             low, high = interval(cell.draws[:, place], level)
             lines.append((*about, measure, int(k), float(cell.mean[place]), low, high))
-    columns = ["variant", "title", "system", "seeds", "tasks", "measure", "k", "value", "low", "high"]
+    columns = ["variant", "title", "system", "seeds", "tasks", "measure", "k", "value", "ci_low", "ci_high"]
     return pd.DataFrame(lines, columns=columns)
 
 
@@ -268,7 +268,7 @@ def infer(rows: pd.DataFrame, found: list[Measured], grid: Protocols) -> tuple[p
                 off = np.abs(value - printed)
                 line = {"table": row["table"], "row": row["row"], "variant": cell.variant, "title": cell.title}
                 line |= {"system": cell.system, "choice": choice, "definition": title, "distance": gap}
-                line |= {"low": low, "high": high, "largest": float(off.max())}
+                line |= {"ci_low": low, "ci_high": high, "largest": float(off.max())}
                 line |= {"cells_within": int((off <= grid.tolerance + BORDER).sum())}
                 lines.append(line | {"trivial": bool((printed <= grid.tolerance).all())})
             drawn.append(spread)
@@ -290,7 +290,7 @@ def nearest(lines: list[dict[str, Any]], draws: Float64Array, question: str, gri
     gaps = np.array([line["distance"] for line in lines], dtype=np.float64)
     order = np.argsort(gaps, kind="stable")
     best, second = lines[order[0]], lines[order[1]] if len(order) > 1 else {}
-    taken = ("variant", "title", "system", "definition", "distance", "low", "high", "largest", "cells_within")
+    taken = ("variant", "title", "system", "definition", "distance", "ci_low", "ci_high", "largest", "cells_within")
     found = {"table": best["table"], "row": best["row"], "question": question} | {name: best[name] for name in taken}
     return found | {
         "gives": bool(best["largest"] <= grid.tolerance + BORDER),

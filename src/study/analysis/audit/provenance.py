@@ -91,12 +91,12 @@ def detector_table(frame: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
 def counted(flag: BoolArray, cluster: ArrayLike) -> dict[str, Any]:
     """The columns labels (marked ones), n, share, low and high."""
     p, low, high = share(flag, cluster)
-    return {"labels": int(flag.sum()), "n": len(flag), "share": p, "low": low, "high": high}
+    return {"labels": int(flag.sum()), "n": len(flag), "share": p, "ci_low": low, "ci_high": high}
 
 
 def in_draws(name: str, drawn: pd.Series) -> dict[str, float]:
     """The mean of draws and their range, as columns `name`, `name`_low and `name`_high."""
-    return {name: float(drawn.mean()), f"{name}_low": drawn.min(), f"{name}_high": drawn.max()}
+    return {name: float(drawn.mean()), f"{name}_ci_low": drawn.min(), f"{name}_ci_high": drawn.max()}
 
 
 def retrieved_table(data: Dataset, evidence: Evidence, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -207,7 +207,7 @@ def first_use_table(data: Dataset, matrix: IntArray) -> pd.DataFrame:
         new[labels] = True
         interval = stats.binomtest(found, len(labels)).proportion_ci(method="wilson")
         rows.append((order[start], len(labels), found, found / len(labels), interval.low, interval.high, unused))
-    return pd.DataFrame(rows, columns=["first_task", "labels", "first_uses", "rate", "low", "high", "unused"])
+    return pd.DataFrame(rows, columns=["first_task", "labels", "first_uses", "rate", "ci_low", "ci_high", "unused"])
 
 
 def compute(config: DictConfig) -> list[Path]:

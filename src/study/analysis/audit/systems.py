@@ -39,8 +39,8 @@ from study.runner.processes import limit_threads
 
 RESAMPLES = 2_000
 RAN, NOT_RUN = "run", "not run"
-BUGS = ["row", "system", "protocol", "bug", "state", "metric", "seeds", "n", "without", "with_bug", "difference"]
-BUGS += ["low", "high", "least", "most", "unmoved", "no_server"]
+BUGS = ["row", "system", "protocol", "bug", "state", "metric", "seeds", "n", "without", "with_bug", "diff"]
+BUGS += ["diff_ci_low", "diff_ci_high", "least", "most", "unmoved", "no_server"]
 
 
 def configured(settings: Rules, dataset: str, changes: dict[str, Any], system: str = "") -> DictConfig:
@@ -69,7 +69,7 @@ def rule_table(data: Dataset, split: Split, settings: Rules) -> pd.DataFrame:
             for metric in settings.metrics:
                 row = {"variant": variant, "part": part, "metric": metric, "n": int(done[metric].count())}
                 gap = done[metric] - reference[metric]
-                for name, ends, series in (("mean", "", done[metric]), ("difference", "difference_", gap)):
+                for name, ends, series in (("mean", "", done[metric]), ("diff", "diff_", gap)):
                     values = series.dropna().to_numpy()
                     low, high = bootstrap_interval(values, seed=settings.seed, resamples=RESAMPLES)
                     row |= {name: values.mean(), f"{ends}low": low, f"{ends}high": high}
@@ -116,7 +116,7 @@ def bug_table(dataset: str, settings: ReferenceBugs) -> pd.DataFrame:
             moved = by_seed[settings.metric] - by_seed[f"{settings.metric}_sound"]
             of_seed = moved.groupby(by_seed["seed"]).mean()
             entry |= {"state": RAN, "seeds": len(shared), "n": len(pairs), "without": pairs["reference"].mean()}
-            entry |= {"with_bug": pairs["system"].mean(), "difference": gap.mean(), "low": low, "high": high}
+            entry |= {"with_bug": pairs["system"].mean(), "diff": gap.mean(), "diff_ci_low": low, "diff_ci_high": high}
             entry |= {"least": of_seed.min(), "most": of_seed.max(), "unmoved": float((moved == 0).mean())}
             entry["no_server"] = answers_of_no_server(read_record(outputs[0].record)["seeds"])
         found.append(entry)

@@ -82,8 +82,8 @@ def agreement(
     below = int((own < threshold).sum())
     interval = stats.binomtest(below, len(own)).proportion_ci(method="wilson")
     found = {"n": len(own), "mean": float(own.mean()), "shuffled_mean": float(shuffled.mean()), "auc": value}
-    found |= {"auc_low": max(0.0, value - error), "auc_high": min(1.0, value + error), "threshold": threshold}
-    found |= {"below": below / len(own), "below_low": interval.low, "below_high": interval.high}
+    found |= {"auc_ci_low": max(0.0, value - error), "auc_ci_high": min(1.0, value + error), "threshold": threshold}
+    found |= {"below": below / len(own), "below_ci_low": interval.low, "below_ci_high": interval.high}
     return found | {"below_chance": quantile}, np.searchsorted(np.sort(shuffled), own) / len(shuffled)
 
 
@@ -156,10 +156,10 @@ def reading_table(codes: pd.DataFrame, data: Dataset, settings: TaskQuality) -> 
             middle = float(own.mean()) if len(own) else np.nan
             spread = 1.96 * float(own.std(ddof=1)) / np.sqrt(len(own)) if len(own) > 1 else np.nan
             line = {"block": block, "code": code, "tasks": len(own), "n": len(part), "share": len(own) / len(part)}
-            line |= {"low": interval.low, "high": interval.high, "similarity_place": middle}
-            line |= {"place_low": middle - spread, "place_high": middle + spread, "auc": value}
+            line |= {"ci_low": interval.low, "ci_high": interval.high, "similarity_place": middle}
+            line |= {"place_ci_low": middle - spread, "place_ci_high": middle + spread, "auc": value}
             low, high = np.clip([value - error, value + error], 0, 1)
-            rows.append(line | {"auc_low": low, "auc_high": high})
+            rows.append(line | {"auc_ci_low": low, "auc_ci_high": high})
     return pd.DataFrame(rows)
 
 

@@ -26,8 +26,21 @@ CANNOT, NOT_RUN = "cannot be computed", "not run here"
 ORDER = "same order only"
 SWEEPS = ("fusion_weight", "temperature", "learning_rate")
 VERDICTS = (REPRODUCED, ORDER, NOT, NOT_RUN, CANNOT)
-COLUMNS = ["table", "place", "row", "metric", "k", "paper", "protocol", "system", "counterpart", "ours", "low", "high"]
-COLUMNS += ["definition", "difference", "tasks", "seeds", "seeds_within", "pairs", "pairs_in_order", "trivial"]
+COLUMNS = [
+    "table",
+    "place",
+    "row",
+    "metric",
+    "k",
+    "paper",
+    "protocol",
+    "system",
+    "counterpart",
+    "ours",
+    "ci_low",
+    "ci_high",
+]
+COLUMNS += ["definition", "diff", "tasks", "seeds", "seeds_within", "pairs", "pairs_in_order", "trivial"]
 COLUMNS += ["verdict", "reason"]
 # A difference of 0.01 is within 0.01 although its digits may say 0.010000000000000009.
 BORDER = 1e-9
@@ -63,7 +76,7 @@ def measured(frame: pd.DataFrame, chosen: Verdicts) -> Run:
     means = with_f1_of_means(pd.DataFrame(values.mean(axis=0)[None], columns=list(PAPER_METRICS)))
     again = with_f1_of_means(pd.DataFrame(drawn, columns=list(PAPER_METRICS)))
     tail = (1 - chosen.level) / 2
-    table = pd.DataFrame({"ours": means.iloc[0], "low": again.quantile(tail), "high": again.quantile(1 - tail)})
+    table = pd.DataFrame({"ours": means.iloc[0], "ci_low": again.quantile(tail), "ci_high": again.quantile(1 - tail)})
     by_seed = frame[frame["task_id"].isin(tasks.index)].groupby("seed")[list(PAPER_METRICS)].mean()
     return Run(table, with_f1_of_means(by_seed), again, tuple(tasks.index))
 
@@ -120,8 +133,8 @@ def cell_lines(cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str],
             ours, low, high = run.cells.loc[f"{name}@{row['k']}"]
             near = within(run.by_seed[f"{name}@{row['k']}"] - row["value"], chosen.tolerance)
             same = bool(within(ours - row["value"], chosen.tolerance) and 2 * near.sum() > len(near))
-            line |= {"ours": ours, "low": low, "high": high, "definition": F1_DEFINITIONS.get(name, "")}
-            line |= {"difference": ours - row["value"], "tasks": len(run.tasks)}
+            line |= {"ours": ours, "ci_low": low, "ci_high": high, "definition": F1_DEFINITIONS.get(name, "")}
+            line |= {"diff": ours - row["value"], "tasks": len(run.tasks)}
             line |= {"seeds": len(near), "seeds_within": int(near.sum())}
             line["reason"] = row["differs"] if not row["system"] else ""
             lines.append(line | {"verdict": REPRODUCED if same else NOT})
@@ -193,7 +206,7 @@ def count_lines(dataset: str) -> list[dict[str, Any]]:
             continue
         ways = counted.loc[(row["set"], row["attribute"]), ["released", "case_folded", "normalised"]].astype(float)
         way = (ways - row["value"]).abs().idxmin()
-        line |= {"ours": ways[way], "definition": way, "difference": ways[way] - row["value"]}
+        line |= {"ours": ways[way], "definition": way, "diff": ways[way] - row["value"]}
         lines.append(line | {"verdict": REPRODUCED if ways[way] == row["value"] else NOT})
     return lines
 
@@ -208,7 +221,7 @@ def distance_line(dataset: str) -> dict[str, Any]:
     groups = pd.read_csv(path)
     tested = groups[(groups["level"] == "category") & (groups["part"] == "test")]
     largest = float(tested["p"].max())
-    line |= {"ours": largest, "difference": largest - row["below"], "definition": "not corrected"}
+    line |= {"ours": largest, "diff": largest - row["below"], "definition": "not corrected"}
     line |= {"tasks": tested["n"].sum(), "verdict": REPRODUCED if largest < row["below"] else NOT}
     return line | {"reason": f"{len(tested)} categories of test tasks"}
 
@@ -233,7 +246,7 @@ def figure_lines(dataset: str) -> list[dict[str, Any]]:
         means, least = by_value.mean(), by_value.mean()[best] - by_value.std().fillna(0.0)[best]
         near = row["optimum"] in means.index[means >= least]
         reason = "; the printed value is within one standard deviation over seeds of it" * near
-        line |= {"ours": best, "difference": best - row["optimum"], "definition": "best on validation"}
+        line |= {"ours": best, "diff": best - row["optimum"], "definition": "best on validation"}
         line |= {"seeds": trials["seed"].nunique(), "verdict": REPRODUCED if best == row["optimum"] else NOT}
         lines.append(line | {"reason": f"{sweep.objective} of {len(trials)} trials{reason}"})
     return lines
@@ -267,7 +280,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         at_home = part[part["protocol"] == stated]
         counts = at_home["verdict"].value_counts()
         somewhere = part[part["verdict"] == REPRODUCED].drop_duplicates(["metric", "k"])
-        gaps = part.assign(gap=part["difference"].abs()).groupby("protocol")["gap"].mean().dropna()
+        gaps = part.assign(gap=part["diff"].abs()).groupby("protocol")["gap"].mean().dropna()
         line = {"place": place, "row": row, "counterpart": part["counterpart"].iloc[0], "cells": len(at_home)}
         line |= {name: int(counts.get(name, 0)) for name in VERDICTS} | {"reproduced somewhere": len(somewhere)}
         line["nearest protocol"] = gaps.idxmin() if len(gaps) else "none"

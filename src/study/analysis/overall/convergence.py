@@ -20,7 +20,7 @@ SHARE = 1 / 3  # of that gap which other values have to close before they are ca
 # What learns nothing, for new tasks and for known ones; every method should reach TIMES its METRIC.
 FLOORS, TIMES = {True: "random", False: "popularity"}, 5
 LONG_SUFFIX = "_long"  # of the row of the same system with more epochs
-FAULTY = ("fault", "ceiling")  # families whose rows say what a fault brings, not how well a method is trained
+FAULTY = ("reference_bug", "oracle")  # families whose rows say what a fault brings, not how well a method is trained
 EARLIER = "experts"  # in reports: an earlier stage that ranks by itself (MPT-Rec)
 COLUMNS = ["system", "title", "epochs", "best_epoch", "capped", "annealed", "seeds", "earlier_better"]
 COLUMNS += ["validation_ndcg", "seconds_trained", "gap", "better", "better_gap"]
@@ -128,7 +128,7 @@ def near_floor(results: Results, protocol: str, *, new_tasks: bool) -> pd.DataFr
     Returns: title, times (their `METRIC` over that of the rule), floor (the rule's title) and value (its `METRIC`).
     """
     floor, ran = FLOORS[new_tasks], results.systems(protocol)
-    names = [name for name in ran if results.families[name] not in ("floor", *FAULTY)] if floor in ran else []
+    names = [name for name in ran if results.families[name] not in ("trivial", *FAULTY)] if floor in ran else []
     least = results.value(protocol, floor, METRIC) if names else float("nan")
     rows = [(results.titles[name], results.value(protocol, name, METRIC) / least) for name in names]
     table = pd.DataFrame(rows, columns=["title", "times"]).assign(floor=results.titles.get(floor, ""), value=least)

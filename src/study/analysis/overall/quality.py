@@ -47,7 +47,7 @@ def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
         for row in table.to_dict("records"):
             kind, y, mean, sd = colours.look(row["family"]), place[row["system"]], row["mean"], row["sd"]
             line = {"color": kind.ink, "solid_capstyle": "butt"}
-            panel.plot([row["low"], row["high"]], [y, y], linewidth=1.0, **line)
+            panel.plot([row["ci_low"], row["ci_high"]], [y, y], linewidth=1.0, **line)
             if not pd.isna(sd):
                 panel.plot([mean - sd, mean + sd], [y, y], linewidth=6.0, alpha=0.45, **line)
             # Small, so that an interval can be seen beside it.
@@ -92,7 +92,7 @@ def per_task_distribution(
 def win_tie_loss(comparisons: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """On how many tasks each system is above, level with and below the reference.
     `comparisons`: rows of significance.csv for one protocol and one metric."""
-    rows = comparisons.sort_values("difference")
+    rows = comparisons.sort_values("diff")
     reference, metric = titles.get(rows["reference"].iloc[0], "the reference"), metric_name(rows["metric"].iloc[0])
     caption += " Values are averaged over seeds before tasks are compared. In the order of the mean difference."
     title = f"Task by task against {reference}: {metric}"
@@ -130,7 +130,7 @@ def mean_ranks(values: Mapping[str, pd.Series]) -> pd.DataFrame:
     k, n = table.shape[1], len(table)
     found = pd.DataFrame({"title": ranks.index, "rank": ranks.to_numpy()})
     quantile = float(studentized_range.ppf(1 - ALPHA, k, math.inf)) / math.sqrt(2)
-    found.attrs = {"tasks": n, "difference": quantile * math.sqrt(k * (k + 1) / (6 * n))}
+    found.attrs = {"tasks": n, "diff": quantile * math.sqrt(k * (k + 1) / (6 * n))}
     return found
 
 
@@ -138,7 +138,7 @@ def mean_ranks(values: Mapping[str, pd.Series]) -> pd.DataFrame:
 def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric: str, caption: str) -> Figure:
     """Mean ranks (from `mean_ranks`) as dots with bars of half the critical difference to each side.
     `families`: printed name -> kind of system."""
-    half = ranks.attrs["difference"] / 2
+    half = ranks.attrs["diff"] / 2
     caption += (
         f" Over {ranks.attrs['tasks']:,} tasks, 1 is best, values averaged over seeds first. Two systems whose bars do "
         f"not overlap differ at the level {ALPHA} (Nemenyi's test; critical difference {2 * half:.2f}). Systems that "

@@ -22,7 +22,7 @@ from study.config.registry import parents
 
 METRIC, SECOND = "ndcg@10", "recall@10"
 FAR = 0.05  # of METRIC from the printed one: see `nearness`
-OWN, TUNED, FAULT, EXTENSION, VARIANT = "own settings", "tuned", "fault", "extension", "variant"
+OWN, TUNED, FAULT, EXTENSION, VARIANT = "own settings", "tuned", "reference bug", "extension", "variant"
 KINDS = (OWN, TUNED, VARIANT, FAULT, EXTENSION)
 ITSELF = (OWN, TUNED)  # what is the method; the other kinds change it, break it or add to it
 COLUMNS = ["printed", "system", "title", "kind", "protocol", "paper", "ours", "gap", "paper_recall", "recall"]
@@ -38,7 +38,7 @@ def kind_of(name: str, system: str, family: str) -> str:
         return TUNED
     if name == f"{system}{TRANSFER}":
         return EXTENSION
-    return {"fault": FAULT, "ceiling": FAULT, "extension": EXTENSION}.get(family, VARIANT)
+    return {"reference_bug": FAULT, "oracle": FAULT, "extension": EXTENSION}.get(family, VARIANT)
 
 
 def table3_gaps(

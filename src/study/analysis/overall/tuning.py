@@ -33,7 +33,7 @@ from study.search.sweep import TUNED
 # T2MRec with as many trials as its question needs. In the order of the table.
 EQUAL, SWEEP = KINDS = ("equal budget", "sweep")
 METRIC = "ndcg@10"
-EFFECTS = ["protocol", "system", "title", "own", "tuned", "difference", "ci_low", "ci_high"]
+EFFECTS = ["protocol", "system", "title", "own", "tuned", "diff", "diff_ci_low", "diff_ci_high"]
 # Columns of `tuned` -> as printed.
 TITLES = {
     "title": "system",
@@ -194,8 +194,8 @@ def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
     """Every tuned system beside itself at its own settings, under every protocol where both have runs.
 
     Returns: protocol, system (without the suffix), title, own and tuned (`METRIC`, means over seeds and tasks),
-    difference (tuned minus own), ci_low and ci_high (95 % bootstrap interval of the difference over tasks); the largest
-    difference of a protocol first.
+    difference (tuned minus own), diff_ci_low and diff_ci_high (95 % bootstrap interval of the difference over tasks);
+    the largest difference of a protocol first.
     """
     rows: list[tuple[Any, ...]] = []
     for protocol in results.protocols:
@@ -208,7 +208,7 @@ def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
             change = (tuned - own).dropna().to_numpy(np.float64)
             values = own.mean(), tuned.mean(), change.mean(), *bootstrap_interval(change, seed=seed)
             rows.append((protocol, base, results.titles[base], *values))
-    rows.sort(key=lambda row: (results.protocols.index(row[0]), -row[EFFECTS.index("difference")]))
+    rows.sort(key=lambda row: (results.protocols.index(row[0]), -row[EFFECTS.index("diff")]))
     return pd.DataFrame(rows, columns=EFFECTS)
 
 
@@ -226,7 +226,7 @@ def effects_figure(table: pd.DataFrame, caption: str) -> Figure:
     figure, axes = canvas(height, rows=len(sizes), caption=caption, title=title, **panels)
     for panel, (protocol, rows) in zip(axes[:, 0], table.groupby("protocol", sort=False), strict=True):
         places = np.arange(len(rows))[::-1]
-        plots.dumbbells(panel, rows, "own", "tuned", "ci_low", "ci_high")
+        plots.dumbbells(panel, rows, "own", "tuned", "diff_ci_low", "diff_ci_high")
         panel.set_yticks(places, rows["title"].tolist(), parse_math=False)
         panel.set(title=protocol)
     axes[-1, 0].set_xlabel(f"{metric_name(METRIC)} (0 to 1)")

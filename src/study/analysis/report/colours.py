@@ -21,7 +21,7 @@ BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, YELLOW, GREY = "#CC79A7", "#56B4E9", "#F0E442", "#7F7F7F"
 BLACK, CRIMSON, LIME, INDIGO, TEAL, SILVER = "#000000", "#AA1133", "#88BB66", "#5522CC", "#004455", "#BDBDBD"
 SHADE = 0.35  # opacity of a filled area, so that lines on it can be seen
-CEILING = "ceiling"  # the family that reads the answers: its areas stay empty
+CEILING = "oracle"  # the family that reads the answers: its areas stay empty
 
 
 class Look(NamedTuple):
@@ -46,8 +46,8 @@ FAMILIES = {
     "hybrid": Look("hybrid", ORANGE, "p"),
     "published": Look("published", TEAL, ">"),
     "extension": Look("extension of a published one", TEAL, "<"),
-    "fault": Look("fault of a published program", TEAL, "X"),
-    "floor": Look("floor (rules, popularity, chance)", BLACK, "o"),
+    "reference_bug": Look("bug of a published program", TEAL, "X"),
+    "trivial": Look("trivial (rules, popularity, chance)", BLACK, "o"),
     CEILING: Look("reads the answers", GREY, "*"),
 }
 OTHER = Look("other", SILVER, "h")

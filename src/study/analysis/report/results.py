@@ -189,4 +189,4 @@ class Results:
             interval = bootstrap_interval(values, seed=0, resamples=resamples)
             seeds = rows.loc[system, "mean"], rows.loc[system, "sd"]
             lines.append((system, self.titles[system], self.families[system], *seeds, *interval))
-        return pd.DataFrame(lines, columns=["system", "title", "family", "mean", "sd", "low", "high"])
+        return pd.DataFrame(lines, columns=["system", "title", "family", "mean", "sd", "ci_low", "ci_high"])

@@ -27,9 +27,9 @@ COMPARED = ("recall@10", "ndcg@10")
 ALPHA = 0.05  # level of every test, after Holm's correction
 HOLDS, FAILS = "holds", "does not hold"  # verdicts on a statement
 # Families whose systems read the answers: shown, never compared.
-CEILINGS = ("ceiling",)
+CEILINGS = ("oracle",)
 # Families whose rows are no system, those that show a fault among them: shown, never best, tested or ranked.
-APART = (*CEILINGS, "fault")
+APART = (*CEILINGS, "reference_bug")
 # What runs.csv takes from the facts of every seed.
 FACTS = ("tasks", "seconds_fit", "seconds_score", "peak_memory_mib", "parameters", "tie_rate", "unfilled")
 
@@ -114,7 +114,7 @@ def measured(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
     shift = float(values.mean() - tasks.mean()) if name == "f1" else 0.0
     sd = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
     found = {"seeds": len(values), "n": len(tasks), "ours": float(values.mean()), "sd": sd}
-    return found | {"low": low + shift, "high": high + shift}
+    return found | {"ci_low": low + shift, "ci_high": high + shift}
 
 
 def doubts(table: pd.DataFrame, protocol: str) -> str:

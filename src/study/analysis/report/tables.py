@@ -98,7 +98,7 @@ def marks(tested: pd.DataFrame) -> dict[tuple[str, str], str]:
     if tested.empty:
         return {}
     sure = tested[(tested["wilcoxon_p_holm"] < ALPHA) & (tested["randomisation_p_holm"] < ALPHA)]
-    arrows = np.where(sure["difference"] > 0, ABOVE, BELOW)
+    arrows = np.where(sure["diff"] > 0, ABOVE, BELOW)
     return dict(zip(zip(sure["system"], sure["metric"], strict=True), arrows.tolist(), strict=True))
 
 
@@ -207,7 +207,7 @@ def overall_tables(dataset: str) -> list[Table]:
         shown = part.pivot_table(index="system", columns="measure", values="mean")[list(SHOWN)]
         shown["sd"] = part[part["measure"] == "ndcg@10"].set_index("system")["sd"]
         own = tests[(tests["protocol"] == protocol) & (tests["metric"] == "ndcg@10")] if "metric" in tests else None
-        shown["to T2MRec"] = np.nan if own is None else own.set_index("system")["difference"]
+        shown["to T2MRec"] = np.nan if own is None else own.set_index("system")["diff"]
         shown["fit (s)"] = fitted[protocol]
         table = Table(title=f"{dataset}, protocol {protocol}: how well systems fit the released labels", width=WIDTH)
         table.add_column("system", overflow="ellipsis", no_wrap=True, ratio=1)

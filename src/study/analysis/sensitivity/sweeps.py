@@ -32,8 +32,8 @@ from study.search.sweep import folder_of
 # Another value is chosen, and the tests do not show it to be better: no evidence against the paper, and none for it.
 OPEN = "not contradicted"
 # p-value -> whose sign says which side its test finds better.
-TESTS = {"wilcoxon_p": "rank_biserial", "randomisation_p": "difference"}
-DIFFERENCE = ("difference", "ci_low", "ci_high", "rank_biserial")
+TESTS = {"wilcoxon_p": "rank_biserial", "randomisation_p": "diff"}
+DIFFERENCE = ("diff", "diff_ci_low", "diff_ci_high", "rank_biserial")
 PARTS = {"valid": ("validation tasks", BLUE, "o"), "test": ("test tasks", ORANGE, "s")}
 GRID = 60  # points per side of a contour panel
 MOST_CHOICES = 5  # values that an axis can name one by one
@@ -87,8 +87,8 @@ def optimum(sweep: Sweep, table: pd.DataFrame) -> dict[str, Any]:
         ours, theirs = (table[table[name] == value].set_index("seed") for value in (best, sweep.paper_best))
         for part in sweep.parts:
             gains = ours[f"{part}/{sweep.objective}"] - theirs[f"{part}/{sweep.objective}"]
-            found |= {f"gain_{part}": float(gains.mean()), f"gain_{part}_low": float(gains.min())}
-            found[f"gain_{part}_high"] = float(gains.max())
+            found |= {f"gain_{part}": float(gains.mean()), f"gain_{part}_ci_low": float(gains.min())}
+            found[f"gain_{part}_ci_high"] = float(gains.max())
     return found
 
 
@@ -216,7 +216,7 @@ def importance(sweep: Sweep, table: pd.DataFrame, *, repeats: int = 10) -> pd.Da
     forests = [optuna.importance.FanovaImportanceEvaluator(seed=number) for number in range(repeats)]
     runs = [optuna.importance.get_param_importances(study, evaluator=forest) for forest in forests]
     shares = pd.DataFrame(runs).T
-    found = pd.DataFrame({"mean": shares.mean(axis=1), "low": shares.min(axis=1), "high": shares.max(axis=1)})
+    found = pd.DataFrame({"mean": shares.mean(axis=1), "ci_low": shares.min(axis=1), "ci_high": shares.max(axis=1)})
     return found.sort_values("mean", ascending=False).rename_axis("parameter").reset_index()
 
 
@@ -320,7 +320,7 @@ def importances(sweep: Sweep, shares: pd.DataFrame, caption: str) -> Figure:
     figure, axes = canvas(1.4 + 0.26 * len(shares), caption=caption, title="Importance of the settings (fANOVA)")
     panel, place = axes[0, 0], np.arange(len(shares))[::-1]
     panel.barh(place, shares["mean"], color=BLUE, alpha=0.6)
-    panel.hlines(place, shares["low"], shares["high"], color="black", linewidth=1.2)
+    panel.hlines(place, shares["ci_low"], shares["ci_high"], color="black", linewidth=1.2)
     panel.set_yticks(place, [label(sweep, name) for name in shares["parameter"]])
     panel.set(xlabel="share of the variance of validation quality; line: range over forests", xlim=(0, None))
     panel.grid(axis="x")

@@ -1,4 +1,5 @@
-"""How sure `best` is of its first answer: from a signal to the chance that it is useful, and what abstaining gains.
+"""How sure `field_dense` is of its first answer: from a signal to the chance that it is useful, and what abstaining
+gains.
 
 ``useful`` says for each request whether its first answer has a grade of at least 1. Every map and threshold is fitted
 on validation topics; what is measured with them on test topics is fitted nowhere.
@@ -105,7 +106,7 @@ def reliability(chance: Float64Array, useful: BoolArray, count: int) -> pd.DataF
     for number, own in enumerate(np.unique(place), start=1):
         kept = place == own
         rows.append((number, int(kept.sum()), chance[kept].mean(), *share(useful[kept])))
-    return pd.DataFrame(rows, columns=["bin", "requests", "chance", "useful", "low", "high"])
+    return pd.DataFrame(rows, columns=["bin", "requests", "chance", "useful", "ci_low", "ci_high"])
 
 
 def expected_error(
@@ -122,7 +123,7 @@ def expected_error(
     boot = calibration_error(chance[drawn], outcome[drawn], place[drawn])
     fair = calibration_error(chance, (rng.random(drawn.shape) < chance).astype(np.float64), place)
     low, high = np.quantile(boot, [0.025, 0.975])
-    found = {"value": float(calibration_error(chance, outcome, place)), "low": float(low), "high": float(high)}
+    found = {"value": float(calibration_error(chance, outcome, place)), "ci_low": float(low), "ci_high": float(high)}
     return found | {"if_calibrated": float(fair.mean()), "if_calibrated_high": float(np.quantile(fair, 0.95))}
 
 
@@ -148,14 +149,14 @@ def area(useful: BoolArray) -> Float64Array:
 
 def area_interval(chance: Float64Array, useful: BoolArray, *, seed: int, resamples: int) -> dict[str, float]:
     """The area, its gain over an order that knows nothing (whose expected area is the overall risk), and the least one.
-    Returns: area, low, high, gain, gain_low, gain_high (95 % bootstrap intervals over requests), least."""
+    Returns: area, low, high, gain, gain_ci_low, gain_ci_high (95 % bootstrap intervals over requests), least."""
     sorted_ = useful[ordered(chance, seed)]
     drawn = np.sort(np.random.default_rng(seed).integers(len(sorted_), size=(resamples, len(sorted_))), axis=1)
     areas = area(sorted_[drawn])
     gains = (~sorted_[drawn]).mean(axis=1) - areas
     value, (low, high), (less, more) = float(area(sorted_)), *(np.quantile(x, [0.025, 0.975]) for x in (areas, gains))
-    found = {"area": value, "low": low, "high": high, "gain": float((~useful).mean()) - value}
-    return found | {"gain_low": less, "gain_high": more, "least": float(area(np.sort(useful)[::-1]))}
+    found = {"area": value, "ci_low": low, "ci_high": high, "gain": float((~useful).mean()) - value}
+    return found | {"gain_ci_low": less, "gain_ci_high": more, "least": float(area(np.sort(useful)[::-1]))}
 
 
 def threshold(chance: Float64Array, useful: BoolArray, target: float) -> float:
@@ -254,7 +255,7 @@ def calibration_tables(asked: pd.DataFrame, settings: Calibration) -> dict[str, 
         "calibration_choice": compared,
         "reliability": pd.concat(bins, ignore_index=True),
         "risk_coverage": pd.concat(risks, ignore_index=True),
-        "calibration": pd.concat(measured, ignore_index=True)[["part", "measure", "value", "low", "high"]],
+        "calibration": pd.concat(measured, ignore_index=True)[["part", "measure", "value", "ci_low", "ci_high"]],
     }
 
 
@@ -271,10 +272,10 @@ def measures(
         ("useful", *share(useful)),
         ("brier", brier(chance, useful), None, None),
         ("brier_without_signal", brier(np.full(len(useful), seen.mean()), useful), None, None),
-        ("calibration_error", error["value"], error["low"], error["high"]),
+        ("calibration_error", error["value"], error["ci_low"], error["ci_high"]),
         ("calibration_error_if_calibrated", error["if_calibrated"], None, error["if_calibrated_high"]),
-        ("area", areas["area"], areas["low"], areas["high"]),
-        ("area_gain", areas["gain"], areas["gain_low"], areas["gain_high"]),
+        ("area", areas["area"], areas["ci_low"], areas["ci_high"]),
+        ("area_gain", areas["gain"], areas["gain_ci_low"], areas["gain_ci_high"]),
         ("area_least", areas["least"], None, None),
         ("threshold", least, None, None),
         ("answered", *share(answered)),
@@ -283,7 +284,7 @@ def measures(
         rows.append(("useful_if_answered", *share(useful[answered])))
     if not answered.all():
         rows.append(("useful_if_not_answered", *share(useful[~answered])))
-    return pd.DataFrame(rows, columns=["measure", "value", "low", "high"])
+    return pd.DataFrame(rows, columns=["measure", "value", "ci_low", "ci_high"])
 
 
 def share(outcomes: BoolArray) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""How `best` was chosen, and what each of its ideas adds, from the judged values of committed runs.
+"""How `field_dense` was chosen, and what each of its ideas adds, from the judged values of committed runs.
 
 `choice_table` scores variants on the validation topics, `against` compares with every judged system on the test topics,
 `one_at_a_time` adds one idea per step, and `supervision` teaches T2MRec's architecture by something else than labels.
@@ -58,8 +58,10 @@ class Steps:
 
 
 def variants(changed: Mapping[str, Mapping[str, Any]]) -> dict[str, FieldDense]:
-    """`best` with some settings replaced, by the name of the variant; an unknown setting raises `StudyError`."""
-    base = {key: value for key, value in plain(load(["system=best"]).system)["model"].items() if key != "_target_"}
+    """`field_dense` with some settings replaced, by the name of the variant; an unknown setting raises `StudyError`."""
+    base = {
+        key: value for key, value in plain(load(["system=field_dense"]).system)["model"].items() if key != "_target_"
+    }
     for name, changes in changed.items():
         if unknown := set(changes) - set(base):
             fix = f"one of: {sorted(base)}"
@@ -88,19 +90,19 @@ def answers(system: FieldDense, data: Dataset, known: sp.csr_matrix, topics: pd.
 
 def choice_table(dataset: str, settings: Choice, *, seed: int = 0) -> pd.DataFrame:
     """NDCG@10 of every variant, the best first. Returns: columns variant, topics, ndcg@10, low, high, difference (from
-    `best`), difference_low, difference_high (95 %, bootstrap over topics), unjudged@10."""
+    `field_dense`), diff_ci_low, diff_ci_high (95 %, bootstrap over topics), unjudged@10."""
     data, split = load_split(dataset)
     collection = Collection.load(dataset).part(settings.part)
     values = {}
     for name, system in variants(settings.variants).items():
         run = answers(system, data, split.known(settings.part), collection.topics, seed)
         values[name] = per_task(collection, run).set_index("task_id")
-    reference = values["best"]["ndcg@10"].dropna()
+    reference = values["field_dense"]["ndcg@10"].dropna()
     rows = []
     for name, frame in values.items():
         score = frame["ndcg@10"].dropna()
         row = {"variant": name, "topics": len(score), **mean_interval(score, seed=seed, name="ndcg@10")}
-        row |= mean_interval(score - reference, seed=seed, name="difference", prefix="difference_")
+        row |= mean_interval(score - reference, seed=seed, name="diff", prefix="diff_")
         rows.append(row | {"unjudged@10": frame["unjudged@10"].mean()})
     return pd.DataFrame(rows).sort_values("ndcg@10", ascending=False, kind="stable", ignore_index=True)
 
@@ -137,9 +139,9 @@ def paired(values: Tables, system: str, reference: str, metric: str, seed: int) 
     """Two systems on one judged measure: difference with interval, wins, ties, losses, p (randomisation test)."""
     own, other = (values[name][["task_id", "seed", metric]] for name in (system, reference))
     found = compare(own, other, metric, seed)
-    interval = {f"difference_{end}": found[f"ci_{end}"] for end in ("low", "high")}
+    interval = {end: found[end] for end in ("diff_ci_low", "diff_ci_high")}
     kept = {name: found[name] for name in ("wins", "ties", "losses")}
-    return {"difference": found["difference"], **interval, **kept, "p": found["randomisation_p"]}
+    return {"diff": found["diff"], **interval, **kept, "p": found["randomisation_p"]}
 
 
 def _scores(frame: pd.DataFrame, metric: str) -> pd.Series:
@@ -150,7 +152,7 @@ def one_at_a_time(values: Tables, steps: Sequence[str], metrics: Sequence[str], 
     """Each system of a chain (the one before it and one idea more) with its paired difference from the one before.
 
     Returns: columns metric, step (from 0), system, topics, mean, low, high (95 % bootstrap interval over topics),
-    before (the system of the step before), difference, difference_low, difference_high, wins, ties, losses, p
+    before (the system of the step before), difference, diff_ci_low, diff_ci_high, wins, ties, losses, p
     (randomisation test), p_holm (over the steps of all metrics).
     """
     require_judged(values, steps, "steps")
@@ -172,8 +174,8 @@ def closed(
 ) -> dict[str, float]:
     """The share of the way from `floor` to `goal` that a system goes: (system - floor) / (goal - floor) of the means.
 
-    Returns: closed, closed_low, closed_high (95 % bootstrap interval over topics; draws in which the goal is not above
-    the floor are left out).
+    Returns: closed, closed_ci_low, closed_ci_high (95 % bootstrap interval over topics; draws in which the goal is
+    not above the floor are left out).
     """
     sides = pd.DataFrame({name: _scores(values[name], metric) for name in {system, floor, goal}}).dropna()
     over = (sides[system] - sides[floor]).to_numpy(np.float64), (sides[goal] - sides[floor]).to_numpy(np.float64)
@@ -182,13 +184,13 @@ def closed(
     shares = gained[whole > 0] / whole[whole > 0]
     low, high = np.quantile(shares, [0.025, 0.975]) if len(shares) else (np.nan, np.nan)
     mean = over[0].mean() / over[1].mean() if over[1].mean() > 0 else np.nan
-    return {"closed": mean, "closed_low": float(low), "closed_high": float(high)}
+    return {"closed": mean, "closed_ci_low": float(low), "closed_ci_high": float(high)}
 
 
 def supervision(values: Mapping[str, Tables], settings: Supervision, *, seed: int) -> pd.DataFrame:
     """Model or labels? Systems that differ from the floor by what they learn from, or by their text vectors.
 
-    Returns: columns part, system, topics, mean, low, high, difference, difference_low, difference_high (from the
+    Returns: columns part, system, topics, mean, low, high, difference, diff_ci_low, diff_ci_high (from the
     floor), and those of `closed`; the best mean of each part first.
     """
     floor, goal, metric = settings.floor, settings.goal, settings.metric
@@ -202,7 +204,7 @@ def supervision(values: Mapping[str, Tables], settings: Supervision, *, seed: in
             row = {"part": part, "system": name, "topics": len(score), **mean_interval(score, seed=seed)}
             if name != floor:
                 found = paired(own, name, floor, metric, seed)
-                row |= {key: found[key] for key in ("difference", "difference_low", "difference_high")}
+                row |= {key: found[key] for key in ("diff", "diff_ci_low", "diff_ci_high")}
                 row |= closed(own, name, floor=floor, goal=goal, metric=metric, seed=seed)
             rows.append(row)
     table = pd.DataFrame(rows)

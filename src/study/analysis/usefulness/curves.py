@@ -1,4 +1,4 @@
-"""Fits of the released labels on the validation part: from fewer training tasks, and `label_fit` one idea at a time.
+"""Fits of the released labels on the validation part: from fewer training tasks, and `label_ranker` one idea at a time.
 
 Each fit is one small cached file, so a stopped command goes on. The validation part is used, so that no choice about
 training spends the test part.
@@ -104,7 +104,7 @@ def curve_table(values: pd.DataFrame, tasks: int, *, seed: int) -> pd.DataFrame:
     """Mean quality by share of all `tasks` training tasks, and what those since the share before brought.
 
     Returns: columns system, metric, share, tasks, draws, mean, sd (over draws), low, high (95 % bootstrap interval over
-    validation tasks of the values averaged over draws), difference, difference_low, difference_high (from the share
+    validation tasks of the values averaged over draws), difference, diff_ci_low, diff_ci_high (from the share
     before, paired by task).
     """
     rows = []
@@ -119,7 +119,7 @@ def curve_table(values: pd.DataFrame, tasks: int, *, seed: int) -> pd.DataFrame:
                 mean, *ends = mean_interval(score, seed=seed).items()
                 row |= {"draws": len(by_draw), **dict([mean]), "sd": by_draw.std(), **dict(ends)}
                 if before is not None:
-                    row |= mean_interval(score - before, seed=seed, name="difference", prefix="difference_")
+                    row |= mean_interval(score - before, seed=seed, name="diff", prefix="diff_")
                 rows.append(row)
                 before = score
     return pd.DataFrame(rows)

@@ -99,7 +99,7 @@ def spread(
     Returns: columns system, answers, unjudged (share), useful (share; empty where more than 5 % are unjudged),
     similarity, low, high (mean over topics), similarity_useful (within the useful answers, topics with at least two),
     near_duplicates (share), servers (different ones over all topics), useful_servers, equal_topics (as many useful
-    answers as the reference), difference, difference_low, difference_high (of the similarity there).
+    answers as the reference), difference, diff_ci_low, diff_ci_high (of the similarity there).
     """
     rows = []
     base = answers[reference]
@@ -121,7 +121,7 @@ def spread(
         if comparable and name != reference:
             equal = own.useful.sum(axis=1) == base.useful.sum(axis=1)
             row["equal_topics"] = int(equal.sum())
-            row |= mean_interval((alike - alike_base)[equal], seed=seed, name="difference", prefix="difference_")
+            row |= mean_interval((alike - alike_base)[equal], seed=seed, name="diff", prefix="diff_")
         rows.append(row)
     return pd.DataFrame(rows).sort_values("similarity", ascending=False, kind="stable", ignore_index=True)
 
@@ -147,7 +147,7 @@ def cold(answers: Mapping[str, Answers], warm: np.ndarray, useful_cold: int, use
             n, good = int(kept.sum()), int((kept & own.useful).sum())
             row = {"system": name, "servers": kind, "answers": n, "share": n / filled.sum(), "useful": good}
             if n:
-                row |= dict(zip(("useful_share", "low", "high"), share(own.useful[kept]), strict=True))
+                row |= dict(zip(("useful_share", "ci_low", "ci_high"), share(own.useful[kept]), strict=True))
             rows.append(row | {"found": good / known if known else np.nan})
     return pd.DataFrame(rows)
 

@@ -32,7 +32,7 @@ def calibration(reliability: pd.DataFrame, risks: pd.DataFrame, caption: str) ->
     figure, axes = canvas(3.9, 2, caption=caption, title="How far the score says whether the first answer is useful")
     for part, (label, ink, marker) in PARTS.items():
         own, curve = reliability[reliability["part"] == part], risks[risks["part"] == part]
-        axes[0, 0].vlines(own["chance"], own["low"], own["high"], color=ink, linewidth=1, alpha=0.7)
+        axes[0, 0].vlines(own["chance"], own["ci_low"], own["ci_high"], color=ink, linewidth=1, alpha=0.7)
         axes[0, 0].plot(own["chance"], own["useful"], marker=marker, color=ink, linestyle="none", label=label)
         axes[0, 1].plot(curve["coverage"], curve["risk"], color=ink, label=label, drawstyle="steps-post")
         axes[0, 1].axhline(curve["risk"].iloc[-1], color=ink, linewidth=0.8, linestyle="--")
@@ -119,7 +119,7 @@ def steps(table: pd.DataFrame, titles: Mapping[str, str], metric: str, caption: 
     for shift, (part, (label, ink, marker)) in zip((0.13, -0.13), PARTS.items(), strict=True):
         rows = own[own["part"] == part].set_index("system").loc[names]
         place = np.arange(len(names))[::-1] + shift
-        columns = ("mean", "low", "high"), ("difference", "difference_low", "difference_high")
+        columns = ("mean", "ci_low", "ci_high"), ("diff", "diff_ci_low", "diff_ci_high")
         for panel, (value, low, high) in zip(axes[0], columns, strict=True):
             panel.hlines(place, rows[low], rows[high], color=ink, linewidth=1.2)
             panel.plot(rows[value], place, marker=marker, color=ink, linestyle="none", markersize=5, label=label)
@@ -143,7 +143,7 @@ def curves(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figu
     for panel, metric in zip(axes[0], measured, strict=True):
         for number, name in enumerate(names):
             rows = table[(table["metric"] == metric) & (table["system"] == name)].sort_values("tasks")
-            panel.vlines(rows["tasks"], rows["low"], rows["high"], color=inks[name], linewidth=1)
+            panel.vlines(rows["tasks"], rows["ci_low"], rows["ci_high"], color=inks[name], linewidth=1)
             look = {"color": inks[name], "marker": MARKERS[number % len(MARKERS)], "markersize": 5}
             panel.plot(rows["tasks"], rows["mean"], label=titles.get(name, name), **look)
         logarithmic(panel.xaxis)
@@ -173,7 +173,7 @@ def labels_against_judgements(
     caption += (
         f" {int(correlation['topics'])} topics, {int(correlation['systems'])} systems; crosses: 95 % bootstrap "
         f"intervals over topics. Kendall's tau between both orders: {correlation['tau']:.2f} "
-        f"({correlation['low']:.2f} to {correlation['high']:.2f}). By labels: gain 1 for a listed server; by "
+        f"({correlation['ci_low']:.2f} to {correlation['ci_high']:.2f}). By labels: gain 1 for a listed server; by "
         "judgements: gains 2^g - 1. Dashed: equal by both."
     )
     figure, axes = canvas(5.0, caption=caption.strip(), title="Two questions: fitting the labels, being useful")
@@ -181,8 +181,10 @@ def labels_against_judgements(
     ordered = views.sort_values("by_judgements", ascending=False).to_dict("records")
     for number, row in enumerate(ordered):
         x, y, ink = row["by_labels"], row["by_judgements"], colour(families.get(row["system"], ""))
-        panel.plot([row["by_labels_low"], row["by_labels_high"]], [y, y], color=ink, linewidth=0.8, alpha=0.6)
-        panel.plot([x, x], [row["by_judgements_low"], row["by_judgements_high"]], color=ink, linewidth=0.8, alpha=0.6)
+        panel.plot([row["by_labels_ci_low"], row["by_labels_ci_high"]], [y, y], color=ink, linewidth=0.8, alpha=0.6)
+        panel.plot(
+            [x, x], [row["by_judgements_ci_low"], row["by_judgements_ci_high"]], color=ink, linewidth=0.8, alpha=0.6
+        )
         look = {"marker": MARKERS[number % len(MARKERS)], "color": ink, "markersize": 7, "linestyle": "none"}
         panel.plot(x, y, label=titles.get(row["system"], row["system"]), **look)
     panel.axline((0, 0), slope=1, color=GREY, linewidth=0.6, linestyle="--")
@@ -210,11 +212,11 @@ def label_precision(shares: pd.DataFrame, caption: str) -> Figure:
     panel = axes[0, 0]
     series = (("useful", -0.12, BLUE, "o", "useful (grade 1 or 2)"), ("core", 0.12, ORANGE, "s", "core (grade 2)"))
     for name, shift, ink, marker, label in series:
-        panel.vlines(places + shift, 100 * positions[f"{name}_low"], 100 * positions[f"{name}_high"], color=ink)
+        panel.vlines(places + shift, 100 * positions[f"{name}_ci_low"], 100 * positions[f"{name}_ci_high"], color=ink)
         look = {"marker": marker, "color": ink, "linestyle": "none", "clip_on": False, "zorder": 3}
         panel.plot(places + shift, 100 * positions[name], label=label, **look)
     panel.axhline(100 * overall["useful"], color=BLUE, linewidth=0.9, linestyle="--", label="useful, all positions")
-    panel.axhspan(100 * control["useful_low"], 100 * control["useful_high"], color=GREY, alpha=0.25, linewidth=0)
+    panel.axhspan(100 * control["useful_ci_low"], 100 * control["useful_ci_high"], color=GREY, alpha=0.25, linewidth=0)
     panel.axhline(100 * control["useful"], color=GREY, linewidth=1.2, label="useful, random servers (band: interval)")
     panel.set(xlabel="position in the released list", ylabel="share of the servers (%)", ylim=(0, None))
     panel.set_xticks(places)
@@ -243,7 +245,7 @@ def keyword_stuffing(table: pd.DataFrame, titles: Mapping[str, str], caption: st
         look = {"marker": marker, "color": ink}
         for row in rows[rows["form"] == form].to_dict("records"):
             y, ends = order[row["system"]] + shift, [100 * row["top_before"], 100 * row["top_after"]]
-            climbed.plot([row["gain_low"], row["gain_high"]], [y, y], color=ink, linewidth=1.2)
+            climbed.plot([row["gain_ci_low"], row["gain_ci_high"]], [y, y], color=ink, linewidth=1.2)
             climbed.plot(row["gain"], y, markersize=5, linestyle="none", **look)
             top.plot(ends, [y, y], color=ink, linewidth=0.8, alpha=0.6)
             top.plot(ends[0], y, markersize=5, markerfacecolor="white", **look)

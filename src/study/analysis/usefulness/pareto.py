@@ -1,6 +1,7 @@
 """What quality costs: milliseconds to answer one request, seconds to train, and which systems no other dominates.
 
-Latency is measured from a request's text to ten servers, one system and one request at a time, on one thread. `best`
+Latency is measured from a request's text to ten servers, one system and one request at a time, on one thread.
+`field_dense`
 and the models of `study export` read the text themselves. Other systems make the vectors of every task when they are
 fitted, so a new text is read first, timed with the ranking. The vectors of the catalogue are always there.
 """
@@ -189,7 +190,7 @@ def pareto_table(dataset: str) -> pd.DataFrame:
     cpu (see `latency_table`), and ``front_<quality>_<cost>`` for each pair: whether the system is not dominated.
     """
     protocol = store.topic_settings().protocol
-    file = paths.results(dataset) / "best" / "latency.csv"
+    file = paths.results(dataset) / "usefulness" / "latency.csv"
     if not file.exists():
         raise StudyError("the latencies are missing", file=file, fix="run: study usefulness run --part latency")
     # A system that is timed itself and as a saved model stands for itself.

@@ -28,15 +28,15 @@ def conf(name: str) -> Path:
 
 
 def choose() -> Found:
-    """Score the variants of `best` on the judged validation topics."""
+    """Score the variants of `field_dense` on the judged validation topics."""
     settings = read_settings(choosing.Choice, conf("choice"))
     table = choosing.choice_table(DATASET, settings)
     yield "choice", table, {"part": settings.part, "compared": settings.compared}
 
 
 def compare() -> Found:
-    """Compare `best` with every judged system on the test topics, whose answers were judged after it was frozen."""
-    yield "judged_test", choosing.against(DATASET, "best", "test"), {"part": "test", "system": "best"}
+    """Compare `field_dense` with every judged system on the test topics, judged after it was frozen."""
+    yield "judged_test", choosing.against(DATASET, "field_dense", "test"), {"part": "test", "system": "field_dense"}
 
 
 def transferred() -> Found:
@@ -50,7 +50,7 @@ def navigate() -> Found:
     settings = read_settings(navigational.Navigational, conf("navigational"))
     found = navigational.navigational_table(settings, datasets.load(DATASET))
     asked = found[found["kind"] == "all"].groupby("form", sort=False)["requests"].first()
-    yield "probes", found, {"goal": settings.top1, "requests": asked.to_dict()}
+    yield "navigational_queries", found, {"goal": settings.top1, "requests": asked.to_dict()}
 
 
 def calibrate() -> Found:
@@ -70,7 +70,7 @@ def diversify() -> Found:
 
 
 def steps() -> Found:
-    """Add one idea at a time up to `best`; teach T2MRec's architecture by something else than the labels."""
+    """Add one idea at a time up to `field_dense`; teach T2MRec's architecture by something else than the labels."""
     settings = read_settings(choosing.Steps, conf("steps"))
     values = {part: choosing.judged_values(DATASET, part) for part in ("valid", "test")}
     frames = [
@@ -103,7 +103,7 @@ def learn_from_less() -> Found:
 
 
 def label_steps() -> Found:
-    """Add one idea at a time up to `label_fit`, on validation tasks (minutes; goes on where it was stopped)."""
+    """Add one idea at a time up to `label_ranker`, on validation tasks (minutes; goes on where it was stopped)."""
     settings = read_settings(curves.LabelSteps, conf("label_steps"))
     table = curves.label_step_table(curves.label_step_fits(DATASET, settings), seed=settings.seed)
     yield "label_steps", table, {"settings": asdict(settings)}
@@ -127,7 +127,7 @@ PARTS: dict[str, Callable[[], Found]] = {
 def run_part(name: str) -> Iterator[pd.DataFrame]:
     """Compute a part and write its tables and records; yields each table once it is written."""
     for file, table, facts in PARTS[name]():
-        place = paths.results(DATASET) / "best" / f"{file}.csv"
+        place = paths.results(DATASET) / "usefulness" / f"{file}.csv"
         write_csv(place, table)
         write_json(place.with_suffix(".json"), record(dataset=DATASET, result=file, **facts))
         yield table

@@ -156,7 +156,7 @@ def summary(found: pd.DataFrame, *, seed: int) -> pd.DataFrame:
         low, high = bootstrap_interval(part["gain"].to_numpy(np.float64), seed=seed)
         row = {"system": system, "words": words, "form": form, "servers": len(part)}
         means = part[["before", "after", "gain", "top_before", "top_after"]].mean().to_dict()
-        rows.append(row | means | {"gain_low": low, "gain_high": high})
+        rows.append(row | means | {"gain_ci_low": low, "gain_ci_high": high})
     return pd.DataFrame(rows)
 
 

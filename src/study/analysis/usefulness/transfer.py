@@ -111,8 +111,8 @@ def measure(data: Dataset, relevant: sp.csr_matrix, ids: tuple[str, ...], system
 
 
 def transfer_table(settings: Transfer) -> pd.DataFrame:
-    """Every setting and system: columns setting, system, queries, those of `SHOWN`, best_minus_it, low, high.
-    best_minus_it is how much better the chosen system is, paired by query (95 % interval, bootstrap over queries)."""
+    """Every setting and system: columns setting, system, queries, those of `SHOWN`, diff, diff_ci_low, diff_ci_high.
+    diff is how much better the chosen system is, paired by query (95 % interval, bootstrap over queries)."""
     catalogue, rows = datasets.load("task2mcp"), []
     for setting, (benchmark, inside) in SETTINGS.items():
         data, relevant, queries = as_dataset(benchmark, inside=catalogue if inside else None)
@@ -124,5 +124,5 @@ def transfer_table(settings: Transfer) -> pd.DataFrame:
         for name, frame in values.items():
             row = {"setting": setting, "system": name, "queries": len(frame), **frame[SHOWN].mean().to_dict()}
             lead = reference - frame[settings.metric]
-            rows.append(row | mean_interval(lead, seed=settings.seed, name="best_minus_it"))
+            rows.append(row | mean_interval(lead, seed=settings.seed, name="diff", prefix="diff_"))
     return pd.DataFrame(rows)

@@ -47,8 +47,8 @@ def compare_servers(bench: Bench, servers: Mapping[str, Sequence[str]], reading:
 
     The instructions are those of the compared servers' public samples, one per call. One line per server: server,
     tools, parameters, required, described (share of tools with a description), tokens (of all definitions),
-    instructions, fit (mean cosine of the best tool), fit_low, fit_high, best (share of the instructions that it fits
-    best of the compared), callable (share whose best tool finds a value for all it requires).
+    instructions, fit (mean cosine of the best tool), fit_ci_low, fit_ci_high, best (share of the instructions that it
+    fits best of the compared), callable (share whose best tool finds a value for all it requires).
     """
     catalog, own = bench.catalog, {name: rows_of(bench.catalog, ids) for name, ids in servers.items()}
     every = {tool for tools in own.values() for tool in tools}
@@ -69,7 +69,7 @@ def compare_servers(bench: Bench, servers: Mapping[str, Sequence[str]], reading:
         line["required"] = sum(parameter.required for parameter in listed)
         line["described"] = float(np.mean([bool(catalog.tools[tool].description.strip()) for tool in tools]))
         line |= {"tokens": int(sizes[tools].sum()), "instructions": len(asked), "fit": float(best[place].mean())}
-        line |= {"fit_low": low, "fit_high": high, "best": float((best.argmax(axis=0) == place).mean())}
+        line |= {"fit_ci_low": low, "fit_ci_high": high, "best": float((best.argmax(axis=0) == place).mean())}
         lines.append(line | {"callable": float(np.mean(able))})
     return pd.DataFrame(lines)
 
@@ -163,7 +163,7 @@ def summary(protocol: str, system: str, answers: pd.DataFrame) -> dict[str, obje
     for measure in MEASURES:
         low, high = bootstrap_interval(tools[measure].to_numpy(np.float64), seed=results.SEED)
         line |= {measure: 100 * answers[measure].mean(), f"{measure}_by_tool": 100 * tools[measure].mean()}
-        line |= {f"{measure}_low": 100 * low, f"{measure}_high": 100 * high}
+        line |= {f"{measure}_ci_low": 100 * low, f"{measure}_ci_high": 100 * high}
         line[f"{measure}_by_server"] = 100 * servers[measure].mean()
     return line
 
