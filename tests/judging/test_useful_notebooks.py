@@ -103,7 +103,7 @@ def planted_tables():
 def test_the_notebook_on_use_shows_the_planted_tables(planted, tmp_path):
     text = shown("09_useful", tmp_path)
     assert "these tables are absent and their sections empty: judged_test, choice." in text
-    assert "| best (useful) | lower case | 8 | 50.0% |" in text
+    assert "| Field-wise dense | lower case | 8 | 50.0% |" in text
     assert "| words and habits | 3 | 0.500 (0.500 to 0.500) | 0.300 (0.300 to 0.300) |" in text
     steps = pd.read_csv(place("steps")).query("part == 'test' and metric == 'ndcg@10' and system == 'bm25'")
     assert f"| BM25 | 32 | {steps['mean'].item():.3f} (" in text
@@ -138,7 +138,7 @@ def test_every_run_of_the_collection_takes_part(root, vectors):
     known = store.final(DATASET)
     known = known[known["task_id"].isin(topics) & (known["final"] >= 1)]
     assert found.loc["catalogue", "useful"].sum() == len(known)
-    with pytest.raises(StudyError, match="no run of best"):
+    with pytest.raises(StudyError, match="no run of field_dense"):
         diversity.diversity_tables(DATASET, replace(SPREAD, reference="field_dense"))
 
 
@@ -178,7 +178,7 @@ def test_first_answers_meet_their_grades(root, monkeypatch):
     with pytest.raises(StudyError, match="bm25 has no scores that are comparable"):
         calibration.confidence(DATASET, "bm25")
     # Vectors that know nothing name servers that nobody judged.
-    with pytest.raises(StudyError, match="first answer of best to a valid topic is not judged"):
+    with pytest.raises(StudyError, match="first answer of field_dense to a valid topic is not judged"):
         calibration.confidence(DATASET, "field_dense")
     runs = store.read_runs(DATASET)["tfidf"].query("rank == 1").set_index("task_id")["server_id"]
     ids = pd.read_parquet(paths.prepared(DATASET) / "servers.parquet")["id"]

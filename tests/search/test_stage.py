@@ -243,7 +243,7 @@ def test_the_command_prints_where_the_results_are(config):
         ("seeds", [1, 1], "seeds"),
         ("kind", "random", "kind"),
         ("space", {}, "space"),
-        ("space", {"training.temperature": {"ci_low": 0.1, "ci_high": 1.0}}, "space"),
+        ("space", {"training.temperature": {"low": 0.1, "high": 1.0}}, "space"),
         ("simplex", ["scoring.theme"], "simplex"),
         ("enqueue", [{"training.epochs": 3}], "enqueue"),
         ("attempts", 0, "attempts"),

@@ -94,9 +94,9 @@ def test_sizes_by_profile_are_read_as_the_value_of_the_profile() -> None:
     ("name", "domain"),
     [
         ("k", {"choices": [1, 5]}),
-        ("power", {"ci_low": 5.0, "ci_high": 6.0, "type": "float"}),
-        ("k", {"ci_low": 1, "ci_high": 99, "type": "int"}),
-        ("power", {"ci_low": 1, "ci_high": 9, "type": "int"}),  # 4.0 is no whole number's yaml
+        ("power", {"low": 5.0, "high": 6.0, "type": "float"}),
+        ("k", {"low": 1, "high": 99, "type": "int"}),
+        ("power", {"low": 1, "high": 9, "type": "int"}),  # 4.0 is no whole number's yaml
     ],
 )
 def test_present_values_outside_the_space_are_named(name: str, domain: dict[str, Any]) -> None:
@@ -261,7 +261,7 @@ def test_damaged_choice_is_named(root: Path, damage: str) -> None:
     best = paths.results("synthetic") / "sweeps" / "task_knn" / "best.yaml"
     best.parent.mkdir(parents=True)
     best.write_text(DAMAGE[damage])
-    with pytest.raises(StudyError, match=r"field_dense\.yaml") as caught:
+    with pytest.raises(StudyError, match=r"best\.yaml") as caught:
         run(load([*TINY, "system=task_knn"]))
     assert "fix:" in str(caught.value)
 

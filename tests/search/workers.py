@@ -18,7 +18,7 @@ GRID = {
     "points": [{"x": x, "seed": seed} for x, seed in itertools.product((0.0, 1.0, 2.0, 3.0), (1, 2))],
 }
 FREE = {
-    "space": {"x": {"ci_low": 0.0, "ci_high": 3.0}, "depth": {"ci_low": 1, "ci_high": 64, "log": True, "type": "int"}},
+    "space": {"x": {"low": 0.0, "high": 3.0}, "depth": {"low": 1, "high": 64, "log": True, "type": "int"}},
     "points": [{"x": 0.5, "depth": 4}, *({} for _ in range(7))],
     "startup": 2,
 }

@@ -94,6 +94,6 @@ def test_every_committed_setting_builds_and_uses_the_validation_part_alone():
     assert pool_settings().candidates_part == "valid"
     found = choosing.variants(chosen.variants)
     assert len(found) == len(chosen.variants)
-    assert found["best"] == build_system(load(["system=field_dense"]).system)
+    assert found["field_dense"] == build_system(load(["system=field_dense"]).system)
     with pytest.raises(StudyError, match="sets"):
         choosing.variants({"a": {"colour": 1}})

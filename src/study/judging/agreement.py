@@ -86,7 +86,7 @@ def agreement_table(judgements: pd.DataFrame, topics: pd.DataFrame, *, seed: int
         for weights in ("quadratic", "linear"):
             low, high = kappa_interval(counts, weights, seed=seed)
             kappa = float(weighted_kappa(counts.sum(axis=0), weights))
-            row |= {f"kappa_{weights}": kappa, f"low_{weights}": low, f"high_{weights}": high}
+            row |= {f"kappa_{weights}": kappa, f"ci_low_{weights}": low, f"ci_high_{weights}": high}
         found.append(row | {"equal": float((first == second).mean()), "third": float(border.mean())})
     return pd.DataFrame(found)
 

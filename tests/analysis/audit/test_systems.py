@@ -97,7 +97,7 @@ def test_differences_by_hand(bugs):
     assert about == ["tiger", "warm", "run", "ndcg@10", 2, 3]
     # Tasks, after the mean over seeds: 0.5, 0.5, 0 without and 0.25 each with the bug.
     assert found[["without", "with_bug", "diff"]].tolist() == pytest.approx([1 / 3, 0.25, -1 / 12], abs=1e-5)
-    assert found["ci_low"] <= found["diff"] <= found["ci_high"]
+    assert found["diff_ci_low"] <= found["diff"] <= found["diff_ci_high"]
     # Seed by seed: 1/4 - 1/4 and 1/4 - 5/12; of the six values one is the same.
     assert found[["least", "most", "unmoved"]].tolist() == pytest.approx([-1 / 6, 0.0, 1 / 6], abs=1e-5)
     assert found["no_server"] == pytest.approx(45 / 180)

@@ -156,7 +156,7 @@ def test_without_item_neighbours_nobody_is_judged(results):
 
 @pytest.mark.parametrize(("new_tasks", "named"), [(False, ["LOW"]), (True, ["TWIN", "LOW"])])
 def test_who_comes_near_to_what_learns_nothing_is_listed(new_tasks, named):
-    recall = {"good": 0.5, "ci_low": 0.049, "twin": 0.05, "ruled": 0.01, "popularity": 0.01, "random": 0.0101}
+    recall = {"good": 0.5, "low": 0.049, "twin": 0.05, "ruled": 0.01, "popularity": 0.01, "random": 0.0101}
     families = dict.fromkeys(recall, "published") | dict.fromkeys(("ruled", "popularity", "random"), "trivial")
     rows = [("p", name, metric, value) for name, value in recall.items() for metric in ("recall", "ndcg")]
     new = results_of("synthetic", ["p"], recall, families=families, **means(rows))

@@ -36,7 +36,7 @@ def baseline(*, scale=0.25, model=None):
     """`study tune` of neumf_tuned: two trials, the system's own values first."""
     model = model or {"epochs": 100, "settings": {"rate": 0.001, "layers": [64, 64], "all": None, "fast": False}}
     search = {
-        "settings.rate": {"ci_low": 0.0005, "ci_high": 0.02, "log": True, "type": "float"},
+        "settings.rate": {"low": 0.0005, "high": 0.02, "log": True, "type": "float"},
         "settings.layers": {"choices": [[64], [64, 64]]},
         "settings.all": {"choices": [5, None]},
         "settings.fast": {"choices": [False, True]},

@@ -17,7 +17,7 @@ from study.data.dataset import Dataset, relevance_from_lists
 from study.errors import StudyError
 from study.evaluation.records import read_record
 
-FOLDER = Path(__file__).resolve().parents[3] / "results" / "task2mcp" / "field_dense"
+FOLDER = Path(__file__).resolve().parents[3] / "results" / "task2mcp" / "usefulness"
 NAMES = ["Slack MCP Server", "Memory Server", "Slack Search", "Google Maps", "Google", "Paris Weather"]
 SERVERS = pd.DataFrame({"name": NAMES, "description": [f"It serves {name}." for name in NAMES], "id": range(6)})
 VALUES = {

@@ -15,7 +15,7 @@ from study.evaluation.records import read_record
 from study.judging import store
 
 DATASET = "task2mcp"
-FOLDER = Path(__file__).resolve().parents[3] / "results" / DATASET / "field_dense"
+FOLDER = Path(__file__).resolve().parents[3] / "results" / DATASET / "usefulness"
 TABLES = sorted(path.stem for path in FOLDER.glob("*.csv"))
 
 
