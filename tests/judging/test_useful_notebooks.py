@@ -93,7 +93,7 @@ def planted_tables():
     }
     tables |= {"label_steps": curves.label_step_table(chain, seed=0)}
     moved = {"setting": "elsewhere", "system": ["field_dense", "minilm"], "queries": 9, "ndcg@10": [0.3, 0.4]}
-    moved |= {"best_minus_it": [0.0, -0.1], "ci_low": [0.0, -0.2], "ci_high": [0.0, -0.05]}
+    moved |= {"diff": [0.0, -0.1], "diff_ci_low": [0.0, -0.2], "diff_ci_high": [0.0, -0.05]}
     asked_by_name = {"system": "field_dense", "form": ["as written", "lower case"], "kind": "all", "requests": 8}
     asked_by_name |= {"first_bears_word": [0.75, 0.5]}
     tables |= {"transfer": pd.DataFrame(moved), "navigational_queries": pd.DataFrame(asked_by_name)}
@@ -191,7 +191,7 @@ def test_first_answers_meet_their_grades(root, monkeypatch):
         ranked[:, 0] = next(answers)
         return ranked, np.tile(np.arange(k, 0, -1, dtype=np.float32), (len(scores), 1))
 
-    monkeypatch.setattr(calibration, "top_k", top_k)
+    monkeypatch.setattr(choosing, "top_k", top_k)
     found = calibration.confidence(DATASET, "field_dense")
     judged = store.final(DATASET).set_index(store.PAIR)["final"]
     pairs = found[store.PAIR].itertuples(index=False, name=None)

@@ -118,7 +118,7 @@ def test_changed_setting_marks_its_row_alone(root: Path, caplog: pytest.LogCaptu
 def test_changed_code_marks_its_row_alone(root: Path) -> None:
     (root / "baselines").unlink()
     shutil.copytree(REPOSITORY / "baselines", root / "baselines")
-    with (root / "baselines" / "tfidf.py").open("a") as stream:
+    with (root / "baselines" / "cosine.py").open("a") as stream:
         stream.write("CHANGED = 1\n")
     assert marks(root).to_dict() == {"popularity": "no", "random": "no", "tfidf": "code or data"}
 

@@ -167,7 +167,7 @@ def test_on_the_release_the_structural_score_is_the_language_check(task2mcp):
 
 
 @pytest.mark.parametrize(
-    ("system", "diff", "p_values", "expected"),
+    ("system", "difference", "p_values", "expected"),
     [
         ("t2mrec_wo_cl", -0.1, (0.01, 0.01), "holds"),
         ("t2mrec_wo_cl", -0.1, (0.01, 0.2), "tests disagree"),

@@ -203,7 +203,7 @@ def test_verdicts_rest_on_both_tests_over_the_family_of_settings():
 
 
 @pytest.mark.parametrize(
-    ("p_values", "diff", "ranks", "word"),
+    ("p_values", "difference", "ranks", "word"),
     [
         ((0.01, 0.01), 0.02, 0.1, "does not hold"),
         # One test alone is not enough.

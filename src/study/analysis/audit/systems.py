@@ -72,7 +72,7 @@ def rule_table(data: Dataset, split: Split, settings: Rules) -> pd.DataFrame:
                 for name, ends, series in (("mean", "", done[metric]), ("diff", "diff_", gap)):
                     values = series.dropna().to_numpy()
                     low, high = bootstrap_interval(values, seed=settings.seed, resamples=RESAMPLES)
-                    row |= {name: values.mean(), f"{ends}low": low, f"{ends}high": high}
+                    row |= {name: values.mean(), f"{ends}ci_low": low, f"{ends}ci_high": high}
                 rows.append(row)
     return pd.DataFrame(rows)
 
