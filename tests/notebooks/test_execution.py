@@ -20,7 +20,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def shown(notebook):
     """Everything that an executed notebook shows as text."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    return "\n".join(output.get("text") or output.get("data", {}).get("text/markdown", "") for output in outputs)
+    kinds = ("text/markdown", "text/plain")
+    return "\n".join(output.get("text", "") for output in outputs) + "\n".join(
+        output["data"].get(kind, "") for output in outputs for kind in kinds if "data" in output
+    )
 
 
 def read(executed, stem):
@@ -74,9 +77,13 @@ def test_nothing_is_printed_to_the_error_stream(executed, stem):
     assert str(executed.root) not in nbformat.writes(read(executed, stem))
 
 
-def test_quickstart_shows_the_tiny_study(executed):
-    text = shown(read(executed, "00_quickstart"))
+def test_quickstart_shows_the_tiny_study(in_study):
+    text = shown(read(in_study, "00_quickstart"))
     assert "60 servers, 80 tasks" in text
+    assert "'train': 48, 'valid': 16, 'test': 16" in text
+    overall = pd.read_csv(paths.tables("synthetic") / "overall.csv").query("protocol == 'cold' and k == 10")
+    means = overall.set_index(["system", "metric"])["mean"]
+    assert f"{round(means['tfidf', 'recall'], 4)}" in text
 
 
 def test_dataset_notebook_shows_the_planted_mixture(in_study):
@@ -99,6 +106,7 @@ def test_dataset_notebook_shows_the_planted_mixture(in_study):
 def test_overall_notebook_says_what_is_missing(executed):
     text = shown(read(executed, "02_rq1_overall"))
     assert "Protocols with runs: cold, warm, loo. Without runs: none." in text
+    assert "Protocol warm: nothing is tested" in text
     assert "The paper reports task2mcp only" in text
     assert "Question: fitting the released labels" in text
 
