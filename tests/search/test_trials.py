@@ -37,7 +37,7 @@ def params(search: Search) -> list[dict]:
 
 def command(folder: Path, *words: str, **changes) -> multiprocessing.Process:
     """A command of one worker, started in a process of its own."""
-    started = spawn.Process(target=run_search, args=(partial(w.start, str(folder), *words, **changes),))
+    started = spawn.Process(target=w.run_as_command, args=(partial(w.start, str(folder), *words, **changes),))
     started.start()
     return started
 

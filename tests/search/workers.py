@@ -10,7 +10,7 @@ from pathlib import Path
 
 from optuna.storages._heartbeat import HeartbeatThread
 
-from study.search.trials import Search, local_storage
+from study.search.trials import Search, local_storage, run_search
 
 MEASURE = "valid/ndcg@10"
 GRID = {
@@ -52,6 +52,12 @@ def failing(folder: str, values: dict, point: int) -> dict[str, float]:
     if values["x"] == 3.0:
         raise ValueError("x is too large")
     return {MEASURE: values["x"]}
+
+
+def run_as_command(started) -> None:
+    """A search in a process of its own that Ctrl-C stops, also where the tests run in the background of a shell."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    run_search(started)
 
 
 def start(folder: str, kind: str = "parabola", **changes):
