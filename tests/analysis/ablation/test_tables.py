@@ -184,7 +184,7 @@ def test_on_the_release_the_structural_score_is_the_language_check(task2mcp):
 )
 def test_a_verdict_needs_both_tests_and_the_direction(system, difference, p_values, expected):
     table = pd.DataFrame({"metric": ["recall@10", "ndcg@10"], "system": system, "title": system})
-    table = table.assign(protocol="cold", seeds=2, difference=difference, paper_effect=np.nan)
+    table = table.assign(protocol="cold", seeds=2, diff=difference, paper_effect=np.nan)
     table = table.assign(**dict(zip(ablation.TESTS, p_values, strict=True)))
     assert ablation.part_verdicts(table)["verdict"].tolist() == [expected]
 
