@@ -1,4 +1,4 @@
-"""The one error that a user is meant to see: what is wrong, where, and what to do."""
+"""What a user is meant to see: the one error, which says what is wrong, where, and what to do; text of others."""
 
 from __future__ import annotations
 
@@ -42,3 +42,8 @@ class StudyError(Exception):
             place = f"{place} ({', '.join(where)})" if place else ", ".join(where)
         text = f"{place}: {self.reason}" if place else self.reason
         return f"{text}\n  fix: {self.fix}" if self.fix else text
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """`text` without control characters, which could drive the terminal, other than those to `keep`."""
+    return "".join(letter if letter.isprintable() or letter in keep else " " for letter in text)

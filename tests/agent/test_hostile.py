@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from study.agent.answer import QUOTING, answer_data, claim_line, markdown, turn_data
 from study.agent.conversation import Conversation
 from study.agent.text import REPOSITORY, content_words, escape_markdown, plain, safe_link
-from study.cli.agent import printable
+from study.errors import printable
 from tests.agent.hostile import IDS, KINDS
 from tests.agent.messages import MESSAGES
 
@@ -42,7 +42,7 @@ def is_harmless(turn, limits):
     visible = all(plain(text) == " ".join(text.split()) for text in everything(data))
     tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(markdown(turn, limits))
     kinds = {token.type for token in tokens} | {child.type for token in tokens for child in token.children or ()}
-    said = printable(json.dumps(data, ensure_ascii=False))
+    said = printable(json.dumps(data, ensure_ascii=False), keep="\n")
     return visible and kinds <= ALLOWED and not {"\x1b", "\u202e"} & set(said)
 
 

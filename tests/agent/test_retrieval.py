@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from study.agent.agent import Agent
-from study.agent.retrieval import RETRIEVERS, build_retriever
+from study.agent.retrieval import RETRIEVERS, build_retriever, require_retriever
 from study.agent.specification import Specification
 from study.config.compose import build_system, load
 from study.data.dataset import TASK_FIELDS
@@ -63,3 +63,4 @@ def test_an_unknown_retriever_is_refused(data):
     with pytest.raises(StudyError, match="unknown retriever 'google'"):
         build_retriever("google", data)
     assert set(RETRIEVERS) == {"field_dense", "minilm", "tfidf", "t2mrec"}
+    assert require_retriever("best") == "field_dense"  # its name in the release before

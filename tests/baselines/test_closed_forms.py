@@ -26,6 +26,7 @@ from baselines.recafr import ReCAFR
 from baselines.rrf import ReciprocalRankFusion
 from baselines.slim import Slim
 from study.errors import StudyError
+from study.evaluation.ranking import tie_order
 from tests.baselines.toys import N_SERVERS, all_epochs, bare, copy_dataset, fit, scores, without_training
 
 # Collaborative systems
@@ -123,6 +124,11 @@ def test_user_knn_is_the_brute_force_sum_over_other_tasks(dense, power):
             if other != task:
                 expected += (dense[task] @ dense[other] / (norms[task] * norms[other])) ** power * dense[other]
         np.testing.assert_allclose(said[task], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_user_knn_does_not_count_itself_among_its_neighbours():
+    said = fit(UserKNN(k=1), *bare(TOY)).score(np.array([0]))
+    assert said[0].tolist() == pytest.approx([*[2 / np.sqrt(6)] * 3, 0, 0])
 
 
 # Linear models
@@ -299,6 +305,12 @@ def test_members_have_folders_of_their_own_and_weights_must_name_them(tmp_path):
     assert A.folder.is_dir()
     with pytest.raises(StudyError, match=r"'c'.*no members"):
         fused(tmp_path, a=A, weights={"c": 1.0})
+
+
+def test_tie_order_of_the_fusion_is_the_evaluators(tmp_path):
+    given = SimpleNamespace(n_servers=4), SimpleNamespace(train=sp.csr_matrix((1, 4)))
+    system = fit(ReciprocalRankFusion({"a": A}), *given, tmp_path, seed=7)
+    np.testing.assert_array_equal(system.order, tie_order(4, 7))
 
 
 # Transfer to new tasks

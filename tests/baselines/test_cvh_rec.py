@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import erf, log_expit, logsumexp, softmax
 from scipy.stats import spearmanr
 
-from baselines.cvh_networks import Network, global_hypergraph, reduction, similarity, tags
+from baselines.cvh_networks import Network, encoder, global_hypergraph, reduction, similarity, tags
 from baselines.cvh_rec import CVHRec, Step
 from study.data.splits import make
 from tests.baselines.toys import all_epochs, block_dataset, copy_dataset, fit
@@ -202,6 +202,18 @@ def test_new_tasks_are_nowhere_in_the_graph(settings):
         torch.testing.assert_close(one, other)
     for kind in ("task", "server"):
         torch.testing.assert_close(systems[0].tag_labels[kind], systems[1].tag_labels[kind])
+
+
+def test_the_encoder_drops_hidden_units_while_it_is_trained():
+    """GELU(1) = 0.8413 in each of 4000 hidden units, of which a quarter is dropped and the rest scaled up by 4 / 3."""
+    model = encoder(1, 4000, 4000, 0.25)
+    for layer, weight in ((model[0], torch.ones(4000, 1)), (model[-1], torch.eye(4000))):
+        layer.weight.data, layer.bias.data = weight, torch.zeros(4000)
+    torch.manual_seed(0)
+    said, whole = (model.train(mode)(torch.ones(1, 1)).detach().numpy().ravel() for mode in (True, False))
+    np.testing.assert_allclose(said[said != 0], 0.841345 * 4 / 3, rtol=1e-5)
+    assert (said == 0).mean() == pytest.approx(0.25, abs=0.03)
+    np.testing.assert_allclose(whole, 0.841345, rtol=1e-5)
 
 
 def rank_correlations(first, second):

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 import baselines
 from study.analysis.report.results import Results
 from study.cli.main import app
+from study.data.splits import make
 from study.pipeline.notebooks import execute_all
-from tests.baselines.recbole_toys import in_subprocess, toy_planted, untuned
-from tests.baselines.toys import fit, own_block, top10
+from tests.baselines.recbole_toys import in_subprocess, toy, toy_planted, untuned
+from tests.baselines.toys import fit, own_block, recall10, top10
 from tests.config.test_comments import documented
 from tests.tiny_study import REPOSITORY, SIZE, lay_out, rooted
 
@@ -110,6 +111,14 @@ def test_the_class_tells_blocks_apart_and_the_yaml_alone_starts_recbole(extended
     # The tests of RecBole's models find the added one and have sizes for it.
     assert "enmf" in untuned(in_subprocess())
     assert toy_planted("enmf").settings["train_neg_sample_args"] is None
+
+
+def test_the_recbole_model_learns_the_toys_as_it_stands(extended, blocks, planted, floor, tmp_path):
+    """With the bars of `test_recbole`, which asks the models of this repository."""
+    known, small = (planted, make(planted, "warm")), fit(toy("enmf"), *blocks, tmp_path / "small")
+    assert own_block(top10(small, *blocks)[:, :5], *blocks) >= 0.95
+    assert recall10(small, *blocks).mean() >= 0.9
+    assert recall10(fit(toy_planted("enmf"), *known, tmp_path / "large"), *known).mean() > floor["warm"]
 
 
 @pytest.mark.parametrize("name", ["svd_hybrid", "enmf"])

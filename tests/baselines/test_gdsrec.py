@@ -19,6 +19,7 @@ from baselines.gdsrec_networks import (
     nearest,
     shares,
 )
+from tests.baselines.toys import all_epochs, fit, own_block, top10
 
 #            m0 m1 m2
 RATINGS = [[5, 4, 0], [1, 0, 2], [0, 0, 0]]
@@ -236,3 +237,8 @@ def test_a_masked_prediction_does_not_depend_on_whether_the_pair_is_stored(ratin
         pair = Groups(np.array([task]), np.array([[server, *drawn]]), np.array([own], dtype=np.float32))
         said.append(system.logits(pair).detach())
     assert torch.allclose(*said) == masked
+
+
+def test_new_tasks_are_served_from_their_own_block(cold_blocks, tmp_path):
+    system = GDSRec(width=16, learning_rate=0.01, weight_decay=0.0, batch_size=64, schedule=all_epochs(20))
+    assert own_block(top10(fit(system, *cold_blocks, tmp_path), *cold_blocks), *cold_blocks) > 0.9

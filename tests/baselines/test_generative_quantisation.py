@@ -116,6 +116,15 @@ def test_the_last_level_alone_is_assigned_evenly_where_it_is_asked_to(balanced):
     assert (moved[-1] == 8) == balanced
 
 
+def test_k_means_of_as_many_points_as_codes_leaves_no_error():
+    torch.manual_seed(0)
+    points, model = torch.randn(256, 12), RqVae(12, 256, small(levels=1, codes=256))
+    model.start_codebooks(points, 0)
+    latent = model.encoder(points)
+    assert (latent - model.quantise(latent, balanced=False)[1]).abs().max() < 1e-5
+    assert len(model.codes(points).unique()) == 256
+
+
 def test_codes_that_nobody_has_are_moved_to_items(fitted):
     vectors = torch.from_numpy(fitted[0])
     torch.manual_seed(0)
@@ -150,7 +159,11 @@ def test_sinkhorn_is_even_over_rows_and_columns(n, k, seed):
     torch.testing.assert_close(assigned.sum(dim=0), torch.full((k,), n / k, dtype=torch.float64), rtol=0, atol=1e-3)
 
 
-def test_sinkhorn_survives_extremes():
+def test_sinkhorn_at_the_papers_setting_uses_all_codes_and_survives_extremes():
+    distances = torch.from_numpy(np.random.default_rng(0).random((1024, 64)) * 0.1)
+    distances[:, 0] = 0.0  # all are nearest to code 0: the nearest code would be used alone
+    usage = torch.bincount(sinkhorn(distances, 0.003, 50).argmax(dim=1), minlength=64)
+    assert 8 <= usage.min() <= usage.max() <= 24
     assert torch.isfinite(sinkhorn(torch.zeros(5, 4), 0.003, 50)).all()
     assert torch.isfinite(sinkhorn(torch.tensor([[0.0, 1e6], [1e6, 0.0]]), 0.003, 50)).all()
 

@@ -174,6 +174,11 @@ def test_no_text_spells_a_special_token():
     assert words.encode("database " * 50, 7) == words.encode("database " * 50)[:7]
 
 
+def test_frequent_words_become_single_tokens():
+    words = BytePairs(["recommend server"] * 5, 2000)
+    assert len(words.encode("recommend")) == len(words.encode("server")) == 1
+
+
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(StudyError, match="cannot be read"):
         Published(str(tmp_path))

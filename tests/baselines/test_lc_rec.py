@@ -7,14 +7,26 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from baselines.generative.causal import Continuer, Example, LlamaSize, pack, visible
+from baselines.generative.causal import CausalBeams, Continuer, Example, LlamaSize, pack, visible
+from baselines.generative.prefix_tree import PrefixTree, beam_search
 from baselines.generative.quantisation import Quantiser
-from baselines.lc_rec import SHARES, LCRec
+from baselines.lc_rec import INSTRUCTIONS, SHARES, LCRec
 from baselines.training import Optimisation
 from study.data.splits import make
-from tests.baselines.toys import block_dataset, copy_dataset, fit, recall10, save_tokenizer, scores
+from study.errors import StudyError
+from tests.baselines.toys import (
+    all_training,
+    block_dataset,
+    copy_dataset,
+    fit,
+    make_dataset,
+    recall10,
+    save_tokenizer,
+    scores,
+)
 
 TINY = LlamaSize(width=32, feed_forward=64, heads=2, layers=1)
+LARGER = LlamaSize(width=64, feed_forward=128, heads=2, layers=2)
 CODES = Quantiser(levels=4, codes=8, hidden=(16,), width=8, training=Optimisation(epochs=20, batch_size=64))
 
 
@@ -32,7 +44,10 @@ def untrained(cold_blocks, tmp_path_factory):
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    return Continuer(50, LlamaSize(width=32, feed_forward=64, heads=2, layers=2), pad=0).eval()
+    model = Continuer(50, LlamaSize(width=32, feed_forward=64, heads=2, layers=2), pad=0).eval()
+    for weight in model.parameters():
+        weight.data *= 10  # as they start, what is attended to changes next to nothing
+    return model
 
 
 def alone(model: Continuer, prompt: list[int], response: list[int]) -> list[float]:
@@ -75,6 +90,16 @@ def test_no_response_sees_another():
     ]
 
 
+def test_the_search_gives_the_log_likelihoods_of_prompts_of_any_length(model):
+    identifiers = np.array([[20, 30, 40], [20, 30, 41], [21, 30, 40], [22, 31, 41]])
+    prompts = [[5, 6, 7, 8], [9], [10, 11]]
+    items, values = beam_search(CausalBeams(model, prompts), PrefixTree.of(identifiers), 4)
+    for prompt, row, value in zip(prompts, items, values, strict=True):
+        expected = np.array([sum(alone(model, prompt, identifier)) for identifier in identifiers.tolist()])
+        np.testing.assert_allclose(value, expected[row], rtol=1e-4)
+        assert row.tolist() == np.argsort(-expected).tolist()
+
+
 def test_scores_are_the_log_likelihoods_of_all_servers(untrained):
     """Questions of one batch differ in length: with a history, and without one."""
     system, _, split = untrained
@@ -92,11 +117,29 @@ def test_indices_are_unique_and_no_text_spells_them(untrained):
     assert max(system.vocabulary.encode("<a_1><b_2><c_3><d_4> [PAD] </s>")) < system.vocabulary.size
 
 
+def test_an_index_is_learned_by_heart(tmp_path):
+    """Name and description to index, for fifty servers: each time the likeliest of all tokens is right."""
+    names = [f"server{number} word{number}" for number in range(50)]
+    data = make_dataset([{"name": "task"}], [{"name": name, "description": name} for name in names], [[0]])
+    training = Optimisation(epochs=150, batch_size=10, learning_rate=3e-3)
+    system = small(size=LARGER, training=training, shares={"index_of_text": 1.0})
+    fit(system, data, all_training(data), tmp_path)
+    for server, index in enumerate(system.indices.tolist()):
+        wording, wanted = INSTRUCTIONS["index_of_text"][server % 5], [*index, system.vocabulary.end]
+        question = system.instruction(wording, name=system.names[server], about=system.about[server])
+        with torch.no_grad():
+            logits = system.writer.lm(torch.tensor([question + wanted])).logits[0, len(question) - 1 : -1]
+        assert logits.argmax(dim=1).tolist() == wanted
+
+
+def test_a_history_alone_ranks_no_new_task(tmp_path):
+    assert np.isneginf(scores(small(asks="next_item"), *copy_dataset(), "test", tmp_path)).all()
+
+
 def test_a_new_task_is_ranked_as_the_training_task_with_its_text(tmp_path):
     data, split = copy_dataset()
     training = Optimisation(epochs=300, batch_size=10, learning_rate=3e-3)
-    size = LlamaSize(width=64, feed_forward=128, heads=2, layers=2)
-    system = fit(small(size=size, training=training, shares={"search": 1.0}), data, split, tmp_path)
+    system = fit(small(size=LARGER, training=training, shares={"search": 1.0}), data, split, tmp_path)
     assert recall10(system, data, split).min() == 1
 
 
@@ -129,6 +172,8 @@ def test_all_six_kinds_are_trained_on_and_each_can_be_left_out(untrained, monkey
     assert counts == dict.fromkeys(SHARES, 24) | dict.fromkeys(("index_of_text", "text_of_index"), 30)
     assert drawn(SHARES) == sum(counts.values())
     assert 4 <= drawn({"search": 0.5, "preference": 0.0}) <= 20
+    with pytest.raises(StudyError, match="reviews"):
+        LCRec(shares={"reviews": 1.0})
 
 
 def test_responses_never_name_a_server_of_the_question(untrained, monkeypatch):
@@ -142,8 +187,11 @@ def test_responses_never_name_a_server_of_the_question(untrained, monkeypatch):
         assert all(response[-1] == system.vocabulary.end for response in example.responses)
 
 
-def test_wordings_are_filled(untrained):
+def test_wordings_are_filled_and_differ(untrained):
     system, _, _ = untrained
+    for name, kinds in INSTRUCTIONS.items():
+        assert len(set(kinds)) == 5, name
+        assert all(wording.count("{") == wording.count("}") >= 1 for wording in kinds)
     tokens = system.instruction("before {items} after", items=[900, 901])
     place = tokens.index(900)
     assert tokens[place + 1] == 901

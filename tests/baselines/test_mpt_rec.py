@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from sklearn.metrics import roc_auc_score
 
 from baselines.mpt_networks import ATTENTION_TEMPERATURE, UNKNOWN, Additive, Experts, PairFeatures, Prompt, bins, codes
 from baselines.mpt_rec import Batch, MPTRec, MPTRecEmerging, only
@@ -133,6 +134,25 @@ def test_the_sum_of_parts_is_the_direct_product(fitted):
             torch.testing.assert_close(finish(first), finish(direct), rtol=1e-4, atol=1e-5)
     first = next(iter(Additive(system.stage1.reader, own[0], tasks[:1], data.n_servers)))
     np.testing.assert_allclose(system.score(tasks)[0], own[1](first).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_256_pairs_are_learned_by_heart(stage, tmp_path):
+    """Labels at random, so that only the pair itself can tell."""
+    data = two_scenarios()
+    system = fit(small(epochs=1, experts=(64, 32), towers=(32,)), data, make(data, "warm"), tmp_path)
+    rng = np.random.default_rng(0)
+    chosen = np.divmod(rng.permutation(data.n_tasks * data.n_servers)[:256], data.n_servers)
+    batch = Batch(*chosen, (rng.random(256) < 0.3).astype(np.float32), 0.0)
+    # Without stage 1 the experts are random features, of which a prompt has to make do with few.
+    model, loss, least = (system.stage1, system.loss1, 0.999) if stage == 1 else (system.prompts, system.loss2, 0.9)
+    optimiser = torch.optim.Adam(model.requires_grad_(True).parameters(), lr=1e-2)
+    for _ in range(300):
+        optimiser.zero_grad()
+        loss(batch).backward()
+        optimiser.step()
+    system.prompts = system.prompts if stage == 2 else torch.nn.ModuleList()
+    assert roc_auc_score(batch.labels, system.score(batch.tasks)[np.arange(256), batch.servers]) > least
 
 
 @pytest.mark.parametrize("kind", [MPTRec, MPTRecEmerging])

@@ -110,6 +110,27 @@ def test_the_loss_by_hand():
     assert system.loss(Draws(tasks, servers, there)).item() == pytest.approx(total)
 
 
+def test_without_liked_and_disliked_servers_a_step_is_one_of_bpr():
+    system = mined(popularity=-1, item_threshold=1.1, decay_tasks=0.0, decay_servers=0.0, decay_bias=0.0, steps=1)
+    assert len(system.potential.indices) == len(system.unpopular) == 0
+    torch.manual_seed(0)
+    system.network = Factors(np.zeros(5, dtype=np.float32), 3, 4, 0.1)
+    (step,) = system.draws(np.random.default_rng(0))
+    U, V, b = start = [weight.detach().clone() for weight in system.network.parameters()]
+    optimiser = torch.optim.SGD(system.network.parameters(), lr=0.1)
+    system.loss(step).backward()
+    optimiser.step()
+    expected = [weight.clone() for weight in start]
+    for u, i, c in zip(step.tasks, step.servers[0], step.servers[2], strict=True):
+        slope = 0.1 * torch.sigmoid(b[c] + U[u] @ V[c] - b[i] - U[u] @ V[i])  # the textbook update of BPR with a bias
+        expected[0][u] += slope * (V[i] - V[c])
+        for server, sign in ((i, 1), (c, -1)):
+            expected[1][server] += sign * slope * U[u]
+            expected[2][server] += sign * slope
+    for weight, value in zip(system.network.parameters(), expected, strict=True):
+        torch.testing.assert_close(weight.detach(), value)
+
+
 @pytest.mark.parametrize("leaky", [False, True])
 @pytest.mark.parametrize("variant", ["item", "user", "hybrid"])
 def test_only_the_leaky_similarity_sees_held_out_servers(variant, leaky, blocks, tmp_path):

@@ -25,6 +25,7 @@ from baselines.openp5 import (
     cut,
     flatten,
     identifiers,
+    random_numbers,
     sequential_numbers,
 )
 from baselines.training import Optimisation
@@ -69,6 +70,12 @@ def test_items_listed_together_get_numbers_in_a_row():
     numbers = ["".join(name) for name in sequential_numbers(rows, 6, seed=0)]
     assert [numbers[item] for item in (4, 2, 0, 5)] == ["1001", "1002", "1003", "1004"]
     assert {numbers[1], numbers[3]} == {"1005", "1006"}
+
+
+def test_random_numbers_are_a_permutation_that_depends_on_the_seed():
+    first, again, other = (random_numbers(50, seed) for seed in (1, 1, 2))
+    assert sorted("".join(name) for name in first) == [str(1001 + number) for number in range(50)]
+    assert first == again != other
 
 
 def test_collaborative_clusters_are_the_planted_blocks():

@@ -47,10 +47,13 @@ def test_relabelled_servers_change_nothing(name, protocol, toy, tmp_path):
     *other, new_row = relabelled(*toy)
     before, after = (fit(name, *each, tmp_path / str(each is toy)) for each in (toy, other))
     if name in ("rrf", "ials", "ials_transfer"):  # ties are broken, and starting vectors drawn, in another order
-        assert recall10(after, *other).mean() == pytest.approx(recall10(before, *toy).mean(), abs=0.1)
-    else:  # SLIM's coordinates are visited in another order
-        said = after.score(toy[1].tasks("test"))[:, new_row]
-        np.testing.assert_allclose(said, before.score(toy[1].tasks("test")), rtol=1e-3, atol=1e-4)
+        moved = recall10(after, *other).mean() - recall10(before, *toy).mean()
+        assert abs(moved) <= (0.05 if name == "ials" else 0.1)
+    else:
+        said, expected = after.score(toy[1].tasks("test"))[:, new_row], before.score(toy[1].tasks("test"))
+        # SLIM's coordinates are visited in another order.
+        rtol, atol = (1e-3, 1e-4) if name == "slim" else (1e-4, 1e-6)
+        np.testing.assert_allclose(said, expected, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize(("name", "protocol"), [*WARM, *COLD])
@@ -75,9 +78,7 @@ def test_a_tasks_scores_do_not_depend_on_its_batch(name, blocks):
 @pytest.mark.parametrize(
     ("name", "model"),
     [
-        ("task_knn", {"k": 1}),
-        ("task_knn", {"k": 1, "mix": 0.5, "attribute_weight": 2.0}),
-        ("task_knn", {"k": 1, "mix": 1.0}),
+        *(("task_knn", {"k": 1, "mix": m, "attribute_weight": w}) for m in (0.0, 0.5, 1.0) for w in (0.0, 2.0)),
         ("linear_xmc", {"regularisation": 0.01}),
         ("rrf", {"weights.tfidf": 0.01}),  # servers have words at random, so the lexical member has nothing to say
     ],

@@ -25,7 +25,17 @@ from baselines.training import Optimisation
 from study.data.dataset import Dataset
 from study.data.splits import Split, make
 from study.evaluation.metrics import ndcg
-from tests.baselines.toys import all_epochs, block_dataset, copy_dataset, fit, recall10, relabelled, split_of, top10
+from tests.baselines.toys import (
+    PARTS,
+    all_epochs,
+    block_dataset,
+    copy_dataset,
+    fit,
+    recall10,
+    relabelled,
+    split_of,
+    top10,
+)
 
 WORDS = (
     "query index schema cursor",
@@ -94,6 +104,16 @@ def test_blocks_are_found_whatever_numbers_the_servers_have(name, tmp_path):
     assert min(*first, *again) > 5 * floor > 0
     spread = np.sqrt(np.var([first, again], axis=1, ddof=1).mean())
     assert abs(np.mean(again) - np.mean(first)) < np.clip(4 * spread, 0.05, 0.15)
+
+
+def test_other_numbers_keep_every_interaction(blocks):
+    (data, split), (other, moved, new_row) = blocks, relabelled(*blocks)
+    texts, again = (each.servers["description"].to_numpy() for each in (data, other))
+    np.testing.assert_array_equal(again[new_row], texts)
+    np.testing.assert_array_equal(other.lists, new_row[np.array(data.lists)])
+    assert (other.relevance[:, new_row] != data.relevance).nnz == 0
+    for part in PARTS:
+        assert (moved.part(part)[:, new_row] != split.part(part)).nnz == 0
 
 
 def twins() -> tuple[Dataset, Split]:

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from torch.nn.functional import cosine_similarity, normalize
 
 from baselines.interactions import Pairs, bipartite, propagate
-from baselines.recafr import Network, ReCAFR, Triples
+from baselines.recafr import Network, ReCAFR, Triples, contrast
 from study.data.splits import make
 from tests.baselines.toys import WORDS, all_epochs, fit, make_dataset, recall10, top10
 
@@ -63,9 +63,32 @@ def test_without_alignment_and_dropout_it_is_a_sum_aggregated_lightgcn(interacti
     torch.testing.assert_close(z.detach(), torch.cat([users, items]) * 4, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("temperature", [0.05, 0.2, 1.0])
+def test_the_alignment_of_equal_orthogonal_vectors_is_its_lower_bound(temperature):
+    vectors = torch.eye(6) * 3.0
+    bound = np.log(1 + 5 * np.exp(-1 / temperature))
+    assert contrast(vectors, vectors, vectors, temperature).item() == pytest.approx(bound, abs=1e-5)
+
+
 def fitted(data, split, folder, **settings):
     small = {"width": 16, "layers": 2, "learning_rate": 0.02, "batch_size": 64, "schedule": all_epochs(15)}
     return fit(ReCAFR(**small | settings), data, split, folder)
+
+
+def test_texts_of_new_tasks_fall_nearer_to_training_tasks_of_their_own_block(cold_blocks, tmp_path):
+    """No text of a new task here is that of a training task, so nothing can be learned by heart."""
+    data, split = cold_blocks
+    known, new, texts = split.tasks("train"), split.tasks("test"), np.array(data.task_texts())
+    assert not set(texts[new]) & set(texts[known])
+    same, gaps = (new[:, None] < data.n_tasks // 2) == (known < data.n_tasks // 2), []
+    for alignment in (0.0, 1.0):
+        system = fitted(data, split, tmp_path / str(alignment), alignment=alignment, schedule=all_epochs(20))
+        with torch.no_grad():
+            z, projected = system.network(system.graph)[known], system.network.project(system.texts[new])
+        close = cosine_similarity(projected[:, None], z[None], dim=2).numpy()
+        gaps.append(np.mean(close, axis=1, where=same) - np.mean(close, axis=1, where=~same))
+    assert gaps[1].min() > 0.1
+    assert gaps[1].mean() > gaps[0].mean() + 0.15  # without the alignment the two have nothing to do with each other
 
 
 def unlisted_dataset():

@@ -91,6 +91,7 @@ def fitted(blocks, planted, tmp_path_factory):
         wanted[name, "copies"] = (toy(name), *group_copies(), 1)
         wanted[name, "one neighbour"] = (replace(toy(name, epochs=10), k=[1], power=[1.0]), *copy_dataset(), 1)
         wanted[name, "planted"] = (toy_planted(name), planted, make(planted, "cold"), 1)
+    wanted["ngcf", "one layer"] = (toy("ngcf", epochs=1, hidden_size_list="[64]"), data, split, 1)
     wanted["lightgcn", "undisturbed"] = (interruptible(), data, split, 1)
     wanted["ItemKNN", "theirs"] = (RecBole("ItemKNN", {"k": 1000, "shrink": 0.7}), data, split, 1)
     wanted["EASE", "theirs"] = (RecBole("EASE", {"reg_weight": 10.0}), data, split, 1)
@@ -166,6 +167,11 @@ def test_relabelled_servers_leave_the_quality_which_is_five_times_the_floor(
     plain, other = (recall10(fitted[name, way], *each).mean() for way, each in (("plain", toys), ("relabelled", moved)))
     assert other == pytest.approx(plain, abs=tolerance)
     assert recall10(fitted[name, "planted"], planted, make(planted, protocol)).mean() > floor[protocol]
+
+
+def test_depth_may_be_written_as_text(fitted):
+    deep, flat = (fitted["ngcf", way].parameters() for way in ("plain", "one layer"))
+    assert flat == deep - 2 * 2 * (64 * 64 + 64)
 
 
 def test_every_system_in_a_subprocess_is_tested_here():

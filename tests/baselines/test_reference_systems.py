@@ -123,7 +123,8 @@ def test_tfidf_is_the_cosine_of_the_textbook_weights(cold_blocks):
         query = vector(tasks[task])
         expected = [sum(query.get(term, 0) * value for term, value in vector(bag).items()) for bag in servers]
         np.testing.assert_allclose(said[row], expected, rtol=1e-5, atol=1e-6)
-    assert fit(TfidfCosine(max_features=7), data, split).servers.shape == (7, data.n_servers)
+    few = fit(TfidfCosine(max_features=7), data, split)
+    assert (few.tasks.shape, few.servers.shape) == ((data.n_tasks, 7), (7, data.n_servers))
 
 
 @pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (2.0, 0.3), (0.9, 0.0)])

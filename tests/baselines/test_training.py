@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -188,6 +189,40 @@ def test_fingerprints_tell_arrays_and_settings_apart():
 
 
 # Checkpoints
+
+
+def tied(seed):
+    """Two layers with one weight, as a language model's first and last table are."""
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3, bias=False), torch.nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    return model
+
+
+def step(model, optimiser, times):
+    for number in range(times):
+        optimiser.zero_grad()
+        model(torch.full((2, 3), 1.0 + number)).square().sum().backward()
+        optimiser.step()
+
+
+SGD = partial(torch.optim.SGD, lr=0.1)
+
+
+@pytest.mark.parametrize("kind", [SGD, partial(SGD, momentum=0.9), torch.optim.Adam], ids=["sgd", "momentum", "adam"])
+def test_what_goes_on_from_a_checkpoint_equals_what_was_never_stopped(kind, tmp_path):
+    path, whole, resumed = tmp_path / "a.safetensors", tied(0), tied(1)
+    optimiser, again = kind(whole.parameters()), kind(resumed.parameters())
+    step(whole, optimiser, 2)
+    best = {"best.x": whole[0].weight.detach().clone().T}  # safetensors takes no transposed view
+    save_checkpoint(path, whole, optimiser, "this", {"epoch": "2"}, best)
+    facts, others = load_checkpoint(path, resumed, again, "this")
+    assert facts == {"epoch": "2"}
+    torch.testing.assert_close(others, best, rtol=0, atol=0)
+    assert resumed[1].weight is resumed[0].weight
+    for model, own in ((whole, optimiser), (resumed, again)):
+        step(model, own, 3)
+    torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "other", "without identity"])

@@ -22,7 +22,7 @@ from study.evaluation.system import Ranker
 N_TASKS, N_SERVERS, LABELS = 40, 30, 10
 PARTS = ("train", "valid", "test")
 # Systems that read the answers on purpose declare this family and are left out of the leak tests.
-CEILING = "oracle"
+ORACLE = "oracle"
 WORDS = (
     ("database", "query", "index", "storage", "record", "column", "schema", "cursor", "backup", "replica"),
     ("image", "camera", "pixel", "colour", "contrast", "shadow", "texture", "polygon", "lighting", "render"),
@@ -174,7 +174,7 @@ def build(name: str, **model: object) -> object:
 
 
 def ranked_systems() -> list[str]:
-    """Every system in ``conf/system``, so that later systems join by themselves; left out are ceilings, which read the
+    """Every system in ``conf/system``, so that later systems join by themselves; left out are oracles, which read the
     answers, systems that start a process per fit (``subprocess``) and those that ask a language model, which have
     tests of their own.
     """
@@ -182,7 +182,7 @@ def ranked_systems() -> list[str]:
     return [
         name
         for name, own in systems.items()
-        if own.get("family") != CEILING and not own.get("subprocess", False) and "endpoint" not in own.model
+        if own.get("family") != ORACLE and not own.get("subprocess", False) and "endpoint" not in own.model
     ]
 
 

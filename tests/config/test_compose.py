@@ -7,6 +7,8 @@ import pytest
 import yaml
 
 from study.config.compose import GROUPS, build_system, choices, load
+from study.config.registry import system_settings
+from study.config.schema import ALIASES
 from study.errors import StudyError
 from study.evaluation.system import System
 from study.pipeline.plan import plan
@@ -168,6 +170,13 @@ def test_epochs_scale_with_the_profile() -> None:
     assert load(["profile=laptop", "dataset=synthetic"]).system.model.training.epochs == 50
 
 
+def test_paper_settings_are_the_defaults() -> None:
+    built = build_system(load().system)
+    assert (built.towers.hidden, built.towers.output, built.towers.layers, built.towers.dropout) == (512, 256, 3, 0.2)
+    assert (built.training.temperature, built.training.learning_rate, built.training.batch_size) == (0.07, 1e-3, 256)
+    assert (built.scoring.semantic_weight, built.scoring.anchors, built.scoring.pool) == (0.9, 5, 20)
+
+
 def test_committed_plan_is_up_to_date() -> None:
     assert yaml.safe_load((ROOT / "plan.yaml").read_text()) == plan(), "run: study plan"
 
@@ -175,3 +184,11 @@ def test_committed_plan_is_up_to_date() -> None:
 def test_loading_works_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert load().dataset.name == "synthetic"
+
+
+def test_a_name_of_the_release_before_stands_for_its_name_of_today() -> None:
+    assert set(ALIASES.values()) <= set(choices("system"))
+    assert not ALIASES.keys() & set(choices("system"))
+    for old, new in ALIASES.items():
+        assert system_settings(old) == system_settings(new)
+    assert load(["system=best"]).system == load(["system=field_dense"]).system

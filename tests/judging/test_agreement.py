@@ -57,7 +57,7 @@ def test_table_counts_every_pair_and_finds_the_planted_agreement(shared_root, tr
     planted = np.array([truth[int(task), int(server)] for task, server in judged[store.PAIR].to_numpy()])
     mixed = np.concatenate([np.repeat(planted, 27), np.repeat([0, 1, 2], len(planted))])
     assert overall["kappa_quadratic"] == pytest.approx(0.9**2 * planted.var() / mixed.var(), abs=0.04)
-    assert overall["ci_low_quadratic"] < overall["kappa_quadratic"] < overall["ci_high_quadratic"]
+    assert overall["kappa_quadratic_ci_low"] < overall["kappa_quadratic"] < overall["kappa_quadratic_ci_high"]
     equal = (judged["grade_1"] == judged["grade_2"]).mean()
     assert overall["equal"] == pytest.approx(float(equal))
     confusion = agreement.confusion_table(judged)

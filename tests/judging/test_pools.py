@@ -127,6 +127,11 @@ def test_candidates_of_a_part_without_topics_are_refused(root):
         pools.make_pool(DATASET)
 
 
+def test_only_a_system_of_the_pool_is_asked_again(root):
+    with pytest.raises(StudyError, match="no system of the pool: nobody"):
+        pools.make_pool(DATASET, again=("nobody",))
+
+
 # The committed collection belongs to the released data.
 released = pytest.mark.skipif(not os.environ.get("T2M_MIRROR"), reason="T2M_MIRROR names no folder with public data")
 

@@ -1,5 +1,6 @@
 """A tiny study in a folder of its own: 60 servers, 80 tasks, four systems, reported and ready for the notebooks."""
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +21,35 @@ RUNS = [
     ("tfidf", "warm"),
     ("item_knn", "loo"),
 ]
+# IPython runs this at the start of every kernel: what a notebook opens below the root is noted.
+RECORDER = """
+def record():
+    import os, sys
+    import pandas as pd
+    root, read_parquet = os.environ["T2M_ROOT"] + os.sep, pd.read_parquet
+    notes = os.open(os.environ["T2M_NOTES"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    def note(path):
+        if str(path).startswith(root):
+            os.write(notes, (str(path).removeprefix(root) + "\\n").encode())
+    def from_parquet(path, *args, **kwargs):  # pyarrow opens files without telling Python
+        note(path)
+        return read_parquet(path, *args, **kwargs)
+    pd.read_parquet = from_parquet
+    sys.addaudithook(lambda event, told: note(told[0]) if event == "open" and "r" in str(told[1]) else None)
+record()
+del record
+"""
 
 
 @dataclass(frozen=True)
 class Executed:
-    """The tiny study after its notebooks ran, those with runs twice: file name -> bytes, first and second time."""
+    """The tiny study after its notebooks ran, those with runs twice: file name -> bytes, first and second time.
+
+    `opened` are the paths below the root that they read.
+    """
 
     root: Path
+    opened: frozenset[str]
     notebooks: tuple[dict[str, bytes], dict[str, bytes]]
     figures: tuple[dict[str, bytes], dict[str, bytes]]
 
@@ -58,6 +81,10 @@ def executed(tmp_path_factory):
     root = tmp_path_factory.mktemp("study")
     with rooted(root):
         build(root)
+        own = tmp_path_factory.mktemp("ipython")
+        (own / "profile_default" / "startup").mkdir(parents=True)
+        (own / "profile_default" / "startup" / "record.py").write_text(RECORDER)
+        os.environ |= {"IPYTHONDIR": str(own), "T2M_NOTES": str(own / "notes")}
         notebooks, figures = [], []
         for only in ((), PARTS):
             shutil.rmtree(paths.figures("synthetic"), ignore_errors=True)
@@ -65,7 +92,8 @@ def executed(tmp_path_factory):
             execute_all("synthetic", only)
             notebooks.append(content(paths.results("synthetic") / "notebooks", "*.ipynb"))
             figures.append(content(paths.figures("synthetic"), "*"))
-    return Executed(root, tuple(notebooks), tuple(figures))
+    opened = frozenset((own / "notes").read_text().splitlines())
+    return Executed(root, opened, tuple(notebooks), tuple(figures))
 
 
 @pytest.fixture

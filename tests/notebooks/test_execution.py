@@ -13,6 +13,7 @@ from study import paths
 from study.errors import StudyError
 from study.pipeline.notebooks import execute
 from tests.notebooks.conftest import PARTS
+from tests.notebooks.test_dependencies import KNOWN, covered
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -67,6 +68,13 @@ def test_figures_are_written_twice_with_equal_bytes(executed):
         assert len(content) > 5_000, name
         if name.endswith(".svg"):
             assert b"<dc:date>" not in content
+
+
+def test_every_file_that_notebooks_open_is_a_dependency(executed):
+    # What the recorder must have seen, else it records nothing.
+    assert {"data/prepared/synthetic/tasks.parquet", "results/synthetic/tables/runs.csv"} <= executed.opened
+    known = [*KNOWN, ".cache", "figures/task2mcp"]
+    assert [path for path in executed.opened if not covered(path.replace("/synthetic", "/task2mcp", 1), known)] == []
 
 
 @pytest.mark.parametrize("stem", PARTS)

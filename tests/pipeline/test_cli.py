@@ -1,6 +1,7 @@
 """The command line: a problem that the user can mend ends with its explanation and exit code 2."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -9,9 +10,14 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from study import paths
+from study.cli import audit
 from study.cli import main as cli
+from study.config.compose import choices, load
 from study.data import dataset as datasets
 from study.errors import StudyError
+from study.runner.outputs import Outputs
+from study.search.tune import sweep_folder
 from tests.tiny_study import TINY
 
 
@@ -129,6 +135,43 @@ def test_there_are_few_commands() -> None:
     commands = visible(get_command(cli.app))
     assert {"run", "report", "recommend", "agent ask"} <= set(commands)
     assert len(commands) <= 35
+
+
+def facts(command: str) -> list[str]:
+    """What settings and code decide and the help of a command states."""
+    if command == "tune":
+        tuning, folder = load().tuning, sweep_folder(load(["dataset=synthetic", "system=tfidf"]))
+        place = str(folder.relative_to(paths.root())).replace("synthetic", "DATASET").replace("tfidf", "SYSTEM")
+        budget = f"{tuning.trials} trials (tuning.trials) with {tuning.scale} of a run's epochs"
+        return [budget, place, "best.yaml", "stopped search goes on", "profile=full --replace"]
+    if command == "run":
+        files = vars(Outputs.of("DATASET", "PROTOCOL", "SYSTEM")).values()
+        places = [str(path.relative_to(paths.results("DATASET"))) for path in files]
+        return [*places, "keeps its finished seeds", "system=?", "protocol=?"]
+    long = f"run systems for long ({', '.join(audit.LONG)})"
+    return [long, *(f"{part} ({about})" for part, about in audit.PARTS.items())]
+
+
+@pytest.mark.parametrize("command", ["tune", "run", "audit run"])
+def test_help_states_what_settings_and_code_decide(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    code, out, _ = call(capsys, monkeypatch, *command.split(), "--help")
+    said = " ".join(re.sub("[^ -~]", " ", out).split())  # on one line, without frames
+    assert code == 0
+    assert [fact for fact in facts(command) if fact not in said] == []
+
+
+@pytest.mark.parametrize("group", ["system", "protocol"])
+def test_a_question_mark_lists_the_choices(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    assert f"one of: {', '.join(choices(group))}" in call(capsys, monkeypatch, "run", f"{group}=?")[2]
+
+
+def test_every_part_of_the_audit_has_a_function() -> None:
+    assert list(audit.functions()) == list(audit.PARTS)
+    assert set(audit.LONG) < set(audit.PARTS)
 
 
 def test_names_cannot_drive_the_terminal() -> None:

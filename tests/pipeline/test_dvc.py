@@ -75,13 +75,16 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def study(folder: Path, module: str, *words: str, code: int = 0) -> str:
     """Run a module in the copy with the copy's own code; returns what it printed."""
+    return called(folder, sys.executable, "-m", module, *words, code=code)
+
+
+def called(folder: Path, *command: str, code: int = 0) -> str:
+    """Run a command in the copy, where Python finds the copy's own code; returns what it printed."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     own = {"PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}", "PATH": path, "T2M_MIRROR": str(folder / "mirror")}
     environment = os.environ | own
     environment.pop("T2M_ROOT", None)
-    done = subprocess.run(
-        [sys.executable, "-m", module, *words], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -121,11 +124,17 @@ def test_a_changed_statement_runs_the_stages_that_import_it(project: Path, file:
     path.write_text(before)
 
 
-def test_a_failing_system_is_named_and_the_others_stand_in_tables_and_figures(project: Path) -> None:
+def add_failing(project: Path) -> Path:
+    """A system whose fit raises; returns its yaml."""
     (project / "baselines" / "fails.py").write_text(TOY.replace("ByName", "Fails").replace("self.scores =", "raise"))
     own = {"title": "Fails", "protocols": ["cold"], "model": {"_target_": "baselines.fails.Fails"}}
     failing = project / "conf" / "system" / "fails.yaml"
     failing.write_text(yaml.safe_dump(own))
+    return failing
+
+
+def test_a_failing_system_is_named_and_the_others_stand_in_tables_and_figures(project: Path) -> None:
+    failing = add_failing(project)
     said = study(project, "study", "run", "--all", "dataset=synthetic", code=2)
     assert "1 rows failed: fails under cold" in said
     study(project, "study", "report", "dataset=synthetic")
@@ -144,6 +153,21 @@ def test_a_failing_system_is_named_and_the_others_stand_in_tables_and_figures(pr
     drawn = {path.stem: path.read_text() for path in (project / "figures" / "synthetic").glob("*.svg")}
     assert {"overall_cold", "per_task_cold", "cost_cold"} <= set(drawn)
     assert [name for name, figure in drawn.items() if "By name" not in figure] == []
+
+
+def test_make_repro_names_the_failed_stages_once_and_the_report_follows(project: Path) -> None:
+    """The recipe of the Makefile, with the environment that is there in place of one of its own."""
+    failing, tables = add_failing(project), project / "results" / "task2mcp" / "tables"
+    (tables / "metrics.csv.xz").unlink()
+    venv = Path(sys.executable).parents[1]
+    words = ["make", f"--makefile={REPOSITORY / 'Makefile'}", f"--old-file={venv / '.installed'}", f"VENV={venv}"]
+    said = called(project, *words, "repro", "DATASET=task2mcp", "DVC_TARGETS=report", code=2)
+    failing.unlink()
+    assert "run@task2mcp-cold-fails" in said
+    assert said.count("the stages named above failed") == 1  # told, not only written in the recipe that make prints
+    found = set(pd.read_csv(tables / "metrics.csv.xz")["system"])
+    assert found >= set(KEPT)
+    assert "fails" not in found
 
 
 def test_every_tuned_row_of_the_plan_has_something_that_tunes_it() -> None:

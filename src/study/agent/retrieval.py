@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study.agent.specification import Specification
+from study.config.schema import ALIASES
 from study.data.dataset import Dataset, FloatArray, join_values
 from study.encoders.sentence import cosines, encode
 from study.errors import StudyError
@@ -148,13 +149,14 @@ class Trained:
 RETRIEVERS: dict[str, Callable[[Dataset], Retriever]] = {kind.name: kind for kind in (Useful, Dense, Lexical, Trained)}
 
 
-def require_retriever(name: str) -> None:
-    """StudyError for a name that no retriever has."""
+def require_retriever(name: str) -> str:
+    """Today's name of a retriever; StudyError for a name that none has."""
+    name = ALIASES.get(name, name)
     if name not in RETRIEVERS:
         raise StudyError(f"unknown retriever {name!r}", fix=f"one of: {', '.join(RETRIEVERS)}")
+    return name
 
 
 def build_retriever(name: str, data: Dataset) -> Retriever:
     """The retriever `name` over the servers of a data set."""
-    require_retriever(name)
-    return RETRIEVERS[name](data)
+    return RETRIEVERS[require_retriever(name)](data)

@@ -191,8 +191,8 @@ class Removal:
         constraint: language, platform, licence, official or stars.
         wanted: the constraint in words.
         removed: servers of the whole catalogue that it excludes.
-        in_pool: how many of these stand among the best-ranked servers; `field_dense` lists the ids of the first of
-        them. unknown: servers that it kept although their field is empty.
+        in_pool: how many of these stand among the best-ranked servers; `best` lists the ids of the first of them.
+        unknown: servers that it kept although their field is empty.
         left_without: servers that would be left if this constraint alone were dropped.
     """
 

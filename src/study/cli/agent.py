@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from study.errors import StudyError
+from study.errors import StudyError, printable
 
 if TYPE_CHECKING:
     from study.agent.agent import Agent
@@ -20,7 +20,9 @@ app = typer.Typer(no_args_is_help=True, help="T2MAgent: recommendations with evi
 Data = Annotated[
     str | None, typer.Option("--dataset", help="Whose servers (default: task2mcp if prepared, else synthetic).")
 ]
-Retriever = Annotated[str | None, typer.Option(help="best, minilm, tfidf or t2mrec (default: conf/agent/agent.yaml).")]
+Retriever = Annotated[
+    str | None, typer.Option(help="field_dense, minilm, tfidf or t2mrec (default: conf/agent/agent.yaml).")
+]
 
 
 def prepared(dataset: str | None) -> str:
@@ -69,11 +71,6 @@ def concrete(host: str) -> str:
     return host
 
 
-def printable(text: str) -> str:
-    """`text` without control characters other than line ends, which could drive the terminal."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
-
-
 @app.command()
 def ask(
     request: Annotated[str, typer.Argument(help="What is to be done, in words; constraints too.")],
@@ -107,7 +104,7 @@ def ask(
         for mark, claims in (("+", item.why), ("-", item.tradeoffs), (">", item.adoption)):
             lines += [f"   {mark} {claim.text} [{', '.join(claim.fields)}]" for claim in claims]
     lines += ["", *(claim.text for claim in (*answer.comparison, *answer.composition))]
-    typer.echo(printable("\n".join(lines)))
+    typer.echo(printable("\n".join(lines), keep="\n"))
 
 
 @app.command()

@@ -16,10 +16,10 @@ from study.cli.audit import app as audit
 from study.cli.judge import app as judging
 from study.cli.tools import app as tools
 from study.cli.usefulness import app as usefulness
-from study.cli.usefulness import old as best
+from study.cli.usefulness import old as old_usefulness
 from study.cli.usefulness import rerank
-from study.errors import StudyError
-from study.recommend.contract import printable, show_recommendations
+from study.errors import StudyError, printable
+from study.recommend.contract import show_recommendations
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,11 +37,11 @@ app = typer.Typer(
 SUB_APPS = {
     "agent": agent,
     "audit": audit,
-    "best": best,
+    "best": old_usefulness,
     "judge": judging,
     "rerank": rerank,
     "tools": tools,
-    "useful": best,
+    "useful": old_usefulness,
     "usefulness": usefulness,
 }
 EVERY_DAY, DATA, ANALYSES, UPKEEP = "Every day", "Data", "Analyses", "Upkeep"
@@ -290,7 +290,7 @@ def recommend(
         str | None, typer.Option(help="Whose saved model to use (default: task2mcp if exported, else synthetic).")
     ] = None,
     system: Annotated[
-        str | None, typer.Option(help="Which saved system answers (default: best if exported, else t2mrec).")
+        str | None, typer.Option(help="Which saved system answers (default: field_dense if exported, else t2mrec).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON instead of a table.")] = False,
 ) -> None:

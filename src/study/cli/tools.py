@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from study import paths
-from study.errors import StudyError
-from study.tools.answers import as_line, listed, printable, search
+from study.errors import StudyError, printable
+from study.tools.answers import as_line, listed, search
 
 if TYPE_CHECKING:
     from study.tools.catalogues.catalog import ToolCatalog

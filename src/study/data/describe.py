@@ -34,7 +34,7 @@ def table2(name: str, data: Dataset) -> pd.DataFrame:
 
     Returns: one row per attribute. `released` counts the different non-empty values as published, `case_folded` those
         left when case is ignored, `normalised` those left when spelling variants are unified (for lists: the different
-        entries); `difference` is normalised - paper. The paper's columns are empty for any other data set.
+        entries); `diff` is normalised - paper. The paper's columns are empty for any other data set.
     """
     paper = OmegaConf.load(paths.conf() / "paper" / "table2.yaml")
     rows = []

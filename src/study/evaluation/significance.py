@@ -169,8 +169,7 @@ def compare(
 
     Returns: metric, n (tasks compared), undefined (tasks left out, as they have no relevant server), wins, ties and
     losses of the system (Wilcoxon's test leaves ties out), zeros (ties at which both systems score 0), mean_system,
-    mean_reference, difference, diff_ci_low, diff_ci_high (95 %), rank_biserial, wilcoxon_p, randomisation_p,
-    alternative.
+    mean_reference, diff, diff_ci_low, diff_ci_high (95 %), rank_biserial, wilcoxon_p, randomisation_p, alternative.
     """
     pairs = paired(system, reference, metric)
     exact = (pairs["system"] - pairs["reference"]).to_numpy(np.float64)

@@ -95,7 +95,7 @@ def verify(expected: Path, metrics: pd.DataFrame) -> pd.DataFrame:
         metrics: rows of `per_task.aggregate`, as stored in ``metrics.csv.xz``.
 
     Returns: one row per entry in file order with dataset, protocol, system, metric, k, profile, expected, tolerance,
-    measured, n_seeds, difference (measured - expected), verdict and source. The verdict is MISSING, and
+    measured, n_seeds, diff (measured - expected), verdict and source. The verdict is MISSING, and
     measured is NaN, where the table has no such row.
     """
     missing = [column for column in AGGREGATE_COLUMNS if column not in metrics]

@@ -69,7 +69,7 @@ def kappa_interval(counts: IntArray, weights: Weights, *, seed: int) -> tuple[fl
 def agreement_table(judgements: pd.DataFrame, topics: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """Agreement overall, per round and per subcategory.
 
-    Returns: columns scope, name, topics, pairs, then kappa, low, high for quadratic and linear weights (suffixes),
+    Returns: columns scope, name, topics, pairs, then kappa_quadratic and kappa_linear, each with _ci_low and _ci_high,
         equal (share of equal grades), third (share graded a third time).
     """
     rows = judgements.merge(topics, on="task_id", how="left", validate="many_to_one")
@@ -86,7 +86,7 @@ def agreement_table(judgements: pd.DataFrame, topics: pd.DataFrame, *, seed: int
         for weights in ("quadratic", "linear"):
             low, high = kappa_interval(counts, weights, seed=seed)
             kappa = float(weighted_kappa(counts.sum(axis=0), weights))
-            row |= {f"kappa_{weights}": kappa, f"ci_low_{weights}": low, f"ci_high_{weights}": high}
+            row |= {f"kappa_{weights}": kappa, f"kappa_{weights}_ci_low": low, f"kappa_{weights}_ci_high": high}
         found.append(row | {"equal": float((first == second).mean()), "third": float(border.mean())})
     return pd.DataFrame(found)
 
@@ -104,8 +104,8 @@ def drift(judgements: pd.DataFrame, rejudged: pd.DataFrame, *, seed: int = 0) ->
         rejudged: columns task_id, server_id, grade, round (after which it was judged again).
 
     Returns: columns round, again (both rounds, "all" in the first row), pairs, mean_first (of both first grades),
-        mean_again, shift (again - first) with low and high (95 %, bootstrap over topics), useful_final and useful_again
-        (shares with grade 1 or 2), kappa_quadratic (final against again).
+        mean_again, shift (again - first) with ci_low and ci_high (95 %, bootstrap over topics), useful_final and
+        useful_again (shares with grade 1 or 2), kappa_quadratic (final against again).
     """
     later = rejudged[[*store.PAIR, "grade", "round"]].rename(columns={"round": "again"})
     rows = judgements.merge(later, on=store.PAIR, how="inner", validate="one_to_many")

@@ -106,8 +106,8 @@ def scores(
     """Means with both intervals, from rows of `per_task` by system and the runs they were computed from.
 
     Returns: columns system, part, metric, n (topics where it is defined), mean, ci_low, ci_high, noise_ci_low,
-    noise_ci_high (empty
-        for measures without), unjudged (share among the places that the metric looks at), comparable.
+        noise_ci_high (empty for measures without), unjudged (share among the places that the metric looks at),
+        comparable.
     """
     rows = []
     for system, frame in tables.items():
@@ -230,7 +230,7 @@ def two_views(
 def rank_correlation(views: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
     """Kendall's tau-b between the systems' means by labels and by judgements, with a bootstrap interval over topics.
 
-    Returns: systems, topics, tau, low, high; NaN for fewer than two systems.
+    Returns: systems, topics, tau, ci_low, ci_high; NaN for fewer than two systems.
     """
     wide = views.pivot_table(index="system", columns="task_id", values=["by_labels", "by_judgements"])
     labels, judged = (np.asarray(wide[name], dtype=np.float64) for name in ("by_labels", "by_judgements"))

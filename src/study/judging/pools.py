@@ -197,6 +197,9 @@ def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
         fix = f"one of: {', '.join(topics['part'].unique())}"
         problem = f"no topics in {chosen.candidates_part!r}"
         raise StudyError(problem, column="candidates_part", file=paths.conf() / "judging" / "pool.yaml", fix=fix)
+    if unknown := set(again) - {*chosen.candidates, *chosen.systems}:
+        fix = f"systems of {paths.conf() / 'judging' / 'pool.yaml'}"
+        raise StudyError(f"no system of the pool: {', '.join(sorted(unknown))}", column="--again", fix=fix)
     asked = dict.fromkeys(chosen.candidates, (of_part, chosen.candidates_depth))
     asked |= {name: (topics, max(chosen.depth, asked[name][1] if name in asked else 0)) for name in chosen.systems}
     data, split = load_split(dataset)

@@ -62,8 +62,8 @@ class EndpointError(StudyError):
         super().__init__(reason, file=file, fix=fix)
 
     def __reduce__(self) -> tuple[object, ...]:
-        parts = {"file": self.file, "fix": self.fix, "status": self.status, "said": self.said}
-        return partial(EndpointError, self.kind, self.reason, **parts), ()
+        told = partial(EndpointError, file=self.file, fix=self.fix, status=self.status, said=self.said)
+        return told, (self.kind, self.reason)
 
 
 class _PassingError(Exception):

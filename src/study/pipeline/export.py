@@ -29,9 +29,8 @@ def export(config: DictConfig) -> Path:
 
     T2MRec learns from the training part of the configured protocol alone (``cold`` unless another one is asked for), as
     the reported ones do, so that nobody tries it on a test task it has seen. Its record names the protocol.
-    `field_dense` and
-    its variants learn from no task; they are saved with the vectors of the catalogue. A saved model that today's
-    settings, code and data would give again stays.
+    `field_dense` and its variants learn from no task; they are saved with the vectors of the catalogue. A saved model
+    that today's settings, code and data would give again stays.
 
     Raises:
         StudyError: a system that cannot be saved, or a protocol that does not apply to it.
@@ -45,7 +44,7 @@ def export(config: DictConfig) -> Path:
     limit_threads(config.profile.workers * config.profile.threads)
     if not saved.is_savable(config.system.model):
         raise StudyError(
-            f"only T2MRec with towers over TF-IDF and no re-ranker, best and its variants can be saved, not {name}",
+            f"only T2MRec over TF-IDF without a re-ranker, field_dense and its variants can be saved, not {name}",
             fix="system=t2mrec or system=field_dense",
         )
     facts: dict[str, Any] = {"seed": seed}

@@ -74,6 +74,6 @@ def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str
     return (
         f"Fitting the released labels: {dataset}, protocol {protocol}, {tasks} test tasks, "
         f"profile {', '.join(profiles)}; mean ± standard deviation over seeds; bold: best, italic: second best, "
-        f"ceilings and faults left out; {tables.ABOVE} above, {tables.BELOW} below {REFERENCE} by both tests "
+        f"oracles and reference bugs left out; {tables.ABOVE} above, {tables.BELOW} below {REFERENCE} by both tests "
         f"(significance.csv), Holm-corrected p < {ALPHA}" + doubts(table, protocol)
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Protocol, Self
 
-from study.errors import StudyError
+from study.errors import StudyError, printable
 
 LONGEST_REQUEST = 20_000  # characters; a longer request is a file pasted by mistake
 
@@ -95,11 +95,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
     spelling = {name.casefold(): name for name in known}
     near = [repr(spelling[name]) for name in get_close_matches(word.casefold(), spelling, n=3)]
     return f" (nearest: {', '.join(near)})" if near else ""
-
-
-def printable(text: str) -> str:
-    """`text` without control characters, which could drive the terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def show_recommendations(found: Sequence[Recommendation], *, title: str, caption: str) -> None:

@@ -1,5 +1,4 @@
-"""Answers of `field_dense`, and `field_dense` as it is saved: vectors of the catalogue's fields, priors and product
-names.
+"""`field_dense` as it is saved and answers: vectors of the catalogue's fields, priors and product names.
 
 A saved model needs no data set, no torch and no network. `explain` serves the agent, too.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from study.errors import StudyError
+from study.errors import StudyError, printable
 
 if TYPE_CHECKING:
     from study.tools.catalogues.catalog import ToolCatalog
@@ -40,11 +40,6 @@ def search(
     else:
         rows, values = chosen.search(query, k, threshold=threshold)
     return listed(catalog, rows.tolist(), values.tolist())
-
-
-def printable(text: str) -> str:
-    """`text` without control characters, which could drive the terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def listed(catalog: ToolCatalog, rows: Sequence[int], scores: Sequence[float] | None = None) -> list[dict[str, Any]]:

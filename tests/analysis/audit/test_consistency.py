@@ -1,5 +1,7 @@
 """What means over tasks can be: rows of real rankings always pass, planted impossibilities never do."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,7 +23,7 @@ from study.evaluation import metrics, per_task
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import read_record
 from tests.analysis.toys import small_study
-from tests.tiny_study import SIZE
+from tests.tiny_study import REPOSITORY, SIZE
 
 CELLS = list(PAPER_METRICS)
 N_SERVERS = 40
@@ -209,6 +211,16 @@ def test_tables_on_synthetic_data_find_the_planted_fault(data):
     assert not table.loc[("ours: honest", "one server per task", "all eight cells"), "possible"]
     assert figures_paper.plot_feasibility(tables).axes
     assert figures_paper.plot_implied(tables, {"task split": 10.0}).axes
+    notebook = json.loads((REPOSITORY / "notebooks" / "05_audit.ipynb").read_text(encoding="utf-8"))
+    cell = next(text for each in notebook["cells"] if '["consistency"][columns]' in (text := "".join(each["source"])))
+    shown = []  # the notebook reads the columns that are written
+    exec(
+        cell, {"tables": tables, "display": shown.append, "Markdown": str, "show": lambda *told: shown.append(told[0])}
+    )
+    bounds = shown[-1].set_index(["row", "k"])
+    for name in ("f1", "ndcg"):  # bounds, not intervals: of a real row they hold the value
+        own = bounds.loc["ours: honest"]
+        assert own[name].between(own[f"{name}_low"] - 1e-4, own[f"{name}_high"] + 1e-4).all()
     with pytest.raises(StudyError, match="has not been made") as caught:
         tables["row_pairs"]
     assert "study audit run" in str(caught.value)

@@ -46,7 +46,7 @@ def test_planted_sorted_and_copied_lists_are_found(planted):
     share = truth["parameters"]["ascending_share"]
     sorted_lists = table.loc["lists wholly ascending by id"]
     assert abs(sorted_lists["observed"] - share) < 0.03
-    assert sorted_lists["chance_ci_high"] < 0.001
+    assert sorted_lists["chance_high"] < 0.001
     assert sorted_lists["p"] == pytest.approx(1 / 21)
     # A share of the tasks copies the list of another; defects are planted afterwards in 1 % of the lists.
     copied = table.loc["lists beyond the first of each set", "observed"]
@@ -56,9 +56,7 @@ def test_planted_sorted_and_copied_lists_are_found(planted):
 def test_lists_without_order_or_copies_show_none(tmp_path):
     data, _ = made(tmp_path, n_servers=500, mixture=NO_REASON, **UNSORTED)
     table = labels.list_table(data, FAST)
-    inside = (table["observed"] >= table["chance_ci_low"] - 0.003) & (
-        table["observed"] <= table["chance_ci_high"] + 0.05
-    )
+    inside = (table["observed"] >= table["chance_low"] - 0.003) & (table["observed"] <= table["chance_high"] + 0.05)
     assert inside[table["measure"].str.contains("ascending by|beyond|follows|run of 6")].all()
 
 
@@ -227,7 +225,7 @@ def test_lists_held_out_are_told_by_the_planted_mixture_and_not_by_one_without_r
 def test_the_tables_are_complete_and_can_be_drawn(planted):
     tables = labels.mixture_tables(planted[0], FAST, clusters(planted[0]))
     fit = tables["mixture_fit"]
-    assert fit["inside"].tolist() == fit["observed"].between(fit["fitted_ci_low"], fit["fitted_ci_high"]).tolist()
+    assert fit["inside"].tolist() == fit["observed"].between(fit["fitted_low"], fit["fitted_high"]).tolist()
     shares = tables["mixture"].set_index("parameter").loc[[f"share {name}" for name in labels_mixture.REASONS]]
     assert shares["value"].sum() == pytest.approx(1)
     assert (shares["ci_low"] <= shares["value"]).all()

@@ -193,10 +193,10 @@ def test_sorted_lists_of_any_servers_show_long_runs_and_nothing_else(tmp_path):
         data = toy(None, planted)
         table = provenance.detector_table(*examined(data)).set_index("detector")
         run, close = table.loc["long_run"], table.loc["alphabetical"]
-        assert run["share"] > run["chance_ci_high"] + 0.5
+        assert run["share"] > run["chance_high"] + 0.5
         assert run["share"] == pytest.approx(run["kept"])
         assert run["share"] == pytest.approx(run["even"])
-        assert (close["share"] > max(close["kept_ci_high"], close["even_ci_high"]) + 0.15) == is_run
+        assert (close["share"] > max(close["kept_high"], close["even_high"]) + 0.15) == is_run
     both = table.loc["any detector"]
     assert both["chance"] >= table.loc[["alphabetical", "theme_token"], "chance"].max()
     assert table.loc["any rule of order", "labels"] >= close["labels"]

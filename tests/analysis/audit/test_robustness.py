@@ -43,9 +43,7 @@ def test_correlations_of_fixed_scores_are_scipys(means, random):
     found = robustness.correlations(scores(means), scores(other), resamples=3, seed=0)
     assert found["tau"] == pytest.approx(stats.kendalltau(means, other).statistic)
     assert found["rho"] == pytest.approx(stats.spearmanr(means, other).statistic)
-    assert (
-        found["tau_ci_low"] == found["tau_ci_high"] == pytest.approx(found["tau"])
-    )  # tasks that all agree leave no doubt
+    assert found["tau_low"] == found["tau_high"] == pytest.approx(found["tau"])  # tasks that all agree leave no doubt
 
 
 def test_planted_orders():
@@ -54,7 +52,7 @@ def test_planted_orders():
     assert robustness.correlations(base, reverse, resamples=5, seed=0)["tau"] == pytest.approx(-1)
     one, other = (scores([0.1, 0.2, 0.3], noise=1.0, seed=seed) for seed in (0, 1))
     noisy = robustness.correlations(one, other, resamples=200, seed=0)
-    assert noisy["tau_ci_high"] - noisy["tau_ci_low"] > 1  # three systems within noise have no order
+    assert noisy["tau_high"] - noisy["tau_low"] > 1  # three systems within noise have no order
     alone = robustness.correlations(base, scores([0.1]), resamples=5, seed=0)
     assert alone["systems"] == 1
     assert np.isnan(alone["tau"])
@@ -79,7 +77,7 @@ def test_every_pair_of_seeds_is_compared_over_the_systems_that_have_both():
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """A small study with four cheap systems, one of them with a seed of its own, and one ceiling."""
+    """A small study with four cheap systems, one of them with a seed of its own, and one oracle."""
     splits = {"split_seeds": [101, 102], "split_systems": ["popularity", "tfidf", "attribute_counts"], "resamples": 20}
     changes = {"audit/robustness.yaml": splits, "profile/smoke.yaml": {"seeds": [1, 2]}}
     changes["system/popularity_theme.yaml"] = {"seeds": [0]}
@@ -94,7 +92,7 @@ def made(root):
     return {path.stem: pd.read_csv(path) for path in robustness.compute(config.load(TINY))}
 
 
-def test_every_family_has_its_rows_and_ceilings_none(made):
+def test_every_family_has_its_rows_and_oracles_none(made):
     table = made["rank_robustness"]
     assert set(table["family"]) == {"seeds", "metric", "labels", "tie rule", "random splits"}
     seeds = table[table["family"] == "seeds"]
@@ -103,7 +101,7 @@ def test_every_family_has_its_rows_and_ceilings_none(made):
     assert table.loc[table["family"] == "metric", "systems"].max() == 4
     assert "mcp_task_all.csv" in set(table["variant"])
     inside = table.dropna(subset=["tau"])
-    assert (inside["tau"].between(-1, 1) & (inside["tau_ci_low"] <= inside["tau_ci_high"])).all()
+    assert (inside["tau"].between(-1, 1) & (inside["tau_low"] <= inside["tau_high"])).all()
     plot_robustness(made).canvas.draw()
     table = made["random_splits"]
     assert set(table["system"]) == {"popularity", "tfidf", "attribute_counts"}

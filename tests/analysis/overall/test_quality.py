@@ -98,11 +98,11 @@ def test_mean_ranks_by_hand_with_a_tie_and_a_task_without_a_value():
 @pytest.mark.parametrize(("k", "quantile"), [(2, 1.960), (3, 2.343), (5, 2.728), (10, 3.164)])
 def test_critical_difference_is_the_published_one_and_drawn_to_each_side(k, quantile):
     table = quality.mean_ranks({str(i): pd.Series(np.arange(30.0) + i) for i in range(k)})
-    assert table.attrs["diff"] == pytest.approx(quantile * np.sqrt(k * (k + 1) / (6 * 30)), abs=1e-3)
+    assert table.attrs["critical_difference"] == pytest.approx(quantile * np.sqrt(k * (k + 1) / (6 * 30)), abs=1e-3)
     figure = quality.critical_difference(table, {str(i): "trivial" for i in range(k)}, "ndcg@10", "Caption.")
     bars = [line.get_xdata() for line in figure.axes[0].get_lines() if len(line.get_xdata()) == 2]
     assert [float(low + high) / 2 for low, high in bars] == pytest.approx(range(1, k + 1))
-    assert [float(high - low) for low, high in bars] == pytest.approx([table.attrs["diff"]] * k)
+    assert [float(high - low) for low, high in bars] == pytest.approx([table.attrs["critical_difference"]] * k)
 
 
 def lists(system, first):

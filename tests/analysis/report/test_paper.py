@@ -6,6 +6,7 @@ import yaml
 
 from study import paths
 from study.analysis.report import paper
+from study.config.compose import choices
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 
@@ -74,6 +75,13 @@ def test_the_papers_method_row_is_an_f1_of_means(cells):
     error = (rows["f1_printed"] - rows["f1_from_means"]).abs()
     assert error["T2MRec"].max() < 2e-4
     assert error.drop("T2MRec").max() > 0.05
+
+
+def test_systems_named_by_the_paper_exist_and_one_row_of_the_method_is_the_same_configuration(cells):
+    assert {*cells["system"], *cells["stand_in"]} - {""} <= set(choices("system"))
+    assert (cells["system"] == "").equals(cells["stand_in"] != "")
+    named = cells.loc[cells["system"].str.startswith("t2mrec"), ["table", "printed", "system"]].drop_duplicates()
+    assert named.to_numpy().tolist() == [["table4", "w/o Re-ranking", "t2mrec"]]
 
 
 APPLIES = {key: ["warm", "loo99"] for key in ("neumf", "neumf_tuned")}

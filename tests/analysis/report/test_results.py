@@ -63,7 +63,7 @@ def test_systems_come_best_first_with_their_titles(results):
     assert results.systems("cold") == ["oracle_neighbour", "t2mrec", "tfidf"]
     assert results.systems("warm") == []
     assert results.titles["tfidf"] == "TF-IDF cosine"
-    assert [results.is_ceiling(name) for name in results.systems("cold")] == [True, False, False]
+    assert [results.is_oracle(name) for name in results.systems("cold")] == [True, False, False]
 
 
 def test_marks_need_both_tests_and_point_where_the_mean_differs(results):

@@ -48,7 +48,7 @@ def test_a_system_that_was_not_run_has_words_and_no_number():
     assert table.to_numpy().tolist() == [["a", "0.5000 ± 0.1000", "0.2500 ± 0.1000"], ["Model B", "not run", ""]]
 
 
-def test_best_and_second_best_are_told_by_what_is_printed_and_ceilings_take_no_part():
+def test_best_and_second_best_are_told_by_what_is_printed_and_oracles_take_no_part():
     rows = overall(
         ("oracle", "cold", "ndcg", 10, 0.9, np.nan),
         ("a", "cold", "ndcg", 10, 0.50001, 0.01),

@@ -68,7 +68,7 @@ def test_the_optimum_is_chosen_on_validation_whatever_the_test_tasks_say():
     assert (found["best"], found["paper"], found["flat"]) == (0.14, 0.07, [0.14])
     assert found["gain_valid"] == pytest.approx(0.05 * np.log10(2) ** 2)
     assert found["gain_test"] == pytest.approx(-0.07)
-    assert found["gain_test_ci_low"] == pytest.approx(found["gain_test_ci_high"])
+    assert found["gain_test_low"] == pytest.approx(found["gain_test_high"])
 
 
 def test_values_within_the_spread_of_the_best_are_named():
@@ -101,7 +101,7 @@ def test_the_planted_cause_is_the_most_important():
     assert shares["parameter"].iloc[0] == "training.learning_rate"
     assert shares["mean"].iloc[0] > 0.6
     assert shares["mean"].sum() == pytest.approx(1)
-    assert (shares["ci_low"] <= shares["mean"]).all()
+    assert (shares["low"] <= shares["mean"]).all()
     pd.testing.assert_frame_equal(shares, sensitivity.importance(sweep, table, repeats=3))
     bars = sensitivity.importances(sweep, shares, "caption").axes[0]
     assert len(bars.patches) == 12

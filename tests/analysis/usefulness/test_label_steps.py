@@ -54,16 +54,21 @@ def test_steps_are_paired_by_task():
     assert table.loc[("recall@10", "better"), "diff"] == 0
 
 
-def test_a_chain_is_fitted_once(monkeypatch, tmp_path):
+def test_a_stopped_chain_goes_on_and_fits_nothing_twice(monkeypatch, tmp_path):
     asked = []
 
     def fitted(config, data, split, share, seed):
         asked.append((config.system.model.trees, share, seed))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
         return pd.DataFrame({"task_id": [1, 2], "ndcg@10": [0.1, 0.3], "recall@10": [0.2, 0.4]})
 
     monkeypatch.setattr(paths, "cache", lambda: tmp_path)
     monkeypatch.setattr(curves, "fitted", fitted)
     monkeypatch.setattr(curves, "fingerprint", lambda config: str(config.system.model.trees))
     monkeypatch.setattr(curves, "load_inputs", lambda *_: (None, None))
-    assert list(curves.label_step_fits("synthetic", WANTED)) == list(curves.label_step_fits("synthetic", WANTED))
-    assert asked == [(0, 1.0, 3), (400, 1.0, 3)]
+    with pytest.raises(KeyboardInterrupt):
+        curves.label_step_fits("synthetic", WANTED)
+    for _ in range(2):
+        assert list(curves.label_step_fits("synthetic", WANTED)) == ["words", "all"]
+    assert asked == [(0, 1.0, 3), (400, 1.0, 3), (400, 1.0, 3)]

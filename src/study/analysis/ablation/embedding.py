@@ -158,7 +158,7 @@ def _tested(part: pd.DataFrame, *, seed: int, draws: int) -> dict[str, Any]:
 def difference_table(theirs: pd.DataFrame, ours: dict[bool, pd.DataFrame], *, seed: int) -> pd.DataFrame:
     """How much further the authors' points separate listed servers than ours, the same task on both sides.
 
-    `theirs` and `ours` (True: in our plane, False: in all dimensions) are `separation` of the same tasks. difference =
+    `theirs` and `ours` (True: in our plane, False: in all dimensions) are `separation` of the same tasks. diff =
     authors - ours; higher, equal and lower are shares of the tasks; p-values are one-sided (greater), with _holm over
     all rows.
     """
@@ -180,7 +180,7 @@ def difference_table(theirs: pd.DataFrame, ours: dict[bool, pd.DataFrame], *, se
 
 
 def summary(tasks: pd.DataFrame, *, seed: int) -> dict[str, float]:
-    """n, and the mean of every column of `separation` over tasks with _low and _high (95 %, bootstrap)."""
+    """n, and the mean of every column of `separation` over tasks with _ci_low and _ci_high (95 %, bootstrap)."""
     found: dict[str, float] = {"n": len(tasks)}
     for name, values in tasks.items():
         low, high = significance.bootstrap_interval(values.to_numpy(np.float64), seed=seed)

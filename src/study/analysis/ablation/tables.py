@@ -104,7 +104,7 @@ def printed() -> pd.DataFrame:
 def table4(dataset: str) -> pd.DataFrame:
     """Table 4 with what the paper leaves out, under every protocol: one row per protocol, system and metric.
 
-    off = ours - paper; difference = system - reference over tasks. Holm-corrected p-values, for `COMPARED` alone, are
+    off = ours - paper; diff = system - reference over tasks. Holm-corrected p-values, for `COMPARED` alone, are
     over all variants and both metrics of a protocol. A variant of `wanted` without a run has 0 seeds and no value of
     ours. Paper columns are empty for another data set and under protocols other than `PAPER_PROTOCOL`.
     """

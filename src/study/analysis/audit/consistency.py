@@ -232,7 +232,7 @@ def cell_checks(rows: pd.DataFrame, possible: Points, rounding: float) -> pd.Dat
             broken = ["precision below recall / k"] * (precision + rounding < (recall - rounding) / k)
             for name, value in (("f1", f1), ("ndcg", ndcg)):
                 least, most = possible_range(printed, f"{name}@{k}", given, possible, rounding=rounding)
-                line |= {name: value, f"{name}_ci_low": least, f"{name}_ci_high": most}
+                line |= {name: value, f"{name}_low": least, f"{name}_high": most}
                 broken += [f"{name} too low"] * (value + rounding < least)
                 broken += [f"{name} too high"] * (value - rounding > most)
             lines.append(line | {"breaks": "; ".join(broken)})

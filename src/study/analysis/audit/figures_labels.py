@@ -147,8 +147,8 @@ def plot_mixture_fit(tables: Tables) -> Figure:
     named_rows(panel, place, names, "share of the labels (%)")
     panel, place = axes[0, 1], np.arange(len(fit))
     ends = (
-        fit["observed"] / fit["fitted_ci_high"],
-        fit["observed"] / fit["fitted_ci_low"].where(fit["fitted_ci_low"] > 0),
+        fit["observed"] / fit["fitted_high"],
+        fit["observed"] / fit["fitted_low"].where(fit["fitted_low"] > 0),
     )
     panel.hlines(place, *ends, color=ORANGE)
     panel.plot(fit["observed"] / fit["fitted"], place, "o", color=ORANGE)
@@ -215,12 +215,12 @@ def plot_robustness(tables: Tables) -> Figure:
     panel, place = axes[0, 0], np.arange(len(rows))[::-1]
     for y, row in zip(place, rows.to_dict("records"), strict=True):
         ink = INKS[row["family"]]
-        panel.hlines(y, row["tau_ci_low"], row["tau_ci_high"], color=ink, linewidth=1.4)
+        panel.hlines(y, row["tau_low"], row["tau_high"], color=ink, linewidth=1.4)
         panel.plot(row["tau"], y, "o", color=ink, markersize=5)
         panel.text(1.02, y, f"{int(row['systems'])}", va="center", fontsize=7, transform=panel.get_yaxis_transform())
     panel.axvline(0, color="black", linewidth=0.8, linestyle="--")
     labels = [f"{family}: {variant}" for family, variant in zip(rows["family"], rows["variant"], strict=True)]
-    limits = {"xlim": (min(-0.05, rows["tau_ci_low"].min() - 0.05), 1.05), "ylim": (-0.7, len(rows) - 0.3)}
+    limits = {"xlim": (min(-0.05, rows["tau_low"].min() - 0.05), 1.05), "ylim": (-0.7, len(rows) - 0.3)}
     named_rows(panel, place, labels, "Kendall's tau with the base order", **limits)
     panel.tick_params(axis="y", labelsize=7.5)
     return figure

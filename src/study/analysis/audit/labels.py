@@ -40,14 +40,14 @@ def against_chance(
 ) -> pd.DataFrame:
     """Each measure beside its values on changed lists.
 
-    chance_ci_low and chance_ci_high are the 2.5 and 97.5 % quantiles; p is the share of all permutations, the
+    chance_low and chance_high are the 2.5 and 97.5 % quantiles; p is the share of all permutations, the
     observed one among them, that reach the observed value; model says what chance is.
     """
     observed = measure(matrix)
     drawn = pd.DataFrame([measure(change(matrix, rng)) for _ in range(permutations)])
     ends = drawn.quantile([0.025, 0.975]).to_numpy()
     rows = pd.DataFrame({"measure": list(observed), "observed": list(observed.values())})
-    rows = rows.assign(chance=drawn.mean().to_numpy(), chance_ci_low=ends[0], chance_ci_high=ends[1])
+    rows = rows.assign(chance=drawn.mean().to_numpy(), chance_low=ends[0], chance_high=ends[1])
     reached = (drawn.to_numpy() >= rows["observed"].to_numpy()).sum(axis=0)
     return rows.assign(p=(1 + reached) / (1 + permutations), permutations=permutations, model=model)
 
@@ -227,9 +227,9 @@ def mixture_tables(data: Dataset, settings: Labels, cluster: IntArray | None = N
     draws = [simulate(x, mixture, rng, ascending=ascending, copied=copied) for _ in range(settings.simulations)]
     drawn = pd.DataFrame([statistics(x, draw, settings) for draw in draws])
     fitted = pd.DataFrame({"statistic": list(observed), "observed": list(observed.values())})
-    fitted = fitted.assign(fitted=drawn.mean().to_numpy(), fitted_ci_low=drawn.min().to_numpy())
-    fitted = fitted.assign(fitted_ci_high=drawn.max().to_numpy(), simulations=len(drawn))
-    fitted["inside"] = fitted["observed"].between(fitted["fitted_ci_low"], fitted["fitted_ci_high"])
+    fitted = fitted.assign(fitted=drawn.mean().to_numpy(), fitted_low=drawn.min().to_numpy())
+    fitted = fitted.assign(fitted_high=drawn.max().to_numpy(), simulations=len(drawn))
+    fitted["inside"] = fitted["observed"].between(fitted["fitted_low"], fitted["fitted_high"])
     return {"mixture": pd.DataFrame(rows, columns=["parameter", "value", "ci_low", "ci_high"]), "mixture_fit": fitted}
 
 

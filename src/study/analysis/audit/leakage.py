@@ -66,7 +66,7 @@ def largest_of_rows(matrix: sp.csr_matrix) -> Float64Array:
 
 
 def share_table(found: Frames) -> pd.DataFrame:
-    """How many test tasks have a near-duplicate: columns protocol, kind, tasks, n, share, low, high (95 %, Wilson)."""
+    """How many test tasks have a near-duplicate: protocol, kind, tasks, n, share, ci_low, ci_high (95 %, Wilson)."""
     rows = []
     for protocol, frame in found.items():
         for kind in KINDS:
@@ -88,7 +88,7 @@ def difference_interval(a: Float64Array, b: Float64Array, *, seed: int, level: f
 
 
 def mean_columns(name: str, values: Float64Array, seed: int) -> dict[str, float]:
-    """The mean with its 95 % interval, as columns `name`, `name`_low, `name`_high; NaN for no task."""
+    """The mean with its 95 % interval, as columns `name`, `name`_ci_low, `name`_ci_high; NaN for no task."""
     low, high = bootstrap_interval(values, seed=seed, resamples=RESAMPLES)
     return {name: float(values.mean()) if len(values) else np.nan, f"{name}_ci_low": low, f"{name}_ci_high": high}
 
@@ -151,7 +151,7 @@ def copying_table(
 def protocol_table(first: Frames, second: Frames, metrics: list[str], *, seed: int) -> pd.DataFrame:
     """Every system under two protocols with different test tasks: means and difference, 95 % intervals over tasks.
 
-    n_first and n_second count tasks; lost = difference / first.
+    n_first and n_second count tasks; lost = diff / first.
     """
     rows = []
     for system in sorted(first.keys() & second.keys()):

@@ -89,14 +89,14 @@ def detector_table(frame: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
 
 
 def counted(flag: BoolArray, cluster: ArrayLike) -> dict[str, Any]:
-    """The columns labels (marked ones), n, share, low and high."""
+    """The columns labels (marked ones), n, share, ci_low and ci_high."""
     p, low, high = share(flag, cluster)
     return {"labels": int(flag.sum()), "n": len(flag), "share": p, "ci_low": low, "ci_high": high}
 
 
 def in_draws(name: str, drawn: pd.Series) -> dict[str, float]:
     """The mean of draws and their range, as columns `name`, `name`_low and `name`_high."""
-    return {name: float(drawn.mean()), f"{name}_ci_low": drawn.min(), f"{name}_ci_high": drawn.max()}
+    return {name: float(drawn.mean()), f"{name}_low": drawn.min(), f"{name}_high": drawn.max()}
 
 
 def retrieved_table(data: Dataset, evidence: Evidence, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

@@ -44,7 +44,7 @@ FAMILIES = ("seeds", "metric", "labels", "tie rule", "protocol", "random splits"
 
 
 def ranked_systems() -> list[str]:
-    """The configured systems that do not stand apart, as ceilings and reference bugs do."""
+    """The configured systems that do not stand apart, as oracles and reference bugs do."""
     settings = all_system_settings()
     return [name for name in choices("system") if settings[name].family not in APART]
 
@@ -57,7 +57,7 @@ def correlations(base: Scores, other: Scores, *, resamples: int, seed: int) -> R
     """
     common = [name for name in base.index if name in other.index]
     found: Row = {"systems": len(common)}
-    names = [f"{name}{end}" for name in ("tau", "rho") for end in ("", "_ci_low", "_ci_high")]
+    names = [f"{name}{end}" for name in ("tau", "rho") for end in ("", "_low", "_high")]
     if len(common) < 2:
         return found | dict.fromkeys(names, np.nan)
     a, b = (frame.loc[common].to_numpy(np.float64) for frame in (base, other))
@@ -214,7 +214,7 @@ def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[Row
             row: Row = {"family": family, "variant": variant, "systems": len(known)}
             for name, side in zip(("tau", "rho"), np.array(values, dtype=np.float64).T, strict=True):
                 low, high = np.quantile(side, [0.025, 0.975])
-                row |= {name: side.mean(), f"{name}_ci_low": low, f"{name}_ci_high": high}
+                row |= {name: side.mean(), f"{name}_low": low, f"{name}_high": high}
             found.append(row | {"n": len(values), "unit": "pairs of splits" if "another" in variant else "splits"})
     return found, spread
 
@@ -233,8 +233,8 @@ def judged_table(dataset: str) -> list[Row]:
         line |= {
             "systems": row["systems"],
             "tau": row["tau"],
-            "tau_ci_low": row["ci_low"],
-            "tau_ci_high": row["ci_high"],
+            "tau_low": row["ci_low"],
+            "tau_high": row["ci_high"],
         }
         rows.append(line | {"rho": rho, "n": row["topics"], "unit": "topics"})
     return rows

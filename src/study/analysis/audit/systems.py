@@ -53,7 +53,8 @@ def configured(settings: Rules, dataset: str, changes: dict[str, Any], system: s
 def rule_table(data: Dataset, split: Split, settings: Rules) -> pd.DataFrame:
     """Every variant of the attribute counts and every other system on every part, beside the first variant.
 
-    mean with low and high (95 %, over tasks); difference to the first variant, the same tasks, with _low and _high.
+    mean with ci_low and ci_high (95 %, over tasks); diff to the first variant, the same tasks, with diff_ci_low and
+    diff_ci_high.
     """
     rows: list[dict[str, Any]] = []
     first: dict[str, pd.DataFrame] = {}
@@ -95,7 +96,7 @@ def bug_table(dataset: str, settings: ReferenceBugs) -> pd.DataFrame:
     """A published method beside its row with a bug of the reference program, from their runs: one row per bug.
 
     Both sides are compared at the seeds that both have; a pair of which a run is missing has no number. without and
-    with_bug: means over tasks of the means over these seeds. difference: with - without, 95 % over tasks; least and
+    with_bug: means over tasks of the means over these seeds. diff: with - without, 95 % over tasks; least and
     most: in a single seed. unmoved: share of the tasks and seeds of the same value.
     """
     found = []

@@ -52,7 +52,7 @@ F1_DEFINITIONS = {"f1": "mean over tasks", "f1_of_means": "of the means"}
 class Run:
     """One system under one protocol, its cells metric@k with f1 and f1_of_means."""
 
-    cells: pd.DataFrame  # index metric@k, columns ours, low, high
+    cells: pd.DataFrame  # index metric@k, columns ours, ci_low, ci_high
     by_seed: pd.DataFrame  # means over tasks of each seed
     drawn: pd.DataFrame  # bootstrap means over tasks; runs over the same tasks draw the same ones
     tasks: tuple[int, ...]  # ids, in the order of the draws

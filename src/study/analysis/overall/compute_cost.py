@@ -25,6 +25,7 @@ from study.analysis.report import colours
 from study.analysis.report.colours import GREY, colour, legend_below
 from study.analysis.report.plots import STYLE, canvas, logarithmic
 from study.analysis.report.results import Results, lineage
+from study.analysis.report.runs import ORACLE
 from study.config.registry import parents
 from study.evaluation.records import read_record
 from study.t2mrec.settings import Towers
@@ -35,7 +36,7 @@ if TYPE_CHECKING:  # importing it loads torch
 LONG = 600  # seconds by the clock that a fit under the profile laptop should not exceed
 HOUR = 3600
 # Kinds of effort, in the order of the table: runs at the system's own settings and tuned, searches, and the runs of
-# variants, faults and extensions.
+# variants, reference bugs and extensions.
 SEARCHES, SIDE = "searches", "side rows"
 KINDS = (OWN, TUNED, SEARCHES, SIDE)
 PUBLISHED = "published"  # family of the methods that this study wrote after their papers
@@ -185,7 +186,7 @@ def _drawn(costs: pd.DataFrame) -> pd.DataFrame:
 def crowded(costs: pd.DataFrame) -> pd.DataFrame:
     """The better half of the systems that do not read the answers, if they lie too close together to be told apart.
     `costs`: best quality first. Returns no row where there is room."""
-    systems = costs[costs["family"] != colours.CEILING]
+    systems = costs[costs["family"] != ORACLE]
     better = systems.head((len(systems) + 1) // 2)
     close = len(better) > FEW and better["quality"].iloc[-1] > NEAR * better["quality"].iloc[0]
     return better if close else better.head(0)

@@ -9,6 +9,7 @@ import pandas as pd
 
 from study import paths
 from study.analysis.report.results import TUNED_SUFFIX, Results, lineage
+from study.analysis.report.runs import APART
 from study.config.registry import parents
 from study.evaluation.records import read_record
 
@@ -20,7 +21,6 @@ SHARE = 1 / 3  # of that gap which other values have to close before they are ca
 # What learns nothing, for new tasks and for known ones; every method should reach TIMES its METRIC.
 FLOORS, TIMES = {True: "random", False: "popularity"}, 5
 LONG_SUFFIX = "_long"  # of the row of the same system with more epochs
-FAULTY = ("reference_bug", "oracle")  # families whose rows say what a fault brings, not how well a method is trained
 EARLIER = "experts"  # in reports: an earlier stage that ranks by itself (MPT-Rec)
 COLUMNS = ["system", "title", "epochs", "best_epoch", "capped", "annealed", "seeds", "earlier_better"]
 COLUMNS += ["validation_ndcg", "seconds_trained", "gap", "better", "better_gap"]
@@ -71,18 +71,18 @@ def _rose_before(report: Mapping[Any, Any]) -> bool:
 def convergence(
     results: Results, protocol: str, *, builds_on: Callable[[str], Sequence[str]] = parents
 ) -> pd.DataFrame:
-    """The systems whose records tell a best epoch, best on the test tasks first; those of `FAULTY` are left out.
+    """The systems whose records tell a best epoch, best on the test tasks first; those of `APART` are left out.
 
     Returns: system, title, epochs (that ran), best_epoch (whose weights were kept), validation_ndcg and seconds_trained
     as means over seeds, capped (the seeds whose training the cap on epochs ended, not validation: quality may still
     have been rising), annealed (see there), seeds, earlier_better (seeds in which an earlier stage that ranks by itself
     was better on validation than the last one), gap (`METRIC` minus the yardstick's; NaN where that has no run), better
     and better_gap (title and gap of the best run of the same method under the protocol, if it is another one; tuned
-    values, variants and extensions count, rows of `FAULTY` do not).
+    values, variants and extensions count, rows of `APART` do not).
     """
     ran = results.systems(protocol)
     yardstick = next((results.value(protocol, name, METRIC) for name in YARDSTICKS if name in ran), float("nan"))
-    sound = [name for name in ran if results.families.get(name) not in FAULTY]
+    sound = [name for name in ran if results.families.get(name) not in APART]
     gaps = {name: results.value(protocol, name, METRIC) - yardstick for name in sound}
     method = {name: lineage(name, builds_on)[-1] if name in results.applies else name for name in sound}
     rows = []
@@ -121,14 +121,14 @@ def far_behind(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def near_floor(results: Results, protocol: str, *, new_tasks: bool) -> pd.DataFrame:
-    """The systems, rules and ceilings aside, that have less than `TIMES` the `METRIC` of what learns nothing.
+    """The systems, rules and oracles aside, that have less than `TIMES` the `METRIC` of what learns nothing.
 
     `new_tasks`: whether the test tasks have no training interaction (`study.data.splits.Split.cold`).
 
     Returns: title, times (their `METRIC` over that of the rule), floor (the rule's title) and value (its `METRIC`).
     """
     floor, ran = FLOORS[new_tasks], results.systems(protocol)
-    names = [name for name in ran if results.families[name] not in ("trivial", *FAULTY)] if floor in ran else []
+    names = [name for name in ran if results.families[name] not in ("trivial", *APART)] if floor in ran else []
     least = results.value(protocol, floor, METRIC) if names else float("nan")
     rows = [(results.titles[name], results.value(protocol, name, METRIC) / least) for name in names]
     table = pd.DataFrame(rows, columns=["title", "times"]).assign(floor=results.titles.get(floor, ""), value=least)

@@ -122,15 +122,15 @@ def mean_ranks(values: Mapping[str, pd.Series]) -> pd.DataFrame:
 
     `values`: printed name -> per-task values, averaged over seeds, index task_id.
 
-    Returns: columns title, rank, from the best; attributes ``tasks`` and ``difference``, the critical difference: mean
-    ranks further apart than it differ at the level `ALPHA` (Demšar 2006, section 3.2.2).
+    Returns: columns title, rank, from the best; attributes ``tasks`` and ``critical_difference``, the critical
+    difference: mean ranks further apart than it differ at the level `ALPHA` (Demšar 2006, section 3.2.2).
     """
     table = pd.DataFrame(dict(values)).dropna()
     ranks = table.rank(axis=1, ascending=False).mean().sort_values(kind="stable")
     k, n = table.shape[1], len(table)
     found = pd.DataFrame({"title": ranks.index, "rank": ranks.to_numpy()})
     quantile = float(studentized_range.ppf(1 - ALPHA, k, math.inf)) / math.sqrt(2)
-    found.attrs = {"tasks": n, "diff": quantile * math.sqrt(k * (k + 1) / (6 * n))}
+    found.attrs = {"tasks": n, "critical_difference": quantile * math.sqrt(k * (k + 1) / (6 * n))}
     return found
 
 
@@ -138,7 +138,7 @@ def mean_ranks(values: Mapping[str, pd.Series]) -> pd.DataFrame:
 def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric: str, caption: str) -> Figure:
     """Mean ranks (from `mean_ranks`) as dots with bars of half the critical difference to each side.
     `families`: printed name -> kind of system."""
-    half = ranks.attrs["diff"] / 2
+    half = ranks.attrs["critical_difference"] / 2
     caption += (
         f" Over {ranks.attrs['tasks']:,} tasks, 1 is best, values averaged over seeds first. Two systems whose bars do "
         f"not overlap differ at the level {ALPHA} (Nemenyi's test; critical difference {2 * half:.2f}). Systems that "

@@ -22,8 +22,8 @@ from study.config.registry import parents
 
 METRIC, SECOND = "ndcg@10", "recall@10"
 FAR = 0.05  # of METRIC from the printed one: see `nearness`
-OWN, TUNED, FAULT, EXTENSION, VARIANT = "own settings", "tuned", "reference bug", "extension", "variant"
-KINDS = (OWN, TUNED, VARIANT, FAULT, EXTENSION)
+OWN, TUNED, BUG, EXTENSION, VARIANT = "own settings", "tuned", "reference bug", "extension", "variant"
+KINDS = (OWN, TUNED, VARIANT, BUG, EXTENSION)
 ITSELF = (OWN, TUNED)  # what is the method; the other kinds change it, break it or add to it
 COLUMNS = ["printed", "system", "title", "kind", "protocol", "paper", "ours", "gap", "paper_recall", "recall"]
 INKS = {"cold": BLUE, "cold_grouped": SKY, "warm": GREEN, "loo": ORANGE, "loo99": PURPLE}
@@ -31,14 +31,14 @@ INKS = {"cold": BLUE, "cold_grouped": SKY, "warm": GREEN, "loo": ORANGE, "loo99"
 
 def kind_of(name: str, system: str, family: str) -> str:
     """What a run of `name` tries for the row of `system`: one of `KINDS`.
-    A ceiling that builds on a method is the method with a fault that reads the answers."""
+    An oracle that builds on a method is the method with a bug that reads the answers."""
     if name == system:
         return OWN
     if name == system + TUNED_SUFFIX:
         return TUNED
     if name == f"{system}{TRANSFER}":
         return EXTENSION
-    return {"reference_bug": FAULT, "oracle": FAULT, "extension": EXTENSION}.get(family, VARIANT)
+    return {"reference_bug": BUG, "oracle": BUG, "extension": EXTENSION}.get(family, VARIANT)
 
 
 def table3_gaps(
@@ -80,7 +80,7 @@ def table3_gaps(
 def nearness(table: pd.DataFrame, sampled: Collection[str]) -> pd.DataFrame:
     """How near the method itself (`ITSELF`) comes to its printed row, under every protocol that it ran in.
 
-    A variant, a fault or an extension may come near by chance, and so may another protocol than the one at hand; they
+    A variant, a bug or an extension may come near by chance, and so may another protocol than the one at hand; they
     make no method near. A protocol of `sampled` ranks sampled servers and decides nothing, since there every ranking
     looks better.
 

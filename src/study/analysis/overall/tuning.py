@@ -194,8 +194,8 @@ def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
     """Every tuned system beside itself at its own settings, under every protocol where both have runs.
 
     Returns: protocol, system (without the suffix), title, own and tuned (`METRIC`, means over seeds and tasks),
-    difference (tuned minus own), diff_ci_low and diff_ci_high (95 % bootstrap interval of the difference over tasks);
-    the largest difference of a protocol first.
+    diff (tuned minus own), diff_ci_low and diff_ci_high (95 %, bootstrap over tasks); the largest diff of a protocol
+    first.
     """
     rows: list[tuple[Any, ...]] = []
     for protocol in results.protocols:

@@ -17,11 +17,12 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from study.analysis.report.runs import ORACLE
+
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, YELLOW, GREY = "#CC79A7", "#56B4E9", "#F0E442", "#7F7F7F"
 BLACK, CRIMSON, LIME, INDIGO, TEAL, SILVER = "#000000", "#AA1133", "#88BB66", "#5522CC", "#004455", "#BDBDBD"
 SHADE = 0.35  # opacity of a filled area, so that lines on it can be seen
-CEILING = "oracle"  # the family that reads the answers: its areas stay empty
 
 
 class Look(NamedTuple):
@@ -48,7 +49,7 @@ FAMILIES = {
     "extension": Look("extension of a published one", TEAL, "<"),
     "reference_bug": Look("bug of a published program", TEAL, "X"),
     "trivial": Look("trivial (rules, popularity, chance)", BLACK, "o"),
-    CEILING: Look("reads the answers", GREY, "*"),
+    ORACLE: Look("reads the answers", GREY, "*"),
 }
 OTHER = Look("other", SILVER, "h")
 
@@ -79,7 +80,7 @@ def worded(families: Iterable[str]) -> dict[str, str]:
 
 def filling(ink: str) -> tuple[str, float]:
     """The face of an area whose edge has a colour."""
-    return (ink, 0.0 if ink == FAMILIES[CEILING].ink else SHADE)
+    return (ink, 0.0 if ink == FAMILIES[ORACLE].ink else SHADE)
 
 
 def points(families: Iterable[str]) -> tuple[list[Artist], list[str]]:

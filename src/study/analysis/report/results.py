@@ -13,7 +13,7 @@ import yaml
 
 from study import paths
 from study.analysis.report import tables
-from study.analysis.report.runs import APART, CEILINGS
+from study.analysis.report.runs import APART, ORACLE
 from study.analysis.report.tables import named
 from study.config.registry import all_system_settings, left_out, parents
 from study.evaluation import per_task
@@ -106,12 +106,12 @@ class Results:
         means = rows[named(rows) == metric].groupby("system")["value"].mean()
         return [str(name) for name in means.sort_values(ascending=False, kind="stable").index]
 
-    def is_ceiling(self, system: str) -> bool:
+    def is_oracle(self, system: str) -> bool:
         """Whether a system reads the answers."""
-        return self.families[system] in CEILINGS
+        return self.families[system] == ORACLE
 
     def apart(self) -> list[str]:
-        """The rows that stand for no system, ceilings and faults: shown, never best, tested or ranked."""
+        """The rows that stand for no system, oracles and reference bugs: shown, never best, tested or ranked."""
         return [name for name, family in self.families.items() if family in APART]
 
     def absent(self, protocol: str) -> tuple[list[str], list[str]]:
@@ -178,8 +178,8 @@ class Results:
     def summary(self, protocol: str, metric: str, *, resamples: int = 2_000) -> pd.DataFrame:
         """One row per system, best first: mean, spread over seeds, and uncertainty over tasks.
 
-        Returns: columns system, title, family, mean, sd (over seeds, NaN for one seed), low, high (95 % percentile
-        bootstrap interval over tasks of the seed-averaged values).
+        Returns: columns system, title, family, mean, sd (over seeds, NaN for one seed), ci_low, ci_high (95 %
+        percentile bootstrap interval over tasks of the seed-averaged values).
         """
         rows = self.overall[(self.overall["protocol"] == protocol)]
         rows = rows[named(rows) == metric].set_index("system")

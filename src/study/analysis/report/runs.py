@@ -26,10 +26,9 @@ REFERENCE = "t2mrec"
 COMPARED = ("recall@10", "ndcg@10")
 ALPHA = 0.05  # level of every test, after Holm's correction
 HOLDS, FAILS = "holds", "does not hold"  # verdicts on a statement
-# Families whose systems read the answers: shown, never compared.
-CEILINGS = ("oracle",)
-# Families whose rows are no system, those that show a fault among them: shown, never best, tested or ranked.
-APART = (*CEILINGS, "reference_bug")
+ORACLE = "oracle"  # the family whose systems read the answers
+# Families whose rows are no system: shown, never best, tested or ranked.
+APART = (ORACLE, "reference_bug")
 # What runs.csv takes from the facts of every seed.
 FACTS = ("tasks", "seconds_fit", "seconds_score", "peak_memory_mib", "parameters", "tie_rate", "unfilled")
 
@@ -100,7 +99,8 @@ def parameters(record: dict[str, Any]) -> int | None:
 def measured(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
     """Mean, spread over seeds and 95 % bootstrap interval over tasks; F1 as the paper has it, of mean P and mean R.
 
-    Returns: seeds, n (tasks), ours, sd, low, high; the interval of F1 is that of the mean of the tasks' F1, shifted.
+    Returns: seeds, n (tasks), ours, sd, ci_low, ci_high; the interval of F1 is that of the mean of the tasks' F1,
+    shifted.
     """
     name, _, k = metric.partition("@")
     by_seed = frame.groupby("seed")

@@ -59,7 +59,7 @@ def comparison(
     Args:
         overall: columns system, protocol, metric, k, mean, sd, n_seeds.
         not_run: systems without a run, and `not_applicable` ones that the protocol is not for: last, in that order.
-        unranked: systems that cannot be best, such as ceilings; given, the best of each column is ``**bold**`` and the
+        unranked: systems that cannot be best, such as oracles; given, the best of each column is ``**bold**`` and the
             second best ``*italic*``, as Markdown has it.
         marks: (system, metric) -> mark that follows the cell.
         costs: runs.csv of the report stage; given, seconds stand in columns of their own.

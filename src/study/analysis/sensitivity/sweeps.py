@@ -87,8 +87,8 @@ def optimum(sweep: Sweep, table: pd.DataFrame) -> dict[str, Any]:
         ours, theirs = (table[table[name] == value].set_index("seed") for value in (best, sweep.paper_best))
         for part in sweep.parts:
             gains = ours[f"{part}/{sweep.objective}"] - theirs[f"{part}/{sweep.objective}"]
-            found |= {f"gain_{part}": float(gains.mean()), f"gain_{part}_ci_low": float(gains.min())}
-            found[f"gain_{part}_ci_high"] = float(gains.max())
+            found |= {f"gain_{part}": float(gains.mean()), f"gain_{part}_low": float(gains.min())}
+            found[f"gain_{part}_high"] = float(gains.max())
     return found
 
 
@@ -111,7 +111,7 @@ def against_paper(tables: Mapping[str, tuple[Sweep, float, dict[float, pd.DataFr
 
     `tables` holds sweep, chosen value and per-task tables by value; sweeps without those of both values are left out.
     Seeds are averaged task by task. Where validation chooses the paper's value, both sides are the same; the row stays
-    in the family with p = 1. difference = chosen - paper; p-values with _holm.
+    in the family with p = 1. diff = chosen - paper; p-values with _holm.
     """
     rows: list[dict[str, Any]] = []
     for name, (sweep, chosen, frames) in tables.items():
@@ -216,7 +216,7 @@ def importance(sweep: Sweep, table: pd.DataFrame, *, repeats: int = 10) -> pd.Da
     forests = [optuna.importance.FanovaImportanceEvaluator(seed=number) for number in range(repeats)]
     runs = [optuna.importance.get_param_importances(study, evaluator=forest) for forest in forests]
     shares = pd.DataFrame(runs).T
-    found = pd.DataFrame({"mean": shares.mean(axis=1), "ci_low": shares.min(axis=1), "ci_high": shares.max(axis=1)})
+    found = pd.DataFrame({"mean": shares.mean(axis=1), "low": shares.min(axis=1), "high": shares.max(axis=1)})
     return found.sort_values("mean", ascending=False).rename_axis("parameter").reset_index()
 
 
@@ -320,7 +320,7 @@ def importances(sweep: Sweep, shares: pd.DataFrame, caption: str) -> Figure:
     figure, axes = canvas(1.4 + 0.26 * len(shares), caption=caption, title="Importance of the settings (fANOVA)")
     panel, place = axes[0, 0], np.arange(len(shares))[::-1]
     panel.barh(place, shares["mean"], color=BLUE, alpha=0.6)
-    panel.hlines(place, shares["ci_low"], shares["ci_high"], color="black", linewidth=1.2)
+    panel.hlines(place, shares["low"], shares["high"], color="black", linewidth=1.2)
     panel.set_yticks(place, [label(sweep, name) for name in shares["parameter"]])
     panel.set(xlabel="share of the variance of validation quality; line: range over forests", xlim=(0, None))
     panel.grid(axis="x")

@@ -1,5 +1,4 @@
-"""How sure `field_dense` is of its first answer: from a signal to the chance that it is useful, and what abstaining
-gains.
+"""How sure `field_dense` is of its first answer: a map from a signal to the chance that it is useful.
 
 ``useful`` says for each request whether its first answer has a grade of at least 1. Every map and threshold is fitted
 on validation topics; what is measured with them on test topics is fitted nowhere.
@@ -101,7 +100,8 @@ def calibration_error(chance: Float64Array, useful: Float64Array, place: NDArray
 
 def reliability(chance: Float64Array, useful: BoolArray, count: int) -> pd.DataFrame:
     """Promised against observed usefulness by bin.
-    Returns: columns bin (from 1), requests, chance (mean), useful (share), low, high (exact 95 % binomial interval)."""
+    Returns: columns bin (from 1), requests, chance (mean), useful (share), ci_low, ci_high (exact 95 % binomial
+    interval)."""
     place, rows = bins(chance, count), []
     for number, own in enumerate(np.unique(place), start=1):
         kept = place == own
@@ -114,7 +114,7 @@ def expected_error(
 ) -> dict[str, float]:
     """`calibration_error` with what chance alone would give.
 
-    Returns: value; low and high, the 95 % bootstrap interval over requests with fixed bins; if_calibrated and
+    Returns: value; ci_low and ci_high, the 95 % bootstrap interval over requests with fixed bins; if_calibrated and
     if_calibrated_high, mean and 95th percentile where every outcome is drawn with its own chance. A finite sample is
     never perfectly even, so a value below the last one speaks against nothing.
     """
@@ -149,7 +149,7 @@ def area(useful: BoolArray) -> Float64Array:
 
 def area_interval(chance: Float64Array, useful: BoolArray, *, seed: int, resamples: int) -> dict[str, float]:
     """The area, its gain over an order that knows nothing (whose expected area is the overall risk), and the least one.
-    Returns: area, low, high, gain, gain_ci_low, gain_ci_high (95 % bootstrap intervals over requests), least."""
+    Returns: area, ci_low, ci_high, gain, gain_ci_low, gain_ci_high (95 % bootstrap intervals over requests), least."""
     sorted_ = useful[ordered(chance, seed)]
     drawn = np.sort(np.random.default_rng(seed).integers(len(sorted_), size=(resamples, len(sorted_))), axis=1)
     areas = area(sorted_[drawn])
@@ -262,8 +262,8 @@ def calibration_tables(asked: pd.DataFrame, settings: Calibration) -> dict[str, 
 def measures(
     chance: Float64Array, useful: BoolArray, seen: BoolArray, least: float, settings: Calibration
 ) -> pd.DataFrame:
-    """The single numbers of one part: measure, value, low, high. `seen` are the outcomes of the validation topics,
-    whose share a map without any signal would promise; `least` is the chance from which an answer is given."""
+    """The single numbers of one part: measure, value, ci_low, ci_high. `seen` are the outcomes of the validation
+    topics, whose share a map without any signal would promise; `least` is the chance from which an answer is given."""
     draws = {"seed": settings.seed, "resamples": settings.resamples}
     error = expected_error(chance, useful, settings.bins, **draws)
     areas, answered = area_interval(chance, useful, **draws), chance >= least

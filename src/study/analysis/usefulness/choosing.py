@@ -89,7 +89,7 @@ def answers(system: FieldDense, data: Dataset, known: sp.csr_matrix, topics: pd.
 
 
 def choice_table(dataset: str, settings: Choice, *, seed: int = 0) -> pd.DataFrame:
-    """NDCG@10 of every variant, the best first. Returns: columns variant, topics, ndcg@10, low, high, difference (from
+    """NDCG@10 of every variant, the best first. Returns: columns variant, topics, ndcg@10, ci_low, ci_high, diff (from
     `field_dense`), diff_ci_low, diff_ci_high (95 %, bootstrap over topics), unjudged@10."""
     data, split = load_split(dataset)
     collection = Collection.load(dataset).part(settings.part)
@@ -151,8 +151,8 @@ def _scores(frame: pd.DataFrame, metric: str) -> pd.Series:
 def one_at_a_time(values: Tables, steps: Sequence[str], metrics: Sequence[str], *, seed: int) -> pd.DataFrame:
     """Each system of a chain (the one before it and one idea more) with its paired difference from the one before.
 
-    Returns: columns metric, step (from 0), system, topics, mean, low, high (95 % bootstrap interval over topics),
-    before (the system of the step before), difference, diff_ci_low, diff_ci_high, wins, ties, losses, p
+    Returns: columns metric, step (from 0), system, topics, mean, ci_low, ci_high (95 % bootstrap interval over topics),
+    before (the system of the step before), diff, diff_ci_low, diff_ci_high, wins, ties, losses, p
     (randomisation test), p_holm (over the steps of all metrics).
     """
     require_judged(values, steps, "steps")
@@ -190,7 +190,7 @@ def closed(
 def supervision(values: Mapping[str, Tables], settings: Supervision, *, seed: int) -> pd.DataFrame:
     """Model or labels? Systems that differ from the floor by what they learn from, or by their text vectors.
 
-    Returns: columns part, system, topics, mean, low, high, difference, diff_ci_low, diff_ci_high (from the
+    Returns: columns part, system, topics, mean, ci_low, ci_high, diff, diff_ci_low, diff_ci_high (from the
     floor), and those of `closed`; the best mean of each part first.
     """
     floor, goal, metric = settings.floor, settings.goal, settings.metric

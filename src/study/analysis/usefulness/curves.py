@@ -92,7 +92,7 @@ def _cached(path: Path, config: DictConfig, share: float, draw: int) -> pd.DataF
 def curve_fits(dataset: str, settings: Curves) -> pd.DataFrame:
     """Every fit of the settings: columns system, share, draw, task_id and `METRICS`."""
     wanted = [(name, float(s), draw) for name in settings.systems for s in settings.shares for draw in settings.draws]
-    folder, frames = paths.cache() / "useful" / "curves" / dataset, []
+    folder, frames = paths.cache() / "usefulness" / "curves" / dataset, []
     for name, share, draw in tqdm(wanted, desc="learning curves", unit="fit", disable=not sys.stderr.isatty()):
         config = with_tuned_values(load([f"dataset={dataset}", f"system={name}", f"protocol={settings.protocol}"]))
         path = folder / f"{name}-{share:g}-{draw}-{fingerprint(config)}.csv"
@@ -103,8 +103,8 @@ def curve_fits(dataset: str, settings: Curves) -> pd.DataFrame:
 def curve_table(values: pd.DataFrame, tasks: int, *, seed: int) -> pd.DataFrame:
     """Mean quality by share of all `tasks` training tasks, and what those since the share before brought.
 
-    Returns: columns system, metric, share, tasks, draws, mean, sd (over draws), low, high (95 % bootstrap interval over
-    validation tasks of the values averaged over draws), difference, diff_ci_low, diff_ci_high (from the share
+    Returns: columns system, metric, share, tasks, draws, mean, sd (over draws), ci_low, ci_high (95 % bootstrap
+    interval over validation tasks of the values averaged over draws), diff, diff_ci_low, diff_ci_high (from the share
     before, paired by task).
     """
     rows = []
@@ -139,7 +139,7 @@ def laid_over(config: DictConfig, changes: Mapping[str, Any]) -> DictConfig:
 def label_step_fits(dataset: str, settings: LabelSteps) -> dict[str, pd.DataFrame]:
     """Per step (its title), one row per validation task."""
     whole = load([f"dataset={dataset}", f"system={settings.system}", f"protocol={settings.protocol}"])
-    folder, frames = paths.cache() / "useful" / "label_steps" / dataset, {}
+    folder, frames = paths.cache() / "usefulness" / "label_steps" / dataset, {}
     for title, changes in tqdm(settings.steps.items(), desc=settings.system, disable=not sys.stderr.isatty()):
         config = laid_over(whole, changes)
         path = folder / f"{settings.seed}-{fingerprint(config)}.csv"

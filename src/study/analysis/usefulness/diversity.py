@@ -97,9 +97,10 @@ def spread(
         near: cosine from which two servers are near duplicates.
 
     Returns: columns system, answers, unjudged (share), useful (share; empty where more than 5 % are unjudged),
-    similarity, low, high (mean over topics), similarity_useful (within the useful answers, topics with at least two),
+    similarity, ci_low, ci_high (mean over topics), similarity_useful (within the useful answers, topics with at least
+    two),
     near_duplicates (share), servers (different ones over all topics), useful_servers, equal_topics (as many useful
-    answers as the reference), difference, diff_ci_low, diff_ci_high (of the similarity there).
+    answers as the reference), diff, diff_ci_low, diff_ci_high (of the similarity there).
     """
     rows = []
     base = answers[reference]
@@ -134,8 +135,8 @@ def cold(answers: Mapping[str, Answers], warm: np.ndarray, useful_cold: int, use
         useful_cold, useful_warm: useful (topic, server) pairs that are known of each kind: what could be found.
 
     Returns: columns system, servers (cold or warm), answers, share (of all answers), useful (number), useful_share,
-    low, high (exact 95 % binomial interval; topics share servers, so it is somewhat narrow), found (share of the known
-    useful pairs).
+    ci_low, ci_high (exact 95 % binomial interval; topics share servers, so it is somewhat narrow), found (share of
+    the known useful pairs).
     """
     rows = []
     for name, own in answers.items():

@@ -1,9 +1,9 @@
 """What quality costs: milliseconds to answer one request, seconds to train, and which systems no other dominates.
 
 Latency is measured from a request's text to ten servers, one system and one request at a time, on one thread.
-`field_dense`
-and the models of `study export` read the text themselves. Other systems make the vectors of every task when they are
-fitted, so a new text is read first, timed with the ranking. The vectors of the catalogue are always there.
+`field_dense` and the models of `study export` read the text themselves. Other systems make the vectors of every task
+when they are fitted, so a new text is read first, timed with the ranking. The vectors of the catalogue are always
+there.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def training(dataset: str, protocol: str) -> pd.DataFrame:
 
 
 def pareto_table(dataset: str) -> pd.DataFrame:
-    """Every system with a record, or with judged answers and a latency; ceilings, which read the answers, left out.
+    """Every system with a record, or with judged answers and a latency; oracles, which read the answers, left out.
 
     Returns: columns system, title, family, by_labels, by_judgements, seconds_fit, parameters, milliseconds, p5, p95,
     cpu (see `latency_table`), and ``front_<quality>_<cost>`` for each pair: whether the system is not dominated.
