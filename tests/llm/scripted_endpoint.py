@@ -3,14 +3,40 @@
 import json
 import threading
 import time
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from study.llm import client as llm
 
-REPLY = {"choices": [{"message": {"content": "hello"}}]}
+
+def replied(message):
+    return {"choices": [{"message": message}]}
+
+
+def embedded(*vectors):
+    return {"data": [{"index": row, "embedding": vector} for row, vector in vectors]}
+
+
+REPLY = replied({"content": "hello"})
+BLOCK = "<tool_assistant>\nserver: file\ntool: read a file\n</tool_assistant>"
+# Steps of a script that are an answer: status and content, bytes or what JSON holds.
+ANSWERS = {
+    "good": (200, REPLY),
+    "refuse": (401, b"who are you"),
+    "broken": (500, b"oops"),
+    "stubborn": (400, {"error": {"message": "Unsupported parameter: use 'max_tokens' or 'max_completion_tokens'"}}),
+    "deep": (400, b"[" * 200_000),
+    "listed": (400, {"error": [1, 2]}),
+    "full": (503, {"error": {"message": "no room today"}}),
+    "html": (200, b"<html>proxy</html>"),
+    "odd": (200, {"choices": []}),
+    "silent": (200, replied({"content": None, "tool_calls": []})),
+    "block": (200, replied({"content": BLOCK})),
+    "vectors": (200, embedded((1, [0, 3]), (0, [4, 3]))),
+    "short_vectors": (200, embedded((0, [4, 3]))),
+    "zero_vectors": (200, embedded((0, [4, 3]), (1, [0, 0]))),
+}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -18,12 +44,13 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.seen.append((self.path, json.loads(body), self.headers.get("Authorization")))
         step = self.server.script.pop(0) if self.server.script else "good"
-        getattr(self, step)()
-
-    def good(self, reply=REPLY):
-        self.answer(200, json.dumps(reply).encode())
+        if step in ANSWERS:
+            self.answer(*ANSWERS[step])
+        else:
+            getattr(self, step)()
 
     def answer(self, status, content, **headers):
+        content = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
@@ -32,14 +59,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def refuse(self):
-        self.answer(401, b"who are you")
-
     def busy(self):
         self.answer(429, b"", Retry_After="7")
-
-    def broken(self):
-        self.answer(500, b"oops")
 
     def terse(self):
         """Knows neither the name of the limit nor a temperature."""
@@ -49,32 +70,16 @@ class Handler(BaseHTTPRequestHandler):
         elif "temperature" in body:
             self.say("Unsupported value: 'temperature' does not support 0 with this model.")
         else:
-            self.good()
-
-    def stubborn(self):
-        """Refuses the limit under either name."""
-        self.say("Unsupported parameter: use 'max_tokens' or 'max_completion_tokens'")
+            self.answer(200, REPLY)
 
     def say(self, message):
-        self.answer(400, json.dumps({"error": {"message": message}}).encode())
+        self.answer(400, {"error": {"message": message}})
 
     def vulgar(self):
         self.say("\x1b[31mno\u202e\n\n model \x07" + "of that name " * 1000)
 
     def tactless(self):
         self.say("wrong key: " + self.headers["Authorization"].removeprefix("Bearer "))
-
-    def deep(self):
-        self.answer(400, b"[" * 200_000)
-
-    def listed(self):
-        self.answer(400, b'{"error": [1, 2]}')
-
-    def full(self):
-        self.answer(503, b'{"error": {"message": "no room today"}}')
-
-    def html(self):
-        self.answer(200, b"<html>proxy</html>")
 
     def torn(self):
         self.answer(200, b'{"choices": [', Content_Length="5000")
@@ -93,35 +98,16 @@ class Handler(BaseHTTPRequestHandler):
     def redirect(self):
         self.answer(302, b"", Location=f"http://127.0.0.1:{self.server.server_port}/elsewhere")
 
-    def odd(self):
-        self.good({"choices": []})
-
-    def silent(self):
-        self.good({"choices": [{"message": {"content": None, "tool_calls": []}}]})
-
-    def vectors(self):
-        self.good({"data": [{"index": 1, "embedding": [0, 3]}, {"index": 0, "embedding": [4, 3]}]})
-
     def own_vectors(self):
         count = len(self.server.seen[-1][1]["input"])
-        self.good({"data": [{"index": n, "embedding": [n + 1, 1]} for n in range(count)]})
-
-    def block(self):
-        said = "<tool_assistant>\nserver: file\ntool: read a file\n</tool_assistant>"
-        self.good({"choices": [{"message": {"content": said}}]})
-
-    def short_vectors(self):
-        self.good({"data": [{"index": 0, "embedding": [4, 3]}]})
-
-    def zero_vectors(self):
-        self.good({"data": [{"index": 0, "embedding": [4, 3]}, {"index": 1, "embedding": [0, 0]}]})
+        self.answer(200, embedded(*((row, [row + 1, 1]) for row in range(count))))
 
     def log_message(self, *_):
         pass
 
 
-@contextmanager
-def serving():
+@pytest.fixture
+def server():
     """The endpoint on a free port; `script` holds what it does next, `seen` what it was asked."""
     endpoint = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     endpoint.script, endpoint.seen, endpoint.daemon_threads = [], [], True
@@ -133,7 +119,8 @@ def serving():
     endpoint.server_close()
 
 
-def patient(server):
+@pytest.fixture
+def client(server):
     """A client of the endpoint that only notes how long it would have slept."""
     slept = []
     made = llm.Client(f"http://127.0.0.1:{server.server_port}/v1", mode="off", timeout=5, retries=2, sleep=slept.append)
@@ -147,14 +134,3 @@ def ask(client, **parameters):
 
 def limited(client):
     return ask(client, max_tokens=9)
-
-
-@pytest.fixture
-def server():
-    with serving() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-def client(server):
-    return patient(server)

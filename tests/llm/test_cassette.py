@@ -10,9 +10,14 @@ from study.llm.cassette import holds_replies
 from tests.llm.scripted_endpoint import ask, limited
 
 
-def test_record_then_replay(server, client, tmp_path):
-    cassette = tmp_path / "c.jsonl"
-    client.mode, client.cassette = "record", cassette
+@pytest.fixture
+def cassette(client, tmp_path):
+    """The file to which the client records."""
+    client.mode, client.cassette = "record", tmp_path / "c.jsonl"
+    return client.cassette
+
+
+def test_record_then_replay(server, client, cassette):
     assert ask(client) == ask(client) == "hello"
     assert len(server.seen) == 1
     replay = llm.Client("http://127.0.0.1:9/other", cassette=cassette)
@@ -21,9 +26,7 @@ def test_record_then_replay(server, client, tmp_path):
         replay.chat("m", [{"role": "user", "content": "something else"}])
 
 
-def test_a_recorded_fault_is_replayed_and_asked_again(server, client, tmp_path):
-    cassette = tmp_path / "c.jsonl"
-    client.mode, client.cassette = "record", cassette
+def test_a_recorded_fault_is_replayed_and_asked_again(server, client, cassette):
     server.script = ["broken"] * 6
     for _ in range(2):
         with pytest.raises(llm.EndpointError, match="3 attempts"):
@@ -44,41 +47,36 @@ def test_a_recorded_fault_is_replayed_and_asked_again(server, client, tmp_path):
         assert ask(llm.Client("http://x", cassette=cassette)) == "hello"
 
 
-def test_off_keeps_no_fault(server, client, tmp_path):
-    client.cassette, server.script = tmp_path / "c.jsonl", ["refuse"]
+def test_off_keeps_no_fault(server, client, cassette):
+    client.mode, server.script = "off", ["refuse"]
     with pytest.raises(StudyError, match="refused"):
         ask(client)
-    assert not client.cassette.exists()
-    assert not holds_replies(client.cassette)
+    assert not cassette.exists()
+    assert not holds_replies(cassette)
 
 
-def test_what_was_sent_instead_is_recorded(server, client, tmp_path):
-    client.mode, client.cassette = "record", tmp_path / "c.jsonl"
+def test_what_was_sent_instead_is_recorded(server, client, cassette):
     server.script = ["terse"] * 3
     limited(client)
-    entry = json.loads(client.cassette.read_text())
+    entry = json.loads(cassette.read_text())
     told = {"max_tokens": "max_completion_tokens", "temperature": None}
     assert entry["sent"] == told
     # The key is that of the request as it was asked, so the replay need not know what an endpoint refuses.
     assert entry["request"]["body"]["max_tokens"] == 9
-    replay = llm.Client("http://x", cassette=client.cassette)
+    replay = llm.Client("http://x", cassette=cassette)
     assert limited(replay) == "hello"
     assert replay.adapted == told
 
 
 @pytest.mark.parametrize("said", [{"fault": "laziness"}, {"fault": None}, {}, {"response": 1, "sent": 3}])
-def test_unknown_entries_damage_a_cassette(server, client, tmp_path, said):
-    cassette = tmp_path / "c.jsonl"
-    client.mode, client.cassette = "record", cassette
+def test_unknown_entries_damage_a_cassette(client, cassette, said):
     ask(client)
     cassette.write_text(json.dumps({"key": "0"} | said) + "\n" + cassette.read_text())
     with pytest.raises(StudyError, match="damaged cassette"):
         ask(llm.Client("http://x", cassette=cassette))
 
 
-def test_damaged_cassettes(server, client, tmp_path):
-    cassette = tmp_path / "c.jsonl"
-    client.mode, client.cassette = "record", cassette
+def test_damaged_cassettes(client, cassette):
     ask(client)
     whole = cassette.read_text()
     # A recording that was stopped in the middle of a line goes on; the torn line is an error once lines follow it.

@@ -2,9 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +14,7 @@ from tests.tiny_study import TINY
 
 
 @contextmanager
-def exported(prepared: Path, copy: Path, *overrides: str) -> Iterator[Path]:
+def exported(prepared, copy, *overrides):
     """A copy of the tiny study in which a system was saved, in force within the block."""
     shutil.copytree(prepared, copy, symlinks=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -26,18 +24,18 @@ def exported(prepared: Path, copy: Path, *overrides: str) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def project(prepared_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def project(prepared_root, tmp_path_factory):
     """A copy of the tiny study with `field_dense` saved, in force for the tests of a file."""
     with exported(prepared_root, tmp_path_factory.mktemp("field_dense") / "study", "system=field_dense") as copy:
         yield copy
 
 
 @pytest.fixture
-def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[object, str, str]]:
+def ask(capsys, monkeypatch):
     """Run `study recommend` with the words given; returns exit code, what it printed and what it said beside that."""
     monkeypatch.setenv("COLUMNS", "80")
 
-    def run(*words: str) -> tuple[object, str, str]:
+    def run(*words):
         monkeypatch.setattr(sys, "argv", ["study", "recommend", *words])
         with pytest.raises(SystemExit) as stopped:
             cli.main()

@@ -32,20 +32,19 @@ HOSTILE = [
     "left\u202eto right",
     "a\r\nb\tc",
 ]
-
-
+MODEL = Path("models/synthetic/field_dense")
 pytestmark = pytest.mark.usefixtures("project")
 
 
 @pytest.fixture(scope="module")
-def model(project: Path) -> SavedFieldDense:
+def model(project):
     found = saved.load_saved_model("synthetic", "field_dense")
     assert isinstance(found, SavedFieldDense)
     return found
 
 
 @pytest.fixture(scope="module")
-def fitted(project: Path) -> FieldDense:
+def fitted(project):
     config = load([*TINY, "system=field_dense"])
     system = build_system(config.system)
     data, split = load_inputs(config.dataset.name, config.protocol.name)
@@ -53,7 +52,7 @@ def fitted(project: Path) -> FieldDense:
     return system
 
 
-def of(names: list[str], descriptions: list[str], folder: Path, **settings: object) -> SavedFieldDense:
+def of(names, descriptions, folder, **settings):
     """A small catalogue, saved and read back."""
     servers = pd.DataFrame({"name": names, "description": descriptions}).assign(
         id=np.arange(len(names)) + 100,
@@ -66,12 +65,12 @@ def of(names: list[str], descriptions: list[str], folder: Path, **settings: obje
     return SavedFieldDense.load(folder)
 
 
-def in_order_of(scores: np.ndarray, rows: np.ndarray) -> bool:
+def in_order_of(scores, rows):
     """Whether scores never rise along the rows, but for the rounding that two forms of the encoder differ by."""
     return bool((np.diff(scores[rows]) < 1e-4).all()) and len(set(rows.tolist())) == len(rows)
 
 
-def test_order_is_the_fitted_systems_on_every_validation_task(model: SavedFieldDense, fitted: FieldDense) -> None:
+def test_order_is_the_fitted_systems_on_every_validation_task(model, fitted):
     data, split = load_inputs("synthetic", "cold")
     asked = split.tasks("valid")
     assert len(asked) == 16
@@ -91,7 +90,7 @@ def test_order_is_the_fitted_systems_on_every_validation_task(model: SavedFieldD
         np.testing.assert_allclose([item.score for item in found], scores[rows], atol=1e-4)
 
 
-def test_parts_add_up_to_the_score(model: SavedFieldDense) -> None:
+def test_parts_add_up_to_the_score(model):
     found = model.recommend("query a database and plot the result", k=60)
     assert [item.rank for item in found] == list(range(1, 61))
     for item in found:
@@ -100,30 +99,24 @@ def test_parts_add_up_to_the_score(model: SavedFieldDense) -> None:
     assert np.std([item.parts["semantic (description)"] for item in found]) > 0.1
 
 
-def test_a_template_and_a_product_survive_saving(tmp_path: Path) -> None:
+def test_a_template_and_a_product_survive_saving(tmp_path):
     names = ["Zotero MCP", "Paper Starter", "Shelf", "Reader"]
     model = of(names, ["Papers in Zotero", "A template for papers", "Books on a shelf", "Reads papers"], tmp_path)
     found = model.recommend("keep my papers in Zotero", k=4)
     assert found[0].name == "Zotero MCP"
-    assert {item.name: (item.parts["template"], item.parts["product"]) for item in found} == {
-        "Zotero MCP": (0, 6),
-        "Paper Starter": (-1, 0),
-        "Shelf": (0, 0),
-        "Reader": (0, 0),
-    }
-
-
-def test_without_priors_and_products_only_cosines_are_left(tmp_path: Path) -> None:
-    model = of(["A", "B"], ["reads mail", "draws maps"], tmp_path, product_bonus=0.0, priors={})
+    parts = {item.name: (item.parts["template"], item.parts["product"]) for item in found}
+    assert parts == dict(zip(names, [(0, 6), (-1, 0), (0, 0), (0, 0)], strict=True))
+    # Without priors and products only cosines are left.
+    model = of(["A", "B"], ["reads mail", "draws maps"], tmp_path / "without", product_bonus=0.0, priors={})
     found = model.recommend("draw a map", k=2)
     assert [list(item.parts) for item in found] == [["semantic (all)"]] * 2
     # Two servers: one standard deviation above the mean and one below.
     assert [(item.name, item.score) for item in found] == [("B", pytest.approx(1)), ("A", pytest.approx(-1))]
 
 
-def test_answers_without_data_set_cache_or_torch(project: Path, tmp_path: Path) -> None:
-    (tmp_path / "models" / "synthetic").mkdir(parents=True)
-    shutil.copytree(project / "models" / "synthetic" / "field_dense", tmp_path / "models" / "synthetic" / "field_dense")
+def test_answers_without_data_set_cache_or_torch(project, tmp_path):
+    folder = tmp_path / MODEL
+    shutil.copytree(project / MODEL, folder)
     (tmp_path / "conf").symlink_to(project / "conf")
     script = (
         "import sys; from study.cli import main as cli\n"
@@ -131,45 +124,21 @@ def test_answers_without_data_set_cache_or_torch(project: Path, tmp_path: Path) 
         "try:\n    cli.main()\nexcept SystemExit as stopped:\n    assert not stopped.code\n"
         "print('loaded', sorted({'torch', 'sentence_transformers', 'transformers'} & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"T2M_ROOT": str(tmp_path), "OMP_NUM_THREADS": "1", "PATH": ""},
-    )
+    environment = {"T2M_ROOT": str(tmp_path), "OMP_NUM_THREADS": "1", "PATH": ""}
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     answer, _, loaded = done.stdout.rpartition("loaded ")
     assert json.loads(answer)["system"] == "field_dense"
     assert loaded.strip() == "[]"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["conf", "models"]
-    folder = tmp_path / "models" / "synthetic" / "field_dense"
     names = ["catalogue.json", "model.json", "model.safetensors", "products.json", "record.json"]
     assert sorted(path.name for path in folder.iterdir()) == names
     record = json.loads((folder / "record.json").read_text())
     assert (record["config"]["system"]["name"], record["dataset"]) == ("field_dense", "synthetic")
 
 
-def cut(folder: Path, file: str) -> None:
-    (folder / file).write_bytes((folder / file).read_bytes()[:-20])
-
-
-def edit(folder: Path, file: str, change) -> None:
-    """Change a JSON file's object, or the arrays."""
-    path = folder / file
-    content = load_file(path) if file == "model.safetensors" else json.loads(path.read_text())
-    change(content)
-    if file == "model.safetensors":
-        save_file(content, path)
-    else:
-        path.write_text(json.dumps(content))
-
-
-def narrow(arrays: dict[str, np.ndarray]) -> None:
-    arrays["field.all"] = arrays["field.all"][:, 1:].copy()
-
-
-# What happens to a file, as text where it is cut off, replaced or removed.
+# What happens to a file: it is cut off, removed or replaced by a text, or the object or arrays in it are changed.
 DAMAGE = [
     ("model.safetensors", "cut"),
     ("model.safetensors", "gone"),
@@ -190,23 +159,29 @@ DAMAGE = [
     ("model.safetensors", lambda arrays: arrays.pop("field.all")),
     ("model.safetensors", lambda arrays: arrays["prior"].fill(np.nan)),
     ("model.safetensors", lambda arrays: arrays.update(prior=arrays["prior"][1:])),
-    ("model.safetensors", narrow),
+    ("model.safetensors", lambda arrays: arrays.update({"field.all": arrays["field.all"][:, 1:].copy()})),
 ]
 
 
 @pytest.mark.parametrize(("file", "damage"), DAMAGE)
-def test_damaged_model_is_named(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file, damage) -> None:
-    folder = tmp_path / "models" / "synthetic" / "field_dense"
-    shutil.copytree(project / "models" / "synthetic" / "field_dense", folder)
+def test_damaged_model_is_named(project, tmp_path, monkeypatch, file, damage):
+    folder, path = tmp_path / MODEL, tmp_path / MODEL / file
+    shutil.copytree(project / MODEL, folder)
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    if callable(damage):
-        edit(folder, file, damage)
+    if callable(damage) and path.suffix == ".json":
+        content = json.loads(path.read_text())
+        damage(content)
+        path.write_text(json.dumps(content))
+    elif callable(damage):
+        arrays = load_file(path)
+        damage(arrays)
+        save_file(arrays, path)
     elif damage == "cut":
-        cut(folder, file)
+        path.write_bytes(path.read_bytes()[:-20])
     elif damage == "gone":
-        (folder / file).unlink()
+        path.unlink()
     else:
-        (folder / file).write_text(damage)
+        path.write_text(damage)
     with pytest.raises(StudyError, match="saved model") as caught:
         saved.load_saved_model("synthetic", "field_dense")
     assert str(folder) in str(caught.value)
@@ -225,7 +200,7 @@ def test_damaged_model_is_named(project: Path, tmp_path: Path, monkeypatch: pyte
         ("word " * 400, {}, ["only the first 256 tokens"]),
     ],
 )
-def test_what_is_not_read_is_said(model: SavedFieldDense, text: str, attributes: dict, said: list[str]) -> None:
+def test_what_is_not_read_is_said(model, text, attributes, said):
     warnings = model.warnings(text, **attributes)
     assert len(warnings) == len(said)
     assert all(start in warning for start, warning in zip(said, warnings, strict=True))
@@ -235,32 +210,26 @@ def test_what_is_not_read_is_said(model: SavedFieldDense, text: str, attributes:
     assert same == bool(said or not attributes)
 
 
-def test_a_system_that_reads_every_field_warns_of_less(tmp_path: Path) -> None:
+def test_a_system_that_reads_every_field_warns_of_less(tmp_path):
     model = of(["A", "B", "C"], ["reads mail", "draws maps", "Go maps"], tmp_path)
     asked = {"language": "Go", "theme": "Maps", "category": "drawing"}
     assert model.warnings("draw a map", **asked) == []
     assert model.recommend("draw a map", **asked, k=3)[0].score != model.recommend("draw a map", k=3)[0].score
 
 
-def test_best_answers_unless_another_is_asked_for(ask) -> None:
+def test_best_answers_unless_another_is_asked_for(ask):
     code, out, err = ask("read a table", "--json", "-k", "3")
     answer = json.loads(out)
     assert (code, err, answer["system"], answer["dataset"]) == (0, "", "field_dense", "synthetic")
-    assert [sum(item["parts"].values()) for item in answer["recommendations"]] == pytest.approx(
-        [item["score"] for item in answer["recommendations"]], abs=1e-5
-    )
+    items = answer["recommendations"]
+    assert [sum(item["parts"].values()) for item in items] == pytest.approx([item["score"] for item in items], abs=1e-5)
     code, _, err = ask("read a table", "--system", "t2mrec")
     assert code == 2
     assert "no saved model" in err
     assert "study export dataset=synthetic system=t2mrec" in err
 
 
-def test_t2mrec_answers_where_best_was_not_saved(
-    ask, prepared_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = tmp_path / "study"
-    shutil.copytree(prepared_root, root, symlinks=True)
-    monkeypatch.setenv("T2M_ROOT", str(root))
+def test_t2mrec_answers_where_best_was_not_saved(ask, root):
     export(load(TINY))
     code, out, err = ask("read a table", "--json")
     assert (code, json.loads(out)["system"]) == (0, "t2mrec")
@@ -270,14 +239,14 @@ def test_t2mrec_answers_where_best_was_not_saved(
 
 
 @pytest.mark.parametrize("words", [("",), ("x" * 20_001,), ("pdf", "-k", "0"), ("pdf", "--system", "../../etc")])
-def test_bad_requests_end_with_code_two(ask, words: tuple[str, ...]) -> None:
+def test_bad_requests_end_with_code_two(ask, words):
     code, out, err = ask(*words)
     assert (code, out) == (2, "")
     assert "fix:" in err
     assert "Traceback" not in err
 
 
-def test_table_shows_the_parts_and_fits_eighty_columns(ask) -> None:
+def test_table_shows_the_parts_and_fits_eighty_columns(ask):
     _, out, _ = ask("read a table", "-k", "7")
     table = [line for line in out.splitlines() if line and line[0] in "┏┃┡│└"]
     assert len(table) > 7
@@ -289,7 +258,7 @@ def test_table_shows_the_parts_and_fits_eighty_columns(ask) -> None:
 @pytest.mark.parametrize(
     ("url", "linked"), [(URL, True), ("javascript:alert(1)", False), ("https://a.b/\x1b]8;;evil", False)]
 )
-def test_names_stay_text_and_web_addresses_alone_are_links(capsys, monkeypatch, url: str, linked: bool) -> None:
+def test_names_stay_text_and_web_addresses_alone_are_links(capsys, monkeypatch, url, linked):
     item = Recommendation(1, 1, " ".join(HOSTILE), url, 0.5, {"semantic": 0.4, "structural": 0.3}, stage="anchor")
     monkeypatch.setenv("COLUMNS", "80")
     show_recommendations([item], title=HOSTILE[1], caption="C")
@@ -305,21 +274,21 @@ def test_names_stay_text_and_web_addresses_alone_are_links(capsys, monkeypatch, 
     assert "\u202e" not in out
 
 
-def headings(out: str) -> str:
-    return " ".join(line for line in out.splitlines() if line.startswith("┃"))
-
-
-def test_a_part_that_is_zero_for_all_shown_leaves_its_column_to_the_name(capsys, monkeypatch) -> None:
+def test_a_part_that_is_zero_for_all_shown_leaves_its_column_to_the_name(capsys, monkeypatch):
     """Zero is what the table would print."""
     monkeypatch.setenv("COLUMNS", "80")
     name, parts = "A server of papers, with a long name", {"kept": 0.0006, "tiny": -0.0004, "gone": 0.0}
     item = Recommendation(1, 1, name, "", 0.0006, parts, "", "")
-    show_recommendations([item], title="T", caption="C")
-    out = capsys.readouterr().out
-    assert "kept" in headings(out)
-    assert not any(part in headings(out) for part in ("tiny", "gone"))
+
+    def shown(*items):
+        show_recommendations(items, title="T", caption="C")
+        out = capsys.readouterr().out
+        return out, " ".join(line for line in out.splitlines() if line.startswith("┃"))
+
+    out, headings = shown(item)
+    assert "kept" in headings
+    assert not any(part in headings for part in ("tiny", "gone"))
     assert "; 0 for all of these: tiny, gone" in " ".join(out.split())
     assert "-0.000" not in out
     assert f" {name} " in out  # on one line
-    show_recommendations([item, replace(item, parts=parts | {"tiny": 0.001})], title="T", caption="C")
-    assert "tiny" in headings(capsys.readouterr().out)
+    assert "tiny" in shown(item, replace(item, parts=parts | {"tiny": 0.001}))[1]

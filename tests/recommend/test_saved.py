@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from hydra.utils import get_object
@@ -15,21 +14,20 @@ from study.recommend import saved
 from study.reranking.system import RerankedT2MRec
 from study.t2mrec.system import T2MRec
 from study.usefulness.field_dense import FieldDense
-from tests.tiny_study import TINY
+from tests.tiny_study import REPOSITORY, TINY
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.usefixtures("project")
 
 
 @pytest.fixture
-def empty(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty(project, tmp_path, monkeypatch):
     """A root that holds nothing but the configuration, in force for the test."""
     (tmp_path / "conf").symlink_to(project / "conf")
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     return tmp_path
 
 
-def test_a_warning_names_the_saved_system_that_reads_the_attribute(ask, project: Path, empty: Path) -> None:
+def test_a_warning_names_the_saved_system_that_reads_the_attribute(ask, project, empty):
     hint = "; --system t2mrec uses it, and shows a semantic and a structural part"
     words = ("read a table", "--language", "Go", "--category", "a", "--json")
     shutil.copytree(project / "models", empty / "models")
@@ -44,6 +42,10 @@ def test_a_warning_names_the_saved_system_that_reads_the_attribute(ask, project:
     assert hint not in ask("read a table", "--subcategory", "b", "--json")[2]
 
 
+FETCH = "study fetch dataset=synthetic && study prepare dataset=synthetic"
+SPLIT, EXPORT = "study split dataset=synthetic", "study export dataset=synthetic system=field_dense"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -53,21 +55,17 @@ def test_a_warning_names_the_saved_system_that_reads_the_attribute(ask, project:
         (("--system", "../../etc"), "unknown system '../../etc'\n  fix: one of: field_dense, "),
         (("--dataset", "livemcpbench"), "no label file\n  fix: one of: synthetic, task2mcp\n"),
         (("--dataset", "livemcpbench", "--system", "foo"), "no label file\n  fix: one of: synthetic, task2mcp\n"),
-        (("--system", "field_dense_core"), "fix: run: study export dataset=synthetic system=field_dense_core\n"),
-        (
-            ("--dataset", "task2mcp"),
-            "fix: run: study fetch dataset=task2mcp && study prepare dataset=task2mcp && "
-            "study split dataset=task2mcp && study export dataset=task2mcp system=field_dense\n",
-        ),
+        (("--system", "field_dense_core"), f"fix: run: {EXPORT}_core\n"),
+        (("--dataset", "task2mcp"), f"fix: run: {FETCH} && {SPLIT} && {EXPORT}\n".replace("synthetic", "task2mcp")),
     ],
 )
-def test_what_was_not_saved_is_refused_with_what_can_be_done(ask, words: tuple[str, ...], said: str) -> None:
+def test_what_was_not_saved_is_refused_with_what_can_be_done(ask, words, said):
     code, out, err = ask("read a table", *words)
     assert (code, out) == (2, "")
     assert said in err
 
 
-def test_a_variant_saved_under_a_name_of_its_own_is_found_and_listed(project: Path, empty: Path) -> None:
+def test_a_variant_saved_under_a_name_of_its_own_is_found_and_listed(project, empty):
     shutil.copytree(project / "models" / "synthetic" / "field_dense", empty / "models" / "synthetic" / "my_variant")
     assert saved.choose(None, "my_variant") == ("synthetic", "my_variant")
     with pytest.raises(StudyError, match="did you mean my_variant"):
@@ -82,7 +80,7 @@ def test_a_variant_saved_under_a_name_of_its_own_is_found_and_listed(project: Pa
         (["data/prepared/task2mcp", "models/synthetic/field_dense"], "synthetic"),
     ],
 )
-def test_the_hint_is_for_the_data_set_that_is_in_use(empty: Path, there: list[str], expected: str) -> None:
+def test_the_hint_is_for_the_data_set_that_is_in_use(empty, there, expected):
     for folder in there:
         (empty / folder).mkdir(parents=True)
         for name in ("model.json", "servers.parquet", "tasks.parquet", "labels.parquet"):
@@ -90,45 +88,37 @@ def test_the_hint_is_for_the_data_set_that_is_in_use(empty: Path, there: list[st
     assert saved.choose(None, "t2mrec") == (expected, "t2mrec")
 
 
-def test_the_stages_before_an_export_are_named_where_their_files_are_missing(project: Path, empty: Path) -> None:
-    export, split = "study export dataset=synthetic system=field_dense", "study split dataset=synthetic"
-    before = "study fetch dataset=synthetic && study prepare dataset=synthetic"
-    assert saved.how_to_save("synthetic", "field_dense") == f"{before} && {split} && {export}"
+def test_the_stages_before_an_export_are_named_where_their_files_are_missing(project, empty):
+    assert saved.how_to_save("synthetic", "field_dense") == f"{FETCH} && {SPLIT} && {EXPORT}"
     shutil.copytree(project / "data" / "prepared", empty / "data" / "prepared")
-    assert saved.how_to_save("synthetic", "field_dense") == f"{split} && {export}"
+    assert saved.how_to_save("synthetic", "field_dense") == f"{SPLIT} && {EXPORT}"
     shutil.copytree(project / "data" / "splits", empty / "data" / "splits")
-    assert saved.how_to_save("synthetic", "field_dense") == export
+    assert saved.how_to_save("synthetic", "field_dense") == EXPORT
 
 
-def test_the_systems_listed_are_those_that_export_accepts() -> None:
+def test_the_systems_listed_are_those_that_export_accepts():
     """What the files say agrees with the classes, for every system whose class is one of the two that can be saved."""
     listed = set(saved.savable())
     for name in choices("system"):
-        own = OmegaConf.load(ROOT / "conf" / "system" / f"{name}.yaml")
+        own = OmegaConf.load(REPOSITORY / "conf" / "system" / f"{name}.yaml")
         # Composing is slow, and a file that begins with no other says the same.
         config = load([f"system={name}"]).system if "defaults" in own else own
         cls = get_object(config.model._target_)
-        dense, two_tower, reranked = (
-            isinstance(cls, type) and issubclass(cls, base) for base in (FieldDense, T2MRec, RerankedT2MRec)
-        )
-        two_tower = two_tower and not reranked
-        assert (name in listed) == (
-            dense or (two_tower and config.model.towers.enabled and config.model.lexical.kind == "tfidf")
-        ), name
+        bases = cls.__mro__ if isinstance(cls, type) else ()
+        two_tower = T2MRec in bases and RerankedT2MRec not in bases
+        trained = two_tower and config.model.towers.enabled and config.model.lexical.kind == "tfidf"
+        assert (name in listed) == (FieldDense in bases or trained), name
         assert name not in listed or "cold" in config.protocols  # the protocol of `study export`
     assert {"field_dense", "field_dense_core", "t2mrec", "t2mrec_tuned"} <= listed
     assert not {"tfidf", "t2mrec_wo_lexical", "t2mrec_wo_two_tower", "_template"} & listed
     assert not {"t2mrec_listwise", "t2mrec_llm"} & listed  # the re-ranker would be missing
 
 
-def test_a_damaged_file_of_the_configuration_is_not_listed(project: Path, empty: Path) -> None:
+def test_a_damaged_file_of_the_configuration_is_not_listed(project, empty):
     (empty / "conf").unlink()
     shutil.copytree(project / "conf", empty / "conf")
-    damage = {
-        "field_dense_core": "model: [",
-        "field_dense_theme": "- a list",
-        "t2mrec_tuned": "defaults: [nowhere, _self_]",
-    }
+    damage = {"field_dense_core": "model: [", "field_dense_theme": "- a list"}
+    damage["t2mrec_tuned"] = "defaults: [nowhere, _self_]"
     for name, text in damage.items():
         (empty / "conf" / "system" / f"{name}.yaml").write_text(text)
     assert not set(damage) & set(saved.savable())
@@ -143,6 +133,6 @@ def test_a_damaged_file_of_the_configuration_is_not_listed(project: Path, empty:
         (["system=field_dense", "protocol=warm"], "not applicable under 'warm'"),
     ],
 )
-def test_only_what_can_be_saved_is_exported(overrides: list[str], reason: str) -> None:
+def test_only_what_can_be_saved_is_exported(overrides, reason):
     with pytest.raises(StudyError, match=reason):
         export(load([*TINY, *overrides]))

@@ -2,15 +2,11 @@
 
 import json
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from study.config.compose import load
-from study.data.dataset import Dataset
-from study.data.splits import Split
 from study.errors import StudyError
 from study.pipeline.export import export
 from study.recommend.saved import folder_of
@@ -22,20 +18,20 @@ from tests.tiny_study import TINY
 
 
 @pytest.fixture(scope="module")
-def fitted(toy: Dataset, toy_split: Split, tmp_path_factory: pytest.TempPathFactory) -> T2MRec:
+def fitted(toy, toy_split, tmp_path_factory):
     system = T2MRec(Lexical(), Towers(hidden=32, output=16), Training(epochs=20, batch_size=16), Scoring())
     system.fit(toy, toy_split, seed=1, workdir=tmp_path_factory.mktemp("fit"))
     return system
 
 
 @pytest.fixture(scope="module")
-def saved(fitted: T2MRec, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(fitted, tmp_path_factory):
     folder = tmp_path_factory.mktemp("toy") / "t2mrec"
     Recommender.of(fitted, seed=1).save(folder)
     return folder
 
 
-def test_answers_as_the_system_ranks(fitted: T2MRec, saved: Path, toy: Dataset, toy_split: Split) -> None:
+def test_answers_as_the_system_ranks(fitted, saved, toy, toy_split):
     recommender = Recommender.load(saved)
     asked = toy_split.tasks("test")
     rows, _ = fitted.rank(asked, 10, toy_split.known("test"))
@@ -55,7 +51,7 @@ def test_answers_as_the_system_ranks(fitted: T2MRec, saved: Path, toy: Dataset, 
                 assert item.score == pytest.approx(0.9 * item.parts["semantic"] + 0.1 * structural, abs=1e-5)
 
 
-def test_whole_catalogue_without_repeats(saved: Path) -> None:
+def test_whole_catalogue_without_repeats(saved):
     found = Recommender.load(saved).recommend("unheard-of words", k=50)
     assert sorted(item.server_id for item in found) == list(range(1, 51))
 
@@ -69,18 +65,18 @@ def test_whole_catalogue_without_repeats(saved: Path) -> None:
         *(("pdf", k, "catalogue") for k in (0, -1, 51)),
     ],
 )
-def test_bad_requests_are_refused(saved: Path, text: str, k: int, reason: str) -> None:
+def test_bad_requests_are_refused(saved, text, k, reason):
     with pytest.raises(StudyError, match=reason):
         Recommender.load(saved).recommend(text, k=k)
 
 
-def test_missing_model_says_how_to_make_one(tmp_path: Path) -> None:
+def test_missing_model_says_how_to_make_one(tmp_path):
     with pytest.raises(StudyError, match="study export dataset=synthetic"):
         Recommender.load(tmp_path / "synthetic" / "t2mrec")
 
 
 @pytest.mark.parametrize("damage", ["model.safetensors cut", "catalogue.json cut", "foreign format", "missing rows"])
-def test_damaged_model_is_named(saved: Path, tmp_path: Path, damage: str) -> None:
+def test_damaged_model_is_named(saved, tmp_path, damage):
     folder = tmp_path / "toy" / "t2mrec"
     shutil.copytree(saved, folder)
     if damage.endswith("cut"):
@@ -101,17 +97,17 @@ def test_damaged_model_is_named(saved: Path, tmp_path: Path, damage: str) -> Non
 
 
 @pytest.fixture(scope="module")
-def own_root(prepared_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def own_root(prepared_root, tmp_path_factory):
     """A copy of the tiny study with a saved T2MRec, in force for the tests that ask it."""
     with exported(prepared_root, tmp_path_factory.mktemp("t2mrec") / "study", "protocol=warm") as copy:
         yield copy
 
 
 @pytest.fixture
-def answer(ask, own_root: Path):
+def answer(ask, own_root):
     """What T2MRec answers as JSON, and what it says beside that."""
 
-    def run(*words: str) -> tuple[dict, str]:
+    def run(*words):
         code, out, err = ask("--system", "t2mrec", *words, "--json")
         assert code == 0, err
         return json.loads(out), err
@@ -119,14 +115,14 @@ def answer(ask, own_root: Path):
     return run
 
 
-def test_export_takes_the_protocol_from_the_configuration(own_root: Path) -> None:
+def test_export_takes_the_protocol_from_the_configuration(own_root):
     record = json.loads((own_root / "models" / "synthetic" / "t2mrec" / "record.json").read_text())
     assert record["protocol"] == "warm"
     with pytest.raises(StudyError, match="not applicable under 'loo99'"):
         export(load([*TINY, "protocol=loo99"]))
 
 
-def test_answer_without_anything_unknown_warns_of_nothing(answer) -> None:
+def test_answer_without_anything_unknown_warns_of_nothing(answer):
     model = Recommender.load(folder_of("synthetic", "t2mrec"))
     pairs = zip(model.structure.category, model.structure.subcategory, strict=True)
     category, leaf = next((one, two) for one, two in pairs if one and two)
@@ -135,7 +131,7 @@ def test_answer_without_anything_unknown_warns_of_nothing(answer) -> None:
     assert (found["warnings"], err, found["subcategory"], len(found["recommendations"])) == ([], "", leaf, 5)
 
 
-def test_subcategory_changes_the_structural_score(answer) -> None:
+def test_subcategory_changes_the_structural_score(answer):
     model = Recommender.load(folder_of("synthetic", "t2mrec"))
     server = next(card for card in model.cards if card["category"] and card["subcategory"])
     for more, feature in ((("--subcategory", server["subcategory"]), 1.0), ((), 0.5)):
@@ -153,7 +149,7 @@ def test_subcategory_changes_the_structural_score(answer) -> None:
         (["--subcategory", "anything"], "counts only together with its category"),
     ],
 )
-def test_unknown_value_is_warned_of_on_stderr_and_in_json(answer, ask, words: list[str], warning: str) -> None:
+def test_unknown_value_is_warned_of_on_stderr_and_in_json(answer, ask, words, warning):
     found, err = answer("read a file", *words)
     assert warning in err
     assert any(warning in line for line in found["warnings"])
@@ -162,7 +158,7 @@ def test_unknown_value_is_warned_of_on_stderr_and_in_json(answer, ask, words: li
     assert warning not in out
 
 
-def test_unknown_subcategory_and_unknown_words(answer) -> None:
+def test_unknown_subcategory_and_unknown_words(answer):
     category = next(name for name in Recommender.load(folder_of("synthetic", "t2mrec")).structure.category if name)
     found, err = answer("qwertyuiop zxcvbnm", "--category", str(category), "--subcategory", "qwertyuiop")
     assert f"unknown subcategory 'qwertyuiop' of {str(category)!r}" in err
