@@ -33,13 +33,9 @@ class Browser:
         self.inn, replies = os.pipe()
         commands, replies = high(commands), high(replies)
         line = f'exec "$0" {FLAGS} "$@" 3<&{commands} 4>&{replies}'
-        self.process = subprocess.Popen(
-            ["bash", "-c", line, CHROMIUM, f"--user-data-dir={folder}", "about:blank"],
-            pass_fds=(commands, replies),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        words = ["bash", "-c", line, CHROMIUM, f"--user-data-dir={folder}", "about:blank"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(words, pass_fds=(commands, replies), start_new_session=True, **quiet)
         os.close(commands)
         os.close(replies)
         self.number, self.buffer, self.session = 0, b"", None
@@ -152,10 +148,11 @@ def waited(page, act):
     page.until(f"document.querySelectorAll('#log > li.agent').length > {before}")
 
 
-def say(page, message):
-    def act():
-        page.run("document.getElementById('text').focus()")
-        page.type(message)
-        page.press("Enter")
+def send(page, message):
+    page.run("document.getElementById('text').focus()")
+    page.type(message)
+    page.press("Enter")
 
-    waited(page, act)
+
+def say(page, message):
+    waited(page, lambda: send(page, message))

@@ -16,7 +16,7 @@ from study.agent.feedback import Feedback
 from study.agent.retrieval import Lexical
 from study.agent.settings import Service, read_conf
 from study.data.dataset import Dataset, relevance_from_lists
-from tests.agent import hostile as agent_hostile
+from tests.agent.messages import hostile_rows
 from tests.tiny_study import lay_out, make_data, rooted
 
 COLUMNS = ["id", "name", "description", "language_tokens", "license_clean", "system_tokens"]
@@ -34,14 +34,10 @@ def catalogue(rows=ROWS, name="toy"):
     servers["subcategory"] = servers["subcategory_clean"] = "General"
     servers["author"], servers["origin"], servers["watching_count"], servers["activity"] = "example", "toy", 1, 1
     servers["is_official"] = servers["official"] == "official"
-    tasks = pd.DataFrame(
-        {
-            "id": [1, 2, 3, 4, 5, 6],
-            "language_tokens": ["Python", "Go", "TypeScript", "JavaScript", "C", "C++"],
-            "theme_clean": ["Marketing", "Video Production", "Retail", "Retail", "Security", "Security"],
-        }
-    )
-    lists = tuple(np.array([0], dtype=np.int64) for _ in range(len(tasks)))
+    tasks = pd.DataFrame({"language_tokens": ["Python", "Go", "TypeScript", "JavaScript", "C", "C++"]})
+    themes = ["Marketing", "Video Production", "Retail", "Retail", "Security", "Security"]
+    tasks = tasks.assign(id=range(1, 7), theme_clean=themes)
+    lists = (np.array([0], dtype=np.int64),) * len(tasks)
     return Dataset(name, servers, tasks, relevance_from_lists(lists, len(servers)), lists)
 
 
@@ -100,7 +96,7 @@ def serving(app):
 @pytest.fixture(scope="session")
 def hostile():
     """The agent over the toy catalogue and fifty hostile servers."""
-    rows, urls = agent_hostile.rows()
+    rows, urls = hostile_rows()
     data = catalogue([*ROWS, *rows], name="hostile")
     data.servers["url"] = data.servers["id"].map(urls).fillna(data.servers["url"])
     return Agent(data, retriever=Lexical(data))

@@ -1,5 +1,4 @@
-"""Conversations: one question, refinement, comparison, set-up, undo. What is said after an answer is about the answer
-unless it is surely a new task; nothing destroys the task."""
+"""Conversations: what is said after an answer is about it unless it is surely a new task; nothing destroys the task."""
 
 import pytest
 from hypothesis import given, settings
@@ -63,9 +62,6 @@ def test_the_question_can_be_left_open(talk, reply):
     assert answer.specification.open == ("language",)
     assert answer.message.startswith("Any language will do.")
     assert answer.answer.ids[0] in (11, 17)
-
-
-# After an answer
 
 
 @pytest.mark.parametrize("message", [*MESSAGES["new_tasks"], *MESSAGES["tasks_after_an_answer"]])
@@ -168,9 +164,6 @@ def test_answers_are_kept_for_those_who_still_see_them(talk):
     assert len(talk.answers) == most
     with pytest.raises(StudyError, match="not kept"):
         talk.answered(1, 17)
-
-
-# Any chain of messages
 
 
 @settings(max_examples=60)

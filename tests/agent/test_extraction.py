@@ -16,10 +16,6 @@ from tests.agent.messages import MESSAGES, stated
 LANGUAGES = MESSAGES["languages"]
 
 
-def folded(names):
-    return {name.casefold(): name for name in names}
-
-
 @pytest.fixture(scope="module")
 def toy(agent):
     return Extractor(agent.vocabulary, read_conf(Words))
@@ -28,46 +24,33 @@ def toy(agent):
 @pytest.fixture(scope="module")
 def extractor():
     names = {
-        "language": folded(LANGUAGES),
-        "platform": folded(["Windows", "Linux", "macOS"]),
-        "licence": folded(MESSAGES["licences"]),
-        "domain": folded(["Cloud", "Cloud Platforms", "Marketing", "Video Production"]),
-        "preference": folded(read_conf(Words).preferences),
-        "constraint": folded(["language", "platform", "licence"]),
+        "language": LANGUAGES,
+        "platform": ["Windows", "Linux", "macOS"],
+        "licence": MESSAGES["licences"],
+        "domain": ["Cloud", "Cloud Platforms", "Marketing", "Video Production"],
+        "preference": read_conf(Words).preferences,
+        "constraint": ["language", "platform", "licence"],
     }
-    return Extractor(Vocabulary(names), read_conf(Words))
+    folded = {kind: {name.casefold(): name for name in own} for kind, own in names.items()}
+    return Extractor(Vocabulary(folded), read_conf(Words))
 
 
-@pytest.fixture
-def chosen(request, toy, extractor):
-    """The extractor whose names a table of ``messages.yaml`` uses."""
-    return {"toy": toy, "general": extractor}[request.param]
+def rows(toy, general):
+    """The rows of two tables of ``messages.yaml``, each with the name of the extractor that reads it."""
+    tables = {"toy": MESSAGES[toy], "extractor": MESSAGES[general]}
+    return [pytest.param(which, *row, id=row[0]) for which, table in tables.items() for row in table]
 
 
-def rows(**tables):
-    """The rows of tables of ``messages.yaml``, each with the extractor that reads it."""
-    return [
-        pytest.param(which, *row, id=row[0])
-        for which, names in tables.items()
-        for name in names
-        for row in MESSAGES[name]
-    ]
-
-
-@pytest.mark.parametrize(
-    ("chosen", "text", "constraints"), rows(toy=["toy_constraints"], general=["constraints"]), indirect=["chosen"]
-)
-def test_stated_constraints(chosen, text, constraints):
-    found = chosen.extract(text).specification
+@pytest.mark.parametrize(("which", "text", "constraints"), rows("toy_constraints", "constraints"))
+def test_stated_constraints(request, which, text, constraints):
+    found = request.getfixturevalue(which).extract(text).specification
     assert found.constraints() == stated(constraints)
     assert found.intent == text
 
 
-@pytest.mark.parametrize(
-    ("chosen", "text", "task"), rows(toy=["searched"], general=["searched_in_general"]), indirect=["chosen"]
-)
-def test_what_is_searched_for_holds_no_loose_ends(chosen, text, task):
-    assert chosen.extract(text).task == task
+@pytest.mark.parametrize(("which", "text", "task"), rows("searched", "searched_in_general"))
+def test_what_is_searched_for_holds_no_loose_ends(request, which, text, task):
+    assert request.getfixturevalue(which).extract(text).task == task
 
 
 @pytest.mark.parametrize(("text", "open_"), MESSAGES["left_open"])
@@ -75,14 +58,14 @@ def test_constraints_that_a_message_leaves_open(toy, text, open_):
     assert toy.extract(text).specification.open == tuple(open_)
 
 
-@pytest.mark.parametrize(("text", "names"), [*MESSAGES["replies"], *((text, "") for text in MESSAGES["no_replies"])])
-def test_replies_to_the_question_for_a_language(extractor, text, names):
-    assert extractor.extract(text, "language").specification.languages == ((names,) if names else ())
-
-
 def test_any_language_but_one_is_an_exclusion(toy):
     found = toy.extract("captions in any language but Python").specification
     assert (found.unwanted_languages, found.languages, found.open) == (("Python",), (), ("language",))
+
+
+@pytest.mark.parametrize(("text", "names"), [*MESSAGES["replies"], *((text, "") for text in MESSAGES["no_replies"])])
+def test_replies_to_the_question_for_a_language(extractor, text, names):
+    assert extractor.extract(text, "language").specification.languages == ((names,) if names else ())
 
 
 def test_task_and_rest_leave_the_constraints_out(toy):
@@ -169,12 +152,12 @@ def test_a_long_message_of_cues_is_read_in_seconds(extractor, text):
 
 def test_word_lists_hold_words():
     # YAML reads a bare on, no or true as a truth value.
-    words = read_conf(Words)
-    lists = [value for value in vars(words).values() if isinstance(value, list)]
-    nested = [part for value in vars(words).values() if isinstance(value, dict) for part in value.values()]
-    for value in (*lists, *nested):
-        parts = list(value.values()) if isinstance(value, dict) else [value]
-        assert all(isinstance(word, str) for part in parts for word in ([part] if isinstance(part, str) else part))
+    unread = [value for value in vars(read_conf(Words)).values() if isinstance(value, dict | list)]
+    for value in unread:  # it grows by what is nested
+        if isinstance(value, dict | list):
+            unread += value.values() if isinstance(value, dict) else value
+        else:
+            assert isinstance(value, str)
 
 
 @pytest.mark.parametrize(("values", "problem"), MESSAGES["wrong_values"])

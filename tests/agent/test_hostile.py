@@ -1,5 +1,4 @@
-"""Fifty hostile servers: nothing is executed or rendered, no identifier is added or removed; and what may be shown of
-data without a licence: explanations, but no word of a stranger."""
+"""Fifty hostile servers: nothing is executed or rendered; and without a licence no word of theirs is shown."""
 
 import json
 import re
@@ -11,8 +10,7 @@ from study.agent.answer import QUOTING, answer_data, claim_line, markdown, turn_
 from study.agent.conversation import Conversation
 from study.agent.text import REPOSITORY, content_words, escape_markdown, plain, safe_link
 from study.errors import printable
-from tests.agent.hostile import IDS, KINDS
-from tests.agent.messages import MESSAGES
+from tests.agent.messages import IDS, MESSAGES
 
 KNOWN = {*range(11, 18), *IDS}
 # Tokens of Markdown that would show more than text and this project's own lists and marks.
@@ -46,11 +44,6 @@ def is_harmless(turn, limits):
     return visible and kinds <= ALLOWED and not {"\x1b", "\u202e"} & set(said)
 
 
-def test_there_are_fifty_of_seven_kinds():
-    assert sum(map(len, KINDS.values())) == len(IDS) == 50
-    assert len(KINDS) == 7
-
-
 def test_identifiers_are_the_catalogues(turn, hostile):
     answer = turn.answer
     assert set(answer.ids) <= KNOWN
@@ -61,11 +54,8 @@ def test_identifiers_are_the_catalogues(turn, hostile):
     assert json.loads(json.dumps(answer_data(answer, hostile.settings.limits)))["kept"] == answer.kept
 
 
-def test_what_is_shown_is_letters(turn, hostile):
+def test_what_is_shown_is_letters_and_without_texts_nothing_of_a_stranger(turn, hostile):
     assert is_harmless(turn, hostile.settings.limits)
-
-
-def test_without_texts_nothing_of_a_stranger_is_in_the_document(turn, hostile):
     shown = markdown(turn, hostile.settings.limits, texts=False)
     for item in turn.answer.recommendations:
         for name in ("name", "description"):
@@ -110,8 +100,6 @@ def test_comparisons_of_hostile_servers_name_these_alone(hostile, start):
         assert sorted(named) == ids
 
 
-# Data without a licence
-
 TASK = "fast captions and summary of videos, in Python, Go or TypeScript"
 
 
@@ -121,18 +109,11 @@ def turns(agent):
     return [talk.say(message) for message in (TASK, "compare 1 and 2", "set up 1", "why 2")]
 
 
-@pytest.fixture(scope="module")
-def shown(agent, turns):
-    return "\n".join(markdown(turn, agent.settings.limits, texts=False) for turn in turns)
-
-
-def test_the_sentences_of_rules_are_there(shown):
+def test_without_texts_rules_speak_but_no_name_description_address_or_value_is_there(turns, agent):
+    shown = "\n".join(markdown(turn, agent.settings.limits, texts=False) for turn in turns)
     for part in ("of your request", "as you asked", "of the whole catalogue", "servers are usually"):
         assert part in shown
     assert re.search(r"Prefer id \d+", shown)
-
-
-def test_no_name_description_address_or_value_is_there(shown, turns, agent):
     own = content_words(" ".join([TASK, *agent.setup.languages.values(), agent.setup.docker, agent.setup.general]))
     words = content_words(re.sub(r"[a-z]+._[a-z]+, servers", "", shown.replace("\\", "")).replace("adopt_key", ""))
     assert "git clone" not in shown

@@ -55,16 +55,13 @@ def test_a_mixed_answer_would_be_seen(drive, monkeypatch):
     assert "mixed" in set(drive(users=4, seconds=1.5, think=0.02)["problem"])
 
 
-def test_the_report_counts_every_kind_of_problem():
+def test_the_report_counts_every_kind_of_problem_and_tells_new_requests_from_what_follows_them():
     problems = ["", "mixed", "HTTP 500", "HTTP 500", "ReadTimeout", *[""] * 5]
     rows = pd.DataFrame({"seconds": [0.1] * 10, "problem": problems, "kind": "request"})
     (found,) = bench.summary(rows, replace(SETTINGS, users=3), "field_dense").to_dict("records")
     assert (found["retriever"], found["users"], found["messages"]) == ("field_dense", 3, 10)
     assert (found["errors"], found["mixed"], found["kinds"]) == (4, 1, "HTTP 500: 2; mixed: 1; ReadTimeout: 1")
     assert found["p95_ms"] == pytest.approx(100)
-
-
-def test_new_requests_are_reported_apart_from_what_follows_them():
     kinds = ["request"] * 2 + ["follow_up"] * 3
     rows = pd.DataFrame({"seconds": [0.1, 0.3, 0.01, 0.02, 0.03], "problem": "", "kind": kinds})
     (found,) = bench.summary(rows, SETTINGS, "field_dense").to_dict("records")

@@ -5,7 +5,6 @@ import json
 import os
 import sys
 import threading
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -19,15 +18,19 @@ from study.agent import mcp_server
 from study.cli.agent import app
 from study.errors import StudyError
 from tests.agent.conftest import serving
-from tests.agent.hostile import IDS
-from tests.agent.messages import MESSAGES
+from tests.agent.messages import IDS, MESSAGES
+from tests.tiny_study import REPOSITORY
 
-RECOMMEND, COMPARE, EXPLAIN, DESCRIBE = TOOLS = [
-    "recommend_mcp_servers",
-    "compare_mcp_servers",
-    "explain_recommendation",
-    "describe_catalog",
-]
+# Tool -> names that its result's schema declares, however deep.
+SERVER = "server_id name description evidence fields links scores text rule servers sources "
+RETURNED = {
+    "recommend_mcp_servers": SERVER + "specification intent open recommendations why tradeoffs adoption comparison "
+    "composition removals in_pool left_without kept relax checks claims removed reading",
+    "compare_mcp_servers": SERVER + "table field values prefer",
+    "explain_recommendation": SERVER + "why tradeoff adoption url",
+    "describe_catalog": "dataset servers system languages platforms licences preferences domains median_stars",
+}
+RECOMMEND, COMPARE, EXPLAIN, DESCRIBE = RETURNED
 # The toy agent as a program of its own, as a client would start it.
 PROGRAM = """
 from tests.agent import conftest
@@ -38,25 +41,15 @@ data = conftest.catalogue()
 agent = Agent(data, retriever=Lexical(data))
 mcp_server.server(lambda: agent).run("stdio")
 """
-# Tool -> names that its result's schema declares, however deep.
-SERVER = "server_id name description evidence fields links scores text rule servers sources "
-RETURNED = {
-    "recommend_mcp_servers": SERVER + "specification intent open recommendations why tradeoffs adoption comparison "
-    "composition removals in_pool left_without kept relax checks claims removed reading",
-    "compare_mcp_servers": SERVER + "table field values prefer",
-    "explain_recommendation": SERVER + "why tradeoff adoption url",
-    "describe_catalog": "dataset servers system languages platforms licences preferences domains median_stars",
-}
 
 
 def properties(schema):
     """The names of all properties that a schema declares."""
-    if isinstance(schema, list):
-        return {name for part in schema for name in properties(part)}
-    if not isinstance(schema, dict):
-        return set()
-    own = set(schema["properties"]) if isinstance(schema.get("properties"), dict) else set()
-    return own | {name for part in schema.values() for name in properties(part)}
+    own = set()
+    if isinstance(schema, dict):
+        own |= {*schema["properties"]} if isinstance(schema.get("properties"), dict) else own
+        schema = [*schema.values()]
+    return own.union(*map(properties, schema)) if isinstance(schema, list) else own
 
 
 def within(client, work):
@@ -69,19 +62,30 @@ def within(client, work):
     return asyncio.run(asyncio.wait_for(run(), 120))
 
 
-def called(agent, *calls):
-    """The replies of a server of this process to calls (tool, arguments)."""
+def own(agent):
+    """A client of a server of this process."""
+    return Client(mcp_server.server(lambda: agent))
 
-    async def work(client):
-        return [await client.call_tool(*call) for call in calls]
 
-    return within(Client(mcp_server.server(lambda: agent)), work)
+def program(*words, **environment):
+    """A client that starts Python as a program of its own."""
+    found = StdioServerParameters(command=sys.executable, args=words, env=os.environ | environment, cwd=REPOSITORY)
+    return Client(stdio_client(found), read_timeout_seconds=60, cache=None)
+
+
+def called(client, *calls):
+    """The replies to calls (tool, arguments)."""
+
+    async def work(connected):
+        return [await connected.call_tool(*call) for call in calls]
+
+    return within(client, work)
 
 
 async def exercise(client):
     """Everything that a client may do, rightly and wrongly."""
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-    assert set(tools) == set(TOOLS)
+    assert set(tools) == set(RETURNED)
     for name, tool in tools.items():
         assert tool.description
         assert tool.annotations.read_only_hint
@@ -118,22 +122,17 @@ async def exercise(client):
         assert "Traceback" not in reply.content[0].text
 
     languages = [["Go", "Python", "TypeScript", "JavaScript"][number % 4] for number in range(100)]
-    calls = [
-        said(RECOMMEND, task=f"captions number {number}", constraints={"languages": [language]})
-        for number, language in enumerate(languages)
-    ]
+    tasks = [f"captions number {number}" for number in range(100)]
+    asked = zip(tasks, languages, strict=True)
+    calls = [said(RECOMMEND, task=task, constraints={"languages": [language]}) for task, language in asked]
     specifications = [found["specification"] for found in await asyncio.gather(*calls)]
-    assert [one["intent"] for one in specifications] == [f"captions number {number}" for number in range(100)]
+    assert [one["intent"] for one in specifications] == tasks
     assert [one["languages"] for one in specifications] == [[language] for language in languages]
 
 
 def test_over_standard_input_and_output():
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join([root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-    program = StdioServerParameters(
-        command=sys.executable, args=["-c", PROGRAM], env=os.environ | {"PYTHONPATH": path}, cwd=root
-    )
-    within(Client(stdio_client(program), read_timeout_seconds=60, cache=None), exercise)
+    path = os.pathsep.join([str(REPOSITORY), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    within(program("-c", PROGRAM, PYTHONPATH=path), exercise)
 
 
 def test_over_streamable_http(agent):
@@ -149,30 +148,21 @@ def test_over_streamable_http(agent):
 
 def test_the_command_of_the_readme_over_standard_input_and_output(study):
     words = ["-m", "study", "agent", "mcp", "--dataset", "synthetic", "--retriever", "tfidf"]
-    program = StdioServerParameters(command=sys.executable, args=words, env=os.environ | {"T2M_ROOT": str(study)})
-
-    async def work(client):
-        wanted = {"task": "draw charts", "constraints": {"languages": ["Python"]}}
-        replies = [await client.call_tool(DESCRIBE, {}), await client.call_tool(RECOMMEND, wanted)]
-        return [reply.structured_content for reply in replies]
-
-    about, answer = within(Client(stdio_client(program), read_timeout_seconds=60, cache=None), work)
+    wanted = {"task": "draw charts", "constraints": {"languages": ["Python"]}}
+    replies = called(program(*words, T2M_ROOT=str(study)), (DESCRIBE, {}), (RECOMMEND, wanted))
+    about, answer = (reply.structured_content for reply in replies)
     assert (about["dataset"], about["servers"], about["system"]) == ("synthetic", 60, "tfidf")
     assert 1 <= len(answer["recommendations"]) <= 5
     assert answer["checks"]["removed"] == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["--retriever", "google"], "unknown retriever"),
-        (["--dataset", "nowhere"], "not prepared"),
-        (["--transport", "pigeon"], "unknown transport"),
-    ],
-)
-def test_a_wrong_call_of_the_command_is_said_at_once(study, words, reason):
+WRONG_OPTIONS = {"retriever": "unknown retriever", "dataset": "not prepared", "transport": "unknown transport"}
+
+
+@pytest.mark.parametrize(("option", "reason"), WRONG_OPTIONS.items())
+def test_a_wrong_call_of_the_command_is_said_at_once(study, option, reason):
     with pytest.raises(StudyError, match=reason):
-        CliRunner().invoke(app, ["mcp", "--dataset", "synthetic", *words], catch_exceptions=False)
+        CliRunner().invoke(app, ["mcp", "--dataset", "synthetic", f"--{option}", "pigeon"], catch_exceptions=False)
 
 
 def test_the_agent_is_made_at_the_first_call_and_once(agent):
@@ -212,7 +202,7 @@ def test_the_agent_is_made_at_the_first_call_and_once(agent):
     ],
 )
 def test_stated_constraints_win_over_the_words_of_the_task(agent, task, stated, languages, unwanted):
-    (reply,) = called(agent, (RECOMMEND, {"task": task, "constraints": stated}))
+    (reply,) = called(own(agent), (RECOMMEND, {"task": task, "constraints": stated}))
     found = reply.structured_content
     assert (found["specification"]["languages"], found["specification"]["unwanted_languages"]) == (languages, unwanted)
     assert found["specification"]["official"] is False
@@ -235,7 +225,7 @@ def test_pages_of_other_sites_cannot_call_it(agent, headers):
 
 def test_hostile_servers_are_strings_in_a_result(hostile):
     calls = [(EXPLAIN, {"task": "captions for videos", "server_id": server}) for server in IDS]
-    first, *replies = called(hostile, (RECOMMEND, {"task": "captions for videos", "top": 20}), *calls)
+    first, *replies = called(own(hostile), (RECOMMEND, {"task": "captions for videos", "top": 20}), *calls)
     ids = [item["server_id"] for item in first.structured_content["recommendations"]]
     assert len(ids) == len(set(ids)) == 20
     assert set(ids) <= {*range(11, 18), *IDS}
@@ -253,14 +243,8 @@ def test_hostile_servers_are_strings_in_a_result(hostile):
 @pytest.mark.parametrize(("name", "arguments", "unknown"), MESSAGES["unknown_arguments"])
 def test_an_unknown_argument_is_refused_by_name(agent, name, arguments, unknown):
     known = {key: value for key, value in arguments.items() if key != unknown}
-    refused, answered = called(agent, (name, arguments), (name, known))
+    refused, answered = called(own(agent), (name, arguments), (name, known))
     assert refused.is_error
     assert unknown in refused.content[0].text
     assert "not permitted" in refused.content[0].text
     assert not answered.is_error
-
-
-def test_a_group_of_licences_is_refused_as_the_description_says(agent):
-    (reply,) = called(agent, (RECOMMEND, {"task": "captions", "constraints": {"licences": ["permissive"]}}))
-    assert reply.is_error
-    assert "unknown licence" in reply.content[0].text

@@ -1,5 +1,4 @@
-"""A language model may read and word within bounds: it never changes the servers, each of its sentences stands only if
-every word is in the fields that it cites, and its faults are counted."""
+"""A language model may read and word within bounds; it never changes the servers, and its faults are counted."""
 
 import json
 from dataclasses import replace
@@ -47,9 +46,6 @@ def explained(ids, why):
     return json.dumps({"servers": [{"id": server, "why": why(server), "tradeoffs": []} for server in ids]})
 
 
-# Wording
-
-
 def test_a_models_true_sentences_stand_and_its_untrue_ones_are_counted(data, agent):
     expected = agent.recommend(SPEC)
 
@@ -70,23 +66,21 @@ def test_a_models_true_sentences_stand_and_its_untrue_ones_are_counted(data, age
         assert item.adoption == by_rules.adoption
 
 
-@pytest.mark.parametrize("reply", [*MESSAGES["bad_replies"], "{" * 20_000, StudyError("no usable reply")])
+# Servers that a model names instead: in another order, one less, one more, one alone.
+CHANGES = [lambda ids: ids[::-1], lambda ids: ids[:-1], lambda ids: [*ids, 11], lambda ids: [ids[0]] * len(ids)]
+
+
+@pytest.mark.parametrize("reply", [*MESSAGES["bad_replies"], "{" * 20_000, StudyError("no usable reply"), *CHANGES])
 def test_a_model_that_misbehaves_is_replaced_by_the_rules(data, agent, reply):
+    expected = agent.recommend(SPEC)
+    if callable(reply):
+        true = [{"text": "Captions for videos.", "fields": ["description"]}]
+        reply = explained(reply(expected.ids), lambda server: true)
     answer = with_model(data, reply)[0].recommend(SPEC)
-    assert answer.recommendations == agent.recommend(SPEC).recommendations
+    assert answer.ids == expected.ids
+    assert answer.recommendations == expected.recommendations
     assert answer.checks.fallback
     assert answer.checks.problems
-
-
-@pytest.mark.parametrize(
-    "change", [lambda ids: ids[::-1], lambda ids: ids[:-1], lambda ids: [*ids, 11], lambda ids: [ids[0]] * len(ids)]
-)
-def test_a_model_cannot_reorder_add_or_drop(data, agent, change):
-    ids = agent.recommend(SPEC).ids
-    reply = explained(change(ids), lambda server: [{"text": "Captions for videos.", "fields": ["description"]}])
-    answer = with_model(data, reply)[0].recommend(SPEC)
-    assert answer.ids == ids
-    assert answer.checks.fallback
 
 
 @pytest.mark.parametrize("spoil", ["order", "stranger", "missing", "evidence", "reasonless", "subject"])
@@ -114,9 +108,6 @@ def test_strangers_texts_reach_a_model_as_json_strings_alone(hostile):
     system, user = client.asked[0]
     assert len(json.loads(user["content"])["servers"]) == 5
     assert "captions" not in system["content"]
-
-
-# Reading
 
 
 def test_a_model_reads_a_request_within_the_vocabulary(data):
@@ -163,9 +154,6 @@ def test_recorded_replies_keep_no_request_and_lie_where_git_does_not_look(agent,
         model_of(replace(agent.settings, llm=agent.settings.llm | {"mode": "on"}))
 
 
-# Truth
-
-
 @pytest.fixture(scope="module")
 def stands(agent):
     spec = Specification(REQUEST)
@@ -185,16 +173,16 @@ def test_what_the_cited_field_does_not_say_is_refused(stands, text, field):
     assert not stands(text, field)
 
 
-@pytest.mark.parametrize(("text", "fields"), MESSAGES["supported"])
-def test_what_the_cited_fields_say_stands(stands, text, fields):
-    assert stands(text, *fields)
-
-
 def test_an_empty_field_and_one_that_no_statement_rests_on_are_no_source(stands):
     assert not stands("It runs on platforms.", "platforms")
     assert not stands("It retrieves YouTube captions.")
     for field in ("author", "directory", "repository_link", "no_such_field"):
         assert not stands("It retrieves YouTube captions.", "description", field)
+
+
+@pytest.mark.parametrize(("text", "fields"), MESSAGES["supported"])
+def test_what_the_cited_fields_say_stands(stands, text, fields):
+    assert stands(text, *fields)
 
 
 WORDS = sorted({word for text in MESSAGES["retriever"].values() for word in WORD.findall(text.lower())})
@@ -212,14 +200,12 @@ def test_a_denied_word_is_not_stated_and_a_stated_one_not_denied(said, held, oth
     assert model.turned(said, held) == other
 
 
-@pytest.mark.parametrize("words", MESSAGES["inflections"])
-def test_inflections_are_alike(words):
-    assert len({root(word) for word in words}) == 1
+ROOTS = [*((words, 1) for words in MESSAGES["inflections"]), *((words, 2) for words in MESSAGES["other_words"])]
 
 
-@pytest.mark.parametrize("words", MESSAGES["other_words"])
-def test_other_words_are_not(words):
-    assert root(words[0]) != root(words[1])
+@pytest.mark.parametrize(("words", "roots"), ROOTS)
+def test_inflections_are_alike_and_other_words_are_not(words, roots):
+    assert len({root(word) for word in words}) == roots
 
 
 @given(st.from_regex(r"[a-zA-Z]{1,20}", fullmatch=True))

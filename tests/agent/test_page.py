@@ -10,8 +10,7 @@ from study.agent.feedback import Feedback
 from tests.agent import browser as agent_browser
 from tests.agent.browser import say, turns, waited
 from tests.agent.conftest import serving
-from tests.agent.hostile import IDS
-from tests.agent.messages import MESSAGES
+from tests.agent.messages import IDS, MESSAGES
 
 pytestmark = pytest.mark.skipif(agent_browser.CHROMIUM is None, reason="Chromium is not installed")
 # What the page may consist of; anything else came from a stranger's text.
@@ -21,24 +20,22 @@ STATUS = "document.getElementById('status').textContent"
 OUTCOME = "document.querySelector('.outcome').offsetHeight"
 
 
-@contextmanager
-def page_of(agent, service, folder):
-    store = Feedback(folder / "feedback.sqlite", 10.0)
-    with serving(web.create_app(agent, store, service)) as address, agent_browser.opened(folder, address) as browser:
-        browser.store = store
-        yield browser
+def page_of(name):
+    """A fixture: the page over the agent of a fixture, for the tests of this file."""
+
+    @pytest.fixture(scope="module")
+    def opened(request, service, tmp_path_factory):
+        folder = tmp_path_factory.mktemp("browser")
+        store = Feedback(folder / "feedback.sqlite", 10.0)
+        app = web.create_app(request.getfixturevalue(name), store, service)
+        with serving(app) as address, agent_browser.opened(folder, address) as browser:
+            browser.store = store
+            yield browser
+
+    return opened
 
 
-@pytest.fixture(scope="module")
-def page(hostile, service, tmp_path_factory):
-    with page_of(hostile, service, tmp_path_factory.mktemp("browser")) as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def toy_page(agent, service, tmp_path_factory):
-    with page_of(agent, service, tmp_path_factory.mktemp("browser")) as browser:
-        yield browser
+page, toy_page = page_of("hostile"), page_of("agent")
 
 
 @contextmanager
@@ -66,9 +63,13 @@ def asked(toy_page):
         yield toy_page
 
 
+def texts(page, selector, within="document"):
+    return page.run(f"[...{within}.querySelectorAll({selector!r})].map(e => e.textContent)")
+
+
 def last(page, selector):
     """Texts of the elements of the last turn."""
-    return page.run(f"[...{LAST}.querySelectorAll({selector!r})].map(e => e.textContent)")
+    return texts(page, selector, LAST)
 
 
 def test_a_whole_conversation_by_keyboard(fresh):
@@ -116,9 +117,6 @@ def test_chips_change_the_constraints(fresh):
     assert last(fresh, ".card h3") == ["1. Caption Writerid 11"]
 
 
-# Feedback
-
-
 def press(page, server, label):
     """Click a button of the first card of the page that shows a server; returns what is said then."""
     page.run("document.getElementById('status').textContent = ''")
@@ -154,8 +152,7 @@ def test_outcomes_can_be_told_of_accepted_servers(fresh):
     assert fresh.run(OUTCOME) > 0
     press(fresh, 17, "It worked")
     press(fresh, 17, "It failed")
-    pressed = "[...document.querySelectorAll('.card')][0].querySelectorAll('[aria-pressed=true]')"
-    assert fresh.run(f"[...{pressed}].map(e => e.textContent)") == ["Useful", "It failed"]
+    assert texts(fresh, "[aria-pressed=true]", "document.querySelector('.card')") == ["Useful", "It failed"]
     press(fresh, 17, "Not useful")
     assert fresh.run(OUTCOME) == 0
     assert list(fresh.store.events().iloc[before:]["kind"]) == ["accepted", "worked", "failed", "rejected"]
@@ -168,9 +165,6 @@ def test_a_card_keeps_to_its_conversation(fresh):
     before = len(fresh.store.events())
     press(fresh, 17, "Useful")
     assert requests(fresh.store.events().iloc[before:]) == ["captions for videos in Go"]
-
-
-# Hostile servers
 
 
 def is_harmless(page):
@@ -204,9 +198,6 @@ def test_hostile_servers_are_letters_on_the_page(fresh, text):
     is_harmless(fresh)
 
 
-# What may go wrong
-
-
 def test_a_phone_needs_no_sideways_scrolling(fresh):
     fresh.size(390, 844, mobile=True)
     try:
@@ -222,9 +213,7 @@ def test_a_phone_needs_no_sideways_scrolling(fresh):
 
 def test_a_lost_conversation_is_said_and_begun_again(fresh):
     fresh.run("state.name = 'gone'")
-    fresh.run("document.getElementById('text').focus()")
-    fresh.type("captions for videos in Go")
-    fresh.press("Enter")
+    agent_browser.send(fresh, "captions for videos in Go")
     fresh.until(f"{STATUS}.includes('over')")
     fresh.logged.clear()  # the browser itself notes the 404
     say(fresh, "captions for videos in Go")
@@ -234,9 +223,6 @@ def test_a_lost_conversation_is_said_and_begun_again(fresh):
 def test_a_place_that_is_not_there_is_said_without_an_error(asked):
     say(asked, "compare 9 and 1")
     assert "there is no number 9" in asked.run(f"{LAST}.textContent")
-
-
-# Servers chosen for a comparison
 
 
 def tick(page, answer, *places):
@@ -256,7 +242,7 @@ def compare(page, answer):
 def compared(page, answer):
     """What was asked when the button of an answer was pressed, and the heads of the table that it gave."""
     waited(page, lambda: compare(page, answer))
-    said = page.run("[...document.querySelectorAll('#log > li.you > p')].at(-1).textContent")
+    said = texts(page, "#log > li.you > p")[-1]
     return said, [text.rpartition("(")[2] for text in last(page, "th[scope=col]") if text]
 
 
@@ -289,9 +275,6 @@ def test_every_answer_has_a_choice_of_its_own_and_without_one_nothing_is_asked(a
     assert compared(asked, 1)[0] == f"compare id {second[0]} and {second[1]}"
     # The boxes of the first answer are still ticked, and still mean these servers.
     assert compared(asked, 0)[0] == f"compare id {first[0]} and {first[1]}"
-
-
-# Every constraint set by hand
 
 
 def put(page, selector, value):

@@ -1,7 +1,5 @@
 """The paper's case on its own data."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

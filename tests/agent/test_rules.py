@@ -67,6 +67,11 @@ def held(fields):
     return {stem(word) for word in ASKED if stem(word) in words | {f"{word}s" for word in words}}
 
 
+def quoted(claim):
+    """Words that a sentence quotes."""
+    return {stem(word) for word in re.findall('"([a-z]+)"', claim.text)}
+
+
 def cues(fields, preference):
     """Whether a server's own words speak for a preference."""
     shown = WORDS.preferences[preference]["shown"]
@@ -110,14 +115,11 @@ def test_a_rule_about_one_server_speaks_exactly_when_its_evidence_is_there(spec,
         assert claim.servers == (11,)
         assert set(claim.fields) <= {*fields, "request", "rank", "total", "conf/agent/setup.yaml"}
     if "why_words" in said:
-        words = re.findall('"([a-z]+)"', said["why_words"].text)
-        assert {stem(word) for word in words} == held(fields)
-        assert [name for name in TEXTS if name in said["why_words"].fields] == [
-            name for name in TEXTS if held(dict.fromkeys(TEXTS, "") | {name: fields[name]})
-        ]
+        assert quoted(said["why_words"]) == held(fields)
+        of = [name for name in TEXTS if held(dict.fromkeys(TEXTS, "") | {name: fields[name]})]
+        assert [name for name in TEXTS if name in said["why_words"].fields] == of
     if "less_words" in said and held(fields):
-        missing = {stem(word) for word in re.findall('"([a-z]+)"', said["less_words"].text)}
-        assert missing == {stem(word) for word in ASKED} - held(fields)
+        assert quoted(said["less_words"]) == {stem(word) for word in ASKED} - held(fields)
     for rule in {"why_followed", "less_followed"} & set(said):
         assert f"It has {fields['stars']} star" in said[rule].text
     for rule in ("why_language", "why_platform"):
@@ -148,11 +150,10 @@ def test_what_tells_servers_apart_is_true_of_every_one_of_them(spec, servers):
         rest = [server for server in fields if server not in having]
         assert having
         assert rest
+        words, said = quoted(claim), [name for name in spec.preferences if name in claim.text]
         has = {
-            "prefer_words": lambda f, text=claim.text: {stem(w) for w in re.findall('"([a-z]+)"', text)} & held(f),
-            "prefer_preference": lambda f, text=claim.text: any(
-                cues(f, name) for name in spec.preferences if name in text
-            ),
+            "prefer_words": lambda f, words=words: words & held(f),
+            "prefer_preference": lambda f, said=said: any(cues(f, name) for name in said),
             "prefer_licence": lambda f: f["licence"],
             "prefer_official": lambda f: f["official"] == "official",
         }
@@ -197,18 +198,14 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def large():
+def of_request():
     data = catalogue(ROWS, name="large")
-    return Agent(data, retriever=Lexical(data))
+    agent = Agent(data, retriever=Lexical(data))
+    return lambda text, ids: agent.context(Specification(text), ids, *agent.rank(Specification(text)))
 
 
-def of_request(agent, text, ids):
-    spec = Specification(text)
-    return agent.context(spec, ids, *agent.rank(spec))
-
-
-def test_rarity_is_counted_in_the_catalogue(large):
-    found = of_request(large, "crawl pages, draw charts, manage data", [1, 2])
+def test_rarity_is_counted_in_the_catalogue(of_request):
+    found = of_request("crawl pages, draw charts, manage data", [1, 2])
     # 60 fillers and servers 2 and 3 say "manage"; 60, 2 and 4 say "data"; "charts" stands in one server's texts twice.
     assert found.mentioned == {"crawl": 2, "page": 2, "draw": 1, "chart": 1, "manage": 62, "data": 62}
     assert found.rare == 10
@@ -216,6 +213,6 @@ def test_rarity_is_counted_in_the_catalogue(large):
 
 
 @pytest.mark.parametrize(("text", "ids", "pair"), MESSAGES["pairs"])
-def test_common_words_make_no_pair(large, text, ids, pair):
-    made = claims.composition(of_request(large, text, ids))
+def test_common_words_make_no_pair(of_request, text, ids, pair):
+    made = claims.composition(of_request(text, ids))
     assert [list(claim.servers) for claim in made] == ([pair] if pair else [])

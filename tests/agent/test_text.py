@@ -11,16 +11,12 @@ from study.agent.text import INVISIBLE, clone_address, content_words, escape_mar
 from tests.agent.messages import MESSAGES
 
 
-@given(st.text())
-def test_plain_text_is_one_visible_line_and_stays_so(text):
+@given(st.text(), st.integers(1, 30))
+def test_plain_text_is_one_visible_line_stays_so_and_keeps_the_limit(text, limit):
     shown = plain(text)
     assert "\n" not in shown
     assert not [letter for letter in shown if unicodedata.category(letter) in INVISIBLE]
     assert plain(shown) == shown
-
-
-@given(st.text(), st.integers(1, 30))
-def test_plain_text_keeps_the_limit(text, limit):
     assert len(plain(text, limit)) <= limit
 
 
@@ -43,16 +39,12 @@ def test_markdown_shows_escaped_text_letter_by_letter(text, before):
     assert shown == before + line
 
 
-@pytest.mark.parametrize("url", [*MESSAGES["no_links"], "https://example.org/" + "a" * 3000])
-def test_other_addresses_are_no_links(url):
-    assert safe_link(url) is None
+ORDINARY = ["https://github.com/a/b", "http://example.org:8080/x?y=1#z", " https://example.org/%20 "]
 
 
-@pytest.mark.parametrize(
-    "url", ["https://github.com/a/b", "http://example.org:8080/x?y=1#z", " https://example.org/%20 "]
-)
-def test_ordinary_addresses_are_links(url):
-    assert safe_link(url) == url.strip()
+@pytest.mark.parametrize("url", [*ORDINARY, *MESSAGES["no_links"], "https://example.org/" + "a" * 3000])
+def test_ordinary_addresses_alone_are_links(url):
+    assert safe_link(url) == (url.strip() if url in ORDINARY else None)
 
 
 def test_only_a_repository_on_a_known_host_can_be_cloned():
@@ -63,14 +55,8 @@ def test_only_a_repository_on_a_known_host_can_be_cloned():
 
 
 def test_content_words_keep_the_spelling_and_compare_without_plural():
-    assert content_words("The YouTube videos, a class of Glass", frozenset({"class"})) == {
-        "youtube": "youtube",
-        "video": "videos",
-        "glass": "glass",
-    }
-
-
-def test_a_plural_is_empty_where_its_singular_is():
+    found = content_words("The YouTube videos, a class of Glass", frozenset({"class"}))
+    assert found == {"youtube": "youtube", "video": "videos", "glass": "glass"}
     # "system" says nothing (a stop word), so "systems" must not be said to be missing beside it.
     assert content_words("systems of a system and others") == {}
 

@@ -20,8 +20,12 @@ HEADERS = {"content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def address(agent, service, tmp_path_factory):
-    store = Feedback(tmp_path_factory.mktemp("feedback") / "toy.sqlite", 10.0)
+def store(tmp_path_factory):
+    return Feedback(tmp_path_factory.mktemp("feedback") / "toy.sqlite", 10.0)
+
+
+@pytest.fixture(scope="module")
+def address(agent, service, store):
     with serving(web.create_app(agent, store, service)) as found:
         yield found
 
@@ -66,33 +70,26 @@ def test_a_whole_conversation(client):
     assert talk.judge(2, 12) == 200
 
 
-def test_feedback_belongs_to_the_answer_that_was_judged(agent, service, feedback):
-    with (
-        serving(web.create_app(agent, feedback, service)) as address,
-        httpx2.Client(base_url=address, timeout=30, trust_env=False) as client,
-    ):
-        talk = Talk(client)
-        first, second = talk.say("captions for videos in Go"), talk.say("query a postgres database plan in Python")
-        assert (first["number"], second["number"]) == (1, 2)
-        assert talk.say("compare")["number"] == 2
-        assert talk.say("undo")["number"] == 1
-        assert talk.say("Query a postgres database plan again, in Python")["number"] == 3
-        # A card of the first answer, judged after others have followed, and one of an answer taken back.
-        assert talk.judge(1, 17) == talk.judge(2, 14) == talk.judge(2, 14, "failed") == 200
-        # Server 17 is in the first answer alone.
-        assert talk.judge(3, 17) == 422
-    events = feedback.events()
-    assert list(zip(events["kind"], events["server_id"], events["rank"], strict=True)) == [
-        ("accepted", 17, 1),
-        ("accepted", 14, 1),
-        ("failed", 14, 1),
-    ]
+def test_feedback_belongs_to_the_answer_that_was_judged(client, store):
+    talk, before = Talk(client), len(store.events())
+    first, second = talk.say("captions for videos in Go"), talk.say("query a postgres database plan in Python")
+    assert (first["number"], second["number"]) == (1, 2)
+    assert talk.say("compare")["number"] == 2
+    assert talk.say("undo")["number"] == 1
+    assert talk.say("Query a postgres database plan again, in Python")["number"] == 3
+    # A card of the first answer, judged after others have followed, and one of an answer taken back.
+    assert talk.judge(1, 17) == talk.judge(2, 14) == talk.judge(2, 14, "failed") == 200
+    # Server 17 is in the first answer alone.
+    assert talk.judge(3, 17) == 422
+    events = store.events().iloc[before:]
+    rows = [["accepted", 17, 1], ["accepted", 14, 1], ["failed", 14, 1]]
+    assert events[["kind", "server_id", "rank"]].to_numpy().tolist() == rows
     intents = [json.loads(text)["intent"] for text in events["specification"]]
     assert intents == ["captions for videos in Go", *["query a postgres database plan in Python"] * 2]
 
 
-def test_an_address_of_the_machine_is_answered_by_its_name(agent, service, feedback):
-    with serving(web.create_app(agent, feedback, service, extra_host="Study.example")) as address:
+def test_an_address_of_the_machine_is_answered_by_its_name(agent, service, store):
+    with serving(web.create_app(agent, store, service, extra_host="Study.example")) as address:
         for host, status in (("study.example:1", 200), ("evil.example", 400)):
             assert httpx2.get(address, headers={"host": host}, trust_env=False).status_code == status
 
@@ -118,9 +115,8 @@ def test_the_page_is_safe_and_names_no_other_host(client, path):
     assert "unsafe" not in policy
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert set(re.findall(r"https?://[^\s\"'<)]+", reply.text)) <= {"http://www.w3.org/2000/svg"}
-    assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|<script>|\son\w+=", reply.text
-    )
+    writing = r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|<script>|\son\w+="
+    assert not re.search(writing, reply.text)
 
 
 @pytest.mark.parametrize("path", MESSAGES["unserved"])
@@ -182,15 +178,15 @@ def test_messages_of_one_conversation_are_answered_one_after_another(address):
     async def hammer():
         async with httpx2.AsyncClient(base_url=address, timeout=60, trust_env=False) as client:
             name = (await client.post("/api/conversations", json={})).json()["conversation"]
-            me = {"X-Conversation": name}
-            await client.post("/api/messages", json={"text": "captions for videos in Go"}, headers=me)
-            said = [f"at least {stars} stars" for stars in range(1, 21)]
-            await asyncio.gather(*(client.post("/api/messages", json={"text": text}, headers=me) for text in said))
-            stars = []
-            for _ in said:
-                reply = (await client.post("/api/messages", json={"text": "undo"}, headers=me)).json()
-                stars.append(reply["specification"]["stars"])
-            return stars
+
+            async def say(text):
+                headers = {"X-Conversation": name}
+                reply = await client.post("/api/messages", json={"text": text}, headers=headers)
+                return reply.json()["specification"]["stars"]
+
+            await say("captions for videos in Go")
+            await asyncio.gather(*(say(f"at least {stars} stars") for stars in range(1, 21)))
+            return [await say("undo") for _ in range(20)]
 
     stars = asyncio.run(hammer())
     # Every one of the twenty steps was kept, whatever their order.
