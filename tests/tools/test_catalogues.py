@@ -23,33 +23,23 @@ def test_parameters_in_order_with_types():
     found = parameters({"properties": own, "required": ["a"], "$defs": referred})
     expected = [("b", "string or null", "x", False), ("a", "integer", "y", True), ("c", "", "", False)]
     assert [(p.name, p.type, p.description, p.required) for p in found] == expected
-
-
-def test_branches_are_followed_once():
+    # Branches are followed once, and so is a parameter that refers to itself.
     branches = [{"properties": {"a": {}}}, {"$ref": "#/$defs/x"}]
     both = {"allOf": branches, "$defs": {"x": {"properties": {"a": {}, "b": {}}}}}
     assert [p.name for p in parameters(both)] == ["a", "b"]
+    itself = {"properties": {"node": {"$ref": "#/$defs/node"}}, "$defs": {"node": {"$ref": "#/$defs/node"}}}
+    assert [(p.name, p.type) for p in parameters(itself)] == [("node", "")]
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"$ref": "#"},
-        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
-        {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
-        {"$ref": "https://elsewhere.example/schema"},
-        {"$ref": "#/nowhere/7"},
-        {"properties": [1, 2]},
-        {"required": "name", "allOf": 3},
-    ],
-)
+CYCLIC = [{"$ref": "#"}, {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}]
+CYCLIC += [{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}]
+BROKEN = [{"$ref": "https://elsewhere.example/schema"}, {"$ref": "#/nowhere/7"}]
+BROKEN += [{"properties": [1, 2]}, {"required": "name", "allOf": 3}]
+
+
+@pytest.mark.parametrize("schema", [*CYCLIC, *BROKEN])
 def test_broken_or_cyclic_schemas_have_no_parameters(schema):
     assert parameters(schema) == ()
-
-
-def test_a_parameter_that_refers_to_itself():
-    schema = {"properties": {"node": {"$ref": "#/$defs/node"}}, "$defs": {"node": {"$ref": "#/$defs/node"}}}
-    assert [(p.name, p.type) for p in parameters(schema)] == [("node", "")]
 
 
 def test_huge_schemas():
@@ -84,11 +74,16 @@ def test_builder_counts_what_it_mends():
     assert rows[list(expected)].to_dict() == expected
 
 
-def test_catalogue_refuses_strays():
+def test_catalogues_and_query_sets_are_checked():
     with pytest.raises(StudyError, match="has no server"):
         ToolCatalog("c", (Server("a", "A", ""),), (Tool(1, "t", ""),))
     with pytest.raises(StudyError, match="repeats a server id"):
         ToolCatalog("c", (Server("a", "A", ""), Server("a", "A", "")), ())
+    wrong = {"overlap": (("a",), ("x",), (((1, 2), (2,)),), ("g",)), "different length": (("a",), (), (), ())}
+    wrong["repeats an id"] = ("a", "a"), ("x", "y"), (((1,),), ((2,),)), ("g", "g")
+    for reason, columns in wrong.items():
+        with pytest.raises(StudyError, match=reason):
+            QuerySet("q", *columns)
 
 
 def test_catalogue_goes_to_disk_and_back(catalog, tmp_path):
@@ -137,14 +132,6 @@ def test_credit_finds_each_label_at_its_best_tool(data):
         assert metrics.recall(rewritten, relevant, k)[0] == pytest.approx(expected)
 
 
-def test_query_sets_are_checked():
-    wrong = {"overlap": (("a",), ("x",), (((1, 2), (2,)),), ("g",)), "different length": (("a",), (), (), ())}
-    wrong["repeats an id"] = ("a", "a"), ("x", "y"), (((1,),), ((2,),)), ("g", "g")
-    for reason, columns in wrong.items():
-        with pytest.raises(StudyError, match=reason):
-            QuerySet("q", *columns)
-
-
 def listing(name, *texts):
     tools = tuple(Tool(0, f"t{i}", text) for i, text in enumerate(texts))
     return ToolCatalog(name, (Server("s", name, "about"),), tools)
@@ -173,14 +160,11 @@ def test_extend_leaves_out_what_is_known():
     assert [tool.description for tool in other.tools] == ["a", "b", "a", "new"]
 
 
-def test_names_that_can_be_one_server():
+def test_names_that_can_be_one_server_and_entities_by_hand():
     one = [["GitHub MCP Server", "github"], ["Weather Server", "mcp-weather-pro"]]
     several = [["jdbc", "quarkus"], ["Files", "files", "Mail"], ["MCP Server", "mcp"]]
     for names in one + several:
-        assert names_agree(names) is names_agree(names[::-1]) is (names in one)
-
-
-def test_entities_by_hand():
+        assert names_agree(names) is names_agree(names[::-1]) is (names in one), names
     texts = {"One": ("a", "b"), "One MCP server": ("b", "a"), "Two": ("a  b",), "X": ("a b",)}
     catalogs = [listing(name, *own) for name, own in texts.items()]
     merged = merge_catalogs("m", catalogs)

@@ -26,23 +26,17 @@ TOY = ("--catalogue", "toy")
 
 
 @pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid", "routed"])
-def test_find_answers_with_schemas(toy, run, catalog, mode):
+def test_find_answers_with_schemas_and_looks_for_the_parts_of_a_query(toy, run, catalog, embedder, mode):
     words = ["find", "read a file", *TOY, "--mode", mode, "--document", "name_desc"]
-    answers = json.loads(run(*words, "-k", "2", "--json").output)
-    assert answers[0]["rank"] == 1
-    assert answers[0]["server"] == {"id": "fs", "name": "Files", "sources": ["toy"]}
+    first, second = json.loads(run(*words, "-k", "2", "--json").output)
+    assert (first["rank"], first["server"]) == (1, {"id": "fs", "name": "Files", "sources": ["toy"]})
     given = {"name": "read_file", "description": "read a file", "inputSchema": catalog.tools[0].schema}
-    assert answers[0]["tool"] == given
-    assert answers[0]["score"] >= answers[1]["score"]
-    assert len(answers) == 2
+    assert first["tool"] == given
+    assert first["score"] >= second["score"]
     assert "Files / read_file" in run(*words).output.splitlines()[0]
-
-
-@pytest.mark.parametrize("mode", ["dense", "routed"])
-def test_find_looks_for_the_parts_of_a_query(toy, run, embedder, mode):
     query = "read the big file and then send it by mail"
     assert json.loads(run("find", query, *TOY, "--json", "--decompose", "--mode", mode).output)
-    assert "send it by mail" in embedder.asked
+    assert "send it by mail" in embedder.asked or mode == "bm25"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +58,6 @@ def test_the_command_line_refuses(toy, run, words, reason):
 
 
 def test_latency_alone_writes_its_own_tables(toy, run, catalog, monkeypatch):
-    """The rest of a catalogue's results stays as it is."""
     monkeypatch.setattr(experiments, "load_collection", lambda name: Loaded(catalog, {"tasks": QUERIES}, None))
     monkeypatch.setattr(experiments, "load_log", lambda *_: [])
     assert run("run", "--part", "latency").exit_code == 0
@@ -189,7 +182,7 @@ def test_requirements_of_tools(toy, run, tmp_path):
 def test_bad_events_are_refused(toy, run):
     start = '{"agent": "a", "query": "h"'
     bad = ["{", "[]", start + ', "colour": 1}', start + ', "shown": ["t"], "factors": [[1]]}']
-    for words in ([bad[0]], [bad[1]], [bad[2]], [bad[3]], [start + "}", "--rating", "9"]):
+    for words in (*([event] for event in bad), [start + "}", "--rating", "9"]):
         with pytest.raises(StudyError):
             run("feedback", *words, *TOY)
     assert not toy.exists()

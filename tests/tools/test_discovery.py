@@ -1,7 +1,6 @@
 """Documents, word search, fusion, thresholds, tokens: by hand, and against sorting and an own BM25 formula."""
 
 import json
-import math
 from collections import Counter
 
 import numpy as np
@@ -36,17 +35,11 @@ def test_words_split_names():
 
 
 def own_bm25(documents, query, k1=1.5, b=0.75):
-    listed = [words_of(text) for text in documents]
-    mean = np.mean([len(words) for words in listed])
-    scores = []
-    for words in listed:
-        counts, score = Counter(words), 0.0
-        for word in words_of(query):
-            df = sum(word in other for other in listed)
-            idf = math.log(1 + (len(listed) - df + 0.5) / (df + 0.5))
-            score += idf * counts[word] / (counts[word] + k1 * (1 - b + b * len(words) / mean))
-        scores.append(score)
-    return scores
+    counts = pd.DataFrame([Counter(words_of(text)) for text in documents]).fillna(0)
+    lengths, df = counts.sum(axis=1), (counts > 0).sum()
+    idf = np.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
+    scores = idf * counts / counts.add(k1 * (1 - b + b * lengths / lengths.mean()), axis=0)
+    return scores.reindex(columns=words_of(query), fill_value=0).sum(axis=1)
 
 
 WORD = st.sampled_from(["read", "write", "file", "mail", "map"])
@@ -78,12 +71,9 @@ def test_best_is_a_stable_sort(scores, k, seed):
     assert values.tolist() == scores[rows].tolist()
 
 
-def test_fusion_by_hand():
+def test_fusion_by_hand_and_its_ties_keep_the_order_of_the_catalogue():
     fused = fuse([np.array([[3.0, 2, 1]], np.float32), np.array([[1.0, 3, 2]], np.float32)], 60)
     np.testing.assert_allclose(fused[0], [1 / 61 + 1 / 63, 1 / 62 + 1 / 61, 1 / 63 + 1 / 62], rtol=1e-6)
-
-
-def test_ties_of_a_fusion_keep_the_order_of_the_catalogue():
     # The second system knows the third tool alone; the others tie at 0 and are ranked as they stand.
     fused = fuse([np.array([[1.0, 1, 1, 1]], np.float32), np.array([[0.0, 0, 5, 0]], np.float32)], 60)
     ranks = np.array([[1, 2], [2, 3], [3, 1], [4, 4]])
@@ -119,23 +109,22 @@ def test_threshold_falls_back():
 
 
 @pytest.mark.parametrize("mode", ["dense", "bm25", "tfidf", "hybrid"])
-def test_every_mode_finds_the_obvious(catalog, embedder, mode):
+def test_every_mode_finds_the_obvious_and_refuses_nonsense(catalog, embedder, mode):
     index = ToolIndex(catalog, Settings(mode, "name_desc"), embedder)
     rows, values = index.search("send a mail", 2)
     assert rows[0] == 2
     assert values[0] >= values[1]
-
-
-def test_search_refuses_nonsense(catalog, embedder):
-    index = ToolIndex(catalog, Settings(), embedder)
     for query, k, reason in (("  ", 3, "empty"), ("x", 0, "0 tools")):
         with pytest.raises(StudyError, match=reason):
             index.search(query, k)
+
+
+def test_what_no_index_can_be_made_of(catalog, embedder):
     with pytest.raises(StudyError, match="unknown search mode"):
         Settings("psychic")
     with pytest.raises(StudyError, match="has no tools"):
         ToolIndex(ToolCatalog("empty", (Server("s", "S", ""),), ()))
-    assert len(index.search("read", 99)[0]) == 5
+    assert len(ToolIndex(catalog, Settings(), embedder).search("read", 99)[0]) == 5
 
 
 def test_parts_of_a_query_reach_both_servers(catalog, embedder):

@@ -16,9 +16,8 @@ def frame(values, column="recall@3", tasks=None):
 
 
 def test_intervals_hold_the_mean_best_first():
-    found = figures.intervals(
-        {"poor": frame([0, 0, 1, 0]), "good": frame([1, 1, 1, 0]), "other": frame([1], "mrr@3")}, "recall@3"
-    )
+    measured = {"poor": frame([0, 0, 1, 0]), "good": frame([1, 1, 1, 0]), "other": frame([1], "mrr@3")}
+    found = figures.intervals(measured, "recall@3")
     assert found["system"].tolist() == ["good", "poor"]
     assert found["mean"].tolist() == [0.75, 0.25]
     assert ((found["ci_low"] <= found["mean"]) & (found["mean"] <= found["ci_high"])).all()
@@ -46,10 +45,7 @@ def test_positions_of_the_grid():
     assert set(grid.loc[grid["hit"] == 1, "position"]) == {0.0, 0.5}
     with pytest.raises(ValueError, match="not those of the grid"):
         figures.needle_grid(trials(50, lambda *_: True), 100)
-
-
-def test_the_grid_is_drawn_where_the_trials_are():
-    grid = figures.needle_grid(trials(100, lambda size, index: index == 0), 100)
+    # It is drawn where the trials are.
     panel = figures.needle_grids({"x": grid}, "caption").axes[0]
     image = np.asarray(panel.images[0].get_array())
     sizes = np.unique(grid["size"])
@@ -66,22 +62,16 @@ def test_lines_hold_the_values():
     table = pd.DataFrame({"system": ["a", "a", "b", "b"], "size": [1, 10, 1, 10]})
     table = table.assign(tokens_per_success=[5, 6, 7, 8.0], tokens_all_in_prompt=[5, 50, 5, 50.0])
     panel = figures.needle_tokens(table, {"a": "A"}, "caption").axes[0]
-    assert {line.get_label(): line.get_ydata().tolist() for line in panel.lines} == {
-        "all schemas in the prompt": [5, 50],
-        "A, per success": [5, 6],
-        "b, per success": [7, 8],
-    }
+    lines = {"all schemas in the prompt": [5, 50], "A, per success": [5, 6], "b, per success": [7, 8]}
+    assert {line.get_label(): line.get_ydata().tolist() for line in panel.lines} == lines
     hits = frame([1, 0, 1, 1], "hit_rate@1", ["10:1", "10:2", "9:1", "9:2"])
     panel = figures.needle_cross({"a": hits}, {}, "caption").axes[0]
     assert panel.lines[0].get_xdata().tolist() == [9, 10]
     assert panel.lines[0].get_ydata().tolist() == [1, 0.5]
-    routed = pd.DataFrame(
-        {"stage": ["x"] * 2, "budget": [500, 1000], "tool_recall": [0.1, 0.2], "ci_low": 0.0, "ci_high": 0.3}
-    )
+    routed = pd.DataFrame({"stage": "x", "budget": [500, 1000], "tool_recall": [0.1, 0.2], "ci_low": 0.0, "ci_high": 1})
     assert figures.budgets(routed, {}, "caption").axes[0].lines[0].get_ydata().tolist() == [0.1, 0.2]
-    pools = pd.DataFrame(
-        {"tools": [5, 50], "system": "s", "mrr": [0.5, 0.4], "recall@10": 0.1, "requests_recall@3": 0.2}
-    )
+    pools = pd.DataFrame({"tools": [5, 50], "mrr": [0.5, 0.4]})
+    pools = pools.assign(system="s", **{"recall@10": 0.1, "requests_recall@3": 0.2})
     assert [len(panel.lines) for panel in figures.pools(pools, {}, "caption").axes] == [1, 1, 1]
     rows = pd.DataFrame({"learned_on": "log", "factor": ["a", "b"], "mean": [0.7, 0.3], "least": 0.2, "greatest": 0.8})
     panel = figures.weights(rows, {"b": 0.6, "a": 0.4}, {}, "caption").axes[0]

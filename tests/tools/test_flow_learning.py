@@ -1,6 +1,7 @@
 """MCP-Flow's learned parts and its experiments: planted truths, leaks, files and tables."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -42,20 +43,16 @@ CITIES = ("Lisbon", "Toronto", "Berlin", "Madrid", "Prague", "Vienna")
 def made():
     """Two wordings of six calls per tool; every argument stands in its text, beside other pieces."""
     found = []
-    for tool in range(len(CATALOG.tools)):
-        for call, city in enumerate(CITIES):
-            url, email, title = f"https://{city.lower()}.org/a", f"{city.lower()}@b.org", f"news of {city}"
-            given = {"url": url, "email": email, "message": title, "city": city}
-            arguments = {p.name: given[p.name] for p in CATALOG.tools[tool].parameters if p.required}
-            limit = {"limit": call + 10} if tool == 0 and call % 2 else {}
-            tail = f" with limit {call + 10}" if limit else ""
-            said = ", ".join(f'"{v}"' if n == "message" else str(v) for n, v in arguments.items())
-            for form in ("please", "now"):
-                words = CATALOG.tools[tool].description
-                text = f"{form} {words}{tail} using {said} for Anna at 7"
-                key = f"{tool}-{call}"
-                server = CATALOG.tools[tool].server
-                found.append(Sample(f"{key}-{form}", text, tool, server, arguments | limit, key))
+    for (row, tool), (call, city) in product(enumerate(CATALOG.tools), enumerate(CITIES)):
+        place, key = city.lower(), f"{row}-{call}"
+        given = {"url": f"https://{place}.org/a", "email": f"{place}@b.org", "message": f"news of {city}", "city": city}
+        arguments = {p.name: given[p.name] for p in tool.parameters if p.required}
+        limit = {"limit": call + 10} if row == 0 and call % 2 else {}
+        tail = f" with limit {call + 10}" if limit else ""
+        said = ", ".join(f'"{value}"' if name == "message" else value for name, value in arguments.items())
+        for form in ("please", "now"):
+            text = f"{form} {tool.description}{tail} using {said} for Anna at 7"
+            found.append(Sample(f"{key}-{form}", text, row, tool.server, arguments | limit, key))
     return found
 
 
@@ -197,19 +194,16 @@ def test_servers_side_by_side(bench):
         tables.compare_servers(bench, {"Web": ["absent"]}, COPYING)
 
 
-def test_a_call_for_another_catalogue(bench, catalog, embedder):
+def test_a_call_for_another_catalogue_uses_the_exemplars_of_its_candidates(bench, flow, catalog, embedder, monkeypatch):
     found = learned.call_tool(catalog, "find a route on a map", np.array([1, 4]), learned_from=bench, embedder=embedder)
     assert found == Call(4, {})
-
-
-def test_a_call_uses_the_exemplars_of_its_candidates(bench, flow, embedder, monkeypatch):
     known = learned.learn(bench, flow)
     # The same tools on another server, in another order.
     tools = tuple(replace(CATALOG.tools[row], server=0) for row in (4, 2, 0))
     other = ToolCatalog("other", (Server("x", "X", ""),), tools)
     kept = known.exemplars(other, 5)
-    offered = [one.tool for one in SAMPLES if one.tool in (4, 2, 0)]
-    carried = {(one.tool, CATALOG.tools[row].name) for one, row in zip(kept.samples, offered, strict=True)}
+    offered = [CATALOG.tools[one.tool].name for one in SAMPLES if one.tool in (4, 2, 0)]
+    carried = {(one.tool, name) for one, name in zip(kept.samples, offered, strict=True)}
     assert carried == {(0, "route_map"), (1, "send_mail"), (2, "read_page")}
     fill, filled = SlotFiller.fill, []
     watched = lambda self, *told, **more: filled.append(told[1:]) or fill(self, *told, **more)  # noqa: E731
