@@ -1,6 +1,5 @@
 """A small release, as objects that a test can break before writing them."""
 
-import copy
 import json
 from dataclasses import dataclass, field
 
@@ -9,25 +8,9 @@ import pytest
 from study.data import prepare, synthetic
 from study.data.dataset import load
 
-SERVER = {
-    "id": 1,
-    "name": "A",
-    "url": "u",
-    "description": "d",
-    "author": "a",
-    "stars_count": 3,
-    "watching_count": 0,
-    "license": "MIT license",
-    "language": "Python, Shell",
-    "activity": 1,
-    "category": "dev-tools",
-    "subcategory": "S",
-    "system": None,
-    "official": "official",
-    "tools": None,
-    "origin": "o",
-    "web_url": None,
-}
+SERVER = {"url": "u", "description": "d", "author": "a", "stars_count": 3, "watching_count": 0, "activity": 1}
+SERVER |= {"license": "MIT license", "language": "Python, Shell", "category": "dev-tools", "subcategory": "S"}
+SERVER |= {"system": None, "official": "official", "tools": None, "origin": "o", "web_url": None}
 TASK = {"id": 1, "name": "T", "description": "do", "language": "Go", "category": "C", "subcategory": "S", "theme": "X"}
 
 
@@ -52,12 +35,10 @@ class Release:
 
 @pytest.fixture
 def release():
-    servers = [copy.deepcopy(SERVER) | {"id": number, "name": f"N{number}"} for number in (10, 2, 3, 4, 5)]
+    servers = [SERVER | {"id": number, "name": f"N{number}"} for number in (10, 2, 3, 4, 5)]
     servers[1] |= {"category": "Dev Tools", "language": None, "license": None, "official": "non-official"}
-    tasks = [
-        TASK | {"id": number, "theme": theme} for number, theme in ((1, "Real Estate"), (2, "Real estate"), (3, "Z"))
-    ]
-    return Release(servers, tasks)
+    themes = ("Real Estate", "Real estate", "Z")
+    return Release(servers, [TASK | {"id": number, "theme": theme} for number, theme in enumerate(themes, start=1)])
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,8 @@ from study.data import annotation, prepare, splits, synthetic
 from study.data.dataset import load
 from study.errors import StudyError
 
+MIXTURE = {"topic_match": 0.4, "language_match": 0.3, "alphabetical": 0.2, "random": 0.1}
+
 
 def truths(folder):
     return {name: pd.read_csv(folder / f"truth_{name}.csv") for name in ("labels", "servers", "tasks")}
@@ -64,15 +66,8 @@ def test_quirks_are_there(synthetic_raw, synthetic_data, tmp_path):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    folder = synthetic.generate(
-        tmp_path_factory.mktemp("large"),
-        n_servers=3000,
-        n_tasks=3000,
-        zero_lists=0,
-        repeat_lists=0,
-        duplicate_share=0.2,
-        mixture={"topic_match": 0.4, "language_match": 0.3, "alphabetical": 0.2, "random": 0.1},
-    )
+    sizes = {"n_servers": 3000, "n_tasks": 3000, "zero_lists": 0, "repeat_lists": 0, "duplicate_share": 0.2}
+    folder = synthetic.generate(tmp_path_factory.mktemp("large"), mixture=MIXTURE, **sizes)
     prepare.prepare("large", folder, folder / "out", folder / "out")
     return folder, load("large", folder / "out"), truths(folder)
 
@@ -81,7 +76,7 @@ def test_planted_mixture(large):
     _, _, truth = large
     own = truth["labels"].merge(truth["tasks"]).query("copied_from == 0")
     shares = own["source"].value_counts(normalize=True)
-    for source, share in {"topic_match": 0.4, "language_match": 0.3, "alphabetical": 0.2, "random": 0.1}.items():
+    for source, share in MIXTURE.items():
         # 30,000 labels: a standard deviation of at most 0.003; small groups hand some labels over to random.
         assert abs(shares[source] - share) < 0.02
 
@@ -104,11 +99,8 @@ def test_planted_copies_and_ascending_lists(large):
 
 def test_every_source_keeps_its_promise(large):
     _, _, truth = large
-    labels = (
-        truth["labels"]
-        .merge(truth["tasks"], on="task_id")
-        .merge(truth["servers"], on="server_id", suffixes=("", "_of_server"))
-    )
+    labels = truth["labels"].merge(truth["tasks"], on="task_id")
+    labels = labels.merge(truth["servers"], on="server_id", suffixes=("", "_of_server"))
     own = labels[labels["copied_from"] == 0]
     by_source = dict(list(own.groupby("source")))
     topic = by_source["topic_match"]
@@ -118,14 +110,8 @@ def test_every_source_keeps_its_promise(large):
     assert (language["language"] == language["language_of_server"]).all()
     # Alphabetical fillers of one list follow one another, so most have a neighbour within two places.
     rank = pd.Series(np.arange(len(truth["servers"])), index=np.sort(truth["servers"]["server_id"]))
-    gaps = (
-        by_source["alphabetical"]
-        .assign(rank=lambda t: rank[t["server_id"]].to_numpy())
-        .sort_values(["task_id", "rank"])
-        .groupby("task_id")["rank"]
-        .diff()
-        .dropna()
-    )
+    fillers = by_source["alphabetical"].assign(rank=lambda table: rank[table["server_id"]].to_numpy())
+    gaps = fillers.sort_values(["task_id", "rank"]).groupby("task_id")["rank"].diff().dropna()
     assert (gaps <= 2).mean() > 0.9
     # Random labels are uniform over the catalogue: ten bins by id.
     bins = np.bincount(rank[by_source["random"]["server_id"]].to_numpy() * 10 // 3000, minlength=10)
@@ -154,9 +140,7 @@ def test_text_beats_random_and_learning_beats_text(synthetic_data):
 
     def recall(scores):
         best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
-        return np.array(
-            [len(set(top) & set(data.lists[row])) / len(data.lists[row]) for top, row in zip(best, test, strict=True)]
-        )
+        return np.array([np.isin(data.lists[row], top).mean() for top, row in zip(best, test, strict=True)])
 
     noise = np.random.default_rng(0).random((len(test), data.n_servers))
     near = (tasks[test] @ tasks[train].T).toarray()
@@ -193,7 +177,7 @@ def test_tiny_catalogue_still_fills_every_list(tmp_path):
         ({"mixture": {"topic_match": 1.0}}, r"column mixture\).*add up to 1"),
         ({"mixture": "even"}, r"column mixture\)"),
         (
-            {"mixture": {"topic_match": 0.5, "language_match": 0.5, "alphabetical": 0.5, "random": -0.5}},
+            {"mixture": dict.fromkeys(MIXTURE, 0.5) | {"random": -0.5}},
             r"column mixture.random\).*\n  fix: write for example dataset.generator.mixture.random=0.25$",
         ),
         ({"ascending_share": 1.5}, r"column ascending_share\)"),

@@ -2,6 +2,7 @@
 
 import ir_measures
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -20,9 +21,8 @@ def collections(draw):
     """Seeds of random collections with at least one ranked and one relevant server per task."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n_tasks, n_servers, width = draw(st.integers(1, 8)), draw(st.integers(12, 40)), draw(st.integers(1, 12))
-    relevant = rng.integers(1, 4, (n_tasks, n_servers)) * (
-        rng.random((n_tasks, n_servers)) < draw(st.floats(0.02, 0.8))
-    )
+    share = draw(st.floats(0.02, 0.8))
+    relevant = rng.integers(1, 4, (n_tasks, n_servers)) * (rng.random((n_tasks, n_servers)) < share)
     relevant[np.arange(n_tasks), rng.integers(0, n_servers, n_tasks)] = 1
     ranked = np.stack([rng.permutation(n_servers)[:width] for _ in range(n_tasks)])
     ranked[np.arange(width) >= rng.integers(1, width + 1, n_tasks)[:, None]] = -1
@@ -31,19 +31,12 @@ def collections(draw):
 
 def reference(ranked, relevant, measures):
     """Values per task in the order of the rows; scores fall strictly with rank, so no tie rule takes part."""
-    judged = relevant.tocoo()
-    qrels = [
-        ir_measures.Qrel(str(task), f"s{server}", int(gain))
-        for task, server, gain in zip(judged.row, judged.col, judged.data, strict=True)
-    ]
-    run = [
-        ir_measures.ScoredDoc(str(task), f"s{server}", float(-place))
-        for task, row in enumerate(ranked)
-        for place, server in enumerate(row)
-        if server >= 0
-    ]
+    judged, (task, place) = relevant.tocoo(), np.nonzero(ranked >= 0)
+    qrels = pd.DataFrame({"query_id": judged.row, "doc_id": judged.col, "relevance": judged.data.astype(int)})
+    run = pd.DataFrame({"query_id": task, "doc_id": ranked[task, place], "score": -place.astype(float)})
+    named = {"query_id": str, "doc_id": str}
     values = {measure: np.full(len(ranked), np.nan) for measure in measures}
-    for found in ir_measures.iter_calc(measures, qrels, run):
+    for found in ir_measures.iter_calc(measures, qrels.astype(named), run.astype(named)):
         values[found.measure][int(found.query_id)] = found.value
     return values
 

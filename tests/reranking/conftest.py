@@ -7,6 +7,7 @@ import pytest
 from study.data import dataset as datasets
 from study.data.splits import make
 
+PLAIN = {"category": "tools", "url": "https://example.org", "author": "a", "license": "", "stars_count": 1}
 WORDS = ["pdf", "image", "sql", "mail", "maps", "cloud", "audio", "video", "git", "chart"]
 
 
@@ -15,32 +16,19 @@ def make_data(n_tasks, n_servers, descriptions=None):
     topic = np.random.default_rng(7).integers(0, 10, n_tasks)
     ids = 3 * np.arange(n_servers) + 100
     own = [f"tool for {WORDS[i % 10]} number{i}" for i in range(n_servers)]
-    servers = pd.DataFrame(
-        {
-            "id": ids,
-            "name": [f"{WORDS[i % 10]} server {i}" for i in range(n_servers)],
-            "description": own if descriptions is None else descriptions,
-            "language": ["Python" if i % 2 else "Go, Docker" for i in range(n_servers)],
-            "system": "",
-            "tools": "",
-            "category": "tools",
-            "subcategory": [f"sub{i % 3}" for i in range(n_servers)],
-            "url": "https://example.org",
-            "author": "a",
-            "license": "",
-            "stars_count": 1,
-        }
+    servers = pd.DataFrame({"id": ids, "description": own if descriptions is None else descriptions}).assign(
+        name=[f"{WORDS[i % 10]} server {i}" for i in range(n_servers)],
+        language=["Python" if i % 2 else "Go, Docker" for i in range(n_servers)],
+        subcategory=[f"sub{i % 3}" for i in range(n_servers)],
+        system="",
+        tools="",
+        **PLAIN,
     )
-    tasks = pd.DataFrame(
-        {
-            "id": np.arange(1, n_tasks + 1),
-            "name": [f"do {WORDS[t]} work" for t in topic],
-            "description": [f"please handle {WORDS[t]} item{i}" for i, t in enumerate(topic)],
-            "language": "Python",
-            "category": "work",
-            "subcategory": "sub0",
-            "theme": [f"theme{i % 4}" for i in range(n_tasks)],
-        }
+    tasks = pd.DataFrame({"id": np.arange(1, n_tasks + 1), "language": "Python", "category": "work"}).assign(
+        name=[f"do {WORDS[t]} work" for t in topic],
+        description=[f"please handle {WORDS[t]} item{i}" for i, t in enumerate(topic)],
+        subcategory="sub0",
+        theme=[f"theme{i % 4}" for i in range(n_tasks)],
     )
     labels = pd.DataFrame(
         [(i + 1, ids[t + 10 * j], j + 1) for i, t in enumerate(topic) for j in range(5)],

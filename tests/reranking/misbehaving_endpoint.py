@@ -47,6 +47,7 @@ RAW = {
 }
 # What fails at the first attempt only.
 BURST = {"burst_429": "busy", "burst_500": "broken", "burst_cut": "cut"}
+CONTENT = {"silent": None, "prose": "I would put the first one first."}
 # The servers that an answer of the right form names, from the pool and K.
 NAMED = {
     "good": lambda pool, k: answered(pool, k),
@@ -62,10 +63,8 @@ NAMED = {
 }
 # How endpoints of models that reason refuse two parameters (the messages are OpenAI's).
 REFUSED = {
-    "max_tokens": "Unsupported parameter: 'max_tokens' is not supported with this model. "
-    "Use 'max_completion_tokens' instead.",
-    "temperature": "Unsupported value: 'temperature' does not support 0 with this model. "
-    "Only the default (1) value is supported.",
+    "max_tokens": "parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+    "temperature": "value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.",
 }
 
 
@@ -98,6 +97,8 @@ class Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):  # the client has gone
             if kind in RAW:
                 self.raw(*RAW[kind])
+            elif kind in CONTENT:
+                self.content(CONTENT[kind])
             elif kind in NAMED:
                 self.say(NAMED[kind](self.pool, self.k))
             else:
@@ -119,12 +120,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def closed(self):
         self.connection.shutdown(socket.SHUT_RDWR)
-
-    def silent(self):
-        self.content(None)
-
-    def prose(self):
-        self.content("I would put the first one first.")
 
     def fenced(self):
         self.content("```json\n" + json.dumps({"task": self.task, "servers": self.pool[: self.k], "explanation": ""}))
@@ -171,7 +166,7 @@ class Handler(BaseHTTPRequestHandler):
         """Refuses two parameters, one after the other, and then the schema."""
         for name, message in REFUSED.items():
             if name in self.body:
-                error = {"message": message, "type": "invalid_request_error", "param": name}
+                error = {"message": f"Unsupported {message}", "type": "invalid_request_error", "param": name}
                 return self.raw(400, json.dumps({"error": error}).encode(), {})
         return self.no_schema()
 

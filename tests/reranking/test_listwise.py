@@ -12,21 +12,7 @@ from hypothesis import strategies as st
 from study.config import compose as config
 from study.errors import StudyError
 from study.reranking import listwise
-from study.reranking.listwise import (
-    FIELD_PAIRS,
-    NAMES,
-    Listwise,
-    PairFeatures,
-    Pools,
-    T2MRecListwise,
-    behind,
-    candidate_pools,
-    importances,
-    n_leaves,
-    products,
-    scores,
-    train,
-)
+from study.reranking.listwise import NAMES, Listwise, PairFeatures, Pools, T2MRecListwise, behind, importances, train
 from study.reranking.system import Rules
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
@@ -108,12 +94,12 @@ def test_distances_are_of_one_pool_alone(values):
 def test_products_against_dense():
     rng = np.random.default_rng(1)
     a, b = (sp.random_array((9, 30), density=0.3, rng=rng, format="csr") for _ in range(2))
-    np.testing.assert_allclose(products(a, b), np.einsum("ij,ij->i", a.toarray(), b.toarray()), rtol=1e-6)
+    np.testing.assert_allclose(listwise.products(a, b), np.einsum("ij,ij->i", a.toarray(), b.toarray()), rtol=1e-6)
 
 
 def test_features_of_a_pair(toy, toy_split, plain):
     tasks = toy_split.tasks("test")[:4]
-    pools = candidate_pools(plain, tasks)
+    pools = listwise.candidate_pools(plain, tasks)
     made = PairFeatures(toy, toy_split.tasks("train"))
     found = made(Pools.of(tasks, pools), plain)
     assert found.shape == (4 * POOL, len(NAMES))
@@ -141,7 +127,7 @@ def test_every_field_pair_is_read_from_its_fields(toy, plain):
     for field in ("name", "description", "subcategory", "tools"):
         data = dataclasses.replace(toy, servers=toy.servers.assign(**{field: words}))
         value = dict(zip(NAMES, PairFeatures(data, np.array([0]))(laid, plain)[0], strict=True))
-        assert all(value[f"{task}_{server}"] > 0.3 for task, server in FIELD_PAIRS if server == field)
+        assert all(value[f"{task}_{server}"] > 0.3 for task, server in listwise.FIELD_PAIRS if server == field)
     assert len(set(NAMES)) == len(NAMES)
 
 
@@ -155,7 +141,7 @@ def planted(n, seed, feature):
 
 
 def first_hits(booster, table, relevant):
-    said = scores(booster, table).reshape(-1, 8)
+    said = listwise.scores(booster, table).reshape(-1, 8)
     return relevant.reshape(-1, 8)[np.arange(len(said)), said.argmax(axis=1)].mean()
 
 
@@ -179,11 +165,10 @@ def test_pools_without_a_listed_server_say_nothing_and_the_same_seed_gives_the_s
     wanted = train(table[20 * 8 :], relevant[20 * 8 :], sizes[20:], SMALL, seed=1)
     found = train(table, relevant, sizes, SMALL, seed=1)
     assert found.model_to_string() == wanted.model_to_string()
-    nothing = train(table, np.zeros_like(relevant), sizes, SMALL, seed=1)
-    assert nothing is None
-    assert not scores(nothing, table).any()
-    assert len(scores(found, table[:0])) == 0
-    assert (n_leaves(nothing), set(importances(nothing).values())) == (0, {0.0})
+    assert (nothing := train(table, np.zeros_like(relevant), sizes, SMALL, seed=1)) is None
+    assert not listwise.scores(nothing, table).any()
+    assert len(listwise.scores(found, table[:0])) == 0
+    assert (listwise.n_leaves(nothing), set(importances(nothing).values())) == (0, {0.0})
 
 
 def test_only_the_pool_is_put_into_another_order(toy_split, system, plain):
@@ -298,10 +283,10 @@ def test_seeds_deal_other_folds(toy, toy_split, tmp_path, first_fit):
     assert first_fit[0].trees.model_to_string() != other.trees.model_to_string()
 
 
-@pytest.mark.parametrize(
-    "values",
-    [{"folds": 1}, {"trees": 0}, {"leaves": 1}, {"objective": "binary"}, {"learning_rate": 0}, {"learning_rate": True}],
-)
-def test_settings_are_checked(values):
+WRONG = [("folds", 1), ("trees", 0), ("leaves", 1), ("objective", "binary")]
+
+
+@pytest.mark.parametrize(("name", "value"), [*WRONG, ("learning_rate", 0), ("learning_rate", True)])
+def test_settings_are_checked(name, value):
     with pytest.raises(StudyError, match="is no value"):
-        Listwise(**values)
+        Listwise(**{name: value})

@@ -8,31 +8,19 @@ from study.errors import StudyError
 from study.reranking.system import FAULTS, Rules
 
 POOL = [11, 12, 13, 14, 15, 16]
+NO_LISTS = [(13, 11, 12), {"servers": [13, 11, 12]}, None]
+ANSWERS = {
+    None: [[13, 11, 12], [16, 11, 15]],
+    "too_many_substitutions": [[16, 14, 15]],
+    "wrong_length": [[13, 11], [13, 11, 12, 14], []],
+    "repeat": [[13, 11, 13], [13, 13, 99]],
+    "outside_pool": [[13, 11, 99], [13, 11, -12]],
+    "wrong_form": [["13", "11", "12"], [13.0, 11.0, 12.0], [True, 11, 12], [[13], 11, 12], *NO_LISTS],
+}
 
 
-@pytest.mark.parametrize(
-    ("answer", "fault"),
-    [
-        ([13, 11, 12], None),
-        ([16, 11, 15], None),
-        ([16, 14, 15], "too_many_substitutions"),
-        ([13, 11], "wrong_length"),
-        ([13, 11, 12, 14], "wrong_length"),
-        ([], "wrong_length"),
-        ([13, 11, 13], "repeat"),
-        ([13, 11, 99], "outside_pool"),
-        ([13, 11, -12], "outside_pool"),
-        ([13, 13, 99], "repeat"),
-        (["13", "11", "12"], "wrong_form"),
-        ([13.0, 11.0, 12.0], "wrong_form"),
-        ([True, 11, 12], "wrong_form"),
-        ([[13], 11, 12], "wrong_form"),
-        ((13, 11, 12), "wrong_form"),
-        ({"servers": [13, 11, 12]}, "wrong_form"),
-        (None, "wrong_form"),
-    ],
-)
-def test_faults(answer, fault):
+@pytest.mark.parametrize(("fault", "answer"), [(fault, one) for fault, answers in ANSWERS.items() for one in answers])
+def test_faults(fault, answer):
     assert Rules(k=3, substitutions=2).fault(answer, POOL) == fault
 
 
