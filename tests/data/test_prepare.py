@@ -1,5 +1,6 @@
 """Preparing: what is changed is counted, what is wrong is refused with its place, earlier outputs survive."""
 
+import math
 import shutil
 import sys
 from functools import partial
@@ -131,27 +132,16 @@ def labels(text):
 LONG = 'task_id,mcp_ids\n1,"[10,\n2,\n3]"\n'
 GOOD = 'task_id,mcp_ids\n1,"[10]"\n2,"[4]"\n'
 # What the cell of task 3 holds, in line 4: unknown and negative ids, no list, other types, and what is far too much.
-CELLS = [
-    '"[77]"',
-    '"[-1]"',
-    '"[]"',
-    "",
-    '"[77,\n2]"',
-    '"[0]"',
-    "12",
-    "\"__import__('os').getpid()\"",
-    '"[1.0]"',
-    '"[true]"',
-]
-CELLS += [f'"{"[" * 200_000}"', f'"[{"9" * 5000}]"']
+CELLS = ['"[77]"', '"[-1]"', '"[]"', "", '"[77,\n2]"', '"[0]"', "12", '"[1.0]"', '"[true]"']
+CELLS += ["\"__import__('os').getpid()\"", f'"{"[" * 200_000}"', f'"[{"9" * 5000}]"']
 FAULTS = [
     ("duplicate server id", servers(id=2), "mcp_raw.json", 1, "id"),
     ("server id as text", servers(id="3"), "mcp_raw.json", 2, "id"),
     ("server id true", servers(id=True), "mcp_raw.json", 2, "id"),
     ("server id 0", servers(id=0), "mcp_raw.json", 2, "id"),
     ("huge id", servers(id=2**70), "mcp_raw.json", 2, "id"),
-    ("NaN text", servers(language=float("nan")), "mcp_raw.json", 2, "language"),
-    ("infinite stars", servers(stars_count=float("inf")), "mcp_raw.json", 2, "stars_count"),
+    ("NaN text", servers(language=math.nan), "mcp_raw.json", 2, "language"),
+    ("infinite stars", servers(stars_count=math.inf), "mcp_raw.json", 2, "stars_count"),
     ("null name", servers(name=None), "mcp_raw.json", 2, "name"),
     ("list as text", servers(description=["a"]), "mcp_raw.json", 2, "description"),
     ("overlong text", servers(description="x" * 10_000_000), "mcp_raw.json", 2, "description"),
@@ -291,11 +281,8 @@ def test_longest_allowed_text_is_accepted(run, release, tmp_path):
 def test_no_bytes_crash_the_readers(tmp_path, content):
     path = tmp_path / "hostile"
     path.write_bytes(content)
-    for read in (
-        raw_files.read_lists,
-        raw_files.read_records,
-        partial(raw_files.read_table, schema=raw_files.RAW_SERVERS),
-    ):
+    table = partial(raw_files.read_table, schema=raw_files.RAW_SERVERS)
+    for read in (raw_files.read_lists, raw_files.read_records, table):
         try:
             read(path)
         except StudyError as error:

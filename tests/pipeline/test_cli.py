@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -18,15 +17,21 @@ from study.data import dataset as datasets
 from study.errors import StudyError
 from study.runner.outputs import Outputs
 from study.search.tune import sweep_folder
+from tests.pipeline.conftest import results
 from tests.tiny_study import TINY
 
 
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["study", *words])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    printed = capsys.readouterr()
-    return int(stopped.value.code or 0), printed.out, printed.err
+@pytest.fixture
+def call(capsys, monkeypatch):
+    """`study` with some words: its exit code, what it printed, and what it said of an error."""
+
+    def main(*words):
+        monkeypatch.setattr(sys, "argv", ["study", *words])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        return int(stopped.value.code or 0), *capsys.readouterr()
+
+    return main
 
 
 @pytest.mark.parametrize(
@@ -35,10 +40,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *w
         (["run", "system=nonsense"], "unknown system 'nonsense'"),
         (["run", "protocol=cold,warm"], "protocol has several values: 'protocol=cold,warm'"),
         (["run", "system.model.nonsense=1"], "does not compose"),
-        (
-            ["run", *TINY, "system=t2mrec", "system.name=deep", "system.model.scoring.pool=61"],
-            "larger than the catalogue",
-        ),
+        (["run", *TINY, "system.name=deep", "system.model.scoring.pool=61"], "larger than the catalogue"),
         (["run", *TINY, "system=tfidf", "system.seeds=[]"], "at least one seed"),
         (["run", *TINY, "system=tfidf", "system.model.max_features=9"], "not those of 'tfidf'"),
         (["run", *TINY, "system=tfidf", "+key=1"], "unknown key 'key'"),
@@ -50,28 +52,14 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *w
         (["fetch", "dataset=task2mcp"], "names a folder that does not exist"),
     ],
 )
-def test_user_errors_end_with_code_two(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
-) -> None:
+def test_user_errors_end_with_code_two(root, call, monkeypatch, words, message):
     monkeypatch.setenv("T2M_MIRROR", "/nowhere")
     if words[0] == "verify":
-        call(capsys, monkeypatch, "report", *TINY)
-    code, _, err = call(capsys, monkeypatch, *words)
+        call("report", *TINY)
+    code, _, err = call(*words)
     assert code == 2
     assert message in err
     assert "fix:" in err
-
-
-def cut_half(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def garbage(path: Path) -> None:
-    path.write_bytes(b"\x00garbage\xff" * 9)
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
 
 
 KEPT = "results/synthetic"
@@ -86,34 +74,32 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("damage", [cut_half, garbage, empty])
+@pytest.mark.parametrize("damage", ["half", "garbage", "empty"])
 @pytest.mark.parametrize("which", DAMAGED)
-def test_damaged_file_is_named_and_the_rest_stays(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, which: str, damage
-) -> None:
+def test_damaged_file_is_named_and_the_rest_stays(root, call, which, damage):
     file, words = DAMAGED[which]
-    damage(root / file)
-    before = {path: path.read_bytes() for path in (root / "results").rglob("*") if path.is_file()}
-    code, _, err = call(capsys, monkeypatch, *words)
+    whole = (root / file).read_bytes()
+    damaged = {"half": whole[: len(whole) // 2], "garbage": b"\x00garbage\xff" * 9, "empty": b""}
+    (root / file).write_bytes(damaged[damage])
+    before = results(root)
+    code, _, err = call(*words)
     assert code == 2, err
     assert file in err
     assert "fix:" in err
-    assert {path: path.read_bytes() for path in (root / "results").rglob("*") if path.is_file()} == before
+    assert results(root) == before
 
 
 @pytest.mark.parametrize("part", ["git", "seeds", "profile", "config"])
-def test_record_without_a_part_is_named(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, part: str
-) -> None:
+def test_record_without_a_part_is_named(root, call, part):
     path = root / KEPT / "records" / "cold" / "tfidf.json"
     path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != part}))
-    code, _, err = call(capsys, monkeypatch, "report", *TINY)
+    code, _, err = call("report", *TINY)
     assert code == 2
     assert "tfidf.json" in err
     assert part in err
 
 
-def test_labels_with_a_foreign_id_are_named(root: Path) -> None:
+def test_labels_with_a_foreign_id_are_named(root):
     path = root / "data" / "prepared" / "synthetic" / "labels.parquet"
     labels = pd.read_parquet(path)
     labels.loc[7, "server_id"] = 999_999
@@ -122,7 +108,7 @@ def test_labels_with_a_foreign_id_are_named(root: Path) -> None:
         datasets.load("synthetic")
 
 
-def visible(group: TyperGroup, before: str = "") -> list[str]:
+def visible(group, before=""):
     """The commands of a group and its sub-groups that its help lists."""
     found = []
     for name, command in group.commands.items():
@@ -131,13 +117,13 @@ def visible(group: TyperGroup, before: str = "") -> list[str]:
     return found
 
 
-def test_there_are_few_commands() -> None:
+def test_there_are_few_commands():
     commands = visible(get_command(cli.app))
     assert {"run", "report", "recommend", "agent ask"} <= set(commands)
     assert len(commands) <= 35
 
 
-def facts(command: str) -> list[str]:
+def facts(command):
     """What settings and code decide and the help of a command states."""
     if command == "tune":
         tuning, folder = load().tuning, sweep_folder(load(["dataset=synthetic", "system=tfidf"]))
@@ -153,26 +139,22 @@ def facts(command: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["tune", "run", "audit run"])
-def test_help_states_what_settings_and_code_decide(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    code, out, _ = call(capsys, monkeypatch, *command.split(), "--help")
+def test_help_states_what_settings_and_code_decide(call, command):
+    code, out, _ = call(*command.split(), "--help")
     said = " ".join(re.sub("[^ -~]", " ", out).split())  # on one line, without frames
     assert code == 0
     assert [fact for fact in facts(command) if fact not in said] == []
 
 
 @pytest.mark.parametrize("group", ["system", "protocol"])
-def test_a_question_mark_lists_the_choices(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, group: str
-) -> None:
-    assert f"one of: {', '.join(choices(group))}" in call(capsys, monkeypatch, "run", f"{group}=?")[2]
+def test_a_question_mark_lists_the_choices(call, group):
+    assert f"one of: {', '.join(choices(group))}" in call("run", f"{group}=?")[2]
 
 
-def test_every_part_of_the_audit_has_a_function() -> None:
+def test_every_part_of_the_audit_has_a_function():
     assert list(audit.functions()) == list(audit.PARTS)
     assert set(audit.LONG) < set(audit.PARTS)
 
 
-def test_names_cannot_drive_the_terminal() -> None:
+def test_names_cannot_drive_the_terminal():
     assert cli.printable("a\x1b[31mb\r\nc") == "a [31mb  c"

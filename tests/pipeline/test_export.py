@@ -1,9 +1,6 @@
 """Stage `export`: a saved model stays while settings, code and data would give it again."""
 
-from pathlib import Path
-
 import pandas as pd
-import pytest
 
 from study import paths
 from study.config.compose import load
@@ -12,9 +9,7 @@ from study.t2mrec.system import T2MRec
 from tests.tiny_study import TINY
 
 
-def test_a_current_model_stays_and_a_stale_or_damaged_one_is_made_again(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_current_model_stays_and_a_stale_or_damaged_one_is_made_again(root, monkeypatch):
     fits, fit = [], T2MRec.fit
     monkeypatch.setattr(T2MRec, "fit", lambda self, *args, **kw: fits.append(1) or fit(self, *args, **kw))
     config = load([*TINY, "system=t2mrec", "system.model.training.epochs=1"])

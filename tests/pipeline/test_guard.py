@@ -20,34 +20,20 @@ from study.runner import provenance as stale
 from study.runner.outputs import Outputs
 from study.runner.provenance import as_configured, differences, require_own_row
 from study.runner.rows import run
-from tests.tiny_study import REPOSITORY, TINY
+from tests.pipeline.conftest import config, results
+from tests.tiny_study import REPOSITORY
+
+CHANGED = ["system.model.max_features=9", "system.seeds=[7]", "system.trains=true", "profile.threads=2"]
 
 
-def config(*overrides: str):
-    return load([*TINY, *overrides])
-
-
-def files(root: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in (root / "results").rglob("*") if path.is_file()}
-
-
-CHANGED = [
-    "system.model.max_features=9",
-    "system.seeds=[7]",
-    "system.trains=true",
-    "profile.threads=2",
-    "profile.seeds=[1,2]",
-]
-
-
-@pytest.mark.parametrize("override", CHANGED)
+@pytest.mark.parametrize("override", [*CHANGED, "profile.seeds=[1,2]"])
 def test_other_settings_under_the_same_name_are_refused(root: Path, override: str) -> None:
-    before = files(root)
+    before = results(root)
     with pytest.raises(StudyError, match="not those of 'tfidf'") as caught:
         run(config("system=tfidf", override))
     assert "system.name=tfidf_variant" in str(caught.value)
     assert override.partition("=")[0] in str(caught.value) or "system.seeds" in str(caught.value)
-    assert files(root) == before
+    assert results(root) == before
 
 
 @pytest.mark.parametrize("override", ["profile.scale=0.5", "dataset.scale=0.9"])
@@ -67,10 +53,10 @@ def test_borrowing_another_name_is_refused() -> None:
 
 
 def test_variant_gets_a_row_of_its_own(root: Path) -> None:
-    before = files(root)
+    before = results(root)
     outputs = run(config("system=tfidf", "system.model.max_features=9", "system.name=tfidf_nine"))
     assert outputs == Outputs.of("synthetic", "cold", "tfidf_nine")
-    assert {path: content for path, content in files(root).items() if path in before} == before
+    assert {path: content for path, content in results(root).items() if path in before} == before
     folder = report(config())
     assert "tfidf_nine" in (folder / "overall.md").read_text()
     rows = pd.read_csv(folder / "runs.csv").set_index("system")
@@ -78,11 +64,11 @@ def test_variant_gets_a_row_of_its_own(root: Path) -> None:
 
 
 def test_another_profile_replaces_on_request_alone(root: Path) -> None:
-    before = files(root)
+    before = results(root)
     with pytest.raises(StudyError, match="under profile 'smoke', and this would replace them by 'laptop'") as caught:
         run(config("system=tfidf", "profile=laptop"))
     assert "--replace" in str(caught.value)
-    assert files(root) == before
+    assert results(root) == before
     outputs = run(config("system=tfidf", "profile=laptop"), replace=True)
     assert json.loads(outputs.record.read_text())["profile"] == "laptop"
 
@@ -97,11 +83,6 @@ def test_removed_outputs_do_not_stand_in_the_way(root: Path) -> None:
 
 def marks(root: Path) -> pd.Series:
     return pd.read_csv(report(config()) / "runs.csv").set_index("system")["stale"]
-
-
-def test_fresh_runs_are_current(root: Path) -> None:
-    assert set(marks(root)) == {"no"}
-    assert "stale" not in (paths.tables("synthetic") / "overall.md").read_text()
 
 
 def test_changed_setting_marks_its_row_alone(root: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -123,7 +104,9 @@ def test_changed_code_marks_its_row_alone(root: Path) -> None:
     assert marks(root).to_dict() == {"popularity": "no", "random": "no", "tfidf": "code or data"}
 
 
-def test_changed_data_marks_every_row(root: Path) -> None:
+def test_fresh_runs_are_current_and_changed_data_marks_every_row(root: Path) -> None:
+    assert set(marks(root)) == {"no"}
+    assert "stale" not in (paths.tables("synthetic") / "overall.md").read_text()
     path = paths.prepared("synthetic") / "tasks.parquet"
     tasks = pd.read_parquet(path)
     tasks.loc[0, "description"] += " more"
@@ -159,9 +142,8 @@ def test_older_record_and_absent_data_are_said_to_be_unchecked(root: Path, caplo
 def test_report_counts_rows_made_with_uncommitted_changes(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     for system, dirty in (("tfidf", True), ("random", True), ("popularity", False)):
         path = Outputs.of("synthetic", "cold", system).record
-        record = json.loads(path.read_text())
-        record["git"] = {"commit": "0" * 40, "dirty": dirty}
-        path.write_text(json.dumps(record))
+        git = {"commit": "0" * 40, "dirty": dirty}
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"git": git}))
     with caplog.at_level(logging.WARNING):
         folder = report(config())
     assert "2 of 3 runs were made with uncommitted changes" in caplog.text
@@ -169,34 +151,28 @@ def test_report_counts_rows_made_with_uncommitted_changes(root: Path, caplog: py
         assert "of 3 rows 2 made with uncommitted changes" in (folder / name).read_text()
 
 
-def test_record_of_a_system_whose_file_is_gone_is_a_variant(root: Path) -> None:
-    record = json.loads(Outputs.of("synthetic", "cold", "tfidf").record.read_text())
-    record["config"]["system"]["name"] = "tfidf_gone"
-    assert stale.state(record, {})[0] == "no"
-
-
-def test_record_whose_data_set_is_gone_is_stale(root: Path) -> None:
-    record = json.loads(Outputs.of("synthetic", "cold", "tfidf").record.read_text())
-    record["config"]["dataset"]["name"] = "gone"
-    assert stale.state(record, {})[0] == "settings"
+def test_record_whose_system_is_gone_is_a_variant_and_one_whose_data_set_is_gone_is_stale(root: Path) -> None:
+    for part, state in (("system", "no"), ("dataset", "settings")):
+        record = json.loads(Outputs.of("synthetic", "cold", "tfidf").record.read_text())
+        record["config"][part]["name"] += "_gone"
+        assert stale.state(record, {})[0] == state, part
     assert stale.state({"config": {}}, {})[0] == "settings"
 
 
+KEYS = st.text("abc", min_size=1, max_size=2)
 TREES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1, max_size=2), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
     max_leaves=12,
 )
 
 
-@given(st.dictionaries(st.text("abc", min_size=1, max_size=2), TREES, max_size=4))
+@given(st.dictionaries(KEYS, TREES, max_size=4))
 def test_settings_that_went_through_a_record_do_not_differ(tree: dict) -> None:
     assert differences(tree, json.loads(json.dumps(tree))) == []
 
 
-@given(st.dictionaries(st.text("abc", min_size=1, max_size=2), TREES, min_size=1, max_size=4), st.data())
+@given(st.dictionaries(KEYS, TREES, min_size=1, max_size=4), st.data())
 def test_one_change_anywhere_is_one_difference(tree: dict, data: st.DataObject) -> None:
     other = json.loads(json.dumps(tree))
     place, path = other, []

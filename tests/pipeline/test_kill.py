@@ -17,15 +17,8 @@ from study.runner.rows import run
 from tests.tiny_study import TINY
 
 EPOCHS = 600  # long enough that neither worker is done before the other has begun
-WANTED = [
-    *TINY,
-    "system=t2mrec",
-    "system.name=killed",
-    "system.seeds=[1,2]",
-    "system.model.towers.hidden=32",
-    f"system.model.training.epochs={EPOCHS}",
-    "system.model.training.checkpoint_every=20",
-]
+WANTED = [*TINY, "system=t2mrec", "system.name=killed", "system.seeds=[1,2]", "system.model.towers.hidden=32"]
+WANTED += [f"system.model.training.epochs={EPOCHS}", "system.model.training.checkpoint_every=20"]
 PATIENCE = 240  # seconds; the machine may be busy
 
 
@@ -41,9 +34,8 @@ def until(condition: Callable[[], bool]) -> bool:
 
 def start(root: Path) -> subprocess.Popen[bytes]:
     words = [sys.executable, "-m", "study", "run", *WANTED, "profile.workers=2"]
-    return subprocess.Popen(
-        words, env=os.environ | {"T2M_ROOT": str(root)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+    own = os.environ | {"T2M_ROOT": str(root)}
+    return subprocess.Popen(words, env=own, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
 def results(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[bytes, bytes]:
@@ -52,9 +44,7 @@ def results(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[bytes, bytes]:
     return outputs.per_task.read_bytes(), outputs.top10.read_bytes()
 
 
-def test_killed_run_resumes_to_identical_results(
-    root: Path, prepared_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_run_resumes_to_identical_results(root, prepared_root, tmp_path, monkeypatch):
     cache = root / ".cache" / "runs"
     with start(root) as killed:
         try:

@@ -49,9 +49,7 @@ def test_what_is_current_stays(root: Path, made: list[str]) -> None:
     assert made == ["run random", "run tfidf"]
 
 
-def test_a_row_that_fails_is_named_and_the_others_are_made(
-    root: Path, made: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_that_fails_is_named_and_the_others_are_made(root, made, monkeypatch):
     for system in ("popularity", "tfidf"):
         Outputs.of("synthetic", "cold", system).record.unlink()
 

@@ -11,20 +11,16 @@ import pytest
 from baselines.popularity import Popularity
 from study import paths
 from study.analysis.report.runs import parameters
-from study.config.compose import load
 from study.data import dataset as datasets
 from study.errors import StudyError
+from study.evaluation.per_task import AGGREGATE_COLUMNS
 from study.pipeline.evaluate import evaluate
 from study.pipeline.report import report
 from study.pipeline.verify import verify
 from study.runner import rows as running
 from study.runner.outputs import Outputs
 from study.runner.rows import run
-from tests.tiny_study import TINY
-
-
-def config(*overrides: str):
-    return load([*TINY, *overrides])
+from tests.pipeline.conftest import config
 
 
 def test_outputs_hold_what_the_contract_says(root: Path) -> None:
@@ -42,14 +38,11 @@ def test_outputs_hold_what_the_contract_says(root: Path) -> None:
 def test_metrics_can_be_recomputed_from_the_top_ten(root: Path) -> None:
     outputs, data = Outputs.of("synthetic", "cold", "tfidf"), datasets.load("synthetic")
     values, top = pd.read_csv(outputs.per_task), pd.read_parquet(outputs.top10)
-    listed = {
-        task: set(data.servers["id"].to_numpy()[row]) for task, row in zip(data.tasks["id"], data.lists, strict=True)
-    }
+    ids = data.servers["id"].to_numpy()
+    listed = {task: ids[row] for task, row in zip(data.tasks["id"], data.lists, strict=True)}
     for _, line in values.iterrows():
-        ranked = top[(top["task_id"] == line["task_id"]) & (top["seed"] == line["seed"])].sort_values("rank")[
-            "server_id"
-        ]
-        hits = ranked.isin(listed[line["task_id"]])
+        ranked = top[(top["task_id"] == line["task_id"]) & (top["seed"] == line["seed"])].sort_values("rank")
+        hits = ranked["server_id"].isin(listed[line["task_id"]])
         assert line["recall@10"] == pytest.approx(hits.sum() / len(listed[line["task_id"]]), abs=1e-5)
         assert line["precision@5"] == pytest.approx(hits[:5].mean(), abs=1e-5)
 
@@ -58,13 +51,11 @@ def test_longer_run_is_kept_on_request(root: Path) -> None:
     outputs = run(config("system=tfidf", "keep=60"))  # as many as there are servers
     long = pd.read_parquet(paths.results("synthetic") / "runs" / "cold" / "tfidf.parquet")
     assert long.groupby(["task_id", "seed"])["rank"].max().eq(60).all()
-    assert (
-        long.sort_values(["task_id", "seed", "rank"]).groupby(["task_id", "seed"])["score"].diff().dropna() <= 0
-    ).all()
+    falls = long.sort_values("rank").groupby(["task_id", "seed"])["score"].diff().dropna()
+    assert (falls <= 0).all()
     top = pd.read_parquet(outputs.top10)
     assert top["rank"].max() == 10
-    kept = long[long["rank"] <= 10]
-    assert list(kept["server_id"]) == list(top["server_id"])
+    assert list(long[long["rank"] <= 10]["server_id"]) == list(top["server_id"])
 
 
 def test_more_places_than_servers_are_refused_before_any_seed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,9 +76,7 @@ def test_sampled_candidates_bound_the_places_too(root: Path) -> None:
         running.require_places(wanted, data, sampled)
 
 
-def test_pool_larger_than_the_catalogue_is_refused_once(
-    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_pool_larger_than_the_catalogue_is_refused_once(root, monkeypatch, caplog):
     monkeypatch.setattr(running, "_run_missing", lambda *_: pytest.fail("a seed was started"))
     with pytest.raises(StudyError, match="pool K2 = 61 is larger than the catalogue of 60 servers") as caught:
         run(config("system=t2mrec", "system.model.scoring.pool=61", "system.name=t2mrec_x"))
@@ -160,14 +149,11 @@ def test_protocol_that_does_not_apply(root: Path) -> None:
         run(config("system=t2mrec", "protocol=loo99"))
 
 
-@pytest.mark.parametrize(
-    ("missing", "hint"),
-    [("data/splits/synthetic/cold.parquet", "study split"), ("data/prepared/synthetic/tasks.parquet", "study prepare")],
-)
-def test_missing_input_names_the_stage_that_makes_it(root: Path, missing: str, hint: str) -> None:
-    (root / missing).unlink()
-    with pytest.raises(StudyError, match=hint):
-        run(config("system=tfidf"))
+def test_missing_input_names_the_stage_that_makes_it(root: Path) -> None:
+    for missing, hint in (("splits/synthetic/cold", "study split"), ("prepared/synthetic/tasks", "study prepare")):
+        (root / "data" / f"{missing}.parquet").unlink()
+        with pytest.raises(StudyError, match=hint):
+            run(config("system=tfidf"))
 
 
 def test_untuned_system_says_how_to_tune(root: Path) -> None:
@@ -212,8 +198,7 @@ def test_of_known_tasks_the_hits_alone_are_kept_and_give_the_same_values(root: P
     hits = long[long["rank"] <= 10].merge(split, on=["task_id", "server_id"])
     top = pd.read_parquet(outputs.top10)
     assert len(data.tasks) < len(long) > len(hits) == len(top) > 0
-    hits = hits[list(top.columns)]
-    assert set(top.itertuples(index=False, name=None)) == set(hits.itertuples(index=False, name=None))
+    assert set(top.itertuples(index=False, name=None)) == set(hits[list(top)].itertuples(index=False, name=None))
     before = outputs.per_task.read_bytes()
     outputs.per_task.unlink()
     evaluate(config())
@@ -226,9 +211,7 @@ def test_a_seed_without_any_hit_keeps_its_zeros(root: Path) -> None:
     top = pd.read_parquet(outputs.top10)
     top.iloc[:0].to_parquet(outputs.top10)
     evaluate(config())
-    values = pd.read_csv(outputs.per_task)
-    assert len(values) > 0
-    assert values["recall@10"].eq(0).all()
+    assert set(pd.read_csv(outputs.per_task)["recall@10"]) == {0}
 
 
 def test_verify_reads_the_runs_and_not_an_old_table(root: Path) -> None:
@@ -244,20 +227,9 @@ def test_verify_reads_the_runs_and_not_an_old_table(root: Path) -> None:
         (tools / folder).mkdir(parents=True)
         (tools / folder / "x").write_text(text)
     (tools / "tables").mkdir()
-    line = {
-        "dataset": "livemcpbench",
-        "protocol": "query",
-        "system": "x",
-        "profile": "laptop",
-        "seed": 0,
-        "metric": "recall",
-        "k": 5,
-        "value": 0.5,
-    }
-    pd.DataFrame([line]).to_csv(tools / "tables" / "metrics.csv.xz", index=False)
+    row = ["livemcpbench", "query", "x", "laptop", 0, "recall", 5, 0.5]
+    pd.DataFrame([row], columns=AGGREGATE_COLUMNS).to_csv(tools / "tables" / "metrics.csv.xz", index=False)
     assert verify(expected)[0] == ["OK"]
     outputs = Outputs.of("synthetic", "cold", "tfidf")
-    values = pd.read_csv(outputs.per_task)
-    values["recall@5"] = 1.0
-    values.to_csv(outputs.per_task, index=False)
+    pd.read_csv(outputs.per_task).assign(**{"recall@5": 1.0}).to_csv(outputs.per_task, index=False)
     assert verify(expected)[0] == ["FAIL"]
