@@ -1,7 +1,6 @@
 """What tests of the analyses are made of: toy data sets, synthetic ones with their truth, and a small study."""
 
 import json
-import shutil
 from contextlib import contextmanager
 
 import numpy as np
@@ -13,7 +12,7 @@ from study.config.compose import load
 from study.data import dataset, prepare, synthetic
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
 from study.pipeline import data as stages
-from tests.tiny_study import REPOSITORY, rooted
+from tests.tiny_study import lay_out, rooted
 
 NO_REASON = {"topic_match": 0.0, "language_match": 0.0, "alphabetical": 0.0, "random": 1.0}
 UNSORTED = {"ascending_share": 0.0, "duplicate_share": 0.0}
@@ -21,12 +20,8 @@ UNSORTED = {"ascending_share": 0.0, "duplicate_share": 0.0}
 
 def toy(tasks, lists, n_servers, servers=None):
     """Tasks, given by what some of their fields say, with lists of server rows; ids follow the rows."""
-    table = pd.DataFrame({name: [""] * n_servers for name in SERVER_FIELDS}).assign(
-        id=np.arange(1, n_servers + 1),
-        name=[f"nameless{row}" for row in range(n_servers)],
-        language_tokens="",
-        description="thing",
-    )
+    table = pd.DataFrame(dict.fromkeys(SERVER_FIELDS, "") | {"description": "thing"}, index=range(n_servers))
+    table = table.assign(id=table.index + 1, name=[f"nameless{row}" for row in table.index], language_tokens="")
     for row, changes in (servers or {}).items():
         table.loc[row, list(changes)] = list(changes.values())
     frame = pd.DataFrame(dict.fromkeys([*TASK_FIELDS, "subcategory"], ""), index=range(len(lists)))
@@ -52,9 +47,7 @@ def small_study(root, overrides, changes=None):
         overrides: of the configuration, the size of the synthetic data among them.
         changes: file below ``conf`` -> what is different in it.
     """
-    shutil.copytree(REPOSITORY / "conf", root / "conf")
-    for folder in ("src", "baselines"):
-        (root / folder).symlink_to(REPOSITORY / folder)
+    lay_out(root)
     with rooted(root):
         for file, values in (changes or {}).items():
             change(file, **values)

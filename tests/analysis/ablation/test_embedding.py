@@ -205,9 +205,6 @@ def test_figures_draw_every_group_panel_and_row():
     assert "violins are wide" in figures.flatness(pairs.assign(input=[0.1, 0.4, 0.7, 1.0]))
 
 
-# The stage
-
-
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     """A root with a saved model, and the tables of the stage without the authors' points."""

@@ -26,9 +26,6 @@ def planted(tmp_path_factory):
     return made(tmp_path_factory.mktemp("planted"), n_servers=1000, n_tasks=2000)
 
 
-# Lists
-
-
 @given(arrays(np.int64, (4, 5), elements=st.integers(0, 9)), st.integers(0, 100))
 def test_permutations_keep_what_they_promise(matrix, seed):
     matrix = np.where(np.arange(5) < np.array([[5], [3], [1], [4]]), matrix, -1)
@@ -67,9 +64,6 @@ def test_groups_by_hand():
     assert (row["groups"], row["tasks"], row["pairs"]) == (1, 3, 3)
     assert row[["same_theme", "same_order", "chance_theme"]].tolist() == pytest.approx([1 / 3, 1 / 3, 3 / 6])
     assert table.iloc[-1]["tasks"] == 3
-
-
-# The mixture
 
 
 def small_inputs(matrix, *, m=6, seed=0):

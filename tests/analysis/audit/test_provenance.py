@@ -108,9 +108,6 @@ def test_other_orders_of_detectors_by_hand():
     assert sums.tolist() == pytest.approx([1, 1, 1])
 
 
-# Chance
-
-
 def test_redrawn_lists_keep_the_order_the_length_and_the_language():
     rng = np.random.default_rng(5)
     servers = {row: {"language_tokens": "Go"} for row in range(0, 300, 3)}
@@ -202,9 +199,6 @@ def test_sorted_lists_of_any_servers_show_long_runs_and_nothing_else(tmp_path):
     assert table.loc["any rule of order", "labels"] >= close["labels"]
 
 
-# Intervals
-
-
 def test_the_interval_of_a_share_by_hand():
     """Two clusters: 3 of 4 and 0 of 2 labels; linearised standard error sqrt(2 * (1^2 + 1^2)) / 6."""
     p, low, high = provenance.share(np.array([1, 1, 1, 0, 0, 0], dtype=bool), np.array([5, 5, 5, 5, 8, 8]))
@@ -220,9 +214,6 @@ def test_the_interval_covers_the_truth_when_labels_of_a_list_go_together():
         _, low, high = provenance.share(flag, cluster)
         hits += low <= 0.3 <= high
     assert 0.91 < hits / 300 < 0.98
-
-
-# Planted shares
 
 
 @pytest.fixture(scope="module")
@@ -271,9 +262,6 @@ def test_first_uses_and_evenness_by_hand():
     assert measures["Gini coefficient"] == pytest.approx(2 / 3)
     assert measures["servers on no list"] == 2
     assert provenance.use_measures(np.full(5, 3))["Gini coefficient"] == pytest.approx(0)
-
-
-# Files
 
 
 def test_the_files_hold_ids_alone_and_shares_add_up(tmp_path, monkeypatch, planted):

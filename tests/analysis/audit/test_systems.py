@@ -29,9 +29,6 @@ from tests.analysis.toys import change, small_study
 RULES = read(Rules)
 
 
-# The attribute counts
-
-
 def test_the_table_holds_every_variant_on_both_parts(tmp_path):
     size = ["dataset=synthetic", "dataset.generator.n_servers=150", "dataset.generator.n_tasks=200"]
     with small_study(tmp_path, size):
@@ -61,9 +58,6 @@ def test_the_variants_change_settings_that_the_system_has():
     for name, changes in RULES.variants.items():
         changed = systems.configured(RULES, "synthetic", changes).system.model
         assert {key for key in model if changed[key] != model[key]} == set(changes), name
-
-
-# Bugs of reference programs
 
 
 @pytest.fixture
@@ -169,9 +163,6 @@ def test_every_bug_of_the_configuration_is_in_the_table_and_differs_from_its_met
         assert len([key for key in method.model if own.model[key] != method.model[key]]) == 1
 
 
-# Codebooks
-
-
 def test_use_of_a_level_by_hand():
     found = systems.use(np.array([0, 0, 0, 0, 1, 1, 2, 2]), 4)
     assert found["usage"] == 0.75
@@ -217,9 +208,6 @@ def test_the_table_describes_the_codes_that_the_search_writes(monkeypatch, tmp_p
     assert table["collapsed"].iloc[0] == (few or systems.shared(nearest) > quantisation.MOST_COLLISIONS)
 
 
-# Prompt templates
-
-
 class _Words:
     """Its first wording finds the one relevant server first, every other one puts it at its own place."""
 
@@ -258,9 +246,6 @@ def test_one_training_is_asked_in_every_template_and_held_against_its_run(monkey
     assert table["ndcg@10"].tolist() == pytest.approx([1.0, 1 / np.log2(3), 1 / np.log2(4)])
     assert table["recall@5"].tolist() == [1.0, 1.0, 1.0]
     assert table["as_run"].tolist() == [same, None, None]
-
-
-# Settings
 
 
 def test_the_configured_parts_are_read_and_unknown_names_refused(tmp_path):

@@ -100,9 +100,6 @@ def test_a_pair_that_only_shares_its_subcategory_vanishes_within_it():
         task_quality.agreement(one, one, np.zeros(1, dtype=np.int64), 2, 0.5, 0)
 
 
-# The read sample
-
-
 def sample_file(path, data, settings, code=None):
     """A file in which the reader saw exactly which descriptions were exchanged."""
     ids = data.tasks["id"].to_numpy()[task_quality.sample_rows(data.n_tasks, settings.sample, settings.seed)]

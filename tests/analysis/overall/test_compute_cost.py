@@ -24,15 +24,11 @@ SECONDS = {
 ABOVE = {"a_tuned": ["a"], "a_fault": ["a"]}
 FAMILIES = dict.fromkeys(("a", "a_tuned"), "published") | {"a_transfer": "hybrid", "a_fault": "reference_bug"}
 FAMILIES |= {"b": "graph", "other": "graph"}
-SEARCHES = pd.DataFrame(
-    {"system": ["a_tuned", "a_tuned", "other", "b_tuned"], "seconds": [1800.0, 1800.0, 720.0, None]}
-)
-PRINTED = {"A": "a", "B": "b", "C": "c"}
+SEARCHES = pd.DataFrame({"system": ["a_tuned"] * 2 + ["other", "b_tuned"], "seconds": [1800.0, 1800.0, 720.0, None]})
 
 
 @pytest.fixture
-def results(tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+def results(new_root):
     folder = paths.results("synthetic") / "records"
     for (protocol, system), seconds in SECONDS.items():
         seeds = [{"seed": seed, "seconds_fit": value, "seconds_score": 36} for seed, value in enumerate(seconds)]
@@ -41,12 +37,6 @@ def results(tmp_path, monkeypatch):
     costs = pd.DataFrame(SECONDS.keys(), columns=["protocol", "system"])
     applies = {name: ["warm"] for name in FAMILIES}
     return results_of("synthetic", ["cold", "warm"], FAMILIES, families=FAMILIES, applies=applies, costs=costs)
-
-
-@pytest.fixture
-def hours(results):
-    fitted = compute_cost.fits(results)
-    return compute_cost.core_hours(results, fitted, SEARCHES, PRINTED, builds_on=lambda name: ABOVE.get(name, []))
 
 
 def test_every_seed_of_every_run_is_a_fit_and_a_long_one_is_named_though_the_mean_is_short(results):
@@ -59,24 +49,23 @@ def test_every_seed_of_every_run_is_a_fit_and_a_long_one_is_named_though_the_mea
     assert table.loc["A", ["longest", "mean", "seeds"]].tolist() == pytest.approx([11.4, 7.4, 3])
 
 
-def test_core_hours_by_kind(hours):
+def test_core_hours_by_kind_and_their_sums_with_the_published_rows_apart(results):
+    def core_hours(**printed):
+        fitted = compute_cost.fits(results)
+        return compute_cost.core_hours(results, fitted, SEARCHES, printed, builds_on=lambda name: ABOVE.get(name, []))
+
+    hours = core_hours(A="a", B="b", C="c")
     rows = hours.set_index("printed")[[*compute_cost.KINDS, "total"]]
     assert rows.index.tolist() == ["A", "B"]  # nothing of C has run
     a = [0.4, 1272 / 3600, 1.0, 1.2]
     assert rows.loc["A"].tolist() == pytest.approx([*a, sum(a)])
     assert rows.loc["B"].tolist() == pytest.approx([0.1, 0, 0, 0, 0.1])
-
-
-def test_the_published_rows_are_summed_apart(hours):
     table = compute_cost.summed(hours)
     assert table["printed"].tolist() == ["A", "B", "sum of the 1 of family published", "sum of all 2"]
     totals = table["total"].tolist()
     assert totals[2:] == pytest.approx([totals[0], totals[0] + totals[1]])
     assert compute_cost.summed(hours.iloc[:0]).empty
-
-
-def test_hours_are_numbers_where_no_row_has_run(results):
-    none = compute_cost.core_hours(results, compute_cost.fits(results), SEARCHES, {"C": "c"}, builds_on=lambda name: [])
+    none = core_hours(C="c")  # no row has run: still numbers
     assert none.empty
     assert set(none[[*compute_cost.KINDS, "total"]].dtypes.map(str)) == {"float64"}
 
@@ -101,14 +90,12 @@ def costs_of(n, family=None):
     return costs.assign(**times)
 
 
-LONG_NAMES = [f"{i} " + "a system with a rather long name, " * 2 for i in range(9)]
-CLOSE_TIMES = {"seconds_fit": [0.365, 0.398], "milliseconds_per_task": [2.1, 2.1]}
+LONG = {"title": [f"{i} " + "a system with a rather long name, " * 2 for i in range(9)]}
+CLOSE = {"seconds_fit": [0.365, 0.398], "milliseconds_per_task": [2.1, 2.1]}
 
 
 @pytest.mark.parametrize("caption", [LONG_CAPTION, "Short."])
-@pytest.mark.parametrize(
-    ("n", "changes"), [(1, {}), (26, {}), (45, {}), (9, {"title": LONG_NAMES}), (2, CLOSE_TIMES)], ids=str
-)
+@pytest.mark.parametrize(("n", "changes"), [(1, {}), (26, {}), (45, {}), (9, LONG), (2, CLOSE)], ids=str)
 def test_everything_beside_the_points_has_a_place_of_its_own(n, changes, caption):
     costs = costs_of(n).assign(**changes)
     figure = compute_cost.cost_quality(costs, caption)

@@ -36,8 +36,7 @@ def made(name, seeds):
 
 
 @pytest.fixture
-def results(tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+def results(new_root):
     for name in RECALL:
         seeds = [
             {"seed": seed, "report": dict(zip(REPORT, (*report, 10.0 * seed), strict=True))}
@@ -86,24 +85,25 @@ def test_best_looks_by_hand(results):
     assert table.loc[["ngcf", "neumf", "bpr"], "seeds"].tolist() == [3, 2, 1]
     assert table.loc["neumf", "validation_ndcg"] == pytest.approx(0.6)
     assert table.loc[["bpr", "ngcf"], "gap"].tolist() == pytest.approx([-0.04, -0.1])
-
-
-def test_rows_with_a_fault_are_left_out(results):
+    # Rows with a fault are left out.
     families = {"ngcf": "reference_bug", "bpr": "oracle", "neumf": "graph"}
     found = convergence(replace(results, families=families), "warm")
     assert sorted(found["system"]) == ["neumf", "ngcf_tuned", "simplex", "simplex_tuned"]
 
 
-def test_who_stays_far_below_item_neighbours_is_listed_with_what_its_runs_tell(results):
+def test_who_stays_far_below_item_neighbours_is_listed_with_what_its_and_longer_runs_tell(results):
     rows = far_behind(convergence(results, "warm")).set_index("title")
     assert rows.index.tolist() == ["NGCF", "SIMPLEX", "NGCF_TUNED", "NEUMF"]
     assert rows["gap"].tolist() == pytest.approx([-0.1, -0.1, -0.15, -0.2])
     assert rows.loc["SIMPLEX", "other_values"] == pytest.approx(0.08)
     assert rows["by_values"].to_dict() == {"NGCF": False, "SIMPLEX": True, "NGCF_TUNED": True, "NEUMF": False}
     assert pd.isna(rows.loc["NEUMF", ["other_values", "more_epochs"]]).all()
-
-
-def test_a_longer_training_is_set_beside_its_row():
+    # Without item neighbours nobody is judged.
+    alone = replace(results, metrics=results.metrics[results.metrics["system"] != "item_knn"])
+    assert len(convergence(alone, "warm")) == 6
+    assert far_behind(convergence(alone, "warm")).empty
+    assert convergence(alone, "cold").empty
+    # A longer training is set beside its row.
     rows = [("a", "A", -0.3), ("a_long", "A long", -0.1), ("b", "B", -0.3), ("b_tuned", "B (tuned)", -0.21)]
     table = pd.DataFrame(rows, columns=["system", "title", "gap"]).assign(seeds=3, capped=0, earlier_better=0)
     found = far_behind(table).set_index("title")
@@ -121,20 +121,17 @@ def test_the_best_run_of_the_same_method_is_found_faults_aside(results):
     assert better == {"bpr": "", "neumf": "", "ngcf": "", "simplex": "", "ngcf_tuned": "NGCF"}
     changed["families"] = {}
     found = convergence(replace(results, **changed), "warm", builds_on=lambda name: above.get(name, []))
-    found = found.set_index("system")
-    others = {"bpr": "", "neumf": "", "simplex_tuned": ""}
+    found, others = found.set_index("system"), {"bpr": "", "neumf": "", "simplex_tuned": ""}
+
     assert found["better"].to_dict() == others | dict.fromkeys(("ngcf", "simplex", "ngcf_tuned"), "SIMPLEX_TUNED")
     assert found.loc["ngcf", "better_gap"] == pytest.approx(-0.02)
 
 
 def test_stages_are_counted_and_new_tasks_are_compared_with_the_transfer(results):
     last = {"epochs": 9, "best_epoch": 9, "validation_ndcg": 0.2, "seconds_trained": 1.0}
-    reports = [
-        last | {"experts": {"epochs": 5, "best_epoch": best, "validation_ndcg": value}}
-        for best, value in ((4, 0.3), (5, 0.1))
-    ]
+    first = [{"epochs": 5, "best_epoch": best, "validation_ndcg": value} for best, value in ((4, 0.3), (5, 0.1))]
     model = {"first": {"epochs": 5, "looks": 5}, "second": {"epochs": 9, "looks": 5}}
-    seeds = [{"seed": seed, "report": report} for seed, report in enumerate(reports)]
+    seeds = [{"seed": seed, "report": last | {"experts": report}} for seed, report in enumerate(first)]
     folder = paths.results("synthetic") / "records" / "cold"
     write_json(folder / "two.json", record(seeds=seeds, config={"system": {"model": model}}))
     write_json(folder / "item_knn_transfer.json", made("x", []))
@@ -145,13 +142,6 @@ def test_stages_are_counted_and_new_tasks_are_compared_with_the_transfer(results
     assert table.index.tolist() == ["two"]
     assert table.loc["two", ["capped", "earlier_better", "annealed"]].tolist() == [2, 1, True]
     assert table.loc["two", "gap"] == pytest.approx(-0.15)
-
-
-def test_without_item_neighbours_nobody_is_judged(results):
-    alone = replace(results, metrics=results.metrics[results.metrics["system"] != "item_knn"])
-    assert len(convergence(alone, "warm")) == 6
-    assert far_behind(convergence(alone, "warm")).empty
-    assert convergence(alone, "cold").empty
 
 
 @pytest.mark.parametrize(("new_tasks", "named"), [(False, ["LOW"]), (True, ["TWIN", "LOW"])])

@@ -14,20 +14,17 @@ from study.files import write_csv, write_json, write_text
 from tests.analysis.overall.helpers import results as results_of
 
 CONF = paths.conf()
-HEAD = {"git": {}, "versions": {}, "hardware": {}}
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    shutil.copytree(CONF, tmp_path / "conf")
-    return tmp_path
+def _root(new_root):
+    shutil.copytree(CONF, new_root / "conf")
 
 
 def sweep(name, best, trials, config):
     folder = paths.results("toy") / "sweeps" / name
     write_text(folder / "best.yaml", yaml.safe_dump(best))
-    write_json(folder / "record.json", HEAD | {"config": config})
+    write_json(folder / "record.json", {"git": {}, "versions": {}, "hardware": {}, "config": config})
     write_csv(folder / "trials.csv", pd.DataFrame(trials))
     return folder
 
@@ -44,11 +41,8 @@ def baseline(*, scale=0.25, model=None):
     values = {"settings.rate": 0.0123456, "settings.layers": [64], "settings.all": 5, "settings.fast": True}
     best = {"system": "neumf_tuned", "protocol": "warm", "objective": "valid/ndcg@10", "value": 0.5, "trials": 2}
     best |= {"seconds": 1234.0, "values": values}
-    own, other = ([0.001, "[64, 64]", None, False], [0.0123456, "[64]", 5, True])
-    trials = [
-        {"trial": 0, "valid/ndcg@10": 0.4, "seconds": 600.0} | dict(zip(search, own, strict=True)),
-        {"trial": 1, "valid/ndcg@10": 0.5, "seconds": 634.0} | dict(zip(search, other, strict=True)),
-    ]
+    trials = [(0, 0.4, 600.0, 0.001, "[64, 64]", None, False), (1, 0.5, 634.0, 0.0123456, "[64]", 5, True)]
+    trials = pd.DataFrame(trials, columns=["trial", "valid/ndcg@10", "seconds", *search])
     config = {"system": {"search": search, "model": model}, "tuning": {"scale": scale}}
     return sweep("neumf_tuned", best, trials, config)
 
@@ -61,8 +55,8 @@ def as_printed(title, columns):
     return tuning.printed(tuning.tuned("toy")).set_index("system").loc[title, columns].tolist()
 
 
-def test_a_tuned_baseline_has_its_space_budget_and_what_it_gained():
-    baseline()
+def test_a_tuned_baseline_has_its_space_budget_what_it_gained_and_the_median_of_its_trials():
+    folder = baseline()
     found = row("neumf_tuned")
     assert found["space"] == "rate 0.0005 to 0.02 (log); layers [64], [64, 64]; all 5, null; fast false, true"
     assert found["chosen"] == "rate 0.01235; layers [64]; all 5; fast true"
@@ -71,15 +65,11 @@ def test_a_tuned_baseline_has_its_space_budget_and_what_it_gained():
     assert found[["epoch_share", "best", "untuned"]].tolist() == [0.25, 0.5, 0.4]
     shown = ["trials", "epochs per trial", "seconds", "best NDCG@10", "untuned NDCG@10"]
     assert as_printed("NeuMF (tuned)", shown) == ["2", "25%", "1,234", "0.5000", "0.4000"]
-
-
-def test_one_slow_trial_moves_the_sum_and_not_the_median():
-    folder = baseline()
-    trials = pd.read_csv(folder / "trials.csv")
+    # One slow trial moves the sum and not the median.
+    trials, median = pd.read_csv(folder / "trials.csv"), ["median seconds of a trial"]
     slow = pd.concat([trials, trials.tail(1).assign(seconds=40_000.0)])
     write_csv(folder / "trials.csv", slow)
     assert row("neumf_tuned")["per_trial"] == 634.0
-    median = ["median seconds of a trial"]
     assert as_printed("NeuMF (tuned)", median) == ["634"]
     assert as_printed("EASE (tuned)", median) == [""]  # has not run
     write_csv(folder / "trials.csv", slow.drop(columns="seconds"))
@@ -90,12 +80,12 @@ RATE = {"_target_": "baselines.settings.of_profile", "profile": "laptop", "smoke
 REST = {"layers": [64, 64], "all": None, "fast": False}
 
 
+CLOSED_FORM = {"settings": REST | {"rate": 0.002}}  # no trial has its settings
+BY_PROFILE = {"epochs": 9, "settings": REST | {"rate": RATE}}
+
+
 @pytest.mark.parametrize(
-    ("model", "epochs", "untuned"),
-    [
-        ({"settings": REST | {"rate": 0.002}}, "no epochs", "not measured"),  # a closed form; no trial has its settings
-        ({"epochs": 9, "settings": REST | {"rate": RATE}}, "25%", "0.4000"),  # a size by profile
-    ],
+    ("model", "epochs", "untuned"), [(CLOSED_FORM, "no epochs", "not measured"), (BY_PROFILE, "25%", "0.4000")]
 )
 def test_what_its_own_settings_reached(model, epochs, untuned):
     baseline(model=model)
@@ -167,36 +157,25 @@ VALUES = {
 }
 
 
-@pytest.fixture
-def tuned_results(monkeypatch):
+def test_differences_by_hand_the_largest_first_and_their_figure(monkeypatch):
     ran = {"warm": list(VALUES), "loo": ["bpr", "bpr_tuned"]}
     monkeypatch.setattr(Results, "systems", lambda self, protocol: ran[protocol])
     monkeypatch.setattr(Results, "per_task", lambda self, protocol, name: pd.DataFrame({"ndcg@10": VALUES[name]}))
     titles = {name: name.upper() for name in VALUES} | {"ngcf": "$x_{"}
-    return results_of("synthetic", ["warm", "loo"], VALUES, titles=titles)
-
-
-def test_differences_by_hand_the_largest_first(tuned_results):
-    table = tuning.effects(tuned_results)
+    results = results_of("synthetic", ["warm", "loo"], VALUES, titles=titles)
+    table = tuning.effects(results)
     rows = [("warm", "ease"), ("warm", "bpr"), ("warm", "ngcf"), ("loo", "bpr")]
     assert list(zip(table["protocol"], table["system"], strict=True)) == rows
     assert table["diff"].tolist() == pytest.approx([0.2, 0, -0.1, 0])
-    assert table.loc[0, ["own", "tuned", "diff_ci_low", "diff_ci_high"]].tolist() == pytest.approx(
-        [0.25, 0.45, 0.2, 0.2]
-    )
-    assert (table.loc[1, "diff_ci_low"], table.loc[1, "diff_ci_high"]) == pytest.approx((-0.1, 0.1))
-
-
-def test_the_figure_shows_both_values_of_every_row(tuned_results):
-    warm, loo = tuning.effects_figure(tuning.effects(tuned_results), "caption").axes
+    ends = ["diff_ci_low", "diff_ci_high"]
+    assert table.loc[0, ["own", "tuned", *ends]].tolist() == pytest.approx([0.25, 0.45, 0.2, 0.2])
+    assert table.loc[1, ends].tolist() == pytest.approx([-0.1, 0.1])
+    warm, loo = tuning.effects_figure(table, "caption").axes
     own, tuned = warm.collections[1:]
     assert own.get_offsets()[:, 0].tolist() == pytest.approx([0.25, 0.25, 0.65])
     assert own.get_offsets()[:, 1].tolist() == tuned.get_offsets()[:, 1].tolist() == [2, 1, 0]
     assert tuned.get_offsets()[:, 0].tolist() == pytest.approx([0.45, 0.25, 0.55])
     assert [label.get_text() for label in warm.get_yticklabels()] == ["EASE", "BPR", "$x_{"]
     assert loo.get_title(loc="left") == "loo"
-
-
-def test_without_tuned_rows_there_is_nothing_to_show(tuned_results, monkeypatch):
-    monkeypatch.setattr(Results, "systems", lambda self, protocol: ["ngcf", "lonely_tuned"])
-    assert tuning.effects(tuned_results).empty
+    monkeypatch.setattr(Results, "systems", lambda self, protocol: ["ngcf", "lonely_tuned"])  # no tuned rows
+    assert tuning.effects(results).empty
