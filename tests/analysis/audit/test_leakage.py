@@ -47,16 +47,13 @@ def found(planted):
     return leakage.near_duplicates(*planted, near_labels=0.9, near_text=0.9)
 
 
-def test_planted_near_duplicates_are_found(planted, found):
+def test_planted_near_duplicates_are_found_in_training_alone_and_none_by_a_grouped_split(planted, found):
     assert found[list(leakage.KINDS)].sum().tolist() == [20, 30, 8, 14, 44]
     assert found["task_id"].tolist() == list(planted[0].tasks["id"])[PER_PART:]
     assert found["same_labels"].tolist()[:20] == [1] * 20
     table = leakage.share_table({"cold": found}).set_index("kind")
     assert table.loc["same_labels", "share"] == pytest.approx(1 / 3)
     assert table.loc["same_labels", "ci_low"] < 1 / 3 < table.loc["same_labels", "ci_high"]
-
-
-def test_validation_tasks_are_no_training_and_a_grouped_split_has_no_duplicates(planted):
     data, _ = planted
     split = split_of(data, [VALID] * 30 + [TRAIN] * 30 + [TEST] * PER_PART)
     assert leakage.near_duplicates(data, split, near_labels=0.9, near_text=0.9)["same_labels"].sum() == 0

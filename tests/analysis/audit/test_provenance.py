@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study import paths
 from study.analysis.audit import provenance
 from study.analysis.audit.detectors import BY_CONTENT, in_pattern
 from study.analysis.audit.figures_labels import CLASSES, plot_detectors, plot_first_uses, plot_provenance
@@ -47,7 +46,7 @@ def test_words_of_the_theme_and_rare_words_of_the_text_are_seen_and_common_words
     assert classes(data) == [["none", "text_token"]]
 
 
-def test_runs_through_a_language_and_through_the_alphabet():
+def test_runs_through_a_language_and_through_the_alphabet_and_a_long_one_over_unequally_used_servers():
     servers = {row: {"language_tokens": "Go, Shell"} for row in range(10, 290, 20)}
     tasks = [{"theme": "x", "language": "Go"}, {"theme": "y", "language": "Rust"}]
     # 10, 30 and 50 are next to each other among the servers in Go; 250 is in Go too.
@@ -56,9 +55,6 @@ def test_runs_through_a_language_and_through_the_alphabet():
     # Through the alphabet: small steps in listed order.
     data = toy(None, [[200, 40, 41, 42], [42, 41, 40, 200], [44, 60, 80, 100]])
     assert classes(data) == [["none", *["alphabetical"] * 3], ["none"] * 4, ["balancing"] * 4]
-
-
-def test_a_long_run_over_unequally_used_servers_is_only_a_long_run():
     run = [3, 50, 90, 140, 190, 240]
     # Every second server of the run is listed by three more tasks.
     others = [[server, 299 - number] for number in range(3) for server in run[::2]]
@@ -79,7 +75,10 @@ def test_the_pool_of_a_theme_is_what_its_other_lists_hold():
     assert "theme_pool" not in {kind for row in classes(data) for kind in row}
 
 
-def test_the_order_of_detectors_decides():
+def test_the_order_of_detectors_decides_and_the_configured_orders_and_figures_know_every_one():
+    for order in (SETTINGS.order, *SETTINGS.other_orders.values()):
+        assert sorted(order) == sorted(provenance.DETECTORS)
+    assert set(CLASSES) == {*provenance.DETECTORS, provenance.NONE}
     servers = {row: {"description": "weather", "language_tokens": "Go"} for row in (40, 41, 42)}
     data = toy([{"theme": "weather", "language": "Go"}], [[40, 41, 42]], servers)
     assert classes(data) == [["theme_token"] * 3]
@@ -88,16 +87,7 @@ def test_the_order_of_detectors_decides():
     for order in (["theme_token"], [*SETTINGS.order, "language"], [*later, "guess"]):
         with pytest.raises(StudyError, match="order of classes"):
             classes(data, order=order)
-
-
-def test_the_configured_orders_and_the_figures_know_every_detector():
-    for order in (SETTINGS.order, *SETTINGS.other_orders.values()):
-        assert sorted(order) == sorted(provenance.DETECTORS)
-    assert set(CLASSES) == {*provenance.DETECTORS, provenance.NONE}
-
-
-def test_other_orders_of_detectors_by_hand():
-    servers = {row: {"description": "weather", "language_tokens": "Go"} for row in (40, 41, 42)}
+    # What other orders of detectors say, by hand.
     data = toy([{"theme": "weather", "language": "Go"}], [[200, 40, 41, 42]], servers)
     table = provenance.order_table(examined(data)[0], {"as stated": SETTINGS.order} | SETTINGS.other_orders)
     share = table.set_index(["order", "class"])["share"]
@@ -157,10 +147,9 @@ def test_what_systems_find_is_a_run_only_where_the_servers_are():
 def test_a_planted_share_of_filler_is_found_within_three_per_cent_of_the_labels(share):
     """Half of the filler follows the task's language, half the alphabet; it fills lists up from within,
     as in the release, and everything else is drawn."""
-    rng = np.random.default_rng(11)
-    languages = ["Go", "Rust", "Java", "Perl"]
-    servers = {row: {"language_tokens": languages[rng.integers(4)]} for row in range(N)}
-    spoken = np.array([servers[row]["language_tokens"] for row in range(N)])
+    rng, languages = np.random.default_rng(11), ["Go", "Rust", "Java", "Perl"]
+    spoken = rng.choice(languages, N)
+    servers = {row: {"language_tokens": language} for row, language in enumerate(spoken)}
     tasks, lists, planted = [], [], {"language_run": 0, "alphabetical": 0}
     for row in range(600):
         language = languages[row % 4]
@@ -168,8 +157,7 @@ def test_a_planted_share_of_filler_is_found_within_three_per_cent_of_the_labels(
         size = int(rng.integers(6, 11)) if rng.random() < share / 0.8 else 0  # 8 of 10 entries on average
         kind = ("language_run", "alphabetical")[row % 2]
         pool = np.flatnonzero(spoken == language) if kind == "language_run" else np.arange(N)
-        first = int(rng.integers(len(pool) - 10))
-        filler = pool[first : first + size]
+        filler = pool[int(rng.integers(len(pool) - 10)) :][:size]
         others = rng.choice(np.setdiff1d(np.arange(N), filler), 10 - size, replace=False)
         lists.append([*others, *filler])
         planted[kind] += size
@@ -199,14 +187,12 @@ def test_sorted_lists_of_any_servers_show_long_runs_and_nothing_else(tmp_path):
     assert table.loc["any rule of order", "labels"] >= close["labels"]
 
 
-def test_the_interval_of_a_share_by_hand():
+def test_the_interval_of_a_share_by_hand_and_its_coverage():
     """Two clusters: 3 of 4 and 0 of 2 labels; linearised standard error sqrt(2 * (1^2 + 1^2)) / 6."""
     p, low, high = provenance.share(np.array([1, 1, 1, 0, 0, 0], dtype=bool), np.array([5, 5, 5, 5, 8, 8]))
     error = 1.96 * 2 / 6
     assert (p, low, high) == pytest.approx((0.5, max(0, 0.5 - error), min(1, 0.5 + error)))
-
-
-def test_the_interval_covers_the_truth_when_labels_of_a_list_go_together():
+    # It covers the truth when the labels of a list go together.
     rng = np.random.default_rng(1)
     cluster, hits = np.repeat(np.arange(200), 10), 0
     for _ in range(300):
@@ -264,8 +250,7 @@ def test_first_uses_and_evenness_by_hand():
     assert provenance.use_measures(np.full(5, 3))["Gini coefficient"] == pytest.approx(0)
 
 
-def test_the_files_hold_ids_alone_and_shares_add_up(tmp_path, monkeypatch, planted):
-    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path / dataset)
+def test_the_files_hold_ids_alone_and_shares_add_up(new_results, monkeypatch, planted):
     monkeypatch.setattr(provenance, "load", lambda name: planted[0])
     written = provenance.compute(config.load(["dataset=synthetic"]))
     assert all(path.exists() for path in written)

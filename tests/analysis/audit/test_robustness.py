@@ -21,13 +21,8 @@ from study.files import write_csv
 from study.runner.rows import run
 from tests.analysis.toys import small_study
 
-TINY = [
-    "dataset=synthetic",
-    "profile=smoke",
-    "dataset.generator.n_servers=120",
-    "dataset.generator.n_tasks=100",
-    "dataset.generator.list_length=10",
-]
+GENERATOR = {"n_servers": 120, "n_tasks": 100, "list_length": 10}
+TINY = ["dataset=synthetic", "profile=smoke", *(f"dataset.generator.{key}={n}" for key, n in GENERATOR.items())]
 
 
 def scores(means, n=50, noise=0.0, seed=0):
@@ -66,30 +61,22 @@ def test_every_pair_of_seeds_is_compared_over_the_systems_that_have_both():
         for name, seeds, value in (("a", [1, 2, 3], 0.1), ("b", [1, 2], 0.2), ("c", [1, 2, 3], 0.3), ("lone", [0], 0.4))
     }
     rows = {row["variant"]: row for row in robustness.seed_table(frames, "m", resamples=3, seed=0)}
-    assert {name: row["systems"] for name, row in rows.items()} == {
-        "seed 1 against seed 2": 3,
-        "seed 1 against seed 3": 2,
-        "seed 2 against seed 3": 2,
-    }
+    wanted = {"seed 1 against seed 2": 3, "seed 1 against seed 3": 2, "seed 2 against seed 3": 2}
+    assert {name: row["systems"] for name, row in rows.items()} == wanted
     assert all(row["tau"] == pytest.approx(1) for row in rows.values())
     assert robustness.seed_table({name: frames[name] for name in ("a", "lone")}, "m", resamples=3, seed=0) == []
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """A small study with four cheap systems, one of them with a seed of its own, and one oracle."""
+def made(tmp_path_factory):
+    """Tables of a small study with four cheap systems, one of them with a seed of its own, and one oracle."""
     splits = {"split_seeds": [101, 102], "split_systems": ["popularity", "tfidf", "attribute_counts"], "resamples": 20}
     changes = {"audit/robustness.yaml": splits, "profile/smoke.yaml": {"seeds": [1, 2]}}
     changes["system/popularity_theme.yaml"] = {"seeds": [0]}
     with small_study(tmp_path_factory.mktemp("robust"), TINY, changes):
         for system in ("random", "popularity", "tfidf", "oracle_neighbour", "popularity_theme"):
             run(config.load([*TINY, f"system={system}"]))
-        yield
-
-
-@pytest.fixture(scope="module")
-def made(root):
-    return {path.stem: pd.read_csv(path) for path in robustness.compute(config.load(TINY))}
+        yield {path.stem: pd.read_csv(path) for path in robustness.compute(config.load(TINY))}
 
 
 def test_every_family_has_its_rows_and_oracles_none(made):
@@ -110,7 +97,7 @@ def test_every_family_has_its_rows_and_oracles_none(made):
     plot_splits(made).canvas.draw()
 
 
-def test_random_splits_go_on_where_they_stopped(root, made, monkeypatch):
+def test_random_splits_go_on_where_they_stopped(made, monkeypatch):
     """A stopped run: half of the fits stand in the table, one in the cache, and one is of another state of the code."""
     fits = robustness.split_fits("synthetic")
     before = fits.known()
@@ -130,9 +117,8 @@ def test_random_splits_go_on_where_they_stopped(root, made, monkeypatch):
     assert len(calls) == 2
 
 
-def test_a_damaged_table_of_fits_is_a_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
-    monkeypatch.setattr(paths, "cache", lambda: tmp_path / "cache")
+def test_a_damaged_table_of_fits_is_a_clear_error(new_results, monkeypatch):
+    monkeypatch.setattr(paths, "cache", lambda: new_results / "cache")
     fits = robustness.split_fits("x")
     assert fits.finished() == set()
     fits.path.parent.mkdir(parents=True)
@@ -145,7 +131,7 @@ def test_a_damaged_table_of_fits_is_a_clear_error(tmp_path, monkeypatch):
         fits.finished()
 
 
-def test_ties_of_a_split_run_are_broken_by_id(root, monkeypatch):
+def test_ties_of_a_split_run_are_broken_by_id(made, monkeypatch):
     """A system whose scores all tie: ids alone decide."""
     data = load("synthetic")
     split = make(data, "cold", seed=101)
@@ -168,7 +154,7 @@ def test_ties_of_a_split_run_are_broken_by_id(root, monkeypatch):
     assert found["tie_rule"].nunique() == 3
 
 
-def test_kept_lists_are_measured_against_other_labels(root):
+def test_kept_lists_are_measured_against_other_labels(made):
     """Against the released lists the kept top tens give the committed values again."""
     data = load("synthetic")
     frames = run_frames("synthetic", "cold", robustness.ranked_systems())
@@ -182,7 +168,7 @@ def test_kept_lists_are_measured_against_other_labels(root):
     assert set(np.unique(first.to_numpy().round(3))) <= {0.0, 0.333, 0.5, 0.667, 1.0}
 
 
-def test_one_system_and_a_protocol_without_whole_lists_are_refused(root, tmp_path, monkeypatch):
+def test_one_system_and_a_protocol_without_whole_lists_are_refused(made, tmp_path, monkeypatch):
     with pytest.raises(StudyError, match="whole list"):
         robustness.label_table("synthetic", load("synthetic"), "warm", {}, read(Robustness))
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
@@ -192,12 +178,11 @@ def test_one_system_and_a_protocol_without_whole_lists_are_refused(root, tmp_pat
         robustness.order_tables(config.load(TINY), pd.DataFrame())
 
 
-def test_judged_scores_join(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
+def test_judged_scores_join(new_results):
     assert robustness.judged_table("x") == []
     known = pd.DataFrame({"part": ["test"], "systems": 3, "topics": 9, "tau": -1.0, "ci_low": -1.0, "ci_high": 0.0})
     views = pd.DataFrame({"part": ["test"] * 3, "by_labels": [1, 2, 3], "by_judgements": [3, 2, 1]})
     for name, table in (("rank_correlation", known), ("two_views", views)):
-        write_csv(tmp_path / "judged" / "tables" / f"{name}.csv", table)
+        write_csv(new_results / "judged" / "tables" / f"{name}.csv", table)
     row = robustness.judged_table("x")[0]
     assert (row["tau"], row["rho"], row["n"]) == (-1, pytest.approx(-1), 9)

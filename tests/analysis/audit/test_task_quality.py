@@ -109,7 +109,7 @@ def sample_file(path, data, settings, code=None):
     return path
 
 
-def test_reading_and_similarity_agree_on_what_was_planted(tmp_path):
+def test_reading_and_similarity_agree_on_what_was_planted_and_other_tasks_or_codes_are_refused(tmp_path):
     data, settings = tasks_of(), replace(SETTINGS, boundary=None, sample=90)
     codes = task_quality.read_sample(sample_file(tmp_path / "read.csv", data, settings), data, settings)
     table = task_quality.reading_table(codes, data, settings).set_index("code")
@@ -118,24 +118,18 @@ def test_reading_and_similarity_agree_on_what_was_planted(tmp_path):
     assert table.loc["coherent", "auc"] > 0.95
     assert table.loc["coherent", "similarity_place"] > 0.97 > table.loc["contradictory", "place_ci_high"]
     assert (table["ci_low"] <= table["share"]).all()
-
-
-def test_other_tasks_or_codes_are_refused(tmp_path):
-    data, settings = tasks_of(), SETTINGS
-    good = sample_file(tmp_path / "read.csv", data, settings)
     with pytest.raises(StudyError, match="sampled tasks"):
-        task_quality.read_sample(good, data, replace(settings, seed=settings.seed + 1))
+        task_quality.read_sample(tmp_path / "read.csv", data, replace(settings, seed=settings.seed + 1))
     with pytest.raises(StudyError, match="unknown code"):
         task_quality.read_sample(sample_file(tmp_path / "bad.csv", data, settings, "fine"), data, settings)
 
 
-def test_the_stage_joins_the_reading_where_there_is_one(tmp_path, monkeypatch):
+def test_the_stage_joins_the_reading_where_there_is_one(new_results, monkeypatch):
     data = tasks_of()
-    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
     monkeypatch.setattr(task_quality, "load", lambda name: data)
     settings = config.load(["dataset=synthetic"])
     assert [path.stem for path in task_quality.compute(settings)] == ["task_quality"]
-    sample_file(tmp_path / "audit" / "task_quality_read.csv", data, SETTINGS)
+    sample_file(new_results / "audit" / "task_quality_read.csv", data, SETTINGS)
     tables = {path.stem: pd.read_csv(path) for path in task_quality.compute(settings)}
     assert set(tables) == {"task_quality", "task_quality_reading"}
     assert (tables["task_quality_reading"].groupby("block")["share"].sum() - 1).abs().max() < 1e-5

@@ -122,7 +122,6 @@ def test_the_best_run_of_the_same_method_is_found_faults_aside(results):
     changed["families"] = {}
     found = convergence(replace(results, **changed), "warm", builds_on=lambda name: above.get(name, []))
     found, others = found.set_index("system"), {"bpr": "", "neumf": "", "simplex_tuned": ""}
-
     assert found["better"].to_dict() == others | dict.fromkeys(("ngcf", "simplex", "ngcf_tuned"), "SIMPLEX_TUNED")
     assert found.loc["ngcf", "better_gap"] == pytest.approx(-0.02)
 

@@ -12,10 +12,6 @@ from study.files import write_parquet
 from tests.analysis.overall.helpers import means, results
 from tests.analysis.report.helpers import LONG_CAPTION, misplaced
 
-SERVERS = pd.Series(np.arange(101, 301))  # ids
-QUALITY = {"various": 0.5, "one_list": 0.2, "chance": 0.1}
-FAMILIES = {"various": "graph", "one_list": "published", "chance": "trivial"}
-
 
 @pytest.fixture
 def summary():
@@ -59,8 +55,7 @@ def test_kinds_of_systems_are_named_under_what_shows_them_in_colour(summary):
     assert faces == [handle.get_facecolor() for handle in figure.legends[0].legend_handles]
 
 
-def test_titles_are_never_read_as_mathematics(summary, tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+def test_titles_are_never_read_as_mathematics(summary, new_root):
     # "$x_{" alone is no formula; with a second dollar it would be an error or a formula.
     hostile = summary.assign(title=["$\\frac{1}$", "$$", "a $b$ c"])
     figure = quality.overall({"ndcg@10": hostile}, "caption")
@@ -105,32 +100,19 @@ def test_critical_difference_is_the_published_one_and_drawn_to_each_side(k, quan
     assert [float(high - low) for low, high in bars] == pytest.approx([table.attrs["critical_difference"]] * k)
 
 
-def lists(system, first):
-    """Top tens of a system for three tasks and two seeds: ten servers from `first(task, seed)` on."""
-    rows = [
-        (task, seed, rank, 101 + first(task, seed) + rank - 1)
-        for seed in (1, 2)
-        for task in (7, 30, 41)  # ids have gaps, as a test part has
-        for rank in range(1, KEPT + 1)
-    ]
-    frame = pd.DataFrame(rows, columns=["task_id", "seed", "rank", "server_id"])
-    write_parquet(paths.results("synthetic") / "top10" / "cold" / f"{system}.parquet", frame)
-
-
-@pytest.fixture
-def covered(tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    lists("various", lambda task, seed: {7: 0, 30: 5, 41: 100}[task] if seed == 1 else 0)
-    lists("one_list", lambda task, seed: 20)
-    lists("chance", lambda task, seed: 40)
-    tables = means(("cold", name, "ndcg", value) for name, value in QUALITY.items())
-    return results("synthetic", ["cold", "warm"], QUALITY, families=FAMILIES, **tables)
-
-
-def test_different_servers_are_counted_over_all_lists_averaged_over_seeds_and_drawn(covered):
-    popularity = np.zeros(len(SERVERS), dtype=np.int64)
+def test_different_servers_are_counted_over_all_lists_averaged_over_seeds_and_drawn(new_root):
+    # Top tens for three tasks, whose ids have gaps, and two seeds: ten servers from the given places on.
+    lists = pd.MultiIndex.from_product([(1, 2), (7, 30, 41), range(KEPT)], names=["seed", "task_id", "rank"])
+    lists = lists.to_frame(index=False)
+    for system, first in {"various": [0, 5, 100, 0, 0, 0], "one_list": [20] * 6, "chance": [40] * 6}.items():
+        frame = lists.assign(server_id=101 + np.repeat(first, KEPT) + lists["rank"], rank=lists["rank"] + 1)
+        write_parquet(paths.results("synthetic") / "top10" / "cold" / f"{system}.parquet", frame)
+    families = {"various": "graph", "one_list": "published", "chance": "trivial"}
+    tables = means(("cold", name, "ndcg", value) for name, value in zip(families, (0.5, 0.2, 0.1), strict=True))
+    covered = results("synthetic", ["cold", "warm"], families, families=families, **tables)
+    ids, popularity = pd.Series(np.arange(101, 301)), np.zeros(200, dtype=np.int64)
     popularity[20:30] = 1  # each server of `one_list` has one interaction of ten
-    table = catalogue_coverage(covered, "cold", SERVERS, popularity).set_index("system")
+    table = catalogue_coverage(covered, "cold", ids, popularity).set_index("system")
     assert list(table.index) == ["various", "one_list", "chance"]
     # Seed 1: places 0 to 14 and 100 to 109; seed 2: 0 to 9.
     assert table["servers"].tolist() == pytest.approx([(25 + 10) / 2, 10, 10])
@@ -140,8 +122,8 @@ def test_different_servers_are_counted_over_all_lists_averaged_over_seeds_and_dr
     assert table.loc["one_list", "novelty"] == pytest.approx(-np.log2(2 / 210))
     assert table["quality"].tolist() == [0.5, 0.2, 0.1]
     # Where the hits of lists alone are kept, nothing is counted.
-    assert catalogue_coverage(covered, "warm", SERVERS, popularity).empty
-    figure = coverage_figure(table.reset_index(), len(SERVERS), "Question.")
+    assert catalogue_coverage(covered, "warm", ids, popularity).empty
+    figure = coverage_figure(table.reset_index(), len(ids), "Question.")
     (panel,) = figure.axes
     points = {line.get_ydata()[0]: line.get_xdata()[0] for line in panel.lines if line.get_marker() != "None"}
     assert [points[y] for y in (2, 1, 0)] == pytest.approx([17.5, 10, 10])

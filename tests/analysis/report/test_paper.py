@@ -16,13 +16,17 @@ def cells():
     return paper.load()
 
 
-def test_every_cell_of_both_tables_is_there(cells):
+def test_every_cell_of_both_tables_is_there_and_a_row_survives_reshaping(cells):
     assert cells.groupby("table").size().to_dict() == {"table3": 12 * 8, "table4": 5 * 8}
     assert not cells.duplicated(["table", "printed", "metric", "k"]).any()
     assert cells["value"].between(0, 1).all()
     assert cells.attrs["dataset"] == "task2mcp"
     places = cells[["table", "place"]].drop_duplicates().itertuples(index=False, name=None)
     assert list(places) == [("table3", "Table 3"), ("table4", "Table 4")]
+    table3 = paper.wide(cells, "table3")
+    assert list(table3.columns) == list(PAPER_METRICS)
+    assert table3.index[[0, -1]].tolist() == ["NeuMF", "T2MRec"]
+    assert table3.loc["NeuMF"].tolist() == [0.5375, 0.6423, 0.1101, 0.0674, 0.1902, 0.1226, 0.4377, 0.4568]
 
 
 def test_cells_as_the_paper_repeats_them_in_its_text(cells):
@@ -42,13 +46,6 @@ def test_cells_as_the_paper_repeats_them_in_its_text(cells):
     assert (table4.loc["T2MRec"] == paper.wide(cells, "table3").loc["T2MRec"]).all()
 
 
-def test_a_row_survives_reshaping(cells):
-    table3 = paper.wide(cells, "table3")
-    assert list(table3.columns) == list(PAPER_METRICS)
-    assert table3.index[[0, -1]].tolist() == ["NeuMF", "T2MRec"]
-    assert table3.loc["NeuMF"].tolist() == [0.5375, 0.6423, 0.1101, 0.0674, 0.1902, 0.1226, 0.4377, 0.4568]
-
-
 def test_the_printed_gains_are_over_the_method_and_not_over_the_baseline(cells):
     gains = paper.gains(paper.wide(cells, "table3"))
     printed = paper.printed_gains()
@@ -60,7 +57,7 @@ def test_the_printed_gains_are_over_the_method_and_not_over_the_baseline(cells):
     assert (gains["over_baseline"] - printed).abs().min() > 0.04
 
 
-def test_arithmetic_by_hand():
+def test_arithmetic_by_hand_and_the_papers_method_row_is_an_f1_of_means(cells):
     at_5 = {"recall@5": 0.5, "precision@5": 0.25, "f1@5": 0.3}
     table = pd.DataFrame(at_5 | dict.fromkeys(("recall@10", "precision@10", "f1@10"), 0.8), index=["A"])
     rows = paper.arithmetic(table).set_index("k")
@@ -68,9 +65,6 @@ def test_arithmetic_by_hand():
     assert rows.loc[5, "implied_relevant"] == pytest.approx(2.5)
     assert rows.loc[10, "implied_relevant"] == pytest.approx(10)
     assert rows.loc[5, "f1_printed"] == 0.3
-
-
-def test_the_papers_method_row_is_an_f1_of_means(cells):
     rows = paper.arithmetic(paper.wide(cells, "table3")).set_index("printed")
     error = (rows["f1_printed"] - rows["f1_from_means"]).abs()
     assert error["T2MRec"].max() < 2e-4
@@ -90,10 +84,8 @@ APPLIES |= {key: ["cold", "warm"] for key in ("t2mrec", "t2mrec_tuned", "gdsrec"
 
 def ran(*runs):
     """Rows of overall.csv: the same mean for every metric of (system, protocol, mean)."""
-    return pd.DataFrame(
-        [(*run[:2], *name.split("@"), run[2], 0.01) for run in runs for name in paper.COMPARED],
-        columns=["system", "protocol", "metric", "k", "mean", "sd"],
-    )
+    rows = [(*run[:2], *name.split("@"), run[2], 0.01) for run in runs for name in paper.COMPARED]
+    return pd.DataFrame(rows, columns=["system", "protocol", "metric", "k", "mean", "sd"])
 
 
 def test_counterparts_follow_table_3_and_bring_the_row_without_the_re_ranker(cells):

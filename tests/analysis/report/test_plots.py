@@ -15,23 +15,15 @@ from study.analysis.report import plots
 from study.data.dataset import Dataset, relevance_from_lists
 from tests.analysis.report.helpers import misplaced
 
-
-@pytest.fixture(autouse=True)
-def root(tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    return tmp_path
-
-
-def drawn():
-    figure, axes = plots.canvas(2.0, caption="Question: fitting the released labels.", title="T")
-    axes[0, 0].plot([0, 1], [1, 0])
-    return figure
+pytestmark = pytest.mark.usefixtures("new_root")
 
 
 def test_saved_twice_gives_equal_bytes_without_a_date_and_leaks_no_style():
     before, written = dict(mpl.rcParams), []
     for name in ("first", "second"):
-        path = plots.save_figure(drawn(), name, "toy")
+        figure, axes = plots.canvas(2.0, caption="Question: fitting the released labels.", title="T")
+        axes[0, 0].plot([0, 1], [1, 0])
+        path = plots.save_figure(figure, name, "toy")
         written.append((path.read_bytes(), path.with_suffix(".svg").read_bytes()))
     assert written[0] == written[1]
     assert path == paths.figures("toy") / "second.png"
@@ -82,24 +74,16 @@ def test_captions_are_wrapped_and_kept_whole():
     assert misplaced(wide)[0] == []
 
 
-@pytest.fixture
-def toy():
+def test_servers_are_counted_rare_values_summed_up_and_figures_draw_the_counts():
     rows = tuple(np.array(row) for row in ([0, 1, 2], [0, 1], [0]))
-    servers = pd.DataFrame(
-        {"id": range(4), "language_tokens": ["Go, Rust", "Go", "", "C"], "category_clean": ["a", "a", "b", ""]}
-    )
+    servers = pd.DataFrame({"id": range(4), "category_clean": ["a", "a", "b", ""]})
+    servers["language_tokens"] = ["Go, Rust", "Go", "", "C"]
     tasks = pd.DataFrame({"id": range(3), "language_tokens": ["Go", "Go", "C"], "subcategory_clean": ["x", "y", "y"]})
-    return Dataset("toy", servers, tasks, relevance_from_lists(rows, 4), rows)
-
-
-def test_servers_are_counted_and_rare_values_summed_up(toy):
+    toy = Dataset("toy", servers, tasks, relevance_from_lists(rows, 4), rows)
     assert plots.popularity(toy).tolist() == [3, 2, 1, 0]
     counts = plots.value_counts(toy.servers["language_tokens"], listed=True, most=2)
     assert counts.to_dict() == {"Go": 2, "C": 1, "1 others": 1}
     assert plots.value_counts(toy.servers["category_clean"]).to_dict() == {"a": 2, "b": 1}
-
-
-def test_data_figures_draw_the_counts(toy):
     figure = plots.lists(toy, "caption")
     lengths, ranks, shares = figure.axes
     assert [bar.get_height() for bar in lengths.patches] == [1, 1, 1]

@@ -11,6 +11,7 @@ import pytest
 from study import paths
 from study.analysis.report.results import Results, licensed
 from study.errors import StudyError
+from study.evaluation import per_task
 from study.files import write_csv, write_json
 
 CONF = paths.conf()
@@ -23,42 +24,34 @@ VALUES = {  # system -> per-task NDCG@10 of two seeds; six tasks
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
+    """The files of the report stage and what they come from."""
     root = tmp_path_factory.mktemp("root")
     shutil.copytree(CONF, root / "conf")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(root))
-        write_report()
+        folder, metrics, costs = paths.results("synthetic"), [], []
+        for system, seeds in VALUES.items():
+            parts = [per_task.table(range(6), seed, pd.DataFrame({"ndcg@10": row})) for seed, row in enumerate(seeds)]
+            write_csv(folder / "per_task" / "cold" / f"{system}.csv.xz", pd.concat(parts))
+            hardware = {"processor": "P", "cores": 2, "accelerator": None}
+            write_json(folder / "records" / "cold" / f"{system}.json", {"hardware": hardware})
+            metrics.append(per_task.aggregate(pd.concat(parts), "synthetic", "cold", system, "smoke"))
+            costs.append(("cold", system, "smoke", len(seeds), 6, 2.0, 0.3, 100.0, 7, 0.5))
+        measured = ["seconds_fit", "seconds_score", "peak_memory_mib", "parameters", "tie_rate"]
+        columns = ["protocol", "system", "profile", "seeds", "tasks", *measured]
+        columns_of_tests = ["system", "diff", "wilcoxon_p_holm", "randomisation_p_holm"]
+        tests = [("tfidf", -0.4, 0.01, 0.02), ("rrf", 0.1, 0.04, 0.06), ("ease", 0.1, 0.04, 0.04)]
+        tested = pd.DataFrame(tests, columns=columns_of_tests).assign(metric="ndcg@10", protocol="cold", family=6)
+        write_csv(folder / "tables" / "metrics.csv.xz", pd.concat(metrics))
+        write_csv(folder / "tables" / "overall.csv", per_task.overall(pd.concat(metrics)))
+        write_csv(folder / "tables" / "runs.csv", pd.DataFrame(costs, columns=columns))
+        write_csv(folder / "tables" / "significance.csv", tested)
         yield Results.load("synthetic")
 
 
-def write_report():
-    """The files of the report stage and what they come from."""
-    metrics, overall, costs = [], [], []
-    for system, seeds in VALUES.items():
-        means = [np.mean(row) for row in seeds]
-        frame = pd.concat(
-            [pd.DataFrame({"task_id": range(6), "seed": seed, "ndcg@10": row}) for seed, row in enumerate(seeds)]
-        )
-        write_csv(paths.results("synthetic") / "per_task" / "cold" / f"{system}.csv.xz", frame)
-        hardware = {"processor": "P", "cores": 2, "accelerator": None}
-        write_json(paths.results("synthetic") / "records" / "cold" / f"{system}.json", {"hardware": hardware})
-        metrics += [("synthetic", "cold", system, "smoke", seed, "ndcg", 10, mean) for seed, mean in enumerate(means)]
-        deviation = np.std(means, ddof=1) if len(means) > 1 else np.nan
-        overall.append(("synthetic", "cold", system, "smoke", "ndcg", 10, np.mean(means), deviation, len(means)))
-        costs.append(("cold", system, "smoke", len(seeds), 6, 2.0, 0.3, 100.0, 7, 0.5))
-    shared, folder = ["dataset", "protocol", "system", "profile"], paths.tables("synthetic")
-    measured = ["seconds_fit", "seconds_score", "peak_memory_mib", "parameters", "tie_rate"]
-    columns = ["protocol", "system", "profile", "seeds", "tasks", *measured]
-    write_csv(folder / "metrics.csv.xz", pd.DataFrame(metrics, columns=[*shared, "seed", "metric", "k", "value"]))
-    write_csv(folder / "overall.csv", pd.DataFrame(overall, columns=[*shared, "metric", "k", "mean", "sd", "n_seeds"]))
-    write_csv(folder / "runs.csv", pd.DataFrame(costs, columns=columns))
-    columns = ["system", "metric", "diff", "wilcoxon_p_holm", "randomisation_p_holm"]
-    tests = [("tfidf", -0.4, 0.01, 0.02), ("rrf", 0.1, 0.04, 0.06), ("ease", 0.1, 0.04, 0.04)]
-    tested = pd.DataFrame([(system, "ndcg@10", *values) for system, *values in tests], columns=columns)
-    write_csv(folder / "significance.csv", tested.assign(protocol="cold", family=6))
-
-
-def test_systems_come_best_first_with_their_titles(results):
+def test_systems_come_best_first_with_their_titles_and_texts_are_shown_only_under_a_licence(results):
+    assert licensed("synthetic")
+    assert not licensed("task2mcp")
     assert results.protocols == ["cold"]
     assert results.systems("cold") == ["oracle_neighbour", "t2mrec", "tfidf"]
     assert results.systems("warm") == []
@@ -92,16 +85,13 @@ def test_caption_says_question_data_protocol_tasks_and_profile(results):
     assert results.caption("warm").endswith("Protocol: warm (known tasks). No system has a run yet.")
 
 
-def test_per_task_averages_over_seeds_and_costs_are_per_task(results):
+def test_per_task_averages_over_seeds_costs_are_per_task_and_summary_holds_both_uncertainties(results):
     table = results.cost_table("cold").set_index("system")
     assert table["milliseconds_per_task"].tolist() == pytest.approx([50.0] * 3)
     assert table.index.tolist() == ["oracle_neighbour", "t2mrec", "tfidf"]
     assert table.loc["tfidf", "quality"] == pytest.approx(1 / 6, abs=1e-6)
     assert results.per_task("cold", "t2mrec")["ndcg@10"].tolist() == [1, 0.5, 0.5, 0, 0.75, 0.75]
     assert results.value("cold", "tfidf", "ndcg@10") == pytest.approx(1 / 6, abs=1e-6)
-
-
-def test_summary_holds_both_uncertainties(results):
     table = results.summary("cold", "ndcg@10", resamples=500).set_index("system")
     assert table.loc["t2mrec", "mean"] == pytest.approx(7 / 12, abs=1e-6)
     assert table.loc["t2mrec", "sd"] == pytest.approx(np.std([0.5, 4 / 6], ddof=1), abs=1e-6)
@@ -119,10 +109,7 @@ def test_machines_are_listed_once(results):
     assert results.machines() == ["P, 2 cores, accelerator: none", "Q, 8 cores, accelerator: G"]
 
 
-def test_without_a_report_the_fix_is_named_and_texts_are_shown_only_under_a_licence(tmp_path, monkeypatch):
-    assert licensed("synthetic")
-    assert not licensed("task2mcp")
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+def test_without_a_report_the_fix_is_named(new_root):
     with pytest.raises(StudyError, match="study report dataset=synthetic"):
         Results.load("synthetic")
 
