@@ -61,29 +61,23 @@ def test_every_real_row_is_possible_under_its_own_labels(counts, seed, skill):
     assert rules.smallest_change([row], rules.points(range(1, 15))) < 1e-7
 
 
-def test_two_rankings_of_the_same_tasks_stand_together():
+def test_rows_of_the_same_tasks_stand_together_and_those_of_different_labels_alone():
     counts = np.random.default_rng(3).integers(1, 12, size=30)
     relevant, first = random_tasks(counts, 4, skill=0.8)
     second = np.argsort(-np.random.default_rng(5).random((30, N_SERVERS)), axis=1)[:, :10].astype(np.int64)
     rows = [row_of(relevant, first), row_of(relevant, second)]
     assert rules.smallest_change(rows, rules.points(range(1, 13))) < 1e-7
-
-
-def test_rows_of_different_labels_are_possible_alone_and_not_together():
     one, ten = (row_of(*random_tasks([n] * 40, seed, skill=0.7)) for n, seed in ((1, 1), (10, 2)))
     possible = rules.points(range(1, 13))
     assert max(rules.smallest_change([row], possible) for row in (one, ten)) < 1e-7
     assert rules.smallest_change([one, ten], possible) > 0.05
 
 
-def test_the_least_change_by_hand():
+def test_the_least_change_by_hand_and_fixed_shares_are_kept():
     # With one relevant server per task P@5 = R@5 / 5. From R = 0.5 and P = 0.16 both must move by t, with
     # 0.16 - t = (0.5 + t) / 5, so t = 0.06 / 1.2.
     row, used = row_with(recall_5=0.5, precision_5=0.16)
     assert rules.smallest_change([row], rules.points([1]), cells=used) == pytest.approx(0.05)
-
-
-def test_fixed_shares_are_kept():
     # Half of the tasks have one relevant server, half have two: mean P@10 is at most (0.1 + 0.2) / 2.
     row, used = row_with(precision_10=0.2)
     found = rules.smallest_change([row], rules.points([1, 2]), shares={1: 0.5, 2: 0.5}, cells=used)
@@ -91,7 +85,7 @@ def test_fixed_shares_are_kept():
     assert rules.smallest_change([row], rules.points([1, 2]), cells=used) == 0
 
 
-def test_ranges_of_a_mean_by_hand():
+def test_ranges_of_a_mean_and_the_implied_number_of_relevant_servers_by_hand():
     given_cells = ["precision@5", "recall@5"]
     # P = 0.4 and R = 0.2 at 5 with ten relevant servers: two hits in every task give F1 = 4 / 15, the most there is.
     row, _ = row_with(precision_5=0.4, recall_5=0.2)
@@ -106,9 +100,6 @@ def test_ranges_of_a_mean_by_hand():
     assert found == pytest.approx((1 / np.log2(6), 1.0), abs=1e-6)
     row, _ = row_with(precision_5=0.05, recall_5=0.5)  # these contradict each other
     assert np.isnan(rules.possible_range(row, "f1@5", given_cells, rules.points(range(1, 31)), rounding=1e-4)).all()
-
-
-def test_implied_relevant_by_hand():
     value, low, high = rules.implied_relevant(0.25, 0.5, 5, rounding=0.001)
     assert value == pytest.approx(2.5)
     assert (low, high) == pytest.approx((5 * 0.249 / 0.501, 5 * 0.251 / 0.499))
@@ -173,12 +164,8 @@ def test_cell_checks_name_the_broken_bound():
     bad[CELLS.index("ndcg@10")] = 1.0
     rows = pd.DataFrame([good, bad], columns=CELLS).assign(table="t", place="", row=["good", "bad"], own="")
     checks = rules.cell_checks(rows, rules.points(range(1, 31)), 1e-4).set_index(["row", "k"])
-    assert checks["breaks"].to_dict() == {
-        ("good", 5): "",
-        ("good", 10): "",
-        ("bad", 5): "f1 too high",
-        ("bad", 10): "ndcg too high",
-    }
+    broken = {("bad", 5): "f1 too high", ("bad", 10): "ndcg too high"}
+    assert checks["breaks"].to_dict() == {("good", 5): "", ("good", 10): ""} | broken
     assert checks.loc[("good", 5), "implied_relevant"] == pytest.approx(4)
 
 
@@ -213,17 +200,14 @@ def test_tables_on_synthetic_data_find_the_planted_fault(data):
     assert figures_paper.plot_implied(tables, {"task split": 10.0}).axes
     notebook = json.loads((REPOSITORY / "notebooks" / "05_audit.ipynb").read_text(encoding="utf-8"))
     cell = next(text for each in notebook["cells"] if '["consistency"][columns]' in (text := "".join(each["source"])))
-    shown = []  # the notebook reads the columns that are written
-    exec(
-        cell, {"tables": tables, "display": shown.append, "Markdown": str, "show": lambda *told: shown.append(told[0])}
-    )
+    shown, known = [], {"tables": tables, "Markdown": str}  # the notebook reads the columns that are written
+    exec(cell, known | {"display": shown.append, "show": lambda *told: shown.append(told[0])})
     bounds = shown[-1].set_index(["row", "k"])
     for name in ("f1", "ndcg"):  # bounds, not intervals: of a real row they hold the value
         own = bounds.loc["ours: honest"]
         assert own[name].between(own[f"{name}_low"] - 1e-4, own[f"{name}_high"] + 1e-4).all()
-    with pytest.raises(StudyError, match="has not been made") as caught:
+    with pytest.raises(StudyError, match=r"has not been made[\s\S]*study audit run"):
         tables["row_pairs"]
-    assert "study audit run" in str(caught.value)
 
 
 def test_scenarios_take_their_shares_from_the_splits(data):

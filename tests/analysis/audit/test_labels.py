@@ -66,28 +66,9 @@ def test_groups_by_hand():
     assert table.iloc[-1]["tasks"] == 3
 
 
-def small_inputs(matrix, *, m=6, seed=0):
-    """Two tasks with different themes, languages and words over six servers."""
-    rng = np.random.default_rng(seed)
-    matrix = np.asarray(matrix)
-    words = (np.array([1, 2]), np.array([], dtype=np.int64))
-    hit = np.array([np.isin(row, own) / max(len(own), 1) for row, own in zip(matrix, words, strict=True)])
-    return labels_mixture.Inputs(
-        matrix=matrix,
-        theme=np.array([0, 1]),
-        cluster=np.array([0, 0, 1, 1, 2, 2]),
-        word_match=hit,
-        words=words,
-        language=np.array([0, 1]),
-        spoken=rng.random((2, m)) < 0.6,
-        topics=np.ones((2, 3), dtype=bool),
-    )
-
-
 def brute_posterior(x, mixture):
     """Sum over every assignment of reasons to the entries of each list."""
-    independent = labels_mixture.emissions(x, mixture)
-    m, totals = len(x.cluster), []
+    independent, m, totals = labels_mixture.emissions(x, mixture), len(x.cluster), []
     for task, row in enumerate(x.matrix):
         row, post, total = row[row >= 0], np.zeros((x.matrix.shape[1], 5)), 0.0
         for reasons in itertools.product(range(5), repeat=len(row)):
@@ -109,7 +90,14 @@ def brute_posterior(x, mixture):
 
 @pytest.mark.parametrize("matrix", [[[1, 2, 4, 0], [5, 0, 1, -1]], [[0, 1, 2, 3], [3, 2, 5, 4]]])
 def test_the_posterior_is_exact(matrix):
-    x = small_inputs(matrix)
+    """Two tasks with different themes, languages and words over six servers."""
+    matrix, words = np.asarray(matrix), (np.array([1, 2]), np.array([], dtype=np.int64))
+    hit = np.array([np.isin(row, own) / max(len(own), 1) for row, own in zip(matrix, words, strict=True)])
+    spoken, topics = np.random.default_rng(0).random((2, 6)) < 0.6, np.ones((2, 3), dtype=bool)
+    of_tasks = {"theme": np.array([0, 1]), "language": np.array([0, 1]), "words": words, "word_match": hit}
+    x = labels_mixture.Inputs(
+        matrix=matrix, cluster=np.array([0, 0, 1, 1, 2, 2]), spoken=spoken, topics=topics, **of_tasks
+    )
     rng = np.random.default_rng(3)
     theta = rng.dirichlet(np.ones(3), 2)
     weight = rng.random(6) + 0.5
@@ -124,17 +112,11 @@ def test_the_likelihood_never_falls(planted):
     """EM climbs; the smoothing of theta and w costs at most a little."""
     x = labels_mixture.inputs(planted[0], FAST, clusters(planted[0]))
     x = replace(x, topics=labels_mixture.evident(x, 0.5, FAST.topic_p))
-    values = [
-        labels_mixture.expectation_maximisation(x, start(x), replace(FAST, iterations=n, tolerance=0)).log_likelihood
-        for n in (1, 2, 4, 8)
-    ]
+    even, theta = np.full(5, 0.2), x.topics / np.maximum(x.topics.sum(axis=1, keepdims=True), 1)
+    start = labels_mixture.Mixture(even, even, theta, np.ones(len(x.cluster)), 0.5, -np.inf, 0)
+    settings = [replace(FAST, iterations=n, tolerance=0) for n in (1, 2, 4, 8)]
+    values = [labels_mixture.expectation_maximisation(x, start, each).log_likelihood for each in settings]
     assert values == sorted(values)
-
-
-def start(x):
-    even = np.full(5, 0.2)
-    theta = x.topics / np.maximum(x.topics.sum(axis=1, keepdims=True), 1)
-    return labels_mixture.Mixture(even, even, theta, np.ones(len(x.cluster)), 0.5, -np.inf, 0)
 
 
 def clusters(data):
@@ -164,19 +146,14 @@ def test_the_planted_mixture_is_recovered(planted, fitted):
     assert abs(labels.sorted_share(x.matrix, FAST) - 0.2) < 0.03
 
 
-@pytest.mark.parametrize(
-    "mixture",
-    [
-        {"topic_match": 0.25, "language_match": 0.15, "alphabetical": 0.4, "random": 0.2},
-        {"topic_match": 0.3, "language_match": 0.5, "alphabetical": 0.0, "random": 0.2},
-    ],
-)
+@pytest.mark.parametrize("mixture", [(0.25, 0.15, 0.4, 0.2), (0.3, 0.5, 0.0, 0.2)])
 def test_other_planted_mixtures_are_recovered(mixture, tmp_path):
+    mixture = dict(zip(("topic_match", "language_match", "alphabetical", "random"), mixture, strict=True))
     data, truth = made(tmp_path, n_servers=700, n_tasks=1200, mixture=mixture)
     assert recovered(data)[2] == pytest.approx(truth["mixture_drawn"], abs=0.06)
 
 
-def test_a_wrong_mixture_fails_the_goodness_of_fit(fitted):
+def test_a_wrong_mixture_fails_the_goodness_of_fit_and_wrong_weights_the_lists_held_out_as_well(fitted):
     """What the fit explains lies within its simulations; sorted lists that it is not told of do not."""
     x, mixture, _ = fitted
     rng = np.random.default_rng(0)
@@ -189,13 +166,8 @@ def test_a_wrong_mixture_fails_the_goodness_of_fit(fitted):
     np.testing.assert_array_equal(untold >= 0, x.matrix >= 0)
     assert not ((told >= 0) & (x.matrix < 0)).any()
     assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in untold)
-
-
-def test_wrong_weights_fail_the_goodness_of_fit_and_the_lists_held_out(fitted):
-    """Lists drawn from the fitted weights show what the lists show; other weights do not, and predict worse."""
-    x, mixture, _ = fitted
+    # Lists drawn from the fitted weights show what the lists show; other weights do not, and predict worse.
     wrong = replace(mixture, weights=mixture.weights[[4, 0, 1, 2, 3]])
-    rng, seen = np.random.default_rng(3), labels.statistics(x, x.matrix, FAST)
     names = ("labels in the task's language", "labels whose server follows its predecessor in the catalogue")
     for chosen, fits in ((mixture, True), (wrong, False)):
         drawn = labels.statistics(x, labels.simulate(x, chosen, rng, ascending=0.2, copied=0.15), FAST)

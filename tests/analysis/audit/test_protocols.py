@@ -43,17 +43,12 @@ def variant(**changes):
 
 
 @pytest.fixture(scope="module")
-def grid_root(tmp_path_factory):
+def data(tmp_path_factory):
     """Synthetic data, split, and the whole grid run once."""
-    root = tmp_path_factory.mktemp("grid")
-    with small_study(root, SIZE, {FILE: {"protocols": GRID, "systems": ["tfidf", "item_knn"], "draws": 200}}):
+    changes = {FILE: {"protocols": GRID, "systems": ["tfidf", "item_knn"], "draws": 200}}
+    with small_study(tmp_path_factory.mktemp("grid"), SIZE, changes):
         protocols.compute(load(SIZE))
-        yield root
-
-
-@pytest.fixture(scope="module")
-def data(grid_root):
-    return datasets.load("synthetic")
+        yield datasets.load("synthetic")
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +57,10 @@ def found(data):
 
 
 @pytest.fixture
-def own_copy(grid_root, tmp_path, monkeypatch):
+def own_copy(data, tmp_path, monkeypatch):
     """A copy whose files a test may change."""
-    root = tmp_path / "copy"
-    shutil.copytree(grid_root, root, symlinks=True)
-    monkeypatch.setenv("T2M_ROOT", str(root))
-    return root
+    shutil.copytree(paths.root(), tmp_path / "copy", symlinks=True)
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path / "copy"))
 
 
 def cell_of(protocol, system):
@@ -91,13 +84,11 @@ def printed_under(data, name, system, seed):
     return run_seed(model, labelled, made, seed=seed, workdir=paths.cache()).per_task[CELLS].mean().round(4)
 
 
-@pytest.mark.parametrize(
-    ("name", "system"),
-    [
-        *((name, "item_knn") for name in ("exposed", "interactions", "leave_one_out", "leave_one_out_50")),
-        *((name, "tfidf") for name in ("task_split_50", "interactions", "longer", "first_3")),
-    ],
-)
+OF_HISTORY = [(name, "item_knn") for name in ("exposed", "interactions", "leave_one_out", "leave_one_out_50")]
+OF_TEXT = [(name, "tfidf") for name in ("task_split_50", "interactions", "longer", "first_3")]
+
+
+@pytest.mark.parametrize(("name", "system"), OF_HISTORY + OF_TEXT)
 def test_a_planted_protocol_is_found(data, found, name, system):
     rows = row_of(printed_under(data, name, system, seed=7), system)  # the grid ran with another seed
     distances, inference = protocols.infer(rows, found, read(Protocols))
@@ -122,8 +113,7 @@ def test_a_planted_metric_definition_is_found(found, name, system, told):
     distances, inference = protocols.infer(row_of(row, system), found, grid)
     best = inference[inference["question"] == "own system"].iloc[0]
     assert (best["variant"], best["system"], best["gives"]) == (name, system, True)
-    own = distances[(distances["variant"] == name) & (distances["system"] == system)]
-    own = own.set_index("choice")["distance"]
+    own = distances.query("variant == @name and system == @system").set_index("choice")["distance"]
     assert own["nearest definition"] < 1e-4
     assert not told or (best["definition"] == title and own["as defined"] > 0.05)
 

@@ -1,6 +1,6 @@
 """What scores of systems rest on: variants on planted labels, bugs by hand, codebooks and prompt templates."""
 
-from __future__ import annotations
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from study.config.compose import load
 from study.config.registry import all_system_settings
 from study.data.splits import Split
 from study.errors import StudyError
+from study.evaluation import per_task
 from study.evaluation.records import record
 from study.files import write_csv, write_json
 from study.runner.outputs import Outputs
@@ -61,21 +62,18 @@ def test_the_variants_change_settings_that_the_system_has():
 
 
 @pytest.fixture
-def bugs(tmp_path, monkeypatch):
+def bugs(new_results):
     """The table of bugs, made anew at every call."""
-    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
     return lambda: systems.bug_table("synthetic", read(ReferenceBugs)).set_index("row")
 
 
 def wrote(system, values, reports=None, first_seed=0):
     """A run under `warm`: values of shape (seeds, tasks)."""
     outputs = Outputs.of("synthetic", "warm", system)
-    rows = [
-        {"task_id": task, "seed": seed, "ndcg@10": value}
-        for seed, line in enumerate(values, first_seed)
-        for task, value in enumerate(line)
+    numbered = [
+        (range(len(line)), seed, pd.DataFrame({"ndcg@10": line})) for seed, line in enumerate(values, first_seed)
     ]
-    write_csv(outputs.per_task, pd.DataFrame(rows))
+    write_csv(outputs.per_task, pd.concat(per_task.table(*one) for one in numbered))
     write_json(outputs.record, record(seeds=reports or [{}] * len(values)))
 
 
@@ -101,7 +99,7 @@ def test_differences_by_hand(bugs):
     assert path.with_suffix(".json").exists()
 
 
-def test_one_of_two_runs_gives_no_number(bugs):
+def test_one_of_two_runs_gives_no_number_and_two_are_compared_by_tasks_and_seeds_that_both_have(bugs):
     wrote("gdsrec", [[0.5, 0.25]])
     assert bugs().loc["gdsrec_with_target", "state"] == "not run"
     wrote("gdsrec_with_target", [[0.75, 0.25]])
@@ -111,9 +109,7 @@ def test_one_of_two_runs_gives_no_number(bugs):
     wrote("gdsrec", [[0.5, 0.25, 0.0]])
     with pytest.raises(StudyError, match="same tasks"):
         bugs()
-
-
-def test_a_single_run_is_compared_with_the_same_seed(bugs):
+    # A single run is compared with the same seed.
     wrote("gdsrec", [[0.0, 0.0], [0.5, 0.25], [1.0, 1.0]])
     wrote("gdsrec_with_target", [[0.75, 0.25]], first_seed=1)
     found = bugs().loc["gdsrec_with_target"]
@@ -146,9 +142,8 @@ def test_the_figure_shows_what_the_table_holds(bugs):
 def test_a_bug_is_coloured_only_where_tasks_and_seeds_agree(bugs, by_seed, moved):
     wrote("gdsrec", [[0.2] * 40, [0.4] * 40])
     wrote("gdsrec_with_target", [[value] * 40 for value in by_seed])
-    inks = {
-        tuple(ink) for ink in plot_reference_bugs({"reference_bugs": bugs()}).axes[0].collections[2].get_facecolors()
-    }
+    figure = plot_reference_bugs({"reference_bugs": bugs()})
+    inks = set(map(tuple, figure.axes[0].collections[2].get_facecolors()))
     assert inks & {to_rgba(GREEN), to_rgba(RED)} == ({to_rgba(moved)} if moved else set())
 
 
@@ -174,32 +169,19 @@ def test_use_of_a_level_by_hand():
     assert systems.shared(np.arange(8).reshape(4, 2)) == 0.0
 
 
-class _Kept:
-    """A system that has what the part reads of one: its quantiser."""
-
-    quantiser = Quantiser(levels=2, codes=4, hidden=[8], width=4, training=Optimisation(epochs=2, batch_size=16))
-
-
-class _Texts:
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def server_texts(self) -> list[str]:
-        return []
-
-
 def test_the_table_describes_the_codes_that_the_search_writes(monkeypatch, tmp_path):
     vectors = np.random.default_rng(0).normal(size=(24, 6)).astype(np.float32)
     monkeypatch.setattr(paths, "cache", lambda: tmp_path)
-    monkeypatch.setattr(systems.datasets, "load", _Texts)
+    monkeypatch.setattr(systems.datasets, "load", lambda name: SimpleNamespace(name=name, server_texts=list))
     monkeypatch.setattr(systems, "encode", lambda texts: vectors)
-    monkeypatch.setattr(systems, "build_system", lambda config: _Kept())
+    quantiser = Quantiser(levels=2, codes=4, hidden=[8], width=4, training=Optimisation(epochs=2, batch_size=16))
+    monkeypatch.setattr(systems, "build_system", lambda config: SimpleNamespace(quantiser=quantiser))
     config = load(["dataset=synthetic", "profile=smoke", "system=tiger"])
     table = systems.codebook_table(config, Codebooks(["tiger"]))
     seeds = list(config.system.seeds)
     rows = [["tiger", seed, level] for seed in seeds for level in (1, 2)]
     assert table[["system", "seed", "level"]].to_numpy().tolist() == rows
-    model, _ = fit_codes(standardised(vectors), _Kept.quantiser, seed=seeds[0])
+    model, _ = fit_codes(standardised(vectors), quantiser, seed=seeds[0])
     spread = quantisation.spread_last(model, standardised(vectors))[0]
     assert table["usage"].iloc[0] == len(set(spread[:, 0])) / 4
     assert (table["shared_after"] <= table["shared"]).all()
@@ -211,8 +193,7 @@ def test_the_table_describes_the_codes_that_the_search_writes(monkeypatch, tmp_p
 class _Words:
     """Its first wording finds the one relevant server first, every other one puts it at its own place."""
 
-    def __init__(self) -> None:
-        self.wording, self.fits = 0, 0
+    wording = fits = 0
 
     def fit(self, data, split, *, seed, workdir):
         self.fits += 1
@@ -224,14 +205,13 @@ class _Words:
 
 
 @pytest.mark.parametrize(("shift", "same"), [(None, None), (0.0, True), (0.25, False)])
-def test_one_training_is_asked_in_every_template_and_held_against_its_run(monkeypatch, tmp_path, shift, same):
+def test_one_training_is_asked_in_every_template_and_held_against_its_run(monkeypatch, new_results, shift, same):
     answers = sp.csr_matrix(([1.0, 1.0], ([0, 1], [11, 11])), shape=(2, 12), dtype=np.float32)
     nothing = sp.csr_matrix((2, 12), dtype=np.float32)
-    data, system = _Texts("synthetic"), _Words()
-    data.n_servers, data.tasks = 12, pd.DataFrame({"id": [7, 9]})
+    data = SimpleNamespace(name="synthetic", n_servers=12, tasks=pd.DataFrame({"id": [7, 9]}))
+    system = _Words()
     split = Split("cold", nothing, nothing, answers, cold=True)
-    monkeypatch.setattr(paths, "cache", lambda: tmp_path / "cache")
-    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path / "results")
+    monkeypatch.setattr(paths, "cache", lambda: new_results / "cache")
     monkeypatch.setattr(systems, "load_inputs", lambda *_: (data, split))
     monkeypatch.setattr(systems, "build_system", lambda config: system)
     monkeypatch.setattr(systems, "fingerprint", lambda config: "0")
@@ -258,15 +238,12 @@ def test_the_configured_parts_are_read_and_unknown_names_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ({"tiger_unconstrained": {"system": "tigre", "protocol": "warm", "bug": "x"}}, "tigre"),
-        ({"tiger_unconstrained": {"system": "tiger", "bug": "x"}}, "missing key 'protocol'"),
-    ],
+    ("about", "said"),
+    [({"system": "tigre", "protocol": "warm"}, "tigre"), ({"system": "tiger"}, "missing key 'protocol'")],
 )
-def test_wrong_bugs_are_refused(rows, said, tmp_path):
+def test_wrong_bugs_are_refused(about, said, tmp_path):
     path = tmp_path / "reference_bugs.yaml"
     path.write_text((paths.conf() / "audit" / "reference_bugs.yaml").read_text())
-    change(path, rows=rows)
+    change(path, rows={"tiger_unconstrained": about | {"bug": "x"}})
     with pytest.raises(StudyError, match=said):
         read(ReferenceBugs, path)

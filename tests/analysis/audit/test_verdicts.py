@@ -50,13 +50,8 @@ def judged(rows, ours, metric="ndcg"):
 
 
 def test_the_verdicts_by_hand():
-    rows = [
-        ("A", "bpr", "", 0.50),
-        ("B", "ease", "", 0.40),
-        ("C", "", "tfidf", 0.30),
-        ("D", "random", "", 0.20),
-        ("E", "nobody", "", 0.10),
-    ]
+    rows = [("A", "bpr", "", 0.50), ("B", "ease", "", 0.40), ("C", "", "tfidf", 0.30), ("D", "random", "", 0.20)]
+    rows += [("E", "nobody", "", 0.10)]
     table = judged(rows, {"bpr": 0.505, "ease": 0.45, "tfidf": 0.1, "random": 0.15})
     # A within 0.01. B is off, but under A and above C and D as printed. C and D have changed places.
     assert table["verdict"].tolist() == [REPRODUCED, ORDER, NOT, NOT, NOT_RUN]
@@ -120,10 +115,9 @@ def test_a_mean_of_seeds_that_lie_about_the_printed_value_does_not_reproduce_it(
 def test_f1_is_compared_and_ordered_by_the_definition_that_favours_the_paper():
     runs = {}
     for system, mean, of_means in (("bpr", 0.30, 0.50), ("ease", 0.40, 0.45)):
-        table = pd.DataFrame(
-            {"ours": [mean, of_means], "ci_low": 0.0, "ci_high": 1.0}, index=["f1@10", "f1_of_means@10"]
-        )
-        drawn = pd.DataFrame({"f1@10": np.full(50, mean), "f1_of_means@10": np.full(50, of_means)})
+        names = ["f1@10", "f1_of_means@10"]
+        table = pd.DataFrame({"ours": [mean, of_means], "ci_low": 0.0, "ci_high": 1.0}, index=names)
+        drawn = pd.DataFrame([[mean, of_means]] * 50, columns=names)
         runs[system] = verdicts.Run(table, drawn[:1], drawn, (1, 2))
     lines = judged([("A", "bpr", "", 0.6), ("B", "ease", "", 0.5)], runs, "f1")
     assert set(lines["definition"]) == {"of the means"}
@@ -196,11 +190,10 @@ def test_measured_averages_seeds_and_adds_the_other_f1():
 
 
 @pytest.fixture
-def planted(tmp_path, monkeypatch):
+def planted(new_root):
     """A root whose only runs are T2MRec at the printed values under cold, and far off under warm; Table 2 as printed
     but for one count."""
-    shutil.copytree(REPOSITORY / "conf", tmp_path / "conf")
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    shutil.copytree(REPOSITORY / "conf", new_root / "conf")
     exact = pd.DataFrame(paper.wide(paper.load(), "table4").loc["w/o Re-ranking"].to_dict(), index=range(50))
     for protocol, values in (("cold", exact), ("warm", exact / 2)):
         path = paths.results("task2mcp") / "per_task" / protocol / "t2mrec.csv.xz"
@@ -208,10 +201,10 @@ def planted(tmp_path, monkeypatch):
     counts = paper.table2().rename(columns={"value": "released"})[["set", "attribute", "released"]]
     counts.loc[0, "released"] += 5
     write_csv(paths.tables("task2mcp") / "table2.csv", counts.assign(case_folded=-1, normalised=-1))
-    return tmp_path
+    return new_root
 
 
-def test_the_whole_command_on_planted_runs(planted):
+def test_the_whole_command_on_planted_runs_and_on_a_data_set_without_printed_numbers(planted):
     config = load(["dataset=task2mcp"])
     before = sorted(planted.rglob("*"))
     text = verdicts.verify_paper(config)
@@ -242,31 +235,25 @@ def test_the_whole_command_on_planted_runs(planted):
     assert len(figure.axes[0].patches) == 17 * 8
     named = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert named[-2:] == ["not run here", "does not apply to new tasks"]
+    other = load(["dataset=synthetic"])  # no number of it is printed
+    assert verdicts.compute(other) == []
+    with pytest.raises(StudyError, match="no number for synthetic"):
+        verdicts.verify_paper(other)
 
 
 def test_optima_are_those_that_validation_chooses(planted):
     # The temperature's best value on validation is the printed one, the learning rate's is another.
     for name, values, best in (("temperature", (0.07, 0.2), 0.07), ("learning_rate", (0.001, 0.01), 0.01)):
         key = sensitivity.parameter(searches.load_sweep(name))
-        rows = [
-            {key: value, "seed": seed, "valid/ndcg@10": 0.3 if value == best else 0.1, "test/ndcg@10": 0.2}
-            for value in values
-            for seed in (1, 2)
-        ]
-        write_csv(paths.results("task2mcp") / "sweeps" / name / "trials.csv", pd.DataFrame(rows))
+        trials = pd.DataFrame({key: np.repeat(values, 2), "seed": [1, 2] * 2, "test/ndcg@10": 0.2})
+        trials["valid/ndcg@10"] = np.where(trials[key] == best, 0.3, 0.1)
+        write_csv(paths.results("task2mcp") / "sweeps" / name / "trials.csv", trials)
     groups = pd.DataFrame({"level": "category", "group": ["a", "b"], "part": "test", "n": 10, "p": [1e-9, 0.02]})
     write_csv(paths.results("task2mcp") / "embedding" / "groups.csv", groups)
     lines = pd.DataFrame(verdicts.figure_lines("task2mcp")).set_index("place")
     assert list(lines.index) == ["Figure 6", "Figure 7", "Figure 8", "Figure 9"]
     assert lines["verdict"].tolist() == [NOT, NOT_RUN, REPRODUCED, NOT]
     assert lines.loc[["Figure 6", "Figure 9"], "ours"].tolist() == [0.02, 0.01]
-
-
-def test_a_data_set_without_printed_numbers_has_no_verdicts(planted):
-    config = load(["dataset=synthetic"])
-    assert verdicts.compute(config) == []
-    with pytest.raises(StudyError, match="no number for synthetic"):
-        verdicts.verify_paper(config)
 
 
 def test_every_part_of_the_command_line_has_a_function():

@@ -41,12 +41,6 @@ def search(n: int = 40) -> tuple[Sweep, pd.DataFrame]:
     return sweep, table.assign(trial=range(n), seed=1, **{f"valid/{metric}": quality for metric in PAPER_METRICS})
 
 
-@pytest.fixture
-def results(tmp_path, monkeypatch):
-    monkeypatch.setattr("study.paths.results", lambda dataset: tmp_path)
-    return tmp_path
-
-
 def test_curve_by_hand():
     sweep = load_sweep("temperature")
     table = pd.DataFrame({"training.temperature": [0.14, 0.07, 0.07], "seed": [1, 1, 2]})
@@ -222,12 +216,12 @@ def test_verdict_by_hand(p_values, difference, ranks, word):
     assert sensitivity.verdict(row) == word
 
 
-def test_without_tables_of_single_tasks_nothing_is_tested(results):
+def test_without_tables_of_single_tasks_nothing_is_tested(new_results):
     sweep = load_sweep("temperature")
     assert sensitivity.by_value("synthetic", sweep) == {}
     assert sensitivity.against_paper({"temperature": (sweep, 0.14, {})}).empty
     assert sensitivity.against_paper({"temperature": (sweep, 0.14, {0.14: tasks({1: 0})})}).empty
-    path = results / "sweeps" / "temperature" / "per_task.csv.xz"
+    path = new_results / "sweeps" / "temperature" / "per_task.csv.xz"
     frames = {0.07: tasks({1: 0.0, 2: 0.1}, n=5), 0.14: tasks({1: 0.2, 2: 0.0}, n=5)}
     write_csv(path, pd.concat([frame.assign(**{"training.temperature": value}) for value, frame in frames.items()]))
     found = sensitivity.by_value("synthetic", sweep)
@@ -238,16 +232,16 @@ def test_without_tables_of_single_tasks_nothing_is_tested(results):
         sensitivity.by_value("synthetic", sweep)
 
 
-def test_the_time_of_scoring_is_per_model(results):
+def test_the_time_of_scoring_is_per_model(new_results):
     sweep = load_sweep("fusion_weight")
     assert sensitivity.scoring_time("synthetic", sweep).empty
     made = record(seconds=33.0, processor_seconds=24.3, tasks=1921)
-    write_json(results / "sweeps" / "fusion_weight" / "record.json", made)
+    write_json(new_results / "sweeps" / "fusion_weight" / "record.json", made)
     (row,) = sensitivity.scoring_time("synthetic", sweep).to_dict("records")
     assert row == {"values": 11, "tasks": 1921, "seconds": 11.0, "processor_seconds": pytest.approx(8.1)}
 
 
-def test_the_tuned_row_is_tested_on_the_primary_measures_alone(results):
+def test_the_tuned_row_is_tested_on_the_primary_measures_alone(new_results):
     rng, n = np.random.default_rng(0), 100
 
     def frame(seeds, shift):
@@ -255,7 +249,7 @@ def test_the_tuned_row_is_tested_on_the_primary_measures_alone(results):
         values = {name: np.clip(rng.normal(0.3 + shift, 0.05, len(keys)), 0, 1) for name in PAPER_METRICS}
         return keys.assign(**values)
 
-    base = results / "per_task" / "cold"
+    base = new_results / "per_task" / "cold"
     assert sensitivity.tuned_table("synthetic", "t2mrec_joint", "t2mrec").empty
     write_csv(base / "t2mrec_joint.csv.xz", frame([1, 2, 3], 0.05))
     assert sensitivity.tuned_table("synthetic", "t2mrec_joint", "t2mrec").empty
@@ -270,11 +264,11 @@ def test_the_tuned_row_is_tested_on_the_primary_measures_alone(results):
     assert table.loc["ndcg@10", "diff"] == pytest.approx(0.05, abs=0.02)
 
 
-def test_sweeps_that_have_not_run_are_absent(results):
+def test_sweeps_that_have_not_run_are_absent(new_results):
     assert sensitivity.sweeps("synthetic") == {}
     assert sensitivity.trials("synthetic", "joint") is None
     sweep, table = grid("learning_rate", lambda rate: rate)
-    write_csv(results / "sweeps" / "learning_rate" / "trials.csv", table)
+    write_csv(new_results / "sweeps" / "learning_rate" / "trials.csv", table)
     found = sensitivity.sweeps("synthetic")
     assert list(found) == ["learning_rate"]
     assert found["learning_rate"][0] == sweep
