@@ -60,7 +60,7 @@ def planted(rng, closer, n=60):
     return embedding.per_task(rows.assign(input_other=base, embedded_other=base - 0.3 + other)), groups
 
 
-def test_all_pairs_coming_closer_is_told_from_matched_pairs_coming_closer():
+def test_all_pairs_coming_closer_is_told_from_matched_pairs_coming_closer_by_the_tests_of_scipy():
     rng = np.random.default_rng(0)
     with_effect = group_tests(*planted(rng, 0.2), seed=0)
     without = group_tests(*planted(rng, 0.0), seed=0)
@@ -75,9 +75,7 @@ def test_all_pairs_coming_closer_is_told_from_matched_pairs_coming_closer():
     assert whole["reduction_other"] == pytest.approx(0.3, abs=0.02)
     assert whole["ci_low"] < whole["reduction"] < whole["ci_high"]
     assert whole[["effect", "n"]].tolist() == [1, 60]
-
-
-def test_tests_are_scipys_and_the_correction_is_over_the_level():
+    # The tests are scipy's, and the correction is over the level.
     tasks, groups = planted(np.random.default_rng(3), 0.01)
     found = group_tests(tasks, groups, seed=0)
     categories = found[found["level"] == "category"]
@@ -90,13 +88,10 @@ def test_tests_are_scipys_and_the_correction_is_over_the_level():
     np.testing.assert_allclose(categories["beyond_p_holm"], multipletests(categories["beyond_p"], method="holm")[1])
 
 
-def test_means_of_a_separation_stand_within_their_intervals():
+def test_means_stand_within_their_intervals_and_differences_are_paired_and_one_sided():
     means = embedding.summary(pd.DataFrame({"recall": [0.5, 1.0]}), seed=0)
     assert (means["n"], means["recall"]) == (2, pytest.approx(0.75))
     assert means["recall_ci_low"] <= means["recall"] <= means["recall_ci_high"]
-
-
-def test_differences_are_paired_and_one_sided():
     rng = np.random.default_rng(0)
     theirs = pd.DataFrame({"recall": rng.uniform(0.4, 0.6, 80), "auc": rng.uniform(0.4, 0.6, 80)})
     near = theirs - np.array([0.05, 0.0]) + rng.normal(0, 0.02, (80, 2))
@@ -123,10 +118,8 @@ IDS = np.array([7, 3, 9, 1])  # the file's pairs are in the order of ids, rows a
 
 def write_points(path, tasks, pairs):
     """A file as the authors released theirs, from the places of tasks and (task, place of its server)."""
-    rows = []
-    for panel in PANELS:
-        for task, place in pairs:
-            rows += [(panel, *tasks[task], "task"), (panel, *place, "matched_mcp")]
+    places = [one for task, place in pairs for one in ((*tasks[task], "task"), (*place, "matched_mcp"))]
+    rows = [(panel, *place) for panel in PANELS for place in places]
     path.parent.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(rows, columns=["panel", "x", "y", "kind"]).to_csv(path, index=False)
     return path
@@ -221,8 +214,7 @@ def study(tmp_path_factory):
 @pytest.fixture(scope="module")
 def inputs(study):
     data, split = load_inputs(study.dataset.name, study.protocol.name)
-    model = Recommender.load(folder_of("synthetic", "t2mrec"))
-    return data, split, embedding.spaces(model, data)
+    return data, split, embedding.spaces(Recommender.load(folder_of("synthetic", "t2mrec")), data)
 
 
 def read(name):

@@ -37,13 +37,11 @@ def test_the_steps_of_the_study_are_settings_of_label_fit_and_end_with_it():
 
 
 def test_steps_are_paired_by_task():
-    tasks = np.arange(60)
-    start = np.random.default_rng(0).uniform(0.2, 0.5, len(tasks))
-    values = {
-        name: pd.DataFrame({"task_id": tasks, "ndcg@10": start + gain, "recall@10": start})
-        for name, gain in (("first", 0.0), ("better", 0.1), ("same", 0.1))
-    }
-    values["better"] = values["better"].sample(frac=1, random_state=1)  # rows in another order are the same tasks
+    start = np.random.default_rng(0).uniform(0.2, 0.5, 60)
+    first = pd.DataFrame({"task_id": range(60), "ndcg@10": start, "recall@10": start})
+    same = first.assign(**{"ndcg@10": start + 0.1})
+    # Rows in another order are the same tasks.
+    values = {"first": first, "better": same.sample(frac=1, random_state=1), "same": same}
     table = curves.label_step_table(values, seed=0).set_index(["metric", "title"])
     better = table.loc[("ndcg@10", "better")]
     assert better["diff"] == pytest.approx(0.1)

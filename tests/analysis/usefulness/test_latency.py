@@ -1,6 +1,7 @@
 """How long a request takes: quantiles, warm-up, two clocks, and saved models asked as people ask them."""
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -23,25 +24,16 @@ def test_latency_quantiles_warm_up_and_waiting_which_is_elapsed_but_not_processo
 def test_a_saved_model_is_asked_as_people_ask_it(monkeypatch):
     asked = []
 
-    class Model:
-        def recommend(self, text, **rest):
-            asked.append((text, rest))
+    parts = {"language": "Go", "category": "a", "theme": "b", "subcategory": "c"}
+    data = SimpleNamespace(name="toy", tasks=pd.DataFrame([parts]), task_texts=lambda names: [" / ".join(names)])
 
-    class Data:
-        name = "toy"
-        tasks = pd.DataFrame({"language": ["Go"], "category": ["a"], "theme": ["b"], "subcategory": ["c"]})
+    def load_saved_model(dataset, system):
+        asked.append((dataset, system))
+        return SimpleNamespace(recommend=lambda text, **rest: asked.append((text, rest)))
 
-        def task_texts(self, parts):
-            return [" / ".join(parts)]
-
-    monkeypatch.setattr(
-        pareto.saved, "load_saved_model", lambda dataset, system: asked.append((dataset, system)) or Model()
-    )
-    pareto.answering_saved("field_dense", Data())(0)
-    assert asked[0] == ("toy", "field_dense")
-    text, rest = asked[1]
-    assert text == "name / description"
-    assert rest == {"language": "Go", "category": "a", "theme": "b", "subcategory": "c", "k": 10}
+    monkeypatch.setattr(pareto.saved, "load_saved_model", load_saved_model)
+    pareto.answering_saved("field_dense", data)(0)
+    assert asked == [("toy", "field_dense"), ("name / description", parts | {"k": 10})]
 
 
 def test_an_unknown_reading_is_refused():

@@ -67,16 +67,13 @@ def test_left_out_never_sees_its_own_outcome():
     assert (np.delete(after, 7) != np.delete(before, 7)).all()
 
 
-def test_calibration_error_by_hand():
+def test_calibration_error_by_hand_and_equal_chances_share_a_bin():
     chance = np.array([0.1, 0.1, 0.9, 0.9])
     useful = np.array([False, True, True, True])
     place = c.bins(chance, 2)
     assert place.tolist() == [0, 0, 1, 1]
     # Bins: promised 0.1, half useful; promised 0.9, all useful.
     assert c.calibration_error(chance, useful.astype(float), place) == pytest.approx(0.5 * 0.4 + 0.5 * 0.1)
-
-
-def test_equal_chances_share_a_bin():
     place = c.bins(np.repeat([0.1, 0.2, 0.6], [2, 9, 4]), 5)
     assert [len(set(part)) for part in np.split(place, [2, 11])] == [1, 1, 1]
     assert len(set(place)) > 1
@@ -101,7 +98,7 @@ def test_a_true_chance_passes_and_a_false_one_is_noticed():
     assert true["ci_low"] <= true["value"] <= true["ci_high"]
 
 
-def test_risk_coverage_by_hand():
+def test_risk_coverage_by_hand_and_with_ties():
     chance, useful = np.array([0.2, 0.9, 0.5]), np.array([False, True, False])
     table = c.risk_coverage(chance, useful)
     assert table["chance"].tolist() == [0.9, 0.5, 0.2]
@@ -109,6 +106,9 @@ def test_risk_coverage_by_hand():
     found = c.area_interval(chance, useful, seed=0, resamples=100)
     assert found["area"] == pytest.approx((0 + 1 / 2 + 2 / 3) / 3) == found["least"]
     assert found["gain"] == pytest.approx(2 / 3 - found["area"])
+    # All chances equal, ordered at random and not by place: the risk is about the overall one at every coverage.
+    useful = np.repeat([True, False], 500)
+    assert c.area_interval(np.full(1000, 0.5), useful, seed=0, resamples=50)["gain"] == pytest.approx(0, abs=0.05)
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=30), st.integers(0, 5))
@@ -118,12 +118,6 @@ def test_the_area_lies_between_the_best_order_and_its_reverse(outcomes, seed):
     chance = np.random.default_rng(seed).random(len(useful))
     found = c.area_interval(chance, useful, seed=seed, resamples=20)
     assert found["least"] - 1e-12 <= found["area"] <= float(c.area(np.sort(useful))) + 1e-12
-
-
-def test_ties_are_ordered_at_random_and_not_by_place():
-    useful = np.repeat([True, False], 500)
-    # All chances equal: knowing nothing, the risk is about the overall one at every coverage.
-    assert c.area_interval(np.full(1000, 0.5), useful, seed=0, resamples=50)["gain"] == pytest.approx(0, abs=0.05)
 
 
 def test_threshold_by_hand():
@@ -141,7 +135,7 @@ def test_signals_by_hand():
     assert found.to_dict() == pytest.approx({"score": 3, "margin": 0.5, "lead": 2, "cosine": 0.8})
 
 
-def test_the_informative_signal_is_chosen_and_abstaining_pays():
+def test_the_informative_signal_is_chosen_and_abstaining_pays_and_one_without_information_gains_nothing():
     chosen = c.calibration_tables(asked(), SETTINGS)["calibration_choice"]
     assert chosen.iloc[0]["signal"] == "score"
     assert "none" in set(chosen["signal"])
@@ -151,14 +145,11 @@ def test_the_informative_signal_is_chosen_and_abstaining_pays():
     assert found["test", "useful_if_answered"] > found["test", "useful"] > found["test", "useful_if_not_answered"]
     assert found["valid", "useful_if_answered"] >= SETTINGS.target
     assert table.loc[("test", "area_gain"), "ci_low"] > 0
-
-
-def test_a_signal_without_information_gains_nothing():
     gain = measured(asked(400, slope=0.0)).loc[("test", "area_gain")]
     assert gain["ci_low"] < 0 < gain["ci_high"]
 
 
-def test_test_topics_decide_nothing():
+def test_test_topics_decide_nothing_and_validation_topics_that_are_all_alike_are_refused():
     frame = asked()
     other = frame.copy()
     other.loc[other["part"] == "test", "grade"] = 1 - other["grade"]
@@ -167,10 +158,6 @@ def test_test_topics_decide_nothing():
     pd.testing.assert_frame_equal(*(table["calibration"].query("part == 'valid'") for table in (first, second)))
     risks = [table["risk_coverage"].query("part == 'test'")["chance"].sort_values() for table in (first, second)]
     assert risks[0].tolist() == risks[1].tolist()
-
-
-def test_validation_topics_that_are_all_alike_are_refused():
-    frame = asked()
     frame.loc[frame["part"] == "valid", "grade"] = 1
     with pytest.raises(StudyError, match="do not tell useful from useless"):
         c.calibration_tables(frame, SETTINGS)
@@ -179,16 +166,13 @@ def test_validation_topics_that_are_all_alike_are_refused():
 VECTORS = np.array([[1, 0], [0, 1], [1, 0], [0.6, 0.8]], dtype=np.float32)
 
 
-def test_similarity_by_hand():
+def test_similarity_by_hand_and_only_the_lower_of_two_near_duplicates_is_repeated():
     rows = np.array([[0, 1, 2], [0, 3, -1], [1, -1, -1]])
     found = diversity.similarity(rows, VECTORS)
     assert found[:2] == pytest.approx([1 / 3, 0.6])  # of three pairs one is equal; one pair at 0.6
     assert np.isnan(found[2])
     kept = np.array([[True, False, True], [True, True, True], [True, True, True]])
     assert diversity.similarity(rows, VECTORS, kept)[0] == pytest.approx(1)
-
-
-def test_only_the_lower_of_two_near_duplicates_is_repeated():
     rows = np.array([[0, 2, 1, -1], [3, 1, 0, 2]])
     assert diversity.repeated(rows, VECTORS, 0.99).tolist() == [[False, True, False, False], [False] * 3 + [True]]
     assert diversity.repeated(rows, VECTORS, 0.7).tolist()[1] == [False, True, False, True]
@@ -279,32 +263,25 @@ def test_the_way_from_floor_to_goal():
         choosing.supervision({"test": {"floor": values["floor"]}}, settings, seed=0)
 
 
-def split_of(n=40, servers=6):
-    train = sp.csr_matrix((np.random.default_rng(0).random((n, servers)) < 0.5).astype(np.float32))
-    empty = sp.csr_matrix(train.shape, dtype=np.float32)
-    return Split("cold", train, empty, empty, cold=True)
+TRAIN = sp.csr_matrix((np.random.default_rng(0).random((40, 6)) < 0.5).astype(np.float32))
+SPLIT = Split("cold", TRAIN, TRAIN * 0, TRAIN * 0, cold=True)
 
 
 def test_smaller_shares_lie_within_larger_ones():
-    split = split_of()
-    whole = set(split.tasks("train"))
-    kept = [set(curves.part_of(split, share, draw=3).tasks("train")) for share in (0.25, 0.5, 1.0)]
+    whole = set(SPLIT.tasks("train"))
+    kept = [set(curves.part_of(SPLIT, share, draw=3).tasks("train")) for share in (0.25, 0.5, 1.0)]
     assert kept[0] < kept[1] < kept[2] == whole
     assert len(kept[0]) == round(0.25 * len(whole))
-    assert kept[1] != set(curves.part_of(split, 0.5, draw=4).tasks("train"))
-    assert (curves.part_of(split, 1.0, draw=3).train != split.train).nnz == 0
+    assert kept[1] != set(curves.part_of(SPLIT, 0.5, draw=4).tasks("train"))
+    assert (curves.part_of(SPLIT, 1.0, draw=3).train != TRAIN).nnz == 0
     with pytest.raises(StudyError, match="leaves 0 training tasks"):
-        curves.part_of(split, 0.001, draw=1)
+        curves.part_of(SPLIT, 0.001, draw=1)
 
 
 def test_curves_pair_the_shares_by_task():
-    rows = [
-        {"system": "a", "share": share, "draw": draw, "task_id": task, "ndcg@10": 0.1 * task + share, "recall@10": 0.5}
-        for share in (0.5, 1.0)
-        for draw in (1, 2)
-        for task in range(4)
-    ]
-    table = curves.curve_table(pd.DataFrame(rows), 100, seed=0).set_index(["metric", "share"])
+    rows = pd.DataFrame(itertools.product((0.5, 1.0), (1, 2), range(4)), columns=["share", "draw", "task_id"])
+    rows = rows.assign(system="a", **{"ndcg@10": 0.1 * rows["task_id"] + rows["share"], "recall@10": 0.5})
+    table = curves.curve_table(rows, 100, seed=0).set_index(["metric", "share"])
     whole = table.loc[("ndcg@10", 1.0)]
     assert whole["mean"] == pytest.approx(1.15)
     assert [whole["diff"], whole["diff_ci_low"], whole["diff_ci_high"]] == pytest.approx([0.5] * 3)
@@ -324,7 +301,7 @@ def test_a_stopped_curve_goes_on_and_fits_nothing_twice(monkeypatch, tmp_path):
     monkeypatch.setattr(paths, "cache", lambda: tmp_path)
     monkeypatch.setattr(curves, "fitted", fitted)
     monkeypatch.setattr(curves, "fingerprint", lambda config: "same")
-    monkeypatch.setattr(curves, "load_inputs", lambda *_: (None, split_of()))
+    monkeypatch.setattr(curves, "load_inputs", lambda *_: (None, SPLIT))
     monkeypatch.setattr(curves, "with_tuned_values", lambda config: config)
     wanted = curves.Curves("cold", ["linear_xmc", "bm25"], [0.5, 1.0], [1], seed=0)
     with pytest.raises(KeyboardInterrupt):
@@ -360,11 +337,10 @@ def test_figures_draw_the_tables():
 
 
 def test_no_caption_runs_into_a_legend():
-    n, rng = 26, np.random.default_rng(0)
-    table = pd.DataFrame({"system": [f"s{i}" for i in range(n)], "title": [f"Intent-based rank {i}" for i in range(n)]})
-    table["family"] = ["dense", "trivial"] * (n // 2)
-    for column in ("useful", "similarity", "servers"):
-        table[column] = rng.random(n)
+    n = 26
+    table = pd.DataFrame(np.random.default_rng(0).random((n, 3)), columns=["useful", "similarity", "servers"])
+    names = {"system": [f"s{i}" for i in range(n)], "title": [f"Intent-based rank {i}" for i in range(n)]}
+    table = table.assign(family=["dense", "trivial"] * (n // 2), **names)
     figure = figures.diversity(table, "Question: being useful. Data: Task2MCP, test topics; systems that are judged.")
     assert misplaced(figure) == ([], [])
     assert len(figure.legends[0].get_texts()) == n

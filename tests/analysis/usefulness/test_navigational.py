@@ -13,11 +13,11 @@ from study.analysis.usefulness import parts
 from study.analysis.usefulness.parts import conf, run_part
 from study.config.reader import build_settings, read_settings
 from study.data import dataset as datasets
-from study.data.dataset import Dataset, relevance_from_lists
 from study.errors import StudyError
 from study.evaluation.records import read_record
+from tests.analysis import toys
 
-FOLDER = Path(__file__).resolve().parents[3] / "results" / "task2mcp" / "usefulness"
+FOLDER = paths.results("task2mcp") / "usefulness"
 NAMES = ["Slack MCP Server", "Memory Server", "Slack Search", "Google Maps", "Google", "Paris Weather"]
 SERVERS = pd.DataFrame({"name": NAMES, "description": [f"It serves {name}." for name in NAMES], "id": range(6)})
 VALUES = {
@@ -43,21 +43,18 @@ def settings(**changes):
 SETTINGS = settings()
 
 
-ASKED = [
-    ("as written", "chat", "Post to Slack", (0, 2)),
-    ("as written", "chat", "Slackers read Slack daily", (0, 2)),
-    ("as written", "maps", "Route with Google Maps", (3,)),
-    ("lower case", "chat", "Post to slack", (0, 2)),
-    ("lower case", "chat", "Slackers read slack daily", (0, 2)),
-    ("lower case", "maps", "Route with google maps", (3,)),
-    ("word is not the tool", "place", "A Story about Paris", (5,)),
-    ("word is not the tool", "company", "What Google paid in fines", (3, 4)),
-]
-
-
 def test_what_the_catalogue_can_answer_is_asked_in_every_form():
     asked = nav.all_forms(SETTINGS, SERVERS)
-    assert [(query.form, query.kind, query.text, query.bearers) for query in asked] == ASKED
+    assert [(query.form, query.kind, query.text, query.bearers) for query in asked] == [
+        ("as written", "chat", "Post to Slack", (0, 2)),
+        ("as written", "chat", "Slackers read Slack daily", (0, 2)),
+        ("as written", "maps", "Route with Google Maps", (3,)),
+        ("lower case", "chat", "Post to slack", (0, 2)),
+        ("lower case", "chat", "Slackers read slack daily", (0, 2)),
+        ("lower case", "maps", "Route with google maps", (3,)),
+        ("word is not the tool", "place", "A Story about Paris", (5,)),
+        ("word is not the tool", "company", "What Google paid in fines", (3, 4)),
+    ]
     assert len(nav.draw_queries(settings(requests=2), SERVERS)) == 2
     assert nav.as_tasks(asked)["description"].tolist() == [query.text for query in asked]
 
@@ -70,25 +67,18 @@ def test_the_first_server_is_looked_at_and_ties_follow_the_order():
     assert found.tolist() == [True, False, True, True, False, False, True, False]
     tied = np.zeros((8, 6), dtype=np.float32)
     assert nav.first_bears_word(tied, asked, np.array([4, 0, 1, 2, 3, 5])).tolist() == [False] * 7 + [True]
-    table = nav.shares(found, asked)
-    assert table.astype({"first_bears_word": float}).to_numpy().tolist() == [
-        ["as written", "all", 3, pytest.approx(2 / 3)],
-        ["as written", "chat", 2, 0.5],
-        ["as written", "maps", 1, 1.0],
-        ["lower case", "all", 3, pytest.approx(1 / 3)],
-        ["lower case", "chat", 2, 0.5],
-        ["lower case", "maps", 1, 0.0],
-        ["word is not the tool", "all", 2, 0.5],
-        ["word is not the tool", "place", 1, 1.0],
-        ["word is not the tool", "company", 1, 0.0],
-    ]
+    table = nav.shares(found, asked).set_index("form")
+    shown = {form: table.loc[form].to_numpy().tolist() for form in table.index.unique()}
+    assert shown == {
+        "as written": [["all", 3, pytest.approx(2 / 3)], ["chat", 2, 0.5], ["maps", 1, 1.0]],
+        "lower case": [["all", 3, pytest.approx(1 / 3)], ["chat", 2, 0.5], ["maps", 1, 0.0]],
+        "word is not the tool": [["all", 2, 0.5], ["place", 1, 1.0], ["company", 1, 0.0]],
+    }
+    assert table.index.tolist() == sorted(table.index)
 
 
 def toy():
-    nothing = tuple(np.empty(0, dtype=np.int64) for _ in range(2))
-    empty = dict.fromkeys(("language", "category", "subcategory", "theme", "system", "tools", "url"), "")
-    tasks = pd.DataFrame({"id": [0, 1], "name": "", "description": "unused"}).assign(**empty)
-    return Dataset("toy", SERVERS.assign(**empty), tasks, relevance_from_lists(nothing, 6), nothing)
+    return toys.toy([{"description": "unused"}] * 2, [[], []], 6, dict(enumerate(SERVERS.to_dict("records"))))
 
 
 def test_a_system_that_reads_words_is_led_by_them_in_every_form():
@@ -99,14 +89,13 @@ def test_a_system_that_reads_words_is_led_by_them_in_every_form():
     assert len(table) == 2 * 9
 
 
-def test_the_part_writes_the_table_and_its_record(tmp_path, monkeypatch):
+def test_the_part_writes_the_table_and_its_record(new_results, monkeypatch):
     monkeypatch.setattr(parts, "read_settings", lambda kind, path: settings(systems=["tfidf"]))
     monkeypatch.setattr(datasets, "load", lambda name: toy())
-    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
     (table,) = run_part("navigational")
     assert list(table.columns) == ["system", "form", "kind", "requests", "first_bears_word"]
-    assert len(pd.read_csv(tmp_path / "usefulness" / "navigational_queries.csv")) == len(table)
-    facts = read_record(tmp_path / "usefulness" / "navigational_queries.json")
+    assert len(pd.read_csv(new_results / "usefulness" / "navigational_queries.csv")) == len(table)
+    facts = read_record(new_results / "usefulness" / "navigational_queries.json")
     assert facts["goal"] == 0.95
     assert facts["requests"] == {"as written": 3, "lower case": 3, "word is not the tool": 2}
 
@@ -132,10 +121,8 @@ def test_settings_that_ask_something_else_are_refused(changes, message):
 
 
 def test_the_committed_table_meets_the_goal_and_holds_every_request():
-    chosen, table = (
-        read_settings(nav.Navigational, conf("navigational")),
-        pd.read_csv(FOLDER / "navigational_queries.csv"),
-    )
+    chosen = read_settings(nav.Navigational, conf("navigational"))
+    table = pd.read_csv(FOLDER / "navigational_queries.csv")
     found = table[table["kind"] == "all"].set_index(["system", "form"])
     assert found.loc[("field_dense", nav.WRITTEN), "first_bears_word"] >= chosen.top1
     others = sum(map(len, chosen.not_the_tool.values()))

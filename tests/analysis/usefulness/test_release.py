@@ -1,7 +1,6 @@
 """The committed tables on what `field_dense` is worth, against the judgements and runs that they come from."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,22 +14,15 @@ from study.evaluation.records import read_record
 from study.judging import store
 
 DATASET = "task2mcp"
-FOLDER = Path(__file__).resolve().parents[3] / "results" / DATASET / "usefulness"
-TABLES = sorted(path.stem for path in FOLDER.glob("*.csv"))
+FOLDER = paths.results(DATASET) / "usefulness"
 
 
-@pytest.fixture
-def here(monkeypatch):
-    monkeypatch.setenv("T2M_ROOT", str(Path(__file__).resolve().parents[3]))
-    assert paths.results(DATASET) / "usefulness" == FOLDER
-
-
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.csv")))
 def test_every_table_has_its_record(name):
     assert read_record(FOLDER / f"{name}.json")["result"] == name
 
 
-def test_first_answers_are_those_that_were_judged(here):
+def test_first_answers_are_those_that_were_judged():
     asked = pd.read_csv(FOLDER / "confidence.csv")
     run = store.read_runs(DATASET)["field_dense"]
     first = run[run["rank"] == 1].set_index("task_id")["server_id"]
@@ -42,7 +34,7 @@ def test_first_answers_are_those_that_were_judged(here):
     assert len(asked) == len(topics)
 
 
-def test_the_choice_was_made_on_validation_topics(here):
+def test_the_choice_was_made_on_validation_topics():
     asked, chosen = pd.read_csv(FOLDER / "confidence.csv"), pd.read_csv(FOLDER / "calibration_choice.csv")
     assert chosen["brier"].is_monotonic_increasing
     settings = json.loads((FOLDER / "calibration.json").read_text())["settings"]
@@ -63,7 +55,7 @@ def test_fronts_follow_from_the_costs():
             assert front.any()
 
 
-SETTINGS = (calibration.Calibration, choosing.Choice, choosing.Steps, curves.Curves, diversity.Diversity)
+SETTINGS = [calibration.Calibration, choosing.Choice, choosing.Steps, curves.Curves, diversity.Diversity]
 
 
 @pytest.mark.parametrize("kind", [*SETTINGS, pareto.Latency, transfer.Transfer])

@@ -1,26 +1,26 @@
 """Other people's benchmarks as data sets, from a hand-made catalogue of tools."""
 
-import numpy as np
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
 from study.analysis.usefulness import transfer
-from study.data.dataset import Dataset, relevance_from_lists
 from study.tools.catalogues import published
 from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog
 from study.tools.catalogues.files import Loaded
+from tests.analysis.toys import toy
 
 # The tools of a server do not stand together; the last server has none.
 SERVERS = (Server("a", "Maps", "Finds ways."), Server("b", "Mail", "Sends letters."), Server("c", "Idle", ""))
 TOOLS = (Tool(1, "send", "sends"), Tool(0, "route", "finds a way"), Tool(1, "read", "reads"))
 # The first query wants a way and any tool of Mail, the second a letter read; no query wants Idle.
-QUERIES = QuerySet(
-    "tasks", ("q1", "q2"), ("Find the way and write home", "Read my mail"), (((1,), (0, 2)), ((2,),)), ("q1", "q2")
-)
+TEXTS = ("Find the way and write home", "Read my mail")
+QUERIES = QuerySet("tasks", ("q1", "q2"), TEXTS, (((1,), (0, 2)), ((2,),)), ("q1", "q2"))
 
 
 @pytest.fixture(autouse=True)
-def benchmark(monkeypatch):
+def _benchmark(monkeypatch):
     loaded = Loaded(ToolCatalog("toy", SERVERS, TOOLS), {"tasks": QUERIES}, pd.DataFrame())
     monkeypatch.setattr(published, "load_collection", {"livemcpbench": loaded}.__getitem__)
 
@@ -48,8 +48,7 @@ def test_a_benchmark_alone():
 def test_a_benchmark_inside_a_catalogue_stands_behind_its_servers():
     own = pd.DataFrame({"id": [7, 9], "name": ["Slack", "Maps"], "description": ["Posts.", "Other maps."]})
     own = own.assign(language=["Go", None], stars_count=["5", "6"])
-    nothing = (np.empty(0, dtype=np.int64),)
-    catalogue = Dataset("toy", own, pd.DataFrame({"id": [0]}), relevance_from_lists(nothing, 2), nothing)
+    catalogue = replace(toy([], [[]], 2), servers=own)
     data, relevant, _ = transfer.as_dataset("livemcpbench", inside=catalogue)
     assert data.servers["name"].tolist() == ["Slack", "Maps", "Maps", "Mail", "Idle"]
     assert data.servers["tools"].tolist() == ["", "", "route", "send, read", ""]
