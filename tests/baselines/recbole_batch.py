@@ -4,8 +4,6 @@
 cuts are from RecBole's own code for the folders after ``--check``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

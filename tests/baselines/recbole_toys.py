@@ -1,7 +1,5 @@
 """RecBole's models in toy sizes, and how their tests ask them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

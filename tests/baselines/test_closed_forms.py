@@ -1,7 +1,5 @@
 """Hand-computed cases, brute-force recomputations and independent solvers for what is fitted in closed form."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -29,16 +27,10 @@ from study.errors import StudyError
 from study.evaluation.ranking import tie_order
 from tests.baselines.toys import N_SERVERS, all_epochs, bare, copy_dataset, fit, scores, without_training
 
-# Collaborative systems
-
-
 # 4 tasks x 5 servers; server 4 is listed by nobody.
 TOY = sp.csr_matrix(np.array([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0]], dtype=np.float32))
 ORDER = np.arange(5)
 binary = arrays(np.int8, (9, 7), elements=st.integers(0, 1))
-
-
-# Similarities
 
 
 @pytest.mark.parametrize(
@@ -74,9 +66,6 @@ def test_keep_largest_keeps_the_largest(dense, k, seed):
 def test_keep_largest_breaks_ties_by_the_given_order():
     matrix = sp.csr_matrix(np.array([[1.0, 1.0, 2.0, 1.0]]))
     assert keep_largest(matrix, 2, np.array([3, 1, 0, 2])).toarray().tolist() == [[0, 0, 2, 1]]
-
-
-# Neighbours
 
 
 @given(binary)
@@ -131,9 +120,6 @@ def test_user_knn_does_not_count_itself_among_its_neighbours():
     assert said[0].tolist() == pytest.approx([*[2 / np.sqrt(6)] * 3, 0, 0])
 
 
-# Linear models
-
-
 def test_ease_has_a_zero_diagonal_and_solves_the_ridge_problem():
     regularisation, dense = 2.0, TOY.toarray()
     weights = Ease(regularisation).item_weights(TOY, ORDER)
@@ -165,9 +151,6 @@ def test_slim_survives_a_server_without_company():
     assert weights[1, 0] > 0
 
 
-# Random walks
-
-
 def walks(**settings):
     return RandomWalk(**settings).item_weights(TOY, ORDER).toarray()
 
@@ -186,9 +169,6 @@ def test_normalised_walks_give_every_server_of_a_history_one_vote(alpha):
     plain, equal = (walks(alpha=alpha, beta=0.4, normalise=flag) for flag in (False, True))
     np.testing.assert_allclose(equal[:3], plain[:3] / plain[:3].sum(axis=1, keepdims=True), rtol=1e-5)
     assert not equal[3:].any()
-
-
-# iALS
 
 
 @pytest.mark.parametrize("scaling", [0.0, 1.0])
@@ -219,12 +199,6 @@ def test_ials_lowers_its_objective_with_every_sweep():
     values = [objective(sweeps) for sweeps in (1, 2, 4, 8)]
     assert values == sorted(values, reverse=True)
     assert values[-1] < 0.95 * values[0]
-
-
-# The linear content model, rank fusion, and the transfer of collaborative systems to new tasks
-
-
-# Linear one-vs-rest
 
 
 @pytest.mark.parametrize("regularisation", [0.3, 3.0])
@@ -258,9 +232,6 @@ def test_linear_xmc_ranks_servers_without_labels_by_text_alone():
 def test_linear_xmc_attributes_have_the_stated_weight(cold_blocks):
     features = fit(LinearXMC(attribute_weight=4.0), *cold_blocks).features
     np.testing.assert_allclose(np.asarray(features.multiply(features).sum(axis=1)).ravel(), 1 + 4, rtol=1e-4)
-
-
-# Rank fusion
 
 
 @dataclass
@@ -311,9 +282,6 @@ def test_tie_order_of_the_fusion_is_the_evaluators(tmp_path):
     given = SimpleNamespace(n_servers=4), SimpleNamespace(train=sp.csr_matrix((1, 4)))
     system = fit(ReciprocalRankFusion({"a": A}), *given, tmp_path, seed=7)
     np.testing.assert_array_equal(system.order, tie_order(4, 7))
-
-
-# Transfer to new tasks
 
 
 BASES = [

@@ -1,7 +1,5 @@
 """CVH-REC: both propagation rules by hand and against dense algebra, contrast, tags, and the stage for new tasks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

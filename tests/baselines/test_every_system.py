@@ -1,7 +1,5 @@
 """What must hold for every configured system under every protocol it applies to, also for those added later."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

@@ -1,7 +1,5 @@
 """docs/extending.md, followed to the letter: its files are added, its commands run, its rows are everywhere."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

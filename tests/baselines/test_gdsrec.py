@@ -1,7 +1,5 @@
 """GDSRec: hand-computed deviations, what padding and the masked target may not change, and whether it can learn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -1,7 +1,5 @@
 """Residual quantisation: codes, their balance, and identifiers that are unique."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Prefix trees and beam search against enumeration; vocabularies, and a task's text in few tokens."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -12,9 +10,6 @@ from baselines.generative.prefix_tree import INVALID, PAD, UNFINISHED, LevelTree
 from baselines.generative.text import BytePairs, Published, device, task_tokens
 from study.errors import StudyError
 from tests.baselines.toys import make_dataset
-
-# Search
-
 
 VOCABULARY = 7
 
@@ -149,9 +144,6 @@ def test_score_matrix_leaves_out_what_is_no_item():
     scores = score_matrix(np.array([[2, INVALID, 0, UNFINISHED]]), np.array([[-1.0, -2.0, -3.0, -np.inf]]), 4)
     assert scores.tolist() == [[-3.0, -np.inf, -1.0, -np.inf]]
     assert scores.dtype == np.float32
-
-
-# Texts
 
 
 TEXTS = ["Query a PostgreSQL database", "Render an image of a database", "naïve café \N{SNOWMAN}"]

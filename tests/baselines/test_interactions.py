@@ -1,7 +1,5 @@
 """Training interactions as pairs, histories, counts and ratings; settings."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -1,7 +1,5 @@
 """Models of the labels: counts by attribute, catalogue-order runs, label ranker; by hand and on planted lists."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,9 +20,6 @@ from study.errors import StudyError
 from study.evaluation import metrics
 from study.evaluation.ranking import top_k
 from tests.baselines.toys import all_training, build, copy_dataset, fit, make_dataset, recall10, split_of, top10
-
-# Counts by attribute
-
 
 NO_COUNTS = {"weights": (0.0,) * 4, "near": 0.0, "word": 0.0, "rare": 0.0, "fill": 0.0}
 
@@ -109,9 +104,6 @@ def test_the_rules_beat_popularity_where_labels_follow_rules(tmp_path):
 def test_the_configured_weights_fit_the_groups():
     model = build("attribute_counts")
     assert len(model.weights) == len(model.groups)
-
-
-# Catalogue-order runs
 
 
 NO_RUNS = {"language_run": 99, "alphabet_run": 99, "use_run": 99}
@@ -223,9 +215,6 @@ def test_the_configured_thresholds_are_the_audits():
     same = {"alphabet_gap": "close_gap", "alphabet_run": "close_run", "use_run": "level_run", "most": "theme_words"}
     for name in ("language_gap", "language_run", "use_difference", *same):
         assert getattr(model, name) == getattr(audit, same.get(name, name))
-
-
-# The label ranker
 
 
 KERNELS = {"theme": 1.0, "text": 0.5, "theme*near3": 0.7}

@@ -1,7 +1,5 @@
 """LC-Rec: packed examples against single ones, labels, the six kinds of instructions, the search, a published model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """MPT-Rec: reversal, frozen experts, scenarios that do not mix, the sum of parts, and its features."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -195,9 +193,6 @@ def test_an_epoch_holds_every_interaction_once_with_its_negatives(fitted):
     assert shares[-1] < 1
 
 
-# Features
-
-
 def test_values_are_numbered_by_frequency_and_spelling():
     values = pd.Series(["Web", "web ", "API", "", "api", "web", None, "new"])
     assert codes(values, spelling_key).tolist() == [1, 1, 2, 0, 2, 1, 0, 3]
@@ -227,9 +222,6 @@ def test_features_match_texts_and_languages():
     # A new task has no field of its own; under a warm protocol a known one has.
     assert features.task_fields.shape == (4, 4)
     assert PairFeatures(data, all_training(data), width=2).task_fields[:, 4].tolist() == [1, 2, 3, 4]
-
-
-# One category new at a time
 
 
 def three_categories():

@@ -1,7 +1,5 @@
 """MSBPR: hand-computed sets and loss, and what may not leak."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -1,7 +1,5 @@
 """OpenP5: three ways to name servers, whole words, prompts, and a published T5 written by the test."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -49,9 +47,6 @@ def interactions(lists: list[list[int]], n_items: int) -> tuple[list[np.ndarray]
 def untrained(blocks, tmp_path_factory):
     """OpenP5 with random numbers and all wordings after one epoch on the blocks."""
     return fit(small(indexing="random", wordings=10), *blocks, tmp_path_factory.mktemp("openp5"))
-
-
-# Indexing
 
 
 @pytest.mark.parametrize("indexing", INDEXINGS)
@@ -104,9 +99,6 @@ def test_every_indexing_names_every_item_once(lists):
     rows, train = interactions(lists, 25)
     for indexing in INDEXINGS:
         assert len(set(identifiers(indexing, rows, train, clusters=2, largest=4, seed=3))) == 25
-
-
-# Words and prompts
 
 
 def test_all_tokens_of_a_word_carry_its_number_and_padding_carries_none(untrained):
@@ -230,9 +222,6 @@ def test_a_new_task_is_ranked_by_its_text_alone(tmp_path):
     np.testing.assert_allclose(system.score(np.arange(20)), system.score(np.arange(20, 40)), rtol=1e-4, atol=1e-5)
     # Untrained, a third of the servers would be right by chance.
     assert recall10(system, data, split).min() == 1
-
-
-# A published model
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """What the systems without training by gradients find in planted data, whatever the numbers of the servers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

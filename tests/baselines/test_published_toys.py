@@ -1,7 +1,5 @@
 """The eight published methods on planted data: blocks, new numbers of the servers, and copies of known tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Values of seed 1 measured on Task2MCP, to notice a change of data or code."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

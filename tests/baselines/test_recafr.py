@@ -1,7 +1,5 @@
 """ReCAFR: propagation against dense algebra and RecBole, the alignment's bounds, and ranking by a text's projection."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -1,7 +1,5 @@
 """RecBole's models behind the bridge: what they learn, what cannot leak, how they resume; files, refusals, settings."""
 
-from __future__ import annotations
-
 import json
 import logging
 import subprocess
@@ -48,9 +46,6 @@ from tests.baselines.toys import (
     with_other_answers,
     without_training,
 )
-
-# Trained by one process
-
 
 BATCH = Path(__file__).with_name("recbole_batch.py")
 # Name, protocol, how far the quality may move when servers are relabelled.
@@ -134,9 +129,6 @@ def test_held_out_labels_change_no_score(name, fitted, blocks):
     assert early.facts["validation_ndcg"] > 0
 
 
-# Transfer to new tasks
-
-
 @pytest.mark.parametrize("name", TRANSFERS)
 def test_a_copy_gets_the_scores_of_its_training_task_and_not_those_of_its_untrained_embedding(name, fitted):
     _, copies = copy_dataset()
@@ -153,9 +145,6 @@ def test_transfer_finds_copies_tells_blocks_apart_and_reads_no_test_label(name, 
     assert own_block(top10(system, *cold_blocks), *cold_blocks) >= 0.95
     assert system.uses_validation
     np.testing.assert_array_equal(said(fitted[name, "other test"], split), said(system, split))
-
-
-# Models and transfers alike
 
 
 @pytest.mark.parametrize(("name", "protocol", "tolerance"), ASKED)
@@ -241,9 +230,6 @@ def test_a_killed_training_is_reported_and_resumes_to_the_same_scores(fitted, bl
     assert facts[0] == facts[1]
     fit(resumed, data, split, tmp_path / "killed")
     assert len(started) == 2  # complete: nothing is trained again
-
-
-# The bridge alone
 
 
 def test_files_name_all_tasks_and_servers_but_only_training_pairs(blocks, tmp_path):

@@ -1,7 +1,5 @@
 """Hand-computed cases, planted truths and independent recomputations of the reference systems."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter
@@ -36,9 +34,6 @@ def test_plain_popularity_gives_every_task_one_list(cold_blocks):
     assert len({tuple(row) for row in top10(fit("popularity", *cold_blocks), *cold_blocks)}) == 1
 
 
-# Random
-
-
 def test_random_meets_its_expected_recall(cold_blocks):
     values = [recall10(fit(RandomOrder(), *cold_blocks, seed=seed), *cold_blocks).mean() for seed in range(200)]
     # 200 x 8 hypergeometric draws (30, 10, 10): standard error of the mean 0.0031
@@ -49,9 +44,6 @@ def test_random_differs_by_task_and_by_seed(cold_blocks):
     first, second = (fit(RandomOrder(), *cold_blocks, seed=seed).score(np.array([3, 4])) for seed in (1, 2))
     assert (first[0] != first[1]).all()
     assert (first != second).all()
-
-
-# Popularity
 
 
 def theme_data():
@@ -97,9 +89,6 @@ def test_refining_sorts_like_tuples(counts):
     keys = [tuple(column) for column in counts.T]
     places = {key: place for place, key in enumerate(sorted(set(keys)))}
     assert rank.tolist() == [places[key] for key in keys]
-
-
-# TF-IDF and BM25 against their formulas
 
 
 def bags(texts):
@@ -152,9 +141,6 @@ def test_bm25_drops_stop_words_and_survives_odd_texts():
     assert not said[:4].any()
     assert (said[4] > 0).tolist() == [True, True, False]
     assert fit(Bm25(), data, split).score(np.array([0]))[0, 0] > 0
-
-
-# Task-KNN
 
 
 @pytest.fixture(scope="module")
@@ -213,9 +199,6 @@ def test_one_hot_products_are_shares_of_equal_attributes(rows):
     clean = [[value.strip().lower() for value in row] for row in rows]
     expected = [[sum(a == b != "" for a, b in zip(x, y, strict=True)) / 3 for y in clean] for x in clean]
     np.testing.assert_allclose((encoded @ encoded.T).toarray(), expected, atol=1e-6)
-
-
-# Oracle neighbour
 
 
 def test_oracle_copies_the_best_neighbour():

@@ -1,7 +1,5 @@
 """TIGER: the writer against teacher forcing, the search against enumeration, and what the encoder reads."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

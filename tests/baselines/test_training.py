@@ -1,7 +1,5 @@
 """The training loop: resuming, selection on validation, rates and checkpoints."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import partial
@@ -188,9 +186,6 @@ def test_fingerprints_tell_arrays_and_settings_apart():
     assert fingerprint(matrices[0]) == fingerprint(matrices[0].copy())
 
 
-# Checkpoints
-
-
 def tied(seed):
     """Two layers with one weight, as a language model's first and last table are."""
     torch.manual_seed(seed)
@@ -243,9 +238,6 @@ def test_nothing_is_restored_where_there_is_nothing_to_go_on_from(damage, tmp_pa
     assert not optimiser.state_dict()["state"]
     for a, b in zip(fresh.parameters(), Line().parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
-
-
-# The published methods
 
 
 # The checkpoints of each method, in the order of its stages, and the settings by which every epoch has one.

@@ -1,7 +1,5 @@
 """Small data sets made in memory, the configured systems, and what every system is asked."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,9 +25,6 @@ WORDS = (
     ("database", "query", "index", "storage", "record", "column", "schema", "cursor", "backup", "replica"),
     ("image", "camera", "pixel", "colour", "contrast", "shadow", "texture", "polygon", "lighting", "render"),
 )
-
-
-# Data
 
 
 def table(rows: list[dict[str, str]], columns: tuple[str, ...]) -> pd.DataFrame:
@@ -161,9 +156,6 @@ def with_other_answers(data: Dataset, split: Split, parts: tuple[str, ...], seed
     changed = replace(data, lists=tuple(lists), relevance=relevance_from_lists(tuple(lists), data.n_servers))
     matrices = {name: sp.csr_matrix(matrix, dtype=np.float32) for name, matrix in answers.items()}
     return changed, replace(split, **matrices)
-
-
-# Systems
 
 
 def build(name: str, **model: object) -> object:
