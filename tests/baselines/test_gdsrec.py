@@ -6,18 +6,10 @@ import scipy.sparse as sp
 import torch
 from scipy.special import softmax
 
+from baselines import gdsrec_networks as networks
 from baselines.gdsrec import GDSRec, Groups
-from baselines.gdsrec_networks import (
-    PADDING,
-    Aggregation,
-    Network,
-    averages,
-    deviation_lists,
-    friend_weights,
-    nearest,
-    shares,
-)
-from tests.baselines.toys import all_epochs, fit, own_block, top10
+from baselines.gdsrec_networks import PADDING, Network
+from tests.baselines.toys import all_epochs, fit, own_block, top10, weights_of
 
 #            m0 m1 m2
 RATINGS = [[5, 4, 0], [1, 0, 2], [0, 0, 0]]
@@ -26,14 +18,14 @@ SIDES = ["task", "server", "friend"]
 
 def test_deviations_of_a_small_matrix_by_hand():
     ratings = sp.csr_matrix(np.array(RATINGS, dtype=float))
-    rows, columns = averages(ratings), averages(sp.csr_matrix(ratings.T))
+    rows, columns = networks.averages(ratings), networks.averages(sp.csr_matrix(ratings.T))
     np.testing.assert_allclose(rows.of(np.arange(3)), [4.5, 1.5, 3.0])  # the third row has none: the mean of 5 4 1 2
     np.testing.assert_allclose(columns.of(np.arange(3)), [3.0, 4.0, 2.0])
     np.testing.assert_allclose(rows.of(np.array([0, 0]), without=np.array([5.0, 0.0])), [4.0, 4.5])
-    tasks = deviation_lists(ratings, columns)
+    tasks = networks.deviation_lists(ratings, columns)
     np.testing.assert_array_equal(tasks.entries, [[0, 1], [0, 2], [PADDING, PADDING]])
     np.testing.assert_array_equal(tasks.deviations, [[2, 0], [2, 0], [0, 0]])
-    servers = deviation_lists(sp.csr_matrix(ratings.T), rows)
+    servers = networks.deviation_lists(sp.csr_matrix(ratings.T), rows)
     np.testing.assert_array_equal(servers.entries, [[0, 1], [0, PADDING], [1, PADDING]])
     np.testing.assert_array_equal(servers.deviations, [[1, 1], [1, 0], [1, 0]])  # halves are rounded up
 
@@ -41,20 +33,20 @@ def test_deviations_of_a_small_matrix_by_hand():
 def test_friend_weights_count_servers_that_are_rated_alike():
     ratings = sp.csr_matrix(np.array([[5, 4, 0], [5, 3, 1], [0, 0, 0]], dtype=float))
     friends = np.array([[1, 2], [0, PADDING], [0, 1]])
-    np.testing.assert_array_equal(friend_weights(ratings, friends, 0.0), [[2, 1], [2, 0], [1, 1]])
-    np.testing.assert_array_equal(friend_weights(ratings, friends, 1.0), [[3, 1], [3, 0], [1, 1]])
+    np.testing.assert_array_equal(networks.friend_weights(ratings, friends, 0.0), [[2, 1], [2, 0], [1, 1]])
+    np.testing.assert_array_equal(networks.friend_weights(ratings, friends, 1.0), [[3, 1], [3, 0], [1, 1]])
 
 
 def test_the_aggregation_by_hand():
     """Two owners with the same two entries and a padding, which attend to them differently."""
     torch.manual_seed(0)
-    block = Aggregation(2).double()
+    block = networks.Aggregation(2).double()
     for weight in block.parameters():
         weight.data.normal_()
     owners, entries, deviations = torch.tensor([[1.0, 2.0], [-2.0, 1.0]]).double(), *torch.randn(2, 3, 2).double()
     valid, both = torch.tensor([[True, True, False]] * 2), (2, 3, 2)
     said = block(owners, entries.expand(both), deviations.expand(both), valid).detach().numpy()
-    arrays = [weight.detach().numpy() for weight in block.parameters()]
+    arrays = weights_of(block)
     o1, o1_bias, o2, o2_bias, a1, a1_bias, a2, a2_bias, last, last_bias = arrays
     x = [o2 @ np.tanh(o1 @ [*entries[row], *deviations[row]] + o1_bias) + o2_bias for row in range(2)]
     weights = []
@@ -106,8 +98,7 @@ def test_deviation_0_has_a_vector_of_its_own_unless_it_is_padding(side, network)
 
 @pytest.mark.parametrize("padding", [False, True])
 def test_the_setting_for_deviation_0_reaches_training_and_ranking(padding, blocks):
-    data, split = blocks
-    system = prepared(split, data, zero_deviation_is_padding=padding)
+    system = prepared(*blocks, zero_deviation_is_padding=padding)
     batch, tasks = next(system.batches(np.random.default_rng(0))), np.array([0, 7, 31])
     found = []
     for _ in range(2):
@@ -127,7 +118,7 @@ def test_predictions_for_all_pairs_equal_those_of_single_pairs(network):
     torch.testing.assert_close(network.predict_all(left, servers), pairs)
 
 
-def prepared(split, data, **settings):
+def prepared(data, split, **settings):
     torch.manual_seed(3)
     system = GDSRec(**{"width": 8, "list_length": 50, "friends": 3, **settings})
     system.prepare(data, split, seed=1)
@@ -137,9 +128,7 @@ def prepared(split, data, **settings):
 
 @pytest.mark.parametrize("side", SIDES)
 def test_tasks_servers_and_friends_are_aggregated_by_weights_of_their_own(side, blocks):
-    data, split = blocks
-    system = prepared(split, data)
-    found = []
+    system, found = prepared(*blocks), []
     for _ in range(2):
         system.finish()
         found.append({"task": system.h, "server": system.z, "friend": system.y})
@@ -150,10 +139,8 @@ def test_tasks_servers_and_friends_are_aggregated_by_weights_of_their_own(side, 
 
 def test_a_drawn_server_loses_a_task_as_a_listed_one_does(blocks):
     """Otherwise a list that is one short, or an average without a rating, would tell that the pair is listed."""
-    data, split = blocks
-    system = prepared(split, data)
-    train, ratings = split.train.toarray(), system.ratings.toarray()
-    seen = []
+    system, seen = prepared(*blocks), []
+    train, ratings = blocks[1].train.toarray(), system.ratings.toarray()
     system._aggregate = lambda side, rows, entries, deviations: (
         seen.append((side, rows, entries)) or torch.zeros(len(rows), system.width)
     )
@@ -168,30 +155,21 @@ def test_a_drawn_server_loses_a_task_as_a_listed_one_does(blocks):
 
 @pytest.mark.parametrize("rating", ["rank", "binary"])
 def test_scores_equal_the_logits_of_training_where_nothing_is_masked(rating, blocks):
-    data, split = blocks
-    system = prepared(split, data, rating=rating, mask_target_edge=False)
+    system, tasks = prepared(*blocks, rating=rating, mask_target_edge=False), np.array([0, 7, 31])
     system.finish()
-    tasks, servers = np.array([0, 7, 31]), np.arange(data.n_servers)
-    groups = Groups(tasks, np.tile(servers, (3, 1)), np.zeros(3, dtype=np.float32))
+    groups = Groups(tasks, np.tile(np.arange(30), (3, 1)), np.zeros(3, dtype=np.float32))
     np.testing.assert_allclose(system.score(tasks), system.logits(groups).detach().numpy(), atol=1e-5)
 
 
-def test_without_friends_their_opinion_is_zero():
-    assert shares(np.zeros((2, 3), dtype=np.int64)).tolist() == [[0, 0, 0], [0, 0, 0]]
-    found = nearest(np.eye(3, dtype=np.float32), np.array([1]), 2, seed=0)
-    np.testing.assert_array_equal(found, [[1, PADDING], [PADDING, PADDING], [1, PADDING]])
-
-
 def test_a_network_without_friends_hears_of_no_opinion(blocks):
-    data, split = blocks
-    system = prepared(split, data)
+    assert networks.shares(np.zeros((2, 3), dtype=np.int64)).tolist() == [[0, 0, 0], [0, 0, 0]]
+    system, tasks = prepared(*blocks), np.array([0, 7, 31])
     system.near[:], system.weights[:] = PADDING, 0
-    tasks, servers = np.array([0, 7, 31]), np.tile(np.arange(5), (3, 1))
-    ratings = np.array([5, 4, 0], dtype=np.float32)
-    said = [system.logits(Groups(tasks, servers, ratings))]
+    groups = Groups(tasks, np.tile(np.arange(5), (3, 1)), np.array([5, 4, 0], dtype=np.float32))
+    said = [system.logits(groups)]
     for weight in system.network.friend_side.parameters():
         weight.data.normal_()
-    said.append(system.logits(Groups(tasks, servers, ratings)))
+    said.append(system.logits(groups))
     assert torch.isfinite(said[0]).all()
     torch.testing.assert_close(said[1], said[0])
     system.finish()
@@ -207,11 +185,12 @@ def test_nearest_friends_are_training_tasks_and_never_the_task_itself():
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(9, 4)).astype(np.float32)
     known = np.array([0, 2, 3, 7])
-    found = nearest(vectors, known, 2, seed=0)
+    found = networks.nearest(vectors, known, 2, seed=0)
     for task, row in enumerate(found):
         others = known[known != task]
-        best = others[np.argsort(-(vectors[others] @ vectors[task]))[:2]]
-        np.testing.assert_array_equal(row, best)
+        np.testing.assert_array_equal(row, others[np.argsort(-(vectors[others] @ vectors[task]))[:2]])
+    found = networks.nearest(np.eye(3, dtype=np.float32), np.array([1]), 2, seed=0)
+    np.testing.assert_array_equal(found, [[1, PADDING], [PADDING, PADDING], [1, PADDING]])
 
 
 @pytest.mark.parametrize("masked", [True, False])
@@ -220,17 +199,17 @@ def test_a_masked_prediction_does_not_depend_on_whether_the_pair_is_stored(ratin
     """No friend lists the server: a friend's deviation would still know the server's average (docs/deviations.md)."""
     data, split = blocks
     train = split.train.toarray()
-    friends = prepared(split, data).near
+    friends = prepared(data, split).near
     task, server = next((task, server) for task, server in np.argwhere(train) if not train[friends[task], server].any())
     drawn = np.flatnonzero(train[task] == 0)[:2]
     train[task, server] = 0
     without = sp.csr_matrix(train)
     other = type(split)("warm", without, sp.csr_matrix(split.valid + split.train - without), split.test, cold=False)
-    value = prepared(split, data, rating=rating).ratings[task, server]
+    value = prepared(data, split, rating=rating).ratings[task, server]
     assert 1 <= value <= 5
     said = []
     for each, own in ((split, value), (other, 0.0)):
-        system = prepared(each, data, rating=rating, mask_target_edge=masked)
+        system = prepared(data, each, rating=rating, mask_target_edge=masked)
         np.testing.assert_array_equal(system.near, friends)
         pair = Groups(np.array([task]), np.array([[server, *drawn]]), np.array([own], dtype=np.float32))
         said.append(system.logits(pair).detach())

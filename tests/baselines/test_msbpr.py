@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from baselines import msbpr as preferences
 from baselines.msbpr import MSBPR, Draws, Factors
-from tests.baselines.toys import all_epochs, all_training, fit, make_dataset, recall10, with_other_answers
+from tests.baselines.toys import all_epochs, all_training, fit, make_dataset, recall10, weights_of, with_other_answers
 
 # Server 0 is listed by all, 1 by two, 2 and 3 by one, 4 by nobody.
 TRAIN = sp.csr_matrix(np.array([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 0, 0, 1, 0]], dtype=float))
@@ -95,7 +95,7 @@ def test_the_loss_by_hand():
     system.network = Factors(np.linspace(-0.2, 0.3, 5).astype(np.float32), 3, 3, 0.5).double()
     tasks, servers = np.array([0, 1, 2, 0]), np.array([[0, 2, 3, 1], [2, 0, 1, 3], [3, 3, 4, 4], [4, 4, 2, 2]])
     there = np.array([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 1, 1], [1, 1, 0, 1]], dtype=np.float32)
-    U, V, b = (weight.detach().numpy() for weight in system.network.parameters())
+    U, V, b = weights_of(system.network)
     total = 0.0
     for n, u in enumerate(tasks):
         rows, has = servers[:, n], there[:, n]

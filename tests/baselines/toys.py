@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+import torch
 from omegaconf import OmegaConf
 
 from baselines.training import Schedule
@@ -187,6 +188,10 @@ def save_tokenizer(folder: Path, words: list[str], **special: str) -> None:
     model.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     names = {"eos_token": "</s>", "unk_token": "<unk>", **special}
     PreTrainedTokenizerFast(tokenizer_object=model, **names).save_pretrained(folder)
+
+
+def weights_of(module: torch.nn.Module) -> list[np.ndarray]:
+    return [weight.detach().numpy() for weight in module.parameters()]
 
 
 def all_epochs(epochs: int) -> Schedule:

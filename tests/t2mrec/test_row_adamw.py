@@ -11,7 +11,7 @@ from study.t2mrec.towers import used_terms
 TERMS, WIDTH, BATCH = 60, 16, 8
 
 
-def batches(steps: int, *, seed: int, per_row: int = 3) -> list[tuple[sp.csr_matrix, np.ndarray]]:
+def batches(steps, *, seed, per_row=3):
     rng = np.random.default_rng(seed)
     out = []
     for _ in range(steps):
@@ -24,7 +24,18 @@ def batches(steps: int, *, seed: int, per_row: int = 3) -> list[tuple[sp.csr_mat
     return out
 
 
-def train_both(steps: int, *, scale: float, lr: float = 1e-2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def ones():
+    return RowAdamW(np.ones((TERMS, WIDTH), np.float32), lr=1e-2)
+
+
+def play(optimizer, part):
+    for vectors, gradient in part:
+        terms, packed = used_terms(vectors)
+        optimizer.catch_up(terms)
+        optimizer.step(terms, packed.tocsc(), gradient)
+
+
+def train_both(steps, *, scale, lr=1e-2, seed=0):
     rng = np.random.default_rng(seed)
     start = rng.normal(size=(TERMS, WIDTH)).astype(np.float32)
     dense = torch.nn.Parameter(torch.from_numpy(start.copy()))
@@ -34,58 +45,42 @@ def train_both(steps: int, *, scale: float, lr: float = 1e-2, seed: int = 0) -> 
         gradient = gradient * np.float32(scale)
         dense.grad = torch.from_numpy(vectors.toarray().T @ gradient)
         reference.step()
-        terms, packed = used_terms(vectors)
-        lazy.catch_up(terms)
-        lazy.step(terms, packed.tocsc(), gradient)
+        play(lazy, [(vectors, gradient)])
     lazy.catch_up_all()
     return dense.detach().numpy(), lazy.weight
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 @pytest.mark.parametrize("steps", [1, 2, 30, 400])
-def test_equals_dense_adamw(steps: int, scale: float) -> None:
+def test_equals_dense_adamw(steps, scale):
     dense, lazy = train_both(steps, scale=scale, lr=1e-2)
     # A weight moves by about lr per step at most; the ways agree to a few parts in ten thousand of that.
     np.testing.assert_allclose(lazy, dense, atol=2e-4 * 1e-2 * steps, rtol=0)
 
 
-def test_stays_close_where_eps_matters() -> None:
+def test_stays_close_where_eps_matters():
     # Gradients of the size of eps = 1e-8: the drawn-out eps is then an approximation, within a hundredth of the way.
     dense, lazy = train_both(200, scale=1e-7)
     start = train_both(0, scale=1e-7)[0]
     assert np.abs(lazy - dense).max() < 0.01 * np.abs(dense - start).max()
 
 
-def test_comparison_would_notice_missing_catch_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparison_would_notice_missing_catch_up(monkeypatch):
     monkeypatch.setattr(RowAdamW, "catch_up", lambda self, rows: None)
     dense, lazy = train_both(30, scale=1.0)
     assert np.abs(lazy - dense).max() > 1e-3
 
 
-def test_unused_rows_only_decay() -> None:
-    start = np.ones((3, 4), np.float32)
-    lazy = RowAdamW(start.copy(), lr=0.1, weight_decay=0.5)
-    vectors = sp.csr_matrix(np.array([[1, 0, 0]], np.float32))
-    for _ in range(5):
-        terms, packed = used_terms(vectors)
-        lazy.catch_up(terms)
-        lazy.step(terms, packed.tocsc(), np.ones((1, 4), np.float32))
+def test_unused_rows_only_decay():
+    lazy = RowAdamW(np.ones((3, 4), np.float32), lr=0.1, weight_decay=0.5)
+    play(lazy, [(sp.csr_matrix(np.array([[1, 0, 0]], np.float32)), np.ones((1, 4), np.float32))] * 5)
     lazy.catch_up_all()
     np.testing.assert_allclose(lazy.weight[1:], 0.95**5, rtol=1e-6)
 
 
-def test_state_restores_the_same_way() -> None:
-    data = batches(40, seed=3)
-
-    def play(optimizer: RowAdamW, part: list) -> None:
-        for vectors, gradient in part:
-            terms, packed = used_terms(vectors)
-            optimizer.catch_up(terms)
-            optimizer.step(terms, packed.tocsc(), gradient)
-
-    straight = RowAdamW(np.ones((TERMS, WIDTH), np.float32), lr=1e-2)
+def test_state_restores_the_same_way():
+    data, straight, first = batches(40, seed=3), ones(), ones()
     play(straight, data)
-    first = RowAdamW(np.ones((TERMS, WIDTH), np.float32), lr=1e-2)
     play(first, data[:20])
     second = RowAdamW(first.weight.copy(), lr=1e-2)
     second.load({name: value.copy() for name, value in first.state().items()})
@@ -95,14 +90,10 @@ def test_state_restores_the_same_way() -> None:
     np.testing.assert_array_equal(straight.weight, second.weight)
 
 
-def test_projection_reads_rows_that_are_up_to_date() -> None:
-    data = batches(30, seed=2)
-    lazy = RowAdamW(np.ones((TERMS, WIDTH), np.float32), lr=1e-2)
-    for vectors, gradient in data[:-1]:
-        terms, packed = used_terms(vectors)
-        lazy.catch_up(terms)
-        lazy.step(terms, packed.tocsc(), gradient)
-    last, _ = data[-1]
+def test_projection_reads_rows_that_are_up_to_date():
+    *data, (last, _) = batches(30, seed=2)
+    lazy = ones()
+    play(lazy, data)
     projected = lazy.project(last, used_terms(last)[0])
     lazy.catch_up_all()
     np.testing.assert_allclose(projected, last.toarray() @ lazy.weight, rtol=1e-5, atol=1e-6)

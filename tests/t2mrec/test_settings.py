@@ -1,64 +1,36 @@
 """Every setting is checked where it is made, and the error names the key and what to give instead."""
 
-import math
 from dataclasses import asdict
 
 import pytest
+import yaml
 
-from study.config.compose import build_system, choices, load
+from study.config.compose import build_system, load
 from study.errors import StudyError
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
+from study.t2mrec.system import T2MRec
 
-WRONG = [
-    (Lexical, "kind", "word2vec"),
-    (Lexical, "max_features", 0),
-    (Lexical, "max_features", 1.5),
-    (Lexical, "ngrams", [2, 1]),
-    (Lexical, "ngrams", [0, 1]),
-    (Lexical, "ngrams", [1]),
-    (Lexical, "ngrams", 2),
-    (Lexical, "ngrams", [1, True]),
-    (Towers, "enabled", "yes"),
-    (Towers, "shared", 1),
-    (Towers, "hidden", 0),
-    (Towers, "output", 2.0),
-    (Towers, "layers", 1),
-    (Towers, "dropout", 1),
-    (Towers, "dropout", -0.1),
-    (Training, "loss", "triplet"),
-    (Training, "symmetric", None),
-    (Training, "hard_negatives", -1),
-    (Training, "hard_pool", 0),
-    (Training, "temperature", 0),
-    (Training, "temperature", math.nan),
-    (Training, "temperature", "0.07"),
-    (Training, "learning_rate", 0.0),
-    (Training, "learning_rate", math.inf),
-    (Training, "weight_decay", -0.01),
-    (Training, "weight_decay", 1000.0),  # times the learning rate it would turn the weights round
-    (Training, "batch_size", 0),
-    (Training, "epochs", 0),
-    (Training, "epochs", 2.5),
-    (Training, "epochs", True),
-    (Training, "checkpoint_every", 0),
-    (Scoring, "semantic_weight", 1.01),
-    (Scoring, "category", -0.1),
-    (Scoring, "language", 1.2),
-    (Scoring, "theme", math.nan),
-    (Scoring, "expansion", 0),
-    (Scoring, "anchors", -1),
-    (Scoring, "pool", 0),
-]
+WRONG = yaml.safe_load("""
+Lexical: {kind: [word2vec], max_features: [0, 1.5], ngrams: [[2, 1], [0, 1], [1], 2, [1, true]]}
+Towers: {enabled: ["yes"], shared: [1], hidden: [0], output: [2.0], layers: [1], dropout: [1, -0.1]}
+Training:
+  {loss: [triplet], symmetric: [null], hard_negatives: [-1], hard_pool: [0], temperature: [0, .nan, "0.07"],
+   learning_rate: [0.0, .inf], batch_size: [0], epochs: [0, 2.5, true], checkpoint_every: [0],
+   weight_decay: [-0.01, 1000.0]}  # the latter, times the learning rate, would turn the weights round
+Scoring:
+  {semantic_weight: [1.01], category: [-0.1], language: [1.2], theme: [.nan], expansion: [0], anchors: [-1], pool: [0]}
+""")
+GROUPS = {"Lexical": Lexical, "Towers": Towers, "Training": Training, "Scoring": Scoring}
+EACH = [(group, key, value) for group, keys in WRONG.items() for key, values in keys.items() for value in values]
 
 
-@pytest.mark.parametrize(("group", "key", "value"), WRONG, ids=lambda item: str(getattr(item, "__name__", item)))
+@pytest.mark.parametrize(("group", "key", "value"), EACH, ids=str)
 def test_a_wrong_value_is_refused_by_its_key(group, key, value):
     with pytest.raises(StudyError) as caught:
-        group(**{key: value})
+        GROUPS[group](**{key: value})
     error = caught.value
-    assert error.column == f"system.model.{group.__name__.lower()}.{key}"
+    assert error.column == f"system.model.{group.lower()}.{key}"
     assert repr(value) in error.reason
-    assert error.fix is not None
     assert error.fix.startswith("give ")
 
 
@@ -95,7 +67,6 @@ def test_the_ends_of_every_range_are_accepted(group, values):
     assert asdict(group(**values)) == asdict(group()) | values
 
 
-VARIANTS = [name for name in choices("system") if name.startswith("t2mrec")]
 # What every ablation changes, and nothing else.
 CHANGES = {
     "t2mrec": {},
@@ -115,10 +86,6 @@ def flat(system):
     return {f"{name}.{key}": value for name in groups for key, value in asdict(getattr(system, name)).items()}
 
 
-def test_every_ablation_is_listed():
-    assert set(CHANGES) <= set(VARIANTS)
-
-
 @pytest.mark.parametrize("name", CHANGES)
 def test_an_ablation_changes_what_it_names_and_nothing_else(name):
     full = flat(build_system(load(["system=t2mrec"]).system))
@@ -130,7 +97,4 @@ def test_an_ablation_changes_what_it_names_and_nothing_else(name):
 
 def test_the_configuration_equals_the_defaults_of_the_code():
     found = flat(build_system(load(["system=t2mrec", "dataset=task2mcp"]).system))
-    groups = {"lexical": Lexical(), "towers": Towers(), "training": Training(), "scoring": Scoring()}
-    assert found == {
-        f"{name}.{key}": value for name, group in groups.items() for key, value in asdict(group).items()
-    } | {"lexical.ngrams": [1, 2]}
+    assert found == flat(T2MRec(Lexical(), Towers(), Training(), Scoring())) | {"lexical.ngrams": [1, 2]}

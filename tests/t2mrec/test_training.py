@@ -1,14 +1,9 @@
 """Training against a dense reference, and twice; tests/pipeline/test_kill.py kills one."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 
-from study.data.dataset import Dataset
-from study.data.splits import Split
 from study.t2mrec import lexical
 from study.t2mrec.module import PairEpoch, TwoTowerModule
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
@@ -18,12 +13,12 @@ from study.t2mrec.towers import info_nce
 SMALL = Towers(hidden=32, output=16)
 
 
-def small(epochs: int = 12, **training: object) -> T2MRec:
+def small(epochs=12, **training):
     settings = {"batch_size": 16, "checkpoint_every": 4} | training
     return T2MRec(Lexical(), SMALL, Training(epochs=epochs, **settings), Scoring(anchors=3, pool=12))
 
 
-def dense_reference(data: Dataset, split: Split, *, epochs: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def dense_reference(data, split, *, epochs, seed):
     """The same method with dense inputs, torch's own layers and torch's own AdamW."""
     _, tasks, servers = lexical.vectorize(data, split.tasks("train"))
     start = TwoTowerModule(tasks.shape[1], SMALL, Training(), seed=seed)
@@ -50,13 +45,13 @@ def dense_reference(data: Dataset, split: Split, *, epochs: int, seed: int) -> t
             info_nce(*embedded, temperature=0.07).backward()
             optimizer.step()
     with torch.inference_mode():
-        return tuple(  # type: ignore[return-value]
+        return tuple(
             torch.nn.functional.normalize(tower.eval()(torch.from_numpy(part.toarray())), dim=-1).numpy()
             for tower, part in zip(towers, (tasks, servers), strict=True)
         )
 
 
-def test_equals_the_dense_reference(toy: Dataset, toy_split: Split, tmp_path: Path) -> None:
+def test_equals_the_dense_reference(toy, toy_split, tmp_path):
     fast = small()
     fast.fit(toy, toy_split, seed=5, workdir=tmp_path)
     tasks, servers = dense_reference(toy, toy_split, epochs=12, seed=5)
@@ -66,7 +61,7 @@ def test_equals_the_dense_reference(toy: Dataset, toy_split: Split, tmp_path: Pa
     assert np.abs(tasks - untrained).max() > 0.1  # so that agreement means something
 
 
-def test_learns_the_planted_topics(toy: Dataset, toy_split: Split, tmp_path: Path) -> None:
+def test_learns_the_planted_topics(toy, toy_split, tmp_path):
     system = small(epochs=150, checkpoint_every=150)
     system.fit(toy, toy_split, seed=1, workdir=tmp_path)
     asked = toy_split.tasks("test")
@@ -76,7 +71,7 @@ def test_learns_the_planted_topics(toy: Dataset, toy_split: Split, tmp_path: Pat
     assert (np.diff(scores, axis=1) <= 0).all()
 
 
-def test_same_seed_same_scores_other_seed_other_scores(toy: Dataset, toy_split: Split, tmp_path: Path) -> None:
+def test_same_seed_same_scores_other_seed_other_scores(toy, toy_split, tmp_path):
     runs = []
     for number, seed in enumerate([1, 1, 2]):
         system = small(epochs=3)
@@ -87,20 +82,18 @@ def test_same_seed_same_scores_other_seed_other_scores(toy: Dataset, toy_split: 
 
 
 @pytest.mark.parametrize(
-    ("towers", "training", "kind"),
+    ("towers", "training"),
     [
-        (Towers(enabled=False), Training(), "tfidf"),
-        (Towers(hidden=32, output=16, shared=True), Training(epochs=2, batch_size=16), "tfidf"),
-        (SMALL, Training(epochs=2, batch_size=16, loss="bce"), "tfidf"),
-        (SMALL, Training(epochs=2, batch_size=16, symmetric=False), "tfidf"),
-        (Towers(hidden=16, output=8, layers=2), Training(epochs=2, batch_size=16), "tfidf"),
+        (Towers(enabled=False), {}),
+        (Towers(hidden=32, output=16, shared=True), {}),
+        (SMALL, {"loss": "bce"}),
+        (SMALL, {"symmetric": False}),
+        (Towers(hidden=16, output=8, layers=2), {}),
     ],
     ids=["wo_two_tower", "shared", "wo_cl", "one_direction", "two_layers"],
 )
-def test_variants_run(
-    toy: Dataset, toy_split: Split, tmp_path: Path, towers: Towers, training: Training, kind: str
-) -> None:
-    system = T2MRec(Lexical(kind=kind), towers, training, Scoring(anchors=3, pool=10))
+def test_variants_run(toy, toy_split, tmp_path, towers, training):
+    system = T2MRec(Lexical(), towers, Training(epochs=2, batch_size=16, **training), Scoring(anchors=3, pool=10))
     system.fit(toy, toy_split, seed=1, workdir=tmp_path)
     asked = toy_split.tasks("test")
     rows, _ = system.rank(asked, 10, toy_split.known("test"))
@@ -109,15 +102,13 @@ def test_variants_run(
     assert (system.parameters() == 0) == (not towers.enabled)
 
 
-def test_pairs_are_positives_and_every_task_comes_once(toy: Dataset, toy_split: Split) -> None:
-    rows = toy_split.tasks("train")
-    eye_tasks, eye_servers = (sp.eye_array(n, format="csr") for n in toy_split.train.shape)
+def test_pairs_are_positives_and_every_task_comes_once(toy_split, pair_epoch):
     seen, drawn = [], set()
     for epoch in range(30):
-        for batch in PairEpoch(eye_tasks, eye_servers, toy_split.train, rows, batch_size=16, seed=0, epoch=epoch):
+        for batch in pair_epoch(seed=0, epoch=epoch):
             pairs = list(zip(batch.tasks.indices, batch.servers.indices, strict=True))
             assert all(toy_split.train[task, server] for task, server in pairs)
             drawn |= set(pairs)
             seen += [task for task, _ in pairs] if epoch == 0 else []
-    assert sorted(seen) == sorted(rows)
+    assert sorted(seen) == sorted(toy_split.tasks("train"))
     assert len(drawn) > 0.95 * toy_split.train.nnz  # every positive gets its turn
