@@ -24,18 +24,16 @@ def parameters(required, **properties):
 
 
 URL, COUNT = {"type": "string"}, {"type": "integer"}
-CATALOG = ToolCatalog(
-    "toy",
-    (Server("web", "Web", ""), Server("mail", "Mail", ""), Server("maps", "Maps", "")),
-    (
-        Tool(0, "read_page", "read a page", parameters(["url"], url=URL, limit={"type": "integer", "default": 5})),
-        Tool(0, "price_page", "price of a page", parameters(["url"], url=URL)),
-        Tool(1, "send_mail", "send a mail", parameters(["email", "message"], email=URL, message=URL)),
-        Tool(1, "read_mail", "read a mail", parameters(["email"], email=URL)),
-        Tool(2, "route_map", "find a route on a map", parameters(["city"], city=URL)),
-        Tool(2, "price_map", "price of a map", parameters(["city"], city=URL)),
-    ),
+SERVERS = Server("web", "Web", ""), Server("mail", "Mail", ""), Server("maps", "Maps", "")
+TOOLS = (
+    Tool(0, "read_page", "read a page", parameters(["url"], url=URL, limit={"type": "integer", "default": 5})),
+    Tool(0, "price_page", "price of a page", parameters(["url"], url=URL)),
+    Tool(1, "send_mail", "send a mail", parameters(["email", "message"], email=URL, message=URL)),
+    Tool(1, "read_mail", "read a mail", parameters(["email"], email=URL)),
+    Tool(2, "route_map", "find a route on a map", parameters(["city"], city=URL)),
+    Tool(2, "price_map", "price of a map", parameters(["city"], city=URL)),
 )
+CATALOG = ToolCatalog("toy", SERVERS, TOOLS)
 TORONTO = "please read a page using https://toronto.org/a for Anna at 7"
 CITIES = ("Lisbon", "Toronto", "Berlin", "Madrid", "Prague", "Vienna")
 
@@ -59,30 +57,34 @@ def made():
 SAMPLES = made()
 
 
-@pytest.fixture
-def flow():
-    return settings.flow_settings()
+FLOW = settings.flow_settings()
 
 
 @pytest.fixture
-def bench(embedder, flow):
-    return benches.assemble(CATALOG, SAMPLES, flow, embedder)
+def bench(embedder):
+    return benches.assemble(CATALOG, SAMPLES, FLOW, embedder)
+
+
+@pytest.fixture(scope="module")
+def slot_filler():
+    return SlotFiller(CATALOG, COPYING).fit(SAMPLES)
 
 
 def test_the_slot_filler_learns_which_piece_is_whose():
     train = [one for one in SAMPLES if "Prague" not in one.text and "Vienna" not in one.text]
-    slot_filler = SlotFiller(CATALOG, COPYING).fit(train)
     unseen = [one for one in SAMPLES if one not in train]
-    right = [slot_filler.fill(one.text, one.tool) == one.arguments for one in unseen]
-    assert np.mean(right) > 0.9
+
+    def right(learned_from):
+        found = SlotFiller(CATALOG, COPYING).fit(learned_from)
+        return np.mean([found.fill(one.text, one.tool) == one.arguments for one in unseen])
+
+    assert right(train) > 0.9
     # Where the right values are another's, nothing can be learned.
     shuffled = [replace(one, arguments=dict.fromkeys(one.arguments, "none of it")) for one in train]
-    lost = SlotFiller(CATALOG, COPYING).fit(shuffled)
-    assert np.mean([lost.fill(one.text, one.tool) == one.arguments for one in unseen]) < np.mean(right)
+    assert right(shuffled) < right(train)
 
 
-def test_the_slot_filler_fills_tools_of_another_catalogue():
-    slot_filler = SlotFiller(CATALOG, COPYING).fit(SAMPLES)
+def test_the_slot_filler_fills_tools_of_another_catalogue(slot_filler):
     stated = {"url": URL, "listed": {"enum": ["slow", "fast"]}, "whole": {"type": "object"}}
     tools = tuple(Tool(0, name, name, parameters([name], **{name: own})) for name, own in stated.items())
     other = slot_filler.of(ToolCatalog("o", (Server("x", "X", ""),), tools))
@@ -91,12 +93,9 @@ def test_the_slot_filler_fills_tools_of_another_catalogue():
     assert other.fill("anything", 2) == {"whole": ""}
 
 
-def test_overlap_by_hand():
+def test_overlap_by_hand_and_conditional_logit_recovers_planted_weights():
     found = selector.overlap(["read the mail", "x"], ["read_mail", "readMail now", "..."])
     assert found == pytest.approx(np.array([[1, 2 / 3, 0], [0, 0, 0]]))
-
-
-def test_conditional_logit_recovers_planted_weights():
     rng = np.random.default_rng(0)
     planted = np.array([2.0, -1.0, 0.0])
     rows = rng.normal(size=(4000, 5, 3)).astype(np.float32)
@@ -131,22 +130,24 @@ def test_candidates_hold_the_right_tool_once_and_no_twin(bench):
     with pytest.raises(StudyError, match="pool"):
         settings.Pool("nowhere", 10, 1)
     pool = settings.Pool("catalogue", 3, 1)
-    shown = benches.candidates(bench, pool, 0)
-    assert all(len(row) == 3 and (row == one.tool).sum() == 1 for row, one in zip(shown, SAMPLES, strict=True))
-    assert {int(np.flatnonzero(row == one.tool)[0]) for row, one in zip(shown, SAMPLES, strict=True)} == {0, 1, 2}
-    assert all((a == b).all() for a, b in zip(shown, benches.candidates(bench, pool, 0), strict=True))
+    shown = np.stack(benches.candidates(bench, pool, 0))
+    right = shown == np.array([[one.tool] for one in SAMPLES])
+    assert shown.shape == (len(SAMPLES), 3)
+    assert (right.sum(axis=1) == 1).all()
+    assert set(right.argmax(axis=1)) == {0, 1, 2}
+    assert (shown == np.stack(benches.candidates(bench, pool, 0))).all()
     doubled = ToolCatalog("d", CATALOG.servers, (*CATALOG.tools, CATALOG.tools[0]))
     assert selector.twins(doubled)[0] == frozenset({6})
     drawn = selector.pool_of(SAMPLES[0], np.arange(7), None, frozenset({6}), np.random.default_rng(0))
     assert sorted(drawn.tolist()) == [0, 1, 2, 3, 4, 5]
 
 
-def test_answers_of_an_unseen_server_beat_chance(bench, flow):
+def test_answers_of_an_unseen_server_beat_chance(bench):
     train = np.array([row for row, one in enumerate(SAMPLES) if one.server != 2])
     test = np.array([row for row, one in enumerate(SAMPLES) if one.server == 2])
-    trained = benches.train(bench, train, flow, 0, SlotFiller(CATALOG, COPYING))
+    trained = benches.train(bench, train, FLOW, 0, SlotFiller(CATALOG, COPYING))
     shown = benches.candidates(bench, settings.Pool("catalogue", None, 1), 0)
-    found = benches.answer(bench, test, shown, flow.systems, trained, 0)
+    found = benches.answer(bench, test, shown, FLOW.systems, trained, 0)
     chosen = found["flow_trained_without_exemplars"]
     assert chosen[["tool", "param"]].mean().min() > 0.9
     assert found["flow_random"]["tool"].mean() < 0.6
@@ -156,27 +157,27 @@ def test_answers_of_an_unseen_server_beat_chance(bench, flow):
         assert ((table["tool"] >= table["param"]) & (table["param"] >= table["ast"])).all()
 
 
-def test_test_labels_cannot_change_answers(bench, flow, embedder):
+def test_test_labels_cannot_change_answers(bench, embedder):
     train, test = np.arange(0, 60), np.arange(60, 72)
     shown = [np.arange(6) for _ in SAMPLES]
-    systems = {"flow_trained": flow.systems["flow_trained"]}
+    systems = {"flow_trained": FLOW.systems["flow_trained"]}
     spoilt = [one if row < 60 else replace(one, arguments={"other": 1}) for row, one in enumerate(SAMPLES)]
     answers = []
-    for own in (bench, benches.assemble(CATALOG, spoilt, flow, embedder)):
-        trained = benches.train(own, train, flow, 0, SlotFiller(CATALOG, COPYING))
+    for own in (bench, benches.assemble(CATALOG, spoilt, FLOW, embedder)):
+        trained = benches.train(own, train, FLOW, 0, SlotFiller(CATALOG, COPYING))
         answers.append(benches.answer(own, test, shown, systems, trained, 0)["flow_trained"])
     first, second = answers
     assert (first["rank"] == second["rank"]).all()
     assert not second["param"].any()
 
 
-def test_siblings_leak_and_grouping_stops_it(bench, flow):
+def test_siblings_leak_and_grouping_stops_it(bench):
     # Vectors that tell calls apart, so that a call's nearest neighbour is its sibling.
     rng, place = np.random.default_rng(0), {one.group: n for n, one in enumerate(SAMPLES)}
     vectors = rng.normal(size=(len(SAMPLES), 64)).astype(np.float32)[[place[one.group] for one in SAMPLES]]
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     bench = replace(bench, known=replace(bench.known, vectors=vectors))
-    found = experiments.leak(bench, flow).set_index("split")
+    found = experiments.leak(bench, FLOW).set_index("split")
     assert found.loc["leave_one_out", "ast"] == 1
     assert found.loc["leave_call_out", "ast"] == 0
     assert found.loc["seen_ungrouped", "ast"] > found.loc["seen", "ast"]
@@ -194,10 +195,10 @@ def test_servers_side_by_side(bench):
         tables.compare_servers(bench, {"Web": ["absent"]}, COPYING)
 
 
-def test_a_call_for_another_catalogue_uses_the_exemplars_of_its_candidates(bench, flow, catalog, embedder, monkeypatch):
+def test_a_call_for_another_catalogue_uses_the_exemplars_of_its_candidates(bench, catalog, embedder, monkeypatch):
     found = learned.call_tool(catalog, "find a route on a map", np.array([1, 4]), learned_from=bench, embedder=embedder)
     assert found == Call(4, {})
-    known = learned.learn(bench, flow)
+    known = learned.learn(bench, FLOW)
     # The same tools on another server, in another order.
     tools = tuple(replace(CATALOG.tools[row], server=0) for row in (4, 2, 0))
     other = ToolCatalog("other", (Server("x", "X", ""),), tools)
@@ -216,19 +217,19 @@ def test_a_call_for_another_catalogue_uses_the_exemplars_of_its_candidates(bench
     assert not known.exemplars(nowhere, 5).samples
 
 
-def test_what_was_learned_is_kept_without_texts(bench, flow, embedder, tmp_path):
+def test_what_was_learned_is_kept_without_texts(bench, embedder, tmp_path):
     more = [replace(one, id=f"{one.id}!", text=f"again {one.text}") for one in SAMPLES[:20]]
-    found, stem = learned.learn(bench, flow, more), tmp_path / "kept"
+    found, stem = learned.learn(bench, FLOW, more), tmp_path / "kept"
     assert learned.read_learned(stem) is None
     learned.write_learned(stem, found)
     again = learned.read_learned(stem)
     assert (again.tools, again.parameters) == (found.tools, found.parameters)
     np.testing.assert_array_equal(again.vectors, found.vectors)
-    answers = [one.slot_filler(CATALOG, flow.copying).fill(TORONTO, 0) for one in (found, again)]
+    answers = [one.slot_filler(CATALOG, FLOW.copying).fill(TORONTO, 0) for one in (found, again)]
     assert answers[0] == answers[1] == {"url": "https://toronto.org/a"}
     assert SAMPLES[0].text not in stem.with_suffix(".json").read_text()
     # The slot_filler learns from more than the selector.
-    alone = learned.learn(bench, flow)
+    alone = learned.learn(bench, FLOW)
     assert not np.array_equal(alone.value[0], found.value[0])
     np.testing.assert_array_equal(alone.weights[True], found.weights[True])
     for damage in (b"", stem.with_suffix(".safetensors").read_bytes()[:100]):
@@ -261,8 +262,7 @@ def test_a_parameter_without_a_value_is_named(bench, embedder):
     assert learned.missing(other, made) == ["depth"]
 
 
-def test_floors_by_hand():
-    slot_filler = SlotFiller(CATALOG, COPYING).fit(SAMPLES)
+def test_floors_by_hand(slot_filler):
     own = [one for one in SAMPLES if one.tool in (0, 1)]
     line = tables.measure_arguments("toy", "required", slot_filler, own)
     # Half of the calls of read_page set a limit, which is not required.
@@ -275,10 +275,10 @@ def test_floors_by_hand():
     assert trained["param"] > line["param"]
 
 
-def test_runs_resume_and_their_tables_follow(project, bench, flow, monkeypatch):
+def test_runs_resume_and_their_tables_follow(project, bench, monkeypatch):
     pools = {"labelled3": settings.Pool("labelled", 3, 2), "all": settings.Pool("catalogue", None, 1)}
     chosen = {"seeds": (0, 1), "pools": pools, "references": {"seen": ("flow_dense", "labelled3")}}
-    small = replace(flow, **chosen, splits=settings.Splits(2, 3))
+    small = replace(FLOW, **chosen, splits=settings.Splits(2, 3))
     for runs in experiments.call_parts(bench, bench, small):
         results.write_results("mcpflow", runs)
     folder = tables.report_flow(small)
@@ -310,12 +310,12 @@ def test_runs_resume_and_their_tables_follow(project, bench, flow, monkeypatch):
     assert not experiments.finished("seen", renamed, small)
 
 
-def test_synthesis_keeps_off_labelled_servers(bench, flow, embedder, project, monkeypatch):
+def test_synthesis_keeps_off_labelled_servers(bench, embedder, project, monkeypatch):
     unlabelled = [one for one in SAMPLES if one.server != 2]
-    own = benches.assemble(CATALOG, unlabelled, flow, embedder)
-    texts, counts = experiments.synthetic(own, flow)
+    own = benches.assemble(CATALOG, unlabelled, FLOW, embedder)
+    texts, counts = experiments.synthetic(own, FLOW)
     assert {one.server for one in texts} == {2}
-    lenient = replace(flow, filtration=replace(flow.filtration, similarity=1.1))
+    lenient = replace(FLOW, filtration=replace(FLOW.filtration, similarity=1.1))
     kept, made = experiments.filtered(own, texts, counts, lenient, embedder)
     rules = next(table.frame for table in made if table.name == "flow_filtration")
     assert set(rules["of"]) == {"synthetic", "public"}
