@@ -25,10 +25,9 @@ from study.tools.mcp_zero import request_log
 
 SET = intent_settings()
 LONG = Tuning(0.1, 20_000)
-VECTORS = hnp.arrays(np.float64, st.integers(1, 6), elements=st.floats(-5, 5))
 
 
-@given(VECTORS)
+@given(hnp.arrays(np.float64, st.integers(1, 6), elements=st.floats(-5, 5)))
 def test_projection_is_the_nearest_point(vector):
     found = learning.project(vector)
     assert found.sum() == pytest.approx(1)
@@ -59,25 +58,18 @@ def test_the_minimum_is_that_of_an_independent_solver(seed):
 
 
 def test_a_planted_factor_is_found():
-    rng = np.random.default_rng(3)
-    queries = []
-    for _ in range(60):
-        table = rng.uniform(size=(20, 5))
-        queries.append(learning.differences(table, [int(table[:, 2].argmax())], range(20)))
-    found = learning.tune(queries, SET.variants["control"], SET.tuning)
-    assert found[2] > 0.95
+    drawn = np.random.default_rng(3).uniform(size=(60, 20, 5))
+    queries = [learning.differences(table, [int(table[:, 2].argmax())], range(20)) for table in drawn]
+    assert learning.tune(queries, SET.variants["control"], SET.tuning)[2] > 0.95
 
 
-def test_differences_by_hand():
+def test_differences_by_hand_and_dividing_by_the_sum_leaves_the_simplex():
     table = np.array([[1.0, 0], [0, 1], [0.5, 0.5]])
     assert learning.differences(table, [0, 7], [0, 2]).tolist() == [[0.5, -0.5]]
     assert learning.differences(table, [7], [0, 2]).shape == (0, 2)
     start = SET.variants["control"]
     np.testing.assert_array_equal(learning.tune([np.empty((0, 5))], start, SET.tuning), start)
     np.testing.assert_array_equal(learning.tune([np.zeros((3, 5))], start, SET.tuning), start)
-
-
-def test_dividing_by_the_sum_leaves_the_simplex():
     # The first factor speaks against the choice: the design's weights go below 0, projected ones stop there.
     queries = [np.array([[-1.0, 0.5, 0, 0, 0]])] * 5
     start = np.array([0.02, 0.98, 0, 0, 0])
@@ -90,11 +82,9 @@ def test_assignment_is_fixed_even_and_new_for_each_experiment():
     names, agents = ["control", "a", "b"], [f"agent {n}" for n in range(6000)]
     first = [assign(agent, names, "one") for agent in agents]
     assert first == [assign(agent, names, "one") for agent in agents]
-    counts = [first.count(name) for name in names]
-    assert stats.chisquare(counts).pvalue > 1e-3
-    table = np.zeros((3, 3))
-    for one, two in zip(first, (assign(agent, names, "two") for agent in agents), strict=True):
-        table[names.index(one), names.index(two)] += 1
+    assert stats.chisquare([first.count(name) for name in names]).pvalue > 1e-3
+    table = pd.crosstab(first, [assign(agent, names, "two") for agent in agents])
+    assert table.shape == (3, 3)
     assert stats.chi2_contingency(table).pvalue > 1e-3
     with pytest.raises(StudyError):
         assign("x", [], "one")
@@ -128,19 +118,13 @@ def test_bounds_against_the_formula_step_by_step():
 
 
 def test_looking_all_the_time_keeps_the_error_rate():
-    rng = np.random.default_rng(7)
-    missed = peeked = 0
-    for _ in range(300):
-        x = (rng.random(400) < 0.3).astype(float)
-        low, high = confidence_sequence(x, 0.05, 0.5)
-        missed += bool(((low > 0.3) | (high < 0.3)).any())
-        t = np.arange(1, 401)
-        mean = np.cumsum(x) / t
-        z = np.abs(mean - 0.3) / np.sqrt(0.3 * 0.7 / t)
-        peeked += bool((z[10:] > 1.96).any())
-    assert missed / 300 <= 0.05
-    # The same stream with a fixed-sample test looked at after every observation: far more than 5 % false alarms.
-    assert peeked / 300 > 0.15
+    streams = (np.random.default_rng(7).random((300, 400)) < 0.3).astype(float)
+    bounds = np.array([confidence_sequence(stream, 0.05, 0.5) for stream in streams])
+    assert ((bounds[:, 0] > 0.3) | (bounds[:, 1] < 0.3)).any(axis=1).mean() <= 0.05
+    # The same streams with a fixed-sample test looked at after every observation: far more than 5 % false alarms.
+    t = np.arange(1, 401)
+    z = np.abs(streams.cumsum(axis=1) / t - 0.3) / np.sqrt(0.3 * 0.7 / t)
+    assert (z[:, 10:] > 1.96).any(axis=1).mean() > 0.15
 
 
 def test_a_better_variant_is_found_and_an_equal_one_is_not():
@@ -172,11 +156,11 @@ def test_online_metrics_by_hand():
     events = [Event("a", "q", both, "x", True, 10.0, 14.0, None, 5.0), Event("a", "q", both, "x", False, 20.0, 29.0)]
     events += [Event("b", "q", both, None), Event("b", "q", ("x",), "z", True, 0.0, 2.0, None, 2.0)]
     found = {metric.name: metric for metric in online_metrics(events)}
-    assert (found["click_through_rate"].value, found["click_through_rate"].n) == (0.5, 4)
+    clicks, time = found["click_through_rate"], found["time_to_success_s"]
+    assert (clicks.value, clicks.n, time.value, time.n) == (0.5, 4, 3.0, 2)
     assert found["success_rate"].value == pytest.approx(2 / 3)
-    assert (found["time_to_success_s"].value, found["time_to_success_s"].n) == (3.0, 2)
     assert found["satisfaction"].value == 3.5
-    assert 0 < found["click_through_rate"].low < 0.5 < found["click_through_rate"].high < 1
+    assert 0 < clicks.low < 0.5 < clicks.high < 1
     assert all(np.isnan(metric.value) and metric.n == 0 for metric in online_metrics([]))
 
 
@@ -230,9 +214,8 @@ def test_no_task_knows_its_own_outcome(episodes, known):
 
 def test_signal_recall_by_hand(catalog, episodes):
     index = experiments.SignalIndex(catalog, SET)
-    asks = request_log.Asks(
-        QuerySet("q", ("a",), ("read a file",), (((0,), (4,)),), ("a",)), np.array([0]), ((0,),), np.array([[-1]])
-    )
+    queries = QuerySet("q", ("a",), ("read a file",), (((0,), (4,)),), ("a",))
+    asks = request_log.Asks(queries, np.array([0]), ((0,),), np.array([[-1]]))
     table = experiments.by_signal(index, asks, np.array([[0.5, 0.4, 0.3, 0.2, 0.1]], np.float32)).set_index("signal")
     assert table.loc["verb", ["brought", "recall"]].tolist() == [1, 0.5]
     assert table.loc["semantic", ["brought", "recall"]].tolist() == [5, 1]
@@ -251,10 +234,8 @@ def servers_and_tasks():
     texts = {"name": ["a", "b", "c"], "description": ["read a file", "read a file", "send mail"]}
     stated = {"language": ["Python", "Go, Rust", ""], "system": ["", "macOS", ""], "stars_count": [0, 99, 9]}
     servers = pd.DataFrame({"id": [1, 2, 3], **texts, **stated, "tools": "", "category": "", "subcategory": ""})
-    stated = {"language": ["py", ""], "theme": ["Linux tools", ""]}
-    tasks = pd.DataFrame(
-        {"id": [1, 2], "name": ["read a file", "send mail"], "description": "", "category": ""} | stated
-    )
+    tasks = pd.DataFrame({"id": [1, 2], "name": ["read a file", "send mail"], "language": ["py", ""]})
+    tasks = tasks.assign(description="", category="", theme=["Linux tools", ""])
     lists = (np.array([0, 1, 2]), np.array([1]))
     data = Dataset("toy", servers, tasks, relevance_from_lists(lists, 3), lists)
     nothing = sp.csr_matrix((2, 3), dtype=np.float32)

@@ -25,26 +25,27 @@ def read(query, vocabulary=(), rules=CORRECTED):
     return analyse(query, SET.verbs, SET.domains, vocabulary, rules)
 
 
+SUBSTRINGS, BARE = Rules(substring_domains=True), Rules(bare_verbs=True)
+
+
 @pytest.mark.parametrize(
-    ("query", "vocabulary", "verbs", "domains", "terms"),
+    ("query", "vocabulary", "rules", "verbs", "domains", "terms"),
     [
-        ("I want to find where a Python function is defined", {"python"}, ["find"], ["code"], ["python"]),
-        ("I need to test login functionality in a web app", {"login"}, ["test"], ["web", "test"], ["login"]),
-        ("find find a CSV", (), ["find"], ["data"], []),
-        ("", (), [], [], []),
+        ("I want to find where a Python function is defined", {"python"}, CORRECTED, "find", "code", "python"),
+        ("I need to test login functionality in a web app", {"login"}, CORRECTED, "test", "web test", "login"),
+        ("find find a CSV", (), CORRECTED, "find", "data", ""),
+        ("", (), CORRECTED, "", "", ""),
+        # Defects of the design.
+        ("the latest capital", (), CORRECTED, "", "", ""),
+        ("the latest capital", (), SUBSTRINGS, "", "documentation test", ""),
+        ("Verify, then (check)!", (), CORRECTED, "verify check", "test", ""),
+        ("Verify, then (check)!", (), BARE, "", "test", ""),
+        ("verify it", (), BARE, "verify", "test", ""),
     ],
 )
-def test_the_designs_examples(query, vocabulary, verbs, domains, terms):
-    intent = read(query, vocabulary)
-    assert (list(intent.verbs), list(intent.domains), list(intent.terms)) == (verbs, domains, terms)
-
-
-def test_defects_of_the_analysis():
-    assert read("the latest capital").domains == ()
-    assert read("the latest capital", rules=Rules(substring_domains=True)).domains == ("documentation", "test")
-    assert read("Verify, then (check)!").verbs == ("verify", "check")
-    assert read("Verify, then (check)!", rules=Rules(bare_verbs=True)).verbs == ()
-    assert read("verify it", rules=Rules(bare_verbs=True)).verbs == ("verify",)
+def test_examples_and_defects_of_the_analysis(query, vocabulary, rules, verbs, domains, terms):
+    intent = read(query, vocabulary, rules)
+    assert [" ".join(found) for found in (intent.verbs, intent.domains, intent.terms)] == [verbs, domains, terms]
 
 
 @given(st.text(max_size=200))
@@ -77,13 +78,32 @@ def past(**columns):
     return replace(feedback.empty(3), **{name: np.array(values, float) for name, values in columns.items()})
 
 
-def test_success_of_an_unused_tool():
-    known = past(calls=[10, 2, 0], successes=[5, 2, 0])
-    overall = 7 / 12
-    found = ranking.success_rate(known, SET.ranking)
-    np.testing.assert_allclose(found, [(5 + 2 * overall) / 12, (2 + 2 * overall) / 4, overall])
-    np.testing.assert_allclose(ranking.success_rate(known, SET.ranking, Rules(unused_fails=True)), [0.5, 1, 0])
-    np.testing.assert_allclose(ranking.success_rate(past(), SET.ranking), 0.5)
+USED, RATE = past(calls=[10, 2, 0], successes=[5, 2, 0]), 7 / 12
+RATED = past(latency_ms=[200, 9000, 0], timed=[4, 3, 0], rating=[10, 0, 0], rated=[2, 1, 0])
+AGENT = {"a": (np.array([2.0, 0, 0]), np.array([2.0, 0, 0]))}
+KNOWN = replace(past(calls=[8, 4, 0], last_used=[0, 0, np.nan]), agents=AGENT)
+FAILS, EXTREME, CAP = Rules(unused_fails=True), Rules(extreme_unknowns=True), Rules(fixed_cap=True)
+
+
+@pytest.mark.parametrize(
+    ("factor", "known", "more", "expected"),
+    [
+        ("success_rate", USED, [], [(5 + 2 * RATE) / 12, (2 + 2 * RATE) / 4, RATE]),
+        ("success_rate", USED, [FAILS], [0.5, 1, 0]),
+        ("success_rate", past(), [], [0.5] * 3),
+        # Tool 0: the most used, half decayed, bias 0.5 + (2 + 1) / 4 = 1.25; tool 1: half as much, bias 1.
+        ("popularity", KNOWN, [30 * ranking.DAY, "a"], [0.625, 0.25, 0]),
+        ("popularity", KNOWN, [0, "a"], [1, 0.5, 0]),
+        ("popularity", past(calls=[2000, 500, 0]), [0, "", CAP], [1, 0.5, 0]),
+        # What is not known is neutral.
+        ("performance", RATED, [], [0.95, 0, 0.5]),
+        ("performance", RATED, [EXTREME], [0.95, 0, 1]),
+        ("user_rating", RATED, [], [(2 + 4 / 3) / 4, (0 + 4 / 3) / 3, 2 / 3]),
+        ("user_rating", RATED, [EXTREME], [1, 0, 0]),
+    ],
+)
+def test_factors_by_hand(factor, known, more, expected):
+    np.testing.assert_allclose(getattr(ranking, factor)(known, SET.ranking, *more), expected)
 
 
 def test_half_life():
@@ -92,26 +112,6 @@ def test_half_life():
     # exp(-d / 30) is at one half after 20.8 days, not after 30.
     designed = ranking.recency(np.array([0, 30, 30 * math.log(2)]), 30, Rules(e_folding_decay=True))
     np.testing.assert_allclose(designed, [1, math.exp(-1), 0.5])
-
-
-def test_popularity_by_hand():
-    day = ranking.DAY
-    known = past(calls=[8, 4, 0], last_used=[0, 0, np.nan])
-    known = replace(known, agents={"a": (np.array([2.0, 0, 0]), np.array([2.0, 0, 0]))})
-    # Tool 0: the most used, half decayed, bias 0.5 + (2 + 1) / 4 = 1.25; tool 1: half as much, bias 1.
-    np.testing.assert_allclose(ranking.popularity(known, SET.ranking, 30 * day, "a"), [0.625, 0.25, 0])
-    np.testing.assert_allclose(ranking.popularity(known, SET.ranking, 0, "a"), [1, 0.5, 0])
-    designed = ranking.popularity(past(calls=[2000, 500, 0]), SET.ranking, 0, "", Rules(fixed_cap=True))
-    np.testing.assert_allclose(designed, [1, 0.5, 0])
-
-
-def test_unknown_latency_and_rating_are_neutral():
-    known = past(latency_ms=[200, 9000, 0], timed=[4, 3, 0], rating=[10, 0, 0], rated=[2, 1, 0])
-    np.testing.assert_allclose(ranking.performance(known, SET.ranking), [0.95, 0, 0.5])
-    np.testing.assert_allclose(ranking.user_rating(known, SET.ranking), [(2 + 4 / 3) / 4, (0 + 4 / 3) / 3, 2 / 3])
-    designed = Rules(extreme_unknowns=True)
-    np.testing.assert_allclose(ranking.performance(known, SET.ranking, designed), [0.95, 0, 1])
-    np.testing.assert_allclose(ranking.user_rating(known, SET.ranking, designed), [1, 0, 0])
 
 
 counts = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=6)
@@ -160,26 +160,22 @@ def test_rate_limit_is_a_sliding_window():
     for moment in (0.0, 6.0):
         assert not limiter.limited("a", "t", moment)
         limiter.record("a", "t", moment)
-    assert limiter.limited("a", "t", 9.9)
-    assert not limiter.limited("b", "t", 9.9)
-    assert not limiter.limited("a", "u", 9.9)
+    assert [limiter.limited(*use, 9.9) for use in (("a", "t"), ("b", "t"), ("a", "u"))] == [True, False, False]
     kept, reasons = usable([1, 0], ["t", "u"], {}, Context("a"), limiter, 9.9)
     assert kept == [1]
     assert "used 2 times in 10 s" in reasons[0]
     assert not limiter.limited("a", "t", 10.0)
 
 
-STATE = ("c", "s", 3)
 CONTROL = SET.variants["control"]
 
 
 def test_the_key_names_everything():
-    base = {"query": "q", "count": 5, "context": Context("a"), "weights": CONTROL, "state": STATE, "rules": CORRECTED}
-    changes = {"query": "r", "count": 6, "context": Context("a", permissions=frozenset({"x"}))}
-    changes |= {"weights": SET.variants["variant_a"], "state": ("c", "s", 4)}
-    changes |= {"rules": Rules(filter_last=True)}
-    changed = [{}, *({name: value} for name, value in changes.items())]
-    changed += [{"context": Context("b")}, {"state": ("d", "s", 3)}]
+    base = {"query": "q", "count": 5, "context": Context("a"), "weights": CONTROL, "rules": CORRECTED}
+    base["state"] = "c", "s", 3
+    changed = [{}, {"query": "r"}, {"count": 6}, {"context": Context("a", permissions=frozenset({"x"}))}]
+    changed += [{"context": Context("b")}, {"weights": SET.variants["variant_a"]}, {"rules": Rules(filter_last=True)}]
+    changed += [{"state": ("c", "s", 4)}, {"state": ("d", "s", 3)}]
     assert len({answers.cache_key(**base | change) for change in changed}) == len(changed)
     loose = base | {"rules": Rules(query_only_cache=True)}
     assert answers.cache_key(**loose) == answers.cache_key(**loose | {"context": Context("b")})
@@ -192,7 +188,7 @@ def test_cache_forgets():
     kept.put("b", 2)
     assert kept.get("a") == 1
     kept.put("c", 3)
-    assert (kept.get("a"), kept.get("b"), kept.get("c")) == (1, None, 3)
+    assert [kept.get(key) for key in "abc"] == [1, None, 3]
     now[0] = 10.0
     assert kept.get("a") is None
     assert kept.hits == 3
@@ -236,12 +232,8 @@ def test_two_processes_append_whole_lines(tmp_path):
 
 
 def test_statistics_by_hand():
-    events = [
-        Event("a", "q", (), "x", True, 1.0, 2.0, 100.0, 4.0),
-        Event("b", "q", (), "x", False, 5.0, None, None, 0.0),
-        Event("a", "q", (), "gone", True),
-        Event("a", "q", ("x",), None),
-    ]
+    events = [Event("a", "q", (), "x", True, 1.0, 2.0, 100.0, 4.0), Event("b", "q", (), "x", False, 5.0, rating=0.0)]
+    events += [Event("a", "q", (), "gone", True), Event("a", "q", ("x",), None)]
     found = statistics(events, ["x", "y"])
     assert (found.calls.tolist(), found.successes.tolist()) == ([2, 0], [1, 0])
     assert (found.latency_ms.tolist(), found.timed.tolist()) == ([100, 0], [1, 0])
@@ -280,8 +272,7 @@ def test_filters_come_before_the_cut(catalog, embedder):
 
 
 def test_rate_limit_is_not_cached(catalog, embedder):
-    limited = replace(SET, rate_limit=Limit(1, 10.0))
-    now = [0.0]
+    limited, now = replace(SET, rate_limit=Limit(1, 10.0)), [0.0]
     made = recommender(catalog, embedder, intentions=limited, monotonic=lambda: now[0])
     assert made.recommend("read a file")[0].key == "fs/read_file"
     made.used("", "fs/read_file")

@@ -2,19 +2,19 @@
 
 import json
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
+from mcp.server.mcpserver import MCPServer
 
 from study.cli import tools as cli
 from study.encoders import sentence as encoders
 from study.errors import StudyError
 from study.tools.catalogues import catalog as catalogs
 from study.tools.catalogues import live, published
+from tests.agent.conftest import serving
 
 SEND = {"name": "send", "description": "send a mail", "inputSchema": {"type": "object"}}
 SCRIPT = str(Path(__file__).with_name("scripted_mcp_server.py"))
@@ -60,55 +60,23 @@ def test_servers_that_hang_do_not_hold_up_the_others(tmp_path):
     assert time.monotonic() - started < 30
 
 
-class Http(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.keys.append(self.headers.get("X-Key"))
-        if "id" not in message:
-            return self.reply(202, b"")
-        body = {"error": {"code": -32601, "message": "Method not found"}}
-        if message["method"] == "initialize":
-            known = {"capabilities": {"tools": {}}, "serverInfo": {"name": "web", "version": "1"}}
-            body = {"result": known | {"protocolVersion": message["params"]["protocolVersion"]}}
-        elif message["method"] == "tools/list":
-            body = {"result": {"tools": [SEND]}}
-        return self.reply(200, json.dumps({"jsonrpc": "2.0", "id": message["id"]} | body).encode())
-
-    def do_GET(self):
-        self.reply(405, b"")
-
-    def do_DELETE(self):
-        self.do_GET()
-
-    def reply(self, status, content):
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_):
-        pass
-
-
 def test_a_server_over_http(tmp_path):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Http)
-    server.keys, server.daemon_threads = [], True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{server.server_port}/mcp"
-        path = config(tmp_path, web={"url": url, "headers": {"X-Key": "k"}}, gone={"url": "http://127.0.0.1:9/mcp"})
+    made, keys = MCPServer("web"), set()
+    made.add_tool(lambda to: to, name="send", description="send a mail")
+    app = made.streamable_http_app()
+
+    async def watched(scope, receive, send):
+        if scope["type"] == "http":
+            keys.add(dict(scope["headers"]).get(b"x-key"))
+        await app(scope, receive, send)
+
+    with serving(watched) as address:
+        own = {"url": f"{address}/mcp", "headers": {"X-Key": "k"}}
+        path = config(tmp_path, web=own, gone={"url": "http://127.0.0.1:9/mcp"})
         web, gone = live.list_all(live.read_config(path), timeout=60)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
     assert web.problem is None
     assert [tool["name"] for tool in web.tools] == ["send"]
-    assert set(server.keys) == {"k"}
+    assert keys == {b"k"}
     assert gone.problem is not None
 
 
