@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from tests.llm.scripted_endpoint import client, server  # noqa: F401

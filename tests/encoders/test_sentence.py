@@ -1,7 +1,5 @@
 """Text encoders: the disk cache with a stand-in model, then the packaged model itself."""
 
-from __future__ import annotations
-
 import logging
 import socket
 
@@ -16,9 +14,8 @@ from study.errors import StudyError
 class StandIn:
     """Maps a text to numbers that depend on it alone, and remembers what it was asked."""
 
-    def __init__(self, fail_at: int | None = None):
-        self.asked: list[list[str]] = []
-        self.fail_at = fail_at
+    def __init__(self, fail_at=None):
+        self.asked, self.fail_at = [], fail_at
 
     def __call__(self, texts):
         if len(self.asked) == self.fail_at:
@@ -40,11 +37,8 @@ def test_only_new_texts_are_embedded(tmp_path):
     assert run(["ccc", "a", "d"], tmp_path) == [["ccc", "d"]]
     assert run(["d", "bb", "ccc", "a"], tmp_path) == []
     assert run(["a"], None) == run(["a"], None) == [["a"]]  # without a folder nothing is kept
-
-
-def test_another_model_shares_nothing(tmp_path):
-    run(["a"], tmp_path)
-    assert run(["a"], tmp_path, identity="model 2") == [["a"]]
+    assert run(["x\ud800", "x?"], tmp_path) == [["x?"]]  # lone surrogates are replaced
+    assert run(["a"], tmp_path, identity="model 2") == [["a"]]  # another model shares nothing
     assert run(["a"], tmp_path) == []
 
 
@@ -92,10 +86,6 @@ def test_vectors_of_another_width_are_redone(tmp_path):
     assert run(["a"], tmp_path) == [["a"]]
 
 
-def test_lone_surrogates_are_replaced(tmp_path):
-    assert run(["x\ud800", "x?"], tmp_path) == [["x?"]]
-
-
 def test_unknown_and_missing_models_say_what_to_do(monkeypatch):
     with pytest.raises(StudyError, match="unknown text encoder 'bert'"):
         encode(["a"], model="bert")
@@ -109,11 +99,8 @@ SENTENCES += ["Render a photograph with ray tracing", "", "word " * 2000]
 
 
 def test_the_packaged_model_needs_no_network_and_gives_unit_vectors(monkeypatch):
-    def refuse(*args, **kwargs):
-        raise AssertionError("a network connection was tried")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    for owner, name in ((socket.socket, "connect"), (socket, "getaddrinfo")):
+        monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("a network connection was tried"))
     encoders._load.cache_clear()
     vectors = encode(SENTENCES)
     assert vectors.shape == (5, 384)
@@ -124,12 +111,9 @@ def test_the_packaged_model_needs_no_network_and_gives_unit_vectors(monkeypatch)
     assert similarity[0, 1] > similarity[0, 2] + 0.3
 
 
-def test_company_in_a_batch_changes_a_vector_by_rounding_alone():
+def test_company_in_a_batch_changes_a_vector_by_rounding_alone_and_kept_ones_are_read_back_bitwise():
     together = encode(SENTENCES, store=False)
     alone = np.concatenate([encode([text], store=False) for text in SENTENCES])
     assert np.abs(together - alone).max() < 1e-6
-
-
-def test_kept_vectors_are_read_back_bitwise():
     first = encode(SENTENCES[:2])
     np.testing.assert_array_equal(encode(SENTENCES[1::-1])[::-1], first)

@@ -93,9 +93,12 @@ def test_the_slot_filler_fills_tools_of_another_catalogue(slot_filler):
     assert other.fill("anything", 2) == {"whole": ""}
 
 
-def test_overlap_by_hand_and_conditional_logit_recovers_planted_weights():
+def test_overlap_by_hand():
     found = selector.overlap(["read the mail", "x"], ["read_mail", "readMail now", "..."])
     assert found == pytest.approx(np.array([[1, 2 / 3, 0], [0, 0, 0]]))
+
+
+def test_conditional_logit_recovers_planted_weights():
     rng = np.random.default_rng(0)
     planted = np.array([2.0, -1.0, 0.0])
     rows = rng.normal(size=(4000, 5, 3)).astype(np.float32)

@@ -19,31 +19,23 @@ from study.tools.mcp_zero.routing import BROKEN, REPEATED, Request, Router, Rout
 BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
 
 
-def test_blocks_of_a_reply():
-    reply = f"First {BLOCK.format('file system', 'read a file')} then {BLOCK.format('mail', 'send: it')}"
-    assert routing.parse_requests(reply) == [Request("file system", "read a file"), Request("mail", "send: it")]
-    assert routing.count_malformed(reply) == 0
-
-
 @pytest.mark.parametrize(
-    "reply",
+    ("reply", "expected", "malformed"),
     [
-        "<tool_assistant>\nserver: a\ntool: b",
-        "<tool_assistant>\ntool: b\nserver: a\n</tool_assistant>",
-        "<tool_assistant>\nserver: a\n</tool_assistant>",
-        "<tool_assistant>\nserver: \ntool: b\n</tool_assistant>",
-        "<tool_assistant></tool_assistant>",
+        (f"First {BLOCK.format('my files', 'read')} then {BLOCK.format('b', 'd: e')}", "my files/read b/d: e", 0),
+        ("<tool_assistant>\nserver: a\ntool: b", "", 1),
+        ("<tool_assistant>\ntool: b\nserver: a\n</tool_assistant>", "", 1),
+        ("<tool_assistant>\nserver: a\n</tool_assistant>", "", 1),
+        ("<tool_assistant>\nserver: \ntool: b\n</tool_assistant>", "", 1),
+        ("<tool_assistant></tool_assistant>", "", 1),
+        # An open block does not swallow the next.
+        ("<tool_assistant>\nserver: a\ntool: b\n" + BLOCK.format("c", "d"), "c/d", 1),
     ],
 )
-def test_malformed_blocks_are_counted(reply):
-    assert routing.parse_requests(reply) == []
-    assert routing.count_malformed(reply) == 1
-
-
-def test_an_open_block_does_not_swallow_the_next():
-    reply = "<tool_assistant>\nserver: a\ntool: b\n" + BLOCK.format("c", "d")
-    assert routing.parse_requests(reply) == [Request("c", "d")]
-    assert routing.count_malformed(reply) == 1
+def test_blocks_of_a_reply_and_malformed_ones(reply, expected, malformed):
+    found = routing.parse_requests(reply)
+    assert " ".join(f"{request.server}/{request.tool}" for request in found) == expected
+    assert routing.count_malformed(reply) == malformed
 
 
 @given(st.text(max_size=400))
@@ -52,20 +44,14 @@ def test_parsing_is_total(reply):
     assert all(request.server and request.tool for request in routing.parse_requests(reply))
 
 
-def test_equation_one_is_clipped():
+def test_equation_one_is_clipped_and_routing_by_hand():
     s, t = np.array([0.5, -0.5, -0.5, 0.9], np.float32), np.array([0.8, -0.8, 0.8, 0.1], np.float32)
     np.testing.assert_allclose(routing.zero_score(s, t), [0.5 * 0.8 * 0.8, 0, 0, 0.9 * 0.1 * 0.9], rtol=1e-6)
     np.testing.assert_allclose(routing.zero_score(s, t, "sum"), [1.3, 0, 0.8, 1.0], rtol=1e-6)
     np.testing.assert_allclose(routing.zero_score(s, t, "product"), [0.4, 0, 0, 0.09], rtol=1e-5)
-
-
-def test_routing_by_hand():
-    servers = np.array([[0.9, 0.5, 0.1]], np.float32)
-    tools = np.array([[0.2, 0.8, 1.0]], np.float32)
-    of = np.array([0, 1, 2])
-    assert combine(servers, tools, of, Routing(servers=2))[0].tolist() == pytest.approx(
-        [0.9 * 0.2 * 0.9, 0.5 * 0.8 * 0.8, -np.inf]
-    )
+    servers, tools = np.array([[0.9, 0.5, 0.1]], np.float32), np.array([[0.2, 0.8, 1.0]], np.float32)
+    of, expected = np.arange(3), [0.9 * 0.2 * 0.9, 0.5 * 0.8 * 0.8, -np.inf]
+    assert combine(servers, tools, of, Routing(servers=2))[0].tolist() == pytest.approx(expected)
     absent = np.array([[-np.inf, 0.5, 0.1]], np.float32)
     assert np.isneginf(combine(absent, tools, of, Routing(servers=None))[0]).tolist() == [True, False, False]
     assert best_servers(np.array([[0.5, 0.5, 0.5]]), 1).tolist() == [[True, False, False]]
@@ -74,16 +60,14 @@ def test_routing_by_hand():
 
 
 def test_router_takes_the_better_of_description_and_summary(catalog, embedder):
-    request = [Request("price", "send a mail")]
-    described, summed, both = (
-        Router(catalog, Routing(matching=kind), embedder).server_scores(["send mail"])
-        for kind in ("description", "summary", "max")
-    )
+    routers = [Router(catalog, Routing(matching=kind), embedder) for kind in ("description", "summary", "max")]
+    described, summed, both = (own.server_scores(["send mail"]) for own in routers)
     np.testing.assert_allclose(both, np.maximum(described, summed))
     assert (described != summed).any()
     scores = Router(catalog, Routing(servers=1), embedder).scores([Request("mail", "write a file")])
     assert np.isfinite(scores[0]).tolist() == [False, False, True, True, False]
-    assert Router(catalog, Routing(score="tool", servers=None), embedder).scores(request)[0].argmax() == 2
+    whole = Router(catalog, Routing(score="tool", servers=None), embedder)
+    assert whole.scores([Request("price", "send a mail")])[0].argmax() == 2
 
 
 def test_summaries_name_the_tools_and_are_cut(catalog):
@@ -94,14 +78,11 @@ def test_summaries_name_the_tools_and_are_cut(catalog):
     assert "more" not in routing.summaries(long)[0]
 
 
-def test_needle_grid_is_the_published_one():
+def test_needle_grid_is_the_published_one_and_samples_group_tools_by_server(catalog):
     points = grid(2797)
     assert len(points) == 755
     assert len({size for size, _ in points}) == 44
     assert all(0 <= index < size for size, index in points)
-
-
-def test_samples_group_tools_by_server(catalog):
     for seed in range(20):
         drawn = experiments.sample(catalog, 4, np.random.default_rng(seed))
         owners = catalog.server_of[drawn].tolist()
@@ -112,26 +93,18 @@ def test_samples_group_tools_by_server(catalog):
 
 def test_needle_choice_looks_at_the_offer_only(catalog):
     servers, tools = np.array([0.9, 0.5, 0.1], np.float32), np.array([0.9, 0.8, 0.5, 0.4, 0.3], np.float32)
-    order = np.arange(5)
-    assert experiments.first_choice(servers, tools, np.array([0, 2, 4]), catalog, Routing(), order) == 0
-    assert experiments.first_choice(servers, tools, np.array([2, 3, 4]), catalog, Routing(), order) == 2
-    assert experiments.first_choice(servers, tools, np.array([4]), catalog, Routing(servers=1), order) == 4
+    for offered, chosen, routed in (([0, 2, 4], 0, Routing()), ([2, 3, 4], 2, Routing()), ([4], 4, Routing(servers=1))):
+        found = experiments.first_choice(servers, tools, np.array(offered), catalog, routed, np.arange(5))
+        assert found == chosen, offered
 
 
 def test_foreign_words_for_the_same_tool(catalog):
-    other = ToolCatalog(
-        "o",
-        (Server("x", "Files MCP Server", "keeps files"), Server("y", "Mail", "")),
-        (Tool(0, "readFile", "opens and shows"), Tool(0, "write_file", "Write a file!"), Tool(1, "send", "posts")),
-    )
+    servers = Server("x", "Files MCP Server", "keeps files"), Server("y", "Mail", "")
+    tools = Tool(0, "readFile", "opens and shows"), Tool(0, "write_file", "Write a file!"), Tool(1, "send", "posts")
     # write_file has the same words; Mail has no server text, so its name stands in.
-    assert experiments.pairs(catalog, [other]) == [
-        (0, Request("keeps files", "opens and shows")),
-        (2, Request("Mail", "posts")),
-    ]
-
-
-def test_near_copies_are_not_written_apart():
+    found = [(0, Request("keeps files", "opens and shows")), (2, Request("Mail", "posts"))]
+    assert experiments.pairs(catalog, [ToolCatalog("o", servers, tools)]) == found
+    # Near copies are not written apart.
     text = "Read the whole file at the given path and return its content as text."
     assert not experiments.independent(text, text.upper())
     assert not experiments.independent(text, text.replace("whole ", ""))
@@ -164,21 +137,15 @@ def test_trials_of_one_target_and_calls_of_one_dialogue_share_a_group():
     assert experiments.queries_of(calls, ["x", "y", "z"]).groups == ("f", "f", "g")
 
 
-def test_servers_alone_by_hand(catalog):
+def test_measures_of_the_log_by_hand(catalog):
     queries = QuerySet("q", ("a", "b"), ("x", "y"), (((2, 1),), ((4,),)), ("a", "b"))
     found = request_log.server_measures(np.array([[0.1, 0.2, 0.9], [0.9, 0.5, 0.1]], np.float32), catalog, queries)
     # The first label is served by the servers 0 and 1, of which 1 is ranked second; the other server is third.
     assert found["mrr"] == pytest.approx((1 / 2 + 1 / 3) / 2)
     assert (found["hit_rate@1"], found["hit_rate@3"]) == (0, 1)
-
-
-def test_agreement_by_hand():
     ranked = np.array([[1, 2, 3, 9], [4, 5, 6, 9], [7, 8, -1, -1]])
     found = request_log.agreement(ranked, [(1, 3, 5), (6,), ()])
     assert found == {"requests": 3, "same_first": pytest.approx(1 / 3), "jaccard@3": pytest.approx((2 / 4 + 1 / 3) / 3)}
-
-
-def test_what_the_agent_ran_by_hand():
     queries = QuerySet("r", ("a", "b"), ("x", "y"), (((2,),), ((4,),)), ("a", "b"))
     table = request_log.executed({"own": np.array([[2, 1, 0], [0, 1, 4]])}, queries, 5).iloc[0]
     assert (table["requests"], table["hit_rate@1"], table["hit_rate@3"]) == (2, 0.5, 1)

@@ -24,14 +24,13 @@ from study.tools.intent.experiments import count
 from study.tools.mcp_zero.experiments import by_pool, pairs, parts, query
 from study.tools.mcp_zero.request_log import requests, requests_by_task
 
-pytestmark = [
-    pytest.mark.mirror,
-    pytest.mark.skipif(not os.environ.get("T2M_MIRROR"), reason="T2M_MIRROR names no mirror of the public data"),
-]
+pytestmark = pytest.mark.mirror
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
+    if not os.environ.get("T2M_MIRROR"):
+        pytest.skip("T2M_MIRROR names no mirror of the public data")
     base = tmp_path_factory.mktemp("raw")
     configs = {name: yaml.safe_load((paths.conf() / f"dataset/{name}.yaml").read_text()) for name in published.LOADERS}
     return {name: sources.fetch(name, config, folder=base / name) for name, config in configs.items()}
@@ -96,9 +95,8 @@ def test_livemcpbench_labels_and_log(tasks, folders):
 def test_listings_and_entities(loaded):
     catalogs = [loaded[name].catalog for name in ("mcptools", "livemcpbench", "mcpflow")]
     merged = merge.merge_catalogs("all", catalogs)
-    facts = merge.entity_counts(catalogs, merged)
-    names = ("listings", "entities", "groups", "listings_in_groups", "names_disagree")
-    assert [facts[name] for name in names] == [1509, 1450, 57, 116, 6]
+    facts = {"listings": 1509, "entities": 1450, "groups": 57, "listings_in_groups": 116, "names_disagree": 6}
+    assert facts.items() <= merge.entity_counts(catalogs, merged).items()
 
 
 def test_the_pool_of_the_reference_scores(loaded, tasks, folders, monkeypatch):
@@ -186,9 +184,8 @@ def test_public_samples_of_mcp_flow(flow):
 def everyday(flow, tasks):
     """The slot filler for tools of LiveMCPBench, of whose servers it has no example."""
     # Without the filters, which need every text's vector; a quarter of the instructions answers alike in less time.
-    settings = flow_settings()
-    made, _ = flows.synthetic(flow, settings)
-    return SlotFiller(flow.catalog, settings.copying).fit(flow.samples[::4], made[::4]).of(tasks[0])
+    made, _ = flows.synthetic(flow, flow_settings())
+    return SlotFiller(flow.catalog, flow_settings().copying).fit(flow.samples[::4], made[::4]).of(tasks[0])
 
 
 @pytest.mark.parametrize(

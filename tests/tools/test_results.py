@@ -22,7 +22,7 @@ from study.tools.results import clustered, interval
 QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))
 
 
-def test_measures_by_hand():
+def test_measures_of_rankings_and_sets_by_hand():
     ranked = np.array([[3, 0, 1, 2, 4], [0, 4, 1, -1, -1]])
     table = results.measure(ranked, QUERIES, 5, ks=(1, 2, 3))
     assert table["recall@1"].tolist() == [0.5, 0]
@@ -30,9 +30,6 @@ def test_measures_by_hand():
     assert table["precision@2"].tolist() == [0.5, 0.5]
     assert table["recall@3"].tolist() == [1, 1]
     assert table["mrr@5"].tolist() == [1, 0.5]
-
-
-def test_sets_of_tools():
     table = results.measure_sets({3: [[2, 3, 1], []]}, QUERIES, 5)
     assert table["recall@3"].tolist() == [1, 0]
     assert table["hit_rate@3"].tolist() == [1, 0]
@@ -73,41 +70,36 @@ def test_report_from_files(project, catalog):
     records.write_text(records.read_text().splitlines()[1])
     with pytest.raises(StudyError, match="no record beside"):
         results.report_runs("toy", {})
-
-
-def test_report_without_runs(project):
     with pytest.raises(StudyError, match="no runs"):
-        results.report_runs("toy", {})
+        results.report_runs("nothing", {})
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("systems", "reason"),
     [
-        ("systems: {a: {mode: dense, documnet: desc}}\nreferences: {}\nten_servers: []\n", "systems.a.*documnet"),
-        ("systems: {a: {mode: 3}}\nreferences: {}\nten_servers: []\n", "systems.a.mode.*3 is no str"),
-        ("systems: {a: {mode: psychic}}\nreferences: {}\nten_servers: []\n", "unknown search mode"),
-        ("systems: [a]\nreferences: {}\nten_servers: []\n", "systems"),
+        ("{a: {mode: dense, documnet: desc}}", "systems.a.*documnet"),
+        ("{a: {mode: 3}}", "systems.a.mode.*3 is no str"),
+        ("{a: {mode: psychic}}", "unknown search mode"),
+        ("[a]", "systems"),
     ],
 )
-def test_configuration_is_strict(project, text, reason):
+def test_configuration_is_strict(project, systems, reason):
     (project / "conf").unlink()
     (project / "conf/tools").mkdir(parents=True)
-    (project / "conf/tools/discovery.yaml").write_text(text + "pairs: {}\ntargets: {}\nthresholds: []\n")
+    others = "references: {}\nten_servers: []\npairs: {}\ntargets: {}\nthresholds: []\n"
+    (project / "conf/tools/discovery.yaml").write_text(f"systems: {systems}\n{others}")
     with pytest.raises(StudyError, match=reason):
         discovery_settings()
 
 
-def test_the_committed_configuration():
+def test_the_committed_configuration_names_a_reference_for_every_compared_protocol():
     settings = discovery_settings()
     for catalogue in ("livemcpbench", "mcptools", "mcptoolbench"):
         for protocol, (reference, metric) in settings.references[catalogue].items():
             own = protocol.partition("_")[0] in ("request", "intent", "router", "needle")
             assert own or reference in settings.systems
             assert metric.partition("@")[0] in ("recall", "hit_rate")
-
-
-def test_every_compared_protocol_has_a_declared_reference():
-    references = discovery_settings().references
+    references = settings.references
     assert set(references["apibank"]) == {"full_first", "full_later", "domain_first", "domain_later"}
     assert {"needle_identity", "needle_cross"} <= set(references["mcptools"])
     first = FORMS[0]
@@ -136,23 +128,19 @@ def test_queries_of_one_origin_are_one_unit():
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=30), st.integers(0, 3))
-def test_intervals_hold_to_what_was_seen(values, seed):
+def test_intervals_hold_to_what_was_seen_and_one_origin_has_none(values, seed):
     difference = np.array(values)
     low, high = interval(difference, np.arange(len(values)).astype(str), seed=seed)
     assert difference.min() - 1e-9 <= low <= high <= difference.max() + 1e-9
-
-
-def test_one_origin_has_no_interval():
-    assert np.isnan(interval(np.array([1.0, 2.0]), np.array(["a", "a"]), seed=0)).all()
-
-
-def frame(values):
-    return pd.DataFrame({"task_id": [f"q{n}" for n in range(len(values))], "seed": 0, "hit_rate@1": values})
+    assert np.isnan(interval(difference, np.array(["a"] * len(values)), seed=seed)).all()
 
 
 def test_tests_use_the_origins():
-    frames = {"a": frame([1.0, 1, 1, 1, 0, 1]), "b": frame([0.0, 0, 0, 1, 1, 0])}
+    measured = {"a": [1.0, 1, 1, 1, 0, 1], "b": [0.0, 0, 0, 1, 1, 0]}
     groups = {"q0": "x", "q1": "x", "q2": "x", "q3": "y", "q4": "y", "q5": "z"}
+    frames = {
+        name: pd.DataFrame({"task_id": [*groups], "seed": 0, "hit_rate@1": values}) for name, values in measured.items()
+    }
     plain = compare_all(frames, "b", ["hit_rate@1"], 0)
     found = clustered(plain, frames, groups, 0).iloc[0]
     assert (found["groups"], found["n"], found["diff"]) == (3, 6, plain["diff"][0])

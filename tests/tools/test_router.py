@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from study.config.compose import choices
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.errors import StudyError
@@ -20,25 +21,16 @@ pytestmark = pytest.mark.usefixtures("private_cache")
 TOOLS = np.array([[0.1, 0.9, 0.8, 0.3, 0.7]], np.float32)
 
 
-def test_only_tools_of_the_best_servers(catalog):
+def test_only_tools_of_the_best_servers_and_equal_ones_in_the_given_order(catalog):
     servers, order = np.array([[0.2, 0.9, 0.5]], np.float32), np.arange(3)
     expected = {1: [2, 3, -1, -1, -1], 2: [2, 4, 3, -1, -1], None: [1, 2, 4, 3, 0]}
     for keep, ranked in expected.items():
         assert router.route(servers, TOOLS, catalog.server_of, keep, order).tolist() == [ranked]
-
-
-def test_equal_servers_are_taken_in_the_given_order(catalog):
     equal = np.zeros((1, 3), np.float32)
     for first in range(3):
         order = np.array([first, *(row for row in range(3) if row != first)])
         ranked = router.route(equal, TOOLS, catalog.server_of, 1, order)[0]
         assert {int(catalog.server_of[row]) for row in ranked if row >= 0} == {first}
-
-
-def test_a_budget_takes_what_still_fits():
-    sizes = np.array([50, 30, 40, 5])
-    assert router.within(np.array([[1, 0, 2, 3, -1]]), sizes, 75) == [[1, 2, 3]]
-    assert [router.within(np.arange(4)[None], sizes, budget) for budget in (4, 125)] == [[[]], [[0, 1, 2, 3]]]
 
 
 @given(hnp.arrays(np.int64, st.integers(1, 8), elements=st.integers(1, 100)), st.integers(1, 300), st.integers(0, 200))
@@ -49,6 +41,12 @@ def test_a_budget_is_kept_and_never_loses_the_first_that_fits(sizes, budget, mor
     assert sizes[large].sum() <= budget + more
     fitting = [row for row in range(len(sizes)) if sizes[row] <= budget]
     assert small[:1] == fitting[:1]
+
+
+def test_a_budget_takes_what_still_fits():
+    sizes = np.array([50, 30, 40, 5])
+    assert router.within(np.array([[1, 0, 2, 3, -1]]), sizes, 75) == [[1, 2, 3]]
+    assert [router.within(np.arange(4)[None], sizes, budget) for budget in (4, 125)] == [[[]], [[0, 1, 2, 3]]]
 
 
 def test_the_oracle_knows_the_labels_servers(catalog):
@@ -121,7 +119,5 @@ def test_the_committed_configuration():
     found = router.router_settings()
     assert {"all", "random", "oracle", "t2mrec"} <= set(found.stages)
     assert found.default_servers in found.servers
-    from study.config.compose import choices
-
     own = {"all", "mcp_zero", "oracle"}
     assert all(stage.system in own or stage.system in choices("system") for stage in found.stages.values())
