@@ -24,7 +24,6 @@ from study.tools.intent.settings import Comparison, Rules, Tuning, intent_settin
 from study.tools.mcp_zero import request_log
 
 SET = intent_settings()
-LONG = Tuning(0.1, 20_000)
 
 
 @given(hnp.arrays(np.float64, st.integers(1, 6), elements=st.floats(-5, 5)))
@@ -49,7 +48,7 @@ def test_gradient_is_that_of_the_loss():
 @pytest.mark.parametrize("seed", range(4))
 def test_the_minimum_is_that_of_an_independent_solver(seed):
     queries, start = lessons(seed), SET.variants["control"]
-    own = learning.tune(queries, start, LONG)
+    own = learning.tune(queries, start, Tuning(0.1, 20_000))
     simplex = {"bounds": [(0, 1)] * 5, "constraints": {"type": "eq", "fun": lambda w: w.sum() - 1}}
     how = {"jac": True, "method": "SLSQP", "options": {"ftol": 1e-12, "maxiter": 500}}
     other = optimize.minimize(lambda w: learning.loss(w, queries, 0.1), start, **simplex, **how)
@@ -101,16 +100,14 @@ def test_bounds_are_ordered_and_only_narrow(values):
 
 
 def test_bounds_against_the_formula_step_by_step():
-    values, alpha, c = [1.0, 0.0, 1.0, 0.5], 0.1, 0.5
+    values, alpha, c = np.array([1.0, 0.0, 1.0, 0.5]), 0.1, 0.5
     mean, variance, weighted, total, spread = 0.5, 0.25, 0.0, 0.0, 0.0
-    seen = []
     for t, x in enumerate(values, start=1):
         bet = min(np.sqrt(2 * np.log(2 / alpha) / (variance * t * np.log(1 + t))), c)
         weighted, total = weighted + bet * x, total + bet
         spread += 4 * (x - mean) ** 2 * (-np.log(1 - bet) - bet) / 4
-        seen.append(x)
-        means = [(0.5 + sum(seen[:i])) / (i + 1) for i in range(1, t + 1)]
-        mean, variance = means[-1], (0.25 + sum((a - b) ** 2 for a, b in zip(seen, means, strict=True))) / (t + 1)
+        means = (0.5 + values[:t].cumsum()) / np.arange(2, t + 2)
+        mean, variance = means[-1], (0.25 + ((values[:t] - means) ** 2).sum()) / (t + 1)
     radius = (np.log(2 / alpha) + spread) / total
     low, high = confidence_sequence(values, alpha, c)
     assert low[-1] == pytest.approx(max(0, weighted / total - radius))
@@ -192,10 +189,10 @@ def test_counts_of_the_log(episodes):
 
 
 def make_study(episodes, known):
-    queries = QuerySet("q", ("t1", "t2", "t3"), ("a", "b", "c"), (((0,),), ((2,),), ((4,),)), ("t1", "t2", "t3"))
-    asks, n = experiments.asked_tasks(episodes, queries), 5
-    relevance = np.random.default_rng(0).random((3, n), dtype=np.float32)
-    return experiments.Study(asks, experiments.count(episodes, n), known, relevance, (np.arange(n),) * 3, SET)
+    ids = "t1", "t2", "t3"
+    asks = experiments.asked_tasks(episodes, QuerySet("q", ids, ("a", "b", "c"), (((0,),), ((2,),), ((4,),)), ids))
+    relevance = np.random.default_rng(0).random((3, 5), dtype=np.float32)
+    return experiments.Study(asks, experiments.count(episodes, 5), known, relevance, (np.arange(5),) * 3, SET)
 
 
 @pytest.mark.parametrize("known", [experiments.others, experiments.earlier])
