@@ -94,15 +94,14 @@ def test_an_address_of_the_machine_is_answered_by_its_name(agent, service, store
             assert httpx2.get(address, headers={"host": host}, trust_env=False).status_code == status
 
 
-@pytest.mark.parametrize("command", ["serve", "mcp"])
+@pytest.mark.parametrize("command", [["serve"], ["mcp", "--transport", "streamable-http"]])
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", ""])
 def test_an_address_that_names_no_machine_is_refused(command, host, tmp_path, monkeypatch):
     monkeypatch.setattr(cli, "_agent", lambda *given: pytest.fail("the agent was built"))
     monkeypatch.setattr(paths, "prepared", lambda name: tmp_path)
     (tmp_path / "servers.parquet").touch()
-    words = [command, "--host", host, *(["--transport", "streamable-http"] if command == "mcp" else [])]
     with pytest.raises(StudyError, match="every address"):
-        CliRunner().invoke(cli.app, words, catch_exceptions=False)
+        CliRunner().invoke(cli.app, [*command, "--host", host], catch_exceptions=False)
     assert cli.concrete("192.168.1.20") == "192.168.1.20"
 
 
@@ -199,11 +198,11 @@ def test_sessions_are_bounded_and_expire(agent):
     kept = web.Sessions(agent, most=3, seconds=100, clock=lambda: now[0])
     names = [kept.begin() for _ in range(3)]
     assert kept.find(names[0]) is not None
-    fourth = kept.begin()
+    names.append(kept.begin())
     # The longest unused one made room: not the first, which was used since.
-    assert [kept.find(name) is not None for name in (*names, fourth)] == [True, False, True, True]
+    assert [kept.find(name) is not None for name in names] == [True, False, True, True]
     now[0] = 99
-    kept.find(fourth)
+    kept.find(names[3])
     now[0] = 150
-    assert [kept.find(name) is not None for name in (*names, fourth)] == [False, False, False, True]
+    assert [kept.find(name) is not None for name in names] == [False, False, False, True]
     assert len({kept.begin() for _ in range(50)}) == 50
