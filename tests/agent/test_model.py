@@ -120,6 +120,9 @@ def test_a_model_reads_a_request_within_the_vocabulary(data):
 
 
 def test_rules_read_where_the_model_fails_and_the_answer_says_so(data):
+    assert model.parse_object('Here:\n```json\n{"a": 1}\n```') == {"a": 1}
+    with pytest.raises(StudyError):
+        model.parse_object("[{")
     agent, _ = with_model(data, StudyError("down"), "no json", StudyError("still down"))
     talk = Conversation(agent)
     assert talk.say("captions for videos").kind == "question"
@@ -128,20 +131,12 @@ def test_rules_read_where_the_model_fails_and_the_answer_says_so(data):
     assert answer.checks.reading == "down; the reply holds no JSON object"
     assert answer.checks.problems == ("still down",)
     assert answer_data(answer, agent.settings.limits)["checks"]["reading"] == answer.checks.reading
-
-
-def test_unknown_values_of_a_models_reading_are_counted_in_the_answer(data):
+    # Unknown values of a model's reading are counted in the answer.
     reply = json.dumps({"languages": ["Go", "Klingon"], "colour": "red"})
     agent, _ = with_model(data, reply, StudyError("down"), "{}", StudyError("down"))
     talk = Conversation(agent)
     assert talk.say("captions for videos").answer.checks.dropped == 2
     assert talk.say("query a postgres database plan").answer.checks.dropped == 0
-
-
-def test_a_reply_in_a_fence_is_read():
-    assert model.parse_object('Here:\n```json\n{"a": 1}\n```') == {"a": 1}
-    with pytest.raises(StudyError):
-        model.parse_object("[{")
 
 
 def test_recorded_replies_keep_no_request_and_lie_where_git_does_not_look(agent, monkeypatch, tmp_path):

@@ -10,6 +10,7 @@ from study.agent.specification import Specification
 from study.config.compose import build_system, load
 from study.data.dataset import TASK_FIELDS
 from study.errors import StudyError
+from study.usefulness import field_dense
 
 
 @pytest.fixture
@@ -29,8 +30,6 @@ def test_best_scores_a_request_like_the_description_of_a_task(retriever, data):
 
 
 def test_the_parts_of_best_add_up_and_need_one_call_of_the_encoder(retriever, data, monkeypatch):
-    from study.usefulness import field_dense
-
     calls = []
     encode = field_dense.encode
     monkeypatch.setattr(field_dense, "encode", lambda texts, **more: calls.append(len(texts)) or encode(texts, **more))

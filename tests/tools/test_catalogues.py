@@ -65,8 +65,7 @@ def test_builder_counts_what_it_mends():
     assert builder.tool(second, "t", "lone \ud800", "schema?") == 1
     catalog = builder.build()
     assert [server.id for server in catalog.servers] == ["s", "s#2"]
-    assert catalog.tools[1].description == "lone ?"
-    assert catalog.tools[1].schema == {}
+    assert (catalog.tools[1].description, catalog.tools[1].schema) == ("lone ?", {})
     rows = builder.cleaning().set_index("rule")["rows"]
     expected = {"tool without a name left out": 2, "repeated server id numbered": 1}
     expected |= {"letters that UTF-8 cannot hold replaced": 1, "input schema is not an object, left out": 1}
@@ -113,10 +112,8 @@ def test_credit_by_hand():
     labels = [((1, 3), (4,))]
     for ranked, hits in ([3, 1, 0], [1, 0, 0]), ([0, 3, 4], [0, 1, 1]), ([4, 0, 1], [1, 0, 1]), ([0, 2, -1], [0, 0, 0]):
         rewritten, relevant = credit(np.array([ranked]), labels, 5)
-        found = [int(row >= 0 and relevant[0, row] > 0) for row in rewritten[0]]
-        assert found == hits, ranked
-        filled = [row for row in rewritten[0] if row >= 0]
-        assert len(filled) == len(set(filled))
+        assert [int(row >= 0 and relevant[0, row] > 0) for row in rewritten[0]] == hits, ranked
+        assert len(set(rewritten[0][rewritten[0] >= 0])) == (rewritten >= 0).sum()
 
 
 @given(st.data())
@@ -141,10 +138,9 @@ def test_merge_recognises_planted_copies():
     one, copy = listing("One", "b  c", "a"), listing("Other", "a", "b\nc")
     other, bare, bare2 = listing("Third", "a", "b", "c"), listing("Bare", ""), listing("Bare2", "")
     merged = merge_catalogs("all", [one, copy, other, bare, bare2])
-    assert merged.entity_of == (0, 0, 1, 2, 3)
-    assert merged.groups() == [[0, 1]]
-    assert merged.catalog.servers[0].sources == ("One", "Other")
-    assert merged.catalog.servers[0].aliases == ("Other",)
+    assert (merged.entity_of, merged.groups()) == ((0, 0, 1, 2, 3), [[0, 1]])
+    first = merged.catalog.servers[0]
+    assert (first.sources, first.aliases) == (("One", "Other"), ("Other",))
     assert len(merged.catalog.tools) == 2 + 3 + 1 + 1
 
 

@@ -30,6 +30,24 @@ def config(folder, **servers):
     return path
 
 
+@pytest.fixture
+def index(project, run, tmp_path, monkeypatch):
+    """`study tools index` for servers, with a stand-in for the encoder; it notes what it embeds."""
+    asked = []
+
+    def embed(texts, model, device):
+        asked.append(sorted(texts))
+        return np.eye(encoders.DIMENSION, dtype=np.float32)[: len(texts)]
+
+    def call(seconds=60, **servers):
+        words = ["--document", "name_desc", "--timeout", str(seconds), "--mcp-config", str(config(tmp_path, **servers))]
+        return run("index", *words).output
+
+    monkeypatch.setattr(encoders, "_embed", embed)
+    call.asked = asked
+    return call
+
+
 def test_every_server_has_its_own_outcome(tmp_path):
     modes = ("good", "pages", "twins", "cyclic", "garbage", "one_bad", "dies", "half", "lies", "endless")
     servers = {mode: entry(mode) for mode in modes} | {"absent": {"command": "/no/such/program"}}
@@ -80,43 +98,26 @@ def test_a_server_over_http(tmp_path):
     assert gone.problem is not None
 
 
-def test_indexing_again_embeds_only_what_changed(project, run, tmp_path, monkeypatch):
-    asked = []
-
-    def embed(texts, model, device):
-        asked.append(sorted(texts))
-        return np.eye(encoders.DIMENSION, dtype=np.float32)[: len(texts)]
-
-    monkeypatch.setattr(encoders, "_embed", embed)
-
-    def index(**servers):
-        words = ["index", "--document", "name_desc", "--timeout", "60", "--mcp-config"]
-        return run(*words, str(config(tmp_path, **servers))).output
-
+def test_indexing_again_embeds_only_what_changed(index):
     shown = index(a=entry("good"), b=entry("dies"))
     outcomes = ["a: 1 tools", "b: left out", "1 new, 0 changed, 0 gone, 0 unchanged"]
     for line in (*outcomes, "cleaning: server without a usable answer left out: 1"):
         assert line in shown
-    assert asked == [["read_file: read a file"]]
+    assert index.asked == [["read_file: read a file"]]
     assert "2 new, 1 changed, 0 gone, 0 unchanged" in index(a=entry("changed"), c=entry("good"))
-    assert asked[1:] == [["more: read a file", "read_file: send a mail"]]
+    assert index.asked[1:] == [["more: read a file", "read_file: send a mail"]]
     with pytest.raises(StudyError, match="no server gave a tool"):
         index(a=entry("dies"))
     assert len(catalogs.load_catalog(cli.catalogue_file("mine")).tools) == 3
 
 
-def test_an_outage_keeps_the_last_good_listing(project, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(encoders, "_embed", lambda texts, *_: np.eye(384, dtype=np.float32)[: len(texts)])
-
-    def index(*words, **servers):
-        return run("index", "--mcp-config", str(config(tmp_path, **servers)), *words).output
-
-    index("--timeout", "60", a=entry("good"), b=entry("changed"), c=entry("good"))
+def test_an_outage_keeps_the_last_good_listing(index):
+    index(a=entry("good"), b=entry("changed"), c=entry("good"))
     before = catalogs.load_catalog(cli.catalogue_file("mine"))
     today = before.servers[0].listed
     assert [(server.listed, server.problem) for server in before.servers] == [(today, "")] * 3
     # b worked and now hangs; c has left the configuration; d never worked.
-    shown = index("--timeout", "3", a=entry("good"), b=entry("hangs"), d=entry("dies"))
+    shown = index(3, a=entry("good"), b=entry("hangs"), d=entry("dies"))
     outcomes = [f"b: kept from {today}: no complete answer within 3 s", "d: left out"]
     outcomes.append("0 new, 0 changed, 1 gone, 3 unchanged")
     for line in (*outcomes, "cleaning: server without a usable answer kept from before: 1"):
@@ -128,7 +129,7 @@ def test_an_outage_keeps_the_last_good_listing(project, run, tmp_path, monkeypat
     # When it was listed is nothing that a system reads.
     assert after.subset([1])[0].fingerprint() == before.subset([1])[0].fingerprint()
     # It answers again: the mark is gone.
-    index("--timeout", "60", a=entry("good"), b=entry("changed"))
+    index(a=entry("good"), b=entry("changed"))
     assert catalogs.load_catalog(cli.catalogue_file("mine")).servers[1].problem == ""
 
 
