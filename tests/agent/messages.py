@@ -1,6 +1,7 @@
 """The tables of ``messages.yaml``: what is said to the agent, and what must come of it; and the made-up servers of
 ``hostile.yaml``, whose texts attack whoever reads them."""
 
+import re
 from pathlib import Path
 
 import yaml
@@ -13,6 +14,11 @@ IDS = range(901, 951)
 def stated(constraints):
     """Constraints of the file as a specification holds them: lists as tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in constraints.items()}
+
+
+def named_ids(text):
+    """The servers that a sentence names by id, outside of quotations."""
+    return [int(found) for found in re.findall(r"\bid (\d+)", re.sub("“[^”]*”", "", text))]
 
 
 def hostile_rows():

@@ -10,7 +10,7 @@ from study.agent.answer import QUOTING, answer_data, claim_line, markdown, turn_
 from study.agent.conversation import Conversation
 from study.agent.text import REPOSITORY, content_words, escape_markdown, plain, safe_link
 from study.errors import printable
-from tests.agent.messages import IDS, MESSAGES
+from tests.agent.messages import IDS, MESSAGES, named_ids
 
 KNOWN = {*range(11, 18), *IDS}
 # Tokens of Markdown that would show more than text and this project's own lists and marks.
@@ -27,8 +27,7 @@ def turn(request, hostile):
 
 def everything(value):
     """All texts in plain data."""
-    if isinstance(value, dict):
-        return [text for item in value.values() for text in everything(item)]
+    value = [*value.values()] if isinstance(value, dict) else value
     if isinstance(value, list | tuple):
         return [text for item in value for text in everything(item)]
     return [value] if isinstance(value, str) else []
@@ -48,8 +47,7 @@ def test_identifiers_are_the_catalogues(turn, hostile):
     answer = turn.answer
     assert set(answer.ids) <= KNOWN
     assert len(set(answer.ids)) == len(answer.ids) <= 5
-    ranked, _ = hostile.rank(answer.specification)
-    assert sorted(hostile.ids[ranked]) == sorted(KNOWN)
+    assert sorted(hostile.ids[hostile.rank(answer.specification)[0]]) == sorted(KNOWN)
     assert {server for claim in answer.claims() for server in claim.servers} <= set(answer.ids)
     assert json.loads(json.dumps(answer_data(answer, hostile.settings.limits)))["kept"] == answer.kept
 
@@ -95,9 +93,7 @@ def test_comparisons_of_hostile_servers_name_these_alone(hostile, start):
     evidence, claims = hostile.compare(spec, ids)
     assert list(evidence) == ids
     for claim in claims:
-        assert sorted(claim.servers) == ids
-        named = [int(found) for found in re.findall(r"\bid (\d+)", re.sub("“[^”]*”", "", claim.text))]
-        assert sorted(named) == ids
+        assert sorted(claim.servers) == sorted(named_ids(claim.text)) == ids
 
 
 TASK = "fast captions and summary of videos, in Python, Go or TypeScript"

@@ -1,6 +1,7 @@
 """Sentences of the rules: with generated evidence each rule speaks exactly when it should, and what it says is true."""
 
 import re
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from study.agent.settings import Setup, Words, read_conf
 from study.agent.specification import Specification
 from study.agent.text import stem
 from tests.agent.conftest import catalogue
-from tests.agent.messages import MESSAGES
+from tests.agent.messages import MESSAGES, named_ids
 
 WORDS, SETUP, MEDIAN = read_conf(Words), read_conf(Setup), 12.0
 TEXTS = ("name", "description", "tools")
@@ -53,11 +54,10 @@ REQUESTS = st.builds(
 
 
 def context_of(spec, servers):
-    evidence = {
-        number: Evidence(number, shown_fields(COLUMNS | server), {"rank": float(number), "total": 1 / number})
-        for number, server in enumerate(servers, start=11)
-    }
-    asked = {stem(word): word for word in ASKED}
+    evidence, asked = {}, {stem(word): word for word in ASKED}
+    for number, server in enumerate(servers, start=11):
+        scores = {"rank": float(number), "total": 1 / number}
+        evidence[number] = Evidence(number, shown_fields(COLUMNS | server), scores)
     return Context(spec, asked, WORDS, SETUP, MEDIAN, dict.fromkeys(asked, 3), 10, evidence)
 
 
@@ -79,7 +79,7 @@ def cues(fields, preference):
 
 
 def values(fields, name):
-    return {part for part in fields[name].split(", ") if part}
+    return set(fields[name].split(", ")) - {""}
 
 
 WHEN = {
@@ -131,10 +131,6 @@ def test_a_rule_about_one_server_speaks_exactly_when_its_evidence_is_there(spec,
     assert "javascript:" not in said["adopt_code"].text
 
 
-def numbers(text):
-    return [int(found) for found in re.findall(r"\bid (\d+)", re.sub("“[^”]*”", "", text))]
-
-
 @given(REQUESTS, st.lists(SERVERS, min_size=2, max_size=5))
 def test_what_tells_servers_apart_is_true_of_every_one_of_them(spec, servers):
     context = context_of(spec, servers)
@@ -143,10 +139,10 @@ def test_what_tells_servers_apart_is_true_of_every_one_of_them(spec, servers):
     assert len({claim.text for claim in made}) == len(made)
     for claim in made:
         # Each sentence names every server once: those to prefer, then all others.
-        assert sorted(claim.servers) == sorted(numbers(claim.text)) == sorted(fields)
+        assert sorted(claim.servers) == sorted(named_ids(claim.text)) == sorted(fields)
         if claim.rule == "prefer_language":
             continue
-        having = numbers(re.split(" if | for ", claim.text)[0])
+        having = named_ids(re.split(" if | for ", claim.text)[0])
         rest = [server for server in fields if server not in having]
         assert having
         assert rest
@@ -174,8 +170,8 @@ def test_two_servers_are_named_together_only_if_no_single_one_mentions_as_much(s
     context = context_of(Specification("x"), servers)
     covers = {server: held(evidence.fields) for server, evidence in context.evidence.items()}
     single = max(map(len, covers.values()))
-    pairs = [(a, b) for a in covers for b in covers if covers[a] - covers[b] and covers[b] - covers[a]]
-    most = max((len(covers[a] | covers[b]) for a, b in pairs), default=0)
+    pairs = [(a, b) for a, b in combinations(covers.values(), 2) if a - b and b - a]
+    most = max((len(a | b) for a, b in pairs), default=0)
     made = claims.composition(context)
     assert bool(made) == (most > single)
     for claim in made:
@@ -185,8 +181,7 @@ def test_two_servers_are_named_together_only_if_no_single_one_mentions_as_much(s
         assert f"more than {single}." in claim.text
 
 
-# In a catalogue large enough for common words
-
+# A catalogue large enough for common words.
 PLAIN = ("Python", "mit", "", 5, "non-official", "")
 ROWS = [
     (1, "Crawler", "Crawl pages with a browser", *PLAIN),

@@ -15,7 +15,6 @@ from study.tools import results
 from study.tools.catalogues.catalog import QuerySet, Server, ToolCatalog, rank_all
 from study.tools.discovery import experiments
 from study.tools.discovery import texts as token_counts
-from study.tools.discovery.experiments import by_k, by_threshold, grown, hand_over, macro_means, popularity
 from study.tools.discovery.index import Settings, ToolIndex, above, best, fuse, order_of
 from study.tools.discovery.texts import MAX_PARTS, Bm25, TfIdf, decompose, documents, words_of
 
@@ -84,14 +83,14 @@ def test_fusion_by_hand_and_its_ties_keep_the_order_of_the_catalogue():
 
 def test_popularity_knows_nothing_of_its_own_unit():
     queries = QuerySet("q", ("a", "b", "c"), ("x", "x", "y"), (((0,),), ((0,), (1, 2)), ((1,),)), ("g", "g", "h"))
-    assert popularity(queries, queries.groups, 4).tolist() == [[0, 1, 0, 0], [0, 1, 0, 0], [2, 1, 1, 0]]
-    assert popularity(queries, queries.ids, 4)[0].tolist() == [1, 2, 1, 0]
+    assert experiments.popularity(queries, queries.groups, 4).tolist() == [[0, 1, 0, 0], [0, 1, 0, 0], [2, 1, 1, 0]]
+    assert experiments.popularity(queries, queries.ids, 4)[0].tolist() == [1, 2, 1, 0]
 
 
 def test_means_over_tools_and_servers_by_hand(catalog):
     queries = QuerySet("q", tuple("abcd"), tuple("wxyz"), (((0,),), ((0,),), ((1,),), ((4,),)), tuple("abcd"))
     table = pd.DataFrame({"task_id": list("abcd"), "seed": 0, "hit_rate@1": [1.0, 0.0, 0.0, 1.0]})
-    line = macro_means({"s": table}, catalog, queries, ["hit_rate@1"]).iloc[0]
+    line = experiments.macro_means({"s": table}, catalog, queries, ["hit_rate@1"]).iloc[0]
     # Tools 0, 1 and 4 have 0.5, 0 and 1; server 0 has 1/3, server 2 has 1.
     assert (line["by_query"], line["by_tool"]) == (0.5, 0.5)
     assert line["by_server"] == pytest.approx((1 / 3 + 1) / 2)
@@ -157,7 +156,7 @@ def test_token_counts():
 def test_reduction_falls_with_k_and_ends_at_zero(catalog, embedder):
     queries = QuerySet("q", ("a",), ("read a file",), (((0,),),), ("g",))
     scores = ToolIndex(catalog, Settings(document="name_desc"), embedder).scores(queries.texts)
-    table = by_k(catalog, queries, scores, pool_tokens=int(token_counts.definition_tokens(catalog).sum()))
+    table = experiments.by_k(catalog, queries, scores, pool_tokens=int(token_counts.definition_tokens(catalog).sum()))
     assert table["token_reduction"].is_monotonic_decreasing
     # K = 10 hands over all five tools: nothing is saved.
     assert table["token_reduction"].iloc[-1] == pytest.approx(0)
@@ -172,11 +171,11 @@ def test_thresholds_by_hand(catalog):
     assert found == [[4, 2], [4, 2, 7], [4, 2, 7]]
     queries = QuerySet("q", ("a", "b"), ("x", "y"), (((0,), (1,)), ((4,),)), ("a", "b"))
     scores = np.array([[0.9, 0.5, 0.4, 0.1, 0.0], [0.3, 0.2, 0.1, 0.0, 0.25]], np.float32)
-    table = by_threshold(catalog, queries, scores, [0.4], 2).iloc[0]
+    table = experiments.by_threshold(catalog, queries, scores, [0.4], 2).iloc[0]
     # The first query keeps the tools 0 and 1, both right; the other falls back to its best two, of which 4 is right.
     assert (table["fell_back"], table["mean_tools"]) == (0.5, 2)
     assert (table["precision"], table["recall"], table["hit_rate"]) == (0.75, 1, 1)
-    assert by_threshold(catalog, queries, scores, [0.6], 2)["mean_tools"][0] == 1.5
+    assert experiments.by_threshold(catalog, queries, scores, [0.6], 2)["mean_tools"][0] == 1.5
 
 
 def test_latency_times_the_search_that_users_get(catalog, embedder, monkeypatch):
@@ -193,7 +192,7 @@ def test_requests_of_a_task_are_joined_by_hand():
     # Two requests of the first task: one ranks tool 0 first, the other tool 11 fifth; the second task finds nothing.
     scores[0, 0], scores[1, :5] = 9, [9, 8, 7, 6, 0]
     scores[1, 11], scores[2, 5:] = 5, np.arange(9, 2, -1)
-    table = results.measure_sets(hand_over(scores, [0, 0, 1], 2, (3, 10)), queries, 12)
+    table = results.measure_sets(experiments.hand_over(scores, [0, 0, 1], 2, (3, 10)), queries, 12)
     assert table["recall@3"].tolist() == [0.5, 0]
     assert table["recall@10"][0] == 1
     assert table["hit_rate@3"].tolist() == [1, 0]
@@ -201,8 +200,8 @@ def test_requests_of_a_task_are_joined_by_hand():
 
 def test_noisy_copies_are_unit_vectors():
     vectors = np.eye(4, dtype=np.float32)
-    more = grown(vectors, 50, np.random.default_rng(0))
+    more = experiments.grown(vectors, 50, np.random.default_rng(0))
     np.testing.assert_array_equal(more[:4], vectors)
     np.testing.assert_allclose(np.linalg.norm(more, axis=1), 1, rtol=1e-5)
     assert len(np.unique(more[4:], axis=0)) == 46
-    assert len(grown(vectors, 2, np.random.default_rng(0))) == 2
+    assert len(experiments.grown(vectors, 2, np.random.default_rng(0))) == 2

@@ -13,7 +13,6 @@ from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments, learned, selector, settings, tables
 from study.tools.flow.samples import Call, Sample
-from study.tools.flow.selector import Exemplars
 from study.tools.flow.slot_filler import SlotFiller
 
 COPYING = settings.Copying(strength=1.0, letters=500, spans=40)
@@ -112,7 +111,7 @@ def test_exemplars_by_hand():
     vectors = np.eye(4, dtype=np.float32)[[0, 0, 1, 2]]
     calls = zip((5, 5, 2, 9), "aabc", strict=True)
     own = [Sample(str(n), "", tool, 0, {"n": n}, group) for n, (tool, group) in enumerate(calls)]
-    kept = Exemplars(vectors, own, top=2)
+    kept = selector.Exemplars(vectors, own, top=2)
     query = np.array([[0.8, 0.6, 0, 0]], dtype=np.float32)
     similarity = kept.similarity(query)
     nearest, votes = kept.by_tool(similarity)

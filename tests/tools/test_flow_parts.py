@@ -14,7 +14,6 @@ from study.tools.catalogues.published import same_value
 from study.tools.flow import learned, marketplace, samples, settings, synthesis
 from study.tools.flow.samples import Call, Sample, measures
 from study.tools.flow.slot_filler import Option, convert, exchange, kind_of, spans, stands_alone
-from study.tools.flow.synthesis import said
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -111,9 +110,9 @@ def test_values_that_need_no_quotation_marks():
     alone = ("https://a.org/x", "/srv/repo", "2024-05-17", "Marie Curie", "a@b.org")
     for value in (*alone, "solar power", "word", ""):
         assert stands_alone(value) is (value in alone)
-        assert said(value) == f'"{value}"'
-        assert said(value, quoted=False) == (value if value in alone else f'"{value}"')
-    assert said(3, quoted=False) == "3"
+        assert synthesis.said(value) == f'"{value}"'
+        assert synthesis.said(value, quoted=False) == (value if value in alone else f'"{value}"')
+    assert synthesis.said(3, quoted=False) == "3"
 
 
 @given(st.text(max_size=400), st.integers(0, 400), st.integers(1, 30))

@@ -18,7 +18,6 @@ from study.tools.catalogues.catalog import QuerySet
 from study.tools.catalogues.livemcpbench import Episode, Execution, Route
 from study.tools.intent import experiments, learning
 from study.tools.intent.feedback import Event
-from study.tools.intent.learning import assign, compare_variants, confidence_sequence, online_metrics, outcomes
 from study.tools.intent.servers import IntentServers
 from study.tools.intent.settings import Comparison, Rules, Tuning, intent_settings
 from study.tools.mcp_zero import request_log
@@ -79,20 +78,20 @@ def test_differences_by_hand_and_dividing_by_the_sum_leaves_the_simplex():
 
 def test_assignment_is_fixed_even_and_new_for_each_experiment():
     names, agents = ["control", "a", "b"], [f"agent {n}" for n in range(6000)]
-    first = [assign(agent, names, "one") for agent in agents]
-    assert first == [assign(agent, names, "one") for agent in agents]
+    first = [learning.assign(agent, names, "one") for agent in agents]
+    assert first == [learning.assign(agent, names, "one") for agent in agents]
     assert stats.chisquare([first.count(name) for name in names]).pvalue > 1e-3
-    table = pd.crosstab(first, [assign(agent, names, "two") for agent in agents])
+    table = pd.crosstab(first, [learning.assign(agent, names, "two") for agent in agents])
     assert table.shape == (3, 3)
     assert stats.chi2_contingency(table).pvalue > 1e-3
     with pytest.raises(StudyError):
-        assign("x", [], "one")
+        learning.assign("x", [], "one")
 
 
 @settings(max_examples=30)
 @given(hnp.arrays(np.float64, st.integers(0, 60), elements=st.floats(0, 1)))
 def test_bounds_are_ordered_and_only_narrow(values):
-    low, high = confidence_sequence(values, 0.05, 0.5)
+    low, high = learning.confidence_sequence(values, 0.05, 0.5)
     assert low.shape == high.shape == values.shape
     assert (np.diff(low) >= 0).all()
     assert (np.diff(high) <= 0).all()
@@ -109,14 +108,14 @@ def test_bounds_against_the_formula_step_by_step():
         means = (0.5 + values[:t].cumsum()) / np.arange(2, t + 2)
         mean, variance = means[-1], (0.25 + ((values[:t] - means) ** 2).sum()) / (t + 1)
     radius = (np.log(2 / alpha) + spread) / total
-    low, high = confidence_sequence(values, alpha, c)
+    low, high = learning.confidence_sequence(values, alpha, c)
     assert low[-1] == pytest.approx(max(0, weighted / total - radius))
     assert high[-1] == pytest.approx(min(1, weighted / total + radius))
 
 
 def test_looking_all_the_time_keeps_the_error_rate():
     streams = (np.random.default_rng(7).random((300, 400)) < 0.3).astype(float)
-    bounds = np.array([confidence_sequence(stream, 0.05, 0.5) for stream in streams])
+    bounds = np.array([learning.confidence_sequence(stream, 0.05, 0.5) for stream in streams])
     assert ((bounds[:, 0] > 0.3) | (bounds[:, 1] < 0.3)).any(axis=1).mean() <= 0.05
     # The same streams with a fixed-sample test looked at after every observation: far more than 5 % false alarms.
     t = np.arange(1, 401)
@@ -128,13 +127,13 @@ def test_a_better_variant_is_found_and_an_equal_one_is_not():
     rng = np.random.default_rng(11)
     rates = {"control": 0.5, "better": 0.7, "worse": 0.3, "equal": 0.5}
     observed = {name: rng.binomial(1, rate, 3000).astype(float) for name, rate in rates.items()}
-    decided = {verdict.variant: verdict.decision for verdict in compare_variants(observed, SET.comparison)}
+    decided = {verdict.variant: verdict.decision for verdict in learning.compare_variants(observed, SET.comparison)}
     assert decided == {"better": "better", "worse": "worse", "equal": "open"}
-    for verdict in compare_variants({"control": [], "a": [1.0]}, SET.comparison):
+    for verdict in learning.compare_variants({"control": [], "a": [1.0]}, SET.comparison):
         assert (verdict.decision, verdict.agents, verdict.control_agents) == ("open", 1, 0)
     for wrong, reason in ({"a": [1.0], "b": [0.0]}, "control"), ({"control": [2.0], "b": [0.0]}, "outside"):
         with pytest.raises(StudyError, match=reason):
-            compare_variants(wrong, SET.comparison)
+            learning.compare_variants(wrong, SET.comparison)
     with pytest.raises(StudyError, match="range"):
         Comparison(0, 1, 0.5)
 
@@ -144,21 +143,21 @@ def test_one_observation_per_agent():
     events = [Event(agent, "q", (), "t", success, experiment="x") for agent, success in told]
     # What another experiment, or none, has ranked says nothing about these variants.
     events[1:1] = [Event("a", "q", (), "t", False), Event("d", "q", (), "t", False, experiment="y")]
-    assert outcomes(events, ["control"], "x", 2) == {"control": [0.5]}
-    assert outcomes(events, ["control"], "x", 1) == {"control": [1.0, 1.0]}
+    assert learning.outcomes(events, ["control"], "x", 2) == {"control": [0.5]}
+    assert learning.outcomes(events, ["control"], "x", 1) == {"control": [1.0, 1.0]}
 
 
 def test_online_metrics_by_hand():
     both = ("x", "y")
     events = [Event("a", "q", both, "x", True, 10.0, 14.0, None, 5.0), Event("a", "q", both, "x", False, 20.0, 29.0)]
     events += [Event("b", "q", both, None), Event("b", "q", ("x",), "z", True, 0.0, 2.0, None, 2.0)]
-    found = {metric.name: metric for metric in online_metrics(events)}
+    found = {metric.name: metric for metric in learning.online_metrics(events)}
     clicks, time = found["click_through_rate"], found["time_to_success_s"]
     assert (clicks.value, clicks.n, time.value, time.n) == (0.5, 4, 3.0, 2)
     assert found["success_rate"].value == pytest.approx(2 / 3)
     assert found["satisfaction"].value == 3.5
     assert 0 < clicks.low < 0.5 < clicks.high < 1
-    assert all(np.isnan(metric.value) and metric.n == 0 for metric in online_metrics([]))
+    assert all(np.isnan(metric.value) and metric.n == 0 for metric in learning.online_metrics([]))
 
 
 BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"

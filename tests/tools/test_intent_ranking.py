@@ -16,7 +16,6 @@ from study.tools.intent import recommender as answers
 from study.tools.intent.context import Context, RateLimiter, Requirements, obstacle, usable
 from study.tools.intent.feedback import Event, FeedbackStore, statistics
 from study.tools.intent.ranking import SignalIndex, analyse, most_named
-from study.tools.intent.recommender import IntentRecommender
 from study.tools.intent.settings import CORRECTED, FACTORS, Limit, Rules, as_designed
 
 SET = settings.intent_settings()
@@ -243,7 +242,7 @@ def test_statistics_by_hand():
 @pytest.fixture
 def recommender(catalog, embedder):
     fixed = {"embedder": embedder, "clock": lambda: 0.0, "monotonic": lambda: 0.0}
-    return lambda **options: IntentRecommender(catalog, **fixed | options)
+    return lambda **options: answers.IntentRecommender(catalog, **fixed | options)
 
 
 def test_recommendations_explain_themselves(recommender):

@@ -12,8 +12,6 @@ from study.tools.catalogues.apibank import Call
 from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog
 from study.tools.discovery.experiments import hand_over
 from study.tools.mcp_zero import experiments, request_log, routing
-from study.tools.mcp_zero.experiments import grid
-from study.tools.mcp_zero.request_log import same_number
 from study.tools.mcp_zero.routing import BROKEN, REPEATED, Request, Router, Routing, best_servers, combine
 
 BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
@@ -79,7 +77,7 @@ def test_summaries_name_the_tools_and_are_cut(catalog):
 
 
 def test_needle_grid_is_the_published_one_and_samples_group_tools_by_server(catalog):
-    points = grid(2797)
+    points = experiments.grid(2797)
     assert len(points) == 755
     assert len({size for size, _ in points}) == 44
     assert all(0 <= index < size for size, index in points)
@@ -115,7 +113,7 @@ def test_tools_of_all_requests():
     scores = np.array([[3, 2, 1, 0.0], [0, 3, 2, 1], [1, 0, 0, 2]], np.float32)
     handed = hand_over(scores, [0, 0, 2], 3, (1, 3))
     assert handed[1] == [[0, 1], [], [3]]
-    assert [len(rows) for rows in same_number(scores, handed)[1]] == [2, 0, 1]
+    assert [len(rows) for rows in request_log.same_number(scores, handed)[1]] == [2, 0, 1]
 
 
 def test_api_bank_query_forms():

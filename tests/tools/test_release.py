@@ -17,7 +17,6 @@ from study.tools.discovery.index import Settings, ToolIndex, discovery_settings
 from study.tools.discovery.texts import definition_tokens
 from study.tools.flow import experiments as flows
 from study.tools.flow import samples, tables
-from study.tools.flow.samples import Call, measures
 from study.tools.flow.settings import flow_settings
 from study.tools.flow.slot_filler import SlotFiller
 from study.tools.intent.experiments import count
@@ -173,7 +172,7 @@ def test_public_samples_of_mcp_flow(flow):
     apart = {(one.tool, one.group): one.arguments for one in found}
     for (tool, group), arguments in apart.items():
         others = [given for (other, its), given in apart.items() if other == tool and its != group]
-        assert not any(measures(Call(tool, given), tool, arguments)["ast"] for given in others)
+        assert not any(samples.measures(samples.Call(tool, given), tool, arguments)["ast"] for given in others)
     assert all(tables.rows_of(flow.catalog, ids) for ids in settings.servers.values())
     # Required parameters alone are the exact argument set of 77 % of the calls.
     exact = [set(flow.catalog.tools[one.tool].required) == set(one.arguments) for one in found]

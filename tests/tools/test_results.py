@@ -17,7 +17,6 @@ from study.tools.answers import listed
 from study.tools.catalogues.catalog import QuerySet
 from study.tools.discovery.index import discovery_settings
 from study.tools.mcp_zero.experiments import FORMS
-from study.tools.results import clustered, interval
 
 QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))
 
@@ -119,7 +118,7 @@ def test_queries_of_one_origin_are_one_unit():
     rng = np.random.default_rng(0)
     origins = rng.normal(size=40)
     difference, groups = np.repeat(origins, 10), np.repeat(np.arange(40), 10).astype(str)
-    low, high = interval(difference, groups, seed=1)
+    low, high = results.interval(difference, groups, seed=1)
     alone = bootstrap_interval(origins, seed=1)
     naive = bootstrap_interval(difference, seed=1)
     # Ten copies of an origin tell no more than the origin.
@@ -130,9 +129,9 @@ def test_queries_of_one_origin_are_one_unit():
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=30), st.integers(0, 3))
 def test_intervals_hold_to_what_was_seen_and_one_origin_has_none(values, seed):
     difference = np.array(values)
-    low, high = interval(difference, np.arange(len(values)).astype(str), seed=seed)
+    low, high = results.interval(difference, np.arange(len(values)).astype(str), seed=seed)
     assert difference.min() - 1e-9 <= low <= high <= difference.max() + 1e-9
-    assert np.isnan(interval(difference, np.array(["a"] * len(values)), seed=seed)).all()
+    assert np.isnan(results.interval(difference, np.array(["a"] * len(values)), seed=seed)).all()
 
 
 def test_tests_use_the_origins():
@@ -142,9 +141,9 @@ def test_tests_use_the_origins():
         name: pd.DataFrame({"task_id": [*groups], "seed": 0, "hit_rate@1": values}) for name, values in measured.items()
     }
     plain = compare_all(frames, "b", ["hit_rate@1"], 0)
-    found = clustered(plain, frames, groups, 0).iloc[0]
+    found = results.clustered(plain, frames, groups, 0).iloc[0]
     assert (found["groups"], found["n"], found["diff"]) == (3, 6, plain["diff"][0])
     assert found["randomisation_p"] == randomisation(np.array([3.0, -1.0, 1.0]), seed=0)
     assert found["randomisation_p"] > plain["randomisation_p"][0]
     with pytest.raises(StudyError, match="no group"):
-        clustered(plain, frames, {"q0": "x"}, 0)
+        results.clustered(plain, frames, {"q0": "x"}, 0)
