@@ -58,11 +58,6 @@ def test_constraints_that_a_message_leaves_open(toy, text, open_):
     assert toy.extract(text).specification.open == tuple(open_)
 
 
-def test_any_language_but_one_is_an_exclusion(toy):
-    found = toy.extract("captions in any language but Python").specification
-    assert (found.unwanted_languages, found.languages, found.open) == (("Python",), (), ("language",))
-
-
 @pytest.mark.parametrize(("text", "names"), [*MESSAGES["replies"], *((text, "") for text in MESSAGES["no_replies"])])
 def test_replies_to_the_question_for_a_language(extractor, text, names):
     assert extractor.extract(text, "language").specification.languages == ((names,) if names else ())

@@ -99,13 +99,9 @@ def test_comparisons_of_hostile_servers_name_these_alone(hostile, start):
 TASK = "fast captions and summary of videos, in Python, Go or TypeScript"
 
 
-@pytest.fixture(scope="module")
-def turns(agent):
+def test_without_texts_rules_speak_but_no_name_description_address_or_value_is_there(agent):
     talk = Conversation(agent)
-    return [talk.say(message) for message in (TASK, "compare 1 and 2", "set up 1", "why 2")]
-
-
-def test_without_texts_rules_speak_but_no_name_description_address_or_value_is_there(turns, agent):
+    turns = [talk.say(message) for message in (TASK, "compare 1 and 2", "set up 1", "why 2")]
     shown = "\n".join(markdown(turn, agent.settings.limits, texts=False) for turn in turns)
     for part in ("of your request", "as you asked", "of the whole catalogue", "servers are usually"):
         assert part in shown
@@ -119,9 +115,7 @@ def test_without_texts_rules_speak_but_no_name_description_address_or_value_is_t
         assert fields["description"] not in shown
         strange = set(content_words(f"{fields['name']} {fields['description']} {fields['tools']}")) - set(own)
         assert not strange & set(words), strange & set(words)
-
-
-def test_with_texts_everything_is_there_and_without_them_what_quotes_a_stranger_is_hidden(turns, agent):
+    # With texts everything is there; without them what quotes a stranger is hidden.
     text = markdown(turns[0], agent.settings.limits)
     assert all(item.evidence.fields["name"] in text for item in turns[0].answer.recommendations)
     quoting = [claim for claim in turns[0].answer.claims() if claim.rule in QUOTING]
