@@ -114,14 +114,6 @@ def test_any_text_is_read_and_gives_known_values_only(toy, text):
     assert build({"intent": found.intent, **found.constraints()}, toy.vocabulary) == found
 
 
-@pytest.mark.parametrize("reply", ["go", "in go", "go please", "I'd like Go"])
-def test_a_reply_in_small_letters_is_taken(agent, reply):
-    talk = Conversation(agent)
-    assert talk.say("captions for videos").kind == "question"
-    turn = talk.say(reply)
-    assert (turn.kind, turn.specification.languages) == ("answer", ("Go",))
-
-
 def test_the_mark_can_be_given_up_again(agent):
     talk = Conversation(agent)
     first = talk.say("captions for videos in Python, only official servers")

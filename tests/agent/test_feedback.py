@@ -29,9 +29,7 @@ from study.agent.specification import Specification
 store = Feedback(Path(sys.argv[1]), 30.0)
 for number in range(int(sys.argv[2])):
     answer = SimpleNamespace(ids=[number], system="s", specification=Specification("x" * 500))
-    event = store.append(answer, "accepted", number, conversation=sys.argv[3])
-    sys.stdout.write(f"{event}\\n")
-    sys.stdout.flush()
+    print(store.append(answer, "accepted", number, conversation=sys.argv[3]), flush=True)
 """
 
 

@@ -135,11 +135,10 @@ def test_intervals_hold_to_what_was_seen_and_one_origin_has_none(values, seed):
 
 
 def test_tests_use_the_origins():
-    measured = {"a": [1.0, 1, 1, 1, 0, 1], "b": [0.0, 0, 0, 1, 1, 0]}
     groups = {"q0": "x", "q1": "x", "q2": "x", "q3": "y", "q4": "y", "q5": "z"}
-    frames = {
-        name: pd.DataFrame({"task_id": [*groups], "seed": 0, "hit_rate@1": values}) for name, values in measured.items()
-    }
+    base = pd.DataFrame({"task_id": [*groups], "seed": 0})
+    measured = {"a": [1.0, 1, 1, 1, 0, 1], "b": [0.0, 0, 0, 1, 1, 0]}
+    frames = {name: base.assign(**{"hit_rate@1": values}) for name, values in measured.items()}
     plain = compare_all(frames, "b", ["hit_rate@1"], 0)
     found = results.clustered(plain, frames, groups, 0).iloc[0]
     assert (found["groups"], found["n"], found["diff"]) == (3, 6, plain["diff"][0])
