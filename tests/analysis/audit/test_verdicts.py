@@ -16,9 +16,7 @@ from study.cli import audit as cli
 from study.config.compose import load
 from study.data.splits import make
 from study.errors import StudyError
-from study.evaluation import per_task
-from study.evaluation.metrics import PAPER_METRICS
-from study.evaluation.records import read_record
+from study.evaluation import metrics, per_task, records
 from study.files import write_csv
 from study.search import settings as searches
 from tests.analysis import toys
@@ -26,13 +24,6 @@ from tests.tiny_study import REPOSITORY
 
 CHOSEN = Verdicts(tolerance=0.01, stated_protocol="cold", resamples=200, level=0.95, seed=0)
 REPRODUCED, ORDER, NOT, NOT_RUN, CANNOT = verdicts.VERDICTS
-
-
-def cells_of(rows, metric="ndcg"):
-    """Printed cells of one column: (name, system, stand_in, value)."""
-    cells = pd.DataFrame(rows, columns=["printed", "system", "stand_in", "value"])
-    cells["differs"] = cells["stand_in"].map(lambda name: "no re-ranker" if name else "")
-    return cells.assign(table="t", place="Table 9", group="g", metric=metric, k=10)
 
 
 def run_of(value, width=0.02, seed=0, tasks=range(100), by_seed=None):
@@ -44,8 +35,12 @@ def run_of(value, width=0.02, seed=0, tasks=range(100), by_seed=None):
 
 
 def judged(rows, ours, metric="ndcg"):
+    """The lines of printed cells of one column: (name, system, stand_in, value)."""
+    cells = pd.DataFrame(rows, columns=["printed", "system", "stand_in", "value"])
+    cells = cells.assign(table="t", place="Table 9", group="g", metric=metric, k=10)
+    cells["differs"] = np.where(cells["stand_in"] == "", "", "no re-ranker")
     found = {("cold", system): run_of(value) if isinstance(value, float) else value for system, value in ours.items()}
-    lines = verdicts.cell_lines(cells_of(rows, metric), found, ["cold"], CHOSEN)
+    lines = verdicts.cell_lines(cells, found, ["cold"], CHOSEN)
     return verdicts.with_order(lines, found, CHOSEN.level).set_index("row")
 
 
@@ -168,14 +163,13 @@ def test_the_interval_is_the_one_of_a_mean():
 
 
 def test_measured_averages_seeds_and_adds_the_other_f1():
-    rng, levels = np.random.default_rng(0), dict.fromkeys(PAPER_METRICS, 0.4) | {"precision@5": 0.1}
+    rng, levels = np.random.default_rng(0), dict.fromkeys(metrics.PAPER_METRICS, 0.4) | {"precision@5": 0.1}
     parts = [{name: np.clip(rng.normal(level, 0.05, 60), 0, 1) for name, level in levels.items()} for _ in range(2)]
     frame = pd.concat([per_task.table(range(1, 61), seed, pd.DataFrame(part)) for seed, part in enumerate(parts, 1)])
     run = verdicts.measured(frame, CHOSEN)
     table = run.cells
     assert table.loc["recall@10", "ours"] == pytest.approx(frame["recall@10"].mean())
-    assert (table["ci_low"] < table["ours"]).all()
-    assert (table["ours"] < table["ci_high"]).all()
+    assert table["ours"].between(table["ci_low"], table["ci_high"], inclusive="neither").all()
     assert len(run.tasks) == 60
     assert list(run.drawn) == list(run.by_seed) == list(table.index)
     assert run.by_seed.index.tolist() == [1, 2]
@@ -220,7 +214,8 @@ def test_the_whole_command_on_planted_runs_and_on_a_data_set_without_printed_num
     assert len(table) == (12 + 5) * 8 * len(protocols) + 12 + 4
     own = table[(table["row"] == "w/o Re-ranking")].groupby("protocol")["verdict"].agg(set)
     assert own[["cold", "warm", "loo"]].tolist() == [{REPRODUCED}, {NOT}, {NOT_RUN}]
-    assert set(read_record(paths.results("task2mcp") / "audit" / "verdicts.json")["settings"]) == set(vars(CHOSEN))
+    kept = records.read_record(paths.results("task2mcp") / "audit" / "verdicts.json")
+    assert set(kept["settings"]) == set(vars(CHOSEN))
     tiger = table[table["row"] == "TiGER"].groupby("protocol")["verdict"].agg(set)
     assert tiger[["cold", "loo99"]].tolist() == [{CANNOT}, {NOT_RUN}]
     stated = table[table["protocol"].isna() & (table["metric"] != "count")]
@@ -262,15 +257,12 @@ def test_every_part_of_the_command_line_has_a_function():
     assert isinstance(CliRunner().invoke(cli.app, ["run", "--part", "nothing"]).exception, StudyError)
 
 
-def test_printed_rows_hold_each_row_once():
+def test_printed_rows_counts_and_optima_are_as_the_paper_states_them():
     rows = tables.printed_rows()
     assert len(rows) == 16
     assert rows["row"].is_unique
     assert rows.set_index("row").loc["w/o CL", "own"] == "t2mrec_wo_cl"
-    assert rows.set_index("row").loc["T2MRec", list(PAPER_METRICS)].tolist()[-1] == 0.6633
-
-
-def test_counts_and_optima_as_the_paper_states_them():
+    assert rows.set_index("row").loc["T2MRec", list(metrics.PAPER_METRICS)].tolist()[-1] == 0.6633
     table = paper.table2().set_index(["set", "attribute"])["value"]
     assert table.loc[("servers", "mcp_num")] == 5642
     assert len(table) == 12

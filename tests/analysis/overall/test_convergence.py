@@ -9,8 +9,7 @@ from study import paths
 from study.analysis.overall.convergence import convergence, cut_short, far_behind, most_epochs, near_floor
 from study.evaluation.records import record
 from study.files import write_json
-from tests.analysis.overall.helpers import means
-from tests.analysis.overall.helpers import results as results_of
+from tests.analysis.report.helpers import means, results_of
 
 RECALL = {"item_knn": 0.6, "ngcf": 0.5, "ngcf_tuned": 0.45, "bpr": 0.56, "neumf": 0.4}
 RECALL |= {"simplex": 0.5, "simplex_tuned": 0.58, "ease": 0.3}

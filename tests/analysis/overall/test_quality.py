@@ -9,8 +9,7 @@ from study.analysis.overall import quality
 from study.analysis.overall.quality import KEPT, catalogue_coverage, coverage_figure
 from study.analysis.report import plots
 from study.files import write_parquet
-from tests.analysis.overall.helpers import means, results
-from tests.analysis.report.helpers import LONG_CAPTION, misplaced
+from tests.analysis.report.helpers import LONG_CAPTION, means, misplaced, results_of
 
 
 @pytest.fixture
@@ -109,7 +108,7 @@ def test_different_servers_are_counted_over_all_lists_averaged_over_seeds_and_dr
         write_parquet(paths.results("synthetic") / "top10" / "cold" / f"{system}.parquet", frame)
     families = {"various": "graph", "one_list": "published", "chance": "trivial"}
     tables = means(("cold", name, "ndcg", value) for name, value in zip(families, (0.5, 0.2, 0.1), strict=True))
-    covered = results("synthetic", ["cold", "warm"], families, families=families, **tables)
+    covered = results_of("synthetic", ["cold", "warm"], families, families=families, **tables)
     ids, popularity = pd.Series(np.arange(101, 301)), np.zeros(200, dtype=np.int64)
     popularity[20:30] = 1  # each server of `one_list` has one interaction of ten
     table = catalogue_coverage(covered, "cold", ids, popularity).set_index("system")

@@ -11,7 +11,7 @@ from study.analysis.overall import tuning
 from study.analysis.report.results import Results
 from study.errors import StudyError
 from study.files import write_csv, write_json, write_text
-from tests.analysis.overall.helpers import results as results_of
+from tests.analysis.report.helpers import results_of
 
 CONF = paths.conf()
 

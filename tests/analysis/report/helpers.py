@@ -1,8 +1,13 @@
-"""What must not overlap in a figure, and where it lies."""
+"""Results without files, for tests on hand-made values, and what must not overlap in a figure."""
+
+from collections.abc import Iterable
+from typing import Any
 
 import matplotlib as mpl
+import pandas as pd
 
 from study.analysis.report import plots
+from study.analysis.report.results import Results
 
 LONG_CAPTION = "Question: fitting the released labels. Protocol: cold (new tasks), 961 test tasks. Profile: laptop."
 
@@ -20,11 +25,8 @@ def boxes(figure):
             texts += [axis.label, *(text for text in ticks if text.get_visible())]
     texts += [text for legend in figure.legends for text in legend.get_texts()]
     found = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
-    found += [
-        (f"marker of {handle.get_label()}", handle.get_window_extent())
-        for legend in figure.legends
-        for handle in legend.legend_handles
-    ]
+    handles = [handle for legend in figure.legends for handle in legend.legend_handles]
+    found += [(f"marker of {handle.get_label()}", handle.get_window_extent()) for handle in handles]
     found += [("panel", panel.get_window_extent()) for panel in figure.axes]
     return found, width, height
 
@@ -40,3 +42,18 @@ def misplaced(figure):
         if min(a.x1, b.x1) - max(a.x0, b.x0) > 0.5 and min(a.y1, b.y1) - max(a.y0, b.y0) > 0.5
     ]
     return outside, overlapping
+
+
+def results_of(dataset: str, protocols: list[str], names: Iterable[str], **given: Any) -> Results:
+    """Results of some systems whose titles are their names in capitals; what is not given is empty."""
+    names = list(names)
+    fields: dict[str, Any] = {"titles": {name: name.upper() for name in names}, "families": {}, "applies": {}}
+    fields |= {"planned": []} | {name: pd.DataFrame() for name in ("metrics", "overall", "significance", "costs")}
+    return Results(dataset, dataset.title(), protocols, **(fields | given))
+
+
+def means(rows: Iterable[tuple[str, str, str, float]]) -> dict[str, pd.DataFrame]:
+    """The tables `metrics` and `overall` of one seed from (protocol, system, metric@10, value)."""
+    cells = [(protocol, system, metric, 10, value) for protocol, system, metric, value in rows]
+    table = pd.DataFrame(cells, columns=["protocol", "system", "metric", "k", "value"])
+    return {"metrics": table, "overall": table.rename(columns={"value": "mean"})}

@@ -8,20 +8,17 @@ from study.analysis.report import tables
 from study.errors import StudyError
 
 
-def overall(*rows):
-    return pd.DataFrame(rows, columns=["system", "protocol", "metric", "k", "mean", "sd"])
+def overall(*rows, protocol="cold", metric="ndcg"):
+    return pd.DataFrame(rows, columns=["system", "mean", "sd"]).assign(protocol=protocol, metric=metric, k=10)
 
 
 def test_comparison_keeps_one_protocol_puts_the_best_first_and_says_what_was_not_run():
-    rows = overall(
-        ("a", "cold", "ndcg", 10, 0.1, 0.01),
-        ("b", "cold", "ndcg", 10, 0.2, np.nan),
-        ("c", "warm", "ndcg", 10, 0.9, 0.1),
-    )
+    cold, warm = overall(("a", 0.1, 0.01), ("b", 0.2, np.nan)), overall(("c", 0.9, 0.1), protocol="warm")
+    rows = pd.concat([cold, warm])
     table = tables.comparison(rows, "cold", {"a": "System A"}, ("ndcg@10",))
     assert table.to_numpy().tolist() == [["b", "0.2000"], ["System A", "0.1000 ± 0.0100"]]
     # A system that was not run has words and no number.
-    rows = overall(("a", "cold", "recall", 10, 0.5, 0.1), ("a", "cold", "ndcg", 10, 0.25, 0.1))
+    rows = pd.concat([overall(("a", 0.5, 0.1), metric="recall"), overall(("a", 0.25, 0.1))])
     table = tables.comparison(rows, "cold", {"b": "Model B"}, ("recall@10", "ndcg@10"), not_run=["b"])
     assert table.to_numpy().tolist() == [["a", "0.5000 ± 0.1000", "0.2500 ± 0.1000"], ["Model B", "not run", ""]]
 
@@ -47,13 +44,8 @@ def test_write_all_writes_both_forms_and_a_missing_table_names_the_command(tmp_p
 
 
 def test_best_and_second_best_are_told_by_what_is_printed_and_oracles_take_no_part():
-    rows = overall(
-        ("oracle", "cold", "ndcg", 10, 0.9, np.nan),
-        ("a", "cold", "ndcg", 10, 0.50001, 0.01),
-        ("b", "cold", "ndcg", 10, 0.50002, 0.01),
-        ("c", "cold", "ndcg", 10, 0.3, np.nan),
-        ("d", "cold", "ndcg", 10, 0.2, np.nan),
-    )
+    several_seeds = [("a", 0.50001, 0.01), ("b", 0.50002, 0.01)]
+    rows = overall(("oracle", 0.9, np.nan), *several_seeds, ("c", 0.3, np.nan), ("d", 0.2, np.nan))
     marks = {("c", "ndcg@10"): tables.BELOW, ("d", "recall@10"): tables.BELOW}
     table = tables.comparison(
         rows, "cold", {}, ("ndcg@10",), unranked=["oracle"], marks=marks, not_run=["e"], not_applicable=["f"]
@@ -65,7 +57,7 @@ def test_best_and_second_best_are_told_by_what_is_printed_and_oracles_take_no_pa
 
 
 def test_seconds_stand_beside_the_rows_that_have_a_run_under_the_protocol():
-    rows = overall(("a", "cold", "ndcg", 10, 0.5, np.nan))
+    rows = overall(("a", 0.5, np.nan))
     columns = ["protocol", "system", "seconds_fit", "seconds_score"]
     costs = pd.DataFrame([("cold", "a", 1234.5, 0.2894), ("warm", "b", 1.0, 1.0)], columns=columns)
     table = tables.comparison(rows, "cold", {"a": "A"}, ("ndcg@10",), not_run=["b"], costs=costs)

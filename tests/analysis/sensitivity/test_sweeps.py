@@ -63,9 +63,7 @@ def test_the_optimum_is_chosen_on_validation_whatever_the_test_tasks_say():
     assert found["gain_valid"] == pytest.approx(0.05 * np.log10(2) ** 2)
     assert found["gain_test"] == pytest.approx(-0.07)
     assert found["gain_test_low"] == pytest.approx(found["gain_test_high"])
-
-
-def test_values_within_the_spread_of_the_best_are_named():
+    # Values within the spread of the best are named.
     found = sensitivity.optimum(*grid("fusion_weight", lambda weight: 0.2 * weight, noise=0.01))
     assert found["best"] in found["flat"]
     assert 0.0 not in found["flat"]
@@ -113,7 +111,7 @@ def test_sweep_curves_draw_eight_measures_for_both_parts():
     assert sensitivity.sweep_curves(*grid("fusion_weight", lambda w: w), "c").axes[0].get_xscale() == "linear"
 
 
-def test_history_and_contour_draw_every_trial():
+def test_history_and_contour_draw_every_trial_and_a_star_where_the_papers_settings_are():
     sweep, table = search(20)
     history = sensitivity.history(sweep, table, "caption").axes[0]
     assert len(history.lines) == 2  # no star: the paper's settings are not among the trials
@@ -124,9 +122,7 @@ def test_history_and_contour_draw_every_trial():
     assert len(surfaces.axes) == 4  # with a scale of colours each
     few = sensitivity.contour(sweep, table.iloc[:2], pairs, "caption")  # too few for a surface: dots alone
     assert len(few.axes) == 2
-
-
-def test_the_star_of_the_history_is_where_the_papers_settings_are():
+    # The star of the history is where the paper's settings are.
     sweep, table = search(8)
     for name, value in sweep.enqueue[0].items():  # as after a restart: the third row, with a number of its own
         table[name] = table[name].astype(float)
@@ -200,14 +196,12 @@ def test_verdicts_rest_on_both_tests_over_the_family_of_settings():
     ("p_values", "difference", "ranks", "word"),
     [
         ((0.01, 0.01), 0.02, 0.1, "does not hold"),
-        # One test alone is not enough.
-        ((0.01, 0.06), 0.02, 0.1, "not contradicted"),
+        ((0.01, 0.06), 0.02, 0.1, "not contradicted"),  # one test alone is not enough
         ((0.06, 0.01), 0.02, 0.1, "not contradicted"),
         ((0.05, 0.05), 0.02, 0.1, "not contradicted"),
         ((0.01, 0.01), -0.02, -0.1, "holds"),
         ((0.01, 0.06), -0.02, -0.1, "not contradicted"),
-        # Many small losses and a few large gains: the tests contradict each other.
-        ((0.01, 0.01), 0.02, -0.1, "not contradicted"),
+        ((0.01, 0.01), 0.02, -0.1, "not contradicted"),  # many small losses, a few large gains: the tests disagree
     ],
 )
 def test_verdict_by_hand(p_values, difference, ranks, word):

@@ -1,19 +1,18 @@
-"""Calibration, diversity, dominance, steps and learning curves on hand-computed cases and planted truths."""
+"""Calibration, diversity, dominance, steps and times of requests on hand-computed cases and planted truths."""
 
 import itertools
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from study import paths
 from study.analysis.usefulness import calibration as c
-from study.analysis.usefulness import choosing, curves, diversity, figures, pareto
-from study.data.splits import Split
+from study.analysis.usefulness import choosing, diversity, figures, pareto
 from study.errors import StudyError
 from study.judging.collection import Collection
 from tests.analysis.report.helpers import misplaced
@@ -37,7 +36,6 @@ def asked(n=200, *, slope=2.0, seed=0):
 
 
 def measured(frame):
-    """The table `calibration` by part and measure."""
     return c.calibration_tables(frame, SETTINGS)["calibration"].set_index(["part", "measure"])
 
 
@@ -232,6 +230,36 @@ def test_dominance_agrees_with_its_definition_and_leaves_out_what_is_unknown(poi
     assert pareto.non_dominated(quality, cost).tolist() == expected
 
 
+def test_latency_quantiles_warm_up_and_waiting_which_is_elapsed_but_not_processor_time():
+    seconds = np.array([[0.001, 0.002, 0.009], [0.001, 0.001, 0.003]]).T
+    assert pareto.quantiles(seconds) == pytest.approx({"milliseconds": 2, "p5": 1.1, "p95": 8.3, "cpu": 1})
+    calls = []
+    elapsed, processor = pareto.timed(lambda request: calls.append(request) or time.sleep(0.02), [4, 5, 6], 2).T
+    assert calls == [4, 5, 4, 5, 6]
+    assert (elapsed >= 0.02).all()
+    assert np.median(processor) < 0.015
+
+
+def test_a_saved_model_is_asked_as_people_ask_it(monkeypatch):
+    asked = []
+
+    parts = {"language": "Go", "category": "a", "theme": "b", "subcategory": "c"}
+    data = SimpleNamespace(name="toy", tasks=pd.DataFrame([parts]), task_texts=lambda names: [" / ".join(names)])
+
+    def load_saved_model(dataset, system):
+        asked.append((dataset, system))
+        return SimpleNamespace(recommend=lambda text, **rest: asked.append((text, rest)))
+
+    monkeypatch.setattr(pareto.saved, "load_saved_model", load_saved_model)
+    pareto.answering_saved("field_dense", data)(0)
+    assert asked == [("toy", "field_dense"), ("name / description", parts | {"k": 10})]
+
+
+def test_an_unknown_reading_is_refused():
+    with pytest.raises(StudyError, match="bm25 reads lips"):
+        pareto.answering(None, "bm25", ["lips"], None, None, None)
+
+
 def judged_values(shift, n=40, seed=0):
     rng = np.random.default_rng(seed)
     values = np.clip(0.3 + 0.2 * rng.random(n) + shift, 0, 1)
@@ -263,58 +291,7 @@ def test_the_way_from_floor_to_goal():
         choosing.supervision({"test": {"floor": values["floor"]}}, settings, seed=0)
 
 
-TRAIN = sp.csr_matrix((np.random.default_rng(0).random((40, 6)) < 0.5).astype(np.float32))
-SPLIT = Split("cold", TRAIN, TRAIN * 0, TRAIN * 0, cold=True)
-
-
-def test_smaller_shares_lie_within_larger_ones():
-    whole = set(SPLIT.tasks("train"))
-    kept = [set(curves.part_of(SPLIT, share, draw=3).tasks("train")) for share in (0.25, 0.5, 1.0)]
-    assert kept[0] < kept[1] < kept[2] == whole
-    assert len(kept[0]) == round(0.25 * len(whole))
-    assert kept[1] != set(curves.part_of(SPLIT, 0.5, draw=4).tasks("train"))
-    assert (curves.part_of(SPLIT, 1.0, draw=3).train != TRAIN).nnz == 0
-    with pytest.raises(StudyError, match="leaves 0 training tasks"):
-        curves.part_of(SPLIT, 0.001, draw=1)
-
-
-def test_curves_pair_the_shares_by_task():
-    rows = pd.DataFrame(itertools.product((0.5, 1.0), (1, 2), range(4)), columns=["share", "draw", "task_id"])
-    rows = rows.assign(system="a", **{"ndcg@10": 0.1 * rows["task_id"] + rows["share"], "recall@10": 0.5})
-    table = curves.curve_table(rows, 100, seed=0).set_index(["metric", "share"])
-    whole = table.loc[("ndcg@10", 1.0)]
-    assert whole["mean"] == pytest.approx(1.15)
-    assert [whole["diff"], whole["diff_ci_low"], whole["diff_ci_high"]] == pytest.approx([0.5] * 3)
-    assert whole[["tasks", "draws"]].tolist() == [100, 2]
-    assert pd.isna(table.loc[("ndcg@10", 0.5), "diff"])
-
-
-def test_a_stopped_curve_goes_on_and_fits_nothing_twice(monkeypatch, tmp_path):
-    done = []
-
-    def fitted(config, data, split, share, draw):
-        if len(done) == 3:
-            raise KeyboardInterrupt
-        done.append((config.system.name, share, draw))
-        return pd.DataFrame({"task_id": [1, 2], "ndcg@10": [share, 0.1 * draw], "recall@10": 0.0})
-
-    monkeypatch.setattr(paths, "cache", lambda: tmp_path)
-    monkeypatch.setattr(curves, "fitted", fitted)
-    monkeypatch.setattr(curves, "fingerprint", lambda config: "same")
-    monkeypatch.setattr(curves, "load_inputs", lambda *_: (None, SPLIT))
-    monkeypatch.setattr(curves, "with_tuned_values", lambda config: config)
-    wanted = curves.Curves("cold", ["linear_xmc", "bm25"], [0.5, 1.0], [1], seed=0)
-    with pytest.raises(KeyboardInterrupt):
-        curves.curve_fits("synthetic", wanted)
-    first, done[:] = list(done), []
-    values = curves.curve_fits("synthetic", wanted)
-    assert first == [("linear_xmc", 0.5, 1), ("linear_xmc", 1.0, 1), ("bm25", 0.5, 1)]
-    assert done == [("bm25", 1.0, 1)]
-    assert len(values) == 8
-    assert values.query("system == 'bm25' and share == 1")["ndcg@10"].tolist() == [1.0, 0.1]
-
-
-def test_figures_draw_the_tables():
+def test_figures_draw_the_tables_and_no_caption_runs_into_a_legend():
     tables = c.calibration_tables(asked(), SETTINGS)
     figure = figures.calibration(tables["reliability"], tables["risk_coverage"], "Question: being useful.")
     drawn = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
@@ -334,9 +311,6 @@ def test_figures_draw_the_tables():
     both = pd.concat([chain.assign(part=part) for part in ("valid", "test")])
     figure = figures.steps(both, {"a": "System A"}, "ndcg@10", "Question: being useful.")
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["System A", "b"]
-
-
-def test_no_caption_runs_into_a_legend():
     n = 26
     table = pd.DataFrame(np.random.default_rng(0).random((n, 3)), columns=["useful", "similarity", "servers"])
     names = {"system": [f"s{i}" for i in range(n)], "title": [f"Intent-based rank {i}" for i in range(n)]}
