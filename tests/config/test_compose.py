@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from omegaconf.errors import ReadonlyConfigError
 
 from study.config.compose import GROUPS, build_system, choices, load
-from study.config.registry import system_settings
+from study.config.registry import changed, system_settings
 from study.config.schema import ALIASES
 from study.errors import StudyError
 from study.evaluation.system import System
@@ -179,6 +180,21 @@ def test_paper_settings_are_the_defaults() -> None:
 
 def test_committed_plan_is_up_to_date() -> None:
     assert yaml.safe_load((ROOT / "plan.yaml").read_text()) == plan(), "run: study plan"
+
+
+def test_the_configuration_is_read_only_and_a_changed_copy_leaves_it_as_it_is() -> None:
+    config = load(["system=t2mrec", "dataset=task2mcp"])
+    with pytest.raises(ReadonlyConfigError):
+        config.protocol.name = "warm"
+    copy = changed(config, {"protocol.name": "warm", "system.model.training": {"epochs": 3}})
+    assert (copy.protocol.name, config.protocol.name) == ("warm", "cold")
+    assert (copy.system.model.training.epochs, config.system.model.training.epochs) == (3, 200)
+    assert copy.system.model.training.batch_size == 256  # laid over, not replaced
+    assert list(changed(config, {"system.model.training": {"epochs": 3}}, merge=False).system.model.training) == [
+        "epochs"
+    ]
+    with pytest.raises(ReadonlyConfigError):
+        copy.protocol.name = "loo"
 
 
 def test_loading_works_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from study import paths
 from study.cli.main import app
 from study.config.compose import choices, load
+from study.config.registry import changed
 from study.data.dataset import relevance_from_lists
 from study.errors import StudyError
 from study.runner.outputs import Outputs
@@ -100,8 +101,7 @@ def test_sizes_by_profile_are_read_as_the_value_of_the_profile() -> None:
     ],
 )
 def test_present_values_outside_the_space_are_named(name: str, domain: dict[str, Any]) -> None:
-    config = load(["system=task_knn"])
-    config.system.search = {name: domain}
+    config = changed(load(["system=task_knn"]), {"system.search": {name: domain}}, merge=False)
     with pytest.raises(StudyError, match=f"present value of '{name}'.*outside") as caught:
         tuning.present_values(config)
     assert caught.value.column == f"search.{name}"

@@ -52,7 +52,8 @@ OmegaConf.register_new_resolver("under_cold", _under_cold, replace=True)
 def load(overrides: list[str] | None = None) -> DictConfig:
     """Compose ``conf/config.yaml`` with overrides such as ``system=tfidf`` or ``system.model.epochs=5``.
 
-    Works from any folder, in notebooks too, and any number of times in one process.
+    Works from any folder, in notebooks too, and any number of times in one process. The result is read-only:
+    `study.config.registry.changed` makes a copy with other values.
 
     Raises:
         StudyError: an unknown group choice, an unknown key (on the command line or in a file of ``conf/``), a value
@@ -82,6 +83,7 @@ def load(overrides: list[str] | None = None) -> DictConfig:
         ) from error
     assert isinstance(container, dict)
     schema.check({str(key): value for key, value in container.items()})
+    OmegaConf.set_readonly(config, True)
     return config
 
 

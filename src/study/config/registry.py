@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, read_write
 
 from study import paths
 from study.config.schema import ALIASES, choices
@@ -77,10 +77,19 @@ def with_tuned_values(config: DictConfig) -> DictConfig:
 
 def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
     """The configuration with settings given by their names below ``system.model``."""
-    chosen = config.copy()
-    for name, value in values.items():
-        OmegaConf.update(chosen, f"system.model.{name}", value)
-    return chosen
+    return changed(config, {f"system.model.{name}": value for name, value in values.items()})
+
+
+def changed(config: DictConfig, values: Mapping[str, Any], *, merge: bool = True) -> DictConfig:
+    """A copy of the configuration, which is read-only, with other values by their full keys.
+
+    `merge`: mappings are laid over those that are there, instead of replacing them.
+    """
+    copy = config.copy()
+    with read_write(copy):
+        for key, value in values.items():
+            OmegaConf.update(copy, key, value, merge=merge)
+    return copy
 
 
 def _tuned_values(best: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from study.analysis.report.runs import REFERENCE
 from study.analysis.report.tables import markdown
 from study.config.compose import build_system, plain
 from study.config.reader import read_settings
-from study.config.registry import all_system_settings
+from study.config.registry import all_system_settings, with_values
 from study.data.dataset import TASK_FIELDS, Dataset, join_values
 from study.data.splits import Split
 from study.errors import StudyError
@@ -156,8 +156,7 @@ def _machine(part: str, limits: Limits) -> list[dict[str, Any]]:
 
 def _warm_up(config: DictConfig, data: Dataset, split: Split, workdir: Path) -> None:
     """Compile the kernels and load the libraries, which happens once per machine and process, before timing."""
-    short = config.copy()
-    short.system.model.training.epochs = 1
+    short = with_values(config, {"training.epochs": 1})
     build_system(short.system).fit(data, split, seed=0, workdir=workdir)
 
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from study import paths
 from study.config.compose import load
-from study.config.registry import left_out
+from study.config.registry import changed, left_out
 from study.config.schema import choices
 from study.errors import StudyError
 from study.evaluation.records import read_record
@@ -55,9 +55,7 @@ def rows(dataset: str) -> Iterator[DictConfig]:
 
 def under(config: DictConfig, protocol: str) -> DictConfig:
     """The configuration under another protocol, as far as a system's settings depend on its name."""
-    other = config.copy()
-    other.protocol.name = protocol
-    return other
+    return changed(config, {"protocol.name": protocol})
 
 
 def plan() -> dict[str, dict[str, Any]]:

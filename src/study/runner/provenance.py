@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from study import paths
 from study.config.compose import GROUPS, choices, load, plain
-from study.config.registry import with_tuned_values
+from study.config.registry import changed, with_tuned_values
 from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.runner.fingerprint import fingerprint
@@ -49,9 +49,7 @@ def as_configured(config: DictConfig) -> DictConfig:
     named = {group: config[group].name for group in GROUPS}
     known = {group: name for group, name in named.items() if name in choices(group)}
     base = load([f"{group}={name}" for group, name in known.items()])
-    for group in named.keys() - known.keys():
-        base[group] = config[group]
-    return base
+    return changed(base, {group: config[group] for group in named.keys() - known.keys()}, merge=False)
 
 
 def require_own_row(config: DictConfig) -> None:
@@ -110,10 +108,10 @@ def changed_settings(record: Mapping[str, Any], known: dict[str, Any]) -> list[s
     key = " ".join(names[group] for group in ("dataset", "system", "profile"))
     if key not in known:
         known[key] = with_tuned_values(load([f"{group}={name}" for group, name in names.items()]))
-    known[key].protocol.name = names["protocol"]  # some settings, such as the seeds of ablations, depend on it
+    today = changed(known[key], {"protocol.name": names["protocol"]})  # the seeds of ablations depend on it
     then, now = (
         {name: value for name, value in system.items() if name not in LABELS}
-        for system in (record["config"]["system"], plain(known[key].system))
+        for system in (record["config"]["system"], plain(today.system))
     )
     return differences(then, now, "system.")
 

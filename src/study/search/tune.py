@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from study import paths
 from study.config.compose import build_system, plain
-from study.config.registry import parents, system_file, with_values
+from study.config.registry import changed, parents, system_file, with_values
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import run_seed
@@ -152,8 +152,8 @@ def sweep_folder(config: DictConfig) -> Path:
 
 def validation_score(config: DictConfig, values: dict[str, Any], data: Any, split: Any, workdir: Path) -> float:
     """Mean NDCG@10 on the validation part with the first seed, after ``tuning.scale`` times the epochs of a run."""
-    chosen = with_values(config, values)
-    OmegaConf.update(chosen, "profile.scale", float(config.profile.scale) * float(config.tuning.scale))
+    scale = float(config.profile.scale) * float(config.tuning.scale)
+    chosen = changed(with_values(config, values), {"profile.scale": scale})
     workdir.mkdir(parents=True, exist_ok=True)
     seed = int(config.system.seeds[0])
     measured = run_seed(build_system(chosen.system), data, split, seed=seed, workdir=workdir, part="valid")

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from tqdm import tqdm
 
 from study import paths
 from study.analysis.usefulness.choosing import one_at_a_time
 from study.config.compose import build_system, load
-from study.config.registry import with_tuned_values
+from study.config.registry import changed, with_tuned_values
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError
@@ -127,13 +127,11 @@ def curve_table(values: pd.DataFrame, tasks: int, *, seed: int) -> pd.DataFrame:
 
 def laid_over(config: DictConfig, changes: Mapping[str, Any]) -> DictConfig:
     """The configuration with some values of `system.model` replaced; lists and mappings are not merged."""
-    found = config.copy()
-    for name, value in changes.items():
+    for name in changes:
         if name not in config.system.model:
             fix = f"one of: {', '.join(map(str, config.system.model))}"
             raise StudyError(f"{config.system.name} has no setting {name!r}", column="steps", fix=fix)
-        OmegaConf.update(found, f"system.model.{name}", value, merge=False)
-    return found
+    return changed(config, {f"system.model.{name}": value for name, value in changes.items()}, merge=False)
 
 
 def label_step_fits(dataset: str, settings: LabelSteps) -> dict[str, pd.DataFrame]:

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from omegaconf import OmegaConf
 
 from study.config.compose import build_system, load
+from study.config.registry import changed
 from study.data import dataset as datasets
 from study.data.dataset import Dataset, IntArray, relevance_from_lists
 from study.data.splits import Split
@@ -92,10 +92,10 @@ def _filled(table: pd.DataFrame) -> pd.DataFrame:
 def build_systems(settings: Transfer) -> dict[str, System]:
     """The systems to ask, by name; `fusion` is the rank fusion of the named systems with equal weights."""
     models = {name: load([f"system={name}"]).system for name in dict.fromkeys([*settings.systems, *settings.fusion])}
-    fused = load(["system=rrf"]).system
+    fusion = load(["system=rrf"])
     members = {name: models[name].model for name in settings.fusion}
-    model = {"members": members, "weights": {}, "_target_": fused.model._target_}
-    OmegaConf.update(fused, "model", model, merge=False)
+    model = {"members": members, "weights": {}, "_target_": fusion.system.model._target_}
+    fused = changed(fusion, {"system.model": model}, merge=False).system
     return {name: build_system(models[name]) for name in settings.systems} | {"fusion": build_system(fused)}
 
 
