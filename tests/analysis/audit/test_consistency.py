@@ -16,16 +16,13 @@ from study.analysis.audit import settings as audit
 from study.analysis.audit.protocols import measures, printed_form
 from study.analysis.audit.tables import AuditTables, printed_rows
 from study.config.compose import load
-from study.data import dataset as datasets
-from study.data import split_files
+from study.data import dataset, split_files
 from study.errors import StudyError
-from study.evaluation import metrics, per_task
-from study.evaluation.metrics import PAPER_METRICS
-from study.evaluation.records import read_record
+from study.evaluation import metrics, per_task, records
 from tests.analysis.toys import small_study
 from tests.tiny_study import REPOSITORY, SIZE
 
-CELLS = list(PAPER_METRICS)
+CELLS = list(metrics.PAPER_METRICS)
 N_SERVERS = 40
 
 
@@ -144,7 +141,7 @@ def test_other_definitions_are_tried_on_printed_rows_alone_and_are_those_of_the_
     assert set(rules.OTHER_DEFINITIONS.values()) <= {(each.recall, each.ndcg) for each in definitions}
 
 
-def test_what_the_printed_cells_allow():
+def test_what_the_printed_cells_allow_alone_and_in_pairs_and_their_gains():
     rows = printed_rows().set_index("row")
     one, wide = rules.points([1]), rules.points(range(1, 31))
     values = {name: rows.loc[name, CELLS].to_numpy(np.float64) for name in rows.index}
@@ -155,6 +152,15 @@ def test_what_the_printed_cells_allow():
     read = rules.points([10], recall="hit_rate", ndcg="ndcg_found")
     assert 0.02 < rules.smallest_change([values["T2MRec"]], read, **ten) < 0.03
     assert rules.smallest_change([values["GDSRec"]], wide) > 0.05  # NDCG@5 far under what its precision leaves
+    chosen = rows.loc[["LightGCN", "MSBPR", "T2MRec"]].reset_index()
+    table = rules.pairs(chosen, rules.points(range(1, 41)), 1e-4)
+    found = {(row["row_a"], row["row_b"]): row["together"] for row in table.to_dict("records")}
+    assert found == {("LightGCN", "MSBPR"): True, ("LightGCN", "T2MRec"): False, ("MSBPR", "T2MRec"): False}
+    assert table.loc[~table["together"], "conflict"].all()
+    assert figures_paper.plot_pairs({"row_pairs": table}).axes
+    gains = rules.gains()
+    assert len(gains) == 8
+    assert (gains["nearer"] == "over_method").all()
 
 
 def test_cell_checks_name_the_broken_bound():
@@ -173,7 +179,7 @@ def test_cell_checks_name_the_broken_bound():
 def data(tmp_path_factory):
     """A small synthetic data set, split, with a table of two systems: a real one and one with a planted fault."""
     with small_study(tmp_path_factory.mktemp("audit"), SIZE):
-        data = datasets.load("synthetic")
+        data = dataset.load("synthetic")
         cold = split_files.load(paths.splits("synthetic") / "cold.parquet", data)
         tasks = cold.tasks("test")
         ranked = np.argsort(np.random.default_rng(0).random((len(tasks), data.n_servers)), axis=1)[:, :10]
@@ -190,7 +196,7 @@ def data(tmp_path_factory):
 def test_tables_on_synthetic_data_find_the_planted_fault(data):
     written = rules.compute(load(["dataset=synthetic"]))
     assert [path.name for path in written] == ["consistency.csv", "feasibility.csv"]
-    assert read_record(written[0].with_suffix(".json"))["settings"]["own_protocol"] == "cold"
+    assert records.read_record(written[0].with_suffix(".json"))["settings"]["own_protocol"] == "cold"
     tables = AuditTables("synthetic")
     table = tables["feasibility"].set_index(["row", "labels", "cells"])
     assert table.loc[("ours: honest", "task split", "all eight cells"), "change"] < 1e-6
@@ -216,15 +222,3 @@ def test_scenarios_take_their_shares_from_the_splits(data):
     assert list(found) == [*lists, "task split", "task split, longer lists", "interaction split"]
     assert sum(found["task split"][1].values()) == pytest.approx(1)
     assert set(found["interaction split"][1]) == {2}
-
-
-def test_pairs_and_gains_of_the_printed_tables():
-    chosen = printed_rows().set_index("row").loc[["LightGCN", "MSBPR", "T2MRec"]].reset_index()
-    table = rules.pairs(chosen, rules.points(range(1, 41)), 1e-4)
-    found = {(row["row_a"], row["row_b"]): row["together"] for row in table.to_dict("records")}
-    assert found == {("LightGCN", "MSBPR"): True, ("LightGCN", "T2MRec"): False, ("MSBPR", "T2MRec"): False}
-    assert table.loc[~table["together"], "conflict"].all()
-    assert figures_paper.plot_pairs({"row_pairs": table}).axes
-    gains = rules.gains()
-    assert len(gains) == 8
-    assert (gains["nearer"] == "over_method").all()

@@ -12,30 +12,20 @@ from study import paths
 from study.analysis.audit import figures_paper, protocols
 from study.analysis.audit.settings import Definition, Protocols, Variant, read
 from study.config.compose import build_system, load
-from study.data import dataset as datasets
-from study.data import split_files
+from study.data import dataset, split_files
 from study.errors import StudyError
-from study.evaluation.metrics import PAPER_METRICS
-from study.evaluation.records import read_record
-from study.evaluation.runs import run_seed
+from study.evaluation import metrics, records, runs
 from tests.analysis.toys import change, small_study
 from tests.tiny_study import REPOSITORY
 
 SIZE = ["dataset=synthetic", "dataset.generator.n_servers=100", "dataset.generator.n_tasks=120"]
 BASE = {"labels": "released", "prefix": None, "split": "cold", "training": "train", "negatives": None}
-VARIANTS = {
-    "task_split": {},
-    "task_split_50": {"negatives": 50},
-    "exposed": {"training": "everything"},
-    "interactions": {"split": "warm"},
-    "leave_one_out": {"split": "loo"},
-    "leave_one_out_50": {"split": "loo", "negatives": 50},
-    "longer": {"labels": "longer"},
-    "first_3": {"prefix": 3},
-}
+VARIANTS = {"task_split": {}, "task_split_50": {"negatives": 50}, "exposed": {"training": "everything"}}
+VARIANTS |= {"interactions": {"split": "warm"}, "leave_one_out": {"split": "loo"}, "longer": {"labels": "longer"}}
+VARIANTS |= {"leave_one_out_50": {"split": "loo", "negatives": 50}, "first_3": {"prefix": 3}}
 GRID = {name: {"title": name} | BASE | changes for name, changes in VARIANTS.items()}
 FILE = "audit/protocols.yaml"
-CELLS = list(PAPER_METRICS)
+CELLS = list(metrics.PAPER_METRICS)
 
 
 def variant(**changes):
@@ -48,7 +38,7 @@ def data(tmp_path_factory):
     changes = {FILE: {"protocols": GRID, "systems": ["tfidf", "item_knn"], "draws": 200}}
     with small_study(tmp_path_factory.mktemp("grid"), SIZE, changes):
         protocols.compute(load(SIZE))
-        yield datasets.load("synthetic")
+        yield dataset.load("synthetic")
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +54,6 @@ def own_copy(data, tmp_path, monkeypatch):
 
 
 def cell_of(protocol, system):
-    """The rows of one cell of the grid."""
     table = protocols.protocol_fits("synthetic").known()
     return table[(table["protocol"] == protocol) & (table["system"] == system)].reset_index(drop=True)
 
@@ -74,24 +63,20 @@ def row_of(values, system):
     return pd.DataFrame([dict(zip(CELLS, values, strict=True)) | {"table": "p", "row": "planted", "own": system}])
 
 
-def printed_under(data, name, system, seed):
-    """The row that a paper would print, four digits, for a run of its own."""
-    grid = read(Protocols)
-    chosen = next(item for item in grid.variants if item.name == name)
-    labelled = protocols.labelled(data, chosen.labels, chosen.prefix)
-    made = protocols.make(labelled, chosen, seed=grid.split_seed)
-    model = build_system(load([*SIZE, f"system={system}"]).system)
-    return run_seed(model, labelled, made, seed=seed, workdir=paths.cache()).per_task[CELLS].mean().round(4)
-
-
 OF_HISTORY = [(name, "item_knn") for name in ("exposed", "interactions", "leave_one_out", "leave_one_out_50")]
 OF_TEXT = [(name, "tfidf") for name in ("task_split_50", "interactions", "longer", "first_3")]
 
 
 @pytest.mark.parametrize(("name", "system"), OF_HISTORY + OF_TEXT)
 def test_a_planted_protocol_is_found(data, found, name, system):
-    rows = row_of(printed_under(data, name, system, seed=7), system)  # the grid ran with another seed
-    distances, inference = protocols.infer(rows, found, read(Protocols))
+    """From the row, four digits, that a paper would print for a run of its own; the grid ran with another seed."""
+    grid = read(Protocols)
+    chosen = next(item for item in grid.variants if item.name == name)
+    labelled = protocols.labelled(data, chosen.labels, chosen.prefix)
+    made = protocols.make(labelled, chosen, seed=grid.split_seed)
+    model = build_system(load([*SIZE, f"system={system}"]).system)
+    printed = runs.run_seed(model, labelled, made, seed=7, workdir=paths.cache()).per_task[CELLS].mean().round(4)
+    distances, inference = protocols.infer(row_of(printed, system), found, grid)
     assert inference["question"].tolist() == ["own system", "any system"]
     for best in inference.to_dict("records"):
         assert (best["variant"], best["system"]) == (name, system)
@@ -116,10 +101,8 @@ def test_a_planted_metric_definition_is_found(found, name, system, told):
     own = distances.query("variant == @name and system == @system").set_index("choice")["distance"]
     assert own["nearest definition"] < 1e-4
     assert not told or (best["definition"] == title and own["as defined"] > 0.05)
-
-
-def test_a_row_that_no_protocol_gives_is_not_given(found):
-    _, inference = protocols.infer(row_of([0.5] * 8, ""), found, read(Protocols))
+    # A row that no protocol gives is not given.
+    _, inference = protocols.infer(row_of([0.5] * 8, ""), found, grid)
     assert inference["question"].tolist() == ["any system"]
     assert not inference["gives"].any()
 
@@ -127,14 +110,14 @@ def test_a_row_that_no_protocol_gives_is_not_given(found):
 def test_cells_are_what_the_evaluator_gives(data):
     split = split_files.load(paths.splits("synthetic") / "warm.parquet", data)
     model = build_system(load([*SIZE, "system=item_knn"]).system)
-    expected = run_seed(model, data, split, seed=1, workdir=paths.cache()).per_task
+    expected = runs.run_seed(model, data, split, seed=1, workdir=paths.cache()).per_task
     cell = cell_of("interactions", "item_knn").set_index("measure")
     for name in (*CELLS, "hit_rate@10"):
         assert cell.loc[name, "mean"] == pytest.approx(expected[name].mean(), abs=1e-8)
     deviation = expected["ndcg@10"].std() / np.sqrt(len(expected))
     assert np.sqrt(cell.loc["ndcg@10", "covariance ndcg@10"]) == pytest.approx(deviation, rel=1e-4)
     assert (cell["tasks"] == len(expected)).all()
-    record = read_record(paths.results("synthetic") / "audit" / "protocol_cells.json")
+    record = records.read_record(paths.results("synthetic") / "audit" / "protocol_cells.json")
     assert set(record["settings"]["metric_definitions"]) == set(read(Protocols).metric_definitions)
     # A system that needs a history of every test task has no cells elsewhere.
     known = protocols.protocol_fits("synthetic").known().query("system == 'item_knn'")

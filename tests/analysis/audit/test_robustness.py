@@ -56,10 +56,9 @@ def test_planted_orders():
 
 
 def test_every_pair_of_seeds_is_compared_over_the_systems_that_have_both():
-    frames = {
-        name: pd.DataFrame({"task_id": [1, 2] * len(seeds), "seed": np.repeat(seeds, 2), "m": value})
-        for name, seeds, value in (("a", [1, 2, 3], 0.1), ("b", [1, 2], 0.2), ("c", [1, 2, 3], 0.3), ("lone", [0], 0.4))
-    }
+    frames = {}
+    for name, seeds, value in (("a", [1, 2, 3], 0.1), ("b", [1, 2], 0.2), ("c", [1, 2, 3], 0.3), ("lone", [0], 0.4)):
+        frames[name] = pd.DataFrame({"task_id": [1, 2] * len(seeds), "seed": np.repeat(seeds, 2), "m": value})
     rows = {row["variant"]: row for row in robustness.seed_table(frames, "m", resamples=3, seed=0)}
     wanted = {"seed 1 against seed 2": 3, "seed 1 against seed 3": 2, "seed 2 against seed 3": 2}
     assert {name: row["systems"] for name, row in rows.items()} == wanted
@@ -132,7 +131,6 @@ def test_a_damaged_table_of_fits_is_a_clear_error(new_results, monkeypatch):
 
 
 def test_ties_of_a_split_run_are_broken_by_id(made, monkeypatch):
-    """A system whose scores all tie: ids alone decide."""
     data = load("synthetic")
     split = make(data, "cold", seed=101)
 

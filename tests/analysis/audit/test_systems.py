@@ -21,8 +21,7 @@ from study.config.compose import load
 from study.config.registry import all_system_settings
 from study.data.splits import Split
 from study.errors import StudyError
-from study.evaluation import per_task
-from study.evaluation.records import record
+from study.evaluation import per_task, records
 from study.files import write_csv, write_json
 from study.runner.outputs import Outputs
 from tests.analysis.toys import change, small_study
@@ -41,8 +40,7 @@ def test_the_table_holds_every_variant_on_both_parts(tmp_path):
     table = pd.read_csv(written).set_index(["variant", "part", "metric"]).sort_index()
     names = [*RULES.variants, *RULES.others]
     assert len(table) == len(names) * 2 * len(RULES.metrics)
-    assert (table["ci_low"] <= table["mean"]).all()
-    assert (table["mean"] <= table["ci_high"]).all()
+    assert table["mean"].between(table["ci_low"], table["ci_high"]).all()
     first = names[0]
     assert table.loc[first, "diff"].eq(0).all()
     for name in names:
@@ -74,7 +72,7 @@ def wrote(system, values, reports=None, first_seed=0):
         (range(len(line)), seed, pd.DataFrame({"ndcg@10": line})) for seed, line in enumerate(values, first_seed)
     ]
     write_csv(outputs.per_task, pd.concat(per_task.table(*one) for one in numbered))
-    write_json(outputs.record, record(seeds=reports or [{}] * len(values)))
+    write_json(outputs.record, records.record(seeds=reports or [{}] * len(values)))
 
 
 def test_differences_by_hand(bugs):
@@ -228,22 +226,17 @@ def test_one_training_is_asked_in_every_template_and_held_against_its_run(monkey
     assert table["as_run"].tolist() == [same, None, None]
 
 
-def test_the_configured_parts_are_read_and_unknown_names_refused(tmp_path):
+def test_the_configured_parts_are_read_and_unknown_names_and_wrong_bugs_refused(tmp_path):
     assert read(Codebooks).systems
     assert read(PromptTemplates).templates == 5
     with pytest.raises(StudyError, match="unknown system 'tigre'"):
         Codebooks(["tigre"])
     with pytest.raises(StudyError, match="unknown protocol"):
         PromptTemplates("lc_rec", 5, [], {"hot": [1]})
-
-
-@pytest.mark.parametrize(
-    ("about", "said"),
-    [({"system": "tigre", "protocol": "warm"}, "tigre"), ({"system": "tiger"}, "missing key 'protocol'")],
-)
-def test_wrong_bugs_are_refused(about, said, tmp_path):
     path = tmp_path / "reference_bugs.yaml"
     path.write_text((paths.conf() / "audit" / "reference_bugs.yaml").read_text())
-    change(path, rows={"tiger_unconstrained": about | {"bug": "x"}})
-    with pytest.raises(StudyError, match=said):
-        read(ReferenceBugs, path)
+    unknown, incomplete = {"system": "tigre", "protocol": "warm"}, {"system": "tiger"}
+    for about, said in ((unknown, "tigre"), (incomplete, "missing key 'protocol'")):
+        change(path, rows={"tiger_unconstrained": about | {"bug": "x"}})
+        with pytest.raises(StudyError, match=said):
+            read(ReferenceBugs, path)

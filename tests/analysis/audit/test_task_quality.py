@@ -84,10 +84,7 @@ def test_planted_agreement_and_independence_are_told_apart():
     assert agreeing["below"] == 0
     theme = rows.loc[("all", "name", "theme")]
     assert theme["auc_ci_low"] < 0.5 < theme["auc_ci_high"]
-
-
-def test_a_pair_that_only_shares_its_subcategory_vanishes_within_it():
-    data = tasks_of()
+    # Agreement of a pair that only shares its subcategory vanishes within it.
     words = data.tasks["subcategory"]
     same = replace(data, tasks=data.tasks.assign(name=words, description=words))
     table = task_quality.quality_table(same, replace(SETTINGS, pairs=[["name", "description"]], boundary=None))
