@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.metadata import distributions, metadata, requires
 from pathlib import Path
 
 import yaml
@@ -11,8 +11,6 @@ from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[1]
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s#]+)", re.MULTILINE)
-
-
 # Installed without its own requirements, whose pins are years old (requirements.in says so).
 WITHOUT_REQUIREMENTS = {"recbole"}
 
@@ -22,17 +20,14 @@ def plain(name: str) -> str:
 
 
 def pins(name: str) -> dict[str, str]:
-    found = PIN.findall((ROOT / name).read_text())
-    return {plain(package): pinned for package, pinned in found}
+    return {plain(package): pinned for package, pinned in PIN.findall((ROOT / name).read_text())}
 
 
 def test_every_direct_dependency_is_locked_as_listed() -> None:
     listed, locked = pins("requirements.in"), pins("requirements.txt")
     assert len(listed) > 20
     assert {name: locked.get(name) for name in listed} == listed
-
-
-def test_every_direct_dependency_has_a_reason() -> None:
+    # With a reason beside it.
     lines = [line for line in (ROOT / "requirements.in").read_text().splitlines() if "==" in line]
     assert [line for line in lines if not line.partition("#")[2].strip()] == []
 
@@ -60,14 +55,9 @@ def test_every_locked_package_runs_on_any_python_that_the_project_takes() -> Non
 
 
 def test_this_environment_is_the_lock() -> None:
-    installed = {}
-    for name in pins("requirements.txt"):
-        try:
-            installed[name] = version(name).partition("+")[0]
-        except PackageNotFoundError:
-            installed[name] = "absent"
+    installed = {plain(found.name): found.version.partition("+")[0] for found in distributions()}
     locked = pins("requirements.txt")
-    assert {name: found for name, found in installed.items() if found != locked[name]} == {}
+    assert {name: installed.get(name, "absent") for name in locked} == locked
 
 
 def test_the_lock_holds_what_its_packages_require() -> None:

@@ -10,10 +10,8 @@ from tests.tiny_study import REPOSITORY
 
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("lint-imports")
-    environment = {"PYTHONPATH": f"{folder / 'src'}:{folder}", "PATH": "/usr/bin:/bin"}
-    return subprocess.run(
-        [program, "--no-cache"], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    own = {"PYTHONPATH": f"{folder / 'src'}:{folder}", "PATH": "/usr/bin:/bin"}
+    return subprocess.run([program, "--no-cache"], cwd=folder, env=own, capture_output=True, text=True, check=False)
 
 
 def test_every_import_goes_up():
@@ -22,10 +20,9 @@ def test_every_import_goes_up():
 
 
 def test_an_import_that_goes_down_breaks_the_contract(tmp_path):
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for folder in ("src", "baselines"):
-        shutil.copytree(
-            REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-        )
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=ignored)
     shutil.copy(REPOSITORY / ".importlinter", tmp_path)
     ranking = tmp_path / "src" / "study" / "evaluation" / "ranking.py"
     ranking.write_text(ranking.read_text() + "\nfrom study.pipeline import report\n")

@@ -10,10 +10,8 @@ from typer.main import get_command
 from study.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = {
-    str(path.relative_to(ROOT)): path.read_text()
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-}
+PATHS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+DOCUMENTS = {str(path.relative_to(ROOT)): path.read_text() for path in PATHS}
 TEXT = "\n".join(DOCUMENTS.values())
 CODE = re.compile(r"```bash\n.*?```|`[^`\n]+`", re.DOTALL)
 # Pages about files that their reader writes.

@@ -100,14 +100,10 @@ def test_every_key_has_type_and_meaning(path: Path) -> None:
 
 
 def test_the_check_sees_a_key_without_a_comment(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text(
-        "a: 1  # int: number of things\nb: {c: 1}  # dict: more\nt:  # name -> count\n  x: 2\n"
-    )
-    path = tmp_path / "child.yaml"
-    path.write_text(
-        "defaults: [base, _self_]\na: 2\nd: 3\n# float: a share\ne: 0.5\n"
-        "b:\n  c: 2\nf: 'text # not a comment'\ng: 1  # a thing\n"
-    )
+    base = "a: 1  # int: number of things\nb: {c: 1}  # dict: more\nt:  # name -> count\n  x: 2\n"
+    (tmp_path / "base.yaml").write_text(base)
+    path, own = tmp_path / "child.yaml", "b:\n  c: 2\nf: 'text # not a comment'\ng: 1  # a thing\n"
+    path.write_text(f"defaults: [base, _self_]\na: 2\nd: 3\n# float: a share\ne: 0.5\n{own}")
     known, own = documented(path)
     assert [".".join(at) for at in own if not known[at]] == ["d", "f", "g"]
     assert all(documented(tmp_path / "base.yaml")[0].values())

@@ -72,30 +72,20 @@ def test_added_and_removed_groups_and_keys_are_errors(override: str) -> None:
         load([override])
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("keep=9", "at least 10"),
-        ("keep=10.5", "at least 10"),
-        ("keep=true", "at least 10"),
-        ("keep=many", "at least 10"),
-        ("tuning.trials=0", "at least 1"),
-        ("profile.workers=0", "at least 1"),
-        ("profile.threads=-1", "at least 1"),
-        ("profile.scale=0", "above 0"),
-        ("tuning.scale=0", "above 0"),
-        ("system.seeds=[]", "at least one seed"),
-        ("system.seeds=3", "at least one seed"),
-        ("system.seeds=[1,2,1]", "named twice"),
-        ("system.seeds=[1,x]", "not a seed"),
-        ("system.seeds=[40000]", "not a seed"),
-        ("profile.seeds=[]", "at least one seed"),
-        ("system.name=../../etc", "not a name"),
-        ("system.name=''", "not a name"),
-        ("system.protocols=[colt]", "did you mean cold"),
-    ],
-)
-def test_values_out_of_range_are_named(override: str, message: str) -> None:
+OUT_OF_RANGE = {
+    "at least 10": ["keep=9", "keep=10.5", "keep=true", "keep=many"],
+    "at least 1": ["tuning.trials=0", "profile.workers=0", "profile.threads=-1"],
+    "above 0": ["profile.scale=0", "tuning.scale=0"],
+    "at least one seed": ["system.seeds=[]", "system.seeds=3", "profile.seeds=[]"],
+    "named twice": ["system.seeds=[1,2,1]"],
+    "not a seed": ["system.seeds=[1,x]", "system.seeds=[40000]"],
+    "not a name": ["system.name=../../etc", "system.name=''"],
+    "did you mean cold": ["system.protocols=[colt]"],
+}
+
+
+@pytest.mark.parametrize(("message", "override"), [(key, one) for key, all_ in OUT_OF_RANGE.items() for one in all_])
+def test_values_out_of_range_are_named(message: str, override: str) -> None:
     with pytest.raises(StudyError, match=message) as caught:
         load([override])
     if "protocols" not in override:
@@ -110,16 +100,13 @@ def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "conf"
 
 
-@pytest.mark.parametrize(
-    ("file", "line", "hint"),
-    [
-        ("system/tfidf.yaml", "sedes: [1]", "did you mean seeds"),
-        ("dataset/synthetic.yaml", "label: x.csv", "did you mean labels"),
-        ("protocol/cold.yaml", "sed: 3", "did you mean seed"),
-        ("profile/laptop.yaml", "worker: 3", "did you mean workers"),
-        ("config.yaml", "keeep: 3", "did you mean keep"),
-    ],
-)
+FILES = {"system/tfidf.yaml": ("sedes: [1]", "did you mean seeds"), "config.yaml": ("keeep: 3", "did you mean keep")}
+FILES |= {"dataset/synthetic.yaml": ("label: x.csv", "did you mean labels")}
+FILES |= {"protocol/cold.yaml": ("sed: 3", "did you mean seed")}
+FILES |= {"profile/laptop.yaml": ("worker: 3", "did you mean workers")}
+
+
+@pytest.mark.parametrize(("file", "line", "hint"), [(file, *said) for file, said in FILES.items()])
 def test_unknown_key_in_a_file_is_named_with_the_file(own_conf: Path, file: str, line: str, hint: str) -> None:
     path = own_conf / file
     path.write_text(path.read_text() + f"\n{line}\n")
@@ -127,29 +114,23 @@ def test_unknown_key_in_a_file_is_named_with_the_file(own_conf: Path, file: str,
         load(["system=tfidf"])
     assert hint in str(caught.value)
     assert file in str(caught.value)
-
-
-def test_file_that_is_no_yaml_is_a_named_error(own_conf: Path) -> None:
-    (own_conf / "system" / "tfidf.yaml").write_text("name: [")
+    path.write_text("name: [")
     with pytest.raises(StudyError, match="does not compose"):
         load(["system=tfidf"])
 
 
-def test_unknown_argument_of_a_model_names_the_nearest(own_conf: Path) -> None:
-    path = own_conf / "system" / "tfidf.yaml"
-    path.write_text(path.read_text().replace("max_features:", "max_feature:"))
-    with pytest.raises(StudyError, match="no argument 'max_feature'") as caught:
-        build_system(load(["system=tfidf"]).system)
-    assert "did you mean max_features" in str(caught.value)
+DEEP = ("t2mrec", "dropout", "model.towers.drop_out")
 
 
-def test_unknown_argument_deep_in_a_model_is_found(own_conf: Path) -> None:
-    path = own_conf / "system" / "t2mrec.yaml"
-    path.write_text(path.read_text().replace("    dropout:", "    drop_out:"))
-    with pytest.raises(StudyError, match="no argument 'drop_out'") as caught:
-        build_system(load().system)
-    assert "did you mean dropout" in str(caught.value)
-    assert "model.towers.drop_out" in str(caught.value)
+@pytest.mark.parametrize(("system", "right", "place"), [("tfidf", "max_features", "max_feature"), DEEP])
+def test_unknown_argument_of_a_model_names_the_nearest(own_conf: Path, system: str, right: str, place: str) -> None:
+    wrong = place.rpartition(".")[2]
+    path = own_conf / "system" / f"{system}.yaml"
+    path.write_text(path.read_text().replace(f" {right}:", f" {wrong}:"))
+    with pytest.raises(StudyError, match=f"no argument '{wrong}'") as caught:
+        build_system(load([f"system={system}"]).system)
+    assert f"did you mean {right}" in str(caught.value)
+    assert place in str(caught.value)
 
 
 @pytest.mark.parametrize("target", ["baselines.cosine.Nothing", "no.such.module.Class", "word"])

@@ -43,10 +43,12 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "sizes.yaml"
 
 
-def test_a_right_file_is_read(file: Path) -> None:
+def test_a_right_file_is_read_and_what_its_kind_finds_wrong_stays_as_it_is(file: Path) -> None:
     file.write_text("names: [ä, b]\nwidth: 3  # int\ndepth: 2\n", encoding="utf-8")
     assert read_keys(file, KEYS) == RIGHT
     assert read_settings(Sizes, file) == Sizes(3, 2, ["ä", "b"])
+    file.write_text(yaml.safe_dump(RIGHT | {"width": 0}))
+    assert refusal(lambda: read_settings(Sizes, file)).column == "width"
 
 
 @pytest.mark.parametrize(
@@ -82,11 +84,6 @@ def test_a_missing_file_is_named(file: Path) -> None:
     assert "cannot be read" in refusal(lambda: read_settings(Sizes, file)).reason
 
 
-def test_what_the_kind_finds_wrong_stays_as_it_is(file: Path) -> None:
-    file.write_text(yaml.safe_dump(RIGHT | {"width": 0}))
-    assert refusal(lambda: read_settings(Sizes, file)).column == "width"
-
-
 @given(st.sets(st.sampled_from([*KEYS, "depht", "colour"])))
 def test_exactly_the_keys_are_accepted(tmp_path_factory: pytest.TempPathFactory, found: set[str]) -> None:
     file = tmp_path_factory.mktemp("conf") / "sizes.yaml"
@@ -113,9 +110,7 @@ READERS: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("content", [None, b"colour: \xff\n", b"colour: red\n"], ids=["missing", "bytes", "keys"])
-def test_every_reader_names_its_own_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes | None
-) -> None:
+def test_every_reader_names_its_own_file(tmp_path, monkeypatch, name: str, content: bytes | None) -> None:
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     file = paths.conf() / f"{name}.yaml"
     if content is not None:

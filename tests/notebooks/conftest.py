@@ -12,15 +12,8 @@ from tests.tiny_study import SIZE, lay_out, make_data, rooted
 
 PARTS = ("00_quickstart", "01_dataset", "02_rq1_overall")  # what the runs below fill
 # (system, protocol); `warm` has no T2MRec and `loo` one system: the notebooks must do without a comparison there.
-RUNS = [
-    ("random", "cold"),
-    ("popularity", "cold"),
-    ("tfidf", "cold"),
-    ("t2mrec", "cold"),
-    ("random", "warm"),
-    ("tfidf", "warm"),
-    ("item_knn", "loo"),
-]
+RUNS = [(system, "cold") for system in ("random", "popularity", "tfidf", "t2mrec")]
+RUNS += [("random", "warm"), ("tfidf", "warm"), ("item_knn", "loo")]
 # IPython runs this at the start of every kernel: what a notebook opens below the root is noted.
 RECORDER = """
 def record():

@@ -12,15 +12,9 @@ STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 KNOWN = STAGES["notebooks"]["deps"]
 # `paths.results(dataset) / "judged"` -> the function and the literal pieces behind it.
 PATH = re.compile(r'paths\.(\w+)\([\w.]*\)((?:\s*/\s*"[^"]*")*)')
-PLACES = {
-    "conf": "conf",
-    "raw": "data/raw/{}",
-    "prepared": "data/prepared/{}",
-    "splits": "data/splits/{}",
-    "models": "models/{}",
-    "results": "results/{}",
-    "tables": "results/{}/tables",
-}
+PLACES = {name: f"data/{name}/task2mcp" for name in ("raw", "prepared", "splits")}
+PLACES |= {name: f"{name}/task2mcp" for name in ("models", "results")}
+PLACES |= {"conf": "conf", "tables": "results/task2mcp/tables"}
 ELSEWHERE = ("results/task2mcp/per_query.csv.xz",)  # of a tool collection
 
 
@@ -62,7 +56,7 @@ def test_every_path_that_notebooks_build_is_a_dependency() -> None:
             if function not in PLACES:
                 continue
             # A folder whose files are named at run time is looked at by the test of opened files (test_execution.py).
-            path = "/".join([PLACES[function].format("task2mcp"), *re.findall(r'"([^"]*)"', rest)])
+            path = "/".join([PLACES[function], *re.findall(r'"([^"]*)"', rest)])
             if path not in ELSEWHERE and not (covered(path, KNOWN) or any(dep.startswith(path + "/") for dep in KNOWN)):
                 lacking.append((name, path))
     assert lacking == []

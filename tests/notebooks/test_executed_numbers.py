@@ -1,7 +1,5 @@
 """The committed execution of the overall notebook is not older than the tables that it prints."""
 
-from __future__ import annotations
-
 import re
 
 import nbformat
@@ -15,18 +13,12 @@ HEAD = ["title", "quality", "seconds_fit"]
 
 
 @pytest.fixture(scope="module")
-def printed() -> dict[str, dict[str, tuple[float, float]]]:
+def printed():
     """Protocol -> title -> NDCG@10 and seconds of training, as section 9 prints them."""
     path = paths.results("task2mcp") / "notebooks" / "02_rq1_overall.ipynb"
-    texts = [
-        output["data"].get("text/markdown", "")
-        for cell in nbformat.read(path, as_version=4).cells
-        if cell.cell_type == "code"
-        for output in cell.outputs
-        if "data" in output
-    ]
-    found: dict[str, dict[str, tuple[float, float]]] = {}
-    for text in texts:
+    found = {}
+    outputs = [output for cell in nbformat.read(path, as_version=4).cells for output in cell.get("outputs", [])]
+    for text in (output.get("data", {}).get("text/markdown", "") for output in outputs):
         lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
         protocol = re.search(r"Protocol: (\w+) ", text)
         if protocol and lines and lines[0][:3] == HEAD:

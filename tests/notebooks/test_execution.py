@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import nbformat
 import numpy as np
@@ -11,20 +10,19 @@ import pytest
 
 from study import paths
 from study.errors import StudyError
+from study.pipeline import notebooks
 from study.pipeline.notebooks import execute
 from tests.notebooks.conftest import PARTS
 from tests.notebooks.test_dependencies import KNOWN, covered
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.tiny_study import REPOSITORY
 
 
 def shown(notebook):
     """Everything that an executed notebook shows as text."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    kinds = ("text/markdown", "text/plain")
-    return "\n".join(output.get("text", "") for output in outputs) + "\n".join(
-        output["data"].get(kind, "") for output in outputs for kind in kinds if "data" in output
-    )
+    data = [output.get("data", {}) for output in outputs]
+    texts = [item.get(kind, "") for item in data for kind in ("text/markdown", "text/plain")]
+    return "\n".join([*(output.get("text", "") for output in outputs), *texts])
 
 
 def read(executed, stem):
@@ -52,16 +50,8 @@ def test_two_executions_are_byte_identical(executed):
 def test_figures_are_written_twice_with_equal_bytes(executed):
     first, second = executed.figures
     names = {name.rpartition(".")[0] for name in second}
-    assert {
-        "lists",
-        "attributes",
-        "mixture",
-        "overall_cold",
-        "overall_warm",
-        "per_task_cold",
-        "win_tie_loss_cold",
-        "cost_cold",
-    } <= names
+    cold = {f"{name}_cold" for name in ("overall", "per_task", "win_tie_loss", "cost")}
+    assert {"lists", "attributes", "mixture", "overall_warm"} | cold <= names
     assert {f"{name}.{suffix}" for name in names for suffix in ("svg", "png")} == set(second)
     assert {name: first[name] for name in second} == second
     for name, content in first.items():
@@ -111,16 +101,12 @@ def test_dataset_notebook_shows_the_planted_mixture(in_study):
     assert "no value of the paper" in text
 
 
-def test_overall_notebook_says_what_is_missing(executed):
+def test_overall_notebook_says_what_is_missing_and_compares_no_system_alone(executed):
     text = shown(read(executed, "02_rq1_overall"))
     assert "Protocols with runs: cold, warm, loo. Without runs: none." in text
     assert "Protocol warm: nothing is tested" in text
     assert "The paper reports task2mcp only" in text
     assert "Question: fitting the released labels" in text
-
-
-def test_one_system_alone_is_not_compared(executed):
-    text = shown(read(executed, "02_rq1_overall"))
     assert "Protocol loo: one system has runs, so no figure compares it with others." in text
     assert "Protocol warm: one system" not in text
     names = {name.rpartition(".")[0] for name in executed.figures[0]}
@@ -174,18 +160,14 @@ def test_committed_notebooks_hold_no_row_of_unlicensed_data(task2mcp):
 
 
 def test_one_notebook_alone_and_an_unknown_one(in_study):
-    from study.pipeline.notebooks import execute_all
-
-    done = execute_all("synthetic", ["00_quickstart"])
+    done = notebooks.execute_all("synthetic", ["00_quickstart"])
     assert [path.name for path in done] == ["00_quickstart.ipynb"]
     assert done[0].read_bytes() == in_study.notebooks[0]["00_quickstart.ipynb"]
     with pytest.raises(StudyError, match="there is no notebook 'nothing'"):
-        execute_all("synthetic", ["nothing"])
+        notebooks.execute_all("synthetic", ["nothing"])
 
 
 def test_a_notebook_that_fails_stops_none_of_the_others(in_study, tmp_path, monkeypatch):
-    from study.pipeline import notebooks
-
     broken = write(tmp_path, "dataset = 'x'", "1 / 0")
     whole = write(tmp_path / "more", "dataset = 'x'", "print(dataset)")
     whole = whole.rename(whole.with_name("91_whole.ipynb"))

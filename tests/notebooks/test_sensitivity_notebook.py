@@ -1,8 +1,7 @@
 """The notebook of RQ3 on a tiny study with sweeps: every branch that has results runs, and its values are right."""
 
-from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import numpy as np
@@ -20,15 +19,6 @@ SMALL = {
     "temperature": {"seeds": [1, 2], "space": {"training.temperature": {"choices": [0.07, 0.5]}}},
     "joint": {"trials": 3, "seeds": [2]},
 }
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What the notebook shows: its source, text and numbers of figures, and where its study lies."""
-
-    root: Path
-    text: str
-    figures: int
 
 
 def build(root):
@@ -53,6 +43,7 @@ def build(root):
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
+    """What the notebook shows: its text and number of figures, and where its study lies."""
     from study.pipeline.notebooks import execute_all
 
     root = tmp_path_factory.mktemp("study")
@@ -64,13 +55,12 @@ def shown(tmp_path_factory):
         assert not [output for output in outputs if output.output_type in ("stream", "error")]
         data = [output["data"] for output in outputs]
         text = "\n".join(item.get("text/markdown", "") for item in data)
-        yield Shown(root, text, sum("image/png" in item for item in data))
+        yield SimpleNamespace(root=root, text=text, figures=sum("image/png" in item for item in data))
 
 
-def rows(text: str, first: str) -> dict[str, dict[str, str]]:
+def rows(text, first):
     """The rows of the Markdown table whose heading begins with the given cells: first cell -> the others."""
-    lines = text[text.index(f"| {first} |") :].splitlines()
-    lines = list(takewhile(lambda line: line.startswith("|"), lines))
+    lines = takewhile(lambda line: line.startswith("|"), text[text.index(f"| {first} |") :].splitlines())
     table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {row[0]: dict(zip(table[0], row, strict=True)) for row in table[2:]}
 
@@ -78,27 +68,20 @@ def rows(text: str, first: str) -> dict[str, dict[str, str]]:
 def test_every_figure_is_drawn_and_what_has_not_run_is_named(shown):
     assert "Sweeps without runs: `study sweep learning_rate`." in shown.text
     assert shown.figures == 2 + 4
-    drawn = {path.name for path in paths.figures("synthetic").glob("*.png")}
-    assert drawn == {
-        "sweep_fusion_weight.png",
-        "sweep_temperature.png",
-        "joint_history.png",
-        "joint_importance.png",
-        "joint_slices.png",
-        "joint_contour.png",
-    }
+    drawn = {path.stem for path in paths.figures("synthetic").glob("*.png")}
+    joint = {f"joint_{name}" for name in ("history", "importance", "slices", "contour")}
+    assert drawn == {"sweep_fusion_weight", "sweep_temperature", *joint}
     assert str(shown.root) not in shown.text
 
 
 def test_the_paper_is_compared_on_single_test_tasks(shown):
     compared = rows(shown.text, "setting | paper | chosen | n | seeds")
     assert len(compared) == 2
-    for name, title in (("fusion_weight", "Fusion weight alpha_sem"), ("temperature", "Temperature tau")):
-        folder = paths.results("synthetic") / "sweeps" / name
-        trials, column = pd.read_csv(folder / "trials.csv"), next(iter(SMALL[name]["space"]))
+    titles = (("fusion_weight", "Fusion weight alpha_sem", 0.9), ("temperature", "Temperature tau", 0.07))
+    for name, title, paper in titles:
+        trials = pd.read_csv(paths.results("synthetic") / "sweeps" / name / "trials.csv")
+        column, row = next(iter(SMALL[name]["space"])), compared[title]
         best = trials.groupby(column)["valid/ndcg@10"].mean().idxmax()
-        paper = {"fusion_weight": 0.9, "temperature": 0.07}[name]
-        row = compared[title]
         assert (float(row["paper"]), float(row["chosen"])) == (paper, best)
         assert (row["n"], row["seeds"]) == ("16", "2")
         means = trials.groupby(column)["test/ndcg@10"].mean()
@@ -131,10 +114,10 @@ def test_the_search_is_shown_with_raw_weights_and_the_tuned_row_with_its_tests(s
     assert tuned["recall@5"]["wilcoxon_p_holm"] == ""
 
 
-def checks() -> None:
+def checks():
     """Run the notebook's cells that draw nothing, the checks among them, in this process."""
     notebook = nbformat.read(REPOSITORY / "notebooks" / f"{NAME}.ipynb", as_version=4)
-    space: dict[str, object] = {}
+    space = {}
     for cell in notebook.cells:
         if cell.cell_type == "code" and "save_figure" not in cell.source:
             exec(cell.source, space)

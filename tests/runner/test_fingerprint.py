@@ -8,17 +8,8 @@ from study.config.compose import load
 from study.runner.fingerprint import closure, inputs
 from tests.tiny_study import REPOSITORY, rooted
 
-SYSTEMS = (
-    "ease",
-    "item_knn",
-    "item_knn_transfer",
-    "task_knn",
-    "tfidf",
-    "t2mrec",
-    "lightgcn",
-    "tiger",
-    "t2mrec_field_dense",
-)
+SYSTEMS = ["ease", "item_knn", "item_knn_transfer", "task_knn", "tfidf", "lightgcn", "tiger"]
+SYSTEMS += ["t2mrec", "t2mrec_field_dense"]
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +29,11 @@ def root(tmp_path):
         yield tmp_path
 
 
-def rows(configs) -> dict[str, str]:
+def rows(configs):
     return {name: inputs(config) for name, config in configs.items()}
 
 
-def stale(configs, before: dict[str, str]) -> set[str]:
+def stale(configs, before):
     return {name for name, value in rows(configs).items() if value != before[name]}
 
 

@@ -2,13 +2,14 @@
 
 import json
 import logging
-import shutil
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from study import paths
@@ -34,22 +35,42 @@ def config(tiny):
     return load([*TINY, "system=t2mrec"])
 
 
-def test_fusion_weights_equal_runs_with_that_weight(config, tmp_path):
+@pytest.fixture
+def inputs(config):
+    """The data set and the split."""
+    return load_inputs(config.dataset.name, config.protocol.name)
+
+
+@contextmanager
+def sweep_like_temperature(file, **changes):
+    """A further file of conf/sweep while the block runs."""
+    path = paths.conf() / "sweep" / f"{file}.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.with_name("temperature.yaml").read_text()) | changes))
+    yield
+    path.unlink()
+
+
+def record_of(folder):
+    return json.loads((folder / "record.json").read_text())
+
+
+def best_of(folder):
+    return yaml.safe_load((folder / "best.yaml").read_text())
+
+
+def test_fusion_weights_equal_runs_with_that_weight(config, inputs, tmp_path):
     folder = stage.sweep("fusion_weight", config)
     table = pd.read_csv(folder / "trials.csv")
     assert len(table) == 6
-    data, split = load_inputs(config.dataset.name, config.protocol.name)
     for weight in (0.0, 0.9, 1.0):
         system = build_system(with_values(config, {"scoring.semantic_weight": weight}).system)
         for part in ("valid", "test"):
-            run = run_seed(system, data, split, seed=2, workdir=tmp_path, part=part)
+            run = run_seed(system, *inputs, seed=2, workdir=tmp_path, part=part)
             row = table[(table["scoring.semantic_weight"] == weight) & (table["seed"] == 2)].iloc[0]
             for metric in PAPER_METRICS:
                 assert row[f"{part}/{metric}"] == pytest.approx(run.per_task[metric].mean(), abs=1e-6)
-    record = json.loads((folder / "record.json").read_text())
-    assert record["profile"] == "smoke"
-    best = yaml.safe_load((folder / "best.yaml").read_text())
-    means = table.groupby("scoring.semantic_weight")["valid/ndcg@10"].mean()
+    assert record_of(folder)["profile"] == "smoke"
+    best, means = best_of(folder), table.groupby("scoring.semantic_weight")["valid/ndcg@10"].mean()
     assert best["values"] == {"scoring.semantic_weight": means.idxmax()}
     assert best["value"] == pytest.approx(means.max(), abs=1e-6)
 
@@ -58,13 +79,8 @@ def test_a_grid_runs_every_value_and_seed_and_is_written_again_without_training(
     folder = stage.sweep("temperature", config)
     names = ("trials.csv", "per_task.csv.xz", "separation.csv")
     first = {name: (folder / name).read_bytes() for name in names}
-    table = pd.read_csv(folder / "trials.csv")
-    assert sorted(zip(table["training.temperature"], table["seed"], strict=True)) == [
-        (0.07, 1),
-        (0.07, 2),
-        (0.5, 1),
-        (0.5, 2),
-    ]
+    table = pd.read_csv(folder / "trials.csv")[["training.temperature", "seed"]]
+    assert sorted(map(tuple, table.to_numpy())) == [(0.07, 1), (0.07, 2), (0.5, 1), (0.5, 2)]
     for name in names:
         (folder / name).unlink()
     monkeypatch.setattr(stage, "measure_trial", lambda *_: pytest.fail("a finished trial was run again"))
@@ -73,51 +89,46 @@ def test_a_grid_runs_every_value_and_seed_and_is_written_again_without_training(
     assert {name: (folder / name).read_bytes() for name in names} == first
 
 
-def test_scores_are_computed_once_per_part_and_seed_however_many_weights_there_are(config, monkeypatch):
+def test_scores_are_computed_once_per_part_and_seed_however_many_weights_there_are(config, inputs, monkeypatch):
     stage.sweep("fusion_weight", config)  # now the trainings are kept
     asked, semantic = [], T2MRec.semantic
     monkeypatch.setattr(T2MRec, "semantic", lambda self, tasks: asked.append(tasks) or semantic(self, tasks))
     monkeypatch.setattr(fits, "write_details", lambda *_: None)
     folder = stage.sweep("fusion_weight", config)
-    _, split = load_inputs(config.dataset.name, config.protocol.name)
-    once = np.concatenate([split.tasks("valid"), split.tasks("test")])
+    once = np.concatenate([inputs[1].tasks("valid"), inputs[1].tasks("test")])
     np.testing.assert_array_equal(np.concatenate(asked), np.concatenate([once, once]))  # two seeds, three weights
-    record = json.loads((folder / "record.json").read_text())
+    record = record_of(folder)
     assert record["tasks"] == len(once)
     assert record["processor_seconds"] > 0
     assert 0 < record["seconds"] < 60
 
 
-def test_single_tasks_are_kept_for_the_chosen_and_the_papers_value(config, tmp_path):
-    data, split = load_inputs(config.dataset.name, config.protocol.name)
+def test_single_tasks_are_kept_for_the_chosen_and_the_papers_value(config, inputs, tmp_path):
     for name, paper in (("fusion_weight", 0.9), ("temperature", 0.07)):
         folder = stage.sweep(name, config)
         trials, found = pd.read_csv(folder / "trials.csv"), pd.read_csv(folder / "per_task.csv.xz")
         column = next(iter(load_sweep(name).space))
-        best = yaml.safe_load((folder / "best.yaml").read_text())["values"][column]
-        assert set(found[column]) == {best, paper}
+        assert set(found[column]) == {best_of(folder)["values"][column], paper}
         assert list(found) == [column, "task_id", "seed", *PAPER_METRICS]
         for value, part in found.groupby(column):
             frame = per_task.check(part.drop(columns=column).reset_index(drop=True))
-            assert len(frame) == 2 * len(split.tasks("test"))
+            assert len(frame) == 2 * len(inputs[1].tasks("test"))
             own = trials[trials[column] == value].set_index("seed")
             for metric in PAPER_METRICS:
                 means = frame.groupby("seed")[metric].mean()
                 np.testing.assert_allclose(means, own[f"test/{metric}"], atol=1e-5)
-    system = build_system(config.system)
-    run = run_seed(system, data, split, seed=2, workdir=tmp_path).per_task
+    run = run_seed(build_system(config.system), *inputs, seed=2, workdir=tmp_path).per_task
     own = found[(found[column] == paper) & (found["seed"] == 2)]
     np.testing.assert_array_equal(own["task_id"], run["task_id"])
     np.testing.assert_allclose(own["ndcg@10"], run["ndcg@10"], atol=1e-6)
 
 
-def test_separation_is_measured_of_every_training(config):
-    data, split = load_inputs(config.dataset.name, config.protocol.name)
+def test_separation_is_measured_of_every_training(config, inputs):
     found = pd.read_csv(stage.sweep("temperature", config) / "separation.csv")
     assert list(found) == ["training.temperature", "seed", "part", "auc", "recall"]
     assert len(found) == 4
-    system = fitted(with_values(config, {"training.temperature": 0.5}), data, split, seed=2, keep=True)
-    expected = mean_separation(system.task_embeddings, system.server_embeddings, split, "test", depth=10)
+    system = fitted(with_values(config, {"training.temperature": 0.5}), *inputs, seed=2, keep=True)
+    expected = mean_separation(system.task_embeddings, system.server_embeddings, inputs[1], "test", depth=10)
     row = found[(found["training.temperature"] == 0.5) & (found["seed"] == 2)].iloc[0]
     assert (row["auc"], row["recall"]) == pytest.approx((expected["auc"], expected["recall"]), abs=1e-5)
     weights = pd.read_csv(stage.sweep("fusion_weight", config) / "separation.csv")
@@ -126,36 +137,30 @@ def test_separation_is_measured_of_every_training(config):
 
 
 def test_without_test_tasks_or_kept_trainings_there_are_no_such_tables(config):
-    sweeps = paths.conf() / "sweep"
-    content = yaml.safe_load((sweeps / "temperature.yaml").read_text()) | {"name": "blind", "parts": ["valid"]}
-    (sweeps / "blind.yaml").write_text(yaml.safe_dump(content))
-    folder = stage.sweep("blind", config)
-    (sweeps / "blind.yaml").unlink()
+    with sweep_like_temperature("blind", name="blind", parts=["valid"]):
+        folder = stage.sweep("blind", config)
     assert sorted(path.name for path in folder.iterdir()) == ["best.yaml", "record.json", "trials.csv"]
 
 
-def test_trainings_are_timed_when_they_are_made_and_counted_once(config, monkeypatch):
-    data, split = load_inputs(config.dataset.name, config.protocol.name)
+def test_trainings_are_timed_when_they_are_made_and_counted_once(config, inputs):
     other = with_values(config, {"training.temperature": 0.3})
     assert training_seconds(other, 1) is None
-    fitted(other, data, split, seed=1, keep=True)
+    fitted(other, *inputs, seed=1, keep=True)
     noted = training_seconds(other, 1)
     assert noted > 0
-    fitted(other, data, split, seed=1, keep=True)  # from the cache, which takes no training
+    fitted(other, *inputs, seed=1, keep=True)  # from the cache, which takes no training
     assert training_seconds(other, 1) == noted
     folder = stage.sweep("temperature", config)
-    table, record = pd.read_csv(folder / "trials.csv"), json.loads((folder / "record.json").read_text())
+    table, record = pd.read_csv(folder / "trials.csv"), record_of(folder)
     settings = [with_values(config, {"training.temperature": value}) for value in table["training.temperature"]]
     expected = [training_seconds(own, seed) for own, seed in zip(settings, table["seed"], strict=True)]
     np.testing.assert_allclose(table["seconds"], expected, rtol=1e-5)
     assert (record["untimed"], record["seconds"]) == (0, round(sum(expected), 1))
     # Embeddings kept before trainings were timed.
-    from safetensors.numpy import load_file, save_file
-
     path = kept_fit(settings[0], 1)
     content = path.read_bytes()
     save_file(load_file(path), path)
-    record = json.loads((stage.sweep("temperature", config) / "record.json").read_text())
+    record = record_of(stage.sweep("temperature", config))
     path.write_bytes(content)
     assert (record["untimed"], record["seconds"]) == (1, round(sum(expected[1:]), 1))
 
@@ -164,22 +169,11 @@ def test_trainings_are_timed_when_they_are_made_and_counted_once(config, monkeyp
 def test_the_key_is_that_of_what_decides_a_trial(config, name):
     sweep = load_sweep(name)
     key = stage.sweep_key(sweep, config)
-    for same in (
-        {"attempts": 9},
-        {"paper_best": 0.5},
-        {"keep_fits": not sweep.keep_fits},
-        {"title": "x"},
-        {"place": "y"},
-        {"trials": 99},
-    ):
-        assert stage.sweep_key(replace(sweep, **same), config) == key, same
-    for other in (
-        {"seeds": [7]},
-        {"objective": "recall@5"},
-        {"sampler_seed": 2},
-        {"name": "z"},
-        {"enqueue": [], "space": {"training.temperature": {"choices": [0.5]}}, "simplex": []},
-    ):
+    same = {"attempts": 9, "paper_best": 0.5, "title": "x", "place": "y", "trials": 99}
+    for name, value in (same | {"keep_fits": not sweep.keep_fits}).items():
+        assert stage.sweep_key(replace(sweep, **{name: value}), config) == key, name
+    space = {"enqueue": [], "space": {"training.temperature": {"choices": [0.5]}}, "simplex": []}
+    for other in ({"seeds": [7]}, {"objective": "recall@5"}, {"sampler_seed": 2}, {"name": "z"}, space):
         assert stage.sweep_key(replace(sweep, **other), config) != key, other
     assert stage.sweep_key(sweep, with_values(config, {"towers.hidden": 8})) != key
 
@@ -193,17 +187,16 @@ def test_workers_and_a_database_mean_nothing_to_the_fusion_weight_and_it_says_so
     assert not caplog.text
 
 
-def test_a_fit_is_kept_for_every_sweep_that_wants_it(config, monkeypatch):
-    data, split = load_inputs(config.dataset.name, config.protocol.name)
-    once = fitted(config, data, split, seed=1, keep=True)
+def test_a_fit_is_kept_for_every_sweep_that_wants_it(config, inputs, monkeypatch):
+    once = fitted(config, *inputs, seed=1, keep=True)
     monkeypatch.setattr(T2MRec, "fit", lambda *_, **__: pytest.fail("trained again"))
-    again = fitted(with_values(config, {"scoring.anchors": 3}), data, split, seed=1, keep=True)
+    again = fitted(with_values(config, {"scoring.anchors": 3}), *inputs, seed=1, keep=True)
     np.testing.assert_array_equal(once.task_embeddings, again.task_embeddings)
-    asked, known = split.tasks("test"), split.known("test")
+    asked, known = inputs[1].tasks("test"), inputs[1].known("test")
     again.scoring = once.scoring
     np.testing.assert_array_equal(once.rank(asked, 10, known)[0], again.rank(asked, 10, known)[0])
     with pytest.raises(pytest.fail.Exception, match="trained again"):
-        fitted(with_values(config, {"training.temperature": 0.2}), data, split, seed=1, keep=True)
+        fitted(with_values(config, {"training.temperature": 0.2}), *inputs, seed=1, keep=True)
 
 
 def test_scoring_alone_shares_a_fit_and_everything_else_does_not(config):
@@ -234,57 +227,44 @@ def test_the_command_prints_where_the_results_are(config):
     assert "sweeps/fusion_weight" in done.output.replace("\n", "")
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "column"),
-    [
-        ("objective", "ndgc@10", "objective"),
-        ("parts", ["test"], "parts"),
-        ("seeds", [], "seeds"),
-        ("seeds", [1, 1], "seeds"),
-        ("kind", "random", "kind"),
-        ("space", {}, "space"),
-        ("space", {"training.temperature": {"low": 0.1, "high": 1.0}}, "space"),
-        ("simplex", ["scoring.theme"], "simplex"),
-        ("enqueue", [{"training.epochs": 3}], "enqueue"),
-        ("attempts", 0, "attempts"),
-    ],
-)
-def test_a_wrong_sweep_is_refused(tiny, key, value, column):
-    settings = vars(load_sweep("temperature")) | {key: value}
+WRONG = {
+    "objective": ["ndgc@10"],
+    "parts": [["test"]],
+    "seeds": [[], [1, 1]],
+    "kind": ["random"],
+    "space": [{}, {"training.temperature": {"low": 0.1, "high": 1.0}}],
+    "simplex": [["scoring.theme"]],
+    "enqueue": [[{"training.epochs": 3}]],
+    "attempts": [0],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in WRONG.items() for value in values])
+def test_a_wrong_sweep_is_refused(tiny, key, value):
     with pytest.raises(StudyError) as caught:
-        Sweep(**settings)
-    assert caught.value.column == column
+        Sweep(**vars(load_sweep("temperature")) | {key: value})
+    assert caught.value.column == key
     assert caught.value.fix
 
 
-def test_an_unknown_sweep_is_refused(tiny):
+def test_what_cannot_be_swept_is_refused_before_any_training(config):
     with pytest.raises(StudyError, match="unknown sweep 'temprature'"):
         load_sweep("temprature")
-
-
-def test_what_cannot_be_swept_is_refused_before_any_training(config):
     with pytest.raises(StudyError, match="workers"):
         stage.sweep("temperature", config, jobs=0)
     with pytest.raises(StudyError, match="varies t2mrec"):
         stage.sweep("temperature", load([*TINY, "system=tfidf"]))
     with pytest.raises(StudyError, match="under cold"):
         stage.sweep("temperature", load([*TINY, "system=t2mrec", "protocol=warm"]))
-    folder = paths.conf() / "sweep"
-    shutil.copy(folder / "temperature.yaml", folder / "typo.yaml")
-    content = yaml.safe_load((folder / "typo.yaml").read_text()) | {
-        "space": {"training.temprature": {"choices": [1.0]}}
-    }
-    (folder / "typo.yaml").write_text(yaml.safe_dump(content))
-    with pytest.raises(StudyError, match=r"no setting 'training\.temprature'"):
+    typo = sweep_like_temperature("typo", space={"training.temprature": {"choices": [1.0]}})
+    with typo, pytest.raises(StudyError, match=r"no setting 'training\.temprature'"):
         stage.sweep("typo", config)
-    (folder / "typo.yaml").unlink()
 
 
 def test_another_profile_does_not_replace_results_silently(config):
     stage.sweep("fusion_weight", config)
     path = stage.folder_of("synthetic", "fusion_weight") / "record.json"
-    content = json.loads(path.read_text()) | {"profile": "laptop"}
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"profile": "laptop"}))
     with pytest.raises(StudyError, match="profile 'laptop'"):
         stage.sweep("fusion_weight", config)
     stage.sweep("fusion_weight", config, replace=True)
@@ -303,12 +283,6 @@ def test_weights_are_divided_by_their_sum():
 
 def test_choice_is_by_the_mean_over_seeds_on_validation():
     sweep = load_sweep("temperature")
-    table = pd.DataFrame(
-        {
-            "training.temperature": [0.07, 0.07, 0.14, 0.14],
-            "seed": [1, 2, 1, 2],
-            "valid/ndcg@10": [0.2, 0.2, 0.3, 0.0],
-            "test/ndcg@10": [0.0, 0.0, 1.0, 1.0],
-        }
-    )
+    rows = [(0.07, 1, 0.2, 0.0), (0.07, 2, 0.2, 0.0), (0.14, 1, 0.3, 1.0), (0.14, 2, 0.0, 1.0)]
+    table = pd.DataFrame(rows, columns=["training.temperature", "seed", "valid/ndcg@10", "test/ndcg@10"])
     assert chosen(sweep, table) == {"value": 0.2, "values": {"training.temperature": 0.07}}

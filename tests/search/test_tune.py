@@ -26,13 +26,8 @@ from tests.tiny_study import TINY
 ROOT = Path(__file__).resolve().parents[2]
 
 # Another search space than conf/ states, so another name.
-WANTED = [
-    *TINY,
-    "system=task_knn",
-    "system.name=task_knn_small",
-    "tuning.trials=6",
-    "system.search.mix.choices=[0.0]",
-]
+SPACE = "system.search.mix.choices=[0.0]"
+WANTED = [*TINY, "system=task_knn", "system.name=task_knn_small", "tuning.trials=6", SPACE]
 
 
 def trials(folder: Path) -> pd.DataFrame:
@@ -43,9 +38,8 @@ def test_the_first_trial_is_the_yaml_and_run_uses_the_values_of_the_best(root: P
     config = load(WANTED)
     folder = tune(config)
     found, best = trials(folder), yaml.safe_load((folder / "best.yaml").read_text())
-    assert {name: found[name][0] for name in config.system.search} == {
-        name: config.system.model[name] for name in config.system.search
-    }
+    searched = list(config.system.search)
+    assert found.loc[0, searched].tolist() == [config.system.model[name] for name in searched]
     assert len(found) == best["trials"] == 6
     top = found.loc[found["valid/ndcg@10"].idxmax()]
     assert best["value"] == pytest.approx(top["valid/ndcg@10"], abs=1e-6)
@@ -109,11 +103,8 @@ def test_present_values_outside_the_space_are_named(name: str, domain: dict[str,
 
 
 def test_every_search_space_holds_the_present_values() -> None:
-    searched = 0
-    for system in choices("system"):
-        config = load([f"system={system}"])
-        searched += bool(tuning.present_values(config))
-    assert searched > 20
+    values = [tuning.present_values(load([f"system={system}"])) for system in choices("system")]
+    assert len(list(filter(None, values))) > 20
 
 
 @pytest.mark.parametrize("name", ["tiger_tuned", "openp5_tuned", "lc_rec_tuned"])
@@ -137,17 +128,13 @@ def test_a_long_row_has_the_values_of_the_tuned_row(tuned: str) -> None:
 
 def test_lists_are_choices_too(root: Path) -> None:
     path = root / "conf" / "system" / "task_knn.yaml"
-    text = path.read_text().replace(
-        "  k: {choices: [1,", "  fields: {choices: [[name], [name, description]]}\n  k: {choices: [1,"
-    )
-    path.write_text(
-        text.replace("  fields: [name, description, language, category, theme, subcategory]", "  fields: [name]")
-    )
+    text = path.read_text().replace("  k: {", "  fields: {choices: [[name], [name, description]]}\n  k: {")
+    path.write_text(text.replace("[name, description, language, category, theme, subcategory]", "[name]"))
     config = load([*TINY, "system=task_knn", "tuning.trials=4"])
     assert config.system.model.fields == ["name"]
     folder = tune(config)
-    best = yaml.safe_load((folder / "best.yaml").read_text())
     assert set(trials(folder)["fields"]) == {'["name"]', '["name", "description"]'}
+    best = yaml.safe_load((folder / "best.yaml").read_text())
     assert best["values"]["fields"] in (["name"], ["name", "description"])
     run(load([*TINY, "system=task_knn"]))
 
@@ -201,11 +188,6 @@ def test_a_trial_is_measured_after_its_share_of_the_epochs(monkeypatch: pytest.M
     assert config.system.model.epochs == 1000  # a run has them all
 
 
-def test_system_without_a_space_says_so(root: Path) -> None:
-    with pytest.raises(StudyError, match="no search space"):
-        tune(load([*TINY, "system=tfidf"]))
-
-
 @pytest.mark.parametrize("domain", ["{low: 1}", "{nothing: 1}"])
 def test_malformed_space_is_named(root: Path, domain: str) -> None:
     path = root / "conf" / "system" / "task_knn.yaml"
@@ -214,7 +196,9 @@ def test_malformed_space_is_named(root: Path, domain: str) -> None:
         tune(load([*TINY, "system=task_knn"]))
 
 
-def test_another_space_under_the_same_name_is_refused(root: Path) -> None:
+def test_a_system_without_a_space_and_another_space_under_the_same_name_are_refused(root: Path) -> None:
+    with pytest.raises(StudyError, match="no search space"):
+        tune(load([*TINY, "system=tfidf"]))
     with pytest.raises(StudyError, match=r"system.search.mix.choices: \[0.0\]"):
         tune(load([wanted for wanted in WANTED if "name" not in wanted]))
 
@@ -229,38 +213,21 @@ def test_values_of_another_profile_are_replaced_on_request_alone(root: Path) -> 
 
 
 def test_other_spaces_and_seeds_share_no_trials(root: Path) -> None:
-    keys = {
-        tuning.search_key(load([*WANTED, extra]))
-        for extra in (
-            "keep=10",
-            "tuning.seed=2",
-            "tuning.startup=4",
-            "system.model.k=20",
-            "tuning.scale=0.5",
-            "system.search.power.choices=[1.0]",
-            "system.seeds=[2]",
-        )
-    }
+    extras = ["keep=10", "tuning.seed=2", "tuning.startup=4", "tuning.scale=0.5", "system.model.k=20"]
+    extras += ["system.search.power.choices=[1.0]", "system.seeds=[2]"]
+    keys = {tuning.search_key(load([*WANTED, extra])) for extra in extras}
     assert len(keys) == 7
     assert tuning.search_key(load([*WANTED, "tuning.trials=9"])) in keys
 
 
-DAMAGE = {
-    "no yaml": "values: [",
-    "a list": "[1]",
-    "no values": "system: task_knn",
-    "values no mapping": "values: 3",
-    "binary": "\x00\x01",
-    "empty": "",
-    "unknown setting": "values: {kk: 3}",
-}
+DAMAGED = ["values: [", "[1]", "system: task_knn", "values: 3", "\x00\x01", "", "values: {kk: 3}"]
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_choice_is_named(root: Path, damage: str) -> None:
+@pytest.mark.parametrize("content", DAMAGED)
+def test_damaged_choice_is_named(root: Path, content: str) -> None:
     best = paths.results("synthetic") / "sweeps" / "task_knn" / "best.yaml"
     best.parent.mkdir(parents=True)
-    best.write_text(DAMAGE[damage])
+    best.write_text(content)
     with pytest.raises(StudyError, match=r"best\.yaml") as caught:
         run(load([*TINY, "system=task_knn"]))
     assert "fix:" in str(caught.value)

@@ -36,10 +36,8 @@ REQUESTS = table(["b", "c"], ["abb", "cca"])
 
 
 def test_scores_are_the_weighted_sum_of_standardised_cosines():
-    system = FieldDense(
-        parts=[{"view": "description", "field": "description"}, {"view": "name", "field": "name", "weight": 0.5}]
-    )
-    system.index(SERVERS)
+    parts = [{"view": "description", "field": "description"}, {"view": "name", "field": "name", "weight": 0.5}]
+    system = indexed(SERVERS, parts=parts)
     cosines = [fake_encode(REQUESTS[c]) @ fake_encode(SERVERS[c]).T for c in ("description", "name")]
     expected = standardised(standardised(cosines[0]) + 0.5 * standardised(cosines[1]))
     np.testing.assert_allclose(system.score_requests(REQUESTS), expected, rtol=1e-5)
