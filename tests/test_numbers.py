@@ -32,17 +32,14 @@ MARKED = sorted({(name, *found) for name, text in TEXTS.items() for found in MAR
 
 
 @cache
-def value_of(key: str) -> float:
-    return cell(KEYS[key])
-
-
-@cache
 def table(file: str) -> pd.DataFrame:
     return pd.read_csv(ROOT / "results" / file, dtype=str, keep_default_na=False)
 
 
-def cell(entry: dict[str, Any]) -> float:
-    """The number that an entry of docs/numbers.yaml stands for."""
+@cache
+def value_of(key: str) -> float:
+    """The number that a key of docs/numbers.yaml stands for."""
+    entry = KEYS[key]
     rows = table(entry["file"])
     for column, wanted in entry.get("where", {}).items():
         sign, value = re.fullmatch(r"(!=|<|>|)(.*)", str(wanted), re.DOTALL).groups()  # type: ignore[union-attr]

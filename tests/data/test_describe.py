@@ -1,13 +1,13 @@
 """The description of a data set: hand-counted on a small one, complete for every protocol."""
 
 import shutil
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from study.data import describe, prepare
 from study.data.dataset import load
+from tests.tiny_study import REPOSITORY
 
 
 @pytest.fixture
@@ -27,9 +27,7 @@ def test_table2_by_hand(small):
     assert table.loc[("tasks", "theme"), ["released", "case_folded", "normalised"]].tolist() == [3, 2, 2]
     assert table.loc[("servers", "mcp_num"), "released"] == 5
     assert table.loc[("servers", "license"), "note"] == "empty in 1 rows"
-
-
-def test_paper_column_is_empty_for_other_data(small):
+    # Of other data the paper says nothing.
     table = describe.table2("synthetic", small[0])
     assert table[["paper", "diff"]].isna().all(axis=None)
     assert (table["place"] == "").all()
@@ -55,7 +53,7 @@ def test_overview_by_hand(small):
 
 def test_write(synthetic_raw, monkeypatch, tmp_path):
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    shutil.copytree(Path(__file__).resolve().parents[2] / "conf", tmp_path / "conf")
+    shutil.copytree(REPOSITORY / "conf", tmp_path / "conf")
     prepare.prepare("synthetic", synthetic_raw)
     describe.write_description("synthetic")
     tables = tmp_path / "results/synthetic/tables"

@@ -4,7 +4,6 @@ import math
 import shutil
 import sys
 from functools import partial
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -15,8 +14,7 @@ from study import files, paths
 from study.cli import main as cli
 from study.data import dataset, prepare, raw_files
 from study.errors import StudyError
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.tiny_study import REPOSITORY
 
 
 @pytest.fixture
@@ -69,7 +67,7 @@ def test_repeated_server_keeps_its_first_position(run, release, tmp_path):
 )
 def test_task_without_labels_ends_the_command_with_code_2(release, tmp_path, monkeypatch, capsys, cell, reason):
     """The row is the line that an editor shows: the header is line 1, so task 2 stands in line 3."""
-    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    shutil.copytree(REPOSITORY / "conf", tmp_path / "conf")
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["study", "prepare", "dataset=synthetic"])
     release.labels = f'task_id,mcp_ids\n1,"[10, 2, 3]"\n2,"{cell}"\n3,"[2]"\n'
@@ -83,20 +81,18 @@ def test_task_without_labels_ends_the_command_with_code_2(release, tmp_path, mon
     assert not paths.prepared("synthetic").exists()
 
 
-def test_text_that_systems_read_is_not_touched(run, release, tmp_path):
+def test_text_that_systems_read_is_not_touched_and_unknown_keys_are_counted(run, release, tmp_path):
     odd = "  <script>alert(1)</script>\n'; DROP TABLE — ☃ \u202e \x00 "
     release.servers[0] |= {"description": odd, "tools": "a ,b"}
+    release.servers[2] |= {"score": 3, "description": "x" * raw_files.MAX_TEXT}  # the longest that is allowed
     release.tasks[0]["description"] = odd
     table = run(release)
     data = dataset.load("x", tmp_path / "out")
     assert data.servers.loc[0, ["description", "tools"]].tolist() == [odd, "a ,b"]
     assert data.tasks.loc[0, "description"] == odd
+    assert data.servers["description"].str.len().max() == raw_files.MAX_TEXT
+    assert counted(table, "unknown column", "score")["action"] == "changed"
     assert counted(table, "outer white space", "description")["rows"] == 1
-
-
-def test_unknown_keys_are_counted(run, release):
-    release.servers[2]["score"] = 3
-    assert counted(run(release), "unknown column", "score")["action"] == "changed"
 
 
 def test_same_input_same_bytes(run, release, tmp_path):
@@ -121,6 +117,11 @@ def servers(**change):
     return lambda release: release.servers[2].update(change)
 
 
+def without_numbers(release):
+    for server in release.servers:
+        server["id"] = math.nan
+
+
 def tasks(**change):
     return lambda release: release.tasks[1].update(change)
 
@@ -136,6 +137,7 @@ CELLS = ['"[77]"', '"[-1]"', '"[]"', "", '"[77,\n2]"', '"[0]"', "12", '"[1.0]"',
 CELLS += ["\"__import__('os').getpid()\"", f'"{"[" * 200_000}"', f'"[{"9" * 5000}]"']
 FAULTS = [
     ("duplicate server id", servers(id=2), "mcp_raw.json", 1, "id"),
+    ("repeated server ids that are no numbers", without_numbers, "mcp_raw.json", 0, "id"),
     ("server id as text", servers(id="3"), "mcp_raw.json", 2, "id"),
     ("server id true", servers(id=True), "mcp_raw.json", 2, "id"),
     ("server id 0", servers(id=0), "mcp_raw.json", 2, "id"),
@@ -225,13 +227,6 @@ def test_a_repeated_id_names_both_rows(run, release, fault, said):
     assert f"{said} too (2 wrong in all)\n" in str(caught.value)
 
 
-def test_repeated_ids_that_are_no_numbers_are_refused_too(run, release):
-    for server in release.servers:
-        server["id"] = float("nan")
-    with pytest.raises(StudyError, match="row 0, column id"):
-        run(release)
-
-
 def test_a_fix_names_the_data_set_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     raw, prepared = paths.raw("task2mcp"), paths.prepared("task2mcp")
@@ -261,12 +256,6 @@ def test_a_failing_write_replaces_nothing(run, release, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space"):
         run(release)
     assert outputs(tmp_path) == before
-
-
-def test_longest_allowed_text_is_accepted(run, release, tmp_path):
-    release.servers[0]["description"] = "x" * raw_files.MAX_TEXT
-    run(release)
-    assert dataset.load("x", tmp_path / "out").servers["description"].str.len().max() == raw_files.MAX_TEXT
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -88,17 +88,13 @@ def test_wrong_checksum_leaves_the_earlier_file(by_mirror, server, upstream, tmp
     assert found(folder) == before
 
 
-def test_mirror_needs_no_network(upstream, tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_MIRROR", str(upstream))
-    folder = sources.fetch("x", config(), base_url="http://127.0.0.1:9", folder=tmp_path / "raw")
-    assert len(found(folder)) == 3
-
-
-def test_mirror_without_folder_or_file(upstream, tmp_path, monkeypatch):
+def test_mirror_needs_no_network_and_names_what_it_lacks(upstream, tmp_path, monkeypatch):
     monkeypatch.setenv("T2M_MIRROR", str(tmp_path / "nowhere"))
     with pytest.raises(StudyError, match="T2M_MIRROR names a folder that does not exist"):
         sources.fetch("x", config(), folder=tmp_path / "raw")
     monkeypatch.setenv("T2M_MIRROR", str(upstream))
+    folder = sources.fetch("x", config(), base_url="http://127.0.0.1:9", folder=tmp_path / "by_mirror")
+    assert len(found(folder)) == 3
     (upstream / ADDRESS / "other/c.txt").unlink()
     with pytest.raises(StudyError, match=r"c\.txt: the mirror lacks a file"):
         sources.fetch("x", config(), folder=tmp_path / "raw")

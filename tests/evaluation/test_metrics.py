@@ -120,6 +120,8 @@ def test_a_task_without_relevant_servers_is_nan_in_its_own_row_only(name):
     assert np.isnan(values).tolist() == [False, True, False]
     assert values[0] > 0
     assert values[2] == 0
+    no_tasks = np.empty((0, 3), np.int64), sp.csr_matrix((0, 5), dtype=np.float32)
+    assert metrics.PER_TASK[name](*no_tasks, 2).shape == (0,)
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -131,11 +133,6 @@ def test_a_server_judged_useless_is_not_relevant(name):
     assert metrics.PER_TASK[name](ranked, relevant, 3).tolist() == without.tolist()
     relevant.data[:] = 0
     assert np.isnan(metrics.PER_TASK[name](ranked, relevant, 3)).all()
-
-
-@pytest.mark.parametrize("name", MEASURES)
-def test_no_tasks(name):
-    assert metrics.PER_TASK[name](np.empty((0, 3), np.int64), sp.csr_matrix((0, 5), dtype=np.float32), 2).shape == (0,)
 
 
 @pytest.mark.parametrize(

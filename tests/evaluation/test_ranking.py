@@ -81,13 +81,11 @@ def test_top_k_agrees_with_a_naive_sort(scores, k, seed):
     np.testing.assert_array_equal(best, np.where(filled, looked_up, -INF))
 
 
-def test_known_interactions_are_masked_for_their_own_task_only():
+def test_known_interactions_are_masked_for_their_own_task_only_and_so_is_what_is_no_candidate():
     known = sp.csr_matrix(floats([[1, 0, 0], [0, 0, 1], [0, 1, 1]]))
     scores = ranking.mask_known(floats([[1, 2, 3], [4, 5, 6]]), np.array([2, 0]), known)
     assert scores.tolist() == [[1, -INF, -INF], [-INF, 5, 6]]
-
-
-def test_restrict_leaves_only_the_candidates_rankable():
+    # Of sampled candidates only those can be ranked.
     kept = ranking.restrict(floats([[1, 2, 3], [4, 5, 6]]), np.array([[2, 0], [1, 2]]))
     assert kept.tolist() == [[1, -INF, 3], [-INF, 5, 6]]
 

@@ -55,9 +55,7 @@ def test_wilcoxon_by_hand():
     assert significance.wilcoxon(difference) == pytest.approx(2 * stats.norm.sf(z))
     assert significance.wilcoxon(difference, "greater") == pytest.approx(stats.norm.sf(z))
     assert significance.wilcoxon(difference, "less") == pytest.approx(stats.norm.cdf(z))
-
-
-def test_wilcoxon_is_near_its_exact_form():
+    # In larger samples it is near its exact form.
     difference = np.random.default_rng(0).normal(0.3, 1, 40)
     exact = stats.wilcoxon(difference, method="exact").pvalue
     assert significance.wilcoxon(difference) == pytest.approx(exact, rel=0.05)
@@ -172,14 +170,12 @@ def test_the_interval_covers_the_true_mean_about_19_times_in_20():
     assert 0.90 <= np.mean([low <= 0.3 <= high for low, high in drawn]) <= 0.98
 
 
-def test_the_interval_is_near_the_normal_one_in_large_samples():
+def test_the_interval_is_near_the_normal_one_in_large_samples_and_leans_in_small_ones():
     difference = np.random.default_rng(0).normal(0.01, 0.2, 900)
     margin = 1.96 * difference.std(ddof=1) / 30
     low, high = significance.bootstrap_interval(difference, seed=0)
     assert (low, high) == pytest.approx((difference.mean() - margin, difference.mean() + margin), abs=0.0006)
-
-
-def test_the_interval_leans_towards_the_long_tail():
+    # In small ones it leans towards the long tail.
     difference = np.random.default_rng(0).exponential(1, 15)
     low, high = significance.bootstrap_interval(difference, seed=0)
     assert high - difference.mean() > 1.05 * (difference.mean() - low)

@@ -66,10 +66,8 @@ def change_yaml(path: Path, **values: object) -> None:
 
 def shown(name, folder):
     """The Markdown that a notebook shows; it shows nothing else but figures."""
-    notebook = nbformat.read(
-        execute(ROOT / "notebooks" / f"{name}.ipynb", folder / "out.ipynb", dataset=DATASET), as_version=4
-    )
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    path = execute(ROOT / "notebooks" / f"{name}.ipynb", folder / "out.ipynb", dataset=DATASET)
+    outputs = [output for cell in nbformat.read(path, as_version=4).cells for output in cell.get("outputs", [])]
     assert not [output for output in outputs if output.output_type in ("stream", "error")]
     return "\n".join(output.get("data", {}).get("text/markdown", "") for output in outputs)
 

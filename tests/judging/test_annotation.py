@@ -81,12 +81,6 @@ def test_groups_deal_every_task_once():
     assert pd.concat(dealt).sort_values(store.PAIR, ignore_index=True).equals(pairs)
 
 
-def test_guidelines_without_a_version_are_refused(root):
-    (root / "docs" / "judging-guidelines.md").write_text("# Guidelines\nVersion one\n")
-    with pytest.raises(StudyError, match="Version"):
-        annotation.guideline_version()
-
-
 def test_final_grade_for_every_pair_of_grades():
     waiting = {pair for pair in itertools.product((0, 1, 2), repeat=2) if annotation.final_grade(*pair) is None}
     assert waiting == {(0, 1), (1, 0), (0, 2), (2, 0)}
@@ -102,21 +96,14 @@ def test_good_answers_are_read_whatever_their_order(tmp_path):
     assert annotation.read_answers(path, EXPECTED) == {(1, 10): 0, (1, 11): 2, (2, 10): 1}
 
 
-@pytest.mark.parametrize(
-    ("text", "row", "reason"),
-    [
-        (GOOD.replace("1,11,2\n", "1,11,3\n"), 3, "not 0, 1 or 2"),
-        (GOOD.replace("1,11,2\n", "1,12,2\n"), 3, "not in this batch"),
-        (GOOD.replace("1,11,2\n", "1,10,2\n"), 3, "graded twice"),
-        (GOOD.replace("1,11,2\n", ""), 4, "have no grade"),
-        (GOOD.replace("1,11,2\n", "1,11\n"), 3, "not three whole numbers"),
-        (GOOD.replace("1,11,2\n", "1,11,2,because\n"), 3, "not three whole numbers"),
-        (GOOD.replace("1,11,2\n", "1,11,-1\n"), 3, "not three whole numbers"),
-        (GOOD.replace("1,11,2\n", "1,11,²\n"), 3, "not three whole numbers"),
-        (GOOD.replace("task_id,server_id", "server_id,task_id"), 1, "not the header"),
-        ("", 1, "not the header"),
-    ],
-)
+THIRD = {"1,11,3": "not 0, 1 or 2", "1,12,2": "not in this batch", "1,10,2": "graded twice"}
+THIRD |= dict.fromkeys(("1,11", "1,11,2,because", "1,11,-1", "1,11,²"), "not three whole numbers")
+FAULTY = [(GOOD.replace("1,11,2", line), 3, reason) for line, reason in THIRD.items()]
+FAULTY += [(GOOD.replace("1,11,2\n", ""), 4, "have no grade"), ("", 1, "not the header")]
+FAULTY += [(GOOD.replace("task_id,server_id", "server_id,task_id"), 1, "not the header")]
+
+
+@pytest.mark.parametrize(("text", "row", "reason"), FAULTY)
 def test_faulty_answers_name_file_and_line(tmp_path, text, row, reason):
     path = tmp_path / "01.csv"
     path.write_text(text)
@@ -125,7 +112,7 @@ def test_faulty_answers_name_file_and_line(tmp_path, text, row, reason):
     assert (caught.value.file, caught.value.row) == (path, row)
 
 
-def test_missing_extra_and_faulty_answers_are_named_and_other_data_is_refused(root):
+def test_missing_extra_and_faulty_answers_are_named_and_what_does_not_fit_is_refused(root):
     judgements, folder = store.file(DATASET, "judgements"), round_folder()
     before = judgements.read_bytes()
     annotation.collect(DATASET, folder, judge="simulated")
@@ -148,15 +135,16 @@ def test_missing_extra_and_faulty_answers_are_named_and_other_data_is_refused(ro
         (first.parent / name).write_text(text)
     with pytest.raises(StudyError, match="without a batch"):
         annotation.collect(DATASET, folder, judge="x")
+    (root / "docs" / "judging-guidelines.md").write_text("# Guidelines\nVersion one\n")
+    with pytest.raises(StudyError, match="Version"):
+        annotation.guideline_version()
 
 
-@pytest.mark.parametrize(
-    ("second", "third", "reason"),
-    [({(1, 2): 0}, {}, "one of the two passes only"), ({(1, 1): 0}, {(1, 1): 0}, "without need")],
-)
-def test_merge_refuses_passes_of_different_pairs(second, third, reason):
-    with pytest.raises(StudyError, match=reason):
-        annotation.merge({(1, 1): 0}, second, third, **FACTS)
+def test_merge_refuses_passes_of_different_pairs():
+    with pytest.raises(StudyError, match="one of the two passes only"):
+        annotation.merge({(1, 1): 0}, {(1, 2): 0}, {}, **FACTS)
+    with pytest.raises(StudyError, match="without need"):
+        annotation.merge({(1, 1): 0}, {(1, 1): 0}, {(1, 1): 0}, **FACTS)
 
 
 def test_damaged_and_missing_tables_are_refused(root):

@@ -40,11 +40,6 @@ def unknowing(texts, **options):
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 
-@pytest.fixture
-def vectors(monkeypatch):
-    monkeypatch.setattr(diversity, "encode", unknowing)
-
-
 @pytest.fixture(scope="module")
 def planted_root(judged_root, tmp_path_factory):
     """Every table of the notebook on use, from the simulated collection and from drawn signals."""
@@ -73,24 +68,20 @@ def planted_tables():
     supervision = {"floor": "random", "goal": "bm25", "systems": ["tfidf", "t2mrec_field_dense"], "metric": "ndcg@10"}
     chosen = settings(choosing.Steps, "steps", steps=CHAIN, supervision=supervision)
     values = {part: choosing.judged_values(DATASET, part) for part in ("valid", "test")}
-    chain = [
-        choosing.one_at_a_time(own, CHAIN, chosen.metrics, seed=0).assign(part=part) for part, own in values.items()
-    ]
-    tables = {"steps": pd.concat(chain), "supervision": choosing.supervision(values, chosen.supervision, seed=0)}
+    steps = {part: choosing.one_at_a_time(own, CHAIN, chosen.metrics, seed=0) for part, own in values.items()}
+    tables = {"steps": pd.concat([own.assign(part=part) for part, own in steps.items()])}
+    tables |= {"supervision": choosing.supervision(values, chosen.supervision, seed=0)}
     tables |= diversity.diversity_tables(DATASET, SPREAD)
     topics = store.read_table(DATASET, "topics").sort_values("part", ascending=False)
     signals = np.random.default_rng(0).normal(size=(len(topics), 4))
     asked = topics[["task_id", "part"]].assign(server_id=1, grade=(expit(3 * signals[:, 0]) > 0.5).astype(int))
     asked = asked.assign(**dict(zip(("score", "margin", "lead", "cosine"), signals.T.round(3), strict=True)))
-    tables |= {"confidence": asked} | calibration.calibration_tables(
-        asked, settings(calibration.Calibration, "calibration", resamples=200)
-    )
+    quick = settings(calibration.Calibration, "calibration", resamples=200)
+    tables |= {"confidence": asked} | calibration.calibration_tables(asked, quick)
     learned = pd.DataFrame({"system": "bm25", "share": [0.5] * 3 + [1.0] * 3, "draw": 1, "task_id": [0, 1, 2] * 2})
     learned = learned.assign(**{"ndcg@10": learned["share"] / 2, "recall@10": 0.1})
-    chain = {
-        title: pd.DataFrame({"task_id": [1, 2, 3], "ndcg@10": value, "recall@10": value})
-        for title, value in (("words", 0.2), ("words and habits", 0.5))
-    }
+    words = pd.DataFrame({"task_id": [1, 2, 3], "ndcg@10": 0.2, "recall@10": 0.2})
+    chain = {"words": words, "words and habits": words.assign(**{"ndcg@10": 0.5, "recall@10": 0.5})}
     tables |= {"label_steps": curves.label_step_table(chain, seed=0)}
     moved = {"setting": "elsewhere", "system": ["field_dense", "minilm"], "queries": 9, "ndcg@10": [0.3, 0.4]}
     moved |= {"diff": [0.0, -0.1], "diff_ci_low": [0.0, -0.2], "diff_ci_high": [0.0, -0.05]}
@@ -124,7 +115,8 @@ def test_the_notebook_on_use_ends_well_without_tables(root, tmp_path):
     assert not paths.figures(DATASET).exists()
 
 
-def test_every_run_of_the_collection_takes_part(root, vectors):
+def test_every_run_of_the_collection_takes_part(root, monkeypatch):
+    monkeypatch.setattr(diversity, "encode", unknowing)
     tables = diversity.diversity_tables(DATASET, SPREAD)
     assert set(tables["diversity"]["system"]) == {"labels", "tfidf", "bm25", "random"}
     topics = store.read_table(DATASET, "topics").query("part == 'test'")["task_id"]
@@ -149,9 +141,8 @@ def test_costs_join_records_judgements_and_latencies(root, few_draws):
         pareto.pareto_table(DATASET)
     values = pd.DataFrame({"task_id": [1, 2], "seed": 1, "ndcg@10": [0.2, 0.4]})
     write_csv(paths.results(DATASET) / "per_task" / "cold" / "tfidf.csv.xz", values)
-    timed = pd.DataFrame(
-        {"system": ["bm25", "labels"], "milliseconds": 2.0, "p5": 1.0, "p95": 3.0, "cpu": 1.5, "seconds_fit": 0.5}
-    )
+    seconds = {"milliseconds": 2.0, "p5": 1.0, "p95": 3.0, "cpu": 1.5, "seconds_fit": 0.5}
+    timed = pd.DataFrame({"system": ["bm25", "labels"]}).assign(**seconds)
     timed = pd.concat([timed, timed.head(1).assign(cpu=9.0)])  # the saved model of the same system, further down
     write_csv(place("latency"), timed)
     table = pareto.pareto_table(DATASET)
@@ -168,13 +159,8 @@ def test_costs_join_records_judgements_and_latencies(root, few_draws):
 
 
 def test_first_answers_meet_their_grades(root, monkeypatch):
-    fake = np.random.default_rng(0).normal(size=(4_000, 8)).astype(np.float32)
-
-    def encode(texts, **options):
-        return fake[: len(texts)]
-
-    monkeypatch.setattr(calibration, "encode", encode)
-    monkeypatch.setattr("study.usefulness.field_dense.encode", encode)
+    for module in ("study.analysis.usefulness.calibration", "study.usefulness.field_dense"):
+        monkeypatch.setattr(f"{module}.encode", unknowing)
     with pytest.raises(StudyError, match="bm25 has no scores that are comparable"):
         calibration.confidence(DATASET, "bm25")
     # Vectors that know nothing name servers that nobody judged.

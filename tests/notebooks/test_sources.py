@@ -2,14 +2,14 @@
 
 import ast
 import re
-from pathlib import Path
 
 import nbformat
 import pytest
 
 from study.pipeline.notebooks import normalise
+from tests.tiny_study import REPOSITORY
 
-SOURCES = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("[0-9]*.ipynb"))
+SOURCES = sorted((REPOSITORY / "notebooks").glob("[0-9]*.ipynb"))
 # A function in a notebook may draw; anything longer belongs in the package, where it is typed and tested.
 LONGEST_FUNCTION = 5
 
@@ -52,10 +52,9 @@ def test_sections_are_numbered_and_references_come_last(source):
 def test_one_cell_holds_the_parameters_and_only_literals(source):
     cells = [cell for cell in code(source) if "parameters" in cell.metadata.get("tags", [])]
     assert len(cells) == 1
-    names = {}
-    for statement in ast.parse(cells[0].source).body:
-        assert isinstance(statement, ast.Assign)
-        names[statement.targets[0].id] = ast.literal_eval(statement.value)
+    statements = ast.parse(cells[0].source).body
+    assert all(isinstance(statement, ast.Assign) for statement in statements)
+    names = {statement.targets[0].id: ast.literal_eval(statement.value) for statement in statements}
     assert {"dataset", "profile"} <= set(names)
     assert names["dataset"] == "synthetic"
 

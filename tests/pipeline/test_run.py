@@ -144,27 +144,16 @@ def test_wrong_shape_of_scores_is_an_error(root: Path, monkeypatch: pytest.Monke
         run(config("system=popularity"))
 
 
-def test_protocol_that_does_not_apply(root: Path) -> None:
+def test_what_cannot_be_run_says_why(root: Path) -> None:
     with pytest.raises(StudyError, match="not applicable under 'loo99'"):
         run(config("system=t2mrec", "protocol=loo99"))
-
-
-def test_missing_input_names_the_stage_that_makes_it(root: Path) -> None:
+    with pytest.raises(StudyError, match="study tune system=task_knn"):
+        run(config("system=task_knn"))
+    # A missing input names the stage that makes it.
     for missing, hint in (("splits/synthetic/cold", "study split"), ("prepared/synthetic/tasks", "study prepare")):
         (root / "data" / f"{missing}.parquet").unlink()
         with pytest.raises(StudyError, match=hint):
             run(config("system=tfidf"))
-
-
-def test_untuned_system_says_how_to_tune(root: Path) -> None:
-    with pytest.raises(StudyError, match="study tune system=task_knn"):
-        run(config("system=task_knn"))
-
-
-def test_report_needs_a_record_beside_every_run(root: Path) -> None:
-    Outputs.of("synthetic", "cold", "tfidf").record.unlink()
-    with pytest.raises(StudyError, match="no record beside it"):
-        report(config())
 
 
 def test_a_transfer_has_no_count_of_parameters() -> None:
@@ -173,11 +162,14 @@ def test_a_transfer_has_no_count_of_parameters() -> None:
     assert parameters({"config": {"system": {"model": {"base": {"width": 2}}}}, "seeds": seeds}) is None
 
 
-def test_report_writes_one_row_per_seed_metric_and_cutoff(root: Path) -> None:
+def test_report_writes_one_row_per_seed_metric_and_cutoff_and_needs_a_record_beside_every_run(root: Path) -> None:
     metrics = pd.read_csv(report(config()) / "metrics.csv.xz")
     assert list(metrics.columns) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
     assert len(metrics) == 3 * 8 * 2  # systems, metrics, cut-offs; one seed
     assert set(metrics["metric"]) == {"recall", "precision", "f1", "f1_of_means", "ndcg", "mrr", "hit_rate", "map"}
+    Outputs.of("synthetic", "cold", "tfidf").record.unlink()
+    with pytest.raises(StudyError, match="no record beside it"):
+        report(config())
 
 
 def test_evaluating_the_kept_runs_again_gives_the_same_files(root: Path) -> None:

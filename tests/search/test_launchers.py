@@ -4,14 +4,13 @@ import os
 import re
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from tests.tiny_study import TINY
+from tests.tiny_study import REPOSITORY, TINY
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "scaling.md"
+DOCUMENT = REPOSITORY / "docs" / "scaling.md"
 
 
 def documented(launcher, *changes):

@@ -139,13 +139,6 @@ def test_lists_are_choices_too(root: Path) -> None:
     run(load([*TINY, "system=task_knn"]))
 
 
-def test_a_space_over_no_setting_is_named(root: Path) -> None:
-    path = root / "conf" / "system" / "task_knn.yaml"
-    path.write_text(path.read_text().replace("  power: {choices", "  powre: {choices"))
-    with pytest.raises(StudyError, match="'powre' is searched and is no setting of task_knn"):
-        tune(load([*TINY, "system=task_knn"]))
-
-
 def test_the_sampler_learns_after_the_startup_trials(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, sampler = [], optuna.samplers.TPESampler
 
@@ -188,11 +181,18 @@ def test_a_trial_is_measured_after_its_share_of_the_epochs(monkeypatch: pytest.M
     assert config.system.model.epochs == 1000  # a run has them all
 
 
-@pytest.mark.parametrize("domain", ["{low: 1}", "{nothing: 1}"])
-def test_malformed_space_is_named(root: Path, domain: str) -> None:
+@pytest.mark.parametrize(
+    ("domain", "reason"),
+    [
+        ("k: {low: 1}", "search space of 'k'"),
+        ("k: {nothing: 1}", "search space of 'k'"),
+        ("powre: {choices: [1]}", "'powre' is searched and is no setting of task_knn"),
+    ],
+)
+def test_malformed_space_is_named(root: Path, domain: str, reason: str) -> None:
     path = root / "conf" / "system" / "task_knn.yaml"
-    path.write_text(path.read_text().replace("k: {choices: [1, 5, 10, 20, 50, 100, 200]}", f"k: {domain}"))
-    with pytest.raises(StudyError, match="search space of 'k'"):
+    path.write_text(path.read_text().replace("k: {choices: [1, 5, 10, 20, 50, 100, 200]}", domain))
+    with pytest.raises(StudyError, match=reason):
         tune(load([*TINY, "system=task_knn"]))
 
 

@@ -49,11 +49,6 @@ def test_no_reading_of_a_text_is_emptied(text, theme):
         assert any(map(str.isalnum, found)) >= any(letter.isalnum() and letter.isascii() for letter in text)
 
 
-def test_an_unknown_view_is_refused():
-    with pytest.raises(StudyError, match="no text 'titel'"):
-        texts.texts(pd.DataFrame({"name": ["a"]}), texts.VIEWS, "titel")
-
-
 DESCRIPTIONS = {
     "Slack MCP Server": "Posts to Slack. It reads Slack channels, as Slack users see them, in Slack or near Slack.",
     "Memory Server": "Keeps memory. It stores a memory of what was said, and the memory stays.",
@@ -97,9 +92,11 @@ def test_spelling_ignores_the_first_word_of_a_sentence():
     assert not spelling.sure("ada")  # met too rarely
 
 
-def test_priors_by_hand():
+def test_priors_by_hand_and_an_unknown_view():
     servers = pd.DataFrame({"name": ["A template", "B"], "description": ["", "a thing"], "stars_count": ["9", None]})
     assert priors.template(servers).tolist() == [1.0, 0.0]
     assert priors.stars(servers).tolist() == pytest.approx([1.0, -1.0])
     assert priors.combined_priors(servers, {"template": -2.0}).tolist() == [-2.0, 0.0]
     assert priors.stars(servers.drop(columns="stars_count")).tolist() == [0.0, 0.0]
+    with pytest.raises(StudyError, match="no text 'titel'"):
+        texts.texts(servers, texts.VIEWS, "titel")
