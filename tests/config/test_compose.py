@@ -100,19 +100,18 @@ def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "conf"
 
 
-FILES = {"system/tfidf.yaml": ("sedes: [1]", "did you mean seeds"), "config.yaml": ("keeep: 3", "did you mean keep")}
-FILES |= {"dataset/synthetic.yaml": ("label: x.csv", "did you mean labels")}
-FILES |= {"protocol/cold.yaml": ("sed: 3", "did you mean seed")}
-FILES |= {"profile/laptop.yaml": ("worker: 3", "did you mean workers")}
+TYPED = [("system/tfidf", "sedes: [1]", "seeds"), ("dataset/synthetic", "label: x.csv", "labels")]
+TYPED += [("protocol/cold", "sed: 3", "seed"), ("profile/laptop", "worker: 3", "workers")]
 
 
-@pytest.mark.parametrize(("file", "line", "hint"), [(file, *said) for file, said in FILES.items()])
-def test_unknown_key_in_a_file_is_named_with_the_file(own_conf: Path, file: str, line: str, hint: str) -> None:
+@pytest.mark.parametrize(("name", "line", "meant"), [*TYPED, ("config", "keeep: 3", "keep")])
+def test_unknown_key_in_a_file_is_named_with_the_file(own_conf: Path, name: str, line: str, meant: str) -> None:
+    file = f"{name}.yaml"
     path = own_conf / file
     path.write_text(path.read_text() + f"\n{line}\n")
     with pytest.raises(StudyError, match="unknown key") as caught:
         load(["system=tfidf"])
-    assert hint in str(caught.value)
+    assert f"did you mean {meant}" in str(caught.value)
     assert file in str(caught.value)
     path.write_text("name: [")
     with pytest.raises(StudyError, match="does not compose"):

@@ -114,16 +114,11 @@ def test_group_shares(sizes, seed):
     assert all(len(set(part[groups == group])) == 1 for group in np.unique(groups))
 
 
-@pytest.mark.parametrize(
-    ("protocol", "length", "counts"),
-    [
-        ("warm", 10, (6, 2, 2)),
-        ("loo", 10, (8, 1, 1)),
-        ("warm", 5, (3, 1, 1)),
-        ("loo", 3, (1, 1, 1)),
-        ("warm", 2, (2, 0, 0)),
-    ],
-)
+SHARES = [("warm", 10, (6, 2, 2)), ("warm", 5, (3, 1, 1)), ("warm", 2, (2, 0, 0))]
+SHARES += [("loo", 10, (8, 1, 1)), ("loo", 3, (1, 1, 1))]
+
+
+@pytest.mark.parametrize(("protocol", "length", "counts"), SHARES)
 def test_shares_of_interactions(protocol, length, counts):
     data = dataset([list(range(length)), *[list(range(10))] * 9])
     split = splits.make(data, protocol)

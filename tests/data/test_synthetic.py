@@ -165,10 +165,12 @@ def test_weighted_draws():
     assert empty.draw(np.random.default_rng(0), np.array([0])).tolist() == [-1]
 
 
-def test_tiny_catalogue_still_fills_every_list(tmp_path):
+def test_the_smallest_catalogue_fills_every_list_and_the_smallest_numbers_in_a_fix_are_accepted(tmp_path):
     folder = synthetic.generate(tmp_path, n_servers=36, n_tasks=40)
     prepare.prepare("tiny", folder, tmp_path / "out", tmp_path / "out")
     assert load("tiny", tmp_path / "out").n_servers == 36
+    least = synthetic.generate(tmp_path / "least", **annotation.LEAST | {"n_servers": 2})
+    assert len(pd.read_csv(least / "mcp_task.csv")) == 5
 
 
 @pytest.mark.parametrize(
@@ -198,8 +200,3 @@ def test_impossible_parameters(choices, reason, tmp_path):
         synthetic.generate(tmp_path, **choices)
     assert caught.value.fix
     assert not list(tmp_path.iterdir())
-
-
-def test_the_smallest_numbers_named_in_a_fix_are_accepted(tmp_path):
-    least = annotation.LEAST | {"n_servers": 2}
-    assert len(pd.read_csv(synthetic.generate(tmp_path, **least) / "mcp_task.csv")) == 5

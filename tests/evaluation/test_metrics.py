@@ -246,9 +246,7 @@ def test_novelty_by_hand():
     popularity = np.array([6, 5, 0, 1])
     assert metrics.novelty(ranking([2, 3, -1]), popularity, 3) == pytest.approx((4 + 3) / 2)
     assert metrics.novelty(ranking([2, 3, -1]), popularity, 1) == pytest.approx(4)
-
-
-def test_nothing_ranked_has_no_gini_and_no_novelty():
+    # Where nothing is ranked there is none, and no Gini coefficient.
     empty = ranking([-1, -1])
     assert math.isnan(metrics.gini(empty, 3, 2))
     assert math.isnan(metrics.novelty(empty, np.ones(3, np.int64), 2))

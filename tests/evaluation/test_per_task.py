@@ -18,12 +18,6 @@ def frame(**columns):
     return pd.DataFrame({"task_id": [7, 9, 7, 9], "seed": [0, 0, 1, 1], **columns})
 
 
-def value_of(table, **where):
-    chosen = table[(table[list(where)] == pd.Series(where)).all(axis=1)]
-    assert len(chosen) == 1
-    return chosen.iloc[0]
-
-
 def test_table_puts_ids_and_seed_before_the_values():
     values = metrics.per_task(np.array([[0, 1], [1, 2]]), sp.csr_matrix(np.eye(2, 3, dtype=np.float32)), (1, 2))
     table = per_task.table([7, 9], 3, values)
@@ -120,9 +114,10 @@ def test_aggregate_of_a_full_table_holds_every_metric_once():
 
 def test_tasks_without_relevant_servers_are_left_out_of_means():
     table = frame(**{"precision@5": [0.4, np.nan, 0.2, np.nan], "recall@5": [0.8, np.nan, 0.4, np.nan]})
-    result = per_task.aggregate(table, "d", "p", "s", "f")
-    assert value_of(result, seed=0, metric="precision")["value"] == pytest.approx(0.4)
-    assert value_of(result, seed=0, metric="f1_of_means")["value"] == pytest.approx(2 * 0.4 * 0.8 / 1.2)
+    result = per_task.aggregate(table, "d", "p", "s", "f").set_index(["seed", "metric"])["value"]
+    assert result.index.is_unique
+    assert result[0, "precision"] == pytest.approx(0.4)
+    assert result[0, "f1_of_means"] == pytest.approx(2 * 0.4 * 0.8 / 1.2)
 
 
 def test_overall_is_mean_and_sample_deviation_over_seeds():

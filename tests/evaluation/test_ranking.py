@@ -50,12 +50,9 @@ def test_the_tie_order_is_a_permutation_that_depends_on_the_seed_alone():
     assert (first != np.arange(500)).any()
 
 
-def test_no_tasks_give_no_rankings():
+def test_no_tasks_give_no_rankings_and_scores_are_left_as_they_were():
     servers, scores = ranking.top_k(np.empty((0, 4), np.float32), 2, np.arange(4))
     assert servers.shape == scores.shape == (0, 2)
-
-
-def test_scores_are_left_as_they_were():
     scores = floats([[np.nan, 1, -INF]])
     before = scores.copy()
     ranking.top_k(scores, 2, np.arange(3))

@@ -2,8 +2,7 @@
 
 import os
 import shutil
-from dataclasses import dataclass
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,19 +33,6 @@ del record
 """
 
 
-@dataclass(frozen=True)
-class Executed:
-    """The tiny study after its notebooks ran, those with runs twice: file name -> bytes, first and second time.
-
-    `opened` are the paths below the root that they read.
-    """
-
-    root: Path
-    opened: frozenset[str]
-    notebooks: tuple[dict[str, bytes], dict[str, bytes]]
-    figures: tuple[dict[str, bytes], dict[str, bytes]]
-
-
 def build(root):
     from study.config.compose import load
     from study.pipeline.report import report
@@ -69,6 +55,10 @@ def content(folder, pattern):
 
 @pytest.fixture(scope="session")
 def executed(tmp_path_factory):
+    """The tiny study after its notebooks ran, those with runs twice: file name -> bytes, first and second time.
+
+    `opened` are the paths below the root that they read.
+    """
     from study.pipeline.notebooks import execute_all
 
     root = tmp_path_factory.mktemp("study")
@@ -85,8 +75,8 @@ def executed(tmp_path_factory):
             execute_all("synthetic", only)
             notebooks.append(content(paths.results("synthetic") / "notebooks", "*.ipynb"))
             figures.append(content(paths.figures("synthetic"), "*"))
-    opened = frozenset((own / "notes").read_text().splitlines())
-    return Executed(root, opened, tuple(notebooks), tuple(figures))
+    opened = set((own / "notes").read_text().splitlines())
+    return SimpleNamespace(root=root, opened=opened, notebooks=notebooks, figures=figures)
 
 
 @pytest.fixture

@@ -37,9 +37,7 @@ def test_training_counts_by_hand():
     moved = [24 * (2 * used * 3 + NARROW) for used in (2, 1)]
     assert training_work([batch], TOWERS) == Work(sum(flops) + 6 * 2, sum(moved))
     assert training_work([batch] * 3, TOWERS) == training_work([batch], TOWERS) * 3
-
-
-def test_the_slower_of_arithmetic_and_memory_decides():
+    # The slower of arithmetic and memory decides.
     assert Work(100, 10).seconds_at(Limits(50, 50)) == 2
     assert Work(100, 10).seconds_at(Limits(1000, 1)) == 10
 

@@ -30,14 +30,8 @@ class ByName:
 
 # Runs the notebook of the overall comparison in one process and prints its tables.
 NOTEBOOK = """
-import IPython.display
-import nbformat
-
-def show(thing):
-    if isinstance(thing, IPython.display.Markdown):
-        print(thing.data)
-
-IPython.display.display = show
+import IPython.display, nbformat
+IPython.display.display = lambda thing: print(getattr(thing, "data", ""))
 names = {}
 for cell in nbformat.read("notebooks/02_rq1_overall.ipynb", as_version=4).cells:
     if cell.cell_type == "code":

@@ -74,9 +74,8 @@ def test_ranks_are_looked_up(toy, toy_split, tmp_path, monkeypatch):
     monkeypatch.setattr(stuffing, "build_system", lambda system: Fixed())
     servers = np.array([0, 49, 59])
     attack = Plan(toy_split.tasks("valid")[:3], servers, ["control"] * 3, [""] * 3)
-    found = stuffing.watched_ranks(
-        OmegaConf.create({"system": {"seeds": [1]}}), toy, toy_split, attack, "valid", tmp_path / "x"
-    )
+    one_seed = OmegaConf.create({"system": {"seeds": [1]}})
+    found = stuffing.watched_ranks(one_seed, toy, toy_split, attack, "valid", tmp_path / "x")
     system = Fixed()
     system.fit(toy, toy_split, seed=1, workdir=tmp_path)
     wanted = [1 + int((system.lengths > system.lengths[0]).sum()), 1, 60]
@@ -147,8 +146,8 @@ def test_the_command_finds_who_climbs_and_goes_on_after_a_stop(own_root, monkeyp
 
 def test_the_figure_shows_every_system_and_form():
     cases = itertools.product((("a", 5), ("b", -3), ("c", 0)), (10, 100), ("broad", "aimed", "control"))
-    rows = pd.DataFrame([(name, words, form, gain) for (name, gain), words, form in cases])
-    rows.columns = ["system", "words", "form", "gain"]
+    shown = [(name, words, form, gain) for (name, gain), words, form in cases]
+    rows = pd.DataFrame(shown, columns=["system", "words", "form", "gain"])
     rows = rows.assign(gain_ci_low=rows["gain"] - 1, gain_ci_high=rows["gain"] + 1, gain=rows["gain"] + rows["words"])
     rows = rows.assign(servers=5, before=50, after=40, top_before=0.1, top_after=0.2)
     figure = keyword_stuffing(rows, {"a": "System A"}, "Data: toy.")
