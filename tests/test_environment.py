@@ -3,13 +3,13 @@
 import re
 import tomllib
 from importlib.metadata import distributions, metadata, requires
-from pathlib import Path
 
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.tiny_study import REPOSITORY as ROOT
+
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s#]+)", re.MULTILINE)
 # Installed without its own requirements, whose pins are years old (requirements.in says so).
 WITHOUT_REQUIREMENTS = {"recbole"}

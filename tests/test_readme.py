@@ -1,15 +1,14 @@
 """Files and commands that README and docs name exist."""
 
 import re
-from pathlib import Path
 
 import pytest
 from typer.core import TyperGroup as Group
 from typer.main import get_command
 
 from study.cli.main import app
+from tests.tiny_study import REPOSITORY as ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PATHS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 DOCUMENTS = {str(path.relative_to(ROOT)): path.read_text() for path in PATHS}
 TEXT = "\n".join(DOCUMENTS.values())

@@ -107,7 +107,4 @@ def test_the_check_sees_a_key_without_a_comment(tmp_path: Path) -> None:
     known, own = documented(path)
     assert [".".join(at) for at in own if not known[at]] == ["d", "f", "g"]
     assert all(documented(tmp_path / "base.yaml")[0].values())
-
-
-def test_all_files_are_looked_at() -> None:
     assert len(FILES) > 60

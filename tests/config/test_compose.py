@@ -14,8 +14,7 @@ from study.errors import StudyError
 from study.evaluation.system import System
 from study.pipeline.plan import plan
 from study.runner.fingerprint import closure
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.tiny_study import REPOSITORY
 
 
 @pytest.mark.parametrize("system", choices("system"))
@@ -95,7 +94,7 @@ def test_values_out_of_range_are_named(message: str, override: str) -> None:
 @pytest.fixture
 def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A private copy of conf/, in force for the test."""
-    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    shutil.copytree(REPOSITORY / "conf", tmp_path / "conf")
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     return tmp_path / "conf"
 
@@ -159,7 +158,7 @@ def test_paper_settings_are_the_defaults() -> None:
 
 
 def test_committed_plan_is_up_to_date() -> None:
-    assert yaml.safe_load((ROOT / "plan.yaml").read_text()) == plan(), "run: study plan"
+    assert yaml.safe_load((REPOSITORY / "plan.yaml").read_text()) == plan(), "run: study plan"
 
 
 def test_the_configuration_is_read_only_and_a_changed_copy_leaves_it_as_it_is() -> None:

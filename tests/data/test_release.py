@@ -11,12 +11,15 @@ from study.files import write_csv
 pytestmark = pytest.mark.mirror
 
 
-def test_sizes(task2mcp):
+def test_sizes_and_categories(task2mcp):
     data, longer = task2mcp.data, task2mcp.labels("labels_all")
     assert (data.n_servers, data.n_tasks, len(longer)) == (5642, 4801, 61104)
     # 48,010 printed ids, 52 of them 0.
     assert data.relevance.nnz == 48010 - 52
     assert data.servers["id"].max() == 5646
+    # Tasks and servers share no category at either level.
+    for column in ("category_clean", "subcategory_clean"):
+        assert not set(data.servers[column].str.casefold()) & set(data.tasks[column].str.casefold())
 
 
 def test_the_committed_tables_are_what_the_published_data_gives(task2mcp, tmp_path):
@@ -31,7 +34,7 @@ def test_the_committed_tables_are_what_the_published_data_gives(task2mcp, tmp_pa
         assert (tmp_path / f"{name}.csv").read_bytes() == committed, name
 
 
-def test_authors_split(task2mcp):
+def test_authors_split_and_the_grouped_one(task2mcp):
     data = task2mcp.data
     ids = data.tasks["id"].tolist()
     train, rest = train_test_split(ids, test_size=0.4, random_state=42)
@@ -40,10 +43,6 @@ def test_authors_split(task2mcp):
     assert [len(split.tasks(name)) for name in splits.PARTS] == [2880, 960, 961]
     for name, expected in zip(splits.PARTS, (train, valid, test), strict=True):
         assert sorted(data.tasks["id"].iloc[split.tasks(name)]) == sorted(expected)
-
-
-def test_grouped_split_of_the_release(task2mcp):
-    data = task2mcp.data
     split = splits.make(data, "cold_grouped", similarity=0.9)
     assert [len(split.tasks(name)) for name in splits.PARTS] == [2880, 961, 960]
     keys = [{tuple(sorted(data.lists[row])) for row in split.tasks(name)} for name in splits.PARTS]
@@ -61,9 +60,3 @@ def test_where_validation_tasks_of_cold_are_test_tasks_of_other_splits(task2mcp)
     assert (len(np.intersect1d(valid, grouped)), len(grouped)) == (180, 960)
     # What the other rows are tuned on is no test label of `loo`.
     assert splits.make(data, "warm").valid.multiply(held_out["loo"]).nnz == 0
-
-
-def test_tasks_and_servers_share_no_category_at_either_level(task2mcp):
-    data = task2mcp.data
-    for column in ("category_clean", "subcategory_clean"):
-        assert not set(data.servers[column].str.casefold()) & set(data.tasks[column].str.casefold())

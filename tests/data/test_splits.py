@@ -155,18 +155,15 @@ def test_sampled_candidates():
         splits.make(data, "loo99")
 
 
-def test_known_interactions_and_unknown_protocol():
+def test_known_interactions_an_unknown_protocol_and_wrong_splits():
     data = dataset([list(range(10))] * 10)
     split = splits.make(data, "warm")
     np.testing.assert_array_equal(split.known("valid").toarray(), split.train.toarray())
     np.testing.assert_array_equal(split.known("test").toarray(), (split.train + split.valid).toarray())
     with pytest.raises(StudyError, match="unknown protocol 'hot'"):
         splits.make(data, "hot")
-
-
-def test_check_sees_overlap_loss_and_straddling():
-    data = dataset([list(range(10))] * 10)
-    good = splits.make(data, "warm")
+    # The check sees overlap, loss and straddling.
+    good = split
     with pytest.raises(StudyError, match="overlap or do not add up"):
         splits.check(data, splits.Split("warm", good.train + good.test, good.valid, good.test, False))
     with pytest.raises(StudyError, match="overlap or do not add up"):

@@ -104,9 +104,7 @@ def test_aggregate_by_hand():
     assert result["k"].unique().tolist() == [5]
     expected = [0.25, 0.5, 2 * 0.25 * 0.5 / 0.75, 0.15, 0.3, 2 * 0.15 * 0.3 / 0.45]
     assert result["value"].tolist() == pytest.approx(expected)
-
-
-def test_aggregate_of_a_full_table_holds_every_metric_once():
+    # Of a full table it holds every metric once.
     values = metrics.per_task(np.array([[0, 1], [1, 2]]), sp.csr_matrix(np.eye(2, 3, dtype=np.float32)), (5, 10))
     result = per_task.aggregate(per_task.table([1, 2], 0, values), "d", "p", "s", "f")
     assert list(zip(result["metric"], result["k"], strict=True)) == [(m, k) for m in metrics.NAMES for k in (5, 10)]

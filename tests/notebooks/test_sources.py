@@ -35,14 +35,11 @@ def test_is_stripped_and_has_stable_identifiers(source):
     assert nbformat.writes(normalise(source)) == before
 
 
-def test_begins_with_a_title_and_a_purpose(source):
+def test_begins_with_a_title_and_a_purpose_and_its_sections_are_numbered_with_the_references_last(source):
     title, _, purpose = source.cells[0].source.partition("\n\n")
     assert source.cells[0].cell_type == "markdown"
     assert re.fullmatch(r"# \S.*", title)
     assert len(purpose.split()) > 20
-
-
-def test_sections_are_numbered_and_references_come_last(source):
     texts = "\n".join(cell.source for cell in source.cells if cell.cell_type == "markdown")
     headings = re.findall(r"^## (.+)$", texts, flags=re.MULTILINE)
     assert headings[-1] == "References"
@@ -59,15 +56,12 @@ def test_one_cell_holds_the_parameters_and_only_literals(source):
     assert names["dataset"] == "synthetic"
 
 
-def test_has_no_long_function_and_no_training(source):
+def test_has_no_long_function_and_no_training_and_ends_with_cells_that_assert_values(source):
     for cell in code(source):
         for node in ast.walk(ast.parse(cell.source)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 assert node.end_lineno - node.lineno < LONGEST_FUNCTION, node.name
         assert "study.t2mrec.module" not in cell.source
-
-
-def test_ends_with_cells_that_assert_values(source):
     last = code(source)[-1]
     asserted = [node for node in ast.walk(ast.parse(last.source)) if isinstance(node, ast.Assert)]
     assert len(asserted) >= 5

@@ -51,7 +51,10 @@ def small(root):
     return root
 
 
-def test_every_part_has_its_time_work_limit_and_share(small):
+def test_every_part_has_its_time_work_limit_and_share_and_another_system_a_table_of_its_own(small):
+    bench.bench(load([*TINY, "system=t2mrec_one_direction"]))
+    assert not (paths.tables("synthetic") / "efficiency.csv").exists()
+    assert (paths.tables("synthetic") / "efficiency_t2mrec_one_direction.csv").exists()
     shown = bench.bench(load([*TINY, "system=t2mrec"]))
     table = pd.read_csv(paths.tables("synthetic") / "efficiency.csv")
     assert not table.duplicated(["part", "measure"]).any()
@@ -73,12 +76,6 @@ def test_every_part_has_its_time_work_limit_and_share(small):
     assert "nan" not in shown
     assert (paths.results("synthetic") / "records" / "efficiency.json").exists()
     assert not list((paths.cache() / "bench").rglob("*.ckpt"))
-
-
-def test_another_system_leaves_the_table_of_t2mrec_alone(small):
-    bench.bench(load([*TINY, "system=t2mrec_one_direction"]))
-    assert not (paths.tables("synthetic") / "efficiency.csv").exists()
-    assert (paths.tables("synthetic") / "efficiency_t2mrec_one_direction.csv").exists()
 
 
 @pytest.mark.parametrize("system", ["tfidf", "t2mrec_wo_two_tower", "t2mrec_hard_negatives"])

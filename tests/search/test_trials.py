@@ -50,6 +50,8 @@ def test_workers_share_the_points_and_nothing_runs_again(tmp_path, jobs):
     pids = {run["worker"] for run in noted(tmp_path)}
     assert pids == {os.getpid()} if jobs == 1 else len(pids) == 2 and os.getpid() not in pids
     assert search.study.best_trial.params == {"x": 2.0, "seed": 2}
+    for other in ({"key": "other"}, {"name": "other"}):  # which share no trial
+        assert not w.start(str(tmp_path), **other)[0].finished()
 
 
 @pytest.mark.parametrize(("jobs", "kind"), [(1, "killer"), (1, "starved killer"), (2, "killer")])
@@ -93,12 +95,6 @@ def test_a_longer_list_of_points_keeps_the_trials(tmp_path):
     assert params(long)[:3] == params(short)
     require_each_once(tmp_path, long)
     assert list(short.finished()) == [0, 1, 2]  # a shorter list sees its own alone
-
-
-def test_another_key_or_name_shares_no_trial(tmp_path):
-    run_search(partial(w.start, str(tmp_path)))
-    for other in ({"key": "other"}, {"name": "other"}):
-        assert not w.start(str(tmp_path), **other)[0].finished()
 
 
 @pytest.mark.parametrize("changes", [{}, w.FREE], ids=["grid", "free"])

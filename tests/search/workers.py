@@ -64,11 +64,7 @@ def start(folder: str, kind: str = "parabola", **changes):
     """Search and objective of a worker."""
     if kind == "starved killer":  # on a busy machine the thread of heartbeats may not have its turn before the kill
         HeartbeatThread._record_heartbeat = staticmethod(lambda *_: None)
-    objective = {
-        "parabola": partial(parabola, folder, 0.05),
-        "killer": partial(killer, folder),
-        "starved killer": partial(killer, folder),
-        "failing": partial(failing, folder),
-    }[kind]
+    others = {"parabola": partial(parabola, folder, 0.05), "failing": partial(failing, folder)}
+    objective = partial(killer, folder) if kind.endswith("killer") else others[kind]
     settings = {"name": "planted", "key": "test", "objective": MEASURE, "seed": 1, "heartbeat": 1, "grace": 3}
     return Search(**(settings | GRID | {"storage": local_storage(Path(folder))} | changes)), objective
