@@ -94,12 +94,7 @@ GOOD = {"task": 7, "servers": [1, 2], "explanation": ""}
 
 WRONG = [json.dumps(GOOD | change) for change in ({"task": 8}, {"task": True}, {"more": 1}, {"explanation": None})]
 WRONG += [json.dumps([GOOD]), f"Sure! {json.dumps(GOOD)}", f"```json\n{json.dumps(GOOD)}\n```"]
-WRONG += [
-    json.dumps(GOOD | {"task": 7.0}),
-    "[" * 100_000,
-    '{"task": 7, "servers": [' + "9" * 5000 + '], "explanation": ""}',
-    "",
-]
+WRONG += [json.dumps(GOOD).replace("1, 2", "9" * 5000), json.dumps(GOOD | {"task": 7.0}), "[" * 100_000, ""]
 
 
 @pytest.mark.parametrize("text", WRONG)

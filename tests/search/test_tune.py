@@ -114,9 +114,7 @@ def test_a_search_over_a_setting_of_another_profile_is_refused(name: str) -> Non
 @pytest.mark.parametrize("tuned", ["tiger_tuned", "lc_rec_tuned", "mpt_rec_tuned"])
 def test_a_long_row_has_the_values_of_the_tuned_row(tuned: str) -> None:
     """They are written by hand, rounded, so a search that is made again must not leave them behind."""
-    chosen = yaml.safe_load((REPOSITORY / "results" / "task2mcp" / "sweeps" / tuned / "best.yaml").read_text())[
-        "values"
-    ]
+    best = REPOSITORY / "results" / "task2mcp" / "sweeps" / tuned / "best.yaml"
     model = load([f"system={tuned}_long"]).system.model
     for name, value in yaml.safe_load(best.read_text())["values"].items():
         wanted = value if isinstance(value, str) else pytest.approx(value, rel=0.02)
