@@ -194,6 +194,8 @@ def test_linear_xmc_is_ridge_regression_of_the_labels(regularisation, cold_block
     listed = split.train.getnnz(axis=0) > 0
     predicted = ridge.predict(system.features[asked].toarray())
     np.testing.assert_allclose(said[:, listed], predicted[:, listed], atol=1e-4)
+    weighted = fit(LinearXMC(attribute_weight=4.0), data, split).features  # attributes have the stated weight
+    np.testing.assert_allclose(np.asarray(weighted.multiply(weighted).sum(axis=1)).ravel(), 1 + 4, rtol=1e-4)
 
 
 def test_linear_xmc_ranks_servers_without_labels_by_text_alone():
@@ -209,11 +211,6 @@ def test_linear_xmc_ranks_servers_without_labels_by_text_alone():
     np.testing.assert_allclose(said[:, unlisted], np.where(cosine > 0, 0.5 * cosine, lowest), rtol=1e-5)
     none = scores(LinearXMC(0.01, text_prior=0), data, split, "test", None)
     assert (none[:, unlisted] <= none[:, listed].min(axis=1, keepdims=True)).all()
-
-
-def test_linear_xmc_attributes_have_the_stated_weight(cold_blocks):
-    features = fit(LinearXMC(attribute_weight=4.0), *cold_blocks).features
-    np.testing.assert_allclose(np.asarray(features.multiply(features).sum(axis=1)).ravel(), 1 + 4, rtol=1e-4)
 
 
 @dataclass
@@ -244,9 +241,7 @@ def test_rank_fusion_by_hand(tmp_path):
     np.testing.assert_allclose(fused(tmp_path, a=A, b=B), [1 / 61, 1 / 62 + 1 / 61, 1 / 63 + 1 / 62, 0], rtol=1e-6)
     np.testing.assert_allclose(fused(tmp_path, a=A, b=B, weights={"b": 0.5}, c=0, depth=1), [1, 0.5, 0, 0])
     np.testing.assert_allclose(fused(tmp_path, a=A, b=B, known=[0], c=0, depth=1), [0, 2, 0, 0])
-
-
-def test_a_member_that_says_nothing_does_not_count(tmp_path):
+    # A member that says nothing does not count.
     silent = fused(tmp_path, a=A, mute=Fixed([[-np.inf] * 4]), flat=Fixed([[0.5] * 4]))
     np.testing.assert_array_equal(silent, fused(tmp_path, a=A))
 
@@ -278,6 +273,10 @@ def test_a_copy_gets_the_scores_of_its_training_task(base, tmp_path):
     np.testing.assert_array_equal(system.score(np.arange(20)), base.score(np.arange(20)))  # known tasks are the base's
     if not isinstance(base, UserKNN):  # which does not count a task among its own neighbours
         np.testing.assert_allclose(copied, base.score(np.arange(20)), rtol=1e-5)
+    if isinstance(base, ItemKNN):  # known and new tasks may be asked together
+        mixed = system.score(np.array([25, 3, 24]))
+        np.testing.assert_array_equal(mixed[1], system.score(np.array([3]))[0])
+        np.testing.assert_array_equal(mixed[[0, 2]], system.score(np.array([25, 24])))
 
 
 def test_transferred_scores_of_msbpr_keep_the_bias_of_the_servers(tmp_path):
@@ -290,13 +289,6 @@ def test_transferred_scores_of_msbpr_keep_the_bias_of_the_servers(tmp_path):
     product = weights @ tasks[known] @ servers.T
     assert np.ptp(bias) > np.ptp(product, axis=1).mean()  # too much to go unnoticed
     np.testing.assert_allclose(system.score(new), product + bias, atol=1e-6)
-
-
-def test_known_and_new_tasks_may_be_asked_together():
-    system = fit(KnnTransfer(ItemKNN(), k=[1], power=[1.0]), *copy_dataset())
-    mixed = system.score(np.array([25, 3, 24]))
-    np.testing.assert_array_equal(mixed[1], system.score(np.array([3]))[0])
-    np.testing.assert_array_equal(mixed[[0, 2]], system.score(np.array([25, 24])))
 
 
 def test_k_is_chosen_on_validation():

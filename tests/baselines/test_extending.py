@@ -76,14 +76,15 @@ def test_the_page_ends_after_run_it_and_asks_for_little():
     assert [line for line in PAGE.splitlines() if line.startswith("## ")][-1] == "## 3. Run it"
     own = files()
     assert list(own) == ["baselines/svd_hybrid.py", "conf/system/svd_hybrid.yaml", "conf/system/enmf.yaml"]
-    assert yaml.safe_load(own["conf/system/svd_hybrid.yaml"]).keys() == {"title", "protocols", "model"}
+    for text in (own["conf/system/svd_hybrid.yaml"], TEMPLATE.read_text()):
+        assert yaml.safe_load(text).keys() == {"title", "protocols", "model"}
     assert len(own["baselines/svd_hybrid.py"].splitlines()) < 60
     (run, *repro) = commands()
     assert run == ["study", "run", "system=svd_hybrid", "dataset=task2mcp", "protocol=cold"]
     assert {words[:2] == ["make", "repro"] for words in map(list, repro)} == {True}
 
 
-def test_both_rows_are_in_every_table_of_the_report(extended):
+def test_both_rows_are_in_every_table_and_figure_of_the_report(extended):
     results = Results.load("synthetic")
     for table in (results.metrics, results.overall, results.costs):
         rows = set(zip(table["system"], table["protocol"], strict=True))
@@ -92,9 +93,6 @@ def test_both_rows_are_in_every_table_of_the_report(extended):
     for name in ("overall.md", "overall.tex"):
         text = (extended / "results" / "synthetic" / "tables" / name).read_text()
         assert (text.count(SVD), text.count(ENMF)) == (2, 1), name
-
-
-def test_both_rows_are_in_every_figure_of_the_report(extended):
     drawn = {path.stem: path.read_text() for path in (extended / "figures" / "synthetic").glob("*.svg")}
     kinds = ("overall", "per_task", "mean_ranks", "cost")
     expected = {f"{kind}_{protocol}" for kind in kinds for protocol in ("cold", "warm")}
@@ -104,11 +102,14 @@ def test_both_rows_are_in_every_figure_of_the_report(extended):
         assert name.endswith("cold") or ENMF in text, name
 
 
-def test_the_class_tells_blocks_apart_and_the_yaml_alone_starts_recbole(extended, cold_blocks):
+def test_the_class_tells_blocks_apart_the_yaml_alone_starts_recbole_and_every_key_is_explained(extended, cold_blocks):
     assert own_block(top10(fit("svd_hybrid", *cold_blocks), *cold_blocks), *cold_blocks) >= 0.95
     # The tests of RecBole's models find the added one and have sizes for it.
     assert "enmf" in untuned(in_subprocess())
     assert toy_planted("enmf").settings["train_neg_sample_args"] is None
+    for name in ("svd_hybrid", "enmf"):  # every key of the page's files is explained
+        known, own = documented(extended / "conf" / "system" / f"{name}.yaml")
+        assert [".".join(at) for at in own if not known[at]] == []
 
 
 def test_the_recbole_model_learns_the_toys_as_it_stands(extended, blocks, planted, floor, tmp_path):
@@ -117,15 +118,3 @@ def test_the_recbole_model_learns_the_toys_as_it_stands(extended, blocks, plante
     assert own_block(top10(small, *blocks)[:, :5], *blocks) >= 0.95
     assert recall10(small, *blocks).mean() >= 0.9
     assert recall10(fit(toy_planted("enmf"), *known, tmp_path / "large"), *known).mean() > floor["warm"]
-
-
-@pytest.mark.parametrize("name", ["svd_hybrid", "enmf"])
-def test_every_key_of_the_pages_files_is_explained(name, extended):
-    known, own = documented(extended / "conf" / "system" / f"{name}.yaml")
-    assert [".".join(at) for at in own if not known[at]] == []
-
-
-def test_the_template_has_the_three_keys_and_explains_them():
-    lines = TEMPLATE.read_text().splitlines()
-    assert yaml.safe_load(TEMPLATE.read_text()).keys() == {"title", "protocols", "model"}
-    assert all("# " in line for line in lines if re.match(r"\w+:", line) and not line.startswith("model:"))

@@ -16,7 +16,7 @@ RATINGS = [[5, 4, 0], [1, 0, 2], [0, 0, 0]]
 SIDES = ["task", "server", "friend"]
 
 
-def test_deviations_of_a_small_matrix_by_hand():
+def test_deviations_and_friend_weights_of_a_small_matrix_by_hand():
     ratings = sp.csr_matrix(np.array(RATINGS, dtype=float))
     rows, columns = networks.averages(ratings), networks.averages(sp.csr_matrix(ratings.T))
     np.testing.assert_allclose(rows.of(np.arange(3)), [4.5, 1.5, 3.0])  # the third row has none: the mean of 5 4 1 2
@@ -28,9 +28,7 @@ def test_deviations_of_a_small_matrix_by_hand():
     servers = networks.deviation_lists(sp.csr_matrix(ratings.T), rows)
     np.testing.assert_array_equal(servers.entries, [[0, 1], [0, PADDING], [1, PADDING]])
     np.testing.assert_array_equal(servers.deviations, [[1, 1], [1, 0], [1, 0]])  # halves are rounded up
-
-
-def test_friend_weights_count_servers_that_are_rated_alike():
+    # Friends weigh as many servers as they rate alike.
     ratings = sp.csr_matrix(np.array([[5, 4, 0], [5, 3, 1], [0, 0, 0]], dtype=float))
     friends = np.array([[1, 2], [0, PADDING], [0, 1]])
     np.testing.assert_array_equal(networks.friend_weights(ratings, friends, 0.0), [[2, 1], [2, 0], [1, 1]])

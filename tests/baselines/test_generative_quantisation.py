@@ -11,18 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.neighbors import NearestNeighbors
 
-from baselines.generative.quantisation import (
-    Quantiser,
-    RqVae,
-    as_tokens,
-    colliding,
-    fit_codes,
-    made_unique,
-    numbered,
-    sinkhorn,
-    spread_last,
-    standardised,
-)
+from baselines.generative import quantisation
+from baselines.generative.quantisation import Quantiser, RqVae, fit_codes, sinkhorn, standardised
 from baselines.training import Optimisation
 from study import paths
 from study.data.splits import make
@@ -192,7 +182,10 @@ def test_sinkhorn_at_the_setting_of_lc_rec_is_even_over_rows_and_nearly_over_col
 
 @given(arrays(np.int64, st.tuples(st.integers(1, 40), st.just(3)), elements=st.integers(0, 2)))
 def test_identifiers_are_unique_whatever_is_shared(codes):
-    counted, changed = numbered(codes), made_unique(codes, np.random.default_rng(0).random((len(codes), 3)))
+    counted, changed = (
+        quantisation.numbered(codes),
+        quantisation.made_unique(codes, np.random.default_rng(0).random((len(codes), 3))),
+    )
     for unique in (counted, changed):
         assert len(np.unique(unique, axis=0)) == len(codes)
     np.testing.assert_array_equal(counted[:, :3], codes)
@@ -200,17 +193,17 @@ def test_identifiers_are_unique_whatever_is_shared(codes):
     assert (changed == codes).all(axis=1).sum() == len(np.unique(codes, axis=0))
 
 
-def test_numbers_count_within_a_collision_group():
+def test_numbers_tokens_and_moves_of_codes_by_hand():
     codes = np.array([[1, 1], [2, 2], [1, 1], [1, 1], [3, 3]])
-    assert numbered(codes)[:, 2].tolist() == [0, 0, 1, 2, 0]
-    assert [group.tolist() for group in colliding(codes)] == [[0, 2, 3]]
-
-
-def test_a_shared_code_moves_to_the_nearest_free_one():
+    assert quantisation.numbered(codes)[:, 2].tolist() == [0, 0, 1, 2, 0]
+    assert [group.tolist() for group in quantisation.colliding(codes)] == [[0, 2, 3]]
+    tokens, starts = quantisation.as_tokens(np.array([[0, 2], [1, 0]]), 5)
+    assert (tokens.tolist(), starts) == ([[5, 9], [6, 7]], [5, 7, 10])
+    # A shared code moves to the nearest free one.
     codes = np.array([[0, 1], [0, 1], [0, 2], [0, 1]])
     distances = np.array([[9.0, 0.0, 1.0, 2.0]] * 4)
     # Item 1 cannot take 1 or 2, so it takes 3; item 3 takes 0, the last one that is free.
-    assert made_unique(codes, distances)[:, 1].tolist() == [1, 3, 2, 0]
+    assert quantisation.made_unique(codes, distances)[:, 1].tolist() == [1, 3, 2, 0]
 
 
 def test_colliding_items_are_spread_over_the_last_level(fitted):
@@ -218,16 +211,10 @@ def test_colliding_items_are_spread_over_the_last_level(fitted):
     vectors = np.repeat(clusters(20, seed=4), 2, axis=0)
     vectors[1::2] += 1e-3
     before = model.codes(torch.from_numpy(vectors)).numpy()
-    after, distances = spread_last(model, vectors)
+    after, distances = quantisation.spread_last(model, vectors)
     assert distances.shape == (40, 8)
     np.testing.assert_array_equal(after[:, :-1], before[:, :-1])
     assert len(np.unique(after, axis=0)) > len(np.unique(before, axis=0))
-
-
-def test_levels_have_tokens_of_their_own():
-    tokens, starts = as_tokens(np.array([[0, 2], [1, 0]]), 5)
-    assert tokens.tolist() == [[5, 9], [6, 7]]
-    assert starts == [5, 7, 10]
 
 
 def test_standardised_vectors_have_mean_0_and_variance_1():
@@ -235,9 +222,6 @@ def test_standardised_vectors_have_mean_0_and_variance_1():
     np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-6)
     assert found.std() == pytest.approx(1, rel=1e-6)
     assert np.isfinite(standardised(np.ones((4, 3), np.float32))).all()
-
-
-# A trained RQ-VAE is kept: for other trials, protocols and systems, but for no other settings, seed or vectors.
 
 
 KEPT = Quantiser(codes=6, hidden=(8,), width=4, training=Optimisation(epochs=3, batch_size=20))
@@ -262,24 +246,20 @@ def same(a: RqVae, b: RqVae) -> bool:
     return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
 
 
-def test_what_is_kept_is_not_trained_again_and_its_seconds_stay(steps):
+@pytest.mark.parametrize(
+    ("vectors", "settings", "seed"),
+    [(VECTORS[::-1].copy(), KEPT, 1), (VECTORS, replace(KEPT, commitment=0.5), 1), (VECTORS, KEPT, 2)],
+    ids=["vectors", "settings", "seed"],
+)
+def test_what_is_kept_is_not_trained_again_but_another_quantiser_is(vectors, settings, seed, steps):
     (first, trained), (again, kept) = (fit_codes(VECTORS, KEPT, seed=1) for _ in range(2))
-    assert len(steps) == STEPS
+    assert (len(steps), len(files())) == (STEPS, 1)
     assert kept == trained
     assert trained.seconds > 0
     assert same(first, again)
-    assert len(files()) == 1
-
-
-@pytest.mark.parametrize("changed", ["settings", "seed", "vectors"])
-def test_another_quantiser_is_trained_and_both_are_kept(changed, steps):
-    first, _ = fit_codes(VECTORS, KEPT, seed=1)
-    vectors = VECTORS[::-1].copy() if changed == "vectors" else VECTORS
-    settings = replace(KEPT, commitment=0.5) if changed == "settings" else KEPT
-    other, _ = fit_codes(vectors, settings, seed=2 if changed == "seed" else 1)
-    assert len(steps) == 2 * STEPS
+    other, _ = fit_codes(vectors, settings, seed=seed)
+    assert (len(steps), len(files())) == (2 * STEPS, 2)
     assert not same(first, other)
-    assert len(files()) == 2
 
 
 def test_protocols_trials_and_systems_share_one_quantiser(steps, blocks, tmp_path):

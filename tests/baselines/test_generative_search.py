@@ -66,11 +66,10 @@ def test_every_leaf_is_its_item_and_nothing_else_is(seed, n, length):
         assert found == item
 
 
-def test_repeated_identifiers_and_beginnings_of_others_are_refused():
-    with pytest.raises(ValueError, match="repeated"):
-        PrefixTree.of(np.array([[1, 2], [1, 2]]))
-    with pytest.raises(ValueError, match="beginning"):
-        PrefixTree.of(np.array([[1, PAD], [1, 2]]))
+@pytest.mark.parametrize(("first", "refusal"), [([1, 2], "repeated"), ([1, PAD], "beginning")])
+def test_repeated_identifiers_and_beginnings_of_others_are_refused(first, refusal):
+    with pytest.raises(ValueError, match=refusal):
+        PrefixTree.of(np.array([first, [1, 2]]))
 
 
 @given(st.integers(0, 10_000), st.integers(1, 50))
@@ -126,15 +125,12 @@ def test_the_tree_lets_no_identifier_of_no_item_pass_and_the_levels_do():
                 assert value == pytest.approx(Table(5).of(number, identifiers[item].tolist()), rel=1e-5)
 
 
-def test_probabilities_are_not_renormalised_over_what_the_tree_allows():
+def test_probabilities_are_not_renormalised_and_forced_tokens_are_read_once_per_input():
     table = Table(1)
     _, values = beam_search(table, PrefixTree.of(np.array([[3, 2, 1]])), 4)
     assert values[0, 0] == pytest.approx(table.of(0, [3, 2, 1]), rel=1e-5)
     assert values[0, 0] < -0.1
     assert np.isneginf(values[0, 1:]).all()
-
-
-def test_forced_tokens_are_read_once_per_input():
     table = Table(2)
     beam_search(table, PrefixTree.of(np.array([[1, 2, 0], [1, 2, 3], [1, 2, 4]])), 30)
     assert table.widths == [2, 2]
@@ -159,16 +155,13 @@ def test_any_text_is_spelled_and_read_back_in_lower_case(text):
     assert words.decode(tokens) == spelled.lower().strip() or spelled.lower() != spelled.casefold()
 
 
-def test_no_text_spells_a_special_token():
+def test_no_text_spells_a_special_token_and_frequent_words_become_single_tokens():
     words = BytePairs(TEXTS * 3, 300)
     for text in ("<pad>", "</s>", "<a_1><b_2>", "[PAD]", "\x00\x01", "<0>"):
         assert not {words.pad, words.end} & set(words.encode(text))
     assert words.encode("database " * 50, 7) == words.encode("database " * 50)[:7]
-
-
-def test_frequent_words_become_single_tokens():
-    words = BytePairs(["recommend server"] * 5, 2000)
-    assert len(words.encode("recommend")) == len(words.encode("server")) == 1
+    frequent = BytePairs(["recommend server"] * 5, 2000)
+    assert len(frequent.encode("recommend")) == len(frequent.encode("server")) == 1
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
@@ -181,23 +174,15 @@ def test_the_processor_is_used_where_there_is_no_accelerator(monkeypatch):
     assert device("auto").type == device("cpu").type == "cpu"
 
 
-@pytest.fixture(scope="module")
-def told():
-    """A task with a long description and one with a name alone, their texts, and a vocabulary."""
+@pytest.mark.parametrize("limit", [200, None, 1, 3, 8])
+def test_name_and_description_are_cut_at_their_end(limit):
+    """A task with a long description and one with a name alone."""
     about = "Write a query, look at its plan and add the index that is missing"
     attributes = {"language": "SQL", "category": "Databases", "theme": "Finance"}
-    tasks = [
-        {"name": "Query tables", "description": about, **attributes},
-        dict.fromkeys(attributes, "") | {"name": "Render", "description": "", "theme": "Finance"},
-    ]
+    tasks = [{"name": "Query tables", "description": about, **attributes}, {"name": "Render", "theme": "Finance"}]
     data = make_dataset(tasks, [{"name": "alone"}], [[0], [0]])
     texts = data.task_texts()
-    return data, texts, BytePairs(texts * 3, 300)
-
-
-@pytest.mark.parametrize("limit", [200, None, 1, 3, 8])
-def test_name_and_description_are_cut_at_their_end(limit, told):
-    data, texts, words = told
+    words = BytePairs(texts * 3, 300)
     ends = words.encode(" \n SQL \n Databases \n Finance")
     limit = limit or len(ends) + 9
     found = task_tokens(data, words, limit)

@@ -33,8 +33,7 @@ def test_prefixes_split_a_list_in_two(counts, seed):
     drawn = list(prefixes(lists, "random", np.random.default_rng(seed)))
     assert [row for row, _, _ in drawn] == [row for row, count in enumerate(counts) if count >= 2]
     for row, seen, targets in drawn:
-        assert len(seen)
-        assert len(targets)
+        assert min(len(seen), len(targets)) > 0
         assert sorted([*seen, *targets]) == lists[row].tolist()
     for row, seen, targets in prefixes(lists, "list", np.random.default_rng(seed)):
         assert [*seen, *targets] == lists[row][: len(seen) + 1].tolist()
@@ -43,9 +42,9 @@ def test_prefixes_split_a_list_in_two(counts, seed):
 def test_every_beginning_is_drawn_as_often_as_any_other():
     rngs = map(np.random.default_rng, range(600))
     drawn = [len(seen) for rng in rngs for _, seen, _ in prefixes([np.arange(5)], "random", rng)]
-    counts = np.bincount(drawn, minlength=5)[1:]
-    assert counts.sum() == 600
-    assert abs(counts - 150).max() < 5 * np.sqrt(600 * 0.25 * 0.75)
+    drawn = np.bincount(drawn, minlength=6)
+    assert drawn[[0, 5]].tolist() == [0, 0]
+    assert abs(drawn[1:5] - 150).max() < 5 * np.sqrt(600 * 0.25 * 0.75)
 
 
 def test_batches_hold_every_example_once_and_similar_lengths_together():
@@ -72,7 +71,7 @@ def test_settings_by_profile_and_of_a_choice():
         list(prefixes([np.arange(3)], "sorted", np.random.default_rng(0)))
 
 
-def test_pairs_answer_as_the_matrix_does():
+def test_pairs_answer_as_the_matrix_does_and_negatives_are_uniform_outside_of_it():
     rng = np.random.default_rng(0)
     matrix = sp.random(20, 15, density=0.3, format="csr", random_state=rng)
     pairs, dense = Pairs(matrix), matrix.toarray() > 0
@@ -84,9 +83,15 @@ def test_pairs_answer_as_the_matrix_does():
     free = pairs.outside(pool)[rows] > 0
     assert not dense[rows, drawn][free].any()
     counted = np.bincount(pairs.draw(np.zeros(3000, dtype=np.int64), rng), minlength=15)
-    listed = np.flatnonzero(dense[0])
-    assert counted[~dense[0]].sum() == 0
-    np.testing.assert_allclose(counted[listed] / 3000, 1 / len(listed), atol=0.05)
+    assert not counted[~dense[0]].any()
+    np.testing.assert_allclose(counted[dense[0]] / 3000, 1 / dense[0].sum(), atol=0.05)
+    # Negatives are uniform over what a task does not list.
+    pairs = Pairs(sp.csr_matrix(np.array([[1, 0, 0, 1, 0], [1, 1, 1, 1, 1]], dtype=np.float32)))
+    drawn = pairs.draw_outside(np.zeros(6000, dtype=np.int64), np.random.default_rng(0))
+    found = np.bincount(drawn, minlength=5)
+    assert found[[0, 3]].tolist() == [0, 0]
+    assert abs(found[[1, 2, 4]] - 2000).max() < 5 * np.sqrt(6000 * 2 / 9)
+    assert len(pairs.draw_outside(np.ones(4, dtype=np.int64), np.random.default_rng(0))) == 4
 
 
 def test_counts_and_stars_follow_the_place_of_training_servers_in_the_list(blocks):
@@ -100,12 +105,3 @@ def test_counts_and_stars_follow_the_place_of_training_servers_in_the_list(block
             assert weights[task, server] == 11 - place
     assert set(stars(data, split, "binary").data) == {5.0}
     assert set(counts(data, split, "binary").data) == {1.0}
-
-
-def test_negatives_are_uniform_over_what_a_task_does_not_list():
-    pairs = Pairs(sp.csr_matrix(np.array([[1, 0, 0, 1, 0], [1, 1, 1, 1, 1]], dtype=np.float32)))
-    drawn = pairs.draw_outside(np.zeros(6000, dtype=np.int64), np.random.default_rng(0))
-    counts = np.bincount(drawn, minlength=5)
-    assert counts[[0, 3]].tolist() == [0, 0]
-    assert abs(counts[[1, 2, 4]] - 2000).max() < 5 * np.sqrt(6000 * 2 / 9)
-    assert len(pairs.draw_outside(np.ones(4, dtype=np.int64), np.random.default_rng(0))) == 4

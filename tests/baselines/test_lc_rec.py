@@ -7,36 +7,24 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from baselines.generative.causal import CausalBeams, Continuer, Example, LlamaSize, pack, visible
 from baselines.generative.prefix_tree import PrefixTree, beam_search
-from baselines.generative.quantisation import Quantiser
 from baselines.lc_rec import INSTRUCTIONS, SHARES, LCRec
-from baselines.training import Optimisation
 from study.data.splits import make
 from study.errors import StudyError
-from tests.baselines.toys import (
-    all_training,
-    block_dataset,
-    copy_dataset,
-    fit,
-    make_dataset,
-    recall10,
-    save_tokenizer,
-    scores,
-)
+from tests.baselines import toys
+from tests.baselines.generative_toys import LLAMA, codes, steps
+from tests.baselines.toys import copy_dataset, fit, scores
 
-TINY = LlamaSize(width=32, feed_forward=64, heads=2, layers=1)
 LARGER = LlamaSize(width=64, feed_forward=128, heads=2, layers=2)
-CODES = Quantiser(levels=4, codes=8, hidden=(16,), width=8, training=Optimisation(epochs=20, batch_size=64))
 
 
 def small(epochs: int = 1, **changes: object) -> LCRec:
-    training = Optimisation(epochs=epochs, batch_size=16, learning_rate=1e-2)
-    return LCRec(**{"quantiser": CODES, "size": TINY, "training": training, **changes})
+    return LCRec(**{"quantiser": codes(4), "size": LLAMA, "training": steps(epochs), **changes})
 
 
 @pytest.fixture(scope="module")
 def untrained(cold_blocks, tmp_path_factory):
     """LC-Rec after one epoch on the cold split of the blocks."""
-    return fit(small(), *cold_blocks, tmp_path_factory.mktemp("lc_rec")), *cold_blocks
+    return fit(small(), *cold_blocks, tmp_path_factory.mktemp("lc_rec"))
 
 
 @pytest.fixture
@@ -68,24 +56,14 @@ def test_responses_that_share_a_prompt_are_as_likely_as_alone(model):
         assert float(model(pack(EXAMPLES, 0))) == pytest.approx(-np.mean(expected), rel=1e-5)
 
 
-def test_only_responses_are_labels():
+def test_only_responses_are_labels_and_no_response_sees_another():
     packed = pack(EXAMPLES, 0)
     assert packed.labels.tolist() == [token for _, responses in EXAMPLES for one in responses for token in one]
     # The first token of a response is told from the last one of the prompt.
     assert torch.stack([packed.rows, packed.places])[:, :6].tolist() == [[0] * 6, [2, 3, 4, 2, 6, 2]]
     assert packed.positions[0].tolist() == [0, 1, 2, 3, 4, 5, 3, 4, 3, 4, 5, 6]
-
-
-def test_no_response_sees_another():
-    seen = visible(torch.tensor([[0, 0, 1, 1, 2, -1]]))[0, 0]
-    assert seen.int().tolist() == [
-        [1, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0],
-        [1, 1, 1, 0, 0, 0],
-        [1, 1, 1, 1, 0, 0],
-        [1, 1, 0, 0, 1, 0],
-        [1, 1, 0, 0, 0, 1],
-    ]
+    seen = visible(torch.tensor([[0, 0, 1, 1, 2, -1]]))[0, 0].int().tolist()
+    assert ["".join(map(str, row)) for row in seen] == ["100000", "110000", "111000", "111100", "110010", "110001"]
 
 
 def test_the_search_gives_the_log_likelihoods_of_prompts_of_any_length(model):
@@ -98,30 +76,29 @@ def test_the_search_gives_the_log_likelihoods_of_prompts_of_any_length(model):
         assert row.tolist() == np.argsort(-expected).tolist()
 
 
-def test_scores_are_the_log_likelihoods_of_all_servers(untrained):
+def test_scores_are_the_log_likelihoods_of_all_servers(untrained, cold_blocks):
     """Questions of one batch differ in length: with a history, and without one."""
-    system, _, split = untrained
+    split = cold_blocks[1]
     tasks = np.array([split.tasks("test")[0], *split.tasks("train")[:2], split.tasks("test")[1]])
-    questions = [system.asked(int(task)) for task in tasks]
+    questions = [untrained.asked(int(task)) for task in tasks]
     assert len({len(question) for question in questions}) > 1
-    expected = [[sum(alone(system.writer, question, row)) for row in system.indices.tolist()] for question in questions]
-    np.testing.assert_allclose(system.score(tasks), expected, rtol=1e-4, atol=1e-4)
+    writer, indices = untrained.writer, untrained.indices.tolist()
+    expected = [[sum(alone(writer, question, row)) for row in indices] for question in questions]
+    np.testing.assert_allclose(untrained.score(tasks), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_indices_are_unique_and_no_text_spells_them(untrained):
-    system, data, _ = untrained
-    assert len(np.unique(system.indices, axis=0)) == data.n_servers
-    assert system.indices.min() == system.vocabulary.size
-    assert max(system.vocabulary.encode("<a_1><b_2><c_3><d_4> [PAD] </s>")) < system.vocabulary.size
+    assert len(np.unique(untrained.indices, axis=0)) == 30
+    assert untrained.indices.min() == untrained.vocabulary.size
+    assert max(untrained.vocabulary.encode("<a_1><b_2><c_3><d_4> [PAD] </s>")) < untrained.vocabulary.size
 
 
 def test_an_index_is_learned_by_heart(tmp_path):
     """Name and description to index, for fifty servers: each time the likeliest of all tokens is right."""
     names = [f"server{number} word{number}" for number in range(50)]
-    data = make_dataset([{"name": "task"}], [{"name": name, "description": name} for name in names], [[0]])
-    training = Optimisation(epochs=150, batch_size=10, learning_rate=3e-3)
-    system = small(size=LARGER, training=training, shares={"index_of_text": 1.0})
-    fit(system, data, all_training(data), tmp_path)
+    data = toys.make_dataset([{"name": "task"}], [{"name": name, "description": name} for name in names], [[0]])
+    system = small(size=LARGER, training=steps(150, 10, 3e-3), shares={"index_of_text": 1.0})
+    fit(system, data, toys.all_training(data), tmp_path)
     for server, index in enumerate(system.indices.tolist()):
         wording, wanted = INSTRUCTIONS["index_of_text"][server % 5], [*index, system.vocabulary.end]
         question = system.instruction(wording, name=system.names[server], about=system.about[server])
@@ -130,20 +107,17 @@ def test_an_index_is_learned_by_heart(tmp_path):
         assert logits.argmax(dim=1).tolist() == wanted
 
 
-def test_a_history_alone_ranks_no_new_task(tmp_path):
-    assert np.isneginf(scores(small(asks="next_item"), *copy_dataset(), "test", tmp_path)).all()
-
-
-def test_a_new_task_is_ranked_as_the_training_task_with_its_text(tmp_path):
+def test_a_new_task_is_ranked_as_the_training_task_with_its_text_and_by_no_history(tmp_path):
     data, split = copy_dataset()
-    training = Optimisation(epochs=300, batch_size=10, learning_rate=3e-3)
-    system = fit(small(size=LARGER, training=training, shares={"search": 1.0}), data, split, tmp_path)
-    assert recall10(system, data, split).min() == 1
+    assert np.isneginf(scores(small(asks="next_item"), data, split, "test", tmp_path)).all()
+    model = small(size=LARGER, training=steps(300, 10, 3e-3), shares={"search": 1.0})
+    system = fit(model, data, split, tmp_path / "text")
+    assert toys.recall10(system, data, split).min() == 1
 
 
 def test_no_text_of_a_held_out_task_is_in_any_example(tmp_path):
     """String search: each held-out task's text gets a word of its own, which must never be seen."""
-    data = block_dataset()
+    data = toys.block_dataset()
     split = make(data, "cold")
     held_out = np.setdiff1d(np.arange(data.n_tasks), split.tasks("train"))
     data.tasks.loc[held_out, "description"] = "zzsecretzz"
@@ -159,11 +133,9 @@ def test_no_text_of_a_held_out_task_is_in_any_example(tmp_path):
 
 
 def test_all_six_kinds_are_trained_on_and_each_can_be_left_out(untrained, monkeypatch):
-    system, _, _ = untrained
-
     def drawn(shares):
-        monkeypatch.setattr(system, "shares", shares)
-        return len(list(system.examples(np.random.default_rng(0))))
+        monkeypatch.setattr(untrained, "shares", shares)
+        return len(list(untrained.examples(np.random.default_rng(0))))
 
     counts = {kind: drawn({kind: 1.0}) for kind in SHARES}
     # 24 training tasks, 30 servers
@@ -175,26 +147,24 @@ def test_all_six_kinds_are_trained_on_and_each_can_be_left_out(untrained, monkey
 
 
 def test_responses_never_name_a_server_of_the_question(untrained, monkeypatch):
-    system, _, _ = untrained
-    monkeypatch.setattr(system, "shares", {"search": 1.0, "next_item": 1.0})
-    for example in system.examples(np.random.default_rng(0)):
-        asked = [token for token in example.prompt if token >= system.vocabulary.size]
+    monkeypatch.setattr(untrained, "shares", {"search": 1.0, "next_item": 1.0})
+    for example in untrained.examples(np.random.default_rng(0)):
+        asked = [token for token in example.prompt if token >= untrained.vocabulary.size]
         known = {tuple(asked[start : start + 4]) for start in range(0, len(asked), 4)}
         named = [tuple(response[:-1]) for response in example.responses]
         assert len(known | set(named)) == len(known) + len(named)
-        assert all(response[-1] == system.vocabulary.end for response in example.responses)
+        assert all(response[-1] == untrained.vocabulary.end for response in example.responses)
 
 
 def test_wordings_are_filled_and_differ(untrained):
-    system, _, _ = untrained
     for name, kinds in INSTRUCTIONS.items():
         assert len(set(kinds)) == 5, name
         assert all(wording.count("{") == wording.count("}") >= 1 for wording in kinds)
-    tokens = system.instruction("before {items} after", items=[900, 901])
+    tokens = untrained.instruction("before {items} after", items=[900, 901])
     place = tokens.index(900)
     assert tokens[place + 1] == 901
-    assert system.vocabulary.decode(tokens[:place]) == "before"
-    assert system.vocabulary.decode(tokens[place + 2 :]) == "after"
+    assert untrained.vocabulary.decode(tokens[:place]) == "before"
+    assert untrained.vocabulary.decode(tokens[place + 2 :]) == "after"
 
 
 def test_the_looser_constraint_writes_indices_of_no_server(cold_blocks, tmp_path):
@@ -209,11 +179,11 @@ def published(request, tmp_path_factory):
     """A random LLaMA and a character-level tokenizer, written as a published model is.
 
     Its tables have more rows than the tokenizer has tokens, as those of Qwen2.5-0.5B. Ten hold some tokens of the
-    indices of `CODES` (at most 32), and sixty all of them.
+    indices (at most 32), and sixty all of them.
     """
     folder = tmp_path_factory.mktemp("published")
     words = ["</s>", "<unk>", *"abcdefghijklmnopqrstuvwxyz .,:?"]
-    save_tokenizer(folder, words)
+    toys.save_tokenizer(folder, words)
     torch.manual_seed(3)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = LlamaConfig(vocab_size=len(words) + request.param, tie_word_embeddings=False, eos_token_id=0, **sizes)
@@ -223,7 +193,7 @@ def published(request, tmp_path_factory):
 
 def test_a_published_model_is_taken_up_and_its_index_rows_are_trained(published, cold_blocks, watched, tmp_path):
     # Decay would move a row that learns nothing.
-    training = Optimisation(epochs=1, batch_size=16, learning_rate=1e-2, weight_decay=0.0)
+    training = steps(1, weight_decay=0.0)
     system = small(size=LlamaSize(pretrained=str(published)), text_tokens=12, training=training)
     assert np.isfinite(scores(system, *cold_blocks, "test", tmp_path)).all()
     assert system.vocabulary.size == 33

@@ -24,17 +24,20 @@ def small(kind: type[MPTRec] = MPTRec, epochs: int = 2, **changes: object) -> MP
     return kind(**{**sizes, "first": stage, "second": stage, **changes})
 
 
-def two_scenarios():
-    """The blocks, with a category for each."""
+def with_categories(values, protocol="warm"):
+    """The blocks with other categories, and their split."""
     data = block_dataset()
-    data.tasks["category"] = np.repeat(["left", "right"], 20)
-    return data
+    data.tasks["category"] = values
+    return data, make(data, protocol)
+
+
+TWO = np.repeat(["left", "right"], 20)  # one for each block
+THREE = np.tile(["one"] * 10 + ["two"] * 6 + ["three"] * 4, 2)  # across the blocks, of 20, 12 and 8 tasks
 
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
-    data = two_scenarios()
-    split = make(data, "warm")
+    data, split = with_categories(TWO)
     return fit(small(), data, split, tmp_path_factory.mktemp("mpt_rec")), data, split
 
 
@@ -111,11 +114,10 @@ def test_l1_by_hand_and_what_it_tells_the_shared_expert(fitted):
 
 
 def test_experts_are_in_evaluation_mode_while_prompts_are_trained(tmp_path):
-    data = two_scenarios()
     system, modes = small(dropout=0.5), []
     plain = system.loss2
     system.loss2 = lambda batch: modes.append(any(part.training for part in system.stage1.modules())) or plain(batch)
-    fit(system, data, make(data, "warm"), tmp_path)
+    fit(system, *with_categories(TWO), tmp_path)
     assert set(modes) == {False}
 
 
@@ -137,8 +139,8 @@ def test_the_sum_of_parts_is_the_direct_product(fitted):
 @pytest.mark.parametrize("stage", [1, 2])
 def test_256_pairs_are_learned_by_heart(stage, tmp_path):
     """Labels at random, so that only the pair itself can tell."""
-    data = two_scenarios()
-    system = fit(small(epochs=1, experts=(64, 32), towers=(32,)), data, make(data, "warm"), tmp_path)
+    data, split = with_categories(TWO)
+    system = fit(small(epochs=1, experts=(64, 32), towers=(32,)), data, split, tmp_path)
     rng = np.random.default_rng(0)
     chosen = np.divmod(rng.permutation(data.n_tasks * data.n_servers)[:256], data.n_servers)
     batch = Batch(*chosen, (rng.random(256) < 0.3).astype(np.float32), 0.0)
@@ -156,8 +158,7 @@ def test_256_pairs_are_learned_by_heart(stage, tmp_path):
 @pytest.mark.parametrize("kind", [MPTRec, MPTRecEmerging])
 def test_blocks_are_told_apart_for_new_tasks(kind, tmp_path):
     """What frozen experts learned of other categories carries over: the blocks are the same in all of them."""
-    data = two_scenarios() if kind is MPTRec else three_categories()
-    split = make(data, "cold")
+    data, split = with_categories(TWO if kind is MPTRec else THREE, "cold")
     # Ten of the fifteen servers of a block are listed.
     assert recall10(fit(small(kind, epochs=12), data, split, tmp_path), data, split).mean() > 0.6
 
@@ -193,13 +194,10 @@ def test_an_epoch_holds_every_interaction_once_with_its_negatives(fitted):
     assert shares[-1] < 1
 
 
-def test_values_are_numbered_by_frequency_and_spelling():
+def test_values_are_numbered_by_frequency_and_spelling_and_counts_fall_into_logarithmic_bins():
     values = pd.Series(["Web", "web ", "API", "", "api", "web", None, "new"])
     assert codes(values, spelling_key).tolist() == [1, 1, 2, 0, 2, 1, 0, 3]
     assert codes(values, spelling_key, np.array([2, 4, 0])).tolist() == [2, 2, 1, UNKNOWN, 1, 2, UNKNOWN, UNKNOWN]
-
-
-def test_counts_fall_into_logarithmic_bins():
     assert bins(pd.Series([0, 1, 3, 1000, 10**9, "", None, -1])).tolist() == [1, 2, 3, 10, 10, 0, 0, 1]
 
 
@@ -224,17 +222,9 @@ def test_features_match_texts_and_languages():
     assert PairFeatures(data, all_training(data), width=2).task_fields[:, 4].tolist() == [1, 2, 3, 4]
 
 
-def three_categories():
-    """The blocks, with categories across them, of 20, 12 and 8 tasks."""
-    data = block_dataset()
-    data.tasks["category"] = np.tile(["one"] * 10 + ["two"] * 6 + ["three"] * 4, 2)
-    return data
-
-
 @pytest.fixture(scope="module")
 def emerging(tmp_path_factory):
-    data = three_categories()
-    split = make(data, "warm")
+    data, split = with_categories(THREE)
     return fit(small(MPTRecEmerging), data, split, tmp_path_factory.mktemp("emerging")), data, split
 
 
@@ -275,10 +265,8 @@ def test_a_task_is_scored_by_the_model_to_which_its_category_is_new_or_the_first
 
 
 def test_one_category_is_refused(tmp_path):
-    data = block_dataset()
-    data.tasks["category"] = "one"
     with pytest.raises(StudyError, match="one category"):
-        small(MPTRecEmerging).fit(data, make(data, "warm"), seed=1, workdir=tmp_path)
+        fit(small(MPTRecEmerging), *with_categories("one"), tmp_path)
 
 
 def test_only_some_tasks_keep_their_interactions(emerging):

@@ -50,9 +50,7 @@ def test_user_and_hybrid_preferences_by_hand():
     hybrid = preferences.hybrid_similarity(TRAIN, items).toarray()
     # Between tasks 0 and 2: S00 + S03 + S10 + S13 = 1 + 1 + 1 + 0, over sqrt(2 * 2) sqrt(2 * 2).
     assert hybrid[0, 2] == pytest.approx(3 / 4)
-
-
-def test_corated_norms_are_taken_over_common_tasks_alone():
+    # Corated norms are taken over common tasks alone.
     weights = sp.csr_matrix(np.array([[2.0, 1.0], [1.0, 3.0], [5.0, 0.0]]))
     said = preferences.column_cosine(weights, "corated").toarray()
     assert said[0, 1] == pytest.approx(5 / (5**0.5 * 10**0.5))

@@ -9,9 +9,6 @@ import scipy.sparse as sp
 
 from baselines.cvh_rec import CVHRec
 from baselines.gdsrec import GDSRec
-from baselines.generative.causal import LlamaSize
-from baselines.generative.quantisation import Quantiser
-from baselines.generative.seq2seq import T5Size
 from baselines.lc_rec import LCRec
 from baselines.mpt_rec import MPTRec
 from baselines.msbpr import MSBPR
@@ -19,46 +16,21 @@ from baselines.openp5 import OpenP5
 from baselines.popularity import Popularity
 from baselines.recafr import ReCAFR
 from baselines.tiger import Tiger
-from baselines.training import Optimisation
 from study.data.dataset import Dataset
 from study.data.splits import Split, make
 from study.evaluation.metrics import ndcg
-from tests.baselines.toys import (
-    PARTS,
-    all_epochs,
-    block_dataset,
-    copy_dataset,
-    fit,
-    recall10,
-    relabelled,
-    split_of,
-    top10,
-)
+from tests.baselines import toys
+from tests.baselines.generative_toys import LLAMA, T5, codes, steps
+from tests.baselines.toys import all_epochs, copy_dataset, fit, relabelled
 
 WORDS = (
-    "query index schema cursor",
-    "camera pixel colour texture",
-    "mail inbox letter stamp",
-    "train station ticket rail",
-    "bread oven flour yeast",
-    "violin chord melody rhythm",
-    "planet orbit comet galaxy",
-    "tooth dentist clinic nurse",
+    "query index schema cursor, camera pixel colour texture, mail inbox letter stamp, train station ticket rail, "
+    "bread oven flour yeast, violin chord melody rhythm, planet orbit comet galaxy, tooth dentist clinic nurse"
 )
-T5 = T5Size(width=32, feed_forward=64, heads=2, head_width=16, layers=1, dropout=0.0)
-LLAMA = LlamaSize(width=32, feed_forward=64, heads=2, layers=1)
-
-
-def steps(n: int, **changes: object) -> Optimisation:
-    return Optimisation(**{"epochs": n, "batch_size": 16, "learning_rate": 1e-2, **changes})
-
-
-def codes(levels: int) -> Quantiser:
-    return Quantiser(levels=levels, codes=8, hidden=(16,), width=8, training=steps(20, batch_size=64))
 
 
 def mpt_rec(width: int, first: int, second: int, batch: int, **changes: object) -> MPTRec:
-    stages = (steps(n, batch_size=batch, weight_decay=0.0) for n in (first, second))
+    stages = (steps(n, batch, weight_decay=0.0) for n in (first, second))
     sizes = {"experts": (2 * width, width), "towers": (width,), "attention": width, "dense": width, "dropout": 0.0}
     return MPTRec(**sizes, **dict(zip(("first", "second"), stages, strict=True)), **changes)
 
@@ -70,11 +42,11 @@ SMALL: dict[str, Callable[[], object]] = {
     "cvh_rec": lambda: CVHRec(
         width=16, hidden=16, contrasted=None, batch_size=32, learning_rate=0.01, alpha=0.2, schedule=all_epochs(10)
     ),
-    "tiger": lambda: Tiger(quantiser=codes(3), size=T5, training=steps(50), beam=20),
+    "tiger": lambda: Tiger(quantiser=codes(3, 1e-2), size=T5, training=steps(50), beam=20),
     "openp5": lambda: OpenP5(
         T5, steps(80, learning_rate=5e-3), "collaborative", clusters=8, largest=12, kinds=("sequential",), beam=20
     ),
-    "lc_rec": lambda: LCRec(codes(4), LLAMA, steps(40), beam=20, shares={"search": 1.0, "next_item": 1.0}),
+    "lc_rec": lambda: LCRec(codes(4, 1e-2), LLAMA, steps(40), beam=20, shares={"search": 1.0, "next_item": 1.0}),
     "mpt_rec": lambda: mpt_rec(8, 10, 6, 64, negatives=2),
 }
 
@@ -82,7 +54,7 @@ SMALL: dict[str, Callable[[], object]] = {
 def quality(system: object, data: Dataset, split: Split, folder, seed: int) -> float:
     """Mean NDCG@10."""
     fit(system, data, split, folder, seed=seed)
-    return float(ndcg(top10(system, data, split), split.test[split.tasks("test")], 10).mean())
+    return float(ndcg(toys.top10(system, data, split), split.test[split.tasks("test")], 10).mean())
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -93,7 +65,7 @@ def test_blocks_are_found_whatever_numbers_the_servers_have(name, tmp_path):
     0.07 here. Four times that of seeds is allowed; but 0.05 always, since three seeds may lie together by luck, and
     0.15 at most.
     """
-    data = block_dataset(words=[text.split() for text in WORDS], n_tasks=6, n_servers=12, n_words=3)
+    data = toys.block_dataset(words=[text.split() for text in WORDS.split(", ")], n_tasks=6, n_servers=12, n_words=3)
     toy = data, make(data, "warm")
     floor = quality(Popularity(), *toy, tmp_path / "popularity", 1)
     seeds = (1, 2, 3)
@@ -110,7 +82,7 @@ def test_other_numbers_keep_every_interaction(blocks):
     np.testing.assert_array_equal(again[new_row], texts)
     np.testing.assert_array_equal(other.lists, new_row[np.array(data.lists)])
     assert (other.relevance[:, new_row] != data.relevance).nnz == 0
-    for part in PARTS:
+    for part in toys.PARTS:
         assert (moved.part(part)[:, new_row] != split.part(part)).nnz == 0
 
 
@@ -121,7 +93,7 @@ def twins() -> tuple[Dataset, Split]:
     tasks = data.tasks.iloc[rows].reset_index(drop=True).assign(id=np.arange(1, 61))
     lists = tuple(data.lists[row] for row in rows)
     more = replace(data, tasks=tasks, relevance=sp.csr_matrix(data.relevance[rows]), lists=lists)
-    return more, split_of(more, range(40), range(40, 60))
+    return more, toys.split_of(more, range(40), range(40, 60))
 
 
 COPIES: dict[str, Callable[[], object]] = {
@@ -157,4 +129,4 @@ COPIES: dict[str, Callable[[], object]] = {
 def test_copies_of_known_tasks_get_their_servers(name, tmp_path):
     data, split = twins() if name == "gdsrec" else copy_dataset()
     # A third of the servers is right by chance.
-    assert recall10(fit(COPIES[name](), data, split, tmp_path), data, split).min() == 1
+    assert toys.recall10(fit(COPIES[name](), data, split, tmp_path), data, split).min() == 1

@@ -29,36 +29,28 @@ def test_propagation_has_the_value_and_gradient_of_the_dense_product(interaction
     torch.testing.assert_close(gradient, whole.T @ weight)
 
 
-def normalised(interactions):
-    """D^-1/2 A D^-1/2 of the graph of tasks and servers, dense."""
-    dense = interactions.toarray()
-    adjacency = np.block([[np.zeros((7, 7)), dense], [dense.T, np.zeros((5, 5))]])
+def test_the_vectors_are_the_sum_of_powers_of_the_normalised_graph_as_lightgcns(interactions):
+    """D^-1/2 A D^-1/2 of the graph of tasks and servers; without alignment and dropout."""
+    graph, links = bipartite(interactions), interactions.toarray()
+    adjacency = np.block([[np.zeros((7, 7)), links], [links.T, np.zeros((5, 5))]])
     degree = adjacency.sum(axis=1)
     scale = np.where(degree > 0, 1 / np.sqrt(np.maximum(degree, 1)), 0)
-    return scale[:, None] * adjacency * scale
-
-
-def test_the_vectors_are_the_sum_of_powers_of_the_normalised_graph(interactions):
-    graph, dense = bipartite(interactions), normalised(interactions)
+    dense = scale[:, None] * adjacency * scale
     np.testing.assert_allclose(graph.toarray(), dense, atol=1e-6)
     model = Network(7, 5, 4, 3, 6)
+    z = model(graph).detach()
     expected = sum(np.linalg.matrix_power(dense, power) for power in range(4)) @ model.embedding.detach().numpy()
-    np.testing.assert_allclose(model(graph).detach().numpy(), expected, atol=1e-5)
-
-
-def test_without_alignment_and_dropout_it_is_a_sum_aggregated_lightgcn(interactions):
-    """RecBole's LightGCN takes the mean of the layers, so its vectors times L + 1 are these."""
+    np.testing.assert_allclose(z.numpy(), expected, atol=1e-5)
+    # RecBole's LightGCN takes the mean of the layers, so its vectors times L + 1 are these.
     lightgcn = pytest.importorskip("recbole.model.general_recommender.lightgcn").LightGCN
-    model = Network(7, 5, 4, 3, 6)
-    z = model(bipartite(interactions))
     other = lightgcn.__new__(lightgcn)
     torch.nn.Module.__init__(other)
     other.n_users, other.n_items, other.n_layers = 7, 5, 3
     other.user_embedding = torch.nn.Embedding.from_pretrained(model.embedding.detach()[:7])
     other.item_embedding = torch.nn.Embedding.from_pretrained(model.embedding.detach()[7:])
-    other.norm_adj_matrix = torch.from_numpy(normalised(interactions).astype(np.float32)).to_sparse_coo()
+    other.norm_adj_matrix = torch.from_numpy(dense.astype(np.float32)).to_sparse_coo()
     users, items = other.forward()
-    torch.testing.assert_close(z.detach(), torch.cat([users, items]) * 4, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(z, torch.cat([users, items]) * 4, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("temperature", [0.05, 0.2, 1.0])

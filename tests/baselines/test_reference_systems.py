@@ -16,31 +16,14 @@ from baselines.cosine import TfidfCosine
 from baselines.oracle_neighbour import OracleNeighbour
 from baselines.popularity import Popularity, RandomOrder, fit_group_counts, refine
 from baselines.task_knn import TaskKNN, one_hot
-from tests.baselines.toys import (
-    LABELS,
-    N_SERVERS,
-    WORDS,
-    copy_dataset,
-    fit,
-    make_dataset,
-    recall10,
-    scores,
-    split_of,
-    top10,
-)
+from tests.baselines import toys
+from tests.baselines.toys import copy_dataset, fit, make_dataset, recall10, scores, split_of
 
 
-def test_plain_popularity_gives_every_task_one_list(cold_blocks):
-    assert len({tuple(row) for row in top10(fit("popularity", *cold_blocks), *cold_blocks)}) == 1
-
-
-def test_random_meets_its_expected_recall(cold_blocks):
+def test_random_meets_its_expected_recall_and_differs_by_task_and_by_seed(cold_blocks):
     values = [recall10(fit(RandomOrder(), *cold_blocks, seed=seed), *cold_blocks).mean() for seed in range(200)]
     # 200 x 8 hypergeometric draws (30, 10, 10): standard error of the mean 0.0031
-    assert abs(np.mean(values) - 10 / N_SERVERS) < 4 * 0.0031
-
-
-def test_random_differs_by_task_and_by_seed(cold_blocks):
+    assert abs(np.mean(values) - 10 / toys.N_SERVERS) < 4 * 0.0031
     first, second = (fit(RandomOrder(), *cold_blocks, seed=seed).score(np.array([3, 4])) for seed in (1, 2))
     assert (first[0] != first[1]).all()
     assert (first != second).all()
@@ -55,15 +38,16 @@ def theme_data():
 
 
 def test_popularity_backs_off_from_theme_to_subcategory_to_all():
-    plain = scores(Popularity(), *theme_data(), "test", None)
-    assert plain.tolist() == [[3, 2, 1, 2, 0, 0]] * 3  # counts 3 2 1 2 0 0
-    said = scores(Popularity(["theme", "subcategory"]), *theme_data(), "test", None)
-    # task 5, theme "new" unseen, subcategory b: (counts in b, overall) = 0:(1,3) 1:(0,2) 2:(0,1) 3:(2,2) 4,5:(0,0)
-    assert said[0].tolist() == [3, 2, 1, 4, 0, 0]
-    # task 6 names neither: as plain popularity, not as the other task without a theme
-    assert said[1].tolist() == [3, 2, 1, 2, 0, 0]
-    # task 7, theme web (either spelling), then a: 0:(1,2,3) 1:(2,2,2) 2:(0,1,1) 3:(0,0,2) 4,5:(0,0,0)
-    assert said[2].tolist() == [3, 4, 2, 1, 0, 0]
+    for plain in (Popularity(), toys.build("popularity")):  # gives every task one list
+        assert scores(plain, *theme_data(), "test", None).tolist() == [[3, 2, 1, 2, 0, 0]] * 3
+    assert scores(Popularity(["theme", "subcategory"]), *theme_data(), "test", None).tolist() == [
+        # task 5, theme "new" unseen, subcategory b: (counts in b, overall) = 0:(1,3) 1:(0,2) 2:(0,1) 3:(2,2) 4,5:(0,0)
+        [3, 2, 1, 4, 0, 0],
+        # task 6 names neither: as plain popularity, not as the other task without a theme
+        [3, 2, 1, 2, 0, 0],
+        # task 7, theme web (either spelling), then a: 0:(1,2,3) 1:(2,2,2) 2:(0,1,1) 3:(0,0,2) 4,5:(0,0,0)
+        [3, 4, 2, 1, 0, 0],
+    ]
 
 
 def test_popularity_heeds_the_narrow_level_first():
@@ -164,15 +148,11 @@ def test_task_knn_votes_with_powers_of_similarity(colours):
     np.testing.assert_allclose(said, [1, 0, near**3, 0, 0], rtol=1e-5)
 
 
-def test_task_knn_takes_no_more_than_k_and_never_itself(colours):
+def test_task_knn_takes_no_more_than_k_never_itself_and_draws_among_equal_ones(colours):
     one, all_ = (plain_knn(colours, range(5), k=k, max_ngram=1).score(np.arange(5)) for k in (1, 10))
-    assert not one.diagonal().any()
-    assert not all_.diagonal().any()
+    assert not (one + all_).diagonal().any()
     assert (one > 0).sum(axis=1).tolist() == [1, 1, 1, 1, 1]
     np.testing.assert_allclose(one[1, [0, 4]].sum(), 1, rtol=1e-6)
-
-
-def test_task_knn_draws_among_equal_neighbours_by_seed(colours):
     said = [plain_knn(colours, [0, 1], k=1, seed=seed).score(np.array([4]))[0] for seed in range(12)]
     assert {int(row.argmax()) for row in said} == {0, 1}
 
@@ -212,18 +192,15 @@ def test_oracle_bounds_every_copy_of_one_neighbour(cold_blocks):
     best = recall10(fit(OracleNeighbour(), *cold_blocks), *cold_blocks)
     _, split = cold_blocks
     answers, known = split.test[split.tasks("test")], split.train[split.tasks("train")]
-    np.testing.assert_allclose(best, (answers @ known.T).toarray().max(axis=1) / LABELS)
+    np.testing.assert_allclose(best, (answers @ known.T).toarray().max(axis=1) / toys.LABELS)
 
 
 def test_oracle_answers_validation_tasks_from_their_own_labels():
     data, split = copy_dataset()
     swapped = replace(split, valid=split.test, test=split.valid)
     assert recall10(fit(OracleNeighbour(), data, swapped), data, swapped, "valid").tolist() == [1.0] * 20
-
-
-def test_toys_are_what_they_claim():
-    data, split = copy_dataset()
+    # The toys are what they claim.
     assert data.task_texts()[:20] == data.task_texts()[20:]
     assert len(set(data.task_texts())) == 20
-    assert not set(WORDS[0]) & set(WORDS[1])
+    assert not set(toys.WORDS[0]) & set(toys.WORDS[1])
     assert split.tasks("train").tolist() == list(range(20))

@@ -7,19 +7,14 @@ import pytest
 import torch
 
 from baselines.generative.prefix_tree import PrefixTree, search_scores
-from baselines.generative.quantisation import Quantiser
-from baselines.generative.seq2seq import IGNORED, Batch, ItemWriter, T5Beams, T5Size
+from baselines.generative.seq2seq import IGNORED, Batch, ItemWriter, T5Beams
 from baselines.tiger import Tiger
-from baselines.training import Optimisation
+from tests.baselines.generative_toys import T5, codes, steps
 from tests.baselines.toys import all_training, copy_dataset, fit, make_dataset, recall10, scores
-
-TINY = T5Size(width=32, feed_forward=64, heads=2, head_width=16, layers=1, dropout=0.0)
-CODES = Quantiser(codes=8, hidden=(16,), width=8, training=Optimisation(epochs=20, batch_size=64))
 
 
 def small(epochs: int = 2, **changes: object) -> Tiger:
-    training = Optimisation(epochs=epochs, batch_size=16, learning_rate=1e-2)
-    return Tiger(**{"quantiser": CODES, "size": TINY, "training": training, **changes})
+    return Tiger(**{"quantiser": codes(3), "size": T5, "training": steps(epochs), **changes})
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +41,7 @@ def test_scores_are_teacher_forced_log_likelihoods_of_all_servers(learned):
 def test_fifty_random_identifiers_are_enumerated_in_batches_of_any_size():
     """Readings of a batch are padded, which changes nothing."""
     torch.manual_seed(0)
-    writer = ItemWriter(60, TINY, pad=0).eval()
+    writer = ItemWriter(60, T5, pad=0).eval()
     rng = np.random.default_rng(0)
     every = np.array(np.meshgrid(*[range(1, 8)] * 3)).reshape(3, -1).T
     identifiers = every[rng.permutation(len(every))[:50]] + np.array([0, 10, 20])
@@ -63,16 +58,13 @@ def test_fifty_random_identifiers_are_enumerated_in_batches_of_any_size():
 
 def test_the_loss_of_shared_readings_is_that_of_examples_taken_apart():
     torch.manual_seed(0)
-    writer = ItemWriter(40, TINY, pad=0, whole_words=9).eval()
+    writer = ItemWriter(40, T5, pad=0, whole_words=9).eval()
     inputs, words = torch.tensor([[3, 4, 5], [7, 8, 0]]), torch.tensor([[1, 1, 2], [1, 2, 0]])
     targets = torch.tensor([[11, 12, 13], [21, 22, IGNORED], [31, 32, 33]])
     together = writer(Batch(inputs, words, targets, torch.tensor([0, 0, 1])))
-    alone = torch.zeros(1, dtype=torch.int64)
-    apart = [
-        writer(Batch(inputs[:1], words[:1], targets[:1], alone)),
-        writer(Batch(inputs[:1], words[:1], targets[1:2, :2], alone)),
-        writer(Batch(inputs[1:, :2], words[1:, :2], targets[2:], alone)),
-    ]
+    first, second = (inputs[:1], words[:1]), (inputs[1:, :2], words[1:, :2])
+    parts = (*first, targets[:1]), (*first, targets[1:2, :2]), (*second, targets[2:])
+    apart = [writer(Batch(*part, torch.zeros(1, dtype=torch.int64))) for part in parts]
     torch.testing.assert_close(together, torch.stack(apart).mean(), rtol=1e-5, atol=1e-5)
 
 
@@ -88,14 +80,12 @@ def test_thirty_sequences_are_learned_by_heart(tmp_path):
 
 
 def test_a_search_without_the_tree_writes_identifiers_of_no_server(blocks, tmp_path):
-    data, split = blocks
-    system = small(epochs=1, constrained=False)
-    found = scores(system, data, split, "test", tmp_path)
-    assert system.invalid > 0
+    loose, strict = small(epochs=1, constrained=False), small(epochs=1)
+    found = scores(loose, *blocks, "test", tmp_path)
+    assert loose.invalid > 0
     # The answers of the looks at validation are not counted.
-    assert np.isfinite(found).sum() + system.invalid == len(found) * 30 == system.report()["answers"]
-    strict = small(epochs=1)
-    scores(strict, data, split, "test", tmp_path / "strict")
+    assert np.isfinite(found).sum() + loose.invalid == len(found) * 30 == loose.report()["answers"]
+    scores(strict, *blocks, "test", tmp_path / "strict")
     assert strict.invalid == 0
 
 
@@ -117,16 +107,10 @@ def test_the_encoder_reads_the_last_servers_behind_a_user_token(learned):
     assert words == [0] * len(tokens)
 
 
-def test_a_task_without_a_history_is_not_ranked(tmp_path):
+def test_a_task_without_a_history_is_ranked_by_tiger_text_alone_as_the_training_task_with_its_text(tmp_path):
     data, split = copy_dataset()
-    found = scores(small(), data, split, "test", tmp_path)
-    assert np.isneginf(found).all()
-
-
-def test_tiger_text_ranks_a_task_as_the_training_task_with_its_text(tmp_path):
-    data, split = copy_dataset()
-    training = Optimisation(epochs=200, batch_size=4, learning_rate=7e-3)
-    system = fit(small(training=training, source="text"), data, split, tmp_path)
+    assert np.isneginf(scores(small(), data, split, "test", tmp_path)).all()
+    system = fit(small(training=steps(200, 4, 7e-3), source="text"), data, split, tmp_path / "text")
     np.testing.assert_allclose(system.score(np.arange(20)), system.score(np.arange(20, 40)), rtol=1e-4, atol=1e-5)
     # 0.91 to 0.99 over three seeds; it took 300 epochs, 17 s, until a model this small reached 1.
     assert recall10(system, data, split).mean() > 0.9

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from baselines.training import Schedule
 from study.config import compose as config
 from study.config.registry import system_settings as settings
+from study.data import dataset, prepare, synthetic
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.evaluation.ranking import mask_known, tie_order, top_k
@@ -29,9 +30,8 @@ WORDS = (
 
 
 def table(rows: list[dict[str, str]], columns: tuple[str, ...]) -> pd.DataFrame:
-    frame = pd.DataFrame(rows).reindex(columns=list(dict.fromkeys(["id", *columns])), fill_value="").astype(str)
-    frame["id"] = np.arange(1, len(frame) + 1)
-    return frame
+    frame = pd.DataFrame(rows).fillna("").reindex(columns=list(dict.fromkeys(["id", *columns])), fill_value="")
+    return frame.astype(str).assign(id=np.arange(1, len(frame) + 1))
 
 
 def make_dataset(tasks: list[dict[str, str]], servers: list[dict[str, str]], lists: list[list[int]]) -> Dataset:
@@ -65,6 +65,12 @@ def block_dataset(
     return make_dataset(tasks, servers, lists)
 
 
+def made_up(folder: Path, **settings: object) -> Dataset:
+    raw = synthetic.generate(folder / "raw", **settings)
+    prepare.prepare("synthetic", raw, folder / "prepared", folder / "tables")
+    return dataset.load("synthetic", folder / "prepared")
+
+
 def copy_dataset(seed: int = 0) -> tuple[Dataset, Split]:
     """Tasks 20-39 repeat text, attributes and labels of tasks 0-19, and only the latter are training tasks."""
     rng = np.random.default_rng(seed)
@@ -94,17 +100,10 @@ def group_copies(seed: int = 0) -> tuple[Dataset, Split]:
     return data, split_of(data, np.arange(20), np.arange(30, 40), np.arange(20, 30))
 
 
-def rows_of(data: Dataset, chosen: np.ndarray) -> sp.csr_matrix:
-    """The relevance matrix with all other rows emptied; `chosen` is a mask or holds rows."""
-    mask = chosen if chosen.dtype == bool else np.isin(np.arange(data.n_tasks), chosen)
-    kept = sp.csr_matrix(sp.diags_array(mask.astype(np.float32)) @ data.relevance)
-    kept.eliminate_zeros()
-    return kept
-
-
 def split_of(data: Dataset, train: object, test: object, valid: object = (), protocol: str = "cold") -> Split:
     """The split in which the tasks of these rows have all their labels in one part."""
-    parts = (rows_of(data, np.array(rows, dtype=np.int64)) for rows in (train, valid, test))
+    masks = (np.isin(np.arange(data.n_tasks), rows) for rows in (train, valid, test))
+    parts = (sp.csr_matrix(np.diag(mask.astype(np.float32))) @ data.relevance for mask in masks)
     return Split(protocol, *parts, cold=protocol == "cold")
 
 
@@ -147,10 +146,8 @@ def with_other_answers(data: Dataset, split: Split, parts: tuple[str, ...], seed
     lists = [row.copy() for row in data.lists]
     for task in range(data.n_tasks):
         for name in parts:
-            old = set(split.part(name)[[task]].indices)
-            places = np.flatnonzero(np.isin(lists[task], list(old)))
-            free = np.setdiff1d(np.arange(data.n_servers), data.lists[task])
-            free = np.setdiff1d(free, lists[task])
+            places = np.flatnonzero(np.isin(lists[task], split.part(name)[[task]].indices))
+            free = np.setdiff1d(np.arange(data.n_servers), [*data.lists[task], *lists[task]])
             lists[task][places] = rng.choice(free, len(places), replace=False)
             answers[name][task] = 0
             answers[name][task, lists[task][places]] = 1
@@ -167,9 +164,8 @@ def build(name: str, **model: object) -> object:
 
 
 def ranked_systems() -> list[str]:
-    """Every system in ``conf/system``, so that later systems join by themselves; left out are oracles, which read the
-    answers, systems that start a process per fit (``subprocess``) and those that ask a language model, which have
-    tests of their own.
+    """Every system in ``conf/system`` but oracles, which read the answers, and systems with tests of their own: those
+    that start a process per fit (``subprocess``) and those that ask a language model.
     """
     systems = {name: settings(name) for name in config.choices("system")}
     return [

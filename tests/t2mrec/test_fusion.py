@@ -13,12 +13,9 @@ SERVERS = np.array([[1, 0], [0, 1], [0.8, 0.6], [-1, 0]], np.float32)
 TASK = np.array([[1, 0]], np.float32)
 
 
-def test_fuse():
+def test_fused_scores_and_the_centroid_which_is_the_mean_of_task_and_anchors():
     fused = fuse(np.float32([[1.0, 0.0]]), np.float32([[0.0, 1.0]]), weight=0.9)
     np.testing.assert_allclose(fused, [[0.9, 0.1]], rtol=1e-6)
-
-
-def test_centroid_is_the_mean_of_task_and_anchors():
     anchors = np.array([[1, 2]])
     np.testing.assert_allclose(centroids(TASK, SERVERS, anchors), [[(1 + 0 + 0.8) / 3, (0 + 1 + 0.6) / 3]], rtol=1e-6)
     sparse = centroids(sp.csr_matrix(TASK), sp.csr_matrix(SERVERS), anchors)

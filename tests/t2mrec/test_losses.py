@@ -9,7 +9,6 @@ from study.t2mrec.towers import info_nce, pointwise_bce
 
 
 def softplus(z):
-    """-log sigma(-z)."""
     return math.log(1 + math.exp(z))
 
 

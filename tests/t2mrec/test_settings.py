@@ -34,20 +34,14 @@ def test_a_wrong_value_is_refused_by_its_key(group, key, value):
     assert error.fix.startswith("give ")
 
 
-def test_hard_negatives_need_a_pool_that_holds_them():
+def test_settings_that_do_not_fit_one_another_are_refused():
     with pytest.raises(StudyError, match="hard_pool"):
         Training(hard_negatives=3, hard_pool=2)
     assert Training(hard_negatives=3, hard_pool=3).hard_pool == 3
-
-
-def test_structural_weights_sum_to_one():
     with pytest.raises(StudyError, match=r"sum to 0\.9"):
         Scoring(category=0.3, language=0.3, theme=0.3)
     assert Scoring(category=0.0, language=1.0, theme=0.0).structure_weights == (0, 1, 0)
     assert Scoring(category=0.333333, language=0.333333, theme=0.333334).structure_weights[2] == 0.333334
-
-
-def test_a_pool_holds_its_anchors():
     with pytest.raises(StudyError, match="K2 = 4 is smaller than the anchors K1 = 5"):
         Scoring(pool=4)
     assert Scoring(anchors=0, pool=1).anchors == 0

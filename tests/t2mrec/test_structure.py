@@ -34,13 +34,9 @@ def test_features_by_hand():
     ("text", "expected"),
     [("", set()), (" ", set()), ("TypeScript, JS", {"typescript", "javascript"}), ("C++", {"c++"}), ("C", {"c"})],
 )
-def test_languages(text, expected):
+def test_languages_and_operating_systems(text, expected):
     assert languages(text) == expected
-
-
-def test_operating_systems():
-    assert operating_systems("PV/wind") == {"windows"}
-    assert operating_systems("Retail") == frozenset()
+    assert (operating_systems("PV/wind"), operating_systems("Retail")) == ({"windows"}, set())
 
 
 def test_score_is_the_weighted_sum():
