@@ -35,11 +35,8 @@ class Table:
 
     def of(self, number: int, identifier: list[int]) -> float:
         """The log-probability of an identifier, token by token."""
-        total, prefix = 0.0, (number,)
-        for token in identifier:
-            total += float(self.likely(prefix)[token])
-            prefix = (*prefix, token)
-        return total
+        prefixes = [(number, *identifier[:place]) for place in range(len(identifier))]
+        return sum(float(self.likely(prefix)[token]) for prefix, token in zip(prefixes, identifier, strict=True))
 
 
 def unique_rows(seed: int, n: int, length: int) -> np.ndarray:

@@ -13,7 +13,6 @@ from omegaconf import OmegaConf
 from baselines.training import Schedule
 from study.config import compose as config
 from study.config.registry import system_settings as settings
-from study.data import dataset, prepare, synthetic
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.evaluation.ranking import mask_known, tie_order, top_k
@@ -66,6 +65,8 @@ def block_dataset(
 
 
 def made_up(folder: Path, **settings: object) -> Dataset:
+    from study.data import dataset, prepare, synthetic
+
     raw = synthetic.generate(folder / "raw", **settings)
     prepare.prepare("synthetic", raw, folder / "prepared", folder / "tables")
     return dataset.load("synthetic", folder / "prepared")
