@@ -151,6 +151,7 @@ def test_a_look_measures_validation_at_some_tasks_and_none_is_taken_where_none_i
 def test_the_rate_rises_and_then_falls_to_nothing(decay):
     settings = Optimisation(epochs=1, warm_up=0.1, decay=decay)
     values = [settings.rate(share / 1000) for share in range(1001)]
+    assert values[0] == 0
     assert np.argmax(values) == 100
     assert [values[place] for place in (0, 100, 550, 1000)] == pytest.approx([0, 1, 0.5, 0], abs=1e-9)
     assert Optimisation(warm_up=0.0).rate(0.0) == 1
