@@ -153,7 +153,7 @@ def test_the_rate_rises_and_then_falls_to_nothing(decay):
     values = [settings.rate(share / 1000) for share in range(1001)]
     assert values[0] == 0
     assert np.argmax(values) == 100
-    assert [values[place] for place in (0, 100, 550, 1000)] == pytest.approx([0, 1, 0.5, 0], abs=1e-9)
+    assert [values[place] for place in (0, 50, 100, 550, 1000)] == pytest.approx([0, 0.5, 1, 0.5, 0], abs=1e-9)
     assert Optimisation(warm_up=0.0).rate(0.0) == 1
 
 
