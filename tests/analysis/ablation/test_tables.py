@@ -30,11 +30,6 @@ def results(new_results):
     return runs
 
 
-@pytest.fixture
-def table(results):
-    return ablation.table4("task2mcp")
-
-
 def test_variants_and_runs_that_belong_into_the_table(results):
     names = list(ablation.variants())
     assert names[0] == "t2mrec"
@@ -56,7 +51,8 @@ def test_printed_values_and_effects_are_the_papers():
     assert cells.loc[("t2mrec_llm", "ndcg@10"), "paper_effect"] == pytest.approx(0.6633 - 0.6574)
 
 
-def test_planted_effects_are_found_and_their_absence_too(table):
+def test_planted_effects_are_found_and_their_absence_too_and_what_was_not_run_is_said(results):
+    table = ablation.table4("task2mcp")
     rows = table.set_index(["system", "metric"])
     assert (rows["seeds"] > 0).sum() == len(EFFECTS) * len(PAPER_METRICS)
     assert np.isnan(rows.loc[("t2mrec", "ndcg@10"), "diff"])
@@ -75,19 +71,26 @@ def test_planted_effects_are_found_and_their_absence_too(table):
     ran = verdicts.loc[[name for name in EFFECTS if name in verdicts.index], "verdict"]
     assert ran.tolist() == ["holds", "holds", "does not hold"]
     assert verdicts.loc["t2mrec_wo_cl", "expected"] == "lower"
-
-
-def test_variants_without_a_run_have_a_row_that_says_so(table):
-    rows = table.set_index(["system", "metric"])
+    # Variants without a run have a row that says so.
     missing = rows.index[rows["seeds"] == 0].get_level_values("system")
     assert set(missing) == {f"t2mrec_{name}" for name in NOT_RUN}
     full = rows.loc[("t2mrec_llm", "ndcg@10")]
     assert full[["paper", "paper_effect"]].tolist() == pytest.approx([0.6633, 0.0059])
     assert full[["ours", "diff", "off", "wilcoxon_p_holm"]].isna().all()
     assert "t2mrec_listwise" not in rows.index  # neither of the family nor the paper's, so only shown where it ran
-    verdicts = ablation.part_verdicts(table).set_index("system")
     assert set(verdicts.loc[[f"t2mrec_{name}" for name in NOT_RUN], "verdict"]) == {"not run"}
     assert verdicts.loc["t2mrec_llm", "paper_effect"] == pytest.approx(0.0059)
+    # The figure draws every variant.
+    rows = table[table["system"] != "t2mrec"]
+    figure = figures.effects(rows, ("recall@10", "ndcg@10"), "caption")
+    assert len(figure.axes) == 2
+    assert len(figure.axes[0].get_yticklabels()) == 3 + len(NOT_RUN)
+    assert [text.get_text() for text in figure.axes[0].texts] == ["not run"] * len(NOT_RUN)
+    crosses = [line for line in figure.axes[1].lines if line.get_marker() == "x"]
+    assert len(crosses) == 4  # the paper's, with and without a run of ours
+    assert "Cross" in figure.get_supxlabel()
+    elsewhere = figures.effects(rows.assign(paper_effect=np.nan), ("ndcg@10",), "caption")
+    assert "Cross" not in elsewhere.get_supxlabel()
 
 
 def test_the_papers_values_stand_under_its_own_protocol_alone(results):
@@ -202,16 +205,3 @@ def test_a_model_in_two_sweeps_counts_once():
     # Equal measures under another seed are another model, and so is one that differs in one measure.
     assert ablation.trained_models(sweeps)["recall"].tolist() == [0.2, 0.1, 0.1, 0.1]
     assert len(ablation.trained_models({})) == 0
-
-
-def test_the_figure_of_effects_draws_every_variant(table):
-    rows = table[table["system"] != "t2mrec"]
-    figure = figures.effects(rows, ("recall@10", "ndcg@10"), "caption")
-    assert len(figure.axes) == 2
-    assert len(figure.axes[0].get_yticklabels()) == 3 + len(NOT_RUN)
-    assert [text.get_text() for text in figure.axes[0].texts] == ["not run"] * len(NOT_RUN)
-    crosses = [line for line in figure.axes[1].lines if line.get_marker() == "x"]
-    assert len(crosses) == 4  # the paper's, with and without a run of ours
-    assert "Cross" in figure.get_supxlabel()
-    elsewhere = figures.effects(rows.assign(paper_effect=np.nan), ("ndcg@10",), "caption")
-    assert "Cross" not in elsewhere.get_supxlabel()
