@@ -129,6 +129,7 @@ def test_parts_of_a_query_reach_both_servers(catalog, embedder):
     [
         ["Read the file and send it by mail", "Read the file", "send it by mail"],
         ["Plan a trip. Then book a cheap hotel.", "Plan a trip.", "Then book a cheap hotel."],
+        ["Find a route. Go. Then book a cheap hotel.", "Find a route. Go.", "Then book a cheap hotel."],
         *(["Find a route"], ["salt and pepper on the table"], [""]),
     ],
 )
