@@ -5,8 +5,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -80,11 +80,8 @@ def test_many_threads_and_processes_lose_nothing(tmp_path):
     path = tmp_path / "many.sqlite"
     others = [writer(path, 25, name) for name in ("p", "q")]
     store = Feedback(path, 30.0)
-    threads = [threading.Thread(target=lambda: [add(store, "rejected", n) for n in range(25)]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        threads.map(lambda _: [add(store, "rejected", n) for n in range(25)], range(4))
     for process in others:
         assert process.communicate(timeout=60)[0].count("\n") == 25
         assert process.returncode == 0
