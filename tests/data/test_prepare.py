@@ -52,6 +52,11 @@ def test_small_release_by_hand(run, release, tmp_path):
     assert counted(table, "spelling", "category_clean")["rows"] == 1
     assert (counted(table, "repeated text", "url")[["rows", "values"]] == [5, 4]).all()
     assert pd.read_csv(tmp_path / "tables/cleaning.csv").columns.tolist() == prepare.CLEANING_COLUMNS
+    # The same input gives the same bytes.
+    first = outputs(tmp_path)
+    run(release)
+    assert outputs(tmp_path) == first
+    assert set(first) == {"servers.parquet", "tasks.parquet", "labels.parquet", "cleaning.csv"}
 
 
 def test_repeated_server_keeps_its_first_position(run, release, tmp_path):
@@ -62,9 +67,10 @@ def test_repeated_server_keeps_its_first_position(run, release, tmp_path):
     assert (counted(table, "repeated id", "server_id")[["rows", "values"]] == [2, 2]).all()
 
 
-@pytest.mark.parametrize(
-    ("cell", "reason"), [("[]", "task 2 has no labels"), ("", "'' is not a printed list"), ("[0]", "task 2 has")]
-)
+NO_LABELS = {"[]": "task 2 has no labels", "": "'' is not a printed list", "[0]": "task 2 has"}
+
+
+@pytest.mark.parametrize(("cell", "reason"), NO_LABELS.items())
 def test_task_without_labels_ends_the_command_with_code_2(release, tmp_path, monkeypatch, capsys, cell, reason):
     """The row is the line that an editor shows: the header is line 1, so task 2 stands in line 3."""
     shutil.copytree(REPOSITORY / "conf", tmp_path / "conf")
@@ -93,14 +99,6 @@ def test_text_that_systems_read_is_not_touched_and_unknown_keys_are_counted(run,
     assert data.servers["description"].str.len().max() == raw_files.MAX_TEXT
     assert counted(table, "unknown column", "score")["action"] == "changed"
     assert counted(table, "outer white space", "description")["rows"] == 1
-
-
-def test_same_input_same_bytes(run, release, tmp_path):
-    run(release)
-    first = outputs(tmp_path)
-    run(release)
-    assert outputs(tmp_path) == first
-    assert set(first) == {"servers.parquet", "tasks.parquet", "labels.parquet", "cleaning.csv"}
 
 
 def test_longer_lists(run, release, tmp_path):
@@ -135,20 +133,14 @@ GOOD = 'task_id,mcp_ids\n1,"[10]"\n2,"[4]"\n'
 # What the cell of task 3 holds, in line 4: unknown and negative ids, no list, other types, and what is far too much.
 CELLS = ['"[77]"', '"[-1]"', '"[]"', "", '"[77,\n2]"', '"[0]"', "12", '"[1.0]"', '"[true]"']
 CELLS += ["\"__import__('os').getpid()\"", f'"{"[" * 200_000}"', f'"[{"9" * 5000}]"']
+# What one key of the server in row 2 holds; the last descriptions are far too long and half a surrogate pair.
+VALUES = [("id", "3"), ("id", True), ("id", 0), ("id", 2**70), ("language", math.nan), ("stars_count", math.inf)]
+VALUES += [("name", None), ("official", "yes"), ("description", ["a"]), ("description", "x" * 10_000_000)]
+VALUES += [("description", "\ud800")]
 FAULTS = [
     ("duplicate server id", servers(id=2), "mcp_raw.json", 1, "id"),
     ("repeated server ids that are no numbers", without_numbers, "mcp_raw.json", 0, "id"),
-    ("server id as text", servers(id="3"), "mcp_raw.json", 2, "id"),
-    ("server id true", servers(id=True), "mcp_raw.json", 2, "id"),
-    ("server id 0", servers(id=0), "mcp_raw.json", 2, "id"),
-    ("huge id", servers(id=2**70), "mcp_raw.json", 2, "id"),
-    ("NaN text", servers(language=math.nan), "mcp_raw.json", 2, "language"),
-    ("infinite stars", servers(stars_count=math.inf), "mcp_raw.json", 2, "stars_count"),
-    ("null name", servers(name=None), "mcp_raw.json", 2, "name"),
-    ("list as text", servers(description=["a"]), "mcp_raw.json", 2, "description"),
-    ("overlong text", servers(description="x" * 10_000_000), "mcp_raw.json", 2, "description"),
-    ("half a surrogate pair", servers(description="\ud800"), "mcp_raw.json", 2, "description"),
-    ("odd official", servers(official="yes"), "mcp_raw.json", 2, "official"),
+    *((f"{key} {value!r:.20}", servers(**{key: value}), "mcp_raw.json", 2, key) for key, value in VALUES),
     ("missing key", lambda release: release.servers[3].pop("url"), "mcp_raw.json", 3, "url"),
     ("no servers", lambda release: release.servers.clear(), "mcp_raw.json", None, None),
     ("server is a list", lambda release: release.servers.insert(1, []), "mcp_raw.json", 1, None),
@@ -212,15 +204,15 @@ def test_missing_truncated_and_badly_encoded_files(run, release, tmp_path, name)
     refused("the file is missing")
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        (servers(id=5), "mcp_raw.json (row 2, column id): 5 occurs in row 4"),
-        (tasks(id=1), "task_raw.json (row 0, column id): 1 occurs in row 1"),
-        (labels(GOOD + '3,"[2,\n4]"\n2,"[2]"\n'), "mcp_task.csv (line 3, column task_id): 2 occurs at line 6"),
-    ],
-)
-def test_a_repeated_id_names_both_rows(run, release, fault, said):
+REPEATED = {
+    "mcp_raw.json (row 2, column id): 5 occurs in row 4": servers(id=5),
+    "task_raw.json (row 0, column id): 1 occurs in row 1": tasks(id=1),
+    "mcp_task.csv (line 3, column task_id): 2 occurs at line 6": labels(GOOD + '3,"[2,\n4]"\n2,"[2]"\n'),
+}
+
+
+@pytest.mark.parametrize(("said", "fault"), REPEATED.items())
+def test_a_repeated_id_names_both_rows(run, release, said, fault):
     fault(release)
     with pytest.raises(StudyError) as caught:
         run(release)

@@ -42,13 +42,12 @@ def server(upstream, monkeypatch):
     monkeypatch.delenv("T2M_MIRROR", raising=False)
     monkeypatch.setattr(sources, "RETRIES", 0)
     Quiet.asked.clear()
-    http = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(upstream)))
-    thread = threading.Thread(target=http.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{http.server_port}"
-    http.shutdown()
-    thread.join()
-    http.server_close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(upstream))) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+        thread.join()
 
 
 def config(**changed):
@@ -60,13 +59,9 @@ def found(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_download_verifies_and_places_every_file(server, tmp_path):
+def test_download_places_every_file_and_only_damaged_ones_are_fetched_again(server, tmp_path):
     folder = sources.fetch("x", config(), base_url=server, folder=tmp_path / "raw")
     assert found(folder) == {"a.json": b"[1]\n", "deep/b c.csv": b"x,y\n", "other/c.txt": "é\n".encode()}
-
-
-def test_good_files_are_not_fetched_again_and_damaged_ones_are(server, tmp_path):
-    folder = sources.fetch("x", config(), base_url=server, folder=tmp_path / "raw")
     Quiet.asked.clear()
     (folder / "a.json").write_bytes(b"[2]\n")
     sources.fetch("x", config(), base_url=server, folder=folder)
@@ -125,23 +120,18 @@ def test_checksum_list_file(upstream, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("changes", "reason"),
     [
-        ({"files": {"../a": "0"}}, "unsafe path"),
-        ({"files": {"/etc/a": "0"}}, "unsafe path"),
-        ({"files": {"a": "0", "d/a": "0"}, "strip": "d"}, "2 files would become a"),
+        ([], "no source to fetch"),
+        ([{"files": {"a": "0"}}], r"column commit.*lacks a key"),
+        ([{"commit": "1", "files": {"../a": "0"}}], "unsafe path"),
+        ([{"commit": "1", "files": {"/etc/a": "0"}}], "unsafe path"),
+        ([{"commit": "1", "files": {"a": "0", "d/a": "0"}, "strip": "d"}], "2 files would become a"),
     ],
 )
-def test_bad_configuration(change, reason, tmp_path):
+def test_bad_configuration(changes, reason, tmp_path):
     with pytest.raises(StudyError, match=reason):
-        sources.fetch("x", {"source": [{"repository": "o/r", "commit": "1"} | change]}, folder=tmp_path)
-
-
-def test_configuration_that_lacks_something(tmp_path):
-    with pytest.raises(StudyError, match="no source to fetch"):
-        sources.fetch("x", {"source": []}, folder=tmp_path)
-    with pytest.raises(StudyError, match=r"column commit.*lacks a key"):
-        sources.fetch("x", {"source": [{"repository": "o/r", "files": {"a": "0"}}]}, folder=tmp_path)
+        sources.fetch("x", {"source": [{"repository": "o/r"} | change for change in changes]}, folder=tmp_path)
 
 
 def test_pinned_release():

@@ -212,15 +212,12 @@ def test_damaged_split_files(tmp_path):
 
 def test_summary_by_hand():
     data = dataset([[0, 1], [1, 2], [3], [0]])
-    keep = [
-        relevance_from_lists(tuple(np.array(row, dtype=np.int64) for row in rows), 40)
-        for rows in ([[0, 1], [1], [], []], [[], [2], [], []], [[], [], [3], [0]])
-    ]
+    lists = ([[0, 1], [1], [], []], [[], [2], [], []], [[], [], [3], [0]])
+    keep = [dataset(rows).relevance for rows in lists]
     made = splits.Split("warm", *keep, False)
     # Another split, whose validation part holds one pair of this one's training part and two of its test part.
-    other = splits.Split(
-        "cold", keep[0], keep[2] + keep[0].multiply([[1], [0], [0], [0]]).multiply(np.arange(40) == 0), keep[1], True
-    )
+    first = keep[0].multiply([[1], [0], [0], [0]]).multiply(np.arange(40) == 0)
+    other = splits.Split("cold", keep[0], keep[2] + first, keep[1], True)
     summary = split_files.summary(data, made, {"cold": other, "warm": made}).set_index("part")
     assert summary["in_cold_valid"].tolist() == [1, 0, 2]
     assert summary["in_warm_valid"].tolist() == [0, 1, 0]

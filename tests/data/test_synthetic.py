@@ -72,15 +72,6 @@ def large(tmp_path_factory):
     return folder, load("large", folder / "out"), truths(folder)
 
 
-def test_planted_mixture(large):
-    _, _, truth = large
-    own = truth["labels"].merge(truth["tasks"]).query("copied_from == 0")
-    shares = own["source"].value_counts(normalize=True)
-    for source, share in MIXTURE.items():
-        # 30,000 labels: a standard deviation of at most 0.003; small groups hand some labels over to random.
-        assert abs(shares[source] - share) < 0.02
-
-
 def test_planted_copies_and_ascending_lists(large):
     _, data, truth = large
     lists = pd.Series([tuple(row) for row in data.lists], index=data.tasks["id"])
@@ -97,11 +88,15 @@ def test_planted_copies_and_ascending_lists(large):
     assert ascending == pytest.approx(0.2, abs=0.04)
 
 
-def test_every_source_keeps_its_promise(large):
+def test_every_source_has_its_share_and_keeps_its_promise(large):
     _, _, truth = large
     labels = truth["labels"].merge(truth["tasks"], on="task_id")
     labels = labels.merge(truth["servers"], on="server_id", suffixes=("", "_of_server"))
     own = labels[labels["copied_from"] == 0]
+    shares = own["source"].value_counts(normalize=True)
+    for source, share in MIXTURE.items():
+        # 30,000 labels: a standard deviation of at most 0.003; small groups hand some labels over to random.
+        assert abs(shares[source] - share) < 0.02, source
     by_source = dict(list(own.groupby("source")))
     topic = by_source["topic_match"]
     assert (topic["topic"] == topic["topic_of_server"]).all()
@@ -173,30 +168,24 @@ def test_the_smallest_catalogue_fills_every_list_and_the_smallest_numbers_in_a_f
     assert len(pd.read_csv(least / "mcp_task.csv")) == 5
 
 
-@pytest.mark.parametrize(
-    ("choices", "reason"),
-    [
-        ({"mixture": {"topic_match": 1.0}}, r"column mixture\).*add up to 1"),
-        ({"mixture": "even"}, r"column mixture\)"),
-        (
-            {"mixture": dict.fromkeys(MIXTURE, 0.5) | {"random": -0.5}},
-            r"column mixture.random\).*\n  fix: write for example dataset.generator.mixture.random=0.25$",
-        ),
-        ({"ascending_share": 1.5}, r"column ascending_share\)"),
-        ({"null_share": "few"}, r"column null_share\): 'few' is no number"),
-        ({"popularity_sd": -1.0}, r"column popularity_sd\)"),
-        ({"popularity_sd": float("inf")}, r"column popularity_sd\)"),
-        ({"n_servers": 20}, r"column n_servers\): 20 is too small.*\n  fix: .* dataset.generator.n_servers=36$"),
-        ({"n_servers": 40.5}, r"column n_servers\): 40.5 is no whole number"),
-        ({"n_tasks": 0}, r"column n_tasks\): 0 is no whole number from 5"),
-        ({"list_length": 0}, r"column list_length\)"),
-        ({"extra_labels": -1}, r"column extra_labels\)"),
-        ({"seed": -1}, r"column seed\)"),
-        ({"n_serverss": 20}, r"column n_serverss\): unknown parameter.*\n  fix: one of: n_servers"),
-    ],
-)
-def test_impossible_parameters(choices, reason, tmp_path):
-    with pytest.raises(StudyError, match=reason) as caught:
-        synthetic.generate(tmp_path, **choices)
+NEGATIVE = dict.fromkeys(MIXTURE, 0.5) | {"random": -0.5}
+# Key, value, and what follows the key in the message.
+IMPOSSIBLE = [("ascending_share", 1.5, ""), ("popularity_sd", -1.0, ""), ("popularity_sd", float("inf"), "")]
+IMPOSSIBLE += [("list_length", 0, ""), ("extra_labels", -1, ""), ("seed", -1, ""), ("mixture", "even", "")]
+IMPOSSIBLE += [
+    ("mixture", {"topic_match": 1.0}, ".*add up to 1"),
+    ("mixture.random", NEGATIVE, r".*\n  fix: write for example dataset.generator.mixture.random=0.25$"),
+    ("null_share", "few", ": 'few' is no number"),
+    ("n_servers", 20, r": 20 is too small.*\n  fix: .* dataset.generator.n_servers=36$"),
+    ("n_servers", 40.5, ": 40.5 is no whole number"),
+    ("n_tasks", 0, ": 0 is no whole number from 5"),
+    ("n_serverss", 20, r": unknown parameter.*\n  fix: one of: n_servers"),
+]
+
+
+@pytest.mark.parametrize(("column", "value", "reason"), IMPOSSIBLE)
+def test_impossible_parameters(column, value, reason, tmp_path):
+    with pytest.raises(StudyError, match=rf"column {column}\){reason}") as caught:
+        synthetic.generate(tmp_path, **{column.partition(".")[0]: value})
     assert caught.value.fix
     assert not list(tmp_path.iterdir())

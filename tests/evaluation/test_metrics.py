@@ -87,14 +87,9 @@ def test_f1_of_means_is_not_the_mean_of_f1():
     assert metrics.f1_of_means(p, r) == pytest.approx(2 * 0.5 * 0.25 / 0.75)
     assert metrics.f1_of_means(np.zeros(3), np.zeros(3)) == 0
     assert math.isnan(metrics.f1_of_means(np.full(2, np.nan), np.full(2, np.nan)))
-
-
-@pytest.mark.parametrize(
-    ("precision", "recall", "f1"), [(0.4246, 0.5971, 0.4963), (0.3952, 0.6702, 0.4973)], ids=["at 5", "at 10"]
-)
-def test_f1_of_means_gives_the_t2mrec_row_of_the_papers_table_3(precision, recall, f1):
-    # The inputs are rounded to four decimals, so the result is known to about one unit of the last.
-    assert metrics.f1_of_means(np.array([precision]), np.array([recall])) == pytest.approx(f1, abs=1e-4)
+    # T2MRec's row of the paper's Table 3, at 5 and at 10; its inputs are rounded to four decimals.
+    for p, r, f1 in ((0.4246, 0.5971, 0.4963), (0.3952, 0.6702, 0.4973)):
+        assert metrics.f1_of_means(np.array([p]), np.array([r])) == pytest.approx(f1, abs=1e-4), f1
 
 
 @settings(max_examples=40)
@@ -113,7 +108,7 @@ def test_with_equally_many_relevant_servers_both_f1_are_the_same(seed, sizes):
 
 
 @pytest.mark.parametrize("name", MEASURES)
-def test_a_task_without_relevant_servers_is_nan_in_its_own_row_only(name):
+def test_a_task_without_relevant_servers_is_nan_in_its_own_row_only_and_a_useless_server_is_not_relevant(name):
     ranked = ranking([0, 1], [0, 1], [2, 3])
     relevant = gains(5, {0: 1}, {}, {0: 1})
     values = metrics.PER_TASK[name](ranked, relevant, 2)
@@ -122,10 +117,7 @@ def test_a_task_without_relevant_servers_is_nan_in_its_own_row_only(name):
     assert values[2] == 0
     no_tasks = np.empty((0, 3), np.int64), sp.csr_matrix((0, 5), dtype=np.float32)
     assert metrics.PER_TASK[name](*no_tasks, 2).shape == (0,)
-
-
-@pytest.mark.parametrize("name", MEASURES)
-def test_a_server_judged_useless_is_not_relevant(name):
+    # A server judged useless is stored with gain 0.
     relevant = gains(4, {0: 1, 1: 2})
     relevant.data[relevant.indices == 0] = 0
     ranked = ranking([0, 2, 1])
@@ -172,13 +164,6 @@ def test_values_lie_between_0_and_1_and_are_nan_exactly_without_relevant_servers
             assert ((values[~undefined] >= 0) & (values[~undefined] <= 1 + 1e-12)).all(), column
 
 
-@given(problems(min_relevant=1))
-def test_growing_k_never_lowers_recall_hit_rate_or_mrr(problem):
-    ranked, relevant, k = problem
-    for measure in (metrics.recall, metrics.hit_rate, metrics.mrr):
-        assert (measure(ranked, relevant, k + 1) >= measure(ranked, relevant, k) - 1e-12).all()
-
-
 @given(problems(min_relevant=1), st.data())
 def test_moving_a_more_useful_server_up_never_lowers_anything(problem, data):
     ranked, relevant, k = problem
@@ -197,8 +182,10 @@ def test_moving_a_more_useful_server_up_never_lowers_anything(problem, data):
 
 
 @given(problems(min_relevant=1))
-def test_the_ideal_ranking_is_perfect(problem):
-    _, relevant, k = problem
+def test_growing_k_never_lowers_recall_hit_rate_or_mrr_and_the_ideal_ranking_is_perfect(problem):
+    ranked, relevant, k = problem
+    for measure in (metrics.recall, metrics.hit_rate, metrics.mrr):
+        assert (measure(ranked, relevant, k + 1) >= measure(ranked, relevant, k) - 1e-12).all()
     dense = relevant.toarray()
     ideal = np.argsort(-dense, axis=1, kind="stable")
     for name in ("ndcg", "mrr", "hit_rate", "map"):
@@ -221,14 +208,11 @@ def test_names_of_servers_do_not_matter(problem, random):
     np.testing.assert_allclose(after, before, rtol=1e-12)
 
 
-def test_exposure_counts_filled_places_only():
-    ranked = ranking([0, 1, 3], [0, 2, -1])
+def test_exposure_and_gini_by_hand():
+    ranked = ranking([0, 1, 3], [0, 2, -1])  # an unfilled place does not count
     assert metrics.exposure(ranked, 4, 2).tolist() == [2, 1, 1, 0]
     assert metrics.coverage(ranked, 4, 2) == 3 / 4
     assert metrics.coverage(ranked, 4, 3) == 1
-
-
-def test_gini_by_hand():
     assert metrics.gini(ranking([0, 1], [2, 3]), 4, 2) == pytest.approx(0)
     assert metrics.gini(ranking([0], [0], [0]), 4, 1) == pytest.approx(3 / 4)
     # Counts 0 1 1 2: 2 (1*0 + 2*1 + 3*1 + 4*2) / (4 * 4) - 5/4.

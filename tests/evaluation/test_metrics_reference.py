@@ -3,7 +3,6 @@
 import ir_measures
 import numpy as np
 import pandas as pd
-import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,10 +64,3 @@ def test_all_measures_agree_with_ir_measures(collection, k):
     for name, values in expected.items():
         np.testing.assert_allclose(ours[f"{name}@{k}"], values, atol=1e-9, err_msg=name)
     np.testing.assert_allclose(metrics.ndcg(ranked, relevant, k, graded=True), theirs[GRADED @ k], atol=1e-9)
-
-
-def test_the_reference_does_depend_on_the_order():
-    relevant = sp.csr_matrix(np.array([[1, 0, 0]], np.float32))
-    first, last = (reference(np.array([row]), relevant, [RR @ 3])[RR @ 3] for row in ([0, 1, 2], [2, 1, 0]))
-    assert first == pytest.approx([1])
-    assert last == pytest.approx([1 / 3])

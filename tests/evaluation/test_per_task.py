@@ -18,16 +18,14 @@ def frame(**columns):
     return pd.DataFrame({"task_id": [7, 9, 7, 9], "seed": [0, 0, 1, 1], **columns})
 
 
-def test_table_puts_ids_and_seed_before_the_values():
+def test_table_puts_ids_and_seed_before_the_values_and_keeps_rows_together():
     values = metrics.per_task(np.array([[0, 1], [1, 2]]), sp.csr_matrix(np.eye(2, 3, dtype=np.float32)), (1, 2))
     table = per_task.table([7, 9], 3, values)
     assert list(table.columns[:4]) == ["task_id", "seed", "recall@1", "recall@2"]
     assert table["task_id"].tolist() == [7, 9]
     assert table["seed"].tolist() == [3, 3]
     assert table["recall@1"].tolist() == [1, 1]
-
-
-def test_table_keeps_rows_together_whatever_their_index_and_refuses_another_number_of_ids():
+    # Whatever their index; another number of ids is refused.
     values = pd.DataFrame({"recall@5": [0.1, 0.2]}, index=[5, 3])
     assert per_task.table(["a", "b"], 0, values)["recall@5"].tolist() == [0.1, 0.2]
     with pytest.raises(StudyError, match="3 task ids for 2 rows"):
@@ -60,20 +58,16 @@ def test_packed_lists_read_back_and_take_less(tmp_path, tasks):
         assert (tmp_path / "True.parquet").stat().st_size < 0.8 * (tmp_path / "False.parquet").stat().st_size
 
 
-@pytest.mark.parametrize(
-    ("broken", "reason", "row", "column"),
-    [
-        (frame(**{"ndcg@10": 0.5}).drop(columns="seed"), "lacks", None, "seed"),
-        (frame(**{"ndgc@10": 0.5}), "not a metric@k", None, "ndgc@10"),
-        (frame(**{"ndcg@0": 0.5}), "not a metric@k", None, "ndcg@0"),
-        (frame(ndcg=0.5), "not a metric@k", None, "ndcg"),
-        (frame(**{"f1_of_means@5": 0.5}), "not a metric@k", None, "f1_of_means@5"),
-        (frame(**{"ndcg@10": [0.5, 0.5, 1.5, 0.5]}), "outside", 2, "ndcg@10"),
-        (frame(**{"ndcg@10": 0.5}).assign(seed=[0, 0, 1, 0]), "twice", 3, None),
-        (frame(**{"ndcg@10": 0.5})[:3], "same tasks", None, "seed"),
-        (frame(**{"ndcg@10": 0.5}).assign(task_id=[7, 9, 7, 8]), "same tasks", None, "seed"),
-    ],
-)
+WHOLE = frame(**{"ndcg@10": 0.5})
+NO_METRICS = ("ndgc@10", "ndcg@0", "ndcg", "f1_of_means@5")
+BROKEN = [(frame(**{name: 0.5}), "not a metric@k", None, name) for name in NO_METRICS]
+BROKEN += [(WHOLE.drop(columns="seed"), "lacks", None, "seed"), (WHOLE[:3], "same tasks", None, "seed")]
+BROKEN += [(WHOLE.assign(task_id=[7, 9, 7, 8]), "same tasks", None, "seed")]
+BROKEN += [(WHOLE.assign(seed=[0, 0, 1, 0]), "twice", 3, None)]
+BROKEN += [(frame(**{"ndcg@10": [0.5, 0.5, 1.5, 0.5]}), "outside", 2, "ndcg@10")]
+
+
+@pytest.mark.parametrize(("broken", "reason", "row", "column"), BROKEN)
 def test_a_broken_table_is_refused_with_its_place(tmp_path, broken, reason, row, column):
     write_csv(tmp_path / "system.csv", broken)
     with pytest.raises(StudyError, match=reason) as caught:
@@ -108,9 +102,7 @@ def test_aggregate_by_hand():
     values = metrics.per_task(np.array([[0, 1], [1, 2]]), sp.csr_matrix(np.eye(2, 3, dtype=np.float32)), (5, 10))
     result = per_task.aggregate(per_task.table([1, 2], 0, values), "d", "p", "s", "f")
     assert list(zip(result["metric"], result["k"], strict=True)) == [(m, k) for m in metrics.NAMES for k in (5, 10)]
-
-
-def test_tasks_without_relevant_servers_are_left_out_of_means():
+    # Tasks without relevant servers are left out of means.
     table = frame(**{"precision@5": [0.4, np.nan, 0.2, np.nan], "recall@5": [0.8, np.nan, 0.4, np.nan]})
     result = per_task.aggregate(table, "d", "p", "s", "f").set_index(["seed", "metric"])["value"]
     assert result.index.is_unique

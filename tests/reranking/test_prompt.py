@@ -90,8 +90,6 @@ def test_clean_by_hand():
 
 
 GOOD = {"task": 7, "servers": [1, 2], "explanation": ""}
-
-
 WRONG = [json.dumps(GOOD | change) for change in ({"task": 8}, {"task": True}, {"more": 1}, {"explanation": None})]
 WRONG += [json.dumps([GOOD]), f"Sure! {json.dumps(GOOD)}", f"```json\n{json.dumps(GOOD)}\n```"]
 WRONG += [json.dumps(GOOD).replace("1, 2", "9" * 5000), json.dumps(GOOD | {"task": 7.0}), "[" * 100_000, ""]

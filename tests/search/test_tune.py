@@ -78,15 +78,12 @@ def test_stopped_search_goes_on_to_the_same_trials(root: Path, monkeypatch: pyte
     assert not list((paths.cache() / "tune").rglob("checkpoint"))
 
 
-@pytest.mark.parametrize(
-    ("name", "domain"),
-    [
-        ("k", {"choices": [1, 5]}),
-        ("power", {"low": 5.0, "high": 6.0, "type": "float"}),
-        ("k", {"low": 1, "high": 99, "type": "int"}),
-        ("power", {"low": 1, "high": 9, "type": "int"}),  # 4.0 is no whole number's yaml
-    ],
-)
+OUTSIDE = [("k", {"choices": [1, 5]}), ("k", {"low": 1, "high": 99, "type": "int"})]
+OUTSIDE += [("power", {"low": 5.0, "high": 6.0, "type": "float"})]
+OUTSIDE += [("power", {"low": 1, "high": 9, "type": "int"})]  # 4.0 is no whole number's yaml
+
+
+@pytest.mark.parametrize(("name", "domain"), OUTSIDE)
 def test_present_values_outside_the_space_are_named(name: str, domain: dict[str, Any]) -> None:
     config = changed(load(["system=task_knn"]), {"system.search": {name: domain}}, merge=False)
     with pytest.raises(StudyError, match=f"present value of '{name}'.*outside") as caught:
@@ -176,14 +173,11 @@ def test_a_trial_is_measured_after_its_share_of_the_epochs(monkeypatch: pytest.M
     assert config.system.model.epochs == 1000  # a run has them all
 
 
-@pytest.mark.parametrize(
-    ("domain", "reason"),
-    [
-        ("k: {low: 1}", "search space of 'k'"),
-        ("k: {nothing: 1}", "search space of 'k'"),
-        ("powre: {choices: [1]}", "'powre' is searched and is no setting of task_knn"),
-    ],
-)
+MALFORMED = dict.fromkeys(("k: {low: 1}", "k: {nothing: 1}"), "search space of 'k'")
+MALFORMED |= {"powre: {choices: [1]}": "'powre' is searched and is no setting of task_knn"}
+
+
+@pytest.mark.parametrize(("domain", "reason"), MALFORMED.items())
 def test_malformed_space_is_named(root: Path, domain: str, reason: str) -> None:
     path = root / "conf" / "system" / "task_knn.yaml"
     path.write_text(path.read_text().replace("k: {choices: [1, 5, 10, 20, 50, 100, 200]}", domain))
