@@ -1,7 +1,6 @@
 """The order that every measure sees: highest score first, ties by the seeded order, -inf and NaN never ranked."""
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,23 +26,6 @@ def naive_top_k(scores, k, order):
     return rows
 
 
-@pytest.mark.parametrize(
-    ("scores", "k", "order", "servers", "best"),
-    [
-        pytest.param([[1, 1, 1, 5]], 4, [2, 0, 1, 3], [[3, 2, 0, 1]], [[5, 1, 1, 1]], id="ties as ordered"),
-        pytest.param([[-INF, 0.5, np.nan, -2]], 3, range(4), [[1, 3, -1]], [[0.5, -2, -INF]], id="-inf and NaN"),
-        pytest.param([[np.nan] * 4], 3, range(4), [[-1] * 3], [[-INF] * 3], id="NaN alone"),
-        pytest.param([[3.0, INF, 1.0]], 2, range(3), [[1, 0]], [[INF, 3.0]], id="+inf is the best"),
-        pytest.param([[1, 2, 3]], 10, range(3), [[2, 1, 0]], [[3, 2, 1]], id="k beyond the catalogue"),
-    ],
-)
-def test_top_k_by_hand(scores, k, order, servers, best):
-    found = ranking.top_k(floats(scores), k, np.array(order))
-    assert [part.tolist() for part in found] == [servers, best]
-    no_tasks = ranking.top_k(floats(scores)[:0], k, np.array(order))
-    assert [part.shape for part in no_tasks] == [(0, len(servers[0]))] * 2
-
-
 def test_the_tie_order_is_a_permutation_that_depends_on_the_seed_alone():
     first = ranking.tie_order(500, 1)
     assert sorted(first) == list(range(500))
@@ -58,7 +40,7 @@ LEVELS = st.sampled_from([-INF, np.nan, -1.0, -0.0, 0.0, 0.5, 1.0, INF])
 
 @settings(max_examples=200)
 @given(
-    scores=hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2, max_side=9), elements=LEVELS),
+    scores=hnp.arrays(np.float32, st.tuples(st.integers(0, 9), st.integers(1, 9)), elements=LEVELS),
     k=st.integers(1, 12),
     seed=st.integers(0, 99),
 )
@@ -66,6 +48,7 @@ def test_top_k_agrees_with_a_naive_sort(scores, k, seed):
     order, before = ranking.tie_order(scores.shape[1], seed), scores.copy()
     servers, best = ranking.top_k(scores, k, order)
     np.testing.assert_array_equal(scores, before)
+    assert servers.shape == best.shape == (len(scores), min(k, scores.shape[1]))
     assert servers.tolist() == naive_top_k(scores.tolist(), k, order.tolist())
     filled = servers >= 0
     looked_up = np.take_along_axis(scores, np.where(filled, servers, 0), axis=1)

@@ -61,6 +61,8 @@ NAMED = {
     "nothing": lambda pool, k: [],
     "strangers": lambda pool, k: pool[-k:],
 }
+# Keys of an answer that is right otherwise.
+KEYS = {"other_task": {"task": FOREIGN}, "extra_key": {"servers_added": [FOREIGN]}}
 # How endpoints of models that reason refuse two parameters (the messages are OpenAI's).
 REFUSED = {
     "max_tokens": "parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
@@ -101,6 +103,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.content(CONTENT[kind])
             elif kind in NAMED:
                 self.say(NAMED[kind](self.pool, self.k))
+            elif kind in KEYS:
+                self.say(self.pool[: self.k], **KEYS[kind])
             else:
                 getattr(self, kind)()
 
@@ -123,12 +127,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def fenced(self):
         self.content("```json\n" + json.dumps({"task": self.task, "servers": self.pool[: self.k], "explanation": ""}))
-
-    def other_task(self):
-        self.say(self.pool[: self.k], task=self.task + 1)
-
-    def extra_key(self):
-        self.say(self.pool[: self.k], servers_added=[FOREIGN])
 
     def obedient(self):
         """Does what a stranger's text in the prompt asks for."""
