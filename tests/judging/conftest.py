@@ -25,17 +25,12 @@ SYSTEMS = ["labels", "tfidf", "bm25", "random", "not_there_yet"]
 ERROR_RATE = 0.1
 
 
-@pytest.fixture(scope="session")
-def truth_of():
+def truth_of() -> dict[tuple[int, int], int]:
     """Planted grade of a pair: (task_id, server_id) -> 0, 1, 2, for the data set in force."""
-
-    def of() -> dict[tuple[int, int], int]:
-        raw = paths.raw(DATASET)
-        tasks, servers = pd.read_csv(raw / "truth_tasks.csv"), pd.read_csv(raw / "truth_servers.csv")
-        ids = product(map(int, tasks["task_id"]), map(int, servers["server_id"]))
-        return dict(zip(ids, true_relevance(tasks, servers).ravel().tolist(), strict=True))
-
-    return of
+    raw = paths.raw(DATASET)
+    tasks, servers = pd.read_csv(raw / "truth_tasks.csv"), pd.read_csv(raw / "truth_servers.csv")
+    ids = product(map(int, tasks["task_id"]), map(int, servers["server_id"]))
+    return dict(zip(ids, true_relevance(tasks, servers).ravel().tolist(), strict=True))
 
 
 def parsed(folder: Path) -> dict[str, list[tuple[int, int]]]:
@@ -80,8 +75,8 @@ def drawn():
 
 
 @pytest.fixture(scope="session")
-def judged_root(tmp_path_factory, truth_of):
-    """A root with prepared data, topics, a pool, three passes and the judgements; tests copy it."""
+def prepared_root(tmp_path_factory):
+    """A root with prepared data, topics, a pool, three passes and the judgements; `root` is a copy of it."""
     root = tmp_path_factory.mktemp("judged")
     shutil.copytree(ROOT / "conf", root / "conf")
     (root / "baselines").symlink_to(ROOT / "baselines")
@@ -106,19 +101,9 @@ def judged_root(tmp_path_factory, truth_of):
 
 
 @pytest.fixture
-def root(judged_root, tmp_path, monkeypatch):
-    """A private copy of the judged root, in force for the test."""
-    copy = tmp_path / "study"
-    shutil.copytree(judged_root, copy, symlinks=True)
-    monkeypatch.setenv("T2M_ROOT", str(copy))
-    return copy
-
-
-@pytest.fixture
-def shared_root(judged_root, monkeypatch):
+def shared_root(prepared_root, monkeypatch):
     """The judged root itself, for tests that write nothing."""
-    monkeypatch.setenv("T2M_ROOT", str(judged_root))
-    return judged_root
+    monkeypatch.setenv("T2M_ROOT", str(prepared_root))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from study.errors import StudyError
 from study.judging import agreement, store
+from tests.judging.conftest import truth_of
 
 DATASET = "synthetic"
 grades = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=60)
@@ -39,7 +40,7 @@ def test_interval_is_over_topics_and_covers():
     assert all(np.isnan(agreement.kappa_interval(one, "linear", seed=1)))
 
 
-def test_table_counts_every_pair_and_finds_the_planted_agreement(shared_root, truth_of):
+def test_table_counts_every_pair_and_finds_the_planted_agreement(shared_root):
     judged, topics = store.read_table(DATASET, "judgements"), store.read_table(DATASET, "topics")
     table = agreement.agreement_table(judged, topics)
     overall = table.iloc[0]

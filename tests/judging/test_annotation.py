@@ -11,19 +11,18 @@ import pytest
 from study import paths
 from study.errors import StudyError
 from study.judging import annotation, store
-from tests.judging.conftest import judge, parsed
+from tests.judging.conftest import judge, parsed, truth_of
 
 DATASET = "synthetic"
 EXPECTED = [(1, 10), (1, 11), (2, 10)]
 GOOD = "task_id,server_id,grade\n1,10,0\n1,11,2\n2,10,1\n"
-FACTS = {"round": 1, "guideline_version": "1.0", "judge": "x"}
 
 
 def round_folder():
     return store.work(DATASET) / "round-1"
 
 
-def test_both_passes_hold_the_round_in_different_ways(shared_root):
+def test_both_passes_hold_the_round_in_different_ways_and_name_no_source(shared_root):
     pool, orders, groups = store.pairs(store.read_table(DATASET, "pool")), [], []
     for number in (1, 2):
         batches = parsed(round_folder() / f"pass-{number}")
@@ -37,9 +36,7 @@ def test_both_passes_hold_the_round_in_different_ways(shared_root):
     assert manifest["guideline_version"] == annotation.guideline_version()
     assert groups[0] != groups[1]
     assert not any(orders[0][task] == orders[1][task] for task in orders[0])
-
-
-def test_batches_name_no_source(shared_root):
+    # No batch names a source.
     text = "".join(path.read_text() for path in round_folder().rglob("*.txt"))
     text = re.sub(r'"(?:[^"\\]|\\.)*"', "", text)  # the data may use any word
     for word in ("control", "sources", "bm25", "tfidf", "rank", "pass"):
@@ -81,13 +78,19 @@ def test_groups_deal_every_task_once():
     assert pd.concat(dealt).sort_values(store.PAIR, ignore_index=True).equals(pairs)
 
 
-def test_final_grade_for_every_pair_of_grades():
+def test_final_grade_for_every_pair_of_grades_of_the_same_pairs():
     waiting = {pair for pair in itertools.product((0, 1, 2), repeat=2) if annotation.final_grade(*pair) is None}
     assert waiting == {(0, 1), (1, 0), (0, 2), (2, 0)}
     assert [annotation.final_grade(g, g) for g in (0, 1, 2)] == [0, 1, 2]
     assert annotation.final_grade(1, 2) == annotation.final_grade(2, 1) == 1
     assert [annotation.final_grade(0, 1, third) for third in (0, 1, 2)] == [0, 1, 1]
     assert [annotation.final_grade(2, 0, third) for third in (0, 1, 2)] == [0, 1, 2]
+    # Passes of different pairs are not merged.
+    facts = {"round": 1, "guideline_version": "1.0", "judge": "x"}
+    with pytest.raises(StudyError, match="one of the two passes only"):
+        annotation.merge({(1, 1): 0}, {(1, 2): 0}, {}, **facts)
+    with pytest.raises(StudyError, match="without need"):
+        annotation.merge({(1, 1): 0}, {(1, 1): 0}, {(1, 1): 0}, **facts)
 
 
 def test_good_answers_are_read_whatever_their_order(tmp_path):
@@ -140,13 +143,6 @@ def test_missing_extra_and_faulty_answers_are_named_and_what_does_not_fit_is_ref
         annotation.guideline_version()
 
 
-def test_merge_refuses_passes_of_different_pairs():
-    with pytest.raises(StudyError, match="one of the two passes only"):
-        annotation.merge({(1, 1): 0}, {(1, 2): 0}, {}, **FACTS)
-    with pytest.raises(StudyError, match="without need"):
-        annotation.merge({(1, 1): 0}, {(1, 1): 0}, {(1, 1): 0}, **FACTS)
-
-
 def test_damaged_and_missing_tables_are_refused(root):
     path = store.file(DATASET, "judgements")
     header, first, *_ = path.read_text().splitlines()
@@ -173,7 +169,7 @@ def test_damaged_and_missing_tables_are_refused(root):
         store.read_runs(DATASET)
 
 
-def test_a_re_annotation_is_kept_beside_those_of_other_rounds(root, truth_of):
+def test_a_re_annotation_is_kept_beside_those_of_other_rounds(root):
     judge(annotation.write_batches(DATASET, annotation.AGAIN), truth_of(), seed=9, error_rate=0.0)
     annotation.collect(DATASET, round_folder(), judge="simulated")
     again, path = store.read_table(DATASET, "rejudged"), store.file(DATASET, "rejudged")

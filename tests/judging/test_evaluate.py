@@ -9,6 +9,7 @@ from study.analysis.usefulness.choosing import against
 from study.errors import StudyError
 from study.judging import evaluate, store
 from study.judging.collection import Collection
+from tests.judging.conftest import truth_of
 
 DATASET = "synthetic"
 
@@ -24,7 +25,7 @@ def runs(shared_root):
 
 
 @pytest.fixture
-def planted(shared_root, truth_of):
+def planted(shared_root):
     """The collection with planted grades instead of judged ones."""
     judged, truth = store.final(DATASET), truth_of()
     grade = pd.array([truth[int(t), int(s)] for t, s in judged[store.PAIR].to_numpy()], dtype="Int64")
@@ -58,7 +59,7 @@ def test_planted_relevance_is_recovered(collection, planted, runs):
     assert orders[0][0] == "random"
 
 
-def test_label_precision_is_that_of_the_planted_labels(runs, truth_of):
+def test_label_precision_is_that_of_the_planted_labels(runs):
     found = evaluate.label_precision(DATASET, runs["labels"]).set_index(["scope", "name"])
     truth = pd.read_csv(paths.raw(DATASET) / "truth_labels.csv")
     wanted = set(store.read_table(DATASET, "topics")["task_id"])
@@ -75,9 +76,7 @@ def test_label_precision_is_that_of_the_planted_labels(runs, truth_of):
     base = np.mean([grade for (task, _), grade in truth_of().items() if task in wanted])
     assert control["mean_grade_ci_low"] - 0.02 < base < control["mean_grade_ci_high"] + 0.02
     assert overall["mean_grade_ci_low"] > control["mean_grade_ci_high"]
-
-
-def test_label_precision_by_rule_finds_a_useless_rule(runs):
+    # By rule, it finds a useless one.
     classes = runs["labels"].merge(store.final(DATASET), on=store.PAIR)
     classes["class"] = np.where(classes["final"] > 0, "word", "filler")
     found = evaluate.label_precision(DATASET, runs["labels"], pd.concat([classes, classes]))

@@ -41,10 +41,10 @@ def unknowing(texts, **options):
 
 
 @pytest.fixture(scope="module")
-def planted_root(judged_root, tmp_path_factory):
+def planted_root(prepared_root, tmp_path_factory):
     """Every table of the notebook on use, from the simulated collection and from drawn signals."""
     copy = tmp_path_factory.mktemp("planted") / "study"
-    shutil.copytree(judged_root, copy, symlinks=True)
+    shutil.copytree(prepared_root, copy, symlinks=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(copy))
         patch.setattr(diversity, "encode", unknowing)

@@ -45,9 +45,7 @@ def test_two_executions_are_byte_identical(executed):
     assert set(second) == {f"{stem}.ipynb" for stem in PARTS} < set(first)
     for name in second:
         assert first[name] == second[name], name
-
-
-def test_figures_are_written_twice_with_equal_bytes(executed):
+    # So are the figures.
     first, second = executed.figures
     names = {name.rpartition(".")[0] for name in second}
     cold = {f"{name}_cold" for name in ("overall", "per_task", "win_tie_loss", "cost")}

@@ -187,7 +187,11 @@ def test_workers_and_a_database_mean_nothing_to_the_fusion_weight_and_it_says_so
     assert not caplog.text
 
 
-def test_a_fit_is_kept_for_every_sweep_that_wants_it(config, inputs, monkeypatch):
+def test_a_fit_is_kept_for_every_sweep_that_wants_it_and_scoring_alone_shares_it(config, inputs, monkeypatch):
+    key = fit_key(config)
+    assert fit_key(with_values(config, {"scoring.anchors": 1, "scoring.semantic_weight": 0.1})) == key
+    for name, value in (("training.temperature", 0.5), ("towers.hidden", 64), ("lexical.max_features", 10)):
+        assert fit_key(with_values(config, {name: value})) != key, name
     once = fitted(config, *inputs, seed=1, keep=True)
     monkeypatch.setattr(T2MRec, "fit", lambda *_, **__: pytest.fail("trained again"))
     again = fitted(with_values(config, {"scoring.anchors": 3}), *inputs, seed=1, keep=True)
@@ -197,13 +201,6 @@ def test_a_fit_is_kept_for_every_sweep_that_wants_it(config, inputs, monkeypatch
     np.testing.assert_array_equal(once.rank(asked, 10, known)[0], again.rank(asked, 10, known)[0])
     with pytest.raises(pytest.fail.Exception, match="trained again"):
         fitted(with_values(config, {"training.temperature": 0.2}), *inputs, seed=1, keep=True)
-
-
-def test_scoring_alone_shares_a_fit_and_everything_else_does_not(config):
-    key = fit_key(config)
-    assert fit_key(with_values(config, {"scoring.anchors": 1, "scoring.semantic_weight": 0.1})) == key
-    for name, value in (("training.temperature", 0.5), ("towers.hidden", 64), ("lexical.max_features", 10)):
-        assert fit_key(with_values(config, {name: value})) != key
 
 
 def test_the_joint_search_tunes_a_system_without_the_test_tasks(config):
