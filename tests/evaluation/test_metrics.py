@@ -176,6 +176,43 @@ def test_the_ideal_ranking_is_perfect(problem):
     assert metrics.recall(ideal, relevant, k) == pytest.approx(np.minimum(k, size) / size)
 
 
+@given(problems(min_relevant=1))
+def test_growing_k_never_lowers_recall_hit_rate_or_mrr(problem):
+    ranked, relevant, k = problem
+    for measure in (metrics.recall, metrics.hit_rate, metrics.mrr):
+        assert (measure(ranked, relevant, k + 1) >= measure(ranked, relevant, k) - 1e-12).all()
+
+
+@given(problems(min_relevant=1), st.data())
+def test_moving_a_more_useful_server_up_never_lowers_anything(problem, data):
+    ranked, relevant, k = problem
+    if ranked.shape[1] < 2:
+        return
+    place = data.draw(st.integers(0, ranked.shape[1] - 2))
+    pair = metrics.ranked_gains(ranked, relevant, ranked.shape[1])[:, place : place + 2]
+    better = (pair[:, 1] > pair[:, 0]) & (ranked[:, place + 1] >= 0)
+    swapped = ranked.copy()
+    swapped[better, place : place + 2] = ranked[better, place : place + 2][:, ::-1]
+    # A graded swap can leave binary measures as they are, but can lower none.
+    before, after = (metrics.per_task(order, relevant, (k,), graded=True) for order in (ranked, swapped))
+    assert (after.to_numpy() >= before.to_numpy() - 1e-12).all()
+    if better.any() and place + 1 < k:
+        assert (after[f"ndcg@{k}"][better] > before[f"ndcg@{k}"][better]).all()
+
+
+@given(problems(), st.randoms(use_true_random=False))
+def test_names_of_servers_do_not_matter(problem, random):
+    ranked, relevant, k = problem
+    n_servers = relevant.shape[1]
+    new_name = np.array(random.sample(range(n_servers), n_servers))
+    renamed = np.where(ranked >= 0, new_name[ranked], -1)
+    dense = np.zeros(relevant.shape, np.float32)
+    dense[:, new_name] = relevant.toarray()
+    before = metrics.per_task(ranked, relevant, (k,), graded=True)
+    after = metrics.per_task(renamed, sp.csr_matrix(dense), (k,), graded=True)
+    np.testing.assert_allclose(after, before, rtol=1e-12)
+
+
 def test_exposure_and_gini_by_hand():
     ranked = ranking([0, 1, 3], [0, 2, -1])  # an unfilled place does not count
     assert metrics.exposure(ranked, 4, 2).tolist() == [2, 1, 1, 0]

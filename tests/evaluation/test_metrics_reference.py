@@ -3,6 +3,7 @@
 import ir_measures
 import numpy as np
 import pandas as pd
+import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,3 +64,10 @@ def test_all_measures_agree_with_ir_measures(collection, k):
         ours = metrics.per_task(ranked, relevant, (k,), graded=graded)
         for name, values in (expected | {"ndcg": theirs[ndcg]}).items():
             np.testing.assert_allclose(ours[f"{name}@{k}"], values, atol=1e-9, err_msg=name)
+
+
+def test_the_reference_does_depend_on_the_order():
+    relevant = sp.csr_matrix(np.array([[1, 0, 0]], np.float32))
+    first, last = (reference(np.array([row]), relevant, [RR @ 3])[RR @ 3] for row in ([0, 1, 2], [2, 1, 0]))
+    assert first == pytest.approx([1])
+    assert last == pytest.approx([1 / 3])

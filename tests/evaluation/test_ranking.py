@@ -1,6 +1,7 @@
 """The order that every measure sees: highest score first, ties by the seeded order, -inf and NaN never ranked."""
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +25,21 @@ def naive_top_k(scores, k, order):
         best = sorted(rankable, key=lambda server: (-row[server], place[server]))[:k]
         rows.append(best + [-1] * (min(k, len(row)) - len(best)))
     return rows
+
+
+@pytest.mark.parametrize(
+    ("scores", "k", "order", "servers", "best"),
+    [
+        pytest.param([[1, 1, 1, 5]], 4, [2, 0, 1, 3], [[3, 2, 0, 1]], [[5, 1, 1, 1]], id="ties as ordered"),
+        pytest.param([[-INF, 0.5, np.nan, -2]], 3, range(4), [[1, 3, -1]], [[0.5, -2, -INF]], id="-inf and NaN"),
+        pytest.param([[np.nan] * 4], 3, range(4), [[-1] * 3], [[-INF] * 3], id="NaN alone"),
+        pytest.param([[3.0, INF, 1.0]], 2, range(3), [[1, 0]], [[INF, 3.0]], id="+inf is the best"),
+        pytest.param([[1, 2, 3]], 10, range(3), [[2, 1, 0]], [[3, 2, 1]], id="k beyond the catalogue"),
+    ],
+)
+def test_top_k_by_hand(scores, k, order, servers, best):
+    found = ranking.top_k(floats(scores), k, np.array(order))
+    assert [part.tolist() for part in found] == [servers, best]
 
 
 def test_the_tie_order_is_a_permutation_that_depends_on_the_seed_alone():

@@ -29,7 +29,10 @@ def zero_inflated(rng, n, shift=0.0):
     return np.where(moved, np.round(rng.normal(shift, 0.2, n), 2), 0.0)
 
 
-def test_holm_of_nothing_and_of_no_p_values():
+def test_holm_by_hand():
+    # Sorted 0.01 0.02 0.03 0.04 times 4 3 2 1: 0.04 0.06 0.06 0.04, and never below an earlier one.
+    assert holm([0.04, 0.01, 0.03, 0.02]).tolist() == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.9, 0.8]).tolist() == [1, 1]
     assert holm([]).tolist() == []
     for bad in (np.nan, -0.1, 1.1):
         with pytest.raises(ValueError, match="p-values"):
@@ -53,6 +56,17 @@ def test_wilcoxon_by_hand():
     difference = np.random.default_rng(0).normal(0.3, 1, 40)
     exact = stats.wilcoxon(difference, method="exact").pvalue
     assert significance.wilcoxon(difference) == pytest.approx(exact, rel=0.05)
+
+
+def test_randomisation_by_hand():
+    # All eight sign patterns of 1 2 4: only +++ reaches 7, only --- reaches -7.
+    difference = np.array([1.0, 2, 4, 0, 0])
+    assert significance.randomisation(difference, seed=0) == 2 / 8
+    assert significance.randomisation(difference, "greater", seed=0) == 1 / 8
+    assert significance.randomisation(difference, "less", seed=0) == 1
+    # 1 2 -4 sums to -1; |sum| is at least 1 for every pattern, and at most -1 for half of them.
+    assert significance.randomisation(np.array([1.0, 2, -4]), seed=0) == 1
+    assert significance.randomisation(np.array([1.0, 2, -4]), "less", seed=0) == 4 / 8
 
 
 @settings(max_examples=40)
@@ -134,6 +148,16 @@ def test_without_an_effect_one_in_twenty_is_significant(name):
 @pytest.mark.parametrize("name", ["wilcoxon", "randomisation"])
 def test_a_planted_effect_is_found(name):
     assert share_below(TESTS[name], 60, 150, 0.12) > 0.95
+
+
+def test_holm_keeps_the_family_wise_error_rate():
+    rng = np.random.default_rng(11)
+    simulations = 400
+    families = [[significance.wilcoxon(zero_inflated(rng, 80)) for _ in range(6)] for _ in range(simulations)]
+    corrected = sum(holm(family).min() < 0.05 for family in families)
+    uncorrected = sum(min(family) < 0.05 for family in families)
+    assert corrected <= stats.binom.ppf(0.9999, simulations, 0.05)
+    assert uncorrected > stats.binom.ppf(0.9999, simulations, 0.05)
 
 
 def test_the_interval_covers_the_true_mean_about_19_times_in_20():

@@ -48,6 +48,21 @@ def test_what_counts_can_add_and_remove_nothing(pool, answer, k, substitutions):
         assert len(set(order[:k]) - set(pool[:k])) <= substitutions
 
 
+@pytest.mark.parametrize(
+    ("substitutions", "free", "found"),
+    [
+        # 16 and 15 lie below the first three: 16 takes the one free place, 15 has to wait.
+        (1, [16, 15, 12, 14, 13, 11], [16, 12, 13, 15, 14, 11]),
+        (1, [12, 16, 13, 15, 11, 14], [12, 16, 13, 15, 11, 14]),
+        (0, [16, 15, 12, 14, 13, 11], [12, 13, 11, 16, 15, 14]),
+        (1, [12, 11], [12, 11]),
+        (1, [], []),
+    ],
+)
+def test_a_free_order_is_brought_within_the_rules(substitutions, free, found):
+    assert Rules(k=3, substitutions=substitutions).within(free, sorted(free)) == found
+
+
 @given(
     st.integers(0, 20).flatmap(lambda size: st.permutations(range(100, 100 + size))),
     st.integers(1, 22),
