@@ -167,7 +167,7 @@ class Network(nn.Module):
         Args:
             entries: rows of the other kind, below 0 for padding, shape (b, c).
             deviations: 0 to 4, shape (b, c).
-            zero_is_padding: the vector of deviation 0 is the zero vector, a fault of the reference programs.
+            zero_is_padding: the vector of deviation 0 is the zero vector, a bug of the reference programs.
         """
         own, other = (self.servers, self.tasks) if side == "server" else (self.tasks, self.servers)
         block = {"task": self.task_side, "server": self.server_side, "friend": self.friend_side}[side]

@@ -189,10 +189,10 @@ def export(
     typer.echo(f"{len(table)} rows in {target}", file=sys.stderr)
 
 
-@app.command(hidden=True)
+@app.command()
 @app.command("load", hidden=True)
 def load_test(dataset: Data = None, retriever: Retriever = None) -> None:
-    """Measure the page under many developers at once (conf/agent/load_test.yaml): errors, mixed answers, seconds."""
+    """Measure the page under many simultaneous users (conf/agent/load_test.yaml): errors, mixed-up answers, seconds."""
     from study.agent.load_test import measure_load
     from study.agent.settings import LoadTest, read_conf
 

@@ -145,7 +145,7 @@ def server_scores(
 
 
 def oracle(catalog: ToolCatalog, labels: Sequence[Sequence[Label]]) -> FloatArray:
-    """The share of a task's labels that a server's tools satisfy, shape (len(labels), n_servers): a ceiling."""
+    """The share of a task's labels that a server's tools satisfy, shape (len(labels), n_servers): an upper bound."""
     scores = np.zeros((len(labels), len(catalog.servers)), dtype=np.float32)
     for row, own in enumerate(labels):
         for label in own:

@@ -103,7 +103,7 @@ def train(bench: Bench, rows: IntArray, flow: Flow, seed: int, slot_filler: Slot
     pool, alike = np.unique([sample.tool for sample in own]), selector.twins(bench.catalog)
     size = min(flow.training.distractors + 1, len(pool))
     picked = [selector.pool_of(sample, pool, size, alike[sample.tool], rng) for sample in own]
-    # Where twins leave too few tools, some stand twice.
+    # Where duplicates leave too few tools, some appear twice.
     shown = np.array([np.resize(row, size) for row in picked])
     right = np.array([int(np.flatnonzero(row == sample.tool)[0]) for row, sample in zip(shown, own, strict=True)])
     similarity = exemplars.similarity(bench.known.vectors[rows], [sample.group for sample in own])

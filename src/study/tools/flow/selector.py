@@ -164,7 +164,7 @@ def exemplar_scores(rows: FloatArray) -> FloatArray:
 def pool_of(
     sample: Sample, pool: IntArray, size: int | None, twins: frozenset[int], rng: np.random.Generator
 ) -> IntArray:
-    """Candidates of one instruction in random order: the right tool and others, none of which is its twin (as right).
+    """Candidates of one instruction in random order: the right tool and others, but no duplicate of it (equally right).
 
     `pool`: tool rows to draw from. `size`: candidates; None takes the whole pool.
     """
@@ -174,7 +174,7 @@ def pool_of(
 
 
 def twins(catalog: ToolCatalog) -> list[frozenset[int]]:
-    """For every tool the other tools of its name and description."""
+    """The duplicates of every tool: the other tools with the same name and description."""
     rows: dict[tuple[str, str], list[int]] = {}
     for row, tool in enumerate(catalog.tools):
         rows.setdefault((tool.name, tool.description), []).append(row)
