@@ -182,10 +182,8 @@ def test_sinkhorn_at_the_setting_of_lc_rec_is_even_over_rows_and_nearly_over_col
 
 @given(arrays(np.int64, st.tuples(st.integers(1, 40), st.just(3)), elements=st.integers(0, 2)))
 def test_identifiers_are_unique_whatever_is_shared(codes):
-    counted, changed = (
-        quantisation.numbered(codes),
-        quantisation.made_unique(codes, np.random.default_rng(0).random((len(codes), 3))),
-    )
+    counted = quantisation.numbered(codes)
+    changed = quantisation.made_unique(codes, np.random.default_rng(0).random((len(codes), 3)))
     for unique in (counted, changed):
         assert len(np.unique(unique, axis=0)) == len(codes)
     np.testing.assert_array_equal(counted[:, :3], codes)

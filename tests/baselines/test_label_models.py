@@ -17,17 +17,8 @@ from study.data.splits import make
 from study.errors import StudyError
 from study.evaluation import metrics
 from study.evaluation.ranking import top_k
-from tests.baselines.toys import (
-    all_training,
-    build,
-    copy_dataset,
-    fit,
-    made_up,
-    make_dataset,
-    recall10,
-    split_of,
-    top10,
-)
+from tests.baselines import toys
+from tests.baselines.toys import all_training, build, copy_dataset, fit, make_dataset, split_of
 
 NO_COUNTS = {"weights": (0.0,) * 4, "near": 0.0, "word": 0.0, "rare": 0.0, "fill": 0.0}
 
@@ -90,11 +81,11 @@ def test_empty_attributes_make_no_group_and_common_words_are_left_out():
 
 
 def test_the_rules_beat_popularity_where_labels_follow_rules(tmp_path):
-    data = made_up(tmp_path, n_tasks=800)
+    data = toys.made_up(tmp_path, n_tasks=800)
     split = make(data, "cold")
     said = {}
     for name in ("attribute_counts", "popularity", "random"):
-        ranked = top10(fit(name, data, split), data, split)
+        ranked = toys.top10(fit(name, data, split), data, split)
         said[name] = np.nanmean(metrics.ndcg(ranked, split.test[split.tasks("test")], 10))
     assert said["attribute_counts"] > said["popularity"] + 0.05
     assert said["popularity"] > said["random"]
@@ -250,9 +241,8 @@ def test_a_training_task_is_scored_as_if_it_had_been_left_out_and_a_new_one_by_a
     kernel = found.total(KERNELS, np.arange(12)).astype(np.float64)
     for task, place in [*zip(known, known, strict=True), (10, -1)]:
         rest = known[known != task]
-        expected = kernel[task, rest] @ np.linalg.solve(
-            kernel[np.ix_(rest, rest)] + 0.5 * np.eye(len(rest)), labels[rest]
-        )
+        matrix = kernel[np.ix_(rest, rest)] + 0.5 * np.eye(len(rest))
+        expected = kernel[task, rest] @ np.linalg.solve(matrix, labels[rest])
         asked = np.array([task]), np.array([place])
         np.testing.assert_allclose(ridge.score(*asked)[0], expected, atol=1e-4)
         weights = found.kernel("theme", asked[0])[0, rest]
@@ -278,7 +268,7 @@ def small(**changes):
 def test_what_is_copied_in_training_is_found_and_candidates_stand_above_all_others(trees, tmp_path):
     data, split = copy_dataset()
     system = fit(small(trees=trees), data, split, tmp_path)
-    assert recall10(system, data, split).mean() > 0.9
+    assert toys.recall10(system, data, split).mean() > 0.9
     if trees:
         scores = np.sort(system.score(split.tasks("test")[:3]), axis=1)
         assert ((scores > 1e3) == (np.arange(data.n_servers) >= data.n_servers - 12)).all()

@@ -24,27 +24,11 @@ from study.data.splits import make
 from study.errors import StudyError
 from tests.baselines import recbole_toys, toys
 from tests.baselines.recbole_toys import EVERY_MODEL, TRANSFERS, folder_of, interruptible, said, toy
-from tests.baselines.toys import (
-    copy_dataset,
-    fit,
-    group_copies,
-    recall10,
-    relabelled,
-    with_other_answers,
-    without_training,
-)
+from tests.baselines.toys import copy_dataset, fit, recall10, relabelled, with_other_answers, without_training
 
 BATCH = Path(__file__).with_name("recbole_batch.py")
 # Name, protocol, how far the quality may move when servers are relabelled.
 ASKED = [*((name, "warm", 0.05) for name in EVERY_MODEL), *((name, "cold", 0.1) for name in TRANSFERS)]
-
-
-def start(*arguments):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(BATCH), *map(str, arguments)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +52,7 @@ def fitted(blocks, planted, tmp_path_factory):
         wanted[name, "plain"] = (toy(name), data, cold, 1)
         wanted[name, "other test"] = (toy(name), *with_other_answers(data, cold, ("test",)), 1)
         wanted[name, "relabelled"] = (toy(name), *relabelled(data, cold)[:2], 1)
-        wanted[name, "copies"] = (toy(name), *group_copies(), 1)
+        wanted[name, "copies"] = (toy(name), *toys.group_copies(), 1)
         wanted[name, "one neighbour"] = (replace(toy(name, epochs=10), k=[1], power=[1.0]), *copy_dataset(), 1)
         wanted[name, "planted"] = (recbole_toys.toy_planted(name), planted, make(planted, "cold"), 1)
     wanted["ngcf", "one layer"] = (toy("ngcf", epochs=1, hidden_size_list="[64]"), data, split, 1)
@@ -80,7 +64,10 @@ def fitted(blocks, planted, tmp_path_factory):
         folders[key] = root / str(number)
         folder_of(system, *inputs, folders[key], seed)
     checked = [folder_of(toy(name), data, gaps, root / name) for name in ("lightgcn", "ngcf", "neumf", "bpr")]
-    differences = start(*(folder / "recbole" for folder in folders.values()), "--check", *checked)
+    arguments = *(folder / "recbole" for folder in folders.values()), "--check", *checked
+    done = subprocess.run([sys.executable, "-W", "ignore", BATCH, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    differences = json.loads(done.stdout.splitlines()[-1])
     for key, (system, *inputs, seed) in wanted.items():
         system.fit(*inputs, seed=seed, workdir=folders[key])  # finds its training complete
     return {key: system for key, (system, *_) in wanted.items()} | {"differences": differences}
@@ -121,7 +108,7 @@ def test_transfer_finds_copies_tells_blocks_apart_and_reads_no_test_label(name, 
     assert np.isneginf(said(near.base, copies)).all()
     assert np.isfinite(said(near.base, copies, "train")).all()
     np.testing.assert_allclose(said(near, copies), said(near, copies, "train"), rtol=1e-4, atol=1e-6)
-    assert recall10(fitted[name, "copies"], *group_copies()).mean() == 1
+    assert recall10(fitted[name, "copies"], *toys.group_copies()).mean() == 1
     system, split = fitted[name, "plain"], cold_blocks[1]
     assert toys.own_block(toys.top10(system, *cold_blocks), *cold_blocks) >= 0.95
     assert system.uses_validation

@@ -54,8 +54,6 @@ def made():
 
 
 SAMPLES = made()
-
-
 FLOW = settings.flow_settings()
 
 

@@ -19,8 +19,6 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
 )
-
-
 # Three servers: 0 has tools 0-3, 1 has 4 and 5, 2 has 6 alone; two samples per call, two calls per tool.
 SERVERS = enumerate([0, 0, 0, 0, 1, 1, 2])
 SAMPLES = [
