@@ -29,7 +29,8 @@ __all__ = [
     "load_system",
     "run",
 ]
-_HOMES = {
+# Name -> the module that holds it.
+PUBLIC = dict.fromkeys(__all__, "study.api") | {
     "Dataset": "study.data.dataset",
     "Results": "study.analysis.report.results",
     "Split": "study.data.splits",
@@ -38,6 +39,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in PUBLIC:
         raise AttributeError(f"module 'study' has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "study.api")), name)
+    return getattr(import_module(PUBLIC[name]), name)

@@ -12,8 +12,11 @@ import pandas as pd
 import pytest
 import yaml
 
+from study.pipeline.plan import stage_inputs
 from tests.tiny_study import REPOSITORY
 
+PLAN = REPOSITORY / "plan.yaml"
+FITTING = ("stuffing", "tools")
 KEPT = ("random", "popularity", "tfidf")
 TOY = '''"""A toy baseline: servers in the order of their names."""
 
@@ -169,3 +172,52 @@ def test_every_tuned_row_of_the_plan_has_something_that_tunes_it() -> None:
     for item in plan["run_tuned"].values():
         chosen = REPOSITORY / "results" / item["dataset"] / "sweeps" / item["system"] / "best.yaml"
         assert f"{item['dataset']}-{item['system']}" in plan["tune"] or chosen.exists(), item
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[str]], dict[str, str]]:
+    """A copy of what stages are hashed from, each stage's entries, and its hash."""
+    root = tmp_path_factory.mktemp("planned")
+    for name in ("src", "baselines", "conf", "notebooks"):
+        shutil.copytree(REPOSITORY / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    entries = yaml.safe_load((root / "conf" / "stages.yaml").read_text())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("T2M_ROOT", str(root))
+        return root, entries, {stage: stage_inputs(own) for stage, own in entries.items()}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "stages"),
+    [
+        ("src/study/analysis/overall/quality.py", "", "CHANGED = 1\n", {"notebooks"}),
+        ("src/study/t2mrec/module.py", "", "CHANGED = 1\n", {"audit", "embedding", "notebooks", *FITTING, "sweep"}),
+        ("baselines/bm25.py", "", "CHANGED = 1\n", {"audit", "robustness", *FITTING, "usefulness"}),
+        ("baselines/tiger.py", "", "CHANGED = 1\n", {"audit"}),
+        ("baselines/tiger.py", "", "# A comment changes nothing.\n", set()),
+        ("conf/system/bm25.yaml", "k1: 1.2", "k1: 1.3", {"audit", "robustness", *FITTING, "usefulness"}),
+    ],
+)
+def test_a_change_reaches_every_stage_that_runs_it(
+    planned: tuple[Path, dict[str, list[str]], dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    old: str,
+    new: str,
+    stages: set[str],
+) -> None:
+    root, entries, before = planned
+    monkeypatch.setenv("T2M_ROOT", str(root))
+    text = (root / file).read_text()
+    (root / file).write_text(text.replace(old, new) if old else text + new)
+    assert {stage for stage, own in entries.items() if stage_inputs(own) != before[stage]} == stages
+    (root / file).write_text(text)
+
+
+def test_the_lock_knows_the_stages_of_today_alone() -> None:
+    locked = yaml.safe_load((REPOSITORY / "dvc.lock").read_text())["stages"]
+    named, plan = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"], yaml.safe_load(PLAN.read_text())
+    today = {name for name, stage in named.items() if "foreach" not in stage}
+    for name, stage in named.items():
+        items = stage.get("foreach", ())
+        today |= {f"{name}@{key}" for key in (plan[name] if isinstance(items, str) else items)}
+    assert set(locked) == today

@@ -7,6 +7,7 @@ A stage's `inputs` is a hash of its settings and of the code behind them, derive
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import logging
@@ -18,14 +19,14 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from study import paths
-from study.config.compose import load
+from study.config.compose import load, plain
 from study.config.registry import changed, left_out
 from study.config.schema import choices
 from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.files import write_text
 from study.reranking.endpoint import systems_not_run
-from study.runner.fingerprint import code_hash, inputs
+from study.runner.fingerprint import code_hash, imported, inputs, model_modules
 from study.runner.outputs import Outputs
 from study.runner.provenance import CURRENT, state
 from study.runner.rows import run
@@ -78,8 +79,48 @@ def plan() -> dict[str, dict[str, Any]]:
                     "inputs": _short([inputs(under(config, system.tuned)), str(system.search)]),
                 }
     modules = yaml.safe_load((paths.conf() / "stages.yaml").read_text(encoding="utf-8"))
-    stages["code"] = {stage: code_hash(names) for stage, names in modules.items()}
+    stages["code"] = {stage: stage_inputs(entries) for stage, entries in modules.items()}
     return stages
+
+
+def stage_inputs(entries: list[str]) -> str:
+    """A short hash of what a stage of ``conf/stages.yaml`` runs: code, and the models of systems that it fits."""
+    modules, models = set[str](), dict[str, Any]()
+    for entry in entries:
+        if entry == "notebooks":
+            modules |= notebook_modules()
+        elif entry.startswith("conf/"):
+            models |= {name: plain(load([f"system={name}"]).system)["model"] for name in named_systems(entry)}
+        else:
+            modules.add(entry)
+    code = code_hash(sorted(modules.union(*map(model_modules, models.values()))))
+    return _short([code, models]) if models else code
+
+
+def named_systems(file: str) -> list[str]:
+    """The systems that a file of ``conf/`` names, as a key or as a value; one of ``conf/system`` names itself."""
+    path, words = paths.root() / file, set[str]()
+    waiting = [path.stem if path.parent.name == "system" else yaml.safe_load(path.read_text(encoding="utf-8"))]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [*value, *value.values()]
+        elif isinstance(value, list):
+            waiting += value
+        else:
+            words.add(str(value))
+    return sorted(words & set(choices("system")))
+
+
+def notebook_modules() -> set[str]:
+    """The modules that the notebooks import."""
+    sources = [
+        "".join(cell["source"])
+        for path in sorted((paths.root() / "notebooks").glob("*.ipynb"))
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code"
+    ]
+    return set().union(*(imported(ast.parse(source)) for source in sources))
 
 
 def _short(value: Any) -> str:

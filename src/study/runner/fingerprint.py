@@ -16,7 +16,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from study import paths
+from study import PUBLIC, paths
 from study.config.compose import plain
 from study.data import dataset as datasets
 from study.errors import StudyError
@@ -61,9 +61,13 @@ def inputs(config: DictConfig) -> str:
         "keep": config.keep,
         "model": plain(config.system)["model"],
     }
-    modules = {target.rpartition(".")[0] for target in _targets(settings["model"])}
-    text = json.dumps([settings, code_hash(sorted(modules))], sort_keys=True)
+    text = json.dumps([settings, code_hash(sorted(model_modules(settings["model"])))], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def model_modules(model: Any) -> set[str]:
+    """The modules of the classes that a model's settings name."""
+    return {target.rpartition(".")[0] for target in _targets(model)}
 
 
 def code_hash(modules: Iterable[str]) -> str:
@@ -123,9 +127,13 @@ def _parsed(path: Path, _changed: int) -> ast.Module:
 
 @cache
 def _imports(path: Path, changed: int) -> frozenset[str]:
-    """The modules of this project that a file imports anywhere, or names in a text constant."""
+    return imported(_parsed(path, changed))
+
+
+def imported(tree: ast.Module) -> frozenset[str]:
+    """The modules of this project that code imports anywhere, or names in a text constant."""
     names: set[str] = set()
-    waiting: list[ast.AST] = [_parsed(path, changed)]
+    waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
@@ -135,6 +143,8 @@ def _imports(path: Path, changed: int) -> frozenset[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            if node.module == "study":
+                names |= {PUBLIC[alias.name] for alias in node.names if alias.name in PUBLIC}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             names.add(node.value)
         waiting += ast.iter_child_nodes(node)
