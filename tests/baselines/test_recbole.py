@@ -20,7 +20,7 @@ from baselines.ease import Ease
 from baselines.neighbours import ItemKNN
 from baselines.recbole_bridge import LOG_FILE, RecBole, count_known
 from study.config import compose
-from study.config.registry import with_values
+from study.config.registry import changed
 from study.data.splits import make
 from study.errors import StudyError
 from tests.baselines import recbole_toys, toys
@@ -274,8 +274,9 @@ def test_a_transferred_system_is_the_system_itself_but_for_its_stopping_rule(nam
     ],
 )
 def test_a_key_that_recbole_does_not_know_is_named_with_the_nearest(system, setting, nearest):
-    place = "base.settings" if system.endswith("_transfer") else "settings"
-    config = with_values(compose.load([f"system={system}"]), {place: setting})
+    place, config = "base.settings" if system.endswith("_transfer") else "settings", compose.load([f"system={system}"])
+    own = {**OmegaConf.select(config, f"system.model.{place}"), **setting}
+    config = changed(config, {f"system.model.{place}": own}, merge=False)
     with pytest.raises(StudyError, match="RecBole's") as caught:
         compose.build_system(config.system)
     assert caught.value.column.split(".settings.")[1].startswith(*setting)
