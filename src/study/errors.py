@@ -1,4 +1,4 @@
-"""What a user is meant to see: the one error, which says what is wrong, where, and what to do; text of others."""
+"""The error that a user sees, with problem, place and fix; and safe printing of text from outside."""
 
 from __future__ import annotations
 

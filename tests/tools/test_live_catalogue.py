@@ -57,7 +57,7 @@ def test_every_server_has_its_own_outcome(tmp_path):
     answered = ["good", "pages", "twins", "cyclic", "garbage", "one_bad"]
     assert [name for name, problem in problems.items() if problem is None] == answered
     assert "does not end" in problems["endless"]
-    assert problems["lies"] == "none of its 1 tools is one by the protocol"
+    assert problems["lies"] == "no valid tool among 1 listed: their entries must follow the MCP schema"
     found, cleaning = live.build("mine", listings)
     assert [server.id for server in found.servers] == answered
     assert [len(found.tools_of(row)) for row in range(6)] == [1, 3, 2, 1, 1, 1]

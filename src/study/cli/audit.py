@@ -24,7 +24,7 @@ app = typer.Typer(
 PARTS = {
     "consistency": "can printed rows be means over the stated tasks",
     "protocols": "all systems under all protocols of the grid, and which protocol gives the printed rows",
-    "inference": "the last half of protocols alone",
+    "inference": "only the tables of protocols, from the runs that exist",
     "verdicts": "each printed cell beside ours",
     "labels": "order and repetition in the released lists",
     "provenance": "where each label comes from",

@@ -95,8 +95,8 @@ def tune(overrides: Overrides = None, replace: Replace = False) -> None:
     """Choose a system's hyper-parameters on validation: `study tune dataset=task2mcp system=bpr_tuned`.
 
     A search has 12 trials (`tuning.trials`) with 0.33 of a run's epochs each (`tuning.scale`); the first has the values
-    of the system's yaml, the others draw from the space under its `search`. The validation part is that of the protocol
-    which the system's `tuned` names, unless `protocol=...` says otherwise.
+    of the system's yaml, the others are drawn from the search space under `search`. Trials are scored on the validation
+    part of the protocol under `tuned` in the system's yaml, or of the one given as `protocol=...`.
 
     It writes `trials.csv`, `best.yaml` (the values that `study run` then takes) and `record.json` to
     `results/DATASET/sweeps/SYSTEM`. A stopped search goes on with the same command, a finished one with more trials:
@@ -211,7 +211,8 @@ def verify(
 ) -> None:
     """Compare results/expected.yaml with the runs: OK, OKish (within twice the tolerance), FAIL or MISSING.
 
-    Ends with exit code 1 if a score fails. With --paper: the paper's own numbers, of which none is expected.
+    Exits with code 1 if a score fails. With --paper: compare with the paper's printed numbers instead; a difference
+    there is no failure.
     """
     if paper:
         from study.analysis.audit.verdicts import verify_paper
@@ -296,8 +297,8 @@ def recommend(
 ) -> None:
     """Name MCP servers for a task: `study recommend "read a PDF and extract all tables" -k 5`.
 
-    `field_dense` ranks by use, by the words of the request; `--system t2mrec` is the paper's method, which reads
-    language, theme and category, too.
+    `field_dense` ranks servers by usefulness and reads the words of the request; `--system t2mrec` is the paper's
+    method, which also reads language, theme and category.
     """
     from dataclasses import asdict
 

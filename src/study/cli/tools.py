@@ -329,8 +329,8 @@ def run(
 ) -> None:
     """Run the experiments of a collection and redo its tables in results/.
 
-    Collections: livemcpbench, mcptools, mcpflow, apibank, mcptoolbench. `scaling`, `intent` and `router` run on
-    livemcpbench too, and their results stand with it.
+    Collections: livemcpbench, mcptools, mcpflow, apibank, mcptoolbench. `scaling`, `intent` and `router` use the tasks
+    of livemcpbench and write to its results folder.
     """
     from study.tools.experiments import run_experiment
 
@@ -345,7 +345,7 @@ def report(catalogue: Catalogue = "livemcpbench") -> None:
     run(catalogue, "report")
 
 
-old = typer.Typer(help="The spelling of before: `study tools flow call`.")
+old = typer.Typer(help="Deprecated: use `study tools call`.")
 old.command()(call)
 app.add_typer(old, name="flow", hidden=True)
 

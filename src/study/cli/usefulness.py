@@ -33,7 +33,9 @@ def run(
         list[str] | None,
         typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last four."),
     ] = None,
-    dataset: Annotated[str, typer.Option(help="Whose catalogue is stuffed; other parts: task2mcp.")] = "task2mcp",
+    dataset: Annotated[
+        str, typer.Option(help="Data set of the part stuffing; all other parts use task2mcp.")
+    ] = "task2mcp",
 ) -> None:
     """Compute tables of `field_dense`: the choice, comparisons on judged topics, other benchmarks, calibration, cost.
 

@@ -255,8 +255,10 @@ def collect(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
                 raise StudyError(f"the batches are of {other!r}", file=place, fix=f"collect with --dataset {other}")
     versions = {manifests[name]["guideline_version"] for name in passes if name != AGAIN}
     if len(versions) > 1:
-        problem = f"passes by different guidelines: {', '.join(sorted(versions))}"
-        raise StudyError(problem, file=folder, fix="judge a round by one version")
+        problem = f"the passes used different versions of the guidelines: {', '.join(sorted(versions))}"
+        raise StudyError(
+            problem, file=folder, fix="judge every pass of the round again with one version of the guidelines"
+        )
     number = manifests["1"]["round"]
     facts = {"round": number, "guideline_version": versions.pop(), "judge": judge}
     rows = merge(passes["1"], passes["2"], passes.get("3", {}), **facts)

@@ -194,7 +194,7 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
                 f"not run: the endpoint failed for {failed} of {len(tasks)} tasks, after which it was not asked any"
             )
             problem += f" more; the last time: {self.language_model.last_failure}"
-            fix = "see that it answers, then run again: in the mode `record` what it answered is kept"
+            fix = "start the endpoint or correct conf/llm, then run again; T2M_LLM_MODE=record keeps the replies"
             raise StudyError(problem, fix=fix)
         return orders
 

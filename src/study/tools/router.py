@@ -127,7 +127,8 @@ def server_scores(
     from study.config import compose as config
 
     if stage.system not in config.choices("system"):
-        raise StudyError(f"unknown server stage {stage.system!r}", file=FILE, fix="see its comments")
+        fix = "set `system` of the stage to all, mcp_zero, oracle or a system of conf/system"
+        raise StudyError(f"unknown server stage {stage.system!r}", file=FILE, fix=fix)
     base = None
     if stage.base is not None:
         data = datasets.load(stage.base)

@@ -1,8 +1,8 @@
-"""What of a protocol's test part stands in its training part already, and how scores differ on those tasks.
+"""Near-duplicates of test tasks in the training part of a protocol, and the difference of scores on those tasks.
 
-Labels decide which test tasks have a near-duplicate in training, so such tasks are easier for systems that cannot
-copy as well. A system's difference between the two groups of tasks is therefore set against that of systems that
-read no label (`excess`). What is left may have other reasons than copying.
+Labels decide which test tasks have a near-duplicate in training, so such tasks are easier even for systems that cannot
+copy. `excess` is a system's difference between the two groups of tasks minus that of systems that read no label. The
+excess may have other reasons than copying.
 """
 
 from __future__ import annotations

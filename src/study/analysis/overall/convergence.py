@@ -1,4 +1,4 @@
-"""Trained long enough? When looks at validation were best, and who stays under item neighbours or near to chance."""
+"""Training-length checks: epochs of the best validation score, seeds cut short, gaps to item neighbours and chance."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def most_epochs(model: Mapping[str, Any]) -> float:
 
 
 def _places(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Where settings speak of training; of two stages the last one."""
+    """The parts of a model's settings that may hold training settings, such as epochs."""
     return [model, *(model.get(part) or {} for part in ("training", "schedule", "second"))]
 
 

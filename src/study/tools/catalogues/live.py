@@ -126,7 +126,10 @@ async def _list_tools(endpoint: Endpoint, timeout: float) -> Listing:
         if cursor or len(tools) > MAX_TOOLS:
             return Listing(endpoint.name, problem=f"its list does not end ({len(tools)} tools so far)")
         if sieve.faulty and not tools:
-            return Listing(endpoint.name, problem=f"none of its {sieve.faulty} tools is one by the protocol")
+            return Listing(
+                endpoint.name,
+                problem=f"no valid tool among {sieve.faulty} listed: their entries must follow the MCP schema",
+            )
         return Listing(endpoint.name, (client.instructions or "")[:2_000], tuple(tools), faulty=sieve.faulty)
 
 

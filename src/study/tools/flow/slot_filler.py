@@ -1,8 +1,8 @@
-"""Arguments of a known tool, copied from the instruction: which parameters, and which piece of the text is whose.
+"""A slot filler: the arguments of a known tool, copied from pieces of the instruction.
 
-Two logistic regressions stand in for the fine-tuned model's formatting: one tells the right value of a parameter from
-the other pieces of the instruction, one tells whether an optional parameter is set. Their features name no tool, so
-that both apply to servers that were never seen.
+Two logistic regressions replace the paper's fine-tuned language model. One selects the piece of the instruction that is
+a parameter's value, the other predicts whether an optional parameter is set. Their features name no tool, so both apply
+to unseen servers.
 """
 
 from __future__ import annotations
