@@ -190,7 +190,6 @@ def export(
 
 
 @app.command()
-@app.command("load", hidden=True)
 def load_test(dataset: Data = None, retriever: Retriever = None) -> None:
     """Measure the page under many simultaneous users (conf/agent/load_test.yaml): errors, mixed-up answers, seconds."""
     from study.agent.load_test import measure_load

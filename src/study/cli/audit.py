@@ -36,7 +36,6 @@ PARTS = {
     "codebooks": "how evenly semantic identifiers use their codes",
     "prompt_templates": "one model asked in all prompt templates",
 }
-OLD_NAMES = {"faults": "reference_bugs", "wordings": "prompt_templates"}
 # Parts that train or run systems for longer than a few minutes.
 LONG = ("protocols", "robustness", "codebooks", "prompt_templates")
 Overrides = Annotated[
@@ -94,7 +93,7 @@ def run(
     """
     from study.config.compose import load
 
-    chosen = [OLD_NAMES.get(name, name) for name in part or PARTS]
+    chosen = list(part or PARTS)
     if not part:
         chosen = [name for name in chosen if name not in (*LONG, "inference")]
     for name in chosen:
@@ -104,18 +103,3 @@ def run(
     for name in chosen:
         for path in makers[name](config):
             typer.echo(path)
-
-
-@app.command(hidden=True)
-def protocols(overrides: Overrides = None) -> None:
-    """Run `study audit run --part protocols`."""
-    run(overrides, ["protocols"])
-
-
-@app.command(hidden=True)
-def verify(overrides: Overrides = None) -> None:
-    """Print every cell of the paper beside ours under each protocol, with its verdict: `study verify --paper`."""
-    from study.analysis.audit.verdicts import verify_paper
-    from study.config.compose import load
-
-    typer.echo(verify_paper(load(overrides or ["dataset=task2mcp"])))

@@ -105,9 +105,3 @@ def evaluate(
     shown = scores[scores["metric"].isin(["ndcg@10", "precision@5", "core_precision@5", "mrr@10"])]
     for table in (found["tables/agreement.csv"], shown):
         typer.echo(table.to_string(index=False, float_format=FORMAT))
-
-
-@app.command(hidden=True)
-def verify(dataset: Data = DATASET) -> None:
-    """Compute every committed file of the collection again: `study judge evaluate --check`."""
-    evaluate(dataset, check=True)

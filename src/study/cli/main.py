@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from study.cli.agent import app as agent
+from study.cli.aliases import todays_words
 from study.cli.audit import app as audit
 from study.cli.judge import app as judging
 from study.cli.tools import app as tools
 from study.cli.usefulness import app as usefulness
-from study.cli.usefulness import old as old_usefulness
-from study.cli.usefulness import rerank
 from study.errors import StudyError, printable
 from study.recommend.contract import show_recommendations
 
@@ -37,11 +36,8 @@ app = typer.Typer(
 SUB_APPS = {
     "agent": agent,
     "audit": audit,
-    "best": old_usefulness,
     "judge": judging,
-    "rerank": rerank,
     "tools": tools,
-    "useful": old_usefulness,
     "usefulness": usefulness,
 }
 EVERY_DAY, DATA, ANALYSES, UPKEEP = "Every day", "Data", "Analyses", "Upkeep"
@@ -347,7 +343,7 @@ def main() -> None:
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # sets its own level when it is imported, unless it has one
     try:
         require_utf8(sys.argv[1:])
-        app()
+        app(todays_words(sys.argv[1:]))
     except StudyError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)

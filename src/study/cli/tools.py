@@ -339,17 +339,6 @@ def run(
         typer.echo((paths.tables(collection) / "overall.md").read_text(encoding="utf-8"))
 
 
-@app.command(hidden=True)
-def report(catalogue: Catalogue = "livemcpbench") -> None:
-    """The same as `run --part report`."""
-    run(catalogue, "report")
-
-
-old = typer.Typer(help="Deprecated: use `study tools call`.")
-old.command()(call)
-app.add_typer(old, name="flow", hidden=True)
-
-
 def chat(url: str, model: str) -> Chat:
     """A model at an endpoint; nothing of what it says is kept."""
     from study.llm.client import Client

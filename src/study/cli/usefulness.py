@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +15,6 @@ app = typer.Typer(
     no_args_is_help=True,
     help="The ranking by usefulness: how it was chosen, what it is worth. Results in results/task2mcp/usefulness.",
 )
-old = typer.Typer(hidden=True, help="Old spellings: study best PART, study useful PART.")
 PROFILE = "laptop"  # how much the stuffed systems train
 PARTS = ("choose", "compare", "transfer", "navigational", "calibration", "diversity", "steps", "pareto")
 LONG = ("curves", "label-steps", "latency", "stuffing")
@@ -63,23 +61,3 @@ def _stuffing(dataset: str) -> pd.DataFrame:
     titles = {name: str(system.title) for name, system in all_system_settings().items()}
     save_figure(keyword_stuffing(table, titles, f"Data: {dataset}. Profile: {PROFILE}."), "keyword_stuffing", dataset)
     return table
-
-
-def _alias(part: str) -> Callable[[], None]:
-    def call() -> None:
-        run([part])
-
-    return call
-
-
-for _part in (*PARTS, *LONG):
-    old.command(_part)(_alias(_part))
-old.command("probes")(_alias("navigational"))
-rerank = typer.Typer(hidden=True, help="Old spelling: study rerank stuffing.")
-rerank.callback()(usefulness)
-
-
-@rerank.command()
-def stuffing(dataset: str = "synthetic") -> None:
-    """As `study usefulness run --part stuffing`."""
-    run(["stuffing"], dataset)
