@@ -43,6 +43,11 @@ Overrides = Annotated[
 ]
 
 
+@app.callback()
+def audit() -> None:
+    """The audit of the data and of the paper's numbers."""
+
+
 def functions() -> dict[str, Callable[[DictConfig], list[Path]]]:
     """Part -> the function that makes its tables and returns their paths."""
     from study.analysis.audit import (
