@@ -124,7 +124,7 @@ def test_commands_run(root):
         (["collect", str(work), "--judge", "simulated"], "0 wait for a third pass"),
         (["batches", "--pass", "again"], "batches in"),
         (["evaluate"], "kappa_quadratic"),
-        (["verify"], "OK"),  # the hidden spelling of `evaluate --check`
+        (["evaluate", "--check"], "OK"),
         (["--task", str(task)], "grades in"),
     ]
     for words, expected in asked:
