@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from study.pipeline.plan import stage_inputs
+from study.pipeline.plan import plan
 from tests.tiny_study import REPOSITORY
 
 PLAN = REPOSITORY / "plan.yaml"
@@ -168,22 +168,24 @@ def test_make_repro_names_the_failed_stages_once_and_the_report_follows(project:
 
 
 def test_every_tuned_row_of_the_plan_has_something_that_tunes_it() -> None:
-    plan = yaml.safe_load((REPOSITORY / "plan.yaml").read_text())
-    for item in plan["run_tuned"].values():
+    planned = yaml.safe_load(PLAN.read_text())
+    for item in planned["run_tuned"].values():
         chosen = REPOSITORY / "results" / item["dataset"] / "sweeps" / item["system"] / "best.yaml"
-        assert f"{item['dataset']}-{item['system']}" in plan["tune"] or chosen.exists(), item
+        assert f"{item['dataset']}-{item['system']}" in planned["tune"] or chosen.exists(), item
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[str]], dict[str, str]]:
-    """A copy of what stages are hashed from, each stage's entries, and its hash."""
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A copy of what the plan is made from, with three systems, and its stages' hashes."""
     root = tmp_path_factory.mktemp("planned")
     for name in ("src", "baselines", "conf", "notebooks"):
         shutil.copytree(REPOSITORY / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    entries = yaml.safe_load((root / "conf" / "stages.yaml").read_text())
+    for path in (root / "conf" / "system").glob("[!_]*.yaml"):
+        if path.stem not in ("bm25", "t2mrec", "tiger"):
+            path.unlink()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(root))
-        return root, entries, {stage: stage_inputs(own) for stage, own in entries.items()}
+        return root, plan()["code"]
 
 
 @pytest.mark.parametrize(
@@ -198,26 +200,26 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, l
     ],
 )
 def test_a_change_reaches_every_stage_that_runs_it(
-    planned: tuple[Path, dict[str, list[str]], dict[str, str]],
+    planned: tuple[Path, dict[str, str]],
     monkeypatch: pytest.MonkeyPatch,
     file: str,
     old: str,
     new: str,
     stages: set[str],
 ) -> None:
-    root, entries, before = planned
+    root, before = planned
     monkeypatch.setenv("T2M_ROOT", str(root))
     text = (root / file).read_text()
     (root / file).write_text(text.replace(old, new) if old else text + new)
-    assert {stage for stage, own in entries.items() if stage_inputs(own) != before[stage]} == stages
+    assert {stage for stage, own in plan()["code"].items() if own != before[stage]} == stages
     (root / file).write_text(text)
 
 
 def test_the_lock_knows_the_stages_of_today_alone() -> None:
     locked = yaml.safe_load((REPOSITORY / "dvc.lock").read_text())["stages"]
-    named, plan = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"], yaml.safe_load(PLAN.read_text())
+    named, planned = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"], yaml.safe_load(PLAN.read_text())
     today = {name for name, stage in named.items() if "foreach" not in stage}
     for name, stage in named.items():
         items = stage.get("foreach", ())
-        today |= {f"{name}@{key}" for key in (plan[name] if isinstance(items, str) else items)}
+        today |= {f"{name}@{key}" for key in (planned[name] if isinstance(items, str) else items)}
     assert set(locked) == today

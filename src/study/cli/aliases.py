@@ -17,7 +17,7 @@ COMMANDS = {
     "judge packets": "judge batches",
     "judge topics": "judge pool",
     "judge verify": "judge evaluate --check",
-    "rerank stuffing": "usefulness run --part stuffing",
+    "rerank stuffing": "usefulness run --dataset synthetic --part stuffing",
     "tools flow call": "tools call",
     "tools flow normalise": "tools index --marketplace",
     "tools flow synthesise": "tools synthesise",

@@ -11,7 +11,7 @@ import ast
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -19,14 +19,14 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from study import paths
-from study.config.compose import load, plain
+from study.config.compose import load
 from study.config.registry import changed, left_out
 from study.config.schema import choices
 from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.files import write_text
 from study.reranking.endpoint import systems_not_run
-from study.runner.fingerprint import code_hash, imported, inputs, model_modules
+from study.runner.fingerprint import code_hash, imported, inputs
 from study.runner.outputs import Outputs
 from study.runner.provenance import CURRENT, state
 from study.runner.rows import run
@@ -78,23 +78,29 @@ def plan() -> dict[str, dict[str, Any]]:
                     "protocol": system.tuned,
                     "inputs": _short([inputs(under(config, system.tuned)), str(system.search)]),
                 }
-    modules = yaml.safe_load((paths.conf() / "stages.yaml").read_text(encoding="utf-8"))
-    stages["code"] = {stage: stage_inputs(entries) for stage, entries in modules.items()}
+    rows_of: dict[str, list[str]] = {}
+    for _, item in sorted((stages["run"] | stages["run_tuned"]).items()):
+        rows_of.setdefault(item["system"], []).append(item["inputs"])
+    entries = yaml.safe_load((paths.conf() / "stages.yaml").read_text(encoding="utf-8"))
+    stages["code"] = {stage: stage_inputs(own, rows_of) for stage, own in entries.items()}
     return stages
 
 
-def stage_inputs(entries: list[str]) -> str:
-    """A short hash of what a stage of ``conf/stages.yaml`` runs: code, and the models of systems that it fits."""
-    modules, models = set[str](), dict[str, Any]()
+def stage_inputs(entries: list[str], rows_of: Mapping[str, list[str]]) -> str:
+    """A short hash of what a stage of ``conf/stages.yaml`` runs.
+
+    Args:
+        rows_of: system -> the `inputs` of its rows, which hold its settings and code.
+    """
+    modules, fitted = set[str](), dict[str, list[str]]()
     for entry in entries:
         if entry == "notebooks":
             modules |= notebook_modules()
         elif entry.startswith("conf/"):
-            models |= {name: plain(load([f"system={name}"]).system)["model"] for name in named_systems(entry)}
+            fitted |= {name: rows_of.get(name, []) for name in named_systems(entry)}
         else:
             modules.add(entry)
-    code = code_hash(sorted(modules.union(*map(model_modules, models.values()))))
-    return _short([code, models]) if models else code
+    return _short([code_hash(sorted(modules)), fitted])
 
 
 def named_systems(file: str) -> list[str]:

@@ -61,13 +61,9 @@ def inputs(config: DictConfig) -> str:
         "keep": config.keep,
         "model": plain(config.system)["model"],
     }
-    text = json.dumps([settings, code_hash(sorted(model_modules(settings["model"])))], sort_keys=True)
+    modules = {target.rpartition(".")[0] for target in _targets(settings["model"])}
+    text = json.dumps([settings, code_hash(sorted(modules))], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def model_modules(model: Any) -> set[str]:
-    """The modules of the classes that a model's settings name."""
-    return {target.rpartition(".")[0] for target in _targets(model)}
 
 
 def code_hash(modules: Iterable[str]) -> str:

@@ -98,9 +98,8 @@ def spread(
 
     Returns: columns system, answers, unjudged (share), useful (share; empty where more than 5 % are unjudged),
     similarity, ci_low, ci_high (mean over topics), similarity_useful (within the useful answers, topics with at least
-    two),
-    near_duplicates (share), servers (different ones over all topics), useful_servers, equal_topics (as many useful
-    answers as the reference), diff, diff_ci_low, diff_ci_high (of the similarity there).
+    two), near_duplicates (share), servers (different ones over all topics), useful_servers, equal_topics (as many
+    useful answers as the reference), diff, diff_ci_low, diff_ci_high (of the similarity there).
     """
     rows = []
     base = answers[reference]
