@@ -33,7 +33,7 @@ SHARES = {
     "preference": 1.0,  # indices of a task's servers -> the task's text
 }
 
-# LC-Rec (Zheng et al. 2024, section III-C): five wordings for each of its tasks. {text} is a task's text, {items} are
+# LC-Rec (Zheng et al. 2024, section III-C): five templates for each of its tasks. {text} is a task's text, {items} are
 # indices, {names} are names, {item} is one index, {name} and {about} belong to one server.
 INSTRUCTIONS = {
     "next_item": (
@@ -120,7 +120,7 @@ class LCRec(Generative):
     training: Optimisation = field(default_factory=Optimisation)
     shares: Mapping[str, float] = field(default_factory=lambda: dict(SHARES))
     asks: str = "search"
-    wording: int = 0
+    template: int = 0
     constraint: str = "tree"
     history: int = 20
     text_tokens: int = 64
@@ -155,13 +155,13 @@ class LCRec(Generative):
         self.train(split, Job(seed, workdir, "lc_rec", identity))
 
     def _read_texts(self, data: Dataset, split: Split) -> None:
-        """The vocabulary, learned from training tasks, servers and wordings alone, and the tokens of all texts."""
+        """The vocabulary, learned from training tasks, servers and templates alone, and the tokens of all texts."""
         tasks, self.known = data.task_texts(), split.tasks("train")
         if self.size.pretrained is not None:
             self.vocabulary: Vocabulary = Published(self.size.pretrained)
         else:
-            wordings = map(" ".join, INSTRUCTIONS.values())
-            learned = [*(tasks[row] for row in self.known), *data.server_texts(), *wordings]
+            templates = map(" ".join, INSTRUCTIONS.values())
+            learned = [*(tasks[row] for row in self.known), *data.server_texts(), *templates]
             self.vocabulary = BytePairs(learned, self.text_vocabulary)
         self.task_texts = task_tokens(data, self.vocabulary, self.text_tokens)
         self.names = [self.vocabulary.encode(name, self.name_tokens) for name in data.servers["name"]]
@@ -182,26 +182,26 @@ class LCRec(Generative):
         """A server's index as a response."""
         return [*map(int, self.indices[server]), self.vocabulary.end]
 
-    def instruction(self, wording: str, **slots: list[int]) -> list[int]:
-        """The tokens of a wording with its slots filled; a slot's tokens are never read as words of the wording."""
+    def instruction(self, template: str, **slots: list[int]) -> list[int]:
+        """The tokens of a template with its slots filled; a slot's tokens are never read as words of the template."""
         tokens: list[int] = []
-        for number, piece in enumerate(wording.replace("}", "{").split("{")):
+        for number, piece in enumerate(template.replace("}", "{").split("{")):
             tokens += slots[piece] if number % 2 else self.vocabulary.encode(piece)
         return tokens
 
-    def question(self, task: int, seen: IntArray, wording: int, *, asks: str = "search") -> list[int]:
+    def question(self, task: int, seen: IntArray, template: int, *, asks: str = "search") -> list[int]:
         """What is asked about a task of which the servers `seen` are known."""
         slots = {"items": self._indices(seen)}
         if asks == "next_item":
-            return self.instruction(INSTRUCTIONS["next_item"][wording], **slots)
+            return self.instruction(INSTRUCTIONS["next_item"][template], **slots)
         slots["text"] = self.task_texts[task]
         kind = "search_with_history" if len(seen) else "search"
-        return self.instruction(INSTRUCTIONS[kind][wording], **slots)
+        return self.instruction(INSTRUCTIONS[kind][template], **slots)
 
     # Examples of each kind
 
-    def _pick(self, rng: np.random.Generator, wordings: Sequence[str]) -> str:
-        return wordings[int(rng.integers(len(wordings)))]
+    def _pick(self, rng: np.random.Generator, templates: Sequence[str]) -> str:
+        return templates[int(rng.integers(len(templates)))]
 
     def _next_item(self, rng: np.random.Generator) -> Iterator[Example]:
         for task, seen, targets in prefixes(self.lists, "random", rng):
@@ -210,8 +210,8 @@ class LCRec(Generative):
 
     def _index_of_text(self, rng: np.random.Generator) -> Iterator[Example]:
         for server, (name, about) in enumerate(zip(self.names, self.about, strict=True)):
-            wording = self._pick(rng, INSTRUCTIONS["index_of_text"])
-            yield Example(self.instruction(wording, name=name, about=about), [self._index(server)])
+            template = self._pick(rng, INSTRUCTIONS["index_of_text"])
+            yield Example(self.instruction(template, name=name, about=about), [self._index(server)])
 
     def _text_of_index(self, rng: np.random.Generator) -> Iterator[Example]:
         for server, (name, about) in enumerate(zip(self.names, self.about, strict=True)):
@@ -267,7 +267,7 @@ class LCRec(Generative):
 
     def asked(self, task: int) -> list[int]:
         """The question about a task of which all training servers are known."""
-        return self.question(task, self.lists[task], self.wording, asks=self.asks)
+        return self.question(task, self.lists[task], self.template, asks=self.asks)
 
     def decoder(self, readings: Sequence[list[int]]) -> CausalBeams:
         """The decoder of some questions."""

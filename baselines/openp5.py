@@ -140,7 +140,7 @@ def flatten(words: Sequence[Word], limit: int) -> Reading:
     return [token for token, _ in pairs], [number for _, number in pairs]
 
 
-# OpenP5 (Xu et al. 2024): ten wordings that are trained on, then one that is not. {history} holds item words.
+# OpenP5 (Xu et al. 2024): ten templates that are trained on, then one that is not. {history} holds item words.
 SEQUENTIAL = (
     "{dataset} {user} already works with {history} , which server comes next ?",
     "given that {user} of {dataset} has chosen {history} , choose one more server",
@@ -168,7 +168,7 @@ STRAIGHTFORWARD = (
     "which entry of {dataset} helps {user} ?",
 )
 TEMPLATES = {"sequential": SEQUENTIAL, "straightforward": STRAIGHTFORWARD}
-SEEN = 10  # wordings that are trained on; the one after them is not
+SEEN = 10  # templates that are trained on; the one after them is not
 
 
 @dataclass
@@ -198,7 +198,7 @@ class OpenP5(Generative):
     largest: int = 200
     kinds: Sequence[str] = ("sequential", "straightforward")
     asks: str = "sequential"
-    wordings: int = 1
+    templates: int = 1
     whole_words: int = 512
     source: str = "ids"
     order: str = "random"
@@ -251,21 +251,21 @@ class OpenP5(Generative):
         """Of the published model, or learned from the templates (and, where texts are read, from training tasks)."""
         if self.size.pretrained is not None:
             return Published(self.size.pretrained)
-        words = {word for wordings in TEMPLATES.values() for wording in wordings for word in wording.split()}
+        words = {word for templates in TEMPLATES.values() for template in templates for word in template.split()}
         # Twice, so that each becomes one token.
         learned = [" ".join(sorted(words))] * 2
         if self.texts is not None:
             learned += [self.texts[row] for row in split.tasks("train")]
         return BytePairs(learned, self.text_vocabulary)
 
-    def prompt(self, kind: str, wording: int, task: int, seen: IntArray) -> Reading:
+    def prompt(self, kind: str, template: int, task: int, seen: IntArray) -> Reading:
         """The tokens and word numbers of a prompt after the servers `seen`, last one last."""
         servers = [self.items[server] for server in seen[max(0, len(seen) - self.longest) :]]
         comma = self.speller.word(",")
         history = [word for server in servers for word in (server, comma)][:-1]
         slots = {"{dataset}": [self.dataset], "{user}": self._user(task), "{history}": history}
         words: list[Word] = []
-        for piece in TEMPLATES[kind][wording].split():
+        for piece in TEMPLATES[kind][template].split():
             words += slots[piece] if piece in slots else [self.speller.word(piece)]
         return flatten(words, self.input_tokens)
 
@@ -281,8 +281,8 @@ class OpenP5(Generative):
         else:
             drawn = ((task, row[:0], row) for task, row in enumerate(self.lists) if len(row))
         for task, seen, targets in drawn:
-            for wording in rng.permutation(SEEN)[: self.wordings]:
-                yield self.prompt(kind, int(wording), task, seen), targets.tolist()
+            for template in rng.permutation(SEEN)[: self.templates]:
+                yield self.prompt(kind, int(template), task, seen), targets.tolist()
 
     def batches(self, epoch: int, seed: int) -> list[Batch]:
         """The batches of an epoch, each of one kind, in random order."""

@@ -74,7 +74,7 @@ class Optimisation:
     decay: str = "cosine"  # or `linear`, down to 0 at the end
     clip: float | None = 1.0  # longest gradient
     checkpoint_seconds: float = 20.0  # least time between two checkpoints
-    looks: int = 5  # evaluations on validation, spread evenly up to the last epoch; 0 keeps the last weights
+    evaluations: int = 5  # evaluations on validation, spread evenly up to the last epoch; 0 keeps the last weights
     validation_tasks: int = 300  # tasks per evaluation, drawn by the seed
 
     patience: ClassVar[int | None] = None
@@ -82,11 +82,13 @@ class Optimisation:
     @property
     def selects(self) -> bool:
         """Whether validation labels choose the weights."""
-        return self.looks > 0
+        return self.evaluations > 0
 
     def evaluates_after(self, epoch: int) -> bool:
         """Whether there is an evaluation after this epoch, counted from 1."""
-        return epoch in {math.ceil(self.epochs * number / self.looks) for number in range(1, self.looks + 1)}
+        return epoch in {
+            math.ceil(self.epochs * number / self.evaluations) for number in range(1, self.evaluations + 1)
+        }
 
     def rate(self, epochs: float) -> float:
         """The learning rate after so many epochs, over the highest one."""

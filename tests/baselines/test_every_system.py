@@ -17,7 +17,12 @@ from tests.baselines.toys import N_SERVERS, ask, block_dataset, build, fit, rank
 # Their search may leave the catalogue, and after two epochs it mostly does.
 MAY_RANK_NOTHING = ("tiger_unconstrained", "lc_rec_level")
 # What leaves validation alone, for each way in which the published methods choose their weights on it.
-WITHOUT_LOOKS = {"schedule.patience": "null", "training.looks": 0, "first.looks": 0, "second.looks": 0}
+WITHOUT_EVALUATIONS = {
+    "schedule.patience": "null",
+    "training.evaluations": 0,
+    "first.evaluations": 0,
+    "second.evaluations": 0,
+}
 # Settings that count servers or tasks and are larger than the toy data set.
 TOY_SIZES = {"t2mrec_hard_negatives": {"training.hard_pool": N_SERVERS // 3}}
 
@@ -56,7 +61,9 @@ def toy(protocol: str) -> tuple[Dataset, Split]:
 def without_looks(system: str) -> dict[str, object]:
     """The values that make a published method run all epochs and keep its last weights; empty where none chooses."""
     own = settings(system)
-    return {key: value for key, value in WITHOUT_LOOKS.items() if OmegaConf.select(own, f"model.{key}") is not None}
+    return {
+        key: value for key, value in WITHOUT_EVALUATIONS.items() if OmegaConf.select(own, f"model.{key}") is not None
+    }
 
 
 PROTOCOLS = {name: list(settings(name).protocols) for name in ranked_systems()}

@@ -100,8 +100,8 @@ def test_an_index_is_learned_by_heart(tmp_path):
     system = small(size=LARGER, training=steps(150, 10, 3e-3), shares={"index_of_text": 1.0})
     fit(system, data, toys.all_training(data), tmp_path)
     for server, index in enumerate(system.indices.tolist()):
-        wording, wanted = INSTRUCTIONS["index_of_text"][server % 5], [*index, system.vocabulary.end]
-        question = system.instruction(wording, name=system.names[server], about=system.about[server])
+        template, wanted = INSTRUCTIONS["index_of_text"][server % 5], [*index, system.vocabulary.end]
+        question = system.instruction(template, name=system.names[server], about=system.about[server])
         with torch.no_grad():
             logits = system.writer.lm(torch.tensor([question + wanted])).logits[0, len(question) - 1 : -1]
         assert logits.argmax(dim=1).tolist() == wanted
@@ -159,7 +159,7 @@ def test_responses_never_name_a_server_of_the_question(untrained, monkeypatch):
 def test_wordings_are_filled_and_differ(untrained):
     for name, kinds in INSTRUCTIONS.items():
         assert len(set(kinds)) == 5, name
-        assert all(wording.count("{") == wording.count("}") >= 1 for wording in kinds)
+        assert all(template.count("{") == template.count("}") >= 1 for template in kinds)
     tokens = untrained.instruction("before {items} after", items=[900, 901])
     place = tokens.index(900)
     assert tokens[place + 1] == 901

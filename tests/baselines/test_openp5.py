@@ -29,8 +29,8 @@ def interactions(lists: list[list[int]], n_items: int) -> tuple[list[np.ndarray]
 
 @pytest.fixture(scope="module")
 def untrained(blocks, tmp_path_factory):
-    """OpenP5 with random numbers and all wordings after one epoch on the blocks."""
-    return fit(small(indexing="random", wordings=10), *blocks, tmp_path_factory.mktemp("openp5"))
+    """OpenP5 with random numbers and all templates after one epoch on the blocks."""
+    return fit(small(indexing="random", templates=10), *blocks, tmp_path_factory.mktemp("openp5"))
 
 
 @pytest.mark.parametrize("indexing", INDEXINGS)
@@ -127,10 +127,10 @@ def test_digits_are_tokens_of_their_own_and_words_are_whole():
 
 
 def test_there_are_ten_wordings_and_one_that_is_never_trained_on(untrained):
-    for wordings in openp5.TEMPLATES.values():
-        assert len(set(wordings)) == SEEN + 1
-        assert all("{dataset}" in wording and "{user}" in wording for wording in wordings)
-    assert all("{history}" in wording for wording in openp5.SEQUENTIAL)
+    for templates in openp5.TEMPLATES.values():
+        assert len(set(templates)) == SEEN + 1
+        assert all("{dataset}" in template and "{user}" in template for template in templates)
+    assert all("{history}" in template for template in openp5.SEQUENTIAL)
     for kind in openp5.TEMPLATES:
         drawn = list(untrained.examples(kind, np.random.default_rng(0)))
         assert len(drawn) == 10 * len(untrained.lists)
@@ -141,7 +141,7 @@ def test_there_are_ten_wordings_and_one_that_is_never_trained_on(untrained):
 def test_twenty_users_are_learned_by_heart(tmp_path, monkeypatch):
     """Each task has two servers: the number leads to either, and with one in the history only the other is right.
 
-    Three wordings of each kind are trained on and asked in; ten take a model this small longer than a test can.
+    Three templates of each kind are trained on and asked in; ten take a model this small longer than a test can.
     """
     monkeypatch.setattr("baselines.openp5.SEEN", 3)
     pairs = np.random.default_rng(0).permutation(40).reshape(20, 2)
@@ -149,8 +149,8 @@ def test_twenty_users_are_learned_by_heart(tmp_path, monkeypatch):
     system = fit(small(training=steps(300, 10, 3e-3)), data, all_training(data), tmp_path)
 
     def first(kind: str, seen: slice) -> np.ndarray:
-        """The best server for each wording and task, shape (3, 20)."""
-        asked = [system.prompt(kind, wording, task, pairs[task, seen]) for wording in range(3) for task in range(20)]
+        """The best server for each template and task, shape (3, 20)."""
+        asked = [system.prompt(kind, template, task, pairs[task, seen]) for template in range(3) for task in range(20)]
         how = {"n_items": 40, "beam": 4, "batch": 60, "length_power": 1.0, "label": "test"}
         found, _ = search_scores(system.decoder, system.tree, asked, **how)
         return found.argmax(axis=1).reshape(3, 20)

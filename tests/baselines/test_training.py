@@ -45,14 +45,14 @@ LOOKS = (0.2, 0.5, 0.4, 0.5, 0.3)  # the second is the best, and an equal one is
 
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
-    """Five epochs of three steps, a look after each, by a clock that moves a second with every step; may be stopped.
+    """Five epochs of three steps, an evaluation after each, by a clock that moves a second a step; may be stopped.
 
-    Returns a function: name of the training -> its weights, its progress, its steps, and the weights at its looks.
+    Returns a function: name of the training -> its weights, progress and steps, and the weights at its evaluations.
     """
     clock = [0.0]
     monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
-    def run(name: str, *, steps: int = 99, looks: int = 99, identity: str = "a"):
+    def run(name: str, *, steps: int = 99, evaluations: int = 99, identity: str = "a"):
         model, taken, seen, before, path = Line(), [], [], 0, tmp_path / f"{name}.safetensors"
         if path.exists() and identity == "a":
             with safe_open(path, framework="pt") as stored:
@@ -69,7 +69,7 @@ def trained(tmp_path, monkeypatch):
         def quality() -> float:
             assert not model.training
             assert not torch.is_grad_enabled()
-            if len(seen) == looks:
+            if len(seen) == evaluations:
                 raise KeyboardInterrupt
             seen.append([weight.detach().clone() for weight in model.parameters()])
             return LOOKS[before + len(seen) - 1]
@@ -83,7 +83,7 @@ def trained(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("stop", [{"steps": 7}, {"looks": 0}, {"looks": 1}, {"looks": 3}])
+@pytest.mark.parametrize("stop", [{"steps": 7}, {"evaluations": 0}, {"evaluations": 1}, {"evaluations": 3}])
 def test_a_stopped_training_ends_where_an_undisturbed_one_does_and_is_not_repeated(stop, trained):
     """The best weights are kept, all epochs run, and steps of a lost epoch count in no report."""
     whole, expected, steps, seen = trained("whole")
@@ -95,7 +95,7 @@ def test_a_stopped_training_ends_where_an_undisturbed_one_does_and_is_not_repeat
         assert not torch.equal(kept, last)
     with pytest.raises(KeyboardInterrupt):
         trained("parts", **stop)
-    done = stop.get("looks", 2)
+    done = stop.get("evaluations", 2)
     for left in (5 - done, 0):  # and once more, when nothing is left to be done
         resumed, progress, steps, seen = trained("parts")
         assert (steps, len(seen), progress) == (3 * left, left, expected)
@@ -122,16 +122,16 @@ def test_evaluations_are_spread_evenly_and_the_last_is_at_the_end():
     def evaluated(settings):
         return [epoch for epoch in range(1, settings.epochs + 1) if settings.evaluates_after(epoch)]
 
-    assert evaluated(Optimisation(epochs=28, looks=5)) == [6, 12, 17, 23, 28]
-    assert evaluated(Optimisation(epochs=2, looks=5)) == [1, 2]
-    assert evaluated(Optimisation(epochs=9, looks=1)) == [9]
+    assert evaluated(Optimisation(epochs=28, evaluations=5)) == [6, 12, 17, 23, 28]
+    assert evaluated(Optimisation(epochs=2, evaluations=5)) == [1, 2]
+    assert evaluated(Optimisation(epochs=9, evaluations=1)) == [9]
     assert evaluated(Schedule(epochs=8, evaluate_every=3)) == [3, 6, 8]
-    assert not Optimisation(looks=0).selects
+    assert not Optimisation(evaluations=0).selects
     assert not Schedule(patience=None).selects
 
 
 def test_a_look_measures_validation_at_some_tasks_and_none_is_taken_where_none_is_wanted(blocks, cold_blocks):
-    asked, options = [], Optimisation(looks=3, validation_tasks=7)
+    asked, options = [], Optimisation(evaluations=3, validation_tasks=7)
 
     def quality(split, options=options, **more):
         def score(tasks):
@@ -142,7 +142,7 @@ def test_a_look_measures_validation_at_some_tasks_and_none_is_taken_where_none_i
 
     assert quality(blocks[1])() == pytest.approx(1)
     assert len(np.concatenate(asked)) == 7
-    assert quality(blocks[1], Optimisation(looks=0), ranks_new=True) is None
+    assert quality(blocks[1], Optimisation(evaluations=0), ranks_new=True) is None
     assert quality(cold_blocks[1]) is None
     assert quality(cold_blocks[1], ranks_new=True)() == pytest.approx(1)
 
@@ -302,13 +302,13 @@ def test_the_experts_are_chosen_by_the_heads_of_their_scenarios(blocks, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "looks"),
+    ("name", "changes", "evaluations"),
     [
-        ("tiger", {"training.looks": 0}, False),
-        ("mpt_rec", {"first.looks": 0}, True),
-        ("mpt_rec", {"first.looks": 0, "second.looks": 0}, False),
-        ("mpt_rec_stage1", {"first.looks": 0}, False),  # its second stage does not run
+        ("tiger", {"training.evaluations": 0}, False),
+        ("mpt_rec", {"first.evaluations": 0}, True),
+        ("mpt_rec", {"first.evaluations": 0, "second.evaluations": 0}, False),
+        ("mpt_rec_stage1", {"first.evaluations": 0}, False),  # its second stage does not run
     ],
 )
-def test_who_looks_at_validation_says_so(name, changes, looks):
-    assert build(name, **changes).uses_validation == looks
+def test_who_looks_at_validation_says_so(name, changes, evaluations):
+    assert build(name, **changes).uses_validation == evaluations

@@ -72,7 +72,7 @@ def test_added_and_removed_groups_and_keys_are_errors(override: str) -> None:
 
 
 OUT_OF_RANGE = {
-    "at least 10": ["keep=9", "keep=10.5", "keep=true", "keep=many"],
+    "at least 10": ["run_depth=9", "run_depth=10.5", "run_depth=true", "run_depth=many"],
     "at least 1": ["tuning.trials=0", "profile.workers=0", "profile.threads=-1"],
     "above 0": ["profile.scale=0", "tuning.scale=0"],
     "at least one seed": ["system.seeds=[]", "system.seeds=3", "profile.seeds=[]"],

@@ -44,7 +44,9 @@ def test_other_epochs_through_a_scale_and_another_name_are_refused() -> None:
         require_own_row(load(["system=tfidf", "system.name=t2mrec"]))
 
 
-@pytest.mark.parametrize("override", ["profile.workers=3", "keep=50", "tuning.trials=3", "dataset.generator.n_tasks=9"])
+@pytest.mark.parametrize(
+    "override", ["profile.workers=3", "run_depth=50", "tuning.trials=3", "dataset.generator.n_tasks=9"]
+)
 def test_what_changes_no_number_is_allowed(override: str) -> None:
     require_own_row(load([override]))
 

@@ -48,7 +48,7 @@ def test_metrics_can_be_recomputed_from_the_top_ten(root: Path) -> None:
 
 
 def test_longer_run_is_kept_on_request(root: Path) -> None:
-    outputs = run(config("system=tfidf", "keep=60"))  # as many as there are servers
+    outputs = run(config("system=tfidf", "run_depth=60"))  # as many as there are servers
     long = pd.read_parquet(paths.results("synthetic") / "runs" / "cold" / "tfidf.parquet")
     assert long.groupby(["task_id", "seed"])["rank"].max().eq(60).all()
     falls = long.sort_values("rank").groupby(["task_id", "seed"])["score"].diff().dropna()
@@ -61,14 +61,14 @@ def test_longer_run_is_kept_on_request(root: Path) -> None:
 def test_more_places_than_servers_are_refused_before_any_seed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_run_missing", lambda *_: pytest.fail("a seed was started"))
     with pytest.raises(StudyError, match="61 places of the run are to be kept, and only 60 servers") as caught:
-        run(config("system=random", "keep=61", "system.name=random_x"))
+        run(config("system=random", "run_depth=61", "system.name=random_x"))
     assert (caught.value.file, caught.value.column) == (root / "conf" / "config.yaml", "keep")
-    assert caught.value.fix == "keep=60 or less"
+    assert caught.value.fix == "run_depth=60 or less"
     assert not Outputs.of("synthetic", "cold", "random_x").record.exists()
 
 
 def test_sampled_candidates_bound_the_places_too(root: Path) -> None:
-    wanted = config("system=random", "keep=60")
+    wanted = config("system=random", "run_depth=60")
     data, split = running.load_inputs(wanted.dataset.name, wanted.protocol.name)
     sampled = replace(split, candidates=np.zeros((len(split.tasks("test")), 30), dtype=np.int64))
     running.require_places(wanted, data, split)
@@ -182,7 +182,7 @@ def test_evaluating_the_kept_runs_again_gives_the_same_files(root: Path) -> None
 
 
 def test_of_known_tasks_the_hits_alone_are_kept_and_give_the_same_values(root: Path) -> None:
-    run(config("system=random", "protocol=warm", "keep=30"))
+    run(config("system=random", "protocol=warm", "run_depth=30"))
     outputs = Outputs.of("synthetic", "warm", "random")
     long = pd.read_parquet(paths.results("synthetic") / "runs" / "warm" / "random.parquet")
     data = datasets.load("synthetic")

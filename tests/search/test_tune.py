@@ -202,7 +202,7 @@ def test_values_of_another_profile_are_replaced_on_request_alone(root: Path) -> 
 
 
 def test_other_spaces_and_seeds_share_no_trials(root: Path) -> None:
-    extras = ["keep=10", "tuning.seed=2", "tuning.startup=4", "tuning.scale=0.5", "system.model.k=20"]
+    extras = ["run_depth=10", "tuning.seed=2", "tuning.startup=4", "tuning.scale=0.5", "system.model.k=20"]
     extras += ["system.search.power.choices=[1.0]", "system.seeds=[2]"]
     keys = {tuning.search_key(load([*WANTED, extra])) for extra in extras}
     assert len(keys) == 7

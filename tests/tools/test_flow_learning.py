@@ -137,7 +137,7 @@ def test_candidates_hold_the_right_tool_once_and_no_twin(bench):
     assert set(right.argmax(axis=1)) == {0, 1, 2}
     assert (shown == np.stack(benches.candidates(bench, pool, 0))).all()
     doubled = ToolCatalog("d", CATALOG.servers, (*CATALOG.tools, CATALOG.tools[0]))
-    assert selector.twins(doubled)[0] == frozenset({6})
+    assert selector.duplicates(doubled)[0] == frozenset({6})
     drawn = selector.pool_of(SAMPLES[0], np.arange(7), None, frozenset({6}), np.random.default_rng(0))
     assert sorted(drawn.tolist()) == [0, 1, 2, 3, 4, 5]
 

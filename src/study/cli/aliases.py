@@ -30,7 +30,12 @@ COMMANDS = {
     "useful": "usefulness run --part",
 }
 OPTIONS = {"--reading": "--pass"}
-PARTS = {"faults": "reference_bugs", "probes": "navigational", "wordings": "prompt_templates"}
+PARTS = {
+    "faults": "reference_bugs",
+    "label-steps": "label_steps",
+    "probes": "navigational",
+    "wordings": "prompt_templates",
+}
 
 
 def todays_words(words: Sequence[str]) -> list[str]:

@@ -30,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Reproduce T2MRec: fetch and prepare data, run systems, report, verify, recommend.\n\n"
     "Every stage takes Hydra overrides: `dataset=task2mcp protocol=warm system=tfidf profile=smoke`, or any key of "
-    "`conf/`, such as `keep=100` (a run with other settings also needs `system.name=...`). Start with `make repro`.",
+    "`conf/`, such as `run_depth=99` (other settings of a run need `system.name=...`). Start with `make repro`.",
 )
 # Sub-apps: each module holds the command lines alone and imports what is heavy inside its commands.
 SUB_APPS = {

@@ -17,7 +17,7 @@ app = typer.Typer(
 )
 PROFILE = "laptop"  # how much the stuffed systems train
 PARTS = ("choose", "compare", "transfer", "navigational", "calibration", "diversity", "steps", "pareto")
-LONG = ("curves", "label-steps", "latency", "stuffing")
+LONG = ("curves", "label_steps", "latency", "stuffing")
 
 
 @app.callback()

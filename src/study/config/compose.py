@@ -88,9 +88,10 @@ def load(overrides: list[str] | None = None) -> DictConfig:
 
 
 def _todays_name(override: str) -> str:
-    """``system=NAME`` with a name of the release before as one with the name of today."""
-    group, _, name = override.partition("=")
-    return f"{group}={schema.ALIASES[name]}" if group == "system" and name in schema.ALIASES else override
+    """An override with an earlier name, of a system or of a key, as one with today's."""
+    key, equals, value = override.partition("=")
+    value = schema.ALIASES.get(value, value) if key == "system" else value
+    return f"{schema.KEY_ALIASES.get(key, key)}{equals}{value}"
 
 
 def _compose(overrides: list[str]) -> DictConfig:

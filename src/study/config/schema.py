@@ -25,7 +25,7 @@ def _words(text: str) -> set[str]:
 # Group -> keys that it must have, and keys that it may have; "" is conf/config.yaml itself. The values of `generator`,
 # `search` and `model` have names of their own, which their readers check.
 KEYS: Mapping[str, tuple[set[str], set[str]]] = {
-    "": ({*GROUPS, "keep", "tuning"}, set()),
+    "": ({*GROUPS, "run_depth", "tuning"}, set()),
     "tuning": (_words("trials scale startup seed"), set()),
     "dataset": (_words("name title licence labels source generator"), _words("protocols scale leave_out")),
     "protocol": (_words("name title seed"), _words("similarity negatives")),
@@ -37,12 +37,13 @@ KEYS: Mapping[str, tuple[set[str], set[str]]] = {
 }
 # Names become names of files.
 NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
-LEAST = {"keep": 10, "tuning.trials": 1, "tuning.startup": 1, "profile.workers": 1, "profile.threads": 1}
+LEAST = {"run_depth": 10, "tuning.trials": 1, "tuning.startup": 1, "profile.workers": 1, "profile.threads": 1}
 SEEDS = ("system.seeds", "profile.seeds", "profile.method_seeds")
 LARGEST_SEED = 2**15 - 1  # kept runs store seeds in 16 bits
 
 
-# Names of systems in the release before: each stands for its name of today.
+# Earlier names of systems and of keys: each stands for its name of today.
+KEY_ALIASES = {"keep": "run_depth"}
 ALIASES = {
     "best": "field_dense",
     **{

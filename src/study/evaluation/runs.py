@@ -69,13 +69,13 @@ def rank_tasks(
 
 
 def run_seed(
-    system: System, data: Dataset, split: Split, *, seed: int, workdir: Path, part: str = "test", keep: int = KEPT
+    system: System, data: Dataset, split: Split, *, seed: int, workdir: Path, part: str = "test", depth: int = KEPT
 ) -> SeedRun:
     """Fit a system with one seed and measure it on one part.
 
     Args:
         part: ``test``, or ``valid`` where a choice is being made.
-        keep: places of the run to return, at least ten.
+        depth: places of the run to return, at least ten.
 
     Raises:
         StudyError: the catalogue is smaller than the cut-off.
@@ -89,8 +89,8 @@ def run_seed(
     system.fit(data, split, seed=seed, workdir=workdir)
     fitted = time.perf_counter()
     tasks = split.tasks(part)
-    depth = max(keep, KEPT + 1)  # one place beyond the last that counts shows whether a tie decides it
-    rows, scores = rank_tasks(system, split, tasks, part=part, k=depth, seed=seed, n_servers=data.n_servers)
+    asked = max(depth, KEPT + 1)  # one place beyond the last that counts shows whether a tie decides it
+    rows, scores = rank_tasks(system, split, tasks, part=part, k=asked, seed=seed, n_servers=data.n_servers)
     ranked = time.perf_counter()
     ties = tied(scores, KEPT)
     task_ids = data.tasks["id"].to_numpy()[tasks]
@@ -109,7 +109,7 @@ def run_seed(
         facts["report"] = system.report()
         # A training that was taken up, or was finished before, took longer than this fit.
         facts["seconds_fit"] = max(facts["seconds_fit"], facts["report"].get("seconds_trained", 0.0))
-    return SeedRun(values, run_table(data, task_ids, rows[:, :keep], scores[:, :keep], seed), facts)
+    return SeedRun(values, run_table(data, task_ids, rows[:, :depth], scores[:, :depth], seed), facts)
 
 
 def run_table(data: Dataset, task_ids: np.ndarray, rows: IntArray, scores: FloatArray, seed: int) -> pd.DataFrame:

@@ -1,7 +1,8 @@
 """What decides a row: its settings, the code behind them, the prepared data and the split.
 
 The code of a row is the import closure of the classes that its settings name (`_target_`), within `study` and
-`baselines`. It is hashed by syntax tree, so comments, docstrings and formatting do not count.
+`baselines`, and of the module that ranks scores. It is hashed by syntax tree, so comments, docstrings and formatting do
+not count.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from study.files import sha256
 PACKAGES = {"study": "src", "baselines": "."}
 # The ground says where files lie, how they are written and what is wrong with them. It decides no number.
 GROUND = ("study", "study.errors", "study.files", "study.paths")
+# Scores become a top ten here, with its rule for ties, whatever the system.
+RANKING = "study.evaluation.ranking"
 
 
 def fingerprint(config: DictConfig) -> str:
@@ -58,10 +61,10 @@ def inputs(config: DictConfig) -> str:
         "protocol": config.protocol.name,
         "profile": config.profile.name,
         "threads": config.profile.threads,
-        "keep": config.keep,
+        "run_depth": config.run_depth,
         "model": plain(config.system)["model"],
     }
-    modules = {target.rpartition(".")[0] for target in _targets(settings["model"])}
+    modules = {RANKING, *(target.rpartition(".")[0] for target in _targets(settings["model"]))}
     text = json.dumps([settings, code_hash(sorted(modules))], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -84,7 +87,11 @@ def closure(modules: Iterable[str]) -> dict[str, Path]:
     waiting, found = [module for module in modules if module.split(".")[0] in PACKAGES], {}
     for module in waiting:
         if _file(module) is None:
-            raise StudyError(f"there is no module {module!r}", column="model._target_", fix="is its file there?")
+            raise StudyError(
+                f"there is no module {module!r}",
+                column="model._target_",
+                fix="correct `_target_` in its yaml, or add the file",
+            )
     while waiting:
         module = waiting.pop()
         path = _file(module)

@@ -35,13 +35,13 @@ def require_places(config: DictConfig, data: Dataset, split: Split) -> None:
     """
     ranked = data.n_servers if split.candidates is None else split.candidates.shape[1]
     # A catalogue that is too small for the metrics themselves is refused by the evaluation.
-    if config.keep > max(ranked, KEPT):
+    if config.run_depth > max(ranked, KEPT):
         raise StudyError(
-            f"{config.keep} places of the run are to be kept, and only {ranked} servers of {config.dataset.name} are "
-            f"ranked under {config.protocol.name}",
+            f"{config.run_depth} places of the run are to be kept, and only {ranked} servers of "
+            f"{config.dataset.name} are ranked under {config.protocol.name}",
             file=paths.conf() / "config.yaml",
-            column="keep",
-            fix=f"keep={ranked} or less",
+            column="run_depth",
+            fix=f"run_depth={ranked} or less",
         )
     pool = OmegaConf.select(config, POOL)
     if pool is not None and pool > data.n_servers:

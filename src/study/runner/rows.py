@@ -38,7 +38,7 @@ def _run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any
     data, split = load_inputs(config.dataset.name, config.protocol.name)
     workdir = folder / f"work-{seed}"
     workdir.mkdir(parents=True, exist_ok=True)
-    done = run_seed(build_system(config.system), data, split, seed=seed, workdir=workdir, keep=config.keep)
+    done = run_seed(build_system(config.system), data, split, seed=seed, workdir=workdir, depth=config.run_depth)
     write_parquet(folder / f"per_task-{seed}.parquet", done.per_task)
     write_parquet(folder / f"top-{seed}.parquet", done.top)
     write_json(folder / f"facts-{seed}.json", done.facts)  # last: its presence says that the seed is complete
@@ -85,7 +85,7 @@ def run(config: DictConfig, *, replace: bool = False) -> Outputs:
     best = compact(top[top["rank"] <= KEPT])
     kept = relevant(best, data, split) if protocol in HITS_ALONE else best
     write_parquet(outputs.top10, kept, packed=True)
-    if config.keep > KEPT:
+    if config.run_depth > KEPT:
         write_parquet(paths.results(dataset) / "runs" / protocol / f"{system}.parquet", top)
     write_json(
         outputs.record,

@@ -66,7 +66,7 @@ def test_planted_effects_are_found_and_their_absence_too_and_what_was_not_run_is
         assert (row["randomisation_p_holm"] < 0.01) == (effect < 0)
     assert np.isnan(rows.loc[("t2mrec_wo_cl", "recall@5"), "wilcoxon_p_holm"])  # not in the declared family
     cl = rows.loc[("t2mrec_wo_cl", "recall@10")]
-    assert cl["off"] == pytest.approx(cl["ours"] - 0.4568)
+    assert cl["gap"] == pytest.approx(cl["ours"] - 0.4568)
     verdicts = ablation.part_verdicts(table).set_index("system")
     ran = verdicts.loc[[name for name in EFFECTS if name in verdicts.index], "verdict"]
     assert ran.tolist() == ["holds", "holds", "does not hold"]
@@ -76,7 +76,7 @@ def test_planted_effects_are_found_and_their_absence_too_and_what_was_not_run_is
     assert set(missing) == {f"t2mrec_{name}" for name in NOT_RUN}
     full = rows.loc[("t2mrec_llm", "ndcg@10")]
     assert full[["paper", "paper_effect"]].tolist() == pytest.approx([0.6633, 0.0059])
-    assert full[["ours", "diff", "off", "wilcoxon_p_holm"]].isna().all()
+    assert full[["ours", "diff", "gap", "wilcoxon_p_holm"]].isna().all()
     assert "t2mrec_listwise" not in rows.index  # neither of the family nor the paper's, so only shown where it ran
     assert set(verdicts.loc[[f"t2mrec_{name}" for name in NOT_RUN], "verdict"]) == {"not run"}
     assert verdicts.loc["t2mrec_llm", "paper_effect"] == pytest.approx(0.0059)
@@ -100,7 +100,7 @@ def test_the_papers_values_stand_under_its_own_protocol_alone(results):
     assert table.loc[table["protocol"] == "cold", "paper"].notna().any()
     warm = table[table["protocol"] == "warm"]
     assert warm["seeds"].max() == 2
-    assert warm[["paper", "off", "paper_effect"]].isna().all(axis=None)
+    assert warm[["paper", "gap", "paper_effect"]].isna().all(axis=None)
     verdicts = ablation.part_verdicts(table).set_index(["protocol", "system"])
     assert verdicts.loc[("warm", "t2mrec_wo_cl"), "verdict"] == "holds"
     assert ("warm", "t2mrec_llm") not in verdicts.index

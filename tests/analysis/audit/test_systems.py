@@ -189,16 +189,16 @@ def test_the_table_describes_the_codes_that_the_search_writes(monkeypatch, tmp_p
 
 
 class _Words:
-    """Its first wording finds the one relevant server first, every other one puts it at its own place."""
+    """Its first template finds the one relevant server first, every other one puts it at its own place."""
 
-    wording = fits = 0
+    template = fits = 0
 
     def fit(self, data, split, *, seed, workdir):
         self.fits += 1
 
     def score(self, tasks):
         scores = -np.tile(np.arange(12, dtype=np.float32), (len(tasks), 1))
-        scores[:, 11] = 0.5 - self.wording
+        scores[:, 11] = 0.5 - self.template
         return scores
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.overall.convergence import convergence, cut_short, far_behind, most_epochs, near_floor
+from study.analysis.overall.convergence import convergence, cut_short, far_behind, most_epochs, near_trivial
 from study.evaluation.records import record
 from study.files import write_json
 from tests.analysis.report.helpers import means, results_of
@@ -61,7 +61,7 @@ def test_the_cap_is_found_where_settings_state_it(model, cap):
 
 
 def test_of_two_stages_the_last_ones_cap_counts_and_each_may_be_the_one_that_was_cut_short():
-    model = {"first": {"epochs": 30, "looks": 5}, "second": {"epochs": {**SIZES, "laptop": 10}, "looks": 5}}
+    model = {"first": {"epochs": 30, "evaluations": 5}, "second": {"epochs": {**SIZES, "laptop": 10}, "evaluations": 5}}
     assert most_epochs(model) == 10
     reports = pd.DataFrame({"epochs": [10, 10], "best_epoch": [8, 10]})
     assert cut_short(model, reports).tolist() == [False, True]
@@ -128,7 +128,7 @@ def test_the_best_run_of_the_same_method_is_found_faults_aside(results):
 def test_stages_are_counted_and_new_tasks_are_compared_with_the_transfer(results):
     last = {"epochs": 9, "best_epoch": 9, "validation_ndcg": 0.2, "seconds_trained": 1.0}
     first = [{"epochs": 5, "best_epoch": best, "validation_ndcg": value} for best, value in ((4, 0.3), (5, 0.1))]
-    model = {"first": {"epochs": 5, "looks": 5}, "second": {"epochs": 9, "looks": 5}}
+    model = {"first": {"epochs": 5, "evaluations": 5}, "second": {"epochs": 9, "evaluations": 5}}
     seeds = [{"seed": seed, "report": last | {"experts": report}} for seed, report in enumerate(first)]
     folder = paths.results("synthetic") / "records" / "cold"
     write_json(folder / "two.json", record(seeds=seeds, config={"system": {"model": model}}))
@@ -148,9 +148,9 @@ def test_who_comes_near_to_what_learns_nothing_is_listed(new_tasks, named):
     families = dict.fromkeys(recall, "published") | dict.fromkeys(("ruled", "popularity", "random"), "trivial")
     rows = [("p", name, metric, value) for name, value in recall.items() for metric in ("recall", "ndcg")]
     new = results_of("synthetic", ["p"], recall, families=families, **means(rows))
-    found = near_floor(new, "p", new_tasks=new_tasks)
+    found = near_trivial(new, "p", new_tasks=new_tasks)
     assert found["title"].tolist() == named
     assert found["times"].iloc[-1] == pytest.approx(0.049 / (0.0101 if new_tasks else 0.01))
     floor = "random" if new_tasks else "popularity"
     without = replace(new, metrics=new.metrics[new.metrics["system"] != floor])
-    assert near_floor(without, "p", new_tasks=new_tasks).empty
+    assert near_trivial(without, "p", new_tasks=new_tasks).empty

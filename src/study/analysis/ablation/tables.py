@@ -36,7 +36,7 @@ PER_CELL = 100  # draws of its randomisation test for every cell: the smallest c
 CHUNK = 500  # tasks whose features are held at a time
 DIFFERENCE = ["diff", "diff_ci_low", "diff_ci_high", "rank_biserial"]
 TESTS = ["wilcoxon_p_holm", "randomisation_p_holm"]
-COLUMNS = ["protocol", "system", "title", "metric", "seeds", "n", "ours", "sd", "ci_low", "ci_high", "paper", "off"]
+COLUMNS = ["protocol", "system", "title", "metric", "seeds", "n", "ours", "sd", "ci_low", "ci_high", "paper", "gap"]
 COLUMNS += ["paper_effect", *DIFFERENCE, *TESTS, "family"]
 STRICT = 0.001  # the paper's level for Figure 6
 DISAGREE = "tests disagree"
@@ -104,7 +104,7 @@ def printed() -> pd.DataFrame:
 def table4(dataset: str) -> pd.DataFrame:
     """Table 4 with what the paper leaves out, under every protocol: one row per protocol, system and metric.
 
-    off = ours - paper; diff = system - reference over tasks. Holm-corrected p-values, for `COMPARED` alone, are
+    gap = ours - paper; diff = system - reference over tasks. Holm-corrected p-values, for `COMPARED` alone, are
     over all variants and both metrics of a protocol. A variant of `wanted` without a run has 0 seeds and no value of
     ours. Paper columns are empty for another data set and under protocols other than `PAPER_PROTOCOL`.
     """
@@ -124,7 +124,7 @@ def table4(dataset: str) -> pd.DataFrame:
                 row |= measured(frames[name], metric) if name in frames else {"seeds": 0, "n": 0, "ours": float("nan")}
                 if described and (name, metric) in cells.index:
                     row |= cells.loc[(name, metric)].to_dict()
-                    row["off"] = row["ours"] - row["paper"]
+                    row["gap"] = row["ours"] - row["paper"]
                 if name in frames and name != REFERENCE:
                     found = compare(frames[name], frames[REFERENCE], metric, seed=0, resamples=1)
                     row |= {key: float(found[key]) for key in DIFFERENCE}

@@ -194,14 +194,14 @@ def template_table(config: DictConfig, settings: PromptTemplates, seed: int) -> 
     limit_threads(config.profile.threads)
     data, split = load_inputs(config.dataset.name, config.protocol.name)
     system: Any = build_system(config.system)
-    first, protocol = system.wording, str(config.protocol.name)
+    first, protocol = system.template, str(config.protocol.name)
     workdir = paths.cache() / "audit" / "prompt_templates" / f"{protocol}-{seed}-{fingerprint(config)}"
     workdir.mkdir(parents=True, exist_ok=True)
     system.fit(data, split, seed=seed, workdir=workdir)
     tasks = split.tasks("test")
     ids, rows = data.tasks["id"].to_numpy()[tasks], []
     for template in tqdm(range(settings.templates), desc="templates", disable=None):
-        system.wording = template
+        system.template = template
         found, _ = rank_tasks(system, split, tasks, part="test", k=KEPT + 1, seed=seed, n_servers=data.n_servers)
         values = per_task.table(ids, seed, measured(found[:, :KEPT], split.test[tasks], ks=CUTOFFS))
         row = {"protocol": protocol, "seed": seed, "template": template, "tasks": len(tasks)}

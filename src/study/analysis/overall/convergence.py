@@ -19,7 +19,7 @@ YARDSTICKS, METRIC = ("item_knn", "item_knn_transfer"), "recall@10"
 FAR = 0.05  # of METRIC below the yardstick
 SHARE = 1 / 3  # of that gap which other values have to close before they are called its reason
 # What learns nothing, for new tasks and for known ones; every method should reach TIMES its METRIC.
-FLOORS, TIMES = {True: "random", False: "popularity"}, 5
+TRIVIAL, TIMES = {True: "random", False: "popularity"}, 5
 LONG_SUFFIX = "_long"  # of the row of the same system with more epochs
 EARLIER = "experts"  # in reports: an earlier stage that ranks by itself (MPT-Rec)
 COLUMNS = ["system", "title", "epochs", "best_epoch", "capped", "annealed", "seeds", "earlier_better"]
@@ -47,7 +47,7 @@ def _places(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def cut_short(model: Mapping[str, Any], reports: pd.DataFrame) -> pd.Series:
     """For each seed whether quality may still have been rising when the cap on epochs ended the training.
 
-    A training that always runs to its cap and has a few `looks` at validation was rising if the last one was the best;
+    A training that always runs to its cap and has a few `evaluations` was rising if the last one was the best;
     so was one of whose earlier stages that is true. `reports` has a row per seed with epochs (that ran) and best_epoch,
     and a report for each stage before the last one.
     """
@@ -58,8 +58,8 @@ def cut_short(model: Mapping[str, Any], reports: pd.DataFrame) -> pd.Series:
 
 
 def annealed(model: Mapping[str, Any]) -> bool:
-    """Whether all epochs run, with a rate that falls to 0 at their end: the last of few looks is mostly the best."""
-    return any("looks" in place for place in _places(model))
+    """Whether all epochs run, with a rate that falls to 0: the last of few evaluations is mostly the best."""
+    return any("evaluations" in place for place in _places(model))
 
 
 def _rose_before(report: Mapping[Any, Any]) -> bool:
@@ -120,16 +120,16 @@ def far_behind(table: pd.DataFrame) -> pd.DataFrame:
     return found.loc[found["gap"] < -FAR, ["title", *REASONS]].reset_index(drop=True)
 
 
-def near_floor(results: Results, protocol: str, *, new_tasks: bool) -> pd.DataFrame:
+def near_trivial(results: Results, protocol: str, *, new_tasks: bool) -> pd.DataFrame:
     """The systems, rules and oracles aside, that have less than `TIMES` the `METRIC` of what learns nothing.
 
     `new_tasks`: whether the test tasks have no training interaction (`study.data.splits.Split.cold`).
 
-    Returns: title, times (their `METRIC` over that of the rule), floor (the rule's title) and value (its `METRIC`).
+    Returns: title, times (their `METRIC` over that of the rule), trivial (the rule's title) and value (its `METRIC`).
     """
-    floor, ran = FLOORS[new_tasks], results.systems(protocol)
-    names = [name for name in ran if results.families[name] not in ("trivial", *APART)] if floor in ran else []
-    least = results.value(protocol, floor, METRIC) if names else float("nan")
+    trivial, ran = TRIVIAL[new_tasks], results.systems(protocol)
+    names = [name for name in ran if results.families[name] not in ("trivial", *APART)] if trivial in ran else []
+    least = results.value(protocol, trivial, METRIC) if names else float("nan")
     rows = [(results.titles[name], results.value(protocol, name, METRIC) / least) for name in names]
-    table = pd.DataFrame(rows, columns=["title", "times"]).assign(floor=results.titles.get(floor, ""), value=least)
+    table = pd.DataFrame(rows, columns=["title", "times"]).assign(trivial=results.titles.get(trivial, ""), value=least)
     return table[table["times"] < TIMES].reset_index(drop=True)

@@ -89,8 +89,8 @@ def answers(system: FieldDense, data: Dataset, known: sp.csr_matrix, topics: pd.
 
 
 def choice_table(dataset: str, settings: Choice, *, seed: int = 0) -> pd.DataFrame:
-    """NDCG@10 of every variant, the best first. Returns: columns variant, topics, ndcg@10, ci_low, ci_high, diff (from
-    `field_dense`), diff_ci_low, diff_ci_high (95 %, bootstrap over topics), unjudged@10."""
+    """NDCG@10 of every variant, the best first. Returns: columns variant, n (topics), ndcg@10, ci_low, ci_high, diff
+    (from `field_dense`), diff_ci_low, diff_ci_high (95 %, bootstrap over topics), unjudged@10."""
     data, split = load_split(dataset)
     collection = Collection.load(dataset).part(settings.part)
     values = {}
@@ -101,7 +101,7 @@ def choice_table(dataset: str, settings: Choice, *, seed: int = 0) -> pd.DataFra
     rows = []
     for name, frame in values.items():
         score = frame["ndcg@10"].dropna()
-        row = {"variant": name, "topics": len(score), **mean_interval(score, seed=seed, name="ndcg@10")}
+        row = {"variant": name, "n": len(score), **mean_interval(score, seed=seed, name="ndcg@10")}
         row |= mean_interval(score - reference, seed=seed, name="diff", prefix="diff_")
         rows.append(row | {"unjudged@10": frame["unjudged@10"].mean()})
     return pd.DataFrame(rows).sort_values("ndcg@10", ascending=False, kind="stable", ignore_index=True)
@@ -151,7 +151,7 @@ def _scores(frame: pd.DataFrame, metric: str) -> pd.Series:
 def one_at_a_time(values: Tables, steps: Sequence[str], metrics: Sequence[str], *, seed: int) -> pd.DataFrame:
     """Each system of a chain (the one before it and one idea more) with its paired difference from the one before.
 
-    Returns: columns metric, step (from 0), system, topics, mean, ci_low, ci_high (95 % bootstrap interval over topics),
+    Returns: columns metric, step (from 0), system, n (topics), mean, ci_low, ci_high (95 % bootstrap interval),
     before (the system of the step before), diff, diff_ci_low, diff_ci_high, wins, ties, losses, p
     (randomisation test), p_holm (over the steps of all metrics).
     """
@@ -159,7 +159,7 @@ def one_at_a_time(values: Tables, steps: Sequence[str], metrics: Sequence[str], 
     rows: list[dict[str, Any]] = []
     for metric, (step, name) in product(metrics, enumerate(steps)):
         score = _scores(values[name], metric)
-        row = {"metric": metric, "step": step, "system": name, "topics": len(score)}
+        row = {"metric": metric, "step": step, "system": name, "n": len(score)}
         if step:
             row |= {"before": steps[step - 1], **paired(values, name, steps[step - 1], metric, seed)}
         rows.append(row | mean_interval(score, seed=seed))
@@ -190,7 +190,7 @@ def closed(
 def supervision(values: Mapping[str, Tables], settings: Supervision, *, seed: int) -> pd.DataFrame:
     """Model or labels? Systems that differ from the floor by what they learn from, or by their text vectors.
 
-    Returns: columns part, system, topics, mean, ci_low, ci_high, diff, diff_ci_low, diff_ci_high (from the
+    Returns: columns part, system, n (topics), mean, ci_low, ci_high, diff, diff_ci_low, diff_ci_high (from the
     floor), and those of `closed`; the best mean of each part first.
     """
     floor, goal, metric = settings.floor, settings.goal, settings.metric
@@ -201,7 +201,7 @@ def supervision(values: Mapping[str, Tables], settings: Supervision, *, seed: in
             if name not in own:
                 continue
             score = _scores(own[name], metric)
-            row = {"part": part, "system": name, "topics": len(score), **mean_interval(score, seed=seed)}
+            row = {"part": part, "system": name, "n": len(score), **mean_interval(score, seed=seed)}
             if name != floor:
                 found = paired(own, name, floor, metric, seed)
                 row |= {key: found[key] for key in ("diff", "diff_ci_low", "diff_ci_high")}

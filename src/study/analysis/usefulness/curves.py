@@ -146,8 +146,7 @@ def label_step_fits(dataset: str, settings: LabelSteps) -> dict[str, pd.DataFram
 
 
 def label_step_table(values: Mapping[str, pd.DataFrame], *, seed: int) -> pd.DataFrame:
-    """The columns of `one_at_a_time` for steps by title, with tasks in place of topics; `values`: title -> `fitted`."""
+    """The columns of `one_at_a_time` for steps by title over tasks; `values`: title -> `fitted`."""
     own = {title: frame.assign(seed=seed) for title, frame in values.items()}
     table = one_at_a_time(own, [*values], METRICS, seed=seed)
-    columns = {"system": "title", "topics": "tasks"}
-    return table.drop(columns=["before", "wins", "ties", "losses"]).rename(columns=columns)
+    return table.drop(columns=["before", "wins", "ties", "losses"]).rename(columns={"system": "title"})

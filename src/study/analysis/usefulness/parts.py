@@ -119,7 +119,7 @@ PARTS: dict[str, Callable[[], Found]] = {
     "steps": steps,
     "pareto": weigh_costs,
     "curves": learn_from_less,
-    "label-steps": label_steps,
+    "label_steps": label_steps,
     "latency": time_requests,
 }
 

@@ -87,7 +87,7 @@ def candidates(bench: Bench, pool: Pool, seed: int) -> list[IntArray]:
     """Candidates of every sample; the same for every split and system, so that differences are paired."""
     labelled = np.unique([sample.tool for sample in bench.samples])
     source = labelled if pool.source == "labelled" else np.arange(len(bench.catalog.tools))
-    alike = selector.twins(bench.catalog)
+    alike = selector.duplicates(bench.catalog)
     rng = np.random.default_rng([seed, len(source), pool.size or 0])
     return [selector.pool_of(sample, source, pool.size, alike[sample.tool], rng) for sample in bench.samples]
 
@@ -100,7 +100,7 @@ def train(bench: Bench, rows: IntArray, flow: Flow, seed: int, slot_filler: Slot
     own = [bench.samples[row] for row in rows]
     exemplars = Exemplars(bench.known.vectors[rows], own, flow.exemplars)
     rng = np.random.default_rng([seed, len(rows)])
-    pool, alike = np.unique([sample.tool for sample in own]), selector.twins(bench.catalog)
+    pool, alike = np.unique([sample.tool for sample in own]), selector.duplicates(bench.catalog)
     size = min(flow.training.distractors + 1, len(pool))
     picked = [selector.pool_of(sample, pool, size, alike[sample.tool], rng) for sample in own]
     # Where duplicates leave too few tools, some appear twice.

@@ -24,7 +24,7 @@ from study.tools.flow.samples import Call, Sample, as_queries, measures, tool_ke
 from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Flow, Pool, System, flow_settings
 from study.tools.flow.slot_filler import SlotFiller
-from study.tools.flow.tables import COLLECTION, MEASURES, calls_run, compare_servers, floor_table
+from study.tools.flow.tables import COLLECTION, MEASURES, calls_run, compare_servers, trivial_table
 from study.tools.results import Made, Run, Table
 
 SPLITS = ("seen", "unseen_tool", "unseen_server")
@@ -43,7 +43,7 @@ def flow_parts() -> Iterator[Made]:
         Table("flow_leak", leak(bench, flow)),
         Table("flow_agreement", agreement(bench, kept, flow)),
         Table("flow_servers", compare_servers(bench, flow.servers, flow.copying)),
-        Table("flow_floors", floor_table(bench, kept.samples, flow)),
+        Table("flow_trivial", trivial_table(bench, kept.samples, flow)),
     ]
     yield from call_parts(bench, kept, flow)
 

@@ -162,18 +162,18 @@ def exemplar_scores(rows: FloatArray) -> FloatArray:
 
 
 def pool_of(
-    sample: Sample, pool: IntArray, size: int | None, twins: frozenset[int], rng: np.random.Generator
+    sample: Sample, pool: IntArray, size: int | None, duplicates: frozenset[int], rng: np.random.Generator
 ) -> IntArray:
     """Candidates of one instruction in random order: the right tool and others, but no duplicate of it (equally right).
 
     `pool`: tool rows to draw from. `size`: candidates; None takes the whole pool.
     """
-    others = pool[~np.isin(pool, [sample.tool, *twins])]
+    others = pool[~np.isin(pool, [sample.tool, *duplicates])]
     drawn = others if size is None else rng.choice(others, size=min(size - 1, len(others)), replace=False)
     return rng.permutation(np.append(drawn, sample.tool))
 
 
-def twins(catalog: ToolCatalog) -> list[frozenset[int]]:
+def duplicates(catalog: ToolCatalog) -> list[frozenset[int]]:
     """The duplicates of every tool: the other tools with the same name and description."""
     rows: dict[tuple[str, str], list[int]] = {}
     for row, tool in enumerate(catalog.tools):

@@ -123,8 +123,8 @@ def measure_arguments(
     return line | {"ast": means["ast"], "ast_by_tool": by_tool["ast"]}
 
 
-def floor_table(bench: Bench, kept: Sequence[Sample], flow: Flow) -> pd.DataFrame:
-    """The rows of flow_floors.csv; `kept`: the study's own instructions, which the slot filler learns from too."""
+def trivial_table(bench: Bench, kept: Sequence[Sample], flow: Flow) -> pd.DataFrame:
+    """The rows of flow_trivial.csv; `kept`: the study's own instructions, which the slot filler learns from too."""
     slot_filler = SlotFiller(bench.catalog, flow.copying).fit(bench.samples, kept)
     lines = [measure_arguments("mcpflow", "required", slot_filler, bench.samples)]
     for name, (catalog, samples) in {"mcptoolbench": mcptoolbench_calls(), "apibank": apibank_calls()}.items():
