@@ -65,7 +65,7 @@ def planted(planted_root, tmp_path, monkeypatch):
 
 
 def planted_tables():
-    supervision = {"floor": "random", "goal": "bm25", "systems": ["tfidf", "t2mrec_field_dense"], "metric": "ndcg@10"}
+    supervision = {"start": "random", "end": "bm25", "systems": ["tfidf", "t2mrec_field_dense"], "metric": "ndcg@10"}
     chosen = settings(choosing.Steps, "steps", steps=CHAIN, supervision=supervision)
     values = {part: choosing.judged_values(DATASET, part) for part in ("valid", "test")}
     steps = {part: choosing.one_at_a_time(own, CHAIN, chosen.metrics, seed=0) for part, own in values.items()}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from study import paths
-from study.agent.answer import Answer, Checks, Recommendation
+from study.agent.answer import Answer, Checks, ReasonedServer
 from study.agent.claims import DESCRIPTIVE, Claim, Context, Evidence, compare, composition, sections, shown_fields
 from study.agent.extraction import Extraction, Extractor
 from study.agent.model import Model, checked
@@ -128,7 +128,7 @@ class Agent:
             specification,
             self.retriever.name,
             tuple(
-                Recommendation(rank, server, context.evidence[server], *map(tuple, sections(context, server).values()))
+                ReasonedServer(rank, server, context.evidence[server], *map(tuple, sections(context, server).values()))
                 for rank, server in enumerate(ids, start=1)
             ),
             comparison=tuple(compare(context)),

@@ -45,7 +45,7 @@ class Checks:
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class ReasonedServer:
     """One recommended server with everything that is said of it."""
 
     rank: int
@@ -62,7 +62,7 @@ class Answer:
 
     specification: Specification
     system: str  # the retriever that ranked
-    recommendations: tuple[Recommendation, ...]  # best first
+    recommendations: tuple[ReasonedServer, ...]  # best first
     comparison: tuple[Claim, ...]
     composition: tuple[Claim, ...]
     removals: tuple[Removal, ...]  # what each hard constraint removed

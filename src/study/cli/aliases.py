@@ -1,4 +1,4 @@
-"""Spellings of the release before: commands, options and values, each with today's."""
+"""Earlier spellings: commands, options and values, each with today's."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def _require_known_arguments(value: Any, key: str) -> None:
         raise StudyError(
             f"there is no class {value['_target_']!r}",
             column=f"{key}._target_",
-            fix="write package.module.Class; is its file there?",
+            fix="write package.module.Class, and put its file in place",
         ) from error
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name in () if takes_any else value.keys() - parameters.keys() - set(HYDRA_KEYS):

@@ -57,7 +57,7 @@ def check(frame: pd.DataFrame, file: Path | None = None) -> pd.DataFrame:
     missing = [key for key in KEYS if key not in frame]
     if missing:
         raise StudyError(
-            "the per-task table lacks a column", file=file, column=missing[0], fix="write it with the runner"
+            "the per-task table lacks a column", file=file, column=missing[0], fix="run: study report --evaluate"
         )
     values = frame.drop(columns=KEYS)
     for column in values:

@@ -120,7 +120,7 @@ def bench(config: DictConfig) -> str:
 def measure(config: DictConfig, settings: Settings, data: Dataset, split: Split, seed: int) -> pd.DataFrame:
     """Train, evaluate and answer requests, each against the limits that were measured with as many threads.
 
-    Returns: columns part, measure, value, at_most (what the study wants, NaN where it names nothing), note, threads,
+    Returns: columns part, measure, value, at_most (the upper limit, NaN where there is none), note, threads,
         profile.
     """
     threads = config.profile.workers * config.profile.threads

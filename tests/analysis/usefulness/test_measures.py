@@ -280,15 +280,15 @@ def test_steps_measure_each_idea_against_the_one_before():
 
 
 def test_the_way_from_floor_to_goal():
-    values = {"floor": judged_values(0), "half": judged_values(0.1, seed=0), "goal": judged_values(0.2)}
-    found = choosing.closed(values, "half", floor="floor", goal="goal", metric="ndcg@10", seed=0, resamples=200)
+    values = {"start": judged_values(0), "half": judged_values(0.1, seed=0), "end": judged_values(0.2)}
+    found = choosing.closed(values, "half", start="start", end="end", metric="ndcg@10", seed=0, resamples=200)
     assert found == pytest.approx({"closed": 0.5, "closed_ci_low": 0.5, "closed_ci_high": 0.5})
-    settings = choosing.Supervision("floor", "goal", ["half", "absent"], "ndcg@10")
+    settings = choosing.Supervision("start", "end", ["half", "absent"], "ndcg@10")
     table = choosing.supervision({"test": values}, settings, seed=0)
-    assert table["system"].tolist() == ["goal", "half", "floor"]
+    assert table["system"].tolist() == ["end", "half", "start"]
     assert table["diff"].tolist()[:2] == pytest.approx([0.2, 0.1])
-    with pytest.raises(StudyError, match="of goal are not judged"):
-        choosing.supervision({"test": {"floor": values["floor"]}}, settings, seed=0)
+    with pytest.raises(StudyError, match="of end are not judged"):
+        choosing.supervision({"test": {"start": values["start"]}}, settings, seed=0)
 
 
 def test_figures_draw_the_tables_and_no_caption_runs_into_a_legend():

@@ -96,7 +96,7 @@ def test_the_part_writes_the_table_and_its_record(new_results, monkeypatch):
     assert list(table.columns) == ["system", "form", "kind", "requests", "first_bears_word"]
     assert len(pd.read_csv(new_results / "usefulness" / "navigational_queries.csv")) == len(table)
     facts = read_record(new_results / "usefulness" / "navigational_queries.json")
-    assert facts["goal"] == 0.95
+    assert facts["target"] == 0.95
     assert facts["requests"] == {"as written": 3, "lower case": 3, "word is not the tool": 2}
 
 
@@ -128,7 +128,7 @@ def test_the_committed_table_meets_the_goal_and_holds_every_request():
     others = sum(map(len, chosen.not_the_tool.values()))
     wanted = {nav.WRITTEN: chosen.requests, nav.LOWER: chosen.requests, nav.NOT_THE_TOOL: others}
     assert found["requests"].to_dict() == {(name, form): wanted[form] for name in chosen.systems for form in wanted}
-    assert read_record(FOLDER / "navigational_queries.json")["goal"] == chosen.top1
+    assert read_record(FOLDER / "navigational_queries.json")["target"] == chosen.top1
 
 
 @pytest.mark.mirror

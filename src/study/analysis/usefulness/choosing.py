@@ -41,8 +41,8 @@ class Choice:
 class Supervision:
     """The key ``supervision`` of ``conf/usefulness/steps.yaml``."""
 
-    floor: str
-    goal: str
+    start: str
+    end: str
     systems: list[str]
     metric: str
 
@@ -170,15 +170,15 @@ def one_at_a_time(values: Tables, steps: Sequence[str], metrics: Sequence[str], 
 
 
 def closed(
-    values: Tables, system: str, *, floor: str, goal: str, metric: str, seed: int, resamples: int = 10_000
+    values: Tables, system: str, *, start: str, end: str, metric: str, seed: int, resamples: int = 10_000
 ) -> dict[str, float]:
-    """The share of the way from `floor` to `goal` that a system goes: (system - floor) / (goal - floor) of the means.
+    """The share of the way from `start` to `end` that a system goes: (system - start) / (end - start) of the means.
 
-    Returns: closed, closed_ci_low, closed_ci_high (95 % bootstrap interval over topics; draws in which the goal is
-    not above the floor are left out).
+    Returns: closed, closed_ci_low, closed_ci_high (95 % bootstrap interval over topics; draws in which the end is
+    not above the start are left out).
     """
-    sides = pd.DataFrame({name: _scores(values[name], metric) for name in {system, floor, goal}}).dropna()
-    over = (sides[system] - sides[floor]).to_numpy(np.float64), (sides[goal] - sides[floor]).to_numpy(np.float64)
+    sides = pd.DataFrame({name: _scores(values[name], metric) for name in {system, start, end}}).dropna()
+    over = (sides[system] - sides[start]).to_numpy(np.float64), (sides[end] - sides[start]).to_numpy(np.float64)
     drawn = np.random.default_rng(seed).integers(len(sides), size=(resamples, len(sides)))
     gained, whole = (side[drawn].mean(axis=1) for side in over)
     shares = gained[whole > 0] / whole[whole > 0]
@@ -188,24 +188,24 @@ def closed(
 
 
 def supervision(values: Mapping[str, Tables], settings: Supervision, *, seed: int) -> pd.DataFrame:
-    """Model or labels? Systems that differ from the floor by what they learn from, or by their text vectors.
+    """Model or labels? Systems that differ from the start by what they learn from, or by their text vectors.
 
     Returns: columns part, system, n (topics), mean, ci_low, ci_high, diff, diff_ci_low, diff_ci_high (from the
-    floor), and those of `closed`; the best mean of each part first.
+    start), and those of `closed`; the best mean of each part first.
     """
-    floor, goal, metric = settings.floor, settings.goal, settings.metric
+    start, end, metric = settings.start, settings.end, settings.metric
     rows = []
     for part, own in values.items():
-        require_judged(own, [floor, goal], "supervision")
-        for name in dict.fromkeys([floor, *settings.systems, goal]):
+        require_judged(own, [start, end], "supervision")
+        for name in dict.fromkeys([start, *settings.systems, end]):
             if name not in own:
                 continue
             score = _scores(own[name], metric)
             row = {"part": part, "system": name, "n": len(score), **mean_interval(score, seed=seed)}
-            if name != floor:
-                found = paired(own, name, floor, metric, seed)
+            if name != start:
+                found = paired(own, name, start, metric, seed)
                 row |= {key: found[key] for key in ("diff", "diff_ci_low", "diff_ci_high")}
-                row |= closed(own, name, floor=floor, goal=goal, metric=metric, seed=seed)
+                row |= closed(own, name, start=start, end=end, metric=metric, seed=seed)
             rows.append(row)
     table = pd.DataFrame(rows)
     return table.sort_values(["part", "mean"], ascending=False, kind="stable", ignore_index=True)

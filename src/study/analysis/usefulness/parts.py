@@ -50,7 +50,7 @@ def navigate() -> Found:
     settings = read_settings(navigational.Navigational, conf("navigational"))
     found = navigational.navigational_table(settings, datasets.load(DATASET))
     asked = found[found["kind"] == "all"].groupby("form", sort=False)["requests"].first()
-    yield "navigational_queries", found, {"goal": settings.top1, "requests": asked.to_dict()}
+    yield "navigational_queries", found, {"target": settings.top1, "requests": asked.to_dict()}
 
 
 def calibrate() -> Found:

@@ -65,7 +65,7 @@ class TtlCache:
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class RankedTool:
     """One tool."""
 
     row: int  # row, key: its row in the catalogue and its stable name
@@ -75,7 +75,7 @@ class Recommendation:
     why: str  # the parts of the score, largest first
 
 
-Scored = tuple[Recommendation, ...]
+Scored = tuple[RankedTool, ...]
 
 
 class IntentRecommender:
@@ -165,7 +165,7 @@ class IntentRecommender:
         found = []
         for i in np.argsort(-scores, kind="stable"):
             parts = by_factor(table[i]), why(table[i] * weights)
-            found.append(Recommendation(int(rows[i]), self.keys[rows[i]], float(scores[i]), *parts))
+            found.append(RankedTool(int(rows[i]), self.keys[rows[i]], float(scores[i]), *parts))
         return tuple(found)
 
     def used(self, agent: str, key: str) -> None:

@@ -1,4 +1,4 @@
-"""Committed tables: the goals of `field_dense` and `label_ranker`, and what baselines find and cost."""
+"""Committed tables: `field_dense` against every judged system, `label_ranker`, and what baselines find and cost."""
 
 import pandas as pd
 import pytest
