@@ -11,6 +11,7 @@ from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save_catal
 from tests.llm.scripted_endpoint import client, server  # noqa: F401
 
 WORDS = ("file", "read", "write", "mail", "send", "map", "route", "price")
+BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
 
 
 class BagOfWords:

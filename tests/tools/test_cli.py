@@ -23,6 +23,12 @@ from study.tools.mcp_zero.routing import Request, Router
 from tests.tools.test_results import QUERIES
 
 TOY = ("--catalogue", "toy")
+REFUSED = [(["find", "x", *TOY, "--mode", "foo"], "unknown search mode 'foo'"), (["route", " ", *TOY], "no task")]
+REFUSED += [(["find", "x", "--catalogue", "nothing"], "study tools index --catalogue nothing")]
+REFUSED += [(["find", "x", "--catalogue", "../../etc/passwd"], "not a catalogue name")]
+REFUSED += [(["run", "--catalogue", "nothing"], "no experiments"), (["run", "--part", "quality"], "unknown part")]
+REFUSED += [(["run", "--catalogue", "mcptools", "--part", "latency"], "no experiments")]
+REFUSED += [(["route", "x", *TOY, "--by", "oracle"], "unknown server stage")]
 
 
 @pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid", "routed"])
@@ -39,19 +45,7 @@ def test_find_answers_with_schemas_and_looks_for_the_parts_of_a_query(toy, run, 
     assert "send it by mail" in embedder.asked or mode == "bm25"
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["find", "x", *TOY, "--mode", "foo"], "unknown search mode 'foo'"),
-        (["find", "x", "--catalogue", "nothing"], "study tools index --catalogue nothing"),
-        (["find", "x", "--catalogue", "../../etc/passwd"], "not a catalogue name"),
-        (["run", "--catalogue", "nothing"], "no experiments"),
-        (["run", "--catalogue", "mcptools", "--part", "latency"], "no experiments"),
-        (["run", "--part", "quality"], "unknown part"),
-        (["route", "x", *TOY, "--by", "oracle"], "unknown server stage"),
-        (["route", " ", *TOY], "no task"),
-    ],
-)
+@pytest.mark.parametrize(("words", "reason"), REFUSED)
 def test_the_command_line_refuses(toy, run, words, reason):
     with pytest.raises(StudyError, match=reason):
         run(*words)

@@ -25,6 +25,15 @@ SAMPLES = [
     Sample(f"s{number}", f"text {number}", tool, server, {}, f"{tool}-{call}")
     for number, ((tool, server), call, _) in enumerate(product(SERVERS, range(2), range(2)))
 ]
+GIVEN = {"city": "New York", "days": 3}
+CALLS = [(Call(1, GIVEN), (1, 1, 1)), (Call(1, {"days": 3.0, "city": "new-york."}), (1, 1, 1)), (None, (0, 0, 0))]
+CALLS += [(Call(1, GIVEN | {"days": "3"}), (1, 1, 0)), (Call(1, GIVEN | {"city": "Boston"}), (1, 1, 0))]
+CALLS += [(Call(1, {"city": "New York"}), (1, 0, 0)), (Call(1, GIVEN | {"unit": "C"}), (1, 0, 0))]
+CALLS += [(Call(2, GIVEN), (0, 0, 0))]
+SCHEMA = {"properties": {"url": {"type": "string"}, "mode": {"enum": ["fast"]}, "depth": {"type": "integer"}}}
+TOOLS = [Tool(0, "fetch_page", "Fetch_page {0} of a site. More.", SCHEMA | {"required": ["url", "mode"]})]
+TOOLS += [Tool(0, "odd", "x", {"properties": {"a": {"type": "object"}}, "required": ["a"]})]
+TINY = ToolCatalog("tiny", (Server("a", "A", ""),), tuple(TOOLS))
 
 
 def shared(turn, part):
@@ -57,21 +66,9 @@ def test_the_ungrouped_split_leaks_siblings():
         list(samples.folds(SAMPLES, "random", settings.Splits(3, 5), 0))
 
 
-@pytest.mark.parametrize(
-    ("predicted", "expected"),
-    [
-        (Call(1, {"city": "New York", "days": 3}), (1, 1, 1)),
-        (Call(1, {"days": 3.0, "city": "new-york."}), (1, 1, 1)),
-        (Call(1, {"city": "New York", "days": "3"}), (1, 1, 0)),
-        (Call(1, {"city": "Boston", "days": 3}), (1, 1, 0)),
-        (Call(1, {"city": "New York"}), (1, 0, 0)),
-        (Call(1, {"city": "New York", "days": 3, "unit": "C"}), (1, 0, 0)),
-        (Call(2, {"city": "New York", "days": 3}), (0, 0, 0)),
-        (None, (0, 0, 0)),
-    ],
-)
+@pytest.mark.parametrize(("predicted", "expected"), CALLS)
 def test_measures_by_hand(predicted, expected):
-    found = measures(predicted, 1, {"city": "New York", "days": 3})
+    found = measures(predicted, 1, GIVEN)
     assert tuple(found[name] for name in ("tool", "param", "ast")) == expected
 
 
@@ -164,23 +161,13 @@ def test_no_record_breaks_the_normalisation(records):
     assert len(found) + sum(problems.values()) >= len(records) - sum(isinstance(r, dict) for r in records)
 
 
-SCHEMA = {"properties": {"url": {"type": "string"}, "mode": {"enum": ["fast"]}, "depth": {"type": "integer"}}}
-TOOLS = [Tool(0, "fetch_page", "Fetch_page {0} of a site. More.", SCHEMA | {"required": ["url", "mode"]})]
-TOOLS += [Tool(0, "odd", "x", {"properties": {"a": {"type": "object"}}, "required": ["a"]})]
-TINY = ToolCatalog("tiny", (Server("a", "A", ""),), tuple(TOOLS))
-
-
-def how(openings, rewrites, values, quoted):
-    return settings.Synthesis(9, 5, 2, openings, rewrites, values, quoted)
-
-
 def test_addresses_are_said_as_people_write_them():
     schema = {"properties": {"url": {"type": "string"}, "topic": {"type": "string"}}, "required": ["url", "topic"]}
     tiny = ToolCatalog("t", (Server("s", "S", ""),), (Tool(0, "go", "go", schema),))
     values = {"url": ["https://x.org/a"], "quoted": ["solar power"]}
     texts = {}
     for share in (0.0, 1.0):
-        writer = synthesis.Templates(how(["{}"], ["{}"], values, share), 0)
+        writer = synthesis.Templates(settings.Synthesis(9, 5, 2, ["{}"], ["{}"], values, share), 0)
         texts[share], arguments = writer.fill(tiny, 0, "Go")
         assert arguments == {"url": "https://x.org/a", "topic": "solar power"}
         # Whichever way it is said, the value is a piece of the text.
@@ -191,8 +178,8 @@ def test_addresses_are_said_as_people_write_them():
 
 
 def test_the_template_writer_keeps_the_ground_truth():
-    writer = synthesis.Templates(how(["Please {}", "I must {}"], ["{} Say why."], {"url": ["https://x.org"]}, 1.0), 0)
-    made, counts = synthesis.synthesise(TINY, [0, 1], writer, number=5, depth=2)
+    how = settings.Synthesis(9, 5, 2, ["Please {}", "I must {}"], ["{} Say why."], {"url": ["https://x.org"]}, 1.0)
+    made, counts = synthesis.synthesise(TINY, [0, 1], synthesis.Templates(how, 0), number=5, depth=2)
     assert counts == {"first": 4, "filled": 2, "evolved": 4, "not filled": 2, "not evolved": 0}
     assert len({one.id for one in made}) == len(made) == 6
     assert len({one.group for one in made}) == 2

@@ -21,6 +21,7 @@ from study.tools.intent.feedback import Event
 from study.tools.intent.servers import IntentServers
 from study.tools.intent.settings import Comparison, Rules, Tuning, intent_settings
 from study.tools.mcp_zero import request_log
+from tests.tools.conftest import BLOCK
 
 SET = intent_settings()
 
@@ -159,9 +160,6 @@ def test_online_metrics_by_hand():
     assert found["satisfaction"].value == 3.5
     assert 0 < clicks.low < 0.5 < clicks.high < 1
     assert all(np.isnan(metric.value) and metric.n == 0 for metric in learning.online_metrics([]))
-
-
-BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
 
 
 @pytest.fixture

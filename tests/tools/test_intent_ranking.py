@@ -19,30 +19,25 @@ from study.tools.intent.ranking import SignalIndex, analyse, most_named
 from study.tools.intent.settings import CORRECTED, FACTORS, Limit, Rules, as_designed
 
 SET = settings.intent_settings()
+CONTROL = SET.variants["control"]
+SUBSTRINGS, BARE = Rules(substring_domains=True), Rules(bare_verbs=True)
+READ = [("I want to find where a Python function is defined", {"python"}, CORRECTED, "find", "code", "python")]
+READ += [("I need to test login functionality in a web app", {"login"}, CORRECTED, "test", "web test", "login")]
+READ += [("find find a CSV", (), CORRECTED, "find", "data", ""), ("", (), CORRECTED, "", "", "")]
+# Defects of the design.
+READ += [("the latest capital", (), CORRECTED, "", "", "")]
+READ += [("the latest capital", (), SUBSTRINGS, "", "documentation test", "")]
+READ += [("Verify, then (check)!", (), CORRECTED, "verify check", "test", "")]
+READ += [("Verify, then (check)!", (), BARE, "", "test", ""), ("verify it", (), BARE, "verify", "test", "")]
+BAD_NEEDS = ["{", "[]", '{"t": []}', '{"t": {"colour": ["red"]}}', '{"t": {"permissions": "all"}}']
+BAD_NEEDS += ['{"t": {"services": [1]}}']
 
 
 def read(query, vocabulary=(), rules=CORRECTED):
     return analyse(query, SET.verbs, SET.domains, vocabulary, rules)
 
 
-SUBSTRINGS, BARE = Rules(substring_domains=True), Rules(bare_verbs=True)
-
-
-@pytest.mark.parametrize(
-    ("query", "vocabulary", "rules", "verbs", "domains", "terms"),
-    [
-        ("I want to find where a Python function is defined", {"python"}, CORRECTED, "find", "code", "python"),
-        ("I need to test login functionality in a web app", {"login"}, CORRECTED, "test", "web test", "login"),
-        ("find find a CSV", (), CORRECTED, "find", "data", ""),
-        ("", (), CORRECTED, "", "", ""),
-        # Defects of the design.
-        ("the latest capital", (), CORRECTED, "", "", ""),
-        ("the latest capital", (), SUBSTRINGS, "", "documentation test", ""),
-        ("Verify, then (check)!", (), CORRECTED, "verify check", "test", ""),
-        ("Verify, then (check)!", (), BARE, "", "test", ""),
-        ("verify it", (), BARE, "verify", "test", ""),
-    ],
-)
+@pytest.mark.parametrize(("query", "vocabulary", "rules", "verbs", "domains", "terms"), READ)
 def test_examples_and_defects_of_the_analysis(query, vocabulary, rules, verbs, domains, terms):
     intent = read(query, vocabulary, rules)
     assert [" ".join(found) for found in (intent.verbs, intent.domains, intent.terms)] == [verbs, domains, terms]
@@ -81,25 +76,19 @@ RATED = past(latency_ms=[200, 9000, 0], timed=[4, 3, 0], rating=[10, 0, 0], rate
 AGENT = {"a": (np.array([2.0, 0, 0]), np.array([2.0, 0, 0]))}
 KNOWN = replace(past(calls=[8, 4, 0], last_used=[0, 0, np.nan]), agents=AGENT)
 FAILS, EXTREME, CAP = Rules(unused_fails=True), Rules(extreme_unknowns=True), Rules(fixed_cap=True)
+BY_HAND = [("success_rate", USED, [], [(5 + 2 * RATE) / 12, (2 + 2 * RATE) / 4, RATE])]
+BY_HAND += [("success_rate", USED, [FAILS], [0.5, 1, 0]), ("success_rate", past(), [], [0.5] * 3)]
+# Tool 0: the most used, half decayed, bias 0.5 + (2 + 1) / 4 = 1.25; tool 1: half as much, bias 1.
+BY_HAND += [("popularity", KNOWN, [30 * ranking.DAY, "a"], [0.625, 0.25, 0])]
+BY_HAND += [("popularity", KNOWN, [0, "a"], [1, 0.5, 0])]
+BY_HAND += [("popularity", past(calls=[2000, 500, 0]), [0, "", CAP], [1, 0.5, 0])]
+# What is not known is neutral.
+BY_HAND += [("performance", RATED, [], [0.95, 0, 0.5]), ("performance", RATED, [EXTREME], [0.95, 0, 1])]
+BY_HAND += [("user_rating", RATED, [], [(2 + 4 / 3) / 4, (0 + 4 / 3) / 3, 2 / 3])]
+BY_HAND += [("user_rating", RATED, [EXTREME], [1, 0, 0])]
 
 
-@pytest.mark.parametrize(
-    ("factor", "known", "more", "expected"),
-    [
-        ("success_rate", USED, [], [(5 + 2 * RATE) / 12, (2 + 2 * RATE) / 4, RATE]),
-        ("success_rate", USED, [FAILS], [0.5, 1, 0]),
-        ("success_rate", past(), [], [0.5] * 3),
-        # Tool 0: the most used, half decayed, bias 0.5 + (2 + 1) / 4 = 1.25; tool 1: half as much, bias 1.
-        ("popularity", KNOWN, [30 * ranking.DAY, "a"], [0.625, 0.25, 0]),
-        ("popularity", KNOWN, [0, "a"], [1, 0.5, 0]),
-        ("popularity", past(calls=[2000, 500, 0]), [0, "", CAP], [1, 0.5, 0]),
-        # What is not known is neutral.
-        ("performance", RATED, [], [0.95, 0, 0.5]),
-        ("performance", RATED, [EXTREME], [0.95, 0, 1]),
-        ("user_rating", RATED, [], [(2 + 4 / 3) / 4, (0 + 4 / 3) / 3, 2 / 3]),
-        ("user_rating", RATED, [EXTREME], [1, 0, 0]),
-    ],
-)
+@pytest.mark.parametrize(("factor", "known", "more", "expected"), BY_HAND)
 def test_factors_by_hand(factor, known, more, expected):
     np.testing.assert_allclose(getattr(ranking, factor)(known, SET.ranking, *more), expected)
 
@@ -142,10 +131,7 @@ def test_obstacles():
     assert obstacle(context.NEEDS_NOTHING, Context(permissions=frozenset(), languages=frozenset({"go"}))) is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["{", "[]", '{"t": []}', '{"t": {"colour": ["red"]}}', '{"t": {"permissions": "all"}}', '{"t": {"services": [1]}}'],
-)
+@pytest.mark.parametrize("text", BAD_NEEDS)
 def test_bad_requirements(tmp_path, text):
     path = tmp_path / "needs.json"
     path.write_text(text)
@@ -163,9 +149,6 @@ def test_rate_limit_is_a_sliding_window():
     assert kept == [1]
     assert "used 2 times in 10 s" in reasons[0]
     assert not limiter.limited("a", "t", 10.0)
-
-
-CONTROL = SET.variants["control"]
 
 
 def test_the_key_names_everything():

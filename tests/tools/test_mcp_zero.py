@@ -13,23 +13,17 @@ from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog
 from study.tools.discovery.experiments import hand_over
 from study.tools.mcp_zero import experiments, request_log, routing
 from study.tools.mcp_zero.routing import BROKEN, REPEATED, Request, Router, Routing, best_servers, combine
+from tests.tools.conftest import BLOCK
 
-BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
+WHOLE = f"First {BLOCK.format('my files', 'read')} then {BLOCK.format('b', 'd: e')}"
+OPEN = "<tool_assistant>\nserver: a\ntool: b"
+MALFORMED = [OPEN, "<tool_assistant></tool_assistant>", "<tool_assistant>\ntool: b\nserver: a\n</tool_assistant>"]
+MALFORMED += [f"<tool_assistant>\n{lines}\n</tool_assistant>" for lines in ("server: a", "server: \ntool: b")]
+# An open block does not swallow the next.
+REPLIES = [(WHOLE, "my files/read b/d: e", 0), (f"{OPEN}\n{BLOCK.format('c', 'd')}", "c/d", 1)]
 
 
-@pytest.mark.parametrize(
-    ("reply", "expected", "malformed"),
-    [
-        (f"First {BLOCK.format('my files', 'read')} then {BLOCK.format('b', 'd: e')}", "my files/read b/d: e", 0),
-        ("<tool_assistant>\nserver: a\ntool: b", "", 1),
-        ("<tool_assistant>\ntool: b\nserver: a\n</tool_assistant>", "", 1),
-        ("<tool_assistant>\nserver: a\n</tool_assistant>", "", 1),
-        ("<tool_assistant>\nserver: \ntool: b\n</tool_assistant>", "", 1),
-        ("<tool_assistant></tool_assistant>", "", 1),
-        # An open block does not swallow the next.
-        ("<tool_assistant>\nserver: a\ntool: b\n" + BLOCK.format("c", "d"), "c/d", 1),
-    ],
-)
+@pytest.mark.parametrize(("reply", "expected", "malformed"), [*REPLIES, *((reply, "", 1) for reply in MALFORMED)])
 def test_blocks_of_a_reply_and_malformed_ones(reply, expected, malformed):
     found = routing.parse_requests(reply)
     assert " ".join(f"{request.server}/{request.tool}" for request in found) == expected

@@ -7,20 +7,18 @@ import pytest
 from study.errors import StudyError
 from study.tools.catalogues import apibank, livemcpbench, published
 
+PREFIXES = [(["mcp-server-chart_line", "mcp-server-chart_bar"], "Chart", "mcp-server-chart_")]
+PREFIXES += [(["weather_get"], "Weather360 Server", "weather_")]
+PREFIXES += [(["github_search", "github_get"], "GitHub_2", "github_")]
+NO_PREFIX = [(["create_directory", "read_file"], "Filesystem"), (["get_products", "get_product"], "productboard mcp")]
+NO_PREFIX += [(["get_weather"], "Weather360 Server"), (["plain"], "plain"), ([], "x")]
+FINE = ["meta=None content=[TextContent(type='text', text='done')] isError=False", "text='No Error here' isError=False"]
+FAILED = ["meta=None content=[] isError=True", "text='Error executing tool x' isError=False"]
+FAILED += ['text=\'{"content": [], "isError": true}\' isError=False']
+FAILED += ['text=\'{"text": "Failed to start"}\' isError=False']
 
-@pytest.mark.parametrize(
-    ("names", "server", "expected"),
-    [
-        (["mcp-server-chart_line", "mcp-server-chart_bar"], "Chart", "mcp-server-chart_"),
-        (["github_search", "github_get"], "GitHub_2", "github_"),
-        (["create_directory", "read_file"], "Filesystem", ""),
-        (["get_products", "get_product"], "productboard mcp", ""),
-        (["get_weather"], "Weather360 Server", ""),
-        (["weather_get"], "Weather360 Server", "weather_"),
-        (["plain"], "plain", ""),
-        ([], "x", ""),
-    ],
-)
+
+@pytest.mark.parametrize(("names", "server", "expected"), [*PREFIXES, *((*case, "") for case in NO_PREFIX)])
 def test_server_prefix_of_tool_names(names, server, expected):
     assert published.prefix(names, server) == expected
 
@@ -120,19 +118,9 @@ def test_log_rows_and_verdicts(tmp_path):
     assert not episode.success
 
 
-@pytest.mark.parametrize(
-    ("reply", "ok"),
-    [
-        ("meta=None content=[TextContent(type='text', text='done')] isError=False", True),
-        ("meta=None content=[] isError=True", False),
-        ("text='Error executing tool x' isError=False", False),
-        ('text=\'{"content": [], "isError": true}\' isError=False', False),
-        ('text=\'{"text": "Failed to start"}\' isError=False', False),
-        ("text='No Error here' isError=False", True),
-    ],
-)
-def test_which_replies_are_failures(reply, ok):
-    assert livemcpbench.succeeded(reply) is ok
+@pytest.mark.parametrize("reply", [*FINE, *FAILED])
+def test_which_replies_are_failures(reply):
+    assert livemcpbench.succeeded(reply) is (reply in FINE)
 
 
 def test_mcptools_ids_that_repeat(tmp_path):

@@ -24,6 +24,9 @@ from study.tools.mcp_zero.experiments import by_pool, pairs, parts, query
 from study.tools.mcp_zero.request_log import requests, requests_by_task
 
 pytestmark = pytest.mark.mirror
+SIZES = [("livemcpbench", 70, 527, {"tasks": 94}), ("mcptools", 308, 2797, {"atlas": 130}), ("apibank", 1, 49, {})]
+SIZES += [("mcpflow", 1131, 9798, {"instructions": 1837})]
+SIZES += [("mcptoolbench", 6, 49, {"strict": 699, "equivalent": 699})]
 
 
 @pytest.fixture(scope="module")
@@ -45,16 +48,7 @@ def tasks(loaded):
     return loaded["livemcpbench"].catalog, loaded["livemcpbench"].queries["tasks"]
 
 
-@pytest.mark.parametrize(
-    ("name", "servers", "tools", "queries"),
-    [
-        ("livemcpbench", 70, 527, {"tasks": 94}),
-        ("mcptools", 308, 2797, {"atlas": 130}),
-        ("mcpflow", 1131, 9798, {"instructions": 1837}),
-        ("apibank", 1, 49, {}),
-        ("mcptoolbench", 6, 49, {"strict": 699, "equivalent": 699}),
-    ],
-)
+@pytest.mark.parametrize(("name", "servers", "tools", "queries"), SIZES)
 def test_sizes(loaded, name, servers, tools, queries):
     catalog = loaded[name].catalog
     assert (len(catalog.servers), len(catalog.tools)) == (servers, tools)

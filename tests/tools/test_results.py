@@ -19,6 +19,8 @@ from study.tools.discovery.index import discovery_settings
 from study.tools.mcp_zero.experiments import FORMS
 
 QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))
+BAD_SYSTEMS = {"{a: {mode: dense, documnet: desc}}": "systems.a.*documnet", "[a]": "systems"}
+BAD_SYSTEMS |= {"{a: {mode: 3}}": "systems.a.mode.*3 is no str", "{a: {mode: psychic}}": "unknown search mode"}
 
 
 def test_measures_of_rankings_and_sets_by_hand():
@@ -73,15 +75,7 @@ def test_report_from_files(project, catalog):
         results.report_runs("nothing", {})
 
 
-@pytest.mark.parametrize(
-    ("systems", "reason"),
-    [
-        ("{a: {mode: dense, documnet: desc}}", "systems.a.*documnet"),
-        ("{a: {mode: 3}}", "systems.a.mode.*3 is no str"),
-        ("{a: {mode: psychic}}", "unknown search mode"),
-        ("[a]", "systems"),
-    ],
-)
+@pytest.mark.parametrize(("systems", "reason"), BAD_SYSTEMS.items())
 def test_configuration_is_strict(project, systems, reason):
     (project / "conf").unlink()
     (project / "conf/tools").mkdir(parents=True)
