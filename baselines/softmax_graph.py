@@ -1,0 +1,127 @@
+"""Matrix factorisation, LightGCN and XSimGCL trained by a softmax over servers instead of one drawn server a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+
+from baselines.interactions import bipartite, propagate, shuffled
+from baselines.settings import require_choices
+from baselines.training import Job, Schedule, VectorModel, fingerprint
+from study.data.dataset import Dataset, IntArray
+from study.data.splits import Split
+
+
+class Vectors(nn.Module):
+    """E^0: a vector of every task, then of every server; Xavier start, as the LightGCN and XSimGCL programs have it."""
+
+    def __init__(self, n: int, width: int) -> None:
+        super().__init__()
+        self.start = nn.Parameter(nn.init.xavier_uniform_(torch.empty(n, width)))
+
+
+@dataclass
+class SoftmaxGraph(VectorModel):
+    """score(t, m) = cos(e_t, e_m), where e is the mean of E^0 ... E^layers, E^l = A E^(l-1) (LightGCN, He et al. 2020).
+
+    `layers` 0 is matrix factorisation. A is the normalised graph of training interactions.
+
+    The loss of a pair (t, m) is -log(exp(s_tm / tau) / sum over servers n exp(s_tn / tau)). The sum runs over all
+    servers (`full`), or over m and `negatives` servers that a step draws uniformly for all of its pairs (`sampled`; Wu
+    et al. 2022, *On the Effectiveness of Sampled Softmax Loss*).
+
+    `noise` > 0 makes it XSimGCL (Yu et al. 2023): every layer adds sign(E^l) * noise * a random direction, e is the
+    mean without E^0, and `contrast` times an InfoNCE loss between e and E^1 of the tasks and servers of a batch joins.
+
+    Deviations: vectors are of unit length under both losses; validation chooses the epoch.
+
+    `conf/system/mf_softmax.yaml` explains every setting.
+    """
+
+    width: int = 64
+    layers: int = 2
+    loss_over: str = "full"
+    negatives: int = 1024
+    temperature: float = 0.1
+    noise: float = 0.0
+    contrast: float = 0.2
+    contrast_temperature: float = 0.15
+    learning_rate: float = 0.02
+    batch_size: int = 512
+    schedule: Schedule = field(default_factory=Schedule)
+
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"loss_over": ("full", "sampled")}
+
+    def __post_init__(self) -> None:
+        require_choices(self, self.CHOICES)
+
+    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
+        """Train; goes on from the checkpoint in `workdir`."""
+        torch.manual_seed(seed)
+        self.histories = sp.csr_matrix(split.train)
+        self.graph = bipartite(self.histories)
+        self.asked = np.flatnonzero(np.diff(self.histories.indptr))
+        self.network = Vectors(sum(self.histories.shape), self.width)
+        optimiser = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
+        job = Job(seed, workdir, "softmax", fingerprint(self, seed, self.histories.indptr, self.histories.indices))
+        self.train(self.batches, optimiser, split, job, ranks_new=False)
+
+    def batches(self, rng: np.random.Generator) -> Iterator[tuple[IntArray, IntArray]]:
+        """Tasks, of which all pairs are learned, and the servers to tell theirs from (none drawn: all servers)."""
+        n = self.histories.shape[1]
+        for part in shuffled(len(self.asked), self.batch_size, rng):
+            yield self.asked[part], rng.integers(n, size=self.negatives if self.loss_over == "sampled" else 0)
+
+    def sides(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of tasks and those of servers."""
+        n_tasks = self.histories.shape[0]
+        return vectors[:n_tasks], vectors[n_tasks:]
+
+    def layers_of(self, perturbed: bool) -> list[Tensor]:
+        """E^0 ... E^layers, each of shape (n_tasks + n_servers, d)."""
+        found = [self.network.start]
+        for _ in range(self.layers):
+            layer = propagate(self.graph, found[-1])
+            if perturbed:
+                layer = layer + torch.sign(layer) * normalize(torch.rand_like(layer)) * self.noise
+            found.append(layer)
+        return found
+
+    def final(self, found: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Vectors of unit length of tasks and of servers."""
+        kept = found[1:] if self.noise > 0 else found
+        return self.sides(normalize(torch.stack(kept).mean(dim=0)))
+
+    def loss(self, batch: tuple[IntArray, IntArray]) -> Tensor:
+        """The mean over the pairs of a batch."""
+        asked, drawn = batch
+        pairs = sp.coo_matrix(self.histories[asked])
+        rows, wanted = torch.from_numpy(pairs.row.astype(np.int64)), torch.from_numpy(pairs.col.astype(np.int64))
+        found = self.layers_of(self.noise > 0)
+        tasks, servers = self.final(found)
+        own = tasks[torch.from_numpy(asked)]
+        if self.loss_over == "full":
+            total = -(own @ servers.T / self.temperature).log_softmax(dim=1)[rows, wanted].mean()
+        else:
+            right = (own[rows] * servers[wanted]).sum(dim=1, keepdim=True)
+            logits = torch.cat([right, (own @ servers[torch.from_numpy(drawn)].T)[rows]], dim=1) / self.temperature
+            total = cross_entropy(logits, torch.zeros(len(rows), dtype=torch.long))
+        if self.noise > 0:
+            chosen_of = torch.from_numpy(asked), torch.from_numpy(np.unique(pairs.col).astype(np.int64))
+            for final, layer, chosen in zip((tasks, servers), self.sides(found[1]), chosen_of, strict=True):
+                logits = final[chosen] @ normalize(layer[chosen]).T / self.contrast_temperature
+                total = total + self.contrast * cross_entropy(logits, torch.arange(len(chosen)))
+        return total
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Take over the vectors, without noise."""
+        self.keep(*self.final(self.layers_of(False)))
