@@ -12,6 +12,7 @@ from study import paths
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split, make
 from study.errors import StudyError
+from study.judging import store
 from tests.baselines.toys import N_SERVERS, ask, block_dataset, build, fit, ranked_systems, settings, with_other_answers
 
 # Their search may leave the catalogue, and after two epochs it mostly does.
@@ -122,6 +123,21 @@ def test_a_system_that_looks_at_validation_reads_its_labels_for_that_alone(case,
         assert not system.uses_validation
         said.append(ask(fit(system, *each, tmp_path / str(len(said))), split, "test"))
     np.testing.assert_array_equal(*said)
+
+
+LABEL_USE = vars(store.pool_settings().label_use)
+
+
+@pytest.mark.parametrize(("system", "kind"), [(name, kind) for kind, names in LABEL_USE.items() for name in names])
+def test_a_system_learns_from_the_labels_where_the_judged_collection_says_so(system, kind, tmp_path):
+    """Other labels in every part change the scores of those systems alone."""
+    data, split = toy("cold")
+    others = with_other_answers(data, split, ("train", "valid", "test"))
+    said = [
+        ask(fit(Case(system, "cold").build(), *each, tmp_path / str(number)), split, "test")
+        for number, each in enumerate([(data, split), others])
+    ]
+    assert np.array_equal(*said) == (kind == "without_labels")
 
 
 @pytest.mark.parametrize("protocol", ["cold", "warm"])

@@ -123,15 +123,49 @@ def test_unjudged_answers_are_counted_and_refused(collection, runs, few_draws):
     assert "strange" not in set(evaluate.two_views(collection, runs, "test")["system"])
 
 
-@pytest.mark.parametrize(
-    # In the third case one of the three pairs of systems is ordered the other way round.
-    ("judged", "tau"),
-    [([0.1, 0.2, 0.3], 1), ([0.3, 0.2, 0.1], -1), ([0.2, 0.1, 0.3], 1 / 3), ([0.2], np.nan)],
-)
-def test_rank_correlation_by_hand(judged, tau):
+def views_of(judged):
+    """Both views of systems s0, s1, ..., ever better by labels, whose four topics are all alike."""
     rows = [(f"s{i}", task, 0.1 * i, value) for i, value in enumerate(judged) for task in range(4)]
-    views = pd.DataFrame(rows, columns=["system", "task_id", "by_labels", "by_judgements"])
-    assert evaluate.rank_correlation(views)["tau"] == pytest.approx(tau, nan_ok=True)
+    return pd.DataFrame(rows, columns=["system", "task_id", "by_labels", "by_judgements"])
+
+
+@pytest.mark.parametrize(
+    # In the third case one of the three pairs of systems is ordered the other way round. Of six orders, two are as far
+    # from 0 as 1 and -1 are, and all as far as 1 / 3. In the fourth, tau-b leaves out one of three pairs on one side.
+    ("judged", "tau", "p"),
+    [
+        ([0.1, 0.2, 0.3], 1, 1 / 3),
+        ([0.3, 0.2, 0.1], -1, 1 / 3),
+        ([0.2, 0.1, 0.3], 1 / 3, 1),
+        ([0.2, 0.2, 0.3], 2 / 6**0.5, np.nan),
+        ([0.2], np.nan, np.nan),
+    ],
+)
+def test_rank_correlation_by_hand(judged, tau, p, few_draws):
+    found = evaluate.rank_correlation(views_of(judged))
+    assert (found["tau"], found["p"]) == pytest.approx((tau, p), nan_ok=True)
+
+
+def test_the_interval_sees_the_draw_of_systems():
+    found = evaluate.rank_correlation(views_of([0.2, 0.1, 0.3, 0.4, 0.5]))
+    # Topics that agree leave no doubt about these systems. Others could have been tried: s0 and s1 alone give -1.
+    assert found["topics_ci_low"] == found["topics_ci_high"] == found["tau"] == pytest.approx(0.8)
+    assert found["ci_low"] < 0.4
+    assert found["ci_high"] == pytest.approx(1)
+
+
+def test_kinds_of_systems_are_told_apart_by_hand():
+    use = store.LabelUse(with_labels=["s0", "s1"], without_labels=["s3", "s4", "absent"], fused=["s2"])
+    table = evaluate.label_families(views_of([0.1, 0.2, 0.9, 0.6, 0.5]), use).set_index("family")
+    learns, sees_none = table.loc["with_labels"], table.loc["without_labels"]
+    assert (learns["tau"], sees_none["tau"], table.loc["with_labels and fused", "tau"]) == pytest.approx((1, -1, 1))
+    assert (learns["use"], learns["diff"], sees_none["use"]) == pytest.approx((0.15, -0.4, 0.55))
+    # Four systems part into two pairs in six ways, of which one is as far below 0.
+    assert learns["diff_p"] == pytest.approx(2 / 6)
+    assert (learns["diff_ci_low"], learns["diff_ci_high"]) == pytest.approx((-0.5, -0.3))
+    assert np.isnan(sees_none["diff"])
+    assert [use.kind(name) for name in ("s2", "s3", "other")] == ["fused", "without_labels", "undeclared"]
+    assert evaluate.label_families(views_of([0.1]), store.LabelUse([], [], [])).empty
 
 
 def test_noise_is_that_of_a_judge_who_grades_once_more(collection, planted, runs, monkeypatch):

@@ -85,12 +85,17 @@ def test_figure_of_both_views_lists_the_most_useful_first():
     views = pd.DataFrame({"system": ["a", "b"], "by_labels": [0.5, 0.1], "by_judgements": [0.2, 0.6]})
     for name in ("by_labels", "by_judgements"):
         views[f"{name}_ci_low"], views[f"{name}_ci_high"] = views[name] - 0.05, views[name] + 0.05
-    correlation = {"topics": 7, "systems": 2, "tau": -1.0, "ci_low": -1.0, "ci_high": 0.5}
-    figure = labels_against_judgements(views, correlation, {"b": "System B"}, {}, caption="Of it.", released=0.3)
-    panel = figure.axes[0]
-    names = [text.get_text() for text in panel.get_legend().get_texts()]
-    assert names == ["System B", "a", "the released lists as answers"]
-    points = {line.get_label(): line.get_xydata()[0].tolist() for line in panel.get_lines()}
-    assert points["System B"] == [0.1, 0.6]
-    assert points["the released lists as answers"][1] == 0.3
-    assert any("2 systems" in text.get_text() for text in figure.findobj(mpl.text.Text))
+    correlation = {"topics": 7, "systems": 2, "tau": -1.0, "p": 1.0, "ci_low": -1.0, "ci_high": 0.5}
+    families = pd.DataFrame({"family": ["with_labels", "without_labels"], "systems": 1, "tau": [0.75, 0.25], "p": 0.5})
+    kinds = {"a": "with_labels", "b": "without_labels"}
+    figure = labels_against_judgements(views, correlation, families, {"b": "System B"}, kinds, released=0.3)
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    shown = ["sees no label", "1 System B", "learns the labels", "2 a", "the released lists as answers"]
+    assert [name for name in names if name] == shown
+    lines = {line.get_label(): line for line in figure.axes[0].get_lines()}
+    assert lines["1 System B"].get_xydata()[0].tolist() == [0.1, 0.6]
+    assert lines["the released lists"].get_ydata()[0] == 0.3
+    looks = {(lines[name].get_marker(), lines[name].get_color()) for name in ("1 System B", "2 a")}
+    assert len(looks) == 2
+    texts = " ".join(text.get_text() for text in figure.findobj(mpl.text.Text)).replace("\n", " ")
+    assert all(tau in texts for tau in ("-1.00 (p = 1", "0.75 (p = 0.5)", "0.25 (p = 0.5)"))

@@ -30,6 +30,8 @@ MOST_UNJUDGED = 0.05
 NOISE_RESAMPLES = 200
 SHARES = {"useful": 1, "core": 2}
 RESAMPLES = 2_000
+FAMILY_COLUMNS = ["family", "systems", "topics", "tau", "p", "ci_low", "ci_high", "use", "use_ci_low", "use_ci_high"]
+FAMILY_COLUMNS += ["diff", "diff_ci_low", "diff_ci_high", "diff_p"]
 NOISY = ("ndcg@5", "ndcg@10", "precision@5", "precision@10", "core_precision@5", "core_precision@10")
 
 
@@ -228,23 +230,97 @@ def two_views(
 
 
 def rank_correlation(views: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
-    """Kendall's tau-b between the systems' means by labels and by judgements, with a bootstrap interval over topics.
+    """Kendall's tau-b between the systems' means by labels and by judgements.
 
-    Returns: systems, topics, tau, ci_low, ci_high; NaN for fewer than two systems.
+    Intervals are 95 % percentile bootstraps. That of `ci_low` and `ci_high` draws topics and systems with replacement,
+    independently of each other: other topics could have been taken, and other systems been tried. A system drawn twice
+    ties with itself by both means, and tau-b leaves such pairs out. That of `topics_ci_low` and `topics_ci_high` draws
+    topics alone: it holds for these very systems.
+
+    Returns: systems, topics, tau, p (two-sided, exact over all orders of the systems; NaN where means tie, since the
+        exact distribution is that of orders without ties), the ends of both intervals; NaN for fewer than two systems.
     """
-    wide = views.pivot_table(index="system", columns="task_id", values=["by_labels", "by_judgements"])
-    labels, judged = (np.asarray(wide[name], dtype=np.float64) for name in ("by_labels", "by_judgements"))
-    systems, topics = len(labels), labels.shape[-1]
+    labels, judged = means_wide(views)
+    systems, topics = labels.shape
     found: dict[str, float] = {"systems": systems, "topics": topics}
     if systems < 2:
-        return found | dict.fromkeys(("tau", "ci_low", "ci_high"), float("nan"))
-    drawn = np.random.default_rng(seed).integers(topics, size=(RESAMPLES, topics))
-    tau, *taus = (
-        float(stats.kendalltau(labels[:, chosen].mean(axis=1), judged[:, chosen].mean(axis=1)).statistic)
-        for chosen in (np.arange(topics), *drawn)
-    )
-    low, high = np.nanquantile(taus, [0.025, 0.975])
-    return found | {"tau": tau, "ci_low": float(low), "ci_high": float(high)}
+        ends = ("ci_low", "ci_high", "topics_ci_low", "topics_ci_high")
+        return found | dict.fromkeys(("tau", "p", *ends), float("nan"))
+    rng = np.random.default_rng(seed)
+    drawn_topics = rng.integers(topics, size=(RESAMPLES, topics))
+    drawn_systems = rng.integers(systems, size=(RESAMPLES, systems))
+    by_topics, by_both = np.empty(RESAMPLES), np.empty(RESAMPLES)
+    for draw, (chosen, rows) in enumerate(zip(drawn_topics, drawn_systems, strict=True)):
+        fit, use = labels[:, chosen].mean(axis=1), judged[:, chosen].mean(axis=1)
+        by_topics[draw] = stats.kendalltau(fit, use).statistic
+        by_both[draw] = stats.kendalltau(fit[rows], use[rows]).statistic
+    fit, use = labels.mean(axis=1), judged.mean(axis=1)
+    untied = len(np.unique(fit)) == len(np.unique(use)) == systems
+    found |= {"tau": float(stats.kendalltau(fit, use).statistic)}
+    found |= {"p": float(stats.kendalltau(fit, use, method="exact").pvalue) if untied else float("nan")}
+    for prefix, taus in (("", by_both), ("topics_", by_topics)):
+        low, high = np.nanquantile(taus, [0.025, 0.975])
+        found |= {f"{prefix}ci_low": float(low), f"{prefix}ci_high": float(high)}
+    return found
+
+
+def means_wide(views: pd.DataFrame) -> tuple[Float64Array, Float64Array]:
+    """The columns by_labels and by_judgements of `two_views`, each of shape (systems, topics), systems by name."""
+    wide = views.pivot_table(index="system", columns="task_id", values=["by_labels", "by_judgements"])
+    labels, judged = (np.asarray(wide[name], dtype=np.float64) for name in ("by_labels", "by_judgements"))
+    return labels, judged
+
+
+def label_families(views: pd.DataFrame, kinds: store.LabelUse, *, seed: int = 0) -> pd.DataFrame:
+    """Do systems that learn the labels order alike, and are they as useful as systems that see none?
+
+    Intervals draw topics and systems, as in `rank_correlation`, the systems of each kind apart. `diff_p` is exact: over
+    all ways to part the systems into two kinds of these sizes (twice the smaller one-sided share).
+
+    Returns: one row per kind that has systems (`with_labels`, with them the `fused` ones in a second row, and
+        `without_labels`): family, systems, topics, tau, p, ci_low, ci_high, use (mean judged NDCG@10 over systems and
+        topics), use_ci_low, use_ci_high, and diff (use minus that of `without_labels`), diff_ci_low, diff_ci_high,
+        diff_p.
+    """
+    families = {
+        "with_labels": kinds.with_labels,
+        "with_labels and fused": [*kinds.with_labels, *kinds.fused],
+        "without_labels": kinds.without_labels,
+    }
+    parts = {name: views[views["system"].isin(systems)] for name, systems in families.items()}
+    parts = {name: part for name, part in parts.items() if len(part)}
+    used = {name: means_wide(part)[1] for name, part in parts.items()}
+    drawn = {name: _use_draws(use, seed, number) for number, (name, use) in enumerate(used.items())}
+    rows = []
+    for name, part in parts.items():
+        row: dict[str, object] = {"family": name, **rank_correlation(part, seed=seed)}
+        row |= {"use": used[name].mean(), **_ends("use", drawn[name])}
+        if name != "without_labels" and "without_labels" in used:
+            other = used["without_labels"]
+            row |= {"diff": used[name].mean() - other.mean(), **_ends("diff", drawn[name] - drawn["without_labels"])}
+            sides = used[name].mean(axis=1), other.mean(axis=1)
+            row["diff_p"] = stats.permutation_test(sides, _mean_difference, rng=np.random.default_rng(seed)).pvalue
+        rows.append(row)
+    return pd.DataFrame(rows, columns=FAMILY_COLUMNS)
+
+
+def _mean_difference(one: Float64Array, other: Float64Array, axis: int = -1) -> Float64Array:
+    found: Float64Array = np.asarray(one.mean(axis=axis) - other.mean(axis=axis))
+    return found
+
+
+def _use_draws(use: Float64Array, seed: int, number: int) -> Float64Array:
+    """Means of `use` (systems x topics) over drawn topics, the same for every family, and drawn systems."""
+    systems, topics = use.shape
+    drawn_topics = np.random.default_rng(seed).integers(topics, size=(RESAMPLES, topics))
+    drawn_systems = np.random.default_rng([seed, number]).integers(systems, size=(RESAMPLES, systems))
+    pairs = zip(drawn_topics, drawn_systems, strict=True)
+    return np.array([use[rows][:, chosen].mean() for chosen, rows in pairs], dtype=np.float64)
+
+
+def _ends(name: str, draws: Float64Array) -> dict[str, float]:
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return {f"{name}_ci_low": float(low), f"{name}_ci_high": float(high)}
 
 
 def summary(views: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
@@ -262,19 +338,26 @@ def summary(views: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
 
 
 def label_tables(dataset: str) -> dict[str, pd.DataFrame]:
-    """label_precision, two_views and rank_correlation (per part; also with every variant, columns ``all_*``)."""
+    """label_precision, two_views, rank_correlation and label_families.
+
+    rank_correlation has a row per part, with tau over every variant too in columns ``all_*``: without p, since near
+    copies of a system are no further evidence.
+    """
     collection, runs = Collection.load(dataset), all_runs(dataset)
-    variants, parts = store.pool_settings().variants, collection.topics["part"].unique()
-    views = {str(part): two_views(collection, runs, str(part), variants) for part in parts}
+    settings, parts = store.pool_settings(), collection.topics["part"].unique()
+    views = {str(part): two_views(collection, runs, str(part), settings.variants) for part in parts}
     audited = paths.results(dataset) / "audit" / "provenance.parquet"
     classes = pd.read_parquet(audited) if audited.exists() else None
     correlations = []
     for part, view in views.items():
         everyone = rank_correlation(two_views(collection, runs, part))
-        every = {f"all_{name}": value for name, value in everyone.items() if name != "topics"}
+        every = {f"all_{name}": everyone[name] for name in ("systems", "tau", "ci_low", "ci_high")}
         correlations.append({"part": part, **rank_correlation(view), **every})
+    families = [label_families(view, settings.label_use).assign(part=part) for part, view in views.items()]
+    both = pd.concat(families)
     return {
         "tables/label_precision.csv": label_precision(dataset, runs[store.LABELS], classes),
         "tables/two_views.csv": pd.concat([summary(view).assign(part=part) for part, view in views.items()]),
         "tables/rank_correlation.csv": pd.DataFrame(correlations),
+        "tables/label_families.csv": both[["part", *both.columns.drop("part")]],
     }

@@ -42,6 +42,19 @@ class TopicSettings:
 
 
 @dataclass(frozen=True)
+class LabelUse:
+    """`label_use` of ``conf/judging/pool.yaml``: names of systems by what their fit learns from."""
+
+    with_labels: list[str]
+    without_labels: list[str]
+    fused: list[str]
+
+    def kind(self, system: str) -> str:
+        """The list that holds a system; `undeclared` where none does."""
+        return next((name for name, systems in vars(self).items() if system in systems), "undeclared")
+
+
+@dataclass(frozen=True)
 class PoolSettings:
     """``conf/judging/pool.yaml``, which explains its keys."""
 
@@ -52,6 +65,7 @@ class PoolSettings:
     candidates_part: str
     candidates_depth: int
     variants: list[str]
+    label_use: LabelUse
     control: int
     seed: int
 

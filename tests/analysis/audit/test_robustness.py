@@ -178,7 +178,8 @@ def test_one_system_and_a_protocol_without_whole_lists_are_refused(made, tmp_pat
 
 def test_judged_scores_join(new_results):
     assert robustness.judged_table("x") == []
-    known = pd.DataFrame({"part": ["test"], "systems": 3, "topics": 9, "tau": -1.0, "ci_low": -1.0, "ci_high": 0.0})
+    known = pd.DataFrame({"part": ["test"], "systems": 3, "topics": 9, "tau": -1.0})
+    known = known.assign(topics_ci_low=-1.0, topics_ci_high=0.0)
     views = pd.DataFrame({"part": ["test"] * 3, "by_labels": [1, 2, 3], "by_judgements": [3, 2, 1]})
     for name, table in (("rank_correlation", known), ("two_views", views)):
         write_csv(new_results / "judged" / "tables" / f"{name}.csv", table)

@@ -233,8 +233,8 @@ def judged_table(dataset: str) -> list[Row]:
         line |= {
             "systems": row["systems"],
             "tau": row["tau"],
-            "tau_low": row["ci_low"],
-            "tau_high": row["ci_high"],
+            "tau_low": row["topics_ci_low"],
+            "tau_high": row["topics_ci_high"],
         }
         rows.append(line | {"rho": rho, "n": row["topics"], "unit": "topics"})
     return rows

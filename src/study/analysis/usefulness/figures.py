@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -17,6 +18,13 @@ from study.analysis.usefulness.pareto import COSTS, QUALITIES
 RESOLUTION = 1e-3  # the least cost that is told from 0, in its unit
 # Form of an attack on the catalogue -> colour, marker and place on a system's line.
 STUFFING = {"broad": (BLUE, "o", 0.22), "aimed": (RED, "s", 0.0), "control": (GREY, "D", -0.22)}
+# What a system's fit learns from (`label_use` in conf/judging/pool.yaml) -> words, colour and marker.
+LABEL_USE = {
+    "without_labels": ("sees no label", BLUE, "o"),
+    "with_labels": ("learns the labels", RED, "s"),
+    "fused": ("fuses both", "#595959", "D"),
+    "undeclared": ("not declared", GREY, "h"),
+}
 PARTS = {"valid": ("validation topics", GREY, "s"), "test": ("test topics", BLUE, "o")}
 
 
@@ -159,41 +167,58 @@ def curves(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figu
 def labels_against_judgements(
     views: pd.DataFrame,
     correlation: Mapping[str, float],
+    families: pd.DataFrame,
     titles: Mapping[str, str],
-    families: Mapping[str, str],
+    kinds: Mapping[str, str],
     *,
     caption: str = "",
     released: float | None = None,
 ) -> Figure:
-    """NDCG@10 by the released labels (x) against NDCG@10 by the judgements (y), one point per system.
+    """NDCG@10 by the released labels (x) against NDCG@10 by the judgements (y), one numbered point per system.
 
-    `views` and `correlation`: `summary` and `rank_correlation` of `study.judging.evaluate`. `titles` and `families` by
-    system; one without either prints as its name. `released`: NDCG@10 of the released lists by the judgements.
+    `views`, `correlation` and `families`: `summary`, `rank_correlation` and `label_families` of
+    `study.judging.evaluate` for one part. `titles` by system, where it has one; `kinds`: system -> key of `LABEL_USE`.
+    `released`: NDCG@10 of the released lists by the judgements.
     """
-    caption += (
-        f" {int(correlation['topics'])} topics, {int(correlation['systems'])} systems; crosses: 95 % bootstrap "
-        f"intervals over topics. Kendall's tau between both orders: {correlation['tau']:.2f} "
-        f"({correlation['ci_low']:.2f} to {correlation['ci_high']:.2f}). By labels: gain 1 for a listed server; by "
-        "judgements: gains 2^g - 1. Dashed: equal by both."
+    within = "".join(
+        f"; {row['systems']} systems of the kind '{LABEL_USE[row['family']][0]}' {row['tau']:.2f} (p = {row['p']:.2g})"
+        for row in families.to_dict("records")
+        if row["family"] in LABEL_USE
     )
-    figure, axes = canvas(5.0, caption=caption.strip(), title="Two questions: fitting the labels, being useful")
+    caption += (
+        f" {int(correlation['topics'])} topics; crosses: 95 % bootstrap intervals over topics. Kendall's tau between "
+        f"both orders: all {int(correlation['systems'])} systems {correlation['tau']:.2f} (p = {correlation['p']:.2g}; "
+        f"{correlation['ci_low']:.2f} to {correlation['ci_high']:.2f}, 95 % bootstrap over topics and systems)"
+        f"{within}. p: exact, two-sided. By labels: gain 1 for a listed server; by judgements: "
+        "gains 2^g - 1. Dashed: equal by both. Numbers: most useful first."
+    )
+    figure, axes = canvas(4.2, caption=caption.strip(), title="Two questions: fitting the labels, being useful")
     panel = axes[0, 0]
-    ordered = views.sort_values("by_judgements", ascending=False).to_dict("records")
-    for number, row in enumerate(ordered):
-        x, y, ink = row["by_labels"], row["by_judgements"], colour(families.get(row["system"], ""))
-        panel.plot([row["by_labels_ci_low"], row["by_labels_ci_high"]], [y, y], color=ink, linewidth=0.8, alpha=0.6)
-        panel.plot(
-            [x, x], [row["by_judgements_ci_low"], row["by_judgements_ci_high"]], color=ink, linewidth=0.8, alpha=0.6
-        )
-        look = {"marker": MARKERS[number % len(MARKERS)], "color": ink, "markersize": 7, "linestyle": "none"}
-        panel.plot(x, y, label=titles.get(row["system"], row["system"]), **look)
+    groups: dict[str, list[tuple[Line2D, str]]] = {words: [] for words, _, _ in LABEL_USE.values()}
+    for number, row in enumerate(views.sort_values("by_judgements", ascending=False).to_dict("records"), start=1):
+        x, y, (words, ink, marker) = row["by_labels"], row["by_judgements"], LABEL_USE[kinds[row["system"]]]
+        ends: dict[str, Any] = {"color": ink, "linewidth": 0.8, "alpha": 0.6}
+        panel.plot([row["by_labels_ci_low"], row["by_labels_ci_high"]], [y, y], **ends)
+        panel.plot([x, x], [row["by_judgements_ci_low"], row["by_judgements_ci_high"]], **ends)
+        label = f"{number} {titles.get(row['system'], row['system'])}"
+        look: dict[str, Any] = {"marker": marker, "color": ink, "linestyle": "none"}
+        panel.plot(x, y, label=label, markersize=10, zorder=2 + number / 100, clip_on=False, **look)
+        panel.text(x, y, str(number), color="white", fontsize=6.5, ha="center", va="center_baseline", zorder=3)
+        groups[words].append((Line2D([], [], markersize=6, **look), label))
     panel.axline((0, 0), slope=1, color=GREY, linewidth=0.6, linestyle="--")
     panel.set(xlabel="NDCG@10 by the released labels: fit (0 to 1)", xlim=(0, None))
     panel.set(ylabel="NDCG@10 by the judgements: use (0 to 1)", ylim=(0, None))
+    handles: list[tuple[Line2D, str]] = []
+    heads: list[int] = []
+    for words, members in groups.items():
+        if members:
+            heads.append(len(handles))
+            handles += [(Line2D([], [], linestyle="none"), words), *members]
     if released is not None:
-        panel.axhline(released, color="black", linewidth=0.9, linestyle=":", label="the released lists as answers")
-    panel.legend(title="most useful first", alignment="left", loc="best", frameon=True, framealpha=0.9)
+        line = panel.axhline(released, color="black", linewidth=0.9, linestyle=":", label="the released lists")
+        handles.append((line, "the released lists as answers"))
     panel.grid()
+    legend_below(figure, [line for line, _ in handles], [words for _, words in handles], heads)
     return figure
 
 
