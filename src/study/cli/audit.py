@@ -26,6 +26,7 @@ PARTS = {
     "protocols": "all systems under all protocols of the grid, and which protocol gives the printed rows",
     "inference": "only the tables of protocols, from the runs that exist",
     "verdicts": "each printed cell beside ours",
+    "rq1": "how near each protocol comes to each row of Table 3",
     "labels": "order and repetition in the released lists",
     "provenance": "where each label comes from",
     "leakage": "test tasks with a near-duplicate in training",
@@ -38,6 +39,7 @@ PARTS = {
 }
 # Parts that train or run systems for longer than a few minutes.
 LONG = ("protocols", "robustness", "codebooks", "prompt_templates")
+AFTER = ("inference", "rq1")  # read what `protocols` runs
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
 ]
@@ -57,6 +59,7 @@ def functions() -> dict[str, Callable[[DictConfig], list[Path]]]:
         protocols,
         provenance,
         robustness,
+        rq1,
         systems,
         task_quality,
         verdicts,
@@ -67,6 +70,7 @@ def functions() -> dict[str, Callable[[DictConfig], list[Path]]]:
         "protocols": protocols.compute,
         "inference": protocols.compute_inference,
         "verdicts": verdicts.compute,
+        "rq1": rq1.compute,
         "labels": labels.compute,
         "provenance": provenance.compute,
         "leakage": leakage.compute,
@@ -94,13 +98,13 @@ def run(
     """Make the tables of the audit: `study audit run --part consistency dataset=task2mcp`.
 
     Without `--part`: all parts, but for those that run systems for long (protocols, robustness, codebooks,
-    prompt_templates) and inference, which reads the first of them.
+    prompt_templates), and inference and rq1, which read the first of them.
     """
     from study.config.compose import load
 
     chosen = list(part or PARTS)
     if not part:
-        chosen = [name for name in chosen if name not in (*LONG, "inference")]
+        chosen = [name for name in chosen if name not in (*LONG, *AFTER)]
     for name in chosen:
         if name not in PARTS:
             raise StudyError(f"unknown part {name!r}", fix=f"one of: {', '.join(PARTS)}")

@@ -23,7 +23,7 @@ from study.search import settings as searches
 from tests.analysis import toys
 from tests.tiny_study import REPOSITORY
 
-CHOSEN = Verdicts(tolerance=0.01, stated_protocol="cold", resamples=200, level=0.95, seed=0)
+CHOSEN = Verdicts(tolerance=0.01, relative_tolerance=0.05, stated_protocol="cold", resamples=200, level=0.95, seed=0)
 REPRODUCED, ORDER, NOT, NOT_RUN, CANNOT = verdicts.VERDICTS
 
 
@@ -62,6 +62,21 @@ def test_the_verdicts_by_hand():
 @pytest.mark.parametrize(("ours", "verdict"), [(0.51, REPRODUCED), (0.5101, NOT), (0.4899, NOT)])
 def test_the_tolerance_is_a_border(ours, verdict):
     assert judged([("A", "bpr", "", 0.5)], {"bpr": ours}).loc["A", "verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("printed", "ours", "verdict", "relative"),
+    [
+        (0.08, 0.088, REPRODUCED, False),
+        (0.08, 0.084, REPRODUCED, True),
+        (0.6, 0.62, NOT, True),
+        (0.6, 0.64, NOT, False),
+    ],
+)
+def test_the_relative_tolerance_stands_beside_the_verdict(printed, ours, verdict, relative):
+    line = judged([("A", "bpr", "", printed)], {"bpr": ours}).loc["A"]
+    assert (line["verdict"], line["within_relative"]) == (verdict, relative)
+    assert line["relative_diff"] == pytest.approx(ours / printed - 1)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +239,8 @@ def test_the_whole_command_on_planted_runs_and_on_a_data_set_without_printed_num
     assert set(stated["verdict"]) == {NOT_RUN}
     assert table.loc[table["metric"] == "count", "verdict"].tolist() == [NOT] + [REPRODUCED] * 11
     summary = made["verdict_summary"].set_index(["place", "row"])
-    assert summary.loc[("Table 4", "w/o Re-ranking"), [REPRODUCED, "nearest protocol"]].tolist() == [8, "cold"]
+    found = summary.loc[("Table 4", "w/o Re-ranking"), [REPRODUCED, "within both somewhere", "nearest protocol"]]
+    assert found.tolist() == [8, 8, "cold"]
     assert summary.loc[("Table 3", "NeuMF"), CANNOT] == 8  # tasks are new: it has no history of them
     assert summary.loc[("Table 3", "LC-Rec"), [NOT_RUN, CANNOT]].tolist() == [8, 0]
     figure = figures_paper.plot_verdicts(made, "cold")

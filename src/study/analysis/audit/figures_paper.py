@@ -30,6 +30,9 @@ LEAST_CHANGE = (
     "Number: the least change of some cell after which the row is a mean over test tasks by the paper's definitions, "
     'for any ranking whatever (linear program); "~0": below 0.0005, but beyond rounding.'
 )
+# The same for distances to a printed row, dark where near, so that the order survives in grey.
+NEAR_STEPS = [0.0, 0.01, 0.025, 0.05, 0.1, 1.0]
+NEAR_SHADES = ["#08306B", "#2171B5", "#6BAED6", "#C6DBEF", "#F2F6FA"]
 STEP_NAMES = ["least change: rounding (possible)", "up to 0.001", "up to 0.01", "up to 0.1", "more"]
 ABOVE: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}  # where a legend stands above the axes
 
@@ -232,4 +235,51 @@ def plot_grid(tables: Tables, measure: str) -> Figure:
     limits = {"xlim": (0, 1), "ylim": (0.3, len(titles) + 0.7)}
     named_rows(panel, list(place.values()), titles, f"{metric_name(measure)} (0 to 1)", **limits)
     panel.legend(borderaxespad=0, **ABOVE)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def plot_rq1(tables: Tables) -> Figure:
+    """The distance of the nearest run under each protocol to each row of Table 3, by the nearest metric definition."""
+    table = tables["rq1"].query("choice == 'nearest definition'")
+    rows, places = ordered(table["row"]), ordered(table["source"], table["protocol"])
+    titles = table.drop_duplicates(["source", "protocol"])["title"]
+    gap = 0.5  # columns between the study's protocols and the grid's
+    at = {place: number + gap * (place[0] == "grid") for number, place in enumerate(places)}
+    caption = (
+        "Numbers: root mean square difference to the eight printed cells, by the metric definition that is nearest. "
+        "Filled fields: the row's own method, its nearest seed at own settings, tuned or trained longer (* without the "
+        "LLM re-ranker). Italic numbers on a strip: that method did not run there, and the nearest other system of the "
+        "grid stands in. Framed: the row's own method at its nearest. Empty: no run."
+    )
+    title = "How near does each protocol come to each row of Table 3?"
+    figure, axes = canvas(3.9 + 0.27 * len(rows), caption=caption, title=title)
+    panel = axes[0, 0]
+    shades, norm = ListedColormap(NEAR_SHADES), BoundaryNorm(NEAR_STEPS, len(NEAR_SHADES))
+    for entry in table.dropna(subset=["distance"]).to_dict("records"):
+        x, y = at[entry["source"], entry["protocol"]], rows.index(entry["row"])
+        own, value = entry["counterpart"] != "other", float(entry["distance"])
+        ink, edge = shades(norm(value)), "black" if entry["nearest"] else "none"
+        corner, height = (y - 0.46, 0.92) if own else (y + 0.3, 0.16)
+        patch = Rectangle((x - 0.47, corner), 0.94, height, facecolor=ink, edgecolor=edge, linewidth=1.6)
+        panel.add_patch(patch)
+        look: Any = {
+            "color": "white" if own and value < NEAR_STEPS[2] else "black",
+            "style": "normal" if own else "italic",
+        }
+        text = f"{value:.2f}".lstrip("0")
+        panel.text(x, y - 0.08 * (not own), text, ha="center", va="center", fontsize=6.8, **look)
+    stand_ins = set(table.loc[table["counterpart"] == "stand-in", "row"])
+    panel.set_yticks(range(len(rows)), [f"{row}{'*' * (row in stand_ins)}" for row in rows])
+    panel.set_xticks(list(at.values()), titles, rotation=55, ha="right", rotation_mode="anchor", fontsize=7)
+    panel.tick_params(length=0)
+    last = max(at.values())
+    panel.set(xlim=(-0.6, last + 0.6), ylim=(len(rows) - 0.4, -0.6))
+    for source, name in (("study", "study's protocols"), ("grid", "grid of protocols")):
+        panel.text(
+            min(x for place, x in at.items() if place[0] == source) - 0.47, -0.75, name, fontsize=8, weight="bold"
+        )
+    words = [f"up to {step:g}" for step in NEAR_STEPS[1:-1]] + ["more"]
+    handles = [Patch(facecolor=ink, edgecolor=GREY, label=name) for ink, name in zip(NEAR_SHADES, words, strict=True)]
+    figure.legend(handles=handles, loc="outside upper right", ncols=5, fontsize=7.5, title=" ")
     return figure

@@ -45,6 +45,7 @@ class Verdicts:
     """The printed cells beside this study's."""
 
     tolerance: float
+    relative_tolerance: float
     stated_protocol: str
     resamples: int
     level: float

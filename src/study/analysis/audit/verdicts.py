@@ -40,8 +40,8 @@ COLUMNS = [
     "ci_low",
     "ci_high",
 ]
-COLUMNS += ["definition", "diff", "tasks", "seeds", "seeds_within", "pairs", "pairs_in_order", "trivial"]
-COLUMNS += ["verdict", "reason"]
+COLUMNS += ["definition", "diff", "relative_diff", "tasks", "seeds", "seeds_within", "within_relative"]
+COLUMNS += ["pairs", "pairs_in_order", "trivial", "verdict", "reason"]
 # A difference of 0.01 is within 0.01 although its digits may say 0.010000000000000009.
 BORDER = 1e-9
 # F1 as the paper defines it, and as some of its rows are computed (study.analysis.report.paper.arithmetic).
@@ -113,6 +113,7 @@ def cell_lines(cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str],
 
     For F1 the nearer of both definitions is taken, which favours the paper. A cell is reproduced where the mean over
     seeds and most seeds are within the tolerance: seeds on both sides of the printed value do not do it by their mean.
+    `within_relative` asks the same of the relative tolerance and decides no verdict.
     """
     lines = []
     named, there = set(own(cells)), set(choices("system"))
@@ -131,19 +132,26 @@ def cell_lines(cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str],
             names = list(F1_DEFINITIONS) if row["metric"] == "f1" else [row["metric"]]
             name = min(names, key=lambda part: abs(run.cells.loc[f"{part}@{row['k']}", "ours"] - row["value"]))
             ours, low, high = run.cells.loc[f"{name}@{row['k']}"]
-            near = within(run.by_seed[f"{name}@{row['k']}"] - row["value"], chosen.tolerance)
-            same = bool(within(ours - row["value"], chosen.tolerance) and 2 * near.sum() > len(near))
+            gap, gaps = ours - row["value"], run.by_seed[f"{name}@{row['k']}"] - row["value"]
+            near, same = within(gaps, chosen.tolerance), agree(gap, gaps, chosen.tolerance)
             line |= {"ours": ours, "ci_low": low, "ci_high": high, "definition": F1_DEFINITIONS.get(name, "")}
-            line |= {"diff": ours - row["value"], "tasks": len(run.tasks)}
-            line |= {"seeds": len(near), "seeds_within": int(near.sum())}
+            line |= {"diff": gap, "relative_diff": gap / row["value"] if row["value"] else np.nan}
+            line |= {"within_relative": agree(gap, gaps, chosen.relative_tolerance * row["value"])}
+            line |= {"tasks": len(run.tasks), "seeds": len(near), "seeds_within": int(near.sum())}
             line["reason"] = row["differs"] if not row["system"] else ""
             lines.append(line | {"verdict": REPRODUCED if same else NOT})
     return pd.DataFrame(lines).reindex(columns=COLUMNS)
 
 
-def within(difference: Any, tolerance: float) -> Any:
-    """Whether a difference, or each of several, is within the tolerance."""
+def within(difference: Any, tolerance: Any) -> Any:
+    """Whether a difference, or each of several, is within the tolerance, or each within its own."""
     return np.abs(difference) <= tolerance + BORDER
+
+
+def agree(gap: float, gaps: pd.Series, tolerance: float) -> bool:
+    """Whether the difference of the mean over seeds and those of most seeds are within the tolerance."""
+    near = within(gaps, tolerance)
+    return bool(within(gap, tolerance) and 2 * near.sum() > len(near))
 
 
 def own(cells: pd.DataFrame) -> pd.Series:
@@ -273,7 +281,10 @@ def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Per printed row the verdicts under the stated protocol, the cells reproduced under any, the nearest protocol."""
+    """Per printed row the verdicts under the stated protocol, the cells reproduced under any, the nearest protocol.
+
+    `within both somewhere` counts cells that a protocol reproduces and gives within the relative tolerance as well.
+    """
     stated = read(Verdicts).stated_protocol
     lines = []
     for (place, row), part in table[table["protocol"].notna()].groupby(["place", "row"], sort=False):
@@ -283,6 +294,8 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         gaps = part.assign(gap=part["diff"].abs()).groupby("protocol")["gap"].mean().dropna()
         line = {"place": place, "row": row, "counterpart": part["counterpart"].iloc[0], "cells": len(at_home)}
         line |= {name: int(counts.get(name, 0)) for name in VERDICTS} | {"reproduced somewhere": len(somewhere)}
+        both = part[(part["verdict"] == REPRODUCED) & part["within_relative"].eq(True)]
+        line["within both somewhere"] = len(both.drop_duplicates(["metric", "k"]))
         line["nearest protocol"] = gaps.idxmin() if len(gaps) else "none"
         lines.append(line | {"mean difference": gaps.min()})
     return pd.DataFrame(lines)

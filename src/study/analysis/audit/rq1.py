@@ -1,0 +1,156 @@
+"""Table 3 row by row: how near a run comes under each protocol.
+
+The run is one of the row's own method where that ran, else one of another system of the protocol grid. It is compared
+by the paper's definitions of the eight columns and by the nearest of the metric definitions of the grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from omegaconf import DictConfig
+
+from study.analysis.audit import protocols
+from study.analysis.audit.protocols import CELLS, DISCOUNT, distance, printed_form
+from study.analysis.audit.settings import Definition, Protocols, Verdicts, read
+from study.analysis.audit.tables import described, run_frames, write_tables
+from study.analysis.audit.verdicts import own, why_not, within
+from study.analysis.report import paper
+from study.analysis.report.results import TUNED_SUFFIX
+from study.config.compose import choices, load
+from study.evaluation.metrics import Float64Array
+from study.evaluation.per_task import KEYS
+from study.evaluation.runs import CUTOFFS
+
+# One method: at its own settings, with tuned values, and either with more epochs.
+ENDINGS = ("", TUNED_SUFFIX, "_long", f"{TUNED_SUFFIX}_long")
+CHOICES = ("as defined", "nearest definition")
+SAME, STAND_IN, OTHER, NONE = "same", "stand-in", "other", "none"
+ITSELF = (SAME, STAND_IN)
+IDEAL = np.r_[1.0, DISCOUNT.cumsum()]  # DCG of so many right servers in the first places; nothing found divides by 1
+COLUMNS = ["row", "source", "protocol", "title", "choice", "counterpart", "system", "seed", "definition", "distance"]
+COLUMNS += ["largest", "largest_cell", "cells_within", "cells_within_relative", "cells_within_both", "compared"]
+COLUMNS += ["nearest", "reason"]
+COUNTS = ["seed", "cells_within", "cells_within_relative", "cells_within_both", "compared"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One run whose means may be those of a printed row."""
+
+    system: str
+    seed: int
+    measures: list[str]
+    mean: Float64Array  # over tasks, shape (measures,)
+
+
+def definition_means(frame: pd.DataFrame) -> pd.Series:
+    """Means over tasks of the measures of every metric definition, from the per-task rows of one seed.
+
+    A task with H hits among k places and n relevant servers has P = H / k and R = H / n, so H / min(k, n) is the larger
+    of P and R, and NDCG over what was found is NDCG times the ideal DCG of min(k, n) servers over that of H.
+    """
+    table, means = frame.drop(columns=KEYS).dropna(), dict[str, float]()
+    for k in CUTOFFS:
+        precision, recall = (table[f"{name}@{k}"].to_numpy(np.float64) for name in ("precision", "recall"))
+        hits = np.rint(k * precision).astype(np.int64)
+        relevant = np.rint(np.divide(hits, recall, out=np.ones(len(hits)), where=recall > 0)).astype(np.int64)
+        found = table[f"ndcg@{k}"] * IDEAL[np.minimum(k, relevant)] / IDEAL[hits]
+        means |= {f"{name}@{k}": table[f"{name}@{k}"].mean() for name in ("recall", "precision", "f1", "ndcg")}
+        means |= {f"recall_capped@{k}": np.maximum(precision, recall).mean(), f"hit_rate@{k}": (hits > 0).mean()}
+        means[f"ndcg_found@{k}"] = found.mean()
+    return pd.Series(means)
+
+
+def study_runs(dataset: str, protocol: str, system: str) -> list[Candidate]:
+    """Every seed of a method under one of the study's protocols."""
+    found = []
+    for name, frame in run_frames(dataset, protocol, [system + ending for ending in ENDINGS] if system else []).items():
+        for seed, part in frame.groupby("seed"):
+            means = definition_means(part)
+            found.append(Candidate(name, int(str(seed)), list(means.index), means.to_numpy()))
+    return found
+
+
+def grid_runs(dataset: str, variant: str, grid: Protocols) -> list[Candidate]:
+    """Every system and seed of the grid under one of its protocols."""
+    table = protocols.protocol_fits(dataset).known()
+    part = table[(table["protocol"] == variant) & table["system"].isin(grid.systems) & table["seed"].isin(grid.seeds)]
+    return [
+        Candidate(
+            str(rows["system"].iloc[0]), int(rows["seed"].iloc[0]), list(rows["measure"]), rows["mean"].to_numpy()
+        )
+        for _, rows in part.groupby(["system", "seed"], sort=False)
+    ]
+
+
+def nearest(
+    candidates: Sequence[Candidate], printed: Float64Array, definitions: Mapping[str, Definition], chosen: Verdicts
+) -> dict[str, Any]:
+    """The candidate and metric definition of least `distance` to a printed row, shape (8,), the first of equal ones.
+
+    cells_within counts cells within the absolute tolerance, cells_within_relative those within the relative one, and
+    cells_within_both those within both; `compared` is how many candidates times definitions were tried.
+    """
+    tried = [
+        (candidate, title, printed_form(candidate.mean, candidate.measures, definition))
+        for candidate in candidates
+        for title, definition in definitions.items()
+    ]
+    gaps = [float(distance(values, printed)) for *_, values in tried]
+    candidate, title, values = tried[int(np.argmin(gaps))]
+    off = np.abs(values - printed)
+    absolute = within(off, chosen.tolerance)
+    relative = within(off, chosen.relative_tolerance * printed)
+    line = {"system": candidate.system, "seed": candidate.seed, "definition": title, "distance": min(gaps)}
+    line |= {"largest": float(off.max()), "largest_cell": CELLS[int(off.argmax())], "compared": len(tried)}
+    line |= {"cells_within": int(absolute.sum()), "cells_within_relative": int(relative.sum())}
+    return line | {"cells_within_both": int((absolute & relative).sum())}
+
+
+def distances(dataset: str, own_protocols: Sequence[str], grid: Protocols, chosen: Verdicts) -> pd.DataFrame:
+    """rq1.csv: per row of Table 3, protocol and choice of the metric definition, the nearest run.
+
+    source is `study` or `grid`; counterpart says whose run it is: of the same method, of the stand-in that the paper's
+    file names, of another system, or none. `nearest` marks the least distance of a row's own method over all protocols.
+    """
+    every = paper.load()
+    printed, values = every[every["table"] == "table3"].drop_duplicates("printed"), paper.wide(every, "table3")
+    settings = {name: load([f"system={name}"]).system for name in sorted(set(own(printed)) & set(choices("system")))}
+    known = {name: list(about.protocols) for name, about in settings.items()}
+    places = [("study", name, str(load([f"protocol={name}"]).protocol.title)) for name in own_protocols]
+    places += [("grid", variant.name, variant.title) for variant in grid.variants]
+    shared = {variant.name: grid_runs(dataset, variant.name, grid) for variant in grid.variants}
+    definitions, lines = dict(grid.metric_definitions), []
+    first = dict(list(definitions.items())[:1])
+    for row, system in zip(printed.to_dict("records"), own(printed), strict=True):
+        cells = values.loc[row["printed"]].to_numpy(np.float64)
+        for source, protocol, title in places:
+            line = {"row": row["printed"], "source": source, "protocol": protocol, "title": title, "nearest": False}
+            runs = study_runs(dataset, protocol, system) if source == "study" else shared[protocol]
+            itself = [run for run in runs if source == "study" or run.system == system]
+            line |= {"reason": row["differs"], "counterpart": SAME if row["system"] else STAND_IN}
+            if not itself:
+                missing = why_not(system, protocol, known)[1] if source == "study" else "not in the grid of protocols"
+                line |= {"reason": missing, "counterpart": OTHER if runs else NONE}
+            for choice, tried in zip(CHOICES, (first, definitions), strict=True):
+                found = nearest(itself or runs, cells, tried, chosen) if runs else {}
+                lines.append(line | {"choice": choice} | found)
+    table = pd.DataFrame(lines).reindex(columns=COLUMNS).astype(dict.fromkeys(COUNTS, "Int64"))
+    of_method = table[table["counterpart"].isin(ITSELF)]
+    table.loc[of_method.groupby(["row", "choice"])["distance"].idxmin(), "nearest"] = True
+    return table
+
+
+def compute(config: DictConfig) -> list[Path]:
+    """Write rq1.csv; nothing for a data set that the paper does not describe."""
+    dataset, chosen = config.dataset.name, read(Verdicts)
+    if not described(dataset):
+        return []
+    table = distances(dataset, list(config.dataset.protocols), read(Protocols), chosen)
+    return write_tables(dataset, {"rq1": table}, "rq1", chosen)
