@@ -259,7 +259,7 @@ def plot_rq1(tables: Tables) -> Figure:
     for entry in table.dropna(subset=["distance"]).to_dict("records"):
         x, y = at[entry["source"], entry["protocol"]], rows.index(entry["row"])
         own, value = entry["counterpart"] != "other", float(entry["distance"])
-        ink, edge = shades(norm(value)), "black" if entry["nearest"] else "none"
+        ink, edge = shades(norm(value)), "black" if own and entry["nearest"] else "none"
         corner, height = (y - 0.46, 0.92) if own else (y + 0.3, 0.16)
         patch = Rectangle((x - 0.47, corner), 0.94, height, facecolor=ink, edgecolor=edge, linewidth=1.6)
         panel.add_patch(patch)

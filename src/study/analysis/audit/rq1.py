@@ -31,7 +31,7 @@ from study.evaluation.runs import CUTOFFS
 ENDINGS = ("", TUNED_SUFFIX, "_long", f"{TUNED_SUFFIX}_long")
 CHOICES = ("as defined", "nearest definition")
 SAME, STAND_IN, OTHER, NONE = "same", "stand-in", "other", "none"
-ITSELF = (SAME, STAND_IN)
+SAME_DISTANCE = 1e-6  # per-task files keep six digits, so a smaller difference says nothing
 IDEAL = np.r_[1.0, DISCOUNT.cumsum()]  # DCG of so many right servers in the first places; nothing found divides by 1
 COLUMNS = ["row", "source", "protocol", "title", "choice", "counterpart", "system", "seed", "definition", "distance"]
 COLUMNS += ["largest", "largest_cell", "cells_within", "cells_within_relative", "cells_within_both", "compared"]
@@ -92,8 +92,9 @@ def grid_runs(dataset: str, variant: str, grid: Protocols) -> list[Candidate]:
 def nearest(
     candidates: Sequence[Candidate], printed: Float64Array, definitions: Mapping[str, Definition], chosen: Verdicts
 ) -> dict[str, Any]:
-    """The candidate and metric definition of least `distance` to a printed row, shape (8,), the first of equal ones.
+    """The candidate and metric definition of least `distance` to a printed row, shape (8,).
 
+    Of equal ones it is the first, so that the paper's own definition has precedence.
     cells_within counts cells within the absolute tolerance, cells_within_relative those within the relative one, and
     cells_within_both those within both; `compared` is how many candidates times definitions were tried.
     """
@@ -103,11 +104,16 @@ def nearest(
         for title, definition in definitions.items()
     ]
     gaps = [float(distance(values, printed)) for *_, values in tried]
-    candidate, title, values = tried[int(np.argmin(gaps))]
+    candidate, title, values = tried[int(np.argmax(np.array(gaps) <= min(gaps) + SAME_DISTANCE))]
     off = np.abs(values - printed)
     absolute = within(off, chosen.tolerance)
     relative = within(off, chosen.relative_tolerance * printed)
-    line = {"system": candidate.system, "seed": candidate.seed, "definition": title, "distance": min(gaps)}
+    line = {
+        "system": candidate.system,
+        "seed": candidate.seed,
+        "definition": title,
+        "distance": float(distance(values, printed)),
+    }
     line |= {"largest": float(off.max()), "largest_cell": CELLS[int(off.argmax())], "compared": len(tried)}
     line |= {"cells_within": int(absolute.sum()), "cells_within_relative": int(relative.sum())}
     return line | {"cells_within_both": int((absolute & relative).sum())}
@@ -117,7 +123,8 @@ def distances(dataset: str, own_protocols: Sequence[str], grid: Protocols, chose
     """rq1.csv: per row of Table 3, protocol and choice of the metric definition, the nearest run.
 
     source is `study` or `grid`; counterpart says whose run it is: of the same method, of the stand-in that the paper's
-    file names, of another system, or none. `nearest` marks the least distance of a row's own method over all protocols.
+    file names, of another system, or none. `nearest` marks the least distance over all protocols, once among the runs
+    of a row's own method (or its stand-in) and once among those of other systems.
     """
     every = paper.load()
     printed, values = every[every["table"] == "table3"].drop_duplicates("printed"), paper.wide(every, "table3")
@@ -131,7 +138,7 @@ def distances(dataset: str, own_protocols: Sequence[str], grid: Protocols, chose
     for row, system in zip(printed.to_dict("records"), own(printed), strict=True):
         cells = values.loc[row["printed"]].to_numpy(np.float64)
         for source, protocol, title in places:
-            line = {"row": row["printed"], "source": source, "protocol": protocol, "title": title, "nearest": False}
+            line = {"row": row["printed"], "source": source, "protocol": protocol, "title": title}
             runs = study_runs(dataset, protocol, system) if source == "study" else shared[protocol]
             itself = [run for run in runs if source == "study" or run.system == system]
             line |= {"reason": row["differs"], "counterpart": SAME if row["system"] else STAND_IN}
@@ -142,9 +149,9 @@ def distances(dataset: str, own_protocols: Sequence[str], grid: Protocols, chose
                 found = nearest(itself or runs, cells, tried, chosen) if runs else {}
                 lines.append(line | {"choice": choice} | found)
     table = pd.DataFrame(lines).reindex(columns=COLUMNS).astype(dict.fromkeys(COUNTS, "Int64"))
-    of_method = table[table["counterpart"].isin(ITSELF)]
-    table.loc[of_method.groupby(["row", "choice"])["distance"].idxmin(), "nearest"] = True
-    return table
+    ran = table.dropna(subset=["distance"])
+    least = ran.groupby(["row", "choice", ran["counterpart"] == OTHER])["distance"].idxmin()
+    return table.assign(nearest=table.index.isin(least))
 
 
 def compute(config: DictConfig) -> list[Path]:
