@@ -7,7 +7,8 @@ import pytest
 from study.data import dataset as datasets
 from study.data.splits import make
 
-PLAIN = {"category": "tools", "url": "https://example.org", "author": "a", "license": "", "stars_count": 1}
+PLAIN = {"category": "tools", "url": "https://example.org", "author": "a", "license": "MIT", "stars_count": 1}
+PLAIN |= {"official": "non-official"}
 WORDS = ["pdf", "image", "sql", "mail", "maps", "cloud", "audio", "video", "git", "chart"]
 
 

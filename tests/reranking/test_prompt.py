@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study import paths
+from study.errors import StudyError
 from study.reranking import prompt
+from study.reranking.language_model import Question
 from tests.reranking.conftest import make_data
 from tests.reranking.misbehaving_endpoint import pool_of, task_of
 
@@ -73,8 +76,36 @@ def test_cards_hold_what_is_known_and_no_more():
     card = json.loads(made[1]["content"].split("\n")[4])
     row = data.servers.iloc[4]
     own = {"id": 112, "name": "maps server 4", "description": "does 4", "language": "Go, Docker"}
-    assert card == own | {"category": "tools", "subcategory": "sub1"}
+    assert card == own | {"category": "tools", "subcategory": "sub1", "license": "MIT", "official": "non-official"}
     assert row["url"] not in made[1]["content"]
+
+
+def test_a_prompt_file_takes_the_place_of_ours(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    (tmp_path / "figure5.txt").write_text('Rank {k}.\n{task}\n{candidates}\nReturn {"Task": t, "MCP_servers": []}')
+    template = prompt.read_template("figure5.txt")
+    data = make_data(20, 50, ["gives {k} and {candidates}"] * 50)
+    task, servers = data.tasks.iloc[3].to_dict(), data.servers.iloc[POOL]
+    (made,) = prompt.messages(task, servers, k=20, substitutions=0, longest=200, template=template)
+    lines = made["content"].split("\n")
+    assert (made["role"], lines[0], lines[-1]) == ("user", "Rank 20.", 'Return {"Task": t, "MCP_servers": []}')
+    assert [json.loads(line)["id"] for line in lines[2:-1]] == [112, 106, 127, 100]
+    assert json.loads(lines[2])["description"] == "gives {k} and {candidates}"  # a stranger's text is not filled in
+    (tmp_path / "lacking.txt").write_text("Rank {k} of {candidates}.")
+    for file, problem in {"lacking.txt": "lacks {task}", "absent.txt": "cannot be read"}.items():
+        with pytest.raises(StudyError, match=problem) as caught:
+            Question("m", prompt_file=file)
+        assert (caught.value.file, caught.value.column) == (tmp_path / file, "system.model.question.prompt_file")
+
+
+def test_answers_to_figure_5():
+    answer = {"Task": "pdf work", "MCP_servers": [2, 1], "Explanation": "so"}
+    assert prompt.read_answer(json.dumps(answer), 7, prompt.PAPER_KEYS) == [2, 1]
+    assert prompt.read_answer(json.dumps(answer | {"Task": 7}), 7, prompt.PAPER_KEYS) == [2, 1]
+    assert prompt.read_answer(json.dumps(answer | {"Task": 8}), 7, prompt.PAPER_KEYS) is None
+    assert prompt.read_answer(json.dumps(answer), 7) is None
+    schema = prompt.response_format("json_schema", 7, [1, 2], 2, prompt.PAPER_KEYS)["response_format"]["json_schema"]
+    jsonschema.validate(answer, schema["schema"])
 
 
 def test_the_rule_about_substitutions():

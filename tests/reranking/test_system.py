@@ -31,6 +31,17 @@ def test_a_pool_below_k_is_named_whole_and_the_rest_keeps_its_order():
     assert Rules(k=3).order([16, 11, 13], POOL) == [16, 11, 13, 12, 14, 15]
 
 
+def test_the_papers_rule_and_the_programs_each_refuse_what_the_other_takes():
+    pool = list(range(100, 120))
+    paper, program = Rules(10, 2), Rules(20, 0)
+    permutation, ten = [*pool[10:], *pool[:10]], [*pool[:8], 119, 118]
+    assert (program.fault(permutation, pool), paper.fault(permutation, pool)) == (None, "wrong_length")
+    assert (program.fault(ten, pool), paper.fault(ten, pool)) == ("wrong_length", None)
+    assert paper.fault_of_order(permutation, pool) == "too_many_substitutions"
+    assert program.fault([*permutation[:-1], 100], pool) == "repeat"
+    assert program.order(permutation, pool) == permutation
+
+
 @given(
     pool=st.lists(st.integers(-50, 50), unique=True, max_size=12),
     answer=st.one_of(st.lists(st.integers(-50, 50), max_size=12), st.lists(st.one_of(st.text(), st.booleans()))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 import threading
@@ -40,8 +41,10 @@ class Question:
     temperature: float | None = 0.0
     tokens: int = 1000
     longest: int = 600
+    prompt_file: str | None = None
 
     def __post_init__(self) -> None:
+        prompt.read_template(self.prompt_file)
         if not self.forms or not set(self.forms) <= set(FORMS):
             problem = f"{list(self.forms)} are no forms of output"
             raise StudyError(problem, column="system.model.question.forms", fix=f"one or more of: {', '.join(FORMS)}")
@@ -59,6 +62,8 @@ class LanguageModelReranker:
 
     def __init__(self, client: Client, question: Question) -> None:
         self.client, self.question = client, question
+        self.template = prompt.read_template(question.prompt_file)
+        self.keys = prompt.OWN_KEYS if self.template is None else prompt.PAPER_KEYS
         self.faults: Counter[str] = Counter()
         self.answered, self.last_failure = 0, ""
         self._form, self._lock = 0, threading.Lock()
@@ -107,18 +112,24 @@ class LanguageModelReranker:
         return sum(self.faults[kind] for kind in KINDS)
 
     def report(self) -> dict[str, Any]:
-        """Counts for a run's record: answers, fallbacks by reason, requests and tokens, and refused parameters."""
+        """Counts for a run's record: answers, fallbacks by reason, requests and tokens, and refused parameters.
+
+        The hash of a prompt file is among them, since the row's settings hold its name alone.
+        """
         usage = self.client.usage
         counts = {"answered": self.answered, "fallbacks": dict(sorted(self.faults.items())), "requests": usage.asked}
         counts |= {name: getattr(usage, name) for name in ("replayed", "attempts")}
         counts |= {name: getattr(usage, name) for name in ("prompt_tokens", "completion_tokens")}
+        if self.template is not None:
+            counts["prompt_sha256"] = hashlib.sha256(self.template.encode()).hexdigest()
         return counts | {"adapted": dict(sorted(self.client.adapted.items()))}
 
     def _ask(self, data: Dataset, task: int, pool: IntArray, ids: list[int]) -> Any:
         """The identifiers that the model names; None for an answer of another form."""
         question, rules, row = self.question, self.question.rules, data.tasks.iloc[task].to_dict()
         servers, k = data.servers.iloc[pool], min(rules.k, len(ids))
-        asked = prompt.messages(row, servers, k=k, substitutions=rules.substitutions, longest=question.longest)
+        shown: dict[str, Any] = {"longest": question.longest, "template": self.template}
+        asked = prompt.messages(row, servers, k=k, substitutions=rules.substitutions, **shown)
         options: dict[str, Any] = {"max_tokens": question.tokens}
         if question.temperature is not None:
             options["temperature"] = question.temperature
@@ -127,7 +138,7 @@ class LanguageModelReranker:
         replaying = self.client.mode == "replay"
         failure: EndpointError | None = None
         for place in range(0 if replaying else self._form, len(question.forms)):
-            form = prompt.response_format(question.forms[place], number, ids, k)
+            form = prompt.response_format(question.forms[place], number, ids, k, self.keys)
             try:
                 text = self.client.chat(question.model, asked, **options, **form)
             except EndpointError as error:
@@ -138,7 +149,7 @@ class LanguageModelReranker:
                 continue
             with self._lock:
                 self._form = place
-            return prompt.read_answer(text, number)
+            return prompt.read_answer(text, number, self.keys)
         assert failure is not None
         raise failure
 

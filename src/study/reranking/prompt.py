@@ -1,5 +1,7 @@
 """The fixed prompt (paper, figure 5, in our own words): role, task, criteria, candidate cards, rules, output schema.
 
+A file of the user's can take its place, such as figure 5 word for word. Then the answer has the keys of figure 5.
+
 Texts of tasks and servers come from strangers. The prompt holds them as JSON strings between marks that they cannot
 write themselves, without control and formatting characters, and cut to a length.
 """
@@ -7,15 +9,37 @@ write themselves, without control and formatting characters, and cut to a length
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
+from study import paths
+from study.errors import StudyError
+
 # Fields of the task and of a candidate card, with the names they have in the prompt.
 TASK_CARD = ("id", "name", "description", "language", "category", "subcategory", "theme")
-SERVER_CARD = ("id", "name", "description", "tools", "category", "subcategory", "language", "system")
+ATTRIBUTES = ("category", "subcategory", "language", "system", "license", "official")
+SERVER_CARD = ("id", "name", "description", "tools", *ATTRIBUTES)
+
+
+class Keys(NamedTuple):
+    """What an answer's three entries are called."""
+
+    task: str
+    servers: str
+    explanation: str
+
+
+OWN_KEYS, PAPER_KEYS = Keys("task", "servers", "explanation"), Keys("Task", "MCP_servers", "Explanation")
+# What a prompt file must hold, and what takes its place. Other braces stay as they are.
+PLACEHOLDERS = {
+    "{task}": "the task as one JSON object: id, name, description, attributes",
+    "{candidates}": "the candidate cards, best first, one JSON object per line: id, name, description, metadata",
+    "{k}": "K, how many identifiers are asked for",
+}
 
 INSTRUCTIONS = """\
 # Role
@@ -74,8 +98,34 @@ def card(row: Mapping[Any, Any], fields: Sequence[str], longest: int) -> str:
     return json.dumps(found, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
 
 
+def read_template(file: str | None) -> str | None:
+    """The text of a prompt file, relative to the project's folder; None where none is named.
+
+    Raises:
+        StudyError: there is no such text, or a placeholder is missing.
+    """
+    if file is None:
+        return None
+    place, key = paths.root() / file, "system.model.question.prompt_file"
+    known = "; ".join(f"{name}: {meaning}" for name, meaning in PLACEHOLDERS.items())
+    try:
+        text = place.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        fix = f"a text file in UTF-8 with {known}"
+        raise StudyError(f"the prompt cannot be read: {error}", file=place, column=key, fix=fix) from error
+    if missing := [name for name in PLACEHOLDERS if name not in text]:
+        raise StudyError(f"the prompt lacks {', '.join(missing)}", file=place, column=key, fix=known)
+    return text
+
+
 def messages(
-    task: Mapping[Any, Any], candidates: pd.DataFrame, *, k: int, substitutions: int, longest: int
+    task: Mapping[Any, Any],
+    candidates: pd.DataFrame,
+    *,
+    k: int,
+    substitutions: int,
+    longest: int,
+    template: str | None = None,
 ) -> list[dict[str, str]]:
     """The conversation that asks for the order of `candidates`, rows of `Dataset.servers`, best first.
 
@@ -83,40 +133,48 @@ def messages(
         task: a row of `Dataset.tasks`.
         k: K, how many are asked for.
         longest: characters of a text field.
+        template: the text of a prompt file, sent as one message in place of ours. It says no word about substitutions.
     """
+    asked = card(task, TASK_CARD, longest)
     cards = "\n".join(card(row, SERVER_CARD, longest) for row in candidates.to_dict("records"))
-    question = f"<task>\n{card(task, TASK_CARD, longest)}\n</task>\n<candidates>\n{cards}\n</candidates>"
+    if template is not None:
+        values = {"{task}": asked, "{candidates}": cards, "{k}": str(k)}
+        filled = re.sub("|".join(map(re.escape, PLACEHOLDERS)), lambda found: values[found[0]], template)
+        return [{"role": "user", "content": filled}]
+    question = f"<task>\n{asked}\n</task>\n<candidates>\n{cards}\n</candidates>"
     return [{"role": "system", "content": instructions(k, substitutions)}, {"role": "user", "content": question}]
 
 
-def response_format(form: str, task: int, pool: Sequence[int], k: int) -> dict[str, Any]:
+def response_format(form: str, task: int, pool: Sequence[int], k: int, keys: Keys = OWN_KEYS) -> dict[str, Any]:
     """What is sent to hold the endpoint to a form of output: ``json_schema``, ``json_object``; nothing for ``text``."""
     if form == "text":
         return {}
     if form == "json_object":
         return {"response_format": {"type": "json_object"}}
     servers = {"type": "array", "items": {"type": "integer", "enum": sorted(pool)}, "minItems": k, "maxItems": k}
+    named_task = {"type": "integer", "enum": [task]} if keys == OWN_KEYS else {"type": "string"}
     schema = {
         "type": "object",
-        "properties": {
-            "task": {"type": "integer", "enum": [task]},
-            "servers": servers,
-            "explanation": {"type": "string"},
-        },
-        "required": ["task", "servers", "explanation"],
+        "properties": {keys.task: named_task, keys.servers: servers, keys.explanation: {"type": "string"}},
+        "required": list(keys),
         "additionalProperties": False,
     }
     named = {"name": "ranking", "strict": True, "schema": schema}
     return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
-def read_answer(text: str, task: int) -> Any:
-    """The identifiers of an answer unchanged; None for anything but the one JSON object asked for."""
+def read_answer(text: str, task: int, keys: Keys = OWN_KEYS) -> Any:
+    """The identifiers of an answer unchanged; None for anything but the one JSON object asked for.
+
+    Our prompt asks for the task's id, and another one counts as a wrong form. Figure 5 asks for "t_i", which is also
+    its sign for a task's name, so that any text or the id counts there.
+    """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict) or set(value) != {"task", "servers", "explanation"}:
+    if not isinstance(value, dict) or set(value) != set(keys):
         return None
-    same_task = type(value["task"]) is int and value["task"] == task
-    return value["servers"] if same_task and isinstance(value["explanation"], str) else None
+    named = value[keys.task]
+    same_task = (type(named) is int and named == task) or (keys == PAPER_KEYS and isinstance(named, str))
+    return value[keys.servers] if same_task and isinstance(value[keys.explanation], str) else None

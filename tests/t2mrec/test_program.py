@@ -1,0 +1,87 @@
+"""What the authors' program does in another way: pairs under binary cross-entropy, and names of languages."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+
+from study.config.compose import build_system, load
+from study.errors import StudyError
+from study.t2mrec.program_languages import ProgramFeatures, program_languages
+from study.t2mrec.program_loss import T2MRecPairs, TripleEpoch, draw_triples, pair_bce
+from study.t2mrec.settings import Lexical, Scoring, Towers, Training
+from study.t2mrec.structure import StructuralFeatures
+
+
+def small(epochs, negatives=10):
+    training = Training(loss="bce", temperature=1.0, batch_size=64, epochs=epochs, checkpoint_every=100)
+    return T2MRecPairs(Lexical(), Towers(hidden=32, output=16), training, Scoring(anchors=3, pool=12), negatives)
+
+
+def test_the_loss_by_hand():
+    tasks = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    servers = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6], [-1.0, 0.0]])
+    # Cosines 1 and .8 of the positives, .8 and 0 of the negatives; log(1 + e^-s) and log(1 + e^s).
+    each = [math.log(1 + math.exp(z)) for z in (-1, -0.8, 0.8, 0)]
+    assert pair_bce(tasks, servers).item() == pytest.approx(np.mean(each), abs=1e-6)
+
+
+def test_every_positive_has_ten_negatives_that_its_task_does_not_list(toy_split):
+    found = draw_triples(toy_split.train, negatives=10, seed=3)
+    positives = {(task, server) for task, server in zip(*toy_split.train.nonzero(), strict=True)}
+    assert Counter(map(tuple, found[:, :2])) == dict.fromkeys(positives, 10)
+    assert not {(task, server) for task, _, server in found} & positives
+    assert len(np.unique(found, axis=0)) == len(found)  # no negative twice beside one positive
+    np.testing.assert_array_equal(found, draw_triples(toy_split.train, negatives=10, seed=3))
+    assert (found != draw_triples(toy_split.train, negatives=10, seed=4)).any()
+    # Uniform: 10 of the 45 servers that a task does not list, for each of its positives.
+    drawn = np.bincount(found[:, 2], minlength=toy_split.train.shape[1])
+    free = toy_split.train.shape[0] - np.bincount(toy_split.train.indices, minlength=toy_split.train.shape[1])
+    np.testing.assert_allclose(drawn / drawn.sum(), free / free.sum(), atol=0.01)
+
+
+def test_an_epoch_asks_every_triple_once_beside_its_task(toy_split):
+    triples = draw_triples(toy_split.train, negatives=2, seed=0)
+    eyes = [sp.eye_array(n, format="csr") for n in toy_split.train.shape]
+    orders = []
+    for epoch in (0, 1):
+        seen = []
+        for batch in TripleEpoch(*eyes, triples, batch_size=64, seed=0, epoch=epoch):
+            seen += zip(batch.tasks.indices, *batch.servers.indices.reshape(2, -1), strict=True)
+        assert Counter(seen) == Counter(map(tuple, triples))
+        orders.append(seen)
+    assert orders[0] != orders[1]
+
+
+def test_it_tells_positives_from_the_rest_and_seeds_repeat(toy, toy_split, tmp_path):
+    asked, scores = toy_split.tasks("train"), []
+    for place, seed in enumerate((1, 1, 2)):
+        system = small(epochs=3)
+        system.fit(toy, toy_split, seed=seed, workdir=tmp_path / str(place))
+        scores.append(system.semantic(asked))
+        positive = toy_split.train[asked].toarray() > 0
+        assert scores[-1][positive].mean() - scores[-1][~positive].mean() > 0.5
+    np.testing.assert_array_equal(scores[0], scores[1])
+    assert np.abs(scores[0] - scores[2]).max() > 1e-3
+    assert system.parameters() > 0
+    with pytest.raises(StudyError, match="0 negatives"):
+        small(1, negatives=0)
+
+
+def test_languages_as_the_program_names_them():
+    assert program_languages("Shell, C++ / sh (Node)") == {"shell", "cpp", "javascript"}
+    assert program_languages("node.js") == {"node.js"}
+    columns = ["category", "subcategory", "language", "system", "theme"]
+    servers = pd.DataFrame([["a", "b", name, "", ""] for name in ("Shell", "Bash", "C#,Go")], columns=columns)
+    tasks = pd.DataFrame([["a", "b", name, "", ""] for name in ("Bash", "csharp")], columns=columns)
+    category, language, theme = ProgramFeatures(servers)(tasks)
+    np.testing.assert_array_equal(language, [[0, 1, 0], [0, 0, 1]])
+    usual = StructuralFeatures(servers)(tasks)
+    np.testing.assert_array_equal(usual[1], [[1, 1, 0], [0, 0, 1]])
+    np.testing.assert_array_equal([category, theme], usual[[0, 2]])
+    system = build_system(load(["system=t2mrec_program_languages"]).system)
+    assert type(system).__name__ == "T2MRecProgramLanguages"
