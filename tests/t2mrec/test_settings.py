@@ -65,6 +65,8 @@ def test_the_ends_of_every_range_are_accepted(group, values):
 CHANGES = {
     "t2mrec": {},
     "t2mrec_wo_cl": {"training.loss": "bce"},
+    "t2mrec_wo_cl_program": {"training.loss": "bce", "training.temperature": 1.0, "training.epochs": 1},
+    "t2mrec_program_languages": {},
     "t2mrec_wo_lexical": {"lexical.kind": "minilm"},
     "t2mrec_wo_two_tower": {"towers.enabled": False},
     "t2mrec_wo_structure": {"scoring.semantic_weight": 1.0},

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -38,9 +39,26 @@ def git_state(root: Path | None = None) -> dict[str, Any]:
     return {"commit": git("rev-parse", "HEAD"), "dirty": None if changed is None else bool(changed)}
 
 
-@cache
+def accelerator() -> str | None:
+    """The accelerator that torch has at hand; None without one, or where nothing of this process has loaded torch.
+
+    Loading torch takes seconds, and what runs without it uses no accelerator. A system may leave one unused.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return None
+    if torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    return "mps" if torch.backends.mps.is_available() else None
+
+
 def hardware() -> dict[str, Any]:
-    """Processor, cores usable by this process, memory in GiB, and accelerators (none is used)."""
+    """Processor, cores usable by this process, memory in GiB, and `accelerator`."""
+    return _machine() | {"accelerator": accelerator()}
+
+
+@cache
+def _machine() -> dict[str, Any]:
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -50,7 +68,7 @@ def hardware() -> dict[str, Any]:
         model = names[0] if names else model
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30 if hasattr(os, "sysconf") else None
-    return {"processor": model, "cores": usable, "memory_gib": memory and round(memory, 1), "accelerator": None}
+    return {"processor": model, "cores": usable, "memory_gib": memory and round(memory, 1)}
 
 
 def versions() -> dict[str, str]:

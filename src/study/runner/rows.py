@@ -19,7 +19,7 @@ from study import paths
 from study.config.compose import build_system, plain
 from study.config.registry import with_tuned_values
 from study.errors import StudyError
-from study.evaluation.records import record
+from study.evaluation.records import accelerator, record
 from study.evaluation.runs import KEPT, run_seed
 from study.files import write_csv, write_json, write_parquet
 from study.runner.fingerprint import fingerprint
@@ -41,9 +41,10 @@ def _run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any
     done = run_seed(build_system(config.system), data, split, seed=seed, workdir=workdir, depth=config.run_depth)
     write_parquet(folder / f"per_task-{seed}.parquet", done.per_task)
     write_parquet(folder / f"top-{seed}.parquet", done.top)
-    write_json(folder / f"facts-{seed}.json", done.facts)  # last: its presence says that the seed is complete
+    facts = done.facts | {"accelerator": accelerator()}  # of the process that trained
+    write_json(folder / f"facts-{seed}.json", facts)  # last: its presence says that the seed is complete
     shutil.rmtree(workdir)
-    return done.facts
+    return facts
 
 
 def run(config: DictConfig, *, replace: bool = False) -> Outputs:
@@ -87,18 +88,18 @@ def run(config: DictConfig, *, replace: bool = False) -> Outputs:
     write_parquet(outputs.top10, kept, packed=True)
     if config.run_depth > KEPT:
         write_parquet(paths.results(dataset) / "runs" / protocol / f"{system}.parquet", top)
-    write_json(
-        outputs.record,
-        record(
-            dataset=dataset,
-            protocol=protocol,
-            system=system,
-            profile=config.profile.name,
-            fingerprint=folder.name,
-            config=plain(config),
-            seeds=facts,
-        ),
+    used = [fact.pop("accelerator", None) for fact in facts]
+    made = record(
+        dataset=dataset,
+        protocol=protocol,
+        system=system,
+        profile=config.profile.name,
+        fingerprint=folder.name,
+        config=plain(config),
+        seeds=facts,
     )
+    made["hardware"]["accelerator"] = next((name for name in used if name is not None), None)
+    write_json(outputs.record, made)
     shutil.rmtree(folder)
     return outputs
 

@@ -13,8 +13,9 @@ from study.evaluation.metrics import PAPER_METRICS
 from study.files import write_csv
 
 TASKS, SEEDS = 120, (1, 2)
-EFFECTS = {"t2mrec": 0.0, "t2mrec_wo_cl": -0.2, "t2mrec_wo_two_tower": -0.1, "t2mrec_wo_structure": 0.0}
-NOT_RUN = ["hard_negatives", "llm", "one_direction", "shared_tower", "wo_expansion", "wo_lexical"]
+EFFECTS = {"t2mrec": 0.0, "t2mrec_wo_cl_program": -0.2, "t2mrec_wo_two_tower": -0.1, "t2mrec_wo_structure": 0.0}
+NOT_RUN = ["hard_negatives", "llm", "one_direction", "program_languages", "shared_tower"]
+NOT_RUN += ["wo_cl", "wo_expansion", "wo_lexical"]
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def results(new_results):
     for name, effect in EFFECTS.items():
         values = {metric: base + effect + rng.normal(0, 0.02, len(base)) for metric in PAPER_METRICS}
         write_csv(runs / "cold" / f"{name}.csv.xz", keys.assign(**values))
-    write_csv(runs / "warm" / "t2mrec_wo_cl.csv.xz", keys.assign(**values))
+    write_csv(runs / "warm" / "t2mrec_wo_cl_program.csv.xz", keys.assign(**values))
     return runs
 
 
@@ -47,7 +48,7 @@ def test_printed_values_and_effects_are_the_papers():
     cells = ablation.printed()
     assert cells.loc[("t2mrec", "ndcg@10"), "paper"] == 0.6574
     assert np.isnan(cells.loc[("t2mrec", "ndcg@10"), "paper_effect"])
-    assert cells.loc[("t2mrec_wo_cl", "ndcg@10"), "paper_effect"] == pytest.approx(0.4413 - 0.6633)
+    assert cells.loc[("t2mrec_wo_cl_program", "ndcg@10"), "paper_effect"] == pytest.approx(0.4413 - 0.6633)
     assert cells.loc[("t2mrec_llm", "ndcg@10"), "paper_effect"] == pytest.approx(0.6633 - 0.6574)
 
 
@@ -64,13 +65,13 @@ def test_planted_effects_are_found_and_their_absence_too_and_what_was_not_run_is
         assert row["family"] == 6  # three variants, two primary metrics
         assert (row["wilcoxon_p_holm"] < 0.001) == (effect < 0)
         assert (row["randomisation_p_holm"] < 0.01) == (effect < 0)
-    assert np.isnan(rows.loc[("t2mrec_wo_cl", "recall@5"), "wilcoxon_p_holm"])  # not in the declared family
-    cl = rows.loc[("t2mrec_wo_cl", "recall@10")]
+    assert np.isnan(rows.loc[("t2mrec_wo_cl_program", "recall@5"), "wilcoxon_p_holm"])  # not in the declared family
+    cl = rows.loc[("t2mrec_wo_cl_program", "recall@10")]
     assert cl["gap"] == pytest.approx(cl["ours"] - 0.4568)
     verdicts = ablation.part_verdicts(table).set_index("system")
     ran = verdicts.loc[[name for name in EFFECTS if name in verdicts.index], "verdict"]
     assert ran.tolist() == ["holds", "holds", "does not hold"]
-    assert verdicts.loc["t2mrec_wo_cl", "expected"] == "lower"
+    assert verdicts.loc["t2mrec_wo_cl_program", "expected"] == "lower"
     # Variants without a run have a row that says so.
     missing = rows.index[rows["seeds"] == 0].get_level_values("system")
     assert set(missing) == {f"t2mrec_{name}" for name in NOT_RUN}
@@ -94,7 +95,7 @@ def test_planted_effects_are_found_and_their_absence_too_and_what_was_not_run_is
 
 
 def test_the_papers_values_stand_under_its_own_protocol_alone(results):
-    for name in ("t2mrec", "t2mrec_wo_cl", "t2mrec_wo_two_tower"):
+    for name in ("t2mrec", "t2mrec_wo_cl_program", "t2mrec_wo_two_tower"):
         (results / "warm" / f"{name}.csv.xz").write_bytes((results / "cold" / f"{name}.csv.xz").read_bytes())
     table = ablation.table4("task2mcp")
     assert table.loc[table["protocol"] == "cold", "paper"].notna().any()
@@ -102,7 +103,7 @@ def test_the_papers_values_stand_under_its_own_protocol_alone(results):
     assert warm["seeds"].max() == 2
     assert warm[["paper", "gap", "paper_effect"]].isna().all(axis=None)
     verdicts = ablation.part_verdicts(table).set_index(["protocol", "system"])
-    assert verdicts.loc[("warm", "t2mrec_wo_cl"), "verdict"] == "holds"
+    assert verdicts.loc[("warm", "t2mrec_wo_cl_program"), "verdict"] == "holds"
     assert ("warm", "t2mrec_llm") not in verdicts.index
     assert verdicts.loc["warm", "paper_effect"].isna().all()
 
@@ -123,7 +124,7 @@ def test_groups_are_compared_within_themselves(results):
     found = ablation.by_group("task2mcp", pd.DataFrame(names))
     assert len(found) == 3 * (2 + 3)
     assert set(found.loc[found["level"] == "category", "n"]) == {60}
-    lost = found[found["system"] == "t2mrec_wo_cl"]
+    lost = found[found["system"] == "t2mrec_wo_cl_program"]
     assert (lost["diff"] < -0.15).all()
     assert (lost["wilcoxon_p_holm"] < 0.001).all()
     assert (lost["randomisation_p_holm"] < 0.05).all()
@@ -137,16 +138,17 @@ def test_groups_are_compared_within_themselves(results):
 
 
 def test_structure_facts_by_hand():
-    """Pairs (task 1, server 1): category and language; (1, 2): theme; (2, 1): language; (2, 2): none."""
+    """Pairs (task 1, server 1): category and language; (1, 2): theme; (2, 1): language; (2, 2): Shell for Bash."""
     empty = dict.fromkeys(("tools", "url", "author", "license"), "")
-    servers = pd.DataFrame({"id": [1, 2], "language": ["Python", "Go"], "system": ["", "windows"]})
+    servers = pd.DataFrame({"id": [1, 2], "language": ["Python", "Go, Shell"], "system": ["", "windows"]})
     servers = servers.assign(name="s", description="d", category=["x", "y"], subcategory="u", stars_count=0, **empty)
     tasks = pd.DataFrame({"id": [1, 2], "category": ["x", "z"], "theme": ["windows tools", "maps"]})
-    tasks = tasks.assign(name="t", description="d", language="Python", subcategory="v")
+    tasks = tasks.assign(name="t", description="d", language=["Python", "Python, Bash"], subcategory="v")
     labels = pd.DataFrame({"task_id": [1, 2], "server_id": [1, 2], "position": [1, 1]})
     facts = ablation.structure_facts(datasets.build("toy", servers, tasks, labels)).set_index("measure")["value"]
     wanted = {"tasks": 2, "servers": 2, "pairs": 4, "shared_category_names": 1, "shared_subcategory_names": 0}
-    wanted |= {"servers_stating_a_system": 1, "pairs_category": 1, "pairs_language": 2, "pairs_theme": 1}
+    wanted |= {"servers_stating_a_system": 1, "pairs_category": 1, "pairs_language": 3, "pairs_theme": 1}
+    wanted |= {"pairs_language_by_program": 2, "pairs_other_language": 1, "tasks_other_language": 1}
     assert facts.to_dict() == wanted | {"pairs_beyond_language": 2, "share_language_alone": 0.5}
 
 
@@ -156,17 +158,21 @@ def test_on_the_release_the_structural_score_is_the_language_check(task2mcp):
     assert facts["shared_category_names"] == facts["pairs_category"] == 0
     assert facts["servers_stating_a_system"] == 34
     assert facts["share_language_alone"] > 0.9999
+    assert (facts["pairs_other_language"], facts["tasks_other_language"]) == (
+        164_084,
+        254,
+    )  # Bash, which ours calls Shell
 
 
 @pytest.mark.parametrize(
     ("system", "difference", "p_values", "expected"),
     [
-        ("t2mrec_wo_cl", -0.1, (0.01, 0.01), "holds"),
-        ("t2mrec_wo_cl", -0.1, (0.01, 0.2), "tests disagree"),
-        ("t2mrec_wo_cl", -0.1, (0.2, 0.01), "tests disagree"),
-        ("t2mrec_wo_cl", -0.1, (0.2, 0.2), "does not hold"),
-        ("t2mrec_wo_cl", -0.1, ([0.01, 0.3], [0.01, 0.3]), "does not hold"),  # one metric alone does not decide
-        ("t2mrec_wo_cl", 0.1, (0.01, 0.01), "does not hold"),  # it changes, but the other way
+        ("t2mrec_wo_cl_program", -0.1, (0.01, 0.01), "holds"),
+        ("t2mrec_wo_cl_program", -0.1, (0.01, 0.2), "tests disagree"),
+        ("t2mrec_wo_cl_program", -0.1, (0.2, 0.01), "tests disagree"),
+        ("t2mrec_wo_cl_program", -0.1, (0.2, 0.2), "does not hold"),
+        ("t2mrec_wo_cl_program", -0.1, ([0.01, 0.3], [0.01, 0.3]), "does not hold"),  # one metric alone does not decide
+        ("t2mrec_wo_cl_program", 0.1, (0.01, 0.01), "does not hold"),  # it changes, but the other way
         ("t2mrec_llm", 0.1, (0.01, 0.01), "holds"),
         ("t2mrec_llm", -0.1, (0.01, 0.01), "does not hold"),
         ("t2mrec_shared_tower", -0.1, (0.01, 0.01), "holds"),  # no direction is expected

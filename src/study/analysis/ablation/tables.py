@@ -25,6 +25,7 @@ from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.significance import RESAMPLES, compare, compare_all, holm
 from study.files import write_csv
+from study.t2mrec.program_languages import ProgramFeatures
 from study.t2mrec.structure import FEATURES, StructuralFeatures
 
 # The paper's rows with and without the LLM re-ranker, and the system that has one.
@@ -42,6 +43,7 @@ STRICT = 0.001  # the paper's level for Figure 6
 DISAGREE = "tests disagree"
 # What a variant is expected to do to both primary metrics: to lower them (-1), to raise them (1), or either (0).
 EXPECTED = {
+    "t2mrec_wo_cl_program": -1,
     "t2mrec_wo_cl": -1,
     "t2mrec_wo_two_tower": -1,
     "t2mrec_wo_lexical": -1,
@@ -51,6 +53,7 @@ EXPECTED = {
     "t2mrec_one_direction": 0,
     "t2mrec_hard_negatives": 0,
     "t2mrec_shared_tower": 0,
+    "t2mrec_program_languages": 0,
     "t2mrec_listwise": 0,
 }
 
@@ -211,11 +214,20 @@ def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
 
 
 def structure_facts(data: Dataset) -> pd.DataFrame:
-    """What the structural features (eq. 12-17) are on this data, counted over all pairs of a task and a server."""
-    features = StructuralFeatures(data.servers)
+    """What the structural features (eq. 12-17) are on this data, counted over all pairs of a task and a server.
+
+    by_program: under the language names of the authors' program; other_...: where the two differ.
+    """
+    features, theirs = StructuralFeatures(data.servers), ProgramFeatures(data.servers)
     nonzero, beyond, pairs = np.zeros(len(FEATURES), dtype=np.int64), 0, len(data.tasks) * len(data.servers)
+    by_program, other, other_tasks = 0, 0, 0
     for start in range(0, len(data.tasks), CHUNK):
-        values = features(data.tasks.iloc[start : start + CHUNK])
+        tasks = data.tasks.iloc[start : start + CHUNK]
+        values = features(tasks)
+        language, program = values[FEATURES.index("language")], theirs(tasks)[FEATURES.index("language")]
+        by_program += int((program != 0).sum())
+        other += int((language != program).sum())
+        other_tasks += int((language != program).any(axis=1).sum())
         nonzero += (values != 0).sum(axis=(1, 2))
         beyond += int(((values[0] != 0) | (values[2] != 0)).sum())
     facts: dict[str, float] = {"tasks": len(data.tasks), "servers": len(data.servers), "pairs": pairs}
@@ -223,6 +235,11 @@ def structure_facts(data: Dataset) -> pd.DataFrame:
         facts[f"shared_{level}_names"] = len(set(data.tasks[level]) & set(data.servers[level]))
     facts["servers_stating_a_system"] = int((data.servers["system"].str.strip() != "").sum())
     facts |= {f"pairs_{name}": int(count) for name, count in zip(FEATURES, nonzero, strict=True)}
+    facts |= {
+        "pairs_language_by_program": by_program,
+        "pairs_other_language": other,
+        "tasks_other_language": other_tasks,
+    }
     facts |= {"pairs_beyond_language": beyond, "share_language_alone": 1 - beyond / pairs}
     return pd.DataFrame({"measure": list(facts), "value": list(facts.values())})
 
