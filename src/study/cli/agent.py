@@ -189,7 +189,7 @@ def export(
     typer.echo(f"{len(table)} rows in {target}", file=sys.stderr)
 
 
-@app.command()
+@app.command(hidden=True)  # `study bench --agent`
 def load_test(dataset: Data = None, retriever: Retriever = None) -> None:
     """Measure the page under many simultaneous users (conf/agent/load_test.yaml): errors, mixed-up answers, seconds."""
     from study.agent.load_test import measure_load

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,6 +44,15 @@ SUB_APPS = {
 EVERY_DAY, DATA, ANALYSES, UPKEEP = "Every day", "Data", "Analyses", "Upkeep"
 for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name, rich_help_panel=EVERY_DAY if _name == "agent" else ANALYSES)
+
+
+class AuthorsAction(StrEnum):
+    """What `study authors` does."""
+
+    prepare = "prepare"
+    run = "run"
+
+
 Replace = Annotated[
     bool,
     typer.Option(
@@ -267,12 +277,48 @@ def notebooks(
         typer.echo(path)
 
 
+@app.command(rich_help_panel=ANALYSES)
+def authors(
+    action: Annotated[AuthorsAction, typer.Argument(help="Convert the release for the program, or run it too.")],
+    overrides: Overrides = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="A trial with so many epochs, which stays out of results.")
+    ] = None,
+) -> None:
+    """The authors' own program: `study authors run dataset=task2mcp` (an hour or more).
+
+    `prepare` writes the three files that it reads below data/authors/DATASET, and says what was converted. `run` does
+    that too, fetches the program at its pinned commit, checks its SHA-256, runs it in a process of its own, and
+    compares its top tens with those of results/DATASET/authors/top10.csv. A finished run is not run again.
+    """
+    from study.runner import authors_program as program
+
+    config = _load(overrides)
+    typer.echo(program.prepare(config).to_string(index=False))
+    if action is AuthorsAction.run:
+        folder = program.run(config, epochs)
+        for path in sorted(folder.glob("*.csv")):
+            if path.name in ("metrics.csv", "agreement.csv"):
+                typer.echo(f"\n{path}\n{path.read_text(encoding='utf-8')}")
+
+
 @app.command(rich_help_panel=UPKEEP)
-def bench(overrides: Overrides = None) -> None:
+def bench(
+    overrides: Overrides = None,
+    agent: Annotated[
+        bool, typer.Option("--agent", help="The page under many simultaneous users instead (agent_load.csv).")
+    ] = False,
+) -> None:
     """Measure training, evaluation and one recommendation against the machine's limits (efficiency.csv)."""
+    config = _load(overrides)
+    if agent:
+        from study.cli.agent import load_test
+
+        load_test(config.dataset.name)
+        return
     from study.pipeline.bench import bench as stage
 
-    typer.echo(stage(_load(overrides)))
+    typer.echo(stage(config))
 
 
 @app.command(rich_help_panel=EVERY_DAY)

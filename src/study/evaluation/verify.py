@@ -1,8 +1,9 @@
 """Expected scores against measured ones: which claims of the study hold on this machine, and by how much they miss.
 
 An expected-scores file is a YAML list of entries with the keys ``dataset, protocol, system, metric, k, value,
-tolerance, source`` and, where several profiles are measured, ``profile``. Measured values come from the metrics table
-alone.
+tolerance, source`` and, where several profiles are measured, ``profile``. In place of ``value``, ``per_task`` names a
+committed per-task file (beside the expected-scores file), whose mean is expected. Measured values come from the metrics
+table alone.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import yaml
 
 from study.errors import StudyError
 from study.evaluation import metrics as measures
+from study.evaluation import per_task
 from study.evaluation.per_task import AGGREGATE_COLUMNS
 
 TEXT_KEYS = ("dataset", "protocol", "system", "metric", "source")
 NUMBER_KEYS = ("value", "tolerance")
 REQUIRED = ("dataset", "protocol", "system", "metric", "k", "value", "tolerance", "source")
-OPTIONAL = ("profile",)
+OPTIONAL = ("profile", "per_task")
 IDENTITY = ["dataset", "protocol", "system", "metric", "k"]
 COLUMNS = [*IDENTITY, "profile", "expected", "tolerance", "measured", "n_seeds", "diff", "verdict", "source"]
 # Decimal numbers are not exact in binary: 0.1597 - 0.1596 must lie within a tolerance of 0.0001.
@@ -30,7 +32,10 @@ SLACK = 1e-9
 
 def _fault(entry: dict[str, Any]) -> tuple[str, str, str] | None:
     """The first thing wrong with an entry: key, reason, fix."""
-    for key in (*REQUIRED, *entry):
+    required = [key for key in REQUIRED if key != "value" or "per_task" not in entry]
+    if "value" in entry and "per_task" in entry:
+        return "value", "value and per_task are both given", "leave one of them out"
+    for key in (*required, *entry):
         if key not in entry or key not in REQUIRED + OPTIONAL:
             reason = "unknown key" if key in entry else "the key is missing"
             return str(key), reason, f"give {', '.join(REQUIRED)}, and perhaps {', '.join(OPTIONAL)}"
@@ -41,17 +46,17 @@ def _fault(entry: dict[str, Any]) -> tuple[str, str, str] | None:
         return "metric", f"unknown metric {entry['metric']!r}", f"one of: {', '.join(measures.NAMES)}"
     if not isinstance(entry["k"], int) or isinstance(entry["k"], bool) or entry["k"] < 1:
         return "k", f"{entry['k']!r} is not a cutoff", "write a whole number of at least 1"
-    for key in NUMBER_KEYS:
+    for key in (key for key in NUMBER_KEYS if key in entry):
         number = entry[key]
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number) or number < 0:
             return key, f"{number!r} is not a number of at least 0", "write a decimal number such as 0.1596"
-    if entry["value"] > 1:
+    if entry.get("value", 0) > 1:
         return "value", f"{entry['value']!r} is above 1", "write the metric as a share, not per cent"
     return None
 
 
 def load(path: Path) -> list[dict[str, Any]]:
-    """Read and check an expected-scores file.
+    """Read and check an expected-scores file; every entry returned has a ``value``.
 
     Raises:
         StudyError: naming the file, the entry (from 0), the key and what to write instead.
@@ -78,7 +83,17 @@ def load(path: Path) -> list[dict[str, Any]]:
         if identity in seen:
             raise StudyError(f"repeats entry {seen[identity]}", file=path, row=row, fix="remove one of them")
         seen[identity] = number
+        if "per_task" in entry:
+            entry["value"] = _mean(path.parent / entry["per_task"], f"{entry['metric']}@{entry['k']}")
     return entries
+
+
+def _mean(file: Path, column: str) -> float:
+    """The mean over tasks of a column of a per-task file."""
+    table = per_task.read(file)
+    if column not in table:
+        raise StudyError("a column is missing", file=file, column=column, fix="restore it from the repository")
+    return float(table[column].mean())
 
 
 def verdict(difference: float, tolerance: float) -> str:

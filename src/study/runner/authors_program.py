@@ -1,0 +1,244 @@
+"""The authors' program as published: fetched, checked, run in a process of its own, its top tens read and measured.
+
+Folders: ``data/authors/program`` holds the program, ``data/authors/<dataset>`` the files it reads and one folder per
+number of epochs in which it runs. ``results/<dataset>/authors`` holds ``top10.csv`` (a first run, committed), what
+`study authors run` gives (``again``), and the tables of `write_tables`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from omegaconf import DictConfig
+
+from study import files, paths
+from study.config.compose import plain
+from study.config.reader import read_keys
+from study.data import program_input, sources
+from study.data.dataset import IntArray
+from study.errors import StudyError
+from study.evaluation import metrics, per_task
+from study.evaluation.records import record
+
+Top10 = dict[int, list[int]]
+
+KEPT = 10
+SEED = 42  # written in the program
+# What the program may see of this process' environment: where things are, no keys.
+ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def input_folder(dataset: str) -> Path:
+    """The files that the program reads, and its runs (never committed)."""
+    return paths.root() / "data" / "authors" / dataset
+
+
+def results_folder(dataset: str) -> Path:
+    """The top tens of the program and what follows from them."""
+    return paths.results(dataset) / "authors"
+
+
+def prepare(config: DictConfig) -> pd.DataFrame:
+    """Convert the released files of the configured data set for the program, and measure the top tens that there are.
+
+    Returns: what was converted, columns file, change, count.
+    """
+    name = config.dataset.name
+    counts = program_input.convert(paths.raw(name), input_folder(name), labels=config.dataset.labels)
+    write_tables(name, results_folder(name))
+    return counts
+
+
+def run(config: DictConfig, epochs: int | None = None) -> Path:
+    """Run the program on what `prepare` made, unless this very run is there, and compare with the first run.
+
+    Args:
+        epochs: instead of those of ``conf/authors.yaml``. Such a trial writes into its own folder, not into results.
+
+    Returns: the folder with ``again/top10.csv``, ``again/record.json`` and the tables of `write_tables`.
+    """
+    name = config.dataset.name
+    settings = read_keys(paths.conf() / "authors.yaml", ("source", "arguments"))
+    pinned = sources.pinned_files("authors", settings)[0]
+    program = sources.fetch("authors", settings, folder=paths.root() / "data" / "authors" / "program") / pinned.place
+    given = input_folder(name)
+    arguments = settings["arguments"] | ({} if epochs is None else {"epochs": epochs})
+    folder = given / f"epochs_{arguments['epochs']}"
+    words = [f"--{key}={value}" for key, value in arguments.items()]
+    made_with = {
+        "program": {"address": pinned.address, "sha256": pinned.sha256},
+        "arguments": arguments,
+        "threads": config.profile.threads,
+        "input": {path.name: files.sha256(path) for path in sorted(given.glob("*.csv"))},
+    }
+    output, done = folder / "output" / "recs_test.csv", folder / "done.json"
+    made = json.loads(done.read_text(encoding="utf-8")) if done.exists() and output.exists() else {}
+    if {key: made.get(key) for key in made_with} != made_with:
+        done.unlink(missing_ok=True)
+        made = record(**made_with, config=plain(config))
+        words += [f"--data_dir={given}", f"--output_dir={output.parent}"]
+        made["seconds"] = round(run_program(program, pinned.sha256, words, folder, threads=config.profile.threads), 1)
+        files.write_json(done, made)
+    target = results_folder(name) if epochs is None else folder
+    found = read_top10(output, *_known(name))
+    files.write_text(target / "again" / "top10.csv", output.read_text(encoding="utf-8"))
+    files.write_json(target / "again" / "record.json", made | {"tasks": len(found)})
+    write_tables(name, target)
+    return target
+
+
+def run_program(program: Path, sha256: str, words: Sequence[str], folder: Path, *, threads: int) -> float:
+    """Run a Python program in a process and a folder of its own; what it prints goes to ``run.log`` there.
+
+    Its progress bars stay on the terminal. It sees no variable of the environment but those of `ENVIRONMENT`.
+
+    Args:
+        sha256: what the program's bytes must have; anything else is not run.
+        words: its command line.
+
+    Returns: seconds.
+
+    Raises:
+        StudyError: another checksum, or the program failed.
+    """
+    if (got := files.sha256(program)) != sha256:
+        fix = "remove the file and run the command again, which fetches it"
+        raise StudyError(f"wrong checksum: expected SHA-256 {sha256}, got {got}", file=program, fix=fix)
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    environment |= dict.fromkeys(THREADS, str(threads)) | {"MPLBACKEND": "Agg", "PYTHONUNBUFFERED": "1"}
+    log, started = folder / "run.log", time.perf_counter()
+    with log.open("w", encoding="utf-8") as stream:
+        done = subprocess.run(  # noqa: S603 (a list of words, no shell; the checksum was compared)
+            [sys.executable, str(program), *words],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            check=False,
+        )
+    if done.returncode:
+        raise StudyError(f"the program ended with code {done.returncode}", file=log, fix="read what it printed")
+    return time.perf_counter() - started
+
+
+def read_top10(path: Path, tasks: Container[int], servers: Container[int]) -> Top10:
+    """Read the program's ``recs_test.csv``: task_id, top5, top10, the lists as JSON.
+
+    Args:
+        tasks, servers: the ids that there are.
+
+    Returns: task id -> ten different server ids, best first; tasks in file order.
+
+    Raises:
+        StudyError: naming the file, the line and the column of the first fault.
+    """
+    found: Top10 = {}
+    fix = "run the program again"
+    if not path.exists():
+        raise StudyError("the file is missing", file=path, fix=fix)
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = csv.DictReader(stream)
+        if rows.fieldnames != ["task_id", "top5", "top10"]:
+            raise StudyError("the columns must be task_id, top5, top10", file=path, row="line 1", fix=fix)
+        for row in rows:
+            try:
+                task, five, ten = (json.loads(row[name] or "null") for name in rows.fieldnames)
+            except (ValueError, RecursionError) as error:
+                raise StudyError(f"not JSON ({error})", file=path, row=f"line {rows.line_num}", fix=fix) from error
+            faults = {
+                "not the id of a task": ("task_id", type(task) is not int or task not in tasks),
+                "the task is there twice": ("task_id", task in found),
+                f"not a list of {KEPT} different ids of servers": ("top10", not _is_ranking(ten, servers)),
+                "not the first five of top10": ("top5", five != ten[:5] if isinstance(ten, list) else True),
+            }
+            for reason, (column, wrong) in faults.items():
+                if wrong:
+                    raise StudyError(reason, file=path, row=f"line {rows.line_num}", column=column, fix=fix)
+            found[task] = ten
+    if not found:
+        raise StudyError("the file has no rows", file=path, fix=fix)
+    return found
+
+
+def _is_ranking(value: Any, servers: Container[int]) -> bool:
+    if not isinstance(value, list) or not all(type(each) is int and each in servers for each in value):
+        return False
+    return len(value) == len(set(value)) == KEPT
+
+
+def _known(dataset: str) -> tuple[set[int], set[int]]:
+    """The ids of tasks and of servers in the files that the program reads."""
+    given = input_folder(dataset)
+    columns = ((program_input.TASKS, "task_id"), (program_input.SERVERS, "num"))
+    tasks, servers = (set(pd.read_csv(given / name, usecols=[column])[column].tolist()) for name, column in columns)
+    return tasks, servers
+
+
+def measure(top: Top10, relevant: Mapping[int, set[int]]) -> pd.DataFrame:
+    """The eight measures of the paper's Table 3 per task.
+
+    Every listed id counts as relevant, as in the program: also one that no server has, which nobody can return.
+
+    Args:
+        relevant: task id -> listed ids.
+
+    Returns: a per-task table (`study.evaluation.per_task`), shape (len(top), 10).
+    """
+    tasks = list(top)
+    listed = [sorted(relevant[task]) for task in tasks]
+    ids = np.unique(np.concatenate([np.concatenate(listed), np.array(list(top.values())).ravel()]).astype(np.int64))
+    ranked: IntArray = np.searchsorted(ids, np.array(list(top.values()), dtype=np.int64))
+    ends = np.concatenate([[0], np.cumsum([len(row) for row in listed])])
+    columns = np.searchsorted(ids, np.concatenate(listed))
+    labels = sp.csr_matrix((np.ones(len(columns), np.float32), columns, ends), shape=(len(tasks), len(ids)))
+    values = metrics.per_task(ranked, labels, ks=(5, KEPT))
+    return per_task.table(tasks, SEED, values[list(metrics.PAPER_METRICS)])
+
+
+def agreement(first: Top10, again: Top10) -> pd.DataFrame:
+    """How far two runs agree: tasks (of both), tasks with the same ten in the same order, with the same set of ten.
+
+    Raises:
+        StudyError: the runs do not answer the same tasks.
+    """
+    if first.keys() != again.keys():
+        raise StudyError("the two runs answer different tasks", fix="run both on the same data set")
+    same_order = sum(first[task] == again[task] for task in first)
+    same_set = sum(set(first[task]) == set(again[task]) for task in first)
+    return pd.DataFrame([{"tasks": len(first), "same_order": same_order, "same_set": same_set}])
+
+
+def write_tables(dataset: str, folder: Path) -> None:
+    """Measure the top tens that there are: the first run of the results folder, and ``again/top10.csv`` of `folder`.
+
+    Writes into `folder`: ``metrics.csv`` (run, metric, k, value, n), ``per_task.csv.xz`` (of the first run) and, with
+    both runs, ``agreement.csv``.
+    """
+    places = {"first": results_folder(dataset) / "top10.csv", "again": folder / "again" / "top10.csv"}
+    runs = {name: read_top10(path, *_known(dataset)) for name, path in places.items() if path.exists()}
+    relevant = program_input.read_wide(input_folder(dataset) / program_input.LABELS)
+    tables = {name: measure(top, relevant) for name, top in runs.items()}
+    rows = []
+    for name, table in tables.items():
+        for column in metrics.PAPER_METRICS:
+            metric, _, k = column.partition("@")
+            rows.append({"run": name, "metric": metric, "k": int(k), "value": table[column].mean(), "n": len(table)})
+    if rows:
+        files.write_csv(folder / "metrics.csv", pd.DataFrame(rows))
+    if "first" in tables:
+        files.write_csv(folder / "per_task.csv.xz", tables["first"])
+    if len(runs) == len(places):
+        files.write_csv(folder / "agreement.csv", agreement(runs["first"], runs["again"]))
