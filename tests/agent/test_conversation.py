@@ -11,6 +11,8 @@ from tests.agent.messages import MESSAGES, stated
 
 TASK = "captions for videos in Python, Go or TypeScript"
 ABOUT = MESSAGES["follow_ups"]
+SAYINGS = ["compare", "set up 2", "why", "no", "hello", "2 and 3?", "it", "???", "1 2 3", *(row[0] for row in ABOUT)]
+ABSENT = {"compare 9 and 1": "no number 9", "why id 4233": "id 4233", "compare id 11 and 999": "id 999"}
 
 
 @pytest.fixture
@@ -27,17 +29,11 @@ def answered(talk):
 
 def holds(turn):
     """What the talks of ``messages.yaml`` may expect of a turn."""
-    return {
-        "kind": turn.kind,
-        "ids": turn.answer and turn.answer.ids,
-        "shown": [item.server_id for item in turn.evidence],
-        "constraints": turn.specification.constraints(),
-        "open": list(turn.specification.open),
-        "intent": turn.specification.intent,
-        "options": list(turn.options),
-        "number": turn.number,
-        "relax": turn.answer and [list(entry) for entry in turn.answer.relax],
-    }
+    answer, spec = turn.answer, turn.specification
+    found = {"kind": turn.kind, "number": turn.number, "options": list(turn.options), "ids": answer and answer.ids}
+    found |= {"shown": [item.server_id for item in turn.evidence], "open": list(spec.open), "intent": spec.intent}
+    relax = answer and [list(entry) for entry in answer.relax]
+    return found | {"constraints": spec.constraints(), "relax": relax}
 
 
 @pytest.mark.parametrize("steps", MESSAGES["talks"].values(), ids=MESSAGES["talks"])
@@ -116,10 +112,7 @@ def test_starting_over_is_meant(answered, message):
     assert answered.state == before
 
 
-@pytest.mark.parametrize(
-    ("message", "reason"),
-    [("compare 9 and 1", "no number 9"), ("why id 4233", "id 4233"), ("compare id 11 and 999", "id 999")],
-)
+@pytest.mark.parametrize(("message", "reason"), ABSENT.items())
 def test_a_place_that_is_not_there_is_a_note_in_a_reply_and_an_error_else(answered, message, reason):
     turn = answered.reply(message)
     assert turn.kind == "note"
@@ -187,9 +180,6 @@ def test_undo_takes_every_step_back(agent, steps):
     while states:
         talk.say("undo")
         assert talk.state == states.pop()
-
-
-SAYINGS = ["compare", "set up 2", "why", "no", "hello", "2 and 3?", "it", "???", "1 2 3", *(row[0] for row in ABOUT)]
 
 
 @given(st.lists(st.sampled_from(SAYINGS), max_size=6))

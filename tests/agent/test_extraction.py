@@ -14,6 +14,10 @@ from study.errors import StudyError
 from tests.agent.messages import MESSAGES, stated
 
 LANGUAGES = MESSAGES["languages"]
+NAME, EITHER = st.sampled_from(LANGUAGES), ["{} or {}", "in {} or {}", "read mail in {} or {}"]
+EITHER += ["read mail, written in {}, {}"]
+FORMS = ["{}+ stars", "at least {} stars", "stars > {}", "more than {} github stars", "{} stars or more", "stars: {}+"]
+LONG = ["go or ", "not ", "100 stars ", "1,", "n't official ", "gpl v", "apache 2 ", "in c ", "not in C or ", "MIT "]
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +27,9 @@ def toy(agent):
 
 @pytest.fixture(scope="module")
 def extractor():
-    names = {
-        "language": LANGUAGES,
-        "platform": ["Windows", "Linux", "macOS"],
-        "licence": MESSAGES["licences"],
-        "domain": ["Cloud", "Cloud Platforms", "Marketing", "Video Production"],
-        "preference": read_conf(Words).preferences,
-        "constraint": ["language", "platform", "licence"],
-    }
+    names = {"language": LANGUAGES, "platform": ["Windows", "Linux", "macOS"], "licence": MESSAGES["licences"]}
+    names |= {"domain": ["Cloud", "Cloud Platforms", "Marketing", "Video Production"]}
+    names |= {"preference": read_conf(Words).preferences, "constraint": ["language", "platform", "licence"]}
     folded = {kind: {name.casefold(): name for name in own} for kind, own in names.items()}
     return Extractor(Vocabulary(folded), read_conf(Words))
 
@@ -82,10 +81,6 @@ def test_planted_constraints_are_recovered_in_any_order(toy, language, licence, 
     assert found.constraints() == {"languages": (language,), "licences": (licence[1],), "stars": stars}
 
 
-NAME, EITHER = st.sampled_from(LANGUAGES), ["{} or {}", "in {} or {}", "read mail in {} or {}"]
-EITHER += ["read mail, written in {}, {}"]
-
-
 @given(NAME, NAME, st.sampled_from([str.lower, str.upper, str]), st.sampled_from(EITHER))
 def test_either_of_two_languages_is_read_in_any_case(extractor, first, second, spelling, form):
     found = extractor.extract(form.format(spelling(first), spelling(second))).specification
@@ -97,9 +92,6 @@ def test_either_of_two_languages_is_read_in_any_case(extractor, first, second, s
 def test_neither_of_two_languages_is_wanted(extractor, first, second, spelling):
     found = extractor.extract(f"read mail, neither {spelling(first)} nor {spelling(second)}").specification
     assert (found.languages, set(found.unwanted_languages)) == ((), {first, second})
-
-
-FORMS = ["{}+ stars", "at least {} stars", "stars > {}", "more than {} github stars", "{} stars or more", "stars: {}+"]
 
 
 @given(st.integers(1, 999), st.sampled_from(["", "k", "K"]), st.sampled_from(FORMS))
@@ -123,9 +115,6 @@ def test_the_mark_can_be_given_up_again(agent):
     assert set(turn.answer.ids) > {12}
     assert talk.say("it should not be official").kind == "note"
     assert talk.state.answer == turn.answer
-
-
-LONG = ["go or ", "not ", "100 stars ", "1,", "n't official ", "gpl v", "apache 2 ", "in c ", "not in C or ", "MIT "]
 
 
 @pytest.mark.parametrize("text", LONG)

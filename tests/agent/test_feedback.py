@@ -20,6 +20,8 @@ from study.agent.specification import Specification
 from study.cli import agent as cli
 from study.errors import StudyError
 
+PAIR = ["intent", "positive_id", "negative_id"]
+UNUSABLE = [("loved", ""), ("accepted", "x" * 2_001), ("'); DROP TABLE events; --", "")]
 WRITER = """
 import sys
 from pathlib import Path
@@ -63,9 +65,7 @@ def test_events_are_kept_in_order_with_what_was_asked(feedback):
     assert feedback.events().equals(events)
 
 
-@pytest.mark.parametrize(
-    ("kind", "detail"), [("loved", ""), ("accepted", "x" * 2_001), ("'); DROP TABLE events; --", "")]
-)
+@pytest.mark.parametrize(("kind", "detail"), UNUSABLE)
 def test_unusable_events_are_refused(feedback, kind, detail):
     with pytest.raises(StudyError):
         add(feedback, kind, 1, detail=detail)
@@ -119,9 +119,6 @@ def test_a_damaged_file_and_a_newer_format_are_clear_errors_and_stay(tmp_path):
         connection.execute("PRAGMA user_version = 9")
     with pytest.raises(StudyError, match="format 9"):
         Feedback(path, 0.1)
-
-
-PAIR = ["intent", "positive_id", "negative_id"]
 
 
 def test_training_pairs_by_hand(feedback):

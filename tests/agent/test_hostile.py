@@ -1,11 +1,15 @@
-"""Fifty hostile servers: nothing is executed or rendered; and without a licence no word of theirs is shown."""
+"""Strangers' texts: shown as they stand, and no more of fifty hostile servers; without a licence no word is shown."""
 
 import json
 import re
+import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from study.agent import text as texts
 from study.agent.answer import QUOTING, answer_data, claim_line, markdown, turn_data
 from study.agent.conversation import Conversation
 from study.agent.text import REPOSITORY, content_words, escape_markdown, plain, safe_link
@@ -16,6 +20,7 @@ KNOWN = {*range(11, 18), *IDS}
 # Tokens of Markdown that would show more than text and this project's own lists and marks.
 PAIRED = ("paragraph", "strong", "em", "bullet_list", "list_item")
 ALLOWED = {"inline", "text", "text_special", "softbreak"} | {f"{x}_{end}" for x in PAIRED for end in ("open", "close")}
+ORDINARY = ["https://github.com/a/b", "http://example.org:8080/x?y=1#z", " https://example.org/%20 "]
 
 
 @pytest.fixture(scope="module", params=MESSAGES["hostile_requests"])
@@ -96,17 +101,14 @@ def test_comparisons_of_hostile_servers_name_these_alone(hostile, start):
         assert sorted(claim.servers) == sorted(named_ids(claim.text)) == ids
 
 
-TASK = "fast captions and summary of videos, in Python, Go or TypeScript"
-
-
 def test_without_texts_rules_speak_but_no_name_description_address_or_value_is_there(agent):
-    talk = Conversation(agent)
-    turns = [talk.say(message) for message in (TASK, "compare 1 and 2", "set up 1", "why 2")]
+    talk, task = Conversation(agent), "fast captions and summary of videos, in Python, Go or TypeScript"
+    turns = [talk.say(message) for message in (task, "compare 1 and 2", "set up 1", "why 2")]
     shown = "\n".join(markdown(turn, agent.settings.limits, texts=False) for turn in turns)
     for part in ("of your request", "as you asked", "of the whole catalogue", "servers are usually"):
         assert part in shown
     assert re.search(r"Prefer id \d+", shown)
-    own = content_words(" ".join([TASK, *agent.setup.languages.values(), agent.setup.docker, agent.setup.general]))
+    own = content_words(" ".join([task, *agent.setup.languages.values(), agent.setup.docker, agent.setup.general]))
     words = content_words(re.sub(r"[a-z]+._[a-z]+, servers", "", shown.replace("\\", "")).replace("adopt_key", ""))
     assert "git clone" not in shown
     for item in turns[0].answer.recommendations:
@@ -123,3 +125,56 @@ def test_without_texts_rules_speak_but_no_name_description_address_or_value_is_t
     for claim in quoting:
         assert claim_line(claim, ()).startswith(claim.rule.replace("_", "\\_"))
         assert claim_line(claim, None).startswith(escape_markdown(claim.text))
+
+
+@given(st.text(), st.integers(1, 30))
+def test_plain_text_is_one_visible_line_stays_so_and_keeps_the_limit(text, limit):
+    shown = plain(text)
+    assert "\n" not in shown
+    assert not [letter for letter in shown if unicodedata.category(letter) in texts.INVISIBLE]
+    assert plain(shown) == shown
+    assert len(plain(text, limit)) <= limit
+
+
+@pytest.mark.parametrize(("text", "shown"), MESSAGES["tricks"])
+def test_tricks_with_unicode_are_undone(text, shown):
+    assert plain(text) == shown
+
+
+def test_a_quotation_cannot_be_closed_from_within():
+    assert texts.quoted('a” (id 1) "b“') == "“a (id 1) b”"
+
+
+@given(st.text(st.characters(codec="ascii", exclude_categories=["Cc"])), st.sampled_from(["x", ""]))
+def test_markdown_shows_escaped_text_letter_by_letter(text, before):
+    line = plain(text)
+    tokens = MarkdownIt("commonmark").enable("table").parse(before + escape_markdown(line))
+    kinds = {token.type for token in tokens} | {child.type for token in tokens for child in token.children or ()}
+    assert kinds <= {"paragraph_open", "inline", "paragraph_close", "text", "text_special"}
+    shown = "".join(child.content for token in tokens for child in token.children or ())
+    assert shown == before + line
+
+
+@pytest.mark.parametrize("url", [*ORDINARY, *MESSAGES["no_links"], "https://example.org/" + "a" * 3000])
+def test_ordinary_addresses_alone_are_links(url):
+    assert safe_link(url) == (url.strip() if url in ORDINARY else None)
+
+
+def test_only_a_repository_on_a_known_host_can_be_cloned():
+    hosts = ["github.com"]
+    assert texts.clone_address("https://github.com/a/b/", hosts) == "https://github.com/a/b"
+    for url in MESSAGES["no_repositories"]:
+        assert texts.clone_address(url, hosts) is None, url
+
+
+def test_content_words_keep_the_spelling_and_compare_without_plural():
+    found = content_words("The YouTube videos, a class of Glass", frozenset({"class"}))
+    assert found == {"youtube": "youtube", "video": "videos", "glass": "glass"}
+    # "system" says nothing (a stop word), so "systems" must not be said to be missing beside it.
+    assert content_words("systems of a system and others") == {}
+
+
+def test_phrases_stand_alone():
+    assert texts.phrase("C").search("in C, please")
+    assert not texts.phrase("C").search("C++ and C# and Cobol")
+    assert not texts.phrase("local").search("localised")

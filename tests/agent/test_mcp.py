@@ -31,6 +31,7 @@ RETURNED = {
     "describe_catalog": "dataset servers system languages platforms licences preferences domains median_stars",
 }
 RECOMMEND, COMPARE, EXPLAIN, DESCRIBE = RETURNED
+WRONG_OPTIONS = {"retriever": "unknown retriever", "dataset": "not prepared", "transport": "unknown transport"}
 # The toy agent as a program of its own, as a client would start it.
 PROGRAM = """
 from tests.agent import conftest
@@ -152,9 +153,6 @@ def test_the_command_of_the_readme_over_standard_input_and_output(study):
     assert (about["dataset"], about["servers"], about["system"]) == ("synthetic", 60, "tfidf")
     assert 1 <= len(answer["recommendations"]) <= 5
     assert answer["checks"]["removed"] == 0
-
-
-WRONG_OPTIONS = {"retriever": "unknown retriever", "dataset": "not prepared", "transport": "unknown transport"}
 
 
 @pytest.mark.parametrize(("option", "reason"), WRONG_OPTIONS.items())

@@ -21,6 +21,12 @@ from tests.agent.messages import MESSAGES
 
 SPEC = Specification("captions for videos")
 REQUEST = "generate captions for marketing videos and email them to customers"
+TRUE = [{"text": "Captions for videos.", "fields": ["description"]}]
+# Servers that a model names instead: in another order, one less, one more, one alone.
+CHANGES = [lambda ids: ids[::-1], lambda ids: ids[:-1], lambda ids: [*ids, 11], lambda ids: [ids[0]] * len(ids)]
+WORDS = sorted({word for text in MESSAGES["retriever"].values() for word in WORD.findall(text.lower())})
+FOREIGN = ["postgres", "deletes", "private", "twitter", "always", "marketing", "customers", "secure", "never", "hardly"]
+ROOTS = [*((words, 1) for words in MESSAGES["inflections"]), *((words, 2) for words in MESSAGES["other_words"])]
 
 
 def with_model(data, *replies):
@@ -39,8 +45,7 @@ def test_a_models_true_sentences_stand_and_its_untrue_ones_are_counted(data, age
     expected = agent.recommend(SPEC)
 
     def why(server):
-        true = [{"text": "Captions for videos.", "fields": ["description"]}] if server in (11, 17) else []
-        return [*true, {"text": "Trusted by 9000 teams.", "fields": ["name"]}]
+        return [*(TRUE if server in (11, 17) else []), {"text": "Trusted by 9000 teams.", "fields": ["name"]}]
 
     answer = with_model(data, explained(expected.ids, why))[0].recommend(SPEC)
     assert answer.ids == expected.ids
@@ -55,16 +60,11 @@ def test_a_models_true_sentences_stand_and_its_untrue_ones_are_counted(data, age
         assert item.adoption == by_rules.adoption
 
 
-# Servers that a model names instead: in another order, one less, one more, one alone.
-CHANGES = [lambda ids: ids[::-1], lambda ids: ids[:-1], lambda ids: [*ids, 11], lambda ids: [ids[0]] * len(ids)]
-
-
 @pytest.mark.parametrize("reply", [*MESSAGES["bad_replies"], "{" * 20_000, StudyError("no usable reply"), *CHANGES])
 def test_a_model_that_misbehaves_is_replaced_by_the_rules(data, agent, reply):
     expected = agent.recommend(SPEC)
     if callable(reply):
-        true = [{"text": "Captions for videos.", "fields": ["description"]}]
-        reply = explained(reply(expected.ids), lambda server: true)
+        reply = explained(reply(expected.ids), lambda server: TRUE)
     answer = with_model(data, reply)[0].recommend(SPEC)
     assert answer.ids == expected.ids
     assert answer.recommendations == expected.recommendations
@@ -169,10 +169,6 @@ def test_what_the_cited_fields_say_stands(stands, text, fields):
     assert stands(text, *fields)
 
 
-WORDS = sorted({word for text in MESSAGES["retriever"].values() for word in WORD.findall(text.lower())})
-FOREIGN = ["postgres", "deletes", "private", "twitter", "always", "marketing", "customers", "secure", "never", "hardly"]
-
-
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6), st.sampled_from(FOREIGN), st.integers(0, 6))
 def test_one_foreign_word_anywhere_is_enough_to_refuse(stands, words, foreign, place):
     text = " ".join([*words[:place], foreign, *words[place:]])
@@ -182,9 +178,6 @@ def test_one_foreign_word_anywhere_is_enough_to_refuse(stands, words, foreign, p
 @pytest.mark.parametrize(("said", "held", "other"), MESSAGES["denials"])
 def test_a_denied_word_is_not_stated_and_a_stated_one_not_denied(said, held, other):
     assert model.turned(said, held) == other
-
-
-ROOTS = [*((words, 1) for words in MESSAGES["inflections"]), *((words, 2) for words in MESSAGES["other_words"])]
 
 
 @pytest.mark.parametrize(("words", "roots"), ROOTS)

@@ -36,16 +36,8 @@ MODELS = tuple(name for name in EVERY_MODEL if f"{name}_tuned" in SYSTEMS)
 DEFAULT_BLOCKS = (20, 0.02)
 BLOCKS = {"bpr": (60, 0.02)}
 # Passes, batch size and learning rate for 800 servers. A model that is not named here stops early, which takes longer.
-PLANTED = {
-    "neumf": (12, 1024, 0.005),
-    "ngcf": (15, 512, 0.02),
-    "lightgcn": (30, 512, 0.02),
-    "bpr": (30, 512, 0.02),
-    "multivae": (15, 64, 0.002),
-    "simplex": (4, 12800, 0.02),
-}
-
-
+PLANTED = {"neumf": (12, 1024, 0.005), "ngcf": (15, 512, 0.02), "lightgcn": (30, 512, 0.02), "bpr": (30, 512, 0.02)}
+PLANTED |= {"multivae": (15, 64, 0.002), "simplex": (4, 12800, 0.02)}
 configured = cache(build)
 
 

@@ -30,21 +30,16 @@ from tests.baselines.toys import N_SERVERS, all_epochs, bare, copy_dataset, fit,
 TOY = sp.csr_matrix(np.array([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0]], dtype=np.float32))
 ORDER = np.arange(5)
 binary = arrays(np.int8, (9, 7), elements=st.integers(0, 1))
+SIMILAR = [("cosine", 0, 0.5, 2 / np.sqrt(2 * 3)), ("cosine", 1, 0.5, 2 / (np.sqrt(6) + 1))]
+SIMILAR += [("cosine", 0, 1.0, 2 / 2), ("cosine", 0, 0.0, 2 / 3)]  # a alone, b alone
+SIMILAR += [("jaccard", 0, 0.5, 2 / 3), ("jaccard", 2, 0.5, 2 / 5), ("dice", 0, 0.5, 4 / 5), ("dice", 5, 0.5, 4 / 10)]
+# What a copy of a training task is ranked by.
+BIASED = {"width": 8, "popularity": 0, "steps": 20, "schedule": all_epochs(2)}
+BASES = [ItemKNN(), UserKNN(), ImplicitALS(width=8), MSBPR(**BIASED)]
+BASES += [ReCAFR(width=8, layers=2, learning_rate=0.02, batch_size=64, schedule=all_epochs(3))]
 
 
-@pytest.mark.parametrize(
-    ("kind", "shrink", "alpha", "expected"),
-    [
-        ("cosine", 0, 0.5, 2 / np.sqrt(2 * 3)),
-        ("cosine", 1, 0.5, 2 / (np.sqrt(6) + 1)),
-        ("cosine", 0, 1.0, 2 / 2),  # a alone
-        ("cosine", 0, 0.0, 2 / 3),  # b alone
-        ("jaccard", 0, 0.5, 2 / 3),
-        ("jaccard", 2, 0.5, 2 / 5),
-        ("dice", 0, 0.5, 4 / 5),
-        ("dice", 5, 0.5, 4 / 10),
-    ],
-)
+@pytest.mark.parametrize(("kind", "shrink", "alpha", "expected"), SIMILAR)
 def test_similarity_of_servers_0_and_1_by_hand(kind, shrink, alpha, expected):
     profiles = sp.csr_matrix(TOY.T)
     norms = squared_norms(profiles)  # 2 3 2 1 0
@@ -254,17 +249,7 @@ def test_members_have_folders_of_their_own_and_weights_must_name_them(tmp_path):
         fused(tmp_path, a=A, weights={"c": 1.0})
 
 
-@pytest.mark.parametrize(
-    "base",
-    [
-        ItemKNN(),
-        UserKNN(),
-        ImplicitALS(width=8),
-        MSBPR(width=8, popularity=0, steps=20, schedule=all_epochs(2)),
-        ReCAFR(width=8, layers=2, learning_rate=0.02, batch_size=64, schedule=all_epochs(3)),
-    ],
-    ids=lambda base: type(base).__name__,
-)
+@pytest.mark.parametrize("base", BASES, ids=lambda base: type(base).__name__)
 def test_a_copy_gets_the_scores_of_its_training_task(base, tmp_path):
     data, split = copy_dataset()
     system = fit(KnnTransfer(base, k=[1], power=[1.0]), data, split, tmp_path)
@@ -281,7 +266,7 @@ def test_a_copy_gets_the_scores_of_its_training_task(base, tmp_path):
 
 def test_transferred_scores_of_msbpr_keep_the_bias_of_the_servers(tmp_path):
     data, split = copy_dataset()
-    base = MSBPR(width=8, popularity=0, steps=20, schedule=all_epochs(2))
+    base = MSBPR(**BIASED)
     system = fit(KnnTransfer(base, k=[5], power=[1.0]), data, split, tmp_path)
     known, new = split.tasks("train"), split.tasks("test")
     weights = neighbour_weights(system.content.similarity(new), 5, 1.0, system.order)

@@ -18,14 +18,14 @@ from tests.baselines.toys import N_SERVERS, ask, block_dataset, build, fit, rank
 # Their search may leave the catalogue, and after two epochs it mostly does.
 MAY_RANK_NOTHING = ("tiger_unconstrained", "lc_rec_level")
 # What leaves validation alone, for each way in which the published methods choose their weights on it.
-WITHOUT_EVALUATIONS = {
-    "schedule.patience": "null",
-    "training.evaluations": 0,
-    "first.evaluations": 0,
-    "second.evaluations": 0,
-}
+WITHOUT_EVALUATIONS = {"schedule.patience": "null", "training.evaluations": 0}
+WITHOUT_EVALUATIONS |= {"first.evaluations": 0, "second.evaluations": 0}
 # Settings that count servers or tasks and are larger than the toy data set.
 TOY_SIZES = {"t2mrec_hard_negatives": {"training.hard_pool": N_SERVERS // 3}}
+UNKNOWN = [("item_knn", "similarity", "euclid"), ("cvh_rec", "global_norm", "column"), ("gdsrec", "rating", "stars")]
+UNKNOWN += [("lc_rec", "asks", "rating"), ("lc_rec", "constraint", "none"), ("mpt_rec", "head", "tower")]
+UNKNOWN += [("msbpr", "variant", "cosine"), ("openp5", "indexing", "tree"), ("openp5", "source", "titles")]
+UNKNOWN += [("openp5", "asks", "rating"), ("recafr", "cold_tasks", "guess"), ("tiger", "source", "titles")]
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,8 @@ def tuned_values(system: str) -> dict[str, object]:
     best = paths.results("task2mcp") / "sweeps" / system / "best.yaml"
     if settings(system).tuned is None or not best.exists():
         return {}
-    return {
-        name: "null" if value is None else value for name, value in yaml.safe_load(best.read_text())["values"].items()
-    }
+    values = yaml.safe_load(best.read_text())["values"]
+    return {name: "null" if value is None else value for name, value in values.items()}
 
 
 @cache
@@ -61,10 +60,8 @@ def toy(protocol: str) -> tuple[Dataset, Split]:
 
 def without_looks(system: str) -> dict[str, object]:
     """The values that make a published method run all epochs and keep its last weights; empty where none chooses."""
-    own = settings(system)
-    return {
-        key: value for key, value in WITHOUT_EVALUATIONS.items() if OmegaConf.select(own, f"model.{key}") is not None
-    }
+    model = settings(system).model
+    return {key: value for key, value in WITHOUT_EVALUATIONS.items() if OmegaConf.select(model, key) is not None}
 
 
 PROTOCOLS = {name: list(settings(name).protocols) for name in ranked_systems()}
@@ -156,23 +153,7 @@ def test_other_answers_differ_and_keep_what_a_system_may_see(protocol):
     assert ((other.train + other.valid + other.test) != other_data.relevance).nnz == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "key", "value"),
-    [
-        ("item_knn", "similarity", "euclid"),
-        ("cvh_rec", "global_norm", "column"),
-        ("gdsrec", "rating", "stars"),
-        ("lc_rec", "asks", "rating"),
-        ("lc_rec", "constraint", "none"),
-        ("mpt_rec", "head", "tower"),
-        ("msbpr", "variant", "cosine"),
-        ("openp5", "indexing", "tree"),
-        ("openp5", "source", "titles"),
-        ("openp5", "asks", "rating"),
-        ("recafr", "cold_tasks", "guess"),
-        ("tiger", "source", "titles"),
-    ],
-)
+@pytest.mark.parametrize(("name", "key", "value"), UNKNOWN)
 def test_unknown_choices_are_refused(name, key, value, tmp_path):
     data, split = toy("warm")
     with pytest.raises(StudyError, match=f"unknown .*{value}"):

@@ -21,19 +21,12 @@ from tests.baselines import toys
 from tests.baselines.toys import all_training, build, copy_dataset, fit, make_dataset, split_of
 
 NO_COUNTS = {"weights": (0.0,) * 4, "near": 0.0, "word": 0.0, "rare": 0.0, "fill": 0.0}
-
-
-def scored(data, train, test, **model):
-    return fit(AttributeCounts(**(NO_COUNTS | model)), data, split_of(data, train, test)).score(np.array(test))
-
-
-SERVERS = [
-    {"name": "Weather MCP", "language": "Go"},
-    {"name": "b", "description": "pelicans and maps", "language": "Go, Shell"},
-    {"name": "c", "language": "Rust"},
-    {"name": "d"},
-    *({"name": f"s{row}"} for row in range(36)),
-]
+NO_RUNS = {"language_run": 99, "alphabet_run": 99, "use_run": 99}
+KERNELS = {"theme": 1.0, "text": 0.5, "theme*near3": 0.7}
+SERVERS = [{"name": "Weather MCP", "language": "Go"}]
+SERVERS += [{"name": "b", "description": "pelicans and maps", "language": "Go, Shell"}]
+SERVERS += [{"name": "c", "language": "Rust"}]
+SERVERS += [{"name": name} for name in ("d", *(f"s{row}" for row in range(36)))]
 TASKS = [
     {"theme": "Weather", "language": "go", "subcategory": "A", "name": "x"},
     {"theme": "weather", "language": "Rust", "subcategory": "A", "name": "x"},
@@ -41,20 +34,21 @@ TASKS = [
     {"theme": "weather", "language": "Go", "subcategory": "B", "name": "count pelicans"},
 ]
 LISTS = [[2, 3], [3], [1], [0]]
+# Theme: tasks 0 and 1; theme and subcategory: none; theme and language: task 0; language and subcategory: task 2.
+RULES = [({"weights": (1.0, 0, 0, 0)}, [0, 0, 0.5, 1]), ({"weights": (0, 1.0, 0, 0)}, [0, 0, 0, 0])]
+RULES += [({"weights": (0, 0, 1.0, 0)}, [0, 0, 1, 1]), ({"weights": (0, 0, 0, 1.0)}, [0, 1, 0, 0])]
+# The last one: in Go, and on one of two training lists of Go tasks.
+RULES += [({"word": 1.0}, [1, 0, 0, 0]), ({"rare": 1.0, "most": 0.2}, [0, 1, 0, 0]), ({"fill": 1.0}, [0, 0.5, 0, 0])]
+WRONG = [({"ridges": [{"colour": 1.0}]}, "no factor 'colour'"), ({"ridges": [{"near0": 1.0}]}, "no factor 'near0'")]
+WRONG += [({"ridges": []}, "every ridge"), ({"ridges": [{"text": 0.0}]}, "every ridge")]
+WRONG += [({"regularisation": 0.0}, "every ridge"), ({"shares": ["theme*"]}, "no factor ''")]
 
 
-@pytest.mark.parametrize(
-    ("model", "wanted"),
-    [
-        ({"weights": (1.0, 0, 0, 0)}, [0, 0, 0.5, 1]),  # theme: tasks 0 and 1
-        ({"weights": (0, 0, 1.0, 0)}, [0, 0, 1, 1]),  # theme and language: task 0
-        ({"weights": (0, 0, 0, 1.0)}, [0, 1, 0, 0]),  # language and subcategory: task 2
-        ({"weights": (0, 1.0, 0, 0)}, [0, 0, 0, 0]),  # theme and subcategory: none
-        ({"word": 1.0}, [1, 0, 0, 0]),
-        ({"rare": 1.0, "most": 0.2}, [0, 1, 0, 0]),
-        ({"fill": 1.0}, [0, 0.5, 0, 0]),  # in Go, and on one of two training lists of Go tasks
-    ],
-)
+def scored(data, train, test, **model):
+    return fit(AttributeCounts(**(NO_COUNTS | model)), data, split_of(data, train, test)).score(np.array(test))
+
+
+@pytest.mark.parametrize(("model", "wanted"), RULES)
 def test_each_rule_by_hand(model, wanted):
     data = make_dataset(TASKS, SERVERS, LISTS)
     np.testing.assert_allclose(scored(data, [0, 1, 2], [3], **model)[0, :4], wanted)
@@ -89,9 +83,6 @@ def test_the_rules_beat_popularity_where_labels_follow_rules(tmp_path):
         said[name] = np.nanmean(metrics.ndcg(ranked, split.test[split.tasks("test")], 10))
     assert said["attribute_counts"] > said["popularity"] + 0.05
     assert said["popularity"] > said["random"]
-
-
-NO_RUNS = {"language_run": 99, "alphabet_run": 99, "use_run": 99}
 
 
 def catalogue(n, languages):
@@ -202,9 +193,6 @@ def test_the_configured_weights_fit_the_groups_and_the_thresholds_are_the_audits
         assert getattr(model, name) == getattr(audit, same.get(name, name))
 
 
-KERNELS = {"theme": 1.0, "text": 0.5, "theme*near3": 0.7}
-
-
 def toy(seed=0):
     rng = np.random.default_rng(seed)
     words = ["ship", "boat", "train", "plane", "lorry"]
@@ -274,17 +262,7 @@ def test_what_is_copied_in_training_is_found_and_candidates_stand_above_all_othe
         assert ((scores > 1e3) == (np.arange(data.n_servers) >= data.n_servers - 12)).all()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"ridges": [{"colour": 1.0}]}, "no factor 'colour'"),
-        ({"ridges": [{"near0": 1.0}]}, "no factor 'near0'"),
-        ({"ridges": []}, "every ridge"),
-        ({"ridges": [{"text": 0.0}]}, "every ridge"),
-        ({"regularisation": 0.0}, "every ridge"),
-        ({"shares": ["theme*"]}, "no factor ''"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), WRONG)
 def test_wrong_settings_are_refused(changes, message):
     with pytest.raises(StudyError, match=message):
         small(**changes)

@@ -15,6 +15,8 @@ from tests.baselines.generative_toys import LLAMA, codes, steps
 from tests.baselines.toys import copy_dataset, fit, scores
 
 LARGER = LlamaSize(width=64, feed_forward=128, heads=2, layers=2)
+EXAMPLES = [Example([5, 6, 7], [[11, 12, 1], [13, 1], [14, 15, 16, 1]]), Example([8], [[17, 1]])]
+EXAMPLES += [Example([9, 10, 5, 6, 7, 8], [[18, 19, 1]])]
 
 
 def small(epochs: int = 1, **changes: object) -> LCRec:
@@ -41,13 +43,6 @@ def alone(model: Continuer, prompt: list[int], response: list[int]) -> list[floa
     with torch.no_grad():
         likely = torch.log_softmax(model.lm(torch.tensor([prompt + response])).logits[0], dim=-1)
     return [float(likely[len(prompt) - 1 + place, token]) for place, token in enumerate(response)]
-
-
-EXAMPLES = [
-    Example([5, 6, 7], [[11, 12, 1], [13, 1], [14, 15, 16, 1]]),
-    Example([8], [[17, 1]]),
-    Example([9, 10, 5, 6, 7, 8], [[18, 19, 1]]),
-]
 
 
 def test_responses_that_share_a_prompt_are_as_likely_as_alone(model):

@@ -12,14 +12,10 @@ GROUPED = ("popularity_subcategory", "popularity_theme")
 TRANSFERS = ("item_knn_transfer", "ease_transfer", "ials_transfer")
 # Transfers of trained methods, with enough steps.
 TRAINED = {
-    "msbpr_transfer": {"base.popularity": 0, "base.learning_rate": 0.05, "base.steps": 50, "base.schedule.epochs": 8},
-    "recafr_transfer": {
-        "base.width": 16,
-        "base.batch_size": 64,
-        "base.learning_rate": 0.02,
-        "base.schedule.epochs": 20,
-    },
+    "msbpr_transfer": {"popularity": 0, "learning_rate": 0.05, "steps": 50, "schedule.epochs": 8},
+    "recafr_transfer": {"width": 16, "learning_rate": 0.02, "batch_size": 64, "schedule.epochs": 20},
 }
+TRAINED = {name: {f"base.{key}": value for key, value in own.items()} for name, own in TRAINED.items()}
 WARM = [(name, "warm") for name in (*CLOSED_FORMS, "rrf")]
 COLD = [(name, "cold") for name in ("linear_xmc", "rrf", *TRANSFERS)]
 LABEL_FREE = [(name, at) for name in ("popularity", *GROUPED, *CONTENT, "oracle_neighbour") for at in ("cold", "warm")]

@@ -30,6 +30,10 @@ from tests.baselines.toys import copy_dataset, fit, recall10, relabelled, with_o
 BATCH = Path(__file__).with_name("recbole_batch.py")
 # Name, protocol, how far the quality may move when servers are relabelled.
 ASKED = [*((name, "warm", 0.05) for name in EVERY_MODEL), *((name, "cold", 0.1) for name in TRANSFERS)]
+UNKNOWN = [("bpr", {"learning_rat": "0.5"}, "learning_rate"), ("neumf", {"mlp_hidden_sizes": "[8]"}, "mlp_hidden_size")]
+UNKNOWN += [("simplex", {"train_neg_sample_args": {"sample_nums": 50}}, "sample_num")]
+# A setting of another model, and a model within another system.
+UNKNOWN += [("bpr", {"n_layers": "3"}, "one of"), ("ngcf_transfer", {"learning_rat": "0.5"}, "learning_rate")]
 
 
 @pytest.fixture(scope="module")
@@ -263,16 +267,7 @@ def test_a_transferred_system_is_the_system_itself_but_for_its_stopping_rule(nam
     assert {**own["base"], "patience": None} == {**base, "patience": None}
 
 
-@pytest.mark.parametrize(
-    ("system", "setting", "nearest"),
-    [
-        ("bpr", {"learning_rat": "0.5"}, "learning_rate"),
-        ("neumf", {"mlp_hidden_sizes": "[8]"}, "mlp_hidden_size"),
-        ("bpr", {"n_layers": "3"}, "one of"),  # a setting of another model
-        ("simplex", {"train_neg_sample_args": {"sample_nums": 50}}, "sample_num"),
-        ("ngcf_transfer", {"learning_rat": "0.5"}, "learning_rate"),  # a model within another system
-    ],
-)
+@pytest.mark.parametrize(("system", "setting", "nearest"), UNKNOWN)
 def test_a_key_that_recbole_does_not_know_is_named_with_the_nearest(system, setting, nearest):
     place, config = "base.settings" if system.endswith("_transfer") else "settings", compose.load([f"system={system}"])
     own = {**OmegaConf.select(config, f"system.model.{place}"), **setting}

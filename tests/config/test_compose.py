@@ -16,6 +16,27 @@ from study.pipeline.plan import plan
 from study.runner.fingerprint import closure
 from tests.tiny_study import REPOSITORY
 
+HINTS = [(f"{added}system.model.towers.hiden=1", "did you mean system.model.towers.hidden") for added in ("", "+")]
+HINTS += [("++epoch=3", "did you mean system.model.training.epochs"), ("a b", "check the override")]
+HINTS += [(override, "one of: dataset, profile, protocol, run_depth, ") for override in ("+key=1", "nonsense=1")]
+HINTS += [("dataset.generator.n_server=9", "did you mean dataset.generator.n_servers")]
+HINTS += [("system.model.scoring.nonsense=1", "system.model.scoring.anchors, system.model.scoring.category")]
+ADDED_OR_REMOVED = ["+system@other=tfidf", "~system.seeds", "~tuning", "tuning=3", "~profile.workers"]
+OUT_OF_RANGE = {
+    "at least 10": ["run_depth=9", "run_depth=10.5", "run_depth=true", "run_depth=many"],
+    "at least 1": ["tuning.trials=0", "profile.workers=0", "profile.threads=-1"],
+    "above 0": ["profile.scale=0", "tuning.scale=0"],
+    "at least one seed": ["system.seeds=[]", "system.seeds=3", "profile.seeds=[]"],
+    "named twice": ["system.seeds=[1,2,1]"],
+    "not a seed": ["system.seeds=[1,x]", "system.seeds=[40000]"],
+    "not a name": ["system.name=../../etc", "system.name=''"],
+    "did you mean cold": ["system.protocols=[colt]"],
+}
+TYPED = [("system/tfidf", "sedes: [1]", "seeds"), ("dataset/synthetic", "label: x.csv", "labels")]
+TYPED += [("protocol/cold", "sed: 3", "seed"), ("profile/laptop", "worker: 3", "workers")]
+TYPED += [("config", "run_dept: 3", "run_depth")]
+NEAREST = [("tfidf", "max_features", "max_feature"), ("t2mrec", "dropout", "model.towers.drop_out")]
+
 
 @pytest.mark.parametrize("system", choices("system"))
 def test_every_system_composes_and_instantiates(system: str) -> None:
@@ -44,43 +65,17 @@ def test_unknown_choice_names_the_nearest_and_lists_the_known_ones(group: str) -
     assert f"one of: {', '.join(choices(group))}" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("override", "hint"),
-    [
-        ("system.model.towers.hiden=1", "did you mean system.model.towers.hidden"),
-        ("+system.model.towers.hiden=1", "did you mean system.model.towers.hidden"),
-        ("++epoch=3", "did you mean system.model.training.epochs"),
-        ("+key=1", "one of: dataset, keep, profile, protocol, system, tuning"),
-        ("nonsense=1", "one of: dataset, keep"),
-        ("dataset.generator.n_server=9", "did you mean dataset.generator.n_servers"),
-        ("system.model.scoring.nonsense=1", "system.model.scoring.anchors, system.model.scoring.category"),
-        ("a b", "check the override"),
-    ],
-)
+@pytest.mark.parametrize(("override", "hint"), HINTS)
 def test_unknown_or_malformed_override_is_an_error(override: str, hint: str) -> None:
     with pytest.raises(StudyError, match="does not compose") as caught:
         load([override])
     assert hint in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "override", ["+system@other=tfidf", "~system.seeds", "~tuning", "tuning=3", "~profile.workers"]
-)
+@pytest.mark.parametrize("override", ADDED_OR_REMOVED)
 def test_added_and_removed_groups_and_keys_are_errors(override: str) -> None:
     with pytest.raises(StudyError, match=r"fix: "):
         load([override])
-
-
-OUT_OF_RANGE = {
-    "at least 10": ["run_depth=9", "run_depth=10.5", "run_depth=true", "run_depth=many"],
-    "at least 1": ["tuning.trials=0", "profile.workers=0", "profile.threads=-1"],
-    "above 0": ["profile.scale=0", "tuning.scale=0"],
-    "at least one seed": ["system.seeds=[]", "system.seeds=3", "profile.seeds=[]"],
-    "named twice": ["system.seeds=[1,2,1]"],
-    "not a seed": ["system.seeds=[1,x]", "system.seeds=[40000]"],
-    "not a name": ["system.name=../../etc", "system.name=''"],
-    "did you mean cold": ["system.protocols=[colt]"],
-}
 
 
 @pytest.mark.parametrize(("message", "override"), [(key, one) for key, all_ in OUT_OF_RANGE.items() for one in all_])
@@ -99,11 +94,7 @@ def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "conf"
 
 
-TYPED = [("system/tfidf", "sedes: [1]", "seeds"), ("dataset/synthetic", "label: x.csv", "labels")]
-TYPED += [("protocol/cold", "sed: 3", "seed"), ("profile/laptop", "worker: 3", "workers")]
-
-
-@pytest.mark.parametrize(("name", "line", "meant"), [*TYPED, ("config", "keeep: 3", "keep")])
+@pytest.mark.parametrize(("name", "line", "meant"), TYPED)
 def test_unknown_key_in_a_file_is_named_with_the_file(own_conf: Path, name: str, line: str, meant: str) -> None:
     file = f"{name}.yaml"
     path = own_conf / file
@@ -117,10 +108,7 @@ def test_unknown_key_in_a_file_is_named_with_the_file(own_conf: Path, name: str,
         load(["system=tfidf"])
 
 
-DEEP = ("t2mrec", "dropout", "model.towers.drop_out")
-
-
-@pytest.mark.parametrize(("system", "right", "place"), [("tfidf", "max_features", "max_feature"), DEEP])
+@pytest.mark.parametrize(("system", "right", "place"), NEAREST)
 def test_unknown_argument_of_a_model_names_the_nearest(own_conf: Path, system: str, right: str, place: str) -> None:
     wrong = place.rpartition(".")[2]
     path = own_conf / "system" / f"{system}.yaml"

@@ -36,6 +36,26 @@ class Sizes:
 
 KEYS = ("width", "depth", "names")
 RIGHT = {"width": 3, "depth": 2, "names": ["ä", "b"]}
+WRONG = [(b"width: [3\n", "cannot be read (while parsing"), (b"", "NoneType instead of a mapping")]
+WRONG += [(b"width: 3\n\tdepth: 2\n", "cannot be read (while scanning")]
+WRONG += [(b"width: !!python/object/apply:os.getcwd []\n", "cannot be read (could not determine a constructor")]
+WRONG += [("width: 3\ndepth: 2\nnames: [ä]\n".encode("latin-1"), "cannot be read ('utf-8' codec can't decode")]
+WRONG += [(b"- width\n- depth\n- names\n", "list instead"), (b"width depth names\n", "str instead of a mapping")]
+WRONG += [(b"width: 3\nnames: []\n", "other keys than expected: missing key 'depth'")]
+WRONG += [(b"width: 3\ndepth: 2\nnames: []\ncolour: red\n", "other keys than expected: unknown key 'colour'")]
+WRONG += [(b"width: 3\ndepht: 2\nnames: []\n", "expected: unknown key 'depht', missing key 'depth'")]
+WRONG += [(b"width: 3\ndepth: 2\nnames: []\n1: x\n", "unknown key 1")]
+READERS: dict[str, Callable[[], object]] = {
+    "agent/words": lambda: agent.read_conf(agent.Words),
+    "audit/leakage": lambda: audit.read(audit.Leakage),
+    "audit/verdicts": lambda: audit.read(audit.Verdicts),
+    "bench": bench.Settings.read,
+    "judging/pool": store.pool_settings,
+    "judging/topics": store.topic_settings,
+    "llm/rerank": lambda: endpoint.endpoint_settings("rerank"),
+    "reranking/stuffing": stuffing.read,
+    "tools/router": router.router_settings,
+}
 
 
 @pytest.fixture
@@ -51,22 +71,7 @@ def test_a_right_file_is_read_and_what_its_kind_finds_wrong_stays_as_it_is(file:
     assert refusal(lambda: read_settings(Sizes, file)).column == "width"
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"width: [3\n", "cannot be read (while parsing"),
-        (b"width: 3\n\tdepth: 2\n", "cannot be read (while scanning"),
-        (b"width: !!python/object/apply:os.getcwd []\n", "cannot be read (could not determine a constructor"),
-        ("width: 3\ndepth: 2\nnames: [ä]\n".encode("latin-1"), "cannot be read ('utf-8' codec can't decode"),
-        (b"- width\n- depth\n- names\n", "list instead of a mapping"),
-        (b"", "NoneType instead of a mapping"),
-        (b"width depth names\n", "str instead of a mapping"),
-        (b"width: 3\nnames: []\n", "other keys than expected: missing key 'depth'"),
-        (b"width: 3\ndepth: 2\nnames: []\ncolour: red\n", "other keys than expected: unknown key 'colour'"),
-        (b"width: 3\ndepht: 2\nnames: []\n", "expected: unknown key 'depht', missing key 'depth'"),
-        (b"width: 3\ndepth: 2\nnames: []\n1: x\n", "unknown key 1"),
-    ],
-)
+@pytest.mark.parametrize(("content", "reason"), WRONG)
 def test_a_wrong_file_is_refused(file: Path, content: bytes, reason: str) -> None:
     file.write_bytes(content)
     for error in (refusal(lambda: read_keys(file, KEYS)), refusal(lambda: read_settings(Sizes, file))):
@@ -93,19 +98,6 @@ def test_exactly_the_keys_are_accepted(tmp_path_factory: pytest.TempPathFactory,
     else:
         error = refusal(lambda: read_keys(file, KEYS))
         assert all(f"{key!r}" in error.reason for key in found ^ set(KEYS))
-
-
-READERS: dict[str, Callable[[], object]] = {
-    "agent/words": lambda: agent.read_conf(agent.Words),
-    "audit/leakage": lambda: audit.read(audit.Leakage),
-    "audit/verdicts": lambda: audit.read(audit.Verdicts),
-    "bench": bench.Settings.read,
-    "judging/pool": store.pool_settings,
-    "judging/topics": store.topic_settings,
-    "llm/rerank": lambda: endpoint.endpoint_settings("rerank"),
-    "reranking/stuffing": stuffing.read,
-    "tools/router": router.router_settings,
-}
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -9,6 +9,10 @@ from study.data import normalise
 SAME = [("developer-tools", "Developer Tools"), ("cloud_platforms", "Cloud Platforms"), ("database", "databases")]
 SAME += [("Art & Culture", "art-and-culture"), ("E-commerce", "E‑commerce")]
 DIFFERENT = [("cloud-service", "cloud-storage"), ("access", "acces"), ("os", "o")]
+LICENCES = {"mit": ["MIT license", "MIT License", "MIT", "MIT\nLICENSE", "MIT 许可证"], "mit-0": ["MIT-0 license"]}
+LICENCES |= {"apache-2.0": ["APACHE 2.0", "Apache-2.0\nLICENSE-APACHE"], "apache-2.1": ["Apache-2.1 license"]}
+LICENCES |= {"gpl-3.0": ["GNU General Public License v3.0"], "unlicense": ["Unlicense license"]}
+LICENCES |= {"other": ["View license", "LICENSE"], "": ["", " \n "]}
 
 
 @pytest.mark.parametrize(("one", "other"), SAME + DIFFERENT)
@@ -20,18 +24,6 @@ def test_plural_is_kept_on_request():
     keys = [normalise.spelling_key(text, plural=False) for text in ("Smart cities", "smart citie", "Smart Cities")]
     assert keys[0] != keys[1]
     assert keys[0] == keys[2]
-
-
-LICENCES = {
-    "mit": ["MIT license", "MIT License", "MIT", "MIT\nLICENSE", "MIT 许可证"],
-    "mit-0": ["MIT-0 license"],
-    "apache-2.0": ["APACHE 2.0", "Apache-2.0\nLICENSE-APACHE"],
-    "apache-2.1": ["Apache-2.1 license"],
-    "gpl-3.0": ["GNU General Public License v3.0"],
-    "unlicense": ["Unlicense license"],
-    "other": ["View license", "LICENSE"],
-    "": ["", " \n "],
-}
 
 
 @pytest.mark.parametrize(("key", "text"), [(key, text) for key, texts in LICENCES.items() for text in texts])

@@ -14,6 +14,9 @@ from study.errors import StudyError
 
 CONTENT = {"data/a.json": b"[1]\n", "data/deep/b c.csv": b"x,y\n", "other/c.txt": "é\n".encode()}
 ADDRESS = "owner/repo/0123abc"
+BAD = [([], "no source to fetch"), ([{"files": {"a": "0"}}], r"column commit.*lacks a key")]
+BAD += [([{"commit": "1", "files": {path: "0"}}], "unsafe path") for path in ("../a", "/etc/a")]
+BAD += [([{"commit": "1", "files": {"a": "0", "d/a": "0"}, "strip": "d"}], "2 files would become a")]
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -119,16 +122,7 @@ def test_checksum_list_file(upstream, tmp_path, monkeypatch):
         sources.fetch("x", {"source": [entry]})
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ([], "no source to fetch"),
-        ([{"files": {"a": "0"}}], r"column commit.*lacks a key"),
-        ([{"commit": "1", "files": {"../a": "0"}}], "unsafe path"),
-        ([{"commit": "1", "files": {"/etc/a": "0"}}], "unsafe path"),
-        ([{"commit": "1", "files": {"a": "0", "d/a": "0"}, "strip": "d"}], "2 files would become a"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "reason"), BAD)
 def test_bad_configuration(changes, reason, tmp_path):
     with pytest.raises(StudyError, match=reason):
         sources.fetch("x", {"source": [{"repository": "o/r"} | change for change in changes]}, folder=tmp_path)

@@ -9,6 +9,9 @@ from study.encoders import endpoint as embedding
 from study.encoders.endpoint import EndpointEmbedder
 from study.errors import StudyError
 
+WRONG = {"kind: magic": "unknown embedder", "modle: m": "modle", "timeout: long": "timeout.*no float"}
+WRONG |= {"kind: endpoint\nbase_url: http://x\nmodel: m": "without base_url, model or dimension"}
+
 
 def test_vectors_from_an_endpoint(server, client, tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "cache", lambda: tmp_path)
@@ -26,15 +29,7 @@ def test_bad_vectors(server, client, fault):
         EndpointEmbedder(client, "e", 2).encode(["a", "b"], store=False)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("kind: magic", "unknown embedder"),
-        ("kind: endpoint\nbase_url: http://x\nmodel: m", "without base_url, model or dimension"),
-        ("modle: m", "modle"),
-        ("timeout: long", "timeout.*no float"),
-    ],
-)
+@pytest.mark.parametrize(("text", "reason"), WRONG.items())
 def test_the_configured_embedder_is_checked(tmp_path, monkeypatch, text, reason):
     committed = yaml.safe_load((paths.conf() / "tools/embedder.yaml").read_text())
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))

@@ -13,6 +13,12 @@ from study.evaluation.verify import load, verdict, verify
 
 SCORE = {"dataset": "synthetic", "protocol": "cold", "system": "t2mrec", "metric": "recall", "k": 10}
 ENTRY = SCORE | {"value": 0.1596, "tolerance": 0.001, "source": "the authors' program, seed 42"}
+OTHER = {"dataset": "task2mcp", "protocol": "warm", "system": "bm25", "metric": "ndcg", "k": 5}
+VERDICTS = {"OK": [[0.1596], [0.1586, 0.1606], [0.1606], [0.1586]], "OKish": [[0.16061], [0.1616], [0.1576]]}
+VERDICTS |= {"FAIL": [[0.16161], [0.15759], [0.1596, math.nan]], "MISSING": [[]]}
+WRONG = {"value": [None, "0.16", True, math.nan, 15.96], "tolerance": [-0.1, math.inf], "k": [0, 10.0, True]}
+WRONG |= {"metric": ["recal"], "system": ["", 3], "profile": [["laptop"]]}
+WRONG |= {"verdict": ["OK"], 1: ["OK"]}  # no keys of an entry
 
 
 def expected(tmp_path, *entries):
@@ -27,14 +33,6 @@ def measured(*values, **changed):
     return pd.DataFrame([SCORE | row | changed for row in rows], columns=per_task.AGGREGATE_COLUMNS)
 
 
-VERDICTS = {
-    "OK": [[0.1596], [0.1586, 0.1606], [0.1606], [0.1586]],
-    "OKish": [[0.16061], [0.1616], [0.1576]],
-    "FAIL": [[0.16161], [0.15759], [0.1596, math.nan]],
-    "MISSING": [[]],
-}
-
-
 @pytest.mark.parametrize(("wanted", "values"), [(word, case) for word, cases in VERDICTS.items() for case in cases])
 def test_verdict_of_the_mean_over_seeds(tmp_path, wanted, values):
     result = verify(expected(tmp_path, ENTRY), measured(*values)).iloc[0]
@@ -46,9 +44,6 @@ def test_verdict_of_the_mean_over_seeds(tmp_path, wanted, values):
     mean = np.mean(values) if values else math.nan
     assert result[["measured", "diff"]].tolist() == pytest.approx([mean, mean - 0.1596], nan_ok=True)
     assert result["profile"] == ("laptop" if values else "")
-
-
-OTHER = {"dataset": "task2mcp", "protocol": "warm", "system": "bm25", "metric": "ndcg", "k": 5}
 
 
 @pytest.mark.parametrize(("key", "value"), OTHER.items())
@@ -83,18 +78,6 @@ def test_rounding_in_binary_does_not_move_a_verdict():
     assert verdict(0.1598 - 0.1596, 0.0001) == "OKish"
     assert verdict(0.0, 0.0) == "OK"
     assert verdict(float("nan"), 1.0) == "FAIL"
-
-
-WRONG = {
-    "value": [None, "0.16", True, math.nan, 15.96],
-    "tolerance": [-0.1, math.inf],
-    "k": [0, 10.0, True],
-    "metric": ["recal"],
-    "system": ["", 3],
-    "profile": [["laptop"]],
-    "verdict": ["OK"],  # no key of an entry
-    1: ["OK"],
-}
 
 
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in WRONG.items() for value in values])

@@ -21,22 +21,13 @@ def embedded(*vectors):
 REPLY = replied({"content": "hello"})
 BLOCK = "<tool_assistant>\nserver: file\ntool: read a file\n</tool_assistant>"
 # Steps of a script that are an answer: status and content, bytes or what JSON holds.
-ANSWERS = {
-    "good": (200, REPLY),
-    "refuse": (401, b"who are you"),
-    "broken": (500, b"oops"),
-    "stubborn": (400, {"error": {"message": "Unsupported parameter: use 'max_tokens' or 'max_completion_tokens'"}}),
-    "deep": (400, b"[" * 200_000),
-    "listed": (400, {"error": [1, 2]}),
-    "full": (503, {"error": {"message": "no room today"}}),
-    "html": (200, b"<html>proxy</html>"),
-    "odd": (200, {"choices": []}),
-    "silent": (200, replied({"content": None, "tool_calls": []})),
-    "block": (200, replied({"content": BLOCK})),
-    "vectors": (200, embedded((1, [0, 3]), (0, [4, 3]))),
-    "short_vectors": (200, embedded((0, [4, 3]))),
-    "zero_vectors": (200, embedded((0, [4, 3]), (1, [0, 0]))),
-}
+STUBBORN = {"error": {"message": "Unsupported parameter: use 'max_tokens' or 'max_completion_tokens'"}}
+ANSWERS = {"good": (200, REPLY), "refuse": (401, b"who are you"), "broken": (500, b"oops"), "stubborn": (400, STUBBORN)}
+ANSWERS |= {"deep": (400, b"[" * 200_000), "listed": (400, {"error": [1, 2]}), "html": (200, b"<html>proxy</html>")}
+ANSWERS |= {"full": (503, {"error": {"message": "no room today"}}), "odd": (200, {"choices": []})}
+ANSWERS |= {"silent": (200, replied({"content": None, "tool_calls": []})), "block": (200, replied({"content": BLOCK}))}
+ANSWERS |= {"vectors": (200, embedded((1, [0, 3]), (0, [4, 3]))), "short_vectors": (200, embedded((0, [4, 3])))}
+ANSWERS |= {"zero_vectors": (200, embedded((0, [4, 3]), (1, [0, 0])))}
 
 
 class Handler(BaseHTTPRequestHandler):

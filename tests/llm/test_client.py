@@ -9,6 +9,14 @@ from study.errors import StudyError
 from study.llm import client as llm
 from tests.llm.scripted_endpoint import ask, limited
 
+ENDS = [("html", ""), ("torn", ""), ("full", "; the last: HTTP 503: no room today")]
+REFUSALS = [("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", 400, "max_tokens")]
+REFUSALS += [("Unsupported parameter: 'temperature' is not supported with this model.", 422, "temperature")]
+REFUSALS += [("this model doesn't support temperature", 400, "temperature")]
+REFUSALS += [("Unsupported value: 'temperature'", 401, None), ("temperature must be below 2", 400, None)]
+REFUSALS += [("max_completion_tokens and the messages are longer than the model's context", 400, None)]
+REFUSALS += [("'response_format' of type 'json_schema' is not supported", 400, None), ("", 400, None)]
+
 
 def test_a_plain_answer(server, client, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
@@ -26,9 +34,7 @@ def test_passing_faults_are_tried_again(server, client, fault):
     assert client.slept == ([7, 7] if fault == "busy" else [1, 2])
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"), [("html", ""), ("torn", ""), ("full", "; the last: HTTP 503: no room today")]
-)
+@pytest.mark.parametrize(("fault", "reason"), ENDS)
 def test_tries_are_bounded_and_the_last_says_why(server, client, fault, reason):
     server.script = [fault] * 9
     with pytest.raises(StudyError, match="3 attempts" + reason):
@@ -64,19 +70,7 @@ def test_a_parameter_is_changed_once_at_most(server, client):
     assert len(server.seen) == 2
 
 
-@pytest.mark.parametrize(
-    ("said", "status", "name"),
-    [
-        ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", 400, "max_tokens"),
-        ("Unsupported parameter: 'temperature' is not supported with this model.", 422, "temperature"),
-        ("this model doesn't support temperature", 400, "temperature"),
-        ("Unsupported value: 'temperature'", 401, None),
-        ("temperature must be below 2", 400, None),
-        ("max_completion_tokens and the messages are longer than the model's context", 400, None),
-        ("'response_format' of type 'json_schema' is not supported", 400, None),
-        ("", 400, None),
-    ],
-)
+@pytest.mark.parametrize(("said", "status", "name"), REFUSALS)
 def test_what_a_refusal_speaks_of(said, status, name):
     refusal = llm.EndpointError("refused", said, status=status, said=said)
     assert llm.refused_parameter({"model": "m", "max_tokens": 9, "temperature": 0}, refusal) == name

@@ -24,6 +24,13 @@ from tests.pipeline.conftest import config, results
 from tests.tiny_study import REPOSITORY
 
 CHANGED = ["system.model.max_features=9", "system.seeds=[7]", "system.trains=true", "profile.threads=2"]
+NO_CHANGE = ["profile.workers=3", "run_depth=50", "tuning.trials=3", "dataset.generator.n_tasks=9"]
+KEYS = st.text("abc", min_size=1, max_size=2)
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=12,
+)
 
 
 @pytest.mark.parametrize("override", [*CHANGED, "profile.seeds=[1,2]"])
@@ -44,9 +51,7 @@ def test_other_epochs_through_a_scale_and_another_name_are_refused() -> None:
         require_own_row(load(["system=tfidf", "system.name=t2mrec"]))
 
 
-@pytest.mark.parametrize(
-    "override", ["profile.workers=3", "run_depth=50", "tuning.trials=3", "dataset.generator.n_tasks=9"]
-)
+@pytest.mark.parametrize("override", NO_CHANGE)
 def test_what_changes_no_number_is_allowed(override: str) -> None:
     require_own_row(load([override]))
 
@@ -156,14 +161,6 @@ def test_record_whose_system_is_gone_is_a_variant_and_one_whose_data_set_is_gone
         record["config"][part]["name"] += "_gone"
         assert stale.state(record, {})[0] == state, part
     assert stale.state({"config": {}}, {})[0] == "settings"
-
-
-KEYS = st.text("abc", min_size=1, max_size=2)
-TREES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
-    max_leaves=12,
-)
 
 
 @given(st.dictionaries(KEYS, TREES, min_size=1, max_size=4), st.data())

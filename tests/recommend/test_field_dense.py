@@ -25,14 +25,31 @@ from study.usefulness.field_dense import FieldDense
 from tests.tiny_study import TINY
 
 URL = "https://github.com/someone-with-a-long-name/a-repository-with-a-name-that-no-column-of-a-table-could-ever-hold"
-HOSTILE = [
-    "[link=https://evil.example]click[/link]",
-    "\x1b]8;;https://evil.example\x1b\\click\x1b]8;;\x1b\\",
-    "\x1b[2J\x1b[31mred",
-    "left\u202eto right",
-    "a\r\nb\tc",
-]
+HOSTILE = ["[link=https://evil.example]click[/link]", "\x1b]8;;https://evil.example\x1b\\click\x1b]8;;\x1b\\"]
+HOSTILE += ["\x1b[2J\x1b[31mred", "left\u202eto right", "a\r\nb\tc"]
+LINKS = [(URL, True), ("javascript:alert(1)", False), ("https://a.b/\x1b]8;;evil", False)]
 MODEL = Path("models/synthetic/field_dense")
+# What happens to a file: it is cut off, removed or replaced by a text, or the object or arrays in it are changed.
+DAMAGE = [("model.safetensors", "cut"), ("model.safetensors", "gone"), ("model.json", "cut"), ("model.json", "[]")]
+DAMAGE += [("catalogue.json", "cut"), ("products.json", "cut")]
+IN_MODEL = [lambda content: content.update(format=99), lambda content: content.update(kind="pickle")]
+IN_MODEL += [lambda content: content.pop("seed"), lambda content: content["settings"].update(x=1)]
+IN_MODEL += [lambda content: content.update(settings={"parts": [{"view": "x", "field": "all"}]})]
+IN_MODEL += [lambda content: content.update(weights="older==1")]
+IN_CATALOGUE = [lambda content: [values.pop() for values in content.values()], lambda content: content.pop("url")]
+IN_PRODUCTS = [lambda content: content.pop("spelling"), lambda content: content.update(bearers=[[["zotero"], [60]]])]
+IN_ARRAYS = [lambda arrays: arrays.pop("field.all"), lambda arrays: arrays["prior"].fill(np.nan)]
+IN_ARRAYS += [lambda arrays: arrays.update(prior=arrays["prior"][1:])]
+IN_ARRAYS += [lambda arrays: arrays.update({"field.all": arrays["field.all"][:, 1:].copy()})]
+CHANGES = {"model.json": IN_MODEL, "catalogue.json": IN_CATALOGUE, "products.json": IN_PRODUCTS}
+CHANGES |= {"model.safetensors": IN_ARRAYS}
+DAMAGE += [(file, change) for file, changes in CHANGES.items() for change in changes]
+UNREAD = [("captions for videos", {}, []), ("captions for Marketing", {"theme": "marketing"}, [])]
+UNREAD += [("captions for videos", {"theme": "Marketing"}, ["the theme 'Marketing' has no effect"])]
+UNREAD += [("captions", {"language": "Go"}, ["the language 'Go' has no effect"])]
+BOTH = {"category": "a", "subcategory": "b"}
+UNREAD += [("captions", BOTH, ["the category 'a' has no", "the subcategory 'b' has no"])]
+UNREAD += [("!!! ...", {}, ["there is no word in the request"]), ("word " * 400, {}, ["only the first 256 tokens"])]
 pytestmark = pytest.mark.usefixtures("project")
 
 
@@ -138,31 +155,6 @@ def test_answers_without_data_set_cache_or_torch(project, tmp_path):
     assert (record["config"]["system"]["name"], record["dataset"]) == ("field_dense", "synthetic")
 
 
-# What happens to a file: it is cut off, removed or replaced by a text, or the object or arrays in it are changed.
-DAMAGE = [
-    ("model.safetensors", "cut"),
-    ("model.safetensors", "gone"),
-    ("model.json", "cut"),
-    ("model.json", "[]"),
-    ("catalogue.json", "cut"),
-    ("products.json", "cut"),
-    ("model.json", lambda content: content.update(format=99)),
-    ("model.json", lambda content: content.update(kind="pickle")),
-    ("model.json", lambda content: content.pop("seed")),
-    ("model.json", lambda content: content["settings"].update(x=1)),
-    ("model.json", lambda content: content.update(settings={"parts": [{"view": "x", "field": "all"}]})),
-    ("model.json", lambda content: content.update(weights="older==1")),
-    ("catalogue.json", lambda content: [values.pop() for values in content.values()]),
-    ("catalogue.json", lambda content: content.pop("url")),
-    ("products.json", lambda content: content.pop("spelling")),
-    ("products.json", lambda content: content.update(bearers=[[["zotero"], [60]]])),
-    ("model.safetensors", lambda arrays: arrays.pop("field.all")),
-    ("model.safetensors", lambda arrays: arrays["prior"].fill(np.nan)),
-    ("model.safetensors", lambda arrays: arrays.update(prior=arrays["prior"][1:])),
-    ("model.safetensors", lambda arrays: arrays.update({"field.all": arrays["field.all"][:, 1:].copy()})),
-]
-
-
 @pytest.mark.parametrize(("file", "damage"), DAMAGE)
 def test_damaged_model_is_named(project, tmp_path, monkeypatch, file, damage):
     folder, path = tmp_path / MODEL, tmp_path / MODEL / file
@@ -188,18 +180,7 @@ def test_damaged_model_is_named(project, tmp_path, monkeypatch, file, damage):
     assert "study export dataset=synthetic system=field_dense" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "attributes", "said"),
-    [
-        ("captions for videos", {}, []),
-        ("captions for Marketing", {"theme": "marketing"}, []),
-        ("captions for videos", {"theme": "Marketing"}, ["the theme 'Marketing' has no effect"]),
-        ("captions", {"language": "Go"}, ["the language 'Go' has no effect"]),
-        ("captions", {"category": "a", "subcategory": "b"}, ["the category 'a' has no", "the subcategory 'b' has no"]),
-        ("!!! ...", {}, ["there is no word in the request"]),
-        ("word " * 400, {}, ["only the first 256 tokens"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "attributes", "said"), UNREAD)
 def test_what_is_not_read_is_said(model, text, attributes, said):
     warnings = model.warnings(text, **attributes)
     assert len(warnings) == len(said)
@@ -255,9 +236,7 @@ def test_table_shows_the_parts_and_fits_eighty_columns(ask):
     assert len(re.findall(r"^ +\d+ https?://\S+$", out, re.MULTILINE)) == 7
 
 
-@pytest.mark.parametrize(
-    ("url", "linked"), [(URL, True), ("javascript:alert(1)", False), ("https://a.b/\x1b]8;;evil", False)]
-)
+@pytest.mark.parametrize(("url", "linked"), LINKS)
 def test_names_stay_text_and_web_addresses_alone_are_links(capsys, monkeypatch, url, linked):
     item = Recommendation(1, 1, " ".join(HOSTILE), url, 0.5, {"semantic": 0.4, "structural": 0.3}, stage="anchor")
     monkeypatch.setenv("COLUMNS", "80")

@@ -17,6 +17,21 @@ from study.usefulness.field_dense import FieldDense
 from tests.tiny_study import REPOSITORY, TINY
 
 pytestmark = pytest.mark.usefixtures("project")
+FETCH = "study fetch dataset=synthetic && study prepare dataset=synthetic"
+SPLIT, EXPORT = "study split dataset=synthetic", "study export dataset=synthetic system=field_dense"
+UNSAVED = [(("--system", "foo"), "unknown system 'foo'\n  fix: one of: field_dense, field_dense_core, ")]
+UNSAVED += [(("--system", "tfidf"), "tfidf cannot be saved\n  fix: one of: field_dense, ")]
+UNSAVED += [(("--system", "t2mrek"), "unknown system 't2mrek'\n  fix: did you mean t2mrec")]
+UNSAVED += [(("--system", "../../etc"), "unknown system '../../etc'\n  fix: one of: field_dense, ")]
+NO_LABELS = "no label file\n  fix: one of: synthetic, task2mcp\n"
+UNSAVED += [(("--dataset", "livemcpbench", *system), NO_LABELS) for system in ((), ("--system", "foo"))]
+UNSAVED += [(("--system", "field_dense_core"), f"fix: run: {EXPORT}_core\n")]
+ALL_STAGES = f"{FETCH} && {SPLIT} && {EXPORT}"
+UNSAVED += [(("--dataset", "task2mcp"), f"fix: run: {ALL_STAGES}\n".replace("synthetic", "task2mcp"))]
+IN_USE = [([], "synthetic"), (["data/prepared/task2mcp", "data/prepared/synthetic"], "task2mcp")]
+IN_USE += [(["data/prepared/task2mcp", "models/synthetic/field_dense"], "synthetic")]
+UNSAVABLE = [([f"system={name}"], f"can be saved, not {name}") for name in ("popularity", "t2mrec_listwise")]
+UNSAVABLE += [(["system=field_dense", "protocol=warm"], "not applicable under 'warm'")]
 
 
 @pytest.fixture
@@ -42,23 +57,7 @@ def test_a_warning_names_the_saved_system_that_reads_the_attribute(ask, project,
     assert hint not in ask("read a table", "--subcategory", "b", "--json")[2]
 
 
-FETCH = "study fetch dataset=synthetic && study prepare dataset=synthetic"
-SPLIT, EXPORT = "study split dataset=synthetic", "study export dataset=synthetic system=field_dense"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--system", "foo"), "unknown system 'foo'\n  fix: one of: field_dense, field_dense_core, "),
-        (("--system", "tfidf"), "tfidf cannot be saved\n  fix: one of: field_dense, "),
-        (("--system", "t2mrek"), "unknown system 't2mrek'\n  fix: did you mean t2mrec"),
-        (("--system", "../../etc"), "unknown system '../../etc'\n  fix: one of: field_dense, "),
-        (("--dataset", "livemcpbench"), "no label file\n  fix: one of: synthetic, task2mcp\n"),
-        (("--dataset", "livemcpbench", "--system", "foo"), "no label file\n  fix: one of: synthetic, task2mcp\n"),
-        (("--system", "field_dense_core"), f"fix: run: {EXPORT}_core\n"),
-        (("--dataset", "task2mcp"), f"fix: run: {FETCH} && {SPLIT} && {EXPORT}\n".replace("synthetic", "task2mcp")),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), UNSAVED)
 def test_what_was_not_saved_is_refused_with_what_can_be_done(ask, words, said):
     code, out, err = ask("read a table", *words)
     assert (code, out) == (2, "")
@@ -72,14 +71,7 @@ def test_a_variant_saved_under_a_name_of_its_own_is_found_and_listed(project, em
         saved.choose(None, "my_varian")
 
 
-@pytest.mark.parametrize(
-    ("there", "expected"),
-    [
-        ([], "synthetic"),
-        (["data/prepared/task2mcp", "data/prepared/synthetic"], "task2mcp"),
-        (["data/prepared/task2mcp", "models/synthetic/field_dense"], "synthetic"),
-    ],
-)
+@pytest.mark.parametrize(("there", "expected"), IN_USE)
 def test_the_hint_is_for_the_data_set_that_is_in_use(empty, there, expected):
     for folder in there:
         (empty / folder).mkdir(parents=True)
@@ -89,7 +81,7 @@ def test_the_hint_is_for_the_data_set_that_is_in_use(empty, there, expected):
 
 
 def test_the_stages_before_an_export_are_named_where_their_files_are_missing(project, empty):
-    assert saved.how_to_save("synthetic", "field_dense") == f"{FETCH} && {SPLIT} && {EXPORT}"
+    assert saved.how_to_save("synthetic", "field_dense") == ALL_STAGES
     shutil.copytree(project / "data" / "prepared", empty / "data" / "prepared")
     assert saved.how_to_save("synthetic", "field_dense") == f"{SPLIT} && {EXPORT}"
     shutil.copytree(project / "data" / "splits", empty / "data" / "splits")
@@ -125,14 +117,7 @@ def test_a_damaged_file_of_the_configuration_is_not_listed(project, empty):
     assert "field_dense" in saved.savable()
 
 
-@pytest.mark.parametrize(
-    ("overrides", "reason"),
-    [
-        (["system=popularity"], "can be saved, not popularity"),
-        (["system=t2mrec_listwise"], "can be saved, not t2mrec_listwise"),
-        (["system=field_dense", "protocol=warm"], "not applicable under 'warm'"),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "reason"), UNSAVABLE)
 def test_only_what_can_be_saved_is_exported(overrides, reason):
     with pytest.raises(StudyError, match=reason):
         export(load([*TINY, *overrides]))

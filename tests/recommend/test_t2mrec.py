@@ -16,6 +16,11 @@ from study.t2mrec.system import T2MRec
 from tests.recommend.conftest import exported
 from tests.tiny_study import TINY
 
+BAD = [("", 5, "the request is empty"), ("   ", 5, "the request is empty"), ("x" * 20_001, 5, "the request has 20001")]
+UNKNOWN = [(["--language", "Pythn"], "no server is written in 'pythn' (nearest: 'python'")]
+UNKNOWN += [([f"--{name}", "qwertyuiop"], f"unknown {name} 'qwertyuiop'") for name in ("theme", "category")]
+UNKNOWN += [(["--subcategory", "anything"], "counts only together with its category")]
+
 
 @pytest.fixture(scope="module")
 def fitted(toy, toy_split, tmp_path_factory):
@@ -56,9 +61,6 @@ def test_whole_catalogue_without_repeats(saved):
     assert sorted(item.server_id for item in found) == list(range(1, 51))
 
 
-BAD = [("", 5, "the request is empty"), ("   ", 5, "the request is empty"), ("x" * 20_001, 5, "the request has 20001")]
-
-
 @pytest.mark.parametrize(("text", "k", "reason"), [*BAD, *(("pdf", k, "catalogue") for k in (0, -1, 51))])
 def test_bad_requests_are_refused(saved, text, k, reason):
     with pytest.raises(StudyError, match=reason):
@@ -86,9 +88,6 @@ def test_damaged_model_is_named(saved, tmp_path, damage):
     with pytest.raises(StudyError, match="does not load") as caught:
         Recommender.load(folder)
     assert str(folder) in str(caught.value)
-
-
-# As it is typed.
 
 
 @pytest.fixture(scope="module")
@@ -135,15 +134,7 @@ def test_subcategory_changes_the_structural_score(answer):
         assert features[server["id"]] == feature
 
 
-@pytest.mark.parametrize(
-    ("words", "warning"),
-    [
-        (["--language", "Pythn"], "no server is written in 'pythn' (nearest: 'python'"),
-        (["--theme", "qwertyuiop"], "unknown theme 'qwertyuiop'"),
-        (["--category", "qwertyuiop"], "unknown category 'qwertyuiop'"),
-        (["--subcategory", "anything"], "counts only together with its category"),
-    ],
-)
+@pytest.mark.parametrize(("words", "warning"), UNKNOWN)
 def test_unknown_value_is_warned_of_on_stderr_and_in_json(answer, ask, words, warning):
     found, err = answer("read a file", *words)
     assert warning in err

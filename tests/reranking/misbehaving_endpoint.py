@@ -14,37 +14,21 @@ from study.reranking.language_model import LanguageModelReranker, Question
 
 FOREIGN = 999_999
 # The fault that is to be counted -> what happens to a task; None where the answer counts.
-COUNTED = {
-    None: ["good", "burst_429", "burst_500", "burst_cut"],
-    "busy": ["busy"],
-    "server_error": ["broken"],
-    "connection": ["cut", "closed"],
-    "not_json": ["html", "deep", "not_utf8"],
-    "too_long": ["huge"],
-    "not_a_chat": ["odd", "not_an_object"],
-    "refused": ["unauthorised", "redirect"],
-    "wrong_form": ["silent", "prose", "fenced", "other_task", "texts", "halves", "truths", "extra_key"],
-    "outside_pool": ["outside", "obedient"],
-    "repeat": ["repeat"],
-    "wrong_length": ["short", "long", "nothing"],
-    "too_many_substitutions": ["strangers"],
-}
+COUNTED = {None: ["good", "burst_429", "burst_500", "burst_cut"], "busy": ["busy"], "server_error": ["broken"]}
+COUNTED |= {"connection": ["cut", "closed"], "not_json": ["html", "deep", "not_utf8"], "too_long": ["huge"]}
+COUNTED |= {"not_a_chat": ["odd", "not_an_object"], "refused": ["unauthorised", "redirect"]}
+COUNTED |= {"wrong_form": ["silent", "prose", "fenced", "other_task", "texts", "halves", "truths", "extra_key"]}
+COUNTED |= {"outside_pool": ["outside", "obedient"], "repeat": ["repeat"], "wrong_length": ["short", "long", "nothing"]}
+COUNTED |= {"too_many_substitutions": ["strangers"]}
 QUICK = {kind: fault for fault, kinds in COUNTED.items() for kind in kinds}
 SLOW = {"never": "timeout", "drip": "timeout", "slow_head": "timeout"}
 # Replies as they are sent: status, content, headers.
-RAW = {
-    "busy": (429, b"", {"Retry-After": "0"}),
-    "broken": (503, b"oops", {}),
-    "cut": (200, b'{"choices": [', {"Content-Length": "5000"}),
-    "html": (200, b"<html>proxy</html>", {}),
-    "deep": (200, b"[" * 200_000, {}),
-    "not_utf8": (200, b'{"choices": "\xff\xfe\xff"}', {}),
-    "huge": (200, b'{"choices": "' + b"x" * 10 * 2**20 + b'"}', {}),
-    "odd": (200, b'{"choices": []}', {}),
-    "not_an_object": (200, b"[1, 2]", {}),
-    "unauthorised": (401, b'{"error": {"message": "who are you"}}', {}),
-    "redirect": (302, b"", {"Location": "/elsewhere"}),
-}
+RAW = {"busy": (429, b"", {"Retry-After": "0"}), "broken": (503, b"oops", {}), "html": (200, b"<html>proxy</html>", {})}
+RAW |= {"cut": (200, b'{"choices": [', {"Content-Length": "5000"}), "deep": (200, b"[" * 200_000, {})}
+RAW |= {"not_utf8": (200, b'{"choices": "\xff\xfe\xff"}', {}), "odd": (200, b'{"choices": []}', {})}
+RAW |= {"huge": (200, b'{"choices": "' + b"x" * 10 * 2**20 + b'"}', {}), "not_an_object": (200, b"[1, 2]", {})}
+RAW |= {"unauthorised": (401, b'{"error": {"message": "who are you"}}', {})}
+RAW |= {"redirect": (302, b"", {"Location": "/elsewhere"})}
 # What fails at the first attempt only.
 BURST = {"burst_429": "busy", "burst_500": "broken", "burst_cut": "cut"}
 CONTENT = {"silent": None, "prose": "I would put the first one first."}

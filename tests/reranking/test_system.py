@@ -8,6 +8,13 @@ from study.errors import StudyError
 from study.reranking.system import FAULTS, Rules
 
 POOL = [11, 12, 13, 14, 15, 16]
+# 16 and 15 lie below the first three: 16 takes the one free place, 15 has to wait.
+FREE = [(1, [16, 15, 12, 14, 13, 11], [16, 12, 13, 15, 14, 11]), (1, [12, 11], [12, 11]), (1, [], [])]
+FREE += [(1, [12, 16, 13, 15, 11, 14], [12, 16, 13, 15, 11, 14])]
+FREE += [(0, [16, 15, 12, 14, 13, 11], [12, 13, 11, 16, 15, 14])]
+ORDERS = {None: [11, 13, 15, 12, 14, 16], "wrong_length": [11, 12, 13], "wrong_form": [11.0, 12, 13, 14, 15, 16]}
+ORDERS |= {"too_many_substitutions": [15, 16, 11, 12, 13, 14], "repeat": [11, 11, 12, 13, 14, 15]}
+ORDERS |= {"outside_pool": [11, 12, 13, 14, 15, 99]}
 NO_LISTS = [(13, 11, 12), {"servers": [13, 11, 12]}, None]
 ANSWERS = {
     None: [[13, 11, 12], [16, 11, 15]],
@@ -59,17 +66,7 @@ def test_what_counts_can_add_and_remove_nothing(pool, answer, k, substitutions):
         assert len(set(order[:k]) - set(pool[:k])) <= substitutions
 
 
-@pytest.mark.parametrize(
-    ("substitutions", "free", "found"),
-    [
-        # 16 and 15 lie below the first three: 16 takes the one free place, 15 has to wait.
-        (1, [16, 15, 12, 14, 13, 11], [16, 12, 13, 15, 14, 11]),
-        (1, [12, 16, 13, 15, 11, 14], [12, 16, 13, 15, 11, 14]),
-        (0, [16, 15, 12, 14, 13, 11], [12, 13, 11, 16, 15, 14]),
-        (1, [12, 11], [12, 11]),
-        (1, [], []),
-    ],
-)
+@pytest.mark.parametrize(("substitutions", "free", "found"), FREE)
 def test_a_free_order_is_brought_within_the_rules(substitutions, free, found):
     assert Rules(k=3, substitutions=substitutions).within(free, sorted(free)) == found
 
@@ -100,11 +97,6 @@ def test_an_order_within_the_rules_is_the_nearest_to_the_free_one(free, k, subst
     for kind in (below, set(pool[:k])):
         ordered = [item for item in free if item in kind]
         assert [item for item in named if item in kind] == ordered[: sum(item in kind for item in named)]
-
-
-ORDERS = {None: [11, 13, 15, 12, 14, 16], "wrong_length": [11, 12, 13], "wrong_form": [11.0, 12, 13, 14, 15, 16]}
-ORDERS |= {"too_many_substitutions": [15, 16, 11, 12, 13, 14], "repeat": [11, 11, 12, 13, 14, 15]}
-ORDERS |= {"outside_pool": [11, 12, 13, 14, 15, 99]}
 
 
 @pytest.mark.parametrize(("fault", "order"), ORDERS.items())

@@ -224,16 +224,9 @@ def test_the_command_prints_where_the_results_are(config):
     assert "sweeps/fusion_weight" in done.output.replace("\n", "")
 
 
-WRONG = {
-    "objective": ["ndgc@10"],
-    "parts": [["test"]],
-    "seeds": [[], [1, 1]],
-    "kind": ["random"],
-    "space": [{}, {"training.temperature": {"low": 0.1, "high": 1.0}}],
-    "simplex": [["scoring.theme"]],
-    "enqueue": [[{"training.epochs": 3}]],
-    "attempts": [0],
-}
+WRONG = {"objective": ["ndgc@10"], "parts": [["test"]], "seeds": [[], [1, 1]], "kind": ["random"], "attempts": [0]}
+WRONG |= {"space": [{}, {"training.temperature": {"low": 0.1, "high": 1.0}}], "simplex": [["scoring.theme"]]}
+WRONG |= {"enqueue": [[{"training.epochs": 3}]]}
 
 
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in WRONG.items() for value in values])

@@ -26,6 +26,12 @@ from tests.tiny_study import REPOSITORY, TINY
 # Another search space than conf/ states, so another name.
 SPACE = "system.search.mix.choices=[0.0]"
 WANTED = [*TINY, "system=task_knn", "system.name=task_knn_small", "tuning.trials=6", SPACE]
+OUTSIDE = [("k", {"choices": [1, 5]}), ("k", {"low": 1, "high": 99, "type": "int"})]
+OUTSIDE += [("power", {"low": 5.0, "high": 6.0, "type": "float"})]
+OUTSIDE += [("power", {"low": 1, "high": 9, "type": "int"})]  # 4.0 is no whole number's yaml
+MALFORMED = dict.fromkeys(("k: {low: 1}", "k: {nothing: 1}"), "search space of 'k'")
+MALFORMED |= {"powre: {choices: [1]}": "'powre' is searched and is no setting of task_knn"}
+DAMAGED = ["values: [", "[1]", "system: task_knn", "values: 3", "\x00\x01", "", "values: {kk: 3}"]
 
 
 def trials(folder: Path) -> pd.DataFrame:
@@ -76,11 +82,6 @@ def test_stopped_search_goes_on_to_the_same_trials(root: Path, monkeypatch: pyte
     assert len(calls) == 6 + 1
     pd.testing.assert_frame_equal(resumed, straight)
     assert not list((paths.cache() / "tune").rglob("checkpoint"))
-
-
-OUTSIDE = [("k", {"choices": [1, 5]}), ("k", {"low": 1, "high": 99, "type": "int"})]
-OUTSIDE += [("power", {"low": 5.0, "high": 6.0, "type": "float"})]
-OUTSIDE += [("power", {"low": 1, "high": 9, "type": "int"})]  # 4.0 is no whole number's yaml
 
 
 @pytest.mark.parametrize(("name", "domain"), OUTSIDE)
@@ -173,10 +174,6 @@ def test_a_trial_is_measured_after_its_share_of_the_epochs(monkeypatch: pytest.M
     assert config.system.model.epochs == 1000  # a run has them all
 
 
-MALFORMED = dict.fromkeys(("k: {low: 1}", "k: {nothing: 1}"), "search space of 'k'")
-MALFORMED |= {"powre: {choices: [1]}": "'powre' is searched and is no setting of task_knn"}
-
-
 @pytest.mark.parametrize(("domain", "reason"), MALFORMED.items())
 def test_malformed_space_is_named(root: Path, domain: str, reason: str) -> None:
     path = root / "conf" / "system" / "task_knn.yaml"
@@ -207,9 +204,6 @@ def test_other_spaces_and_seeds_share_no_trials(root: Path) -> None:
     keys = {tuning.search_key(load([*WANTED, extra])) for extra in extras}
     assert len(keys) == 7
     assert tuning.search_key(load([*WANTED, "tuning.trials=9"])) in keys
-
-
-DAMAGED = ["values: [", "[1]", "system: task_knn", "values: 3", "\x00\x01", "", "values: {kk: 3}"]
 
 
 @pytest.mark.parametrize("content", DAMAGED)

@@ -22,6 +22,16 @@ Scoring:
 """)
 GROUPS = {"Lexical": Lexical, "Towers": Towers, "Training": Training, "Scoring": Scoring}
 EACH = [(group, key, value) for group, keys in WRONG.items() for key, values in keys.items() for value in values]
+ENDS = [(Lexical, {"max_features": None, "ngrams": [1, 1], "kind": "minilm"}), (Towers, {"layers": 2, "dropout": 0})]
+ENDS += [(Training, {"temperature": 1e-4, "learning_rate": 1, "weight_decay": 0, "batch_size": 1, "epochs": 1})]
+ENDS += [(Scoring, {"semantic_weight": 0}), (Scoring, {"semantic_weight": 1, "anchors": 20, "pool": 20})]
+# What every ablation changes, and nothing else.
+CHANGES = {"t2mrec": {}, "t2mrec_wo_cl": {"training.loss": "bce"}, "t2mrec_wo_lexical": {"lexical.kind": "minilm"}}
+CHANGES |= {"t2mrec_wo_cl_program": {"training.loss": "bce", "training.temperature": 1.0, "training.epochs": 1}}
+CHANGES |= {"t2mrec_program_languages": {}}
+CHANGES |= {"t2mrec_wo_two_tower": {"towers.enabled": False}, "t2mrec_wo_structure": {"scoring.semantic_weight": 1.0}}
+CHANGES |= {"t2mrec_wo_expansion": {"scoring.expansion": False}, "t2mrec_one_direction": {"training.symmetric": False}}
+CHANGES |= {"t2mrec_hard_negatives": {"training.hard_negatives": 2}, "t2mrec_shared_tower": {"towers.shared": True}}
 
 
 @pytest.mark.parametrize(("group", "key", "value"), EACH, ids=str)
@@ -47,34 +57,9 @@ def test_settings_that_do_not_fit_one_another_are_refused():
     assert Scoring(anchors=0, pool=1).anchors == 0
 
 
-@pytest.mark.parametrize(
-    ("group", "values"),
-    [
-        (Lexical, {"max_features": None, "ngrams": [1, 1], "kind": "minilm"}),
-        (Towers, {"layers": 2, "dropout": 0}),
-        (Training, {"temperature": 1e-4, "learning_rate": 1, "weight_decay": 0, "batch_size": 1, "epochs": 1}),
-        (Scoring, {"semantic_weight": 0}),
-        (Scoring, {"semantic_weight": 1, "anchors": 20, "pool": 20}),
-    ],
-)
+@pytest.mark.parametrize(("group", "values"), ENDS)
 def test_the_ends_of_every_range_are_accepted(group, values):
     assert asdict(group(**values)) == asdict(group()) | values
-
-
-# What every ablation changes, and nothing else.
-CHANGES = {
-    "t2mrec": {},
-    "t2mrec_wo_cl": {"training.loss": "bce"},
-    "t2mrec_wo_cl_program": {"training.loss": "bce", "training.temperature": 1.0, "training.epochs": 1},
-    "t2mrec_program_languages": {},
-    "t2mrec_wo_lexical": {"lexical.kind": "minilm"},
-    "t2mrec_wo_two_tower": {"towers.enabled": False},
-    "t2mrec_wo_structure": {"scoring.semantic_weight": 1.0},
-    "t2mrec_wo_expansion": {"scoring.expansion": False},
-    "t2mrec_one_direction": {"training.symmetric": False},
-    "t2mrec_hard_negatives": {"training.hard_negatives": 2},
-    "t2mrec_shared_tower": {"towers.shared": True},
-}
 
 
 def flat(system):

@@ -6,15 +6,9 @@ import pytest
 
 from study.t2mrec.structure import StructuralFeatures, languages, operating_systems, structural_score
 
-SERVERS = pd.DataFrame(
-    [
-        ("Automation", "Robots", "Python, Dockerfile", "macOS,Windows"),
-        ("Automation", "Cars", "Go", ""),
-        ("Search", "Robots", "", "Linux"),
-        ("Search", "Web", "JS", ""),
-    ],
-    columns=["category", "subcategory", "language", "system"],
-)
+ROWS = [("Automation", "Robots", "Python, Dockerfile", "macOS,Windows"), ("Automation", "Cars", "Go", "")]
+ROWS += [("Search", "Robots", "", "Linux"), ("Search", "Web", "JS", "")]
+SERVERS = pd.DataFrame(ROWS, columns=["category", "subcategory", "language", "system"])
 TASKS = pd.DataFrame(
     [("Automation", "Robots", "python", "Machining"), ("Search", "Cars", "JavaScript", "Ubuntu hosting")],
     columns=["category", "subcategory", "language", "theme"],

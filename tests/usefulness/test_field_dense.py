@@ -14,6 +14,9 @@ from study.usefulness import field_dense
 from study.usefulness.field_dense import FieldDense, standardised
 
 EMPTY = dict.fromkeys(("language", "category", "subcategory", "theme", "system", "tools"), "")
+WRONG = [({"parts": []}, "no part"), ({"parts": [{"view": "all", "field": "price"}]}, "no field 'price'")]
+WRONG += [({"parts": [{"view": "all", "fields": "all"}]}, "a part holds")]
+WRONG += [({"priors": {"beauty": 1.0}}, "no prior 'beauty'")]
 
 
 def table(names, descriptions):
@@ -66,15 +69,7 @@ def test_a_named_product_comes_first():
     assert best.score_requests(request).argmax() == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"parts": []}, "no part"),
-        ({"parts": [{"view": "all", "field": "price"}]}, "no field 'price'"),
-        ({"parts": [{"view": "all", "fields": "all"}]}, "a part holds"),
-        ({"priors": {"beauty": 1.0}}, "no prior 'beauty'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), WRONG)
 def test_wrong_settings_are_refused(arguments, message):
     with pytest.raises(StudyError, match=message):
         FieldDense(**arguments)

@@ -10,35 +10,24 @@ from study.usefulness import field_dense as priors
 from study.usefulness import texts
 from study.usefulness.products import ProductNames, Spelling, key
 
+THEMES = [("Detect leaks for Gaming, fast", "Gaming", "Detect leaks, fast"), ("Gaming", "Gaming", "Gaming")]
+THEMES += [("Interpret maps in VR/AR archives with care", "vr/ar", "Interpret maps with care")]
+THEMES += [("Gamingly slow", "Gaming", "Gamingly slow"), ("No theme here", "", "No theme here")]
+THEMES += [("Cost (C++) of a+b", "a+b", "Cost (C++)")]
+CLAUSES = {"Rank videos by novelty": "Rank videos", "Plan, then act": "Plan", "with care": "with care", "": ""}
+CAPABLE = {"A Model Context Protocol server that allows you to search packages": "search packages"}
+CAPABLE |= {"An MCP server for weather data": "weather data"}
+CAPABLE |= {text: text for text in ("MCP server", "Finds trains.")}
+READINGS = [(texts.first_clause, *case) for case in CLAUSES.items()]
+READINGS += [(texts.capability, *case) for case in CAPABLE.items()]
 
-@pytest.mark.parametrize(
-    ("text", "theme", "expected"),
-    [
-        ("Detect leaks for Gaming, fast", "Gaming", "Detect leaks, fast"),
-        ("Interpret maps in VR/AR archives with care", "vr/ar", "Interpret maps with care"),
-        ("Gamingly slow", "Gaming", "Gamingly slow"),
-        ("Gaming", "Gaming", "Gaming"),
-        ("No theme here", "", "No theme here"),
-        ("Cost (C++) of a+b", "a+b", "Cost (C++)"),
-    ],
-)
+
+@pytest.mark.parametrize(("text", "theme", "expected"), THEMES)
 def test_the_theme_is_taken_out_with_what_ties_it(text, theme, expected):
     assert texts.without_theme(text, theme) == expected
 
 
-@pytest.mark.parametrize(
-    ("reading", "text", "expected"),
-    [
-        (texts.first_clause, "Rank videos by novelty", "Rank videos"),
-        (texts.first_clause, "Plan, then act", "Plan"),
-        (texts.first_clause, "with care", "with care"),
-        (texts.first_clause, "", ""),
-        (texts.capability, "A Model Context Protocol server that allows you to search packages", "search packages"),
-        (texts.capability, "An MCP server for weather data", "weather data"),
-        (texts.capability, "MCP server", "MCP server"),
-        (texts.capability, "Finds trains.", "Finds trains."),
-    ],
-)
+@pytest.mark.parametrize(("reading", "text", "expected"), READINGS)
 def test_first_clause_and_capability(reading, text, expected):
     assert reading(text) == expected
 

@@ -26,6 +26,11 @@ RELEVANT = sp.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 1, 0], [1, 0, 0, 0]], np
 TINY = [*SIZE, "profile=smoke", "system=t2mrec", "system.model.training.epochs=30"]
 FILE = "analysis/embedding.yaml"
 DEPTH = 3
+IDS = np.array([7, 3, 9, 1])  # pairs in the authors' file are in the order of ids, rows are not
+SPOILT = [(lambda frame: frame.iloc[:-2], "3 pairs"), (lambda frame: frame.assign(kind="task"), "pairs")]
+SPOILT += [(lambda frame: frame.rename(columns={"x": "u"}), "columns")]
+SPOILT += [(lambda frame: frame.assign(panel="Elsewhere"), "panels")]
+SPOILT += [(lambda frame: frame.assign(x=frame["x"].where(frame.index != 2, 5.0)), "runs of task points")]
 
 
 def test_cosine_distance_by_hand_dense_and_sparse():
@@ -111,11 +116,6 @@ def test_means_stand_within_their_intervals_and_differences_are_paired_and_one_s
     assert level[["diff", "equal", "wilcoxon_p", "randomisation_p"]].tolist() == [0, 1, 1, 1]
 
 
-# The authors' points
-
-IDS = np.array([7, 3, 9, 1])  # the file's pairs are in the order of ids, rows are not
-
-
 def write_points(path, tasks, pairs):
     """A file as the authors released theirs, from the places of tasks and (task, place of its server)."""
     places = [one for task, place in pairs for one in ((*tasks[task], "task"), (*place, "matched_mcp"))]
@@ -145,16 +145,7 @@ def test_released_points_are_attached_to_tasks_and_servers(tmp_path):
     assert found["input"].agreement == 0.5  # server 9 lies between its two places, 7 and 3 have one each
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda frame: frame.iloc[:-2], "3 pairs"),
-        (lambda frame: frame.rename(columns={"x": "u"}), "columns"),
-        (lambda frame: frame.assign(panel="Elsewhere"), "panels"),
-        (lambda frame: frame.assign(x=frame["x"].where(frame.index != 2, 5.0)), "runs of task points"),
-        (lambda frame: frame.assign(kind="task"), "pairs"),
-    ],
-)
+@pytest.mark.parametrize(("change", "reason"), SPOILT)
 def test_a_file_of_another_form_and_a_missing_one_are_refused(tmp_path, change, reason):
     path = two_tasks(tmp_path / "p.csv")
     change(pd.read_csv(path)).to_csv(path, index=False)

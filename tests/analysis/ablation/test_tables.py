@@ -16,6 +16,20 @@ TASKS, SEEDS = 120, (1, 2)
 EFFECTS = {"t2mrec": 0.0, "t2mrec_wo_cl_program": -0.2, "t2mrec_wo_two_tower": -0.1, "t2mrec_wo_structure": 0.0}
 NOT_RUN = ["hard_negatives", "llm", "one_direction", "program_languages", "shared_tower"]
 NOT_RUN += ["wo_cl", "wo_expansion", "wo_lexical"]
+VERDICTS = [
+    ("t2mrec_wo_cl_program", -0.1, (0.01, 0.01), "holds"),
+    ("t2mrec_wo_cl_program", -0.1, (0.2, 0.2), "does not hold"),
+]
+VERDICTS += [("t2mrec_wo_cl_program", -0.1, p_values, "tests disagree") for p_values in ((0.01, 0.2), (0.2, 0.01))]
+# One metric alone does not decide, and a change must not go the other way.
+VERDICTS += [("t2mrec_wo_cl_program", -0.1, ([0.01, 0.3], [0.01, 0.3]), "does not hold")]
+VERDICTS += [("t2mrec_wo_cl_program", 0.1, (0.01, 0.01), "does not hold")]
+VERDICTS += [("t2mrec_llm", 0.1, (0.01, 0.01), "holds"), ("t2mrec_llm", -0.1, (0.01, 0.01), "does not hold")]
+# No direction is expected.
+VERDICTS += [("t2mrec_shared_tower", -0.1, (0.01, 0.01), "holds")]
+VERDICTS += [("t2mrec_shared_tower", 0.1, (0.2, 0.01), "tests disagree")]
+VERDICTS += [("t2mrec_one_direction", 0.0, (0.01, 0.01), "does not hold")]
+DISTANCES = [(1e-5, 1e-4, "holds"), (0.01, 0.01, "does not hold"), (1e-5, 0.01, "tests disagree")]
 
 
 @pytest.fixture
@@ -164,22 +178,7 @@ def test_on_the_release_the_structural_score_is_the_language_check(task2mcp):
     )  # Bash, which ours calls Shell
 
 
-@pytest.mark.parametrize(
-    ("system", "difference", "p_values", "expected"),
-    [
-        ("t2mrec_wo_cl_program", -0.1, (0.01, 0.01), "holds"),
-        ("t2mrec_wo_cl_program", -0.1, (0.01, 0.2), "tests disagree"),
-        ("t2mrec_wo_cl_program", -0.1, (0.2, 0.01), "tests disagree"),
-        ("t2mrec_wo_cl_program", -0.1, (0.2, 0.2), "does not hold"),
-        ("t2mrec_wo_cl_program", -0.1, ([0.01, 0.3], [0.01, 0.3]), "does not hold"),  # one metric alone does not decide
-        ("t2mrec_wo_cl_program", 0.1, (0.01, 0.01), "does not hold"),  # it changes, but the other way
-        ("t2mrec_llm", 0.1, (0.01, 0.01), "holds"),
-        ("t2mrec_llm", -0.1, (0.01, 0.01), "does not hold"),
-        ("t2mrec_shared_tower", -0.1, (0.01, 0.01), "holds"),  # no direction is expected
-        ("t2mrec_shared_tower", 0.1, (0.2, 0.01), "tests disagree"),
-        ("t2mrec_one_direction", 0.0, (0.01, 0.01), "does not hold"),
-    ],
-)
+@pytest.mark.parametrize(("system", "difference", "p_values", "expected"), VERDICTS)
 def test_a_verdict_needs_both_tests_and_the_direction(system, difference, p_values, expected):
     table = pd.DataFrame({"metric": ["recall@10", "ndcg@10"], "system": system, "title": system})
     table = table.assign(protocol="cold", seeds=2, diff=difference, paper_effect=np.nan)
@@ -187,10 +186,7 @@ def test_a_verdict_needs_both_tests_and_the_direction(system, difference, p_valu
     assert ablation.part_verdicts(table)["verdict"].tolist() == [expected]
 
 
-@pytest.mark.parametrize(
-    ("largest", "randomisation", "expected"),
-    [(1e-5, 1e-4, "holds"), (0.01, 0.01, "does not hold"), (1e-5, 0.01, "tests disagree")],
-)
+@pytest.mark.parametrize(("largest", "randomisation", "expected"), DISTANCES)
 def test_distance_verdicts_need_both_tests_in_every_category(largest, randomisation, expected):
     groups = pd.DataFrame({"level": ["all", "category", "category"] * 2, "part": ["train"] * 3 + ["test"] * 3})
     groups = groups.assign(p_holm=[0.0, 0.0, largest] * 2, randomisation_p_holm=randomisation)

@@ -26,6 +26,11 @@ VARIANTS |= {"leave_one_out_50": {"split": "loo", "negatives": 50}, "first_3": {
 GRID = {name: {"title": name} | BASE | changes for name, changes in VARIANTS.items()}
 FILE = "audit/protocols.yaml"
 CELLS = list(metrics.PAPER_METRICS)
+OF_HISTORY = [(name, "item_knn") for name in ("exposed", "interactions", "leave_one_out", "leave_one_out_50")]
+OF_TEXT = [(name, "tfidf") for name in ("task_split_50", "interactions", "longer", "first_3")]
+MISTAKES = [({"systems": ["nobody"]}, "unknown system")]
+MISTAKES += [({"protocols": {"a": {"title": "a"} | BASE | {"split": "tepid"}}}, "split is 'tepid'")]
+MISTAKES += [({"protocols": {"a": {"title": "a", "labels": "released"}}}, "missing key 'prefix'")]
 
 
 def variant(**changes):
@@ -61,10 +66,6 @@ def cell_of(protocol, system):
 def row_of(values, system):
     """A printed row in the form that the inference reads."""
     return pd.DataFrame([dict(zip(CELLS, values, strict=True)) | {"table": "p", "row": "planted", "own": system}])
-
-
-OF_HISTORY = [(name, "item_knn") for name in ("exposed", "interactions", "leave_one_out", "leave_one_out_50")]
-OF_TEXT = [(name, "tfidf") for name in ("task_split_50", "interactions", "longer", "first_3")]
 
 
 @pytest.mark.parametrize(("name", "system"), OF_HISTORY + OF_TEXT)
@@ -219,14 +220,7 @@ def test_a_damaged_table_and_none_are_clear_errors(own_copy):
         protocols.compute_inference(load(SIZE))
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"systems": ["nobody"]}, "unknown system"),
-        ({"protocols": {"a": {"title": "a"} | BASE | {"split": "tepid"}}}, "split is 'tepid'"),
-        ({"protocols": {"a": {"title": "a", "labels": "released"}}}, "missing key 'prefix'"),
-    ],
-)
+@pytest.mark.parametrize(("values", "words"), MISTAKES)
 def test_a_mistake_in_the_grid_is_refused(own_copy, values, words):
     change(FILE, **values)
     with pytest.raises(StudyError, match=words):

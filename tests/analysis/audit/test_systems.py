@@ -27,6 +27,7 @@ from study.runner.outputs import Outputs
 from tests.analysis.toys import change, small_study
 
 RULES = read(Rules)
+BY_SEED = [((0.4, 0.5), GREEN), ((0.6, 0.3), None), ((0.1, 0.3), RED), ((0.2, 0.4), None)]
 
 
 def test_the_table_holds_every_variant_on_both_parts(tmp_path):
@@ -134,9 +135,7 @@ def test_the_figure_shows_what_the_table_holds(bugs):
     assert (open_, filled) == ([0.5, 0.25], [0.75, 0.125])
 
 
-@pytest.mark.parametrize(
-    ("by_seed", "moved"), [((0.4, 0.5), GREEN), ((0.6, 0.3), None), ((0.1, 0.3), RED), ((0.2, 0.4), None)]
-)
+@pytest.mark.parametrize(("by_seed", "moved"), BY_SEED)
 def test_a_bug_is_coloured_only_where_tasks_and_seeds_agree(bugs, by_seed, moved):
     wrote("gdsrec", [[0.2] * 40, [0.4] * 40])
     wrote("gdsrec_with_target", [[value] * 40 for value in by_seed])

@@ -20,6 +20,7 @@ from tests.analysis.toys import toy
 
 SETTINGS = read(TaskQuality)
 WORDS = [f"word{row}" for row in range(50)]
+sides = arrays(np.float64, st.integers(2, 12), elements=st.integers(0, 5).map(float))
 
 
 def vectors(texts):
@@ -42,9 +43,6 @@ def tasks_of(n=300, seed=0):
 @pytest.fixture(autouse=True)
 def _quick_encoder(monkeypatch):
     monkeypatch.setattr(task_quality, "encode", vectors)
-
-
-sides = arrays(np.float64, st.integers(2, 12), elements=st.integers(0, 5).map(float))
 
 
 @given(sides, sides)

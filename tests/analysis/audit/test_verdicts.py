@@ -25,6 +25,19 @@ from tests.tiny_study import REPOSITORY
 
 CHOSEN = Verdicts(tolerance=0.01, relative_tolerance=0.05, stated_protocol="cold", resamples=200, level=0.95, seed=0)
 REPRODUCED, ORDER, NOT, NOT_RUN, CANNOT = verdicts.VERDICTS
+RELATIVE = [(0.08, 0.088, REPRODUCED, False), (0.08, 0.084, REPRODUCED, True)]
+RELATIVE += [(0.6, 0.62, NOT, True), (0.6, 0.64, NOT, False)]
+# One system alone, and equal printed values.
+NO_PAIR = [([("A", "bpr", "", 0.5), ("B", "", "bpr", 0.4)], {"bpr": 0.1})]
+NO_PAIR += [([("A", "bpr", "", 0.6), ("B", "ease", "", 0.6)], {"bpr": 0.3, "ease": 0.2})]
+# The first mean is 0.0587, but two of three are far away on both sides; in the last, half is not most.
+OF_SEEDS = [([0.112, 0.043, 0.021], 1, NOT), ([0.062, 0.058, 0.056], 2, REPRODUCED), ([0.05, 0.06, 0.03, 0.09], 2, NOT)]
+REASONS = [("", "cold", NOT_RUN, "no such system in this study"), ("x", "cold", NOT_RUN, "no system x in this study")]
+REASONS += [("item_knn", "cold", CANNOT, "item_knn needs a task's history, and cold asks new tasks")]
+REASONS += [("item_knn", "cold_grouped", CANNOT, "item_knn needs a task's history, and cold_grouped asks new tasks")]
+# What a system is run under here is no list of what it could be run under: see loo and loo99.
+NO_RUN = [("tfidf", "cold"), ("tfidf", "loo"), ("openp5", "loo99")]
+REASONS += [(name, protocol, NOT_RUN, f"{name} has not run under {protocol}") for name, protocol in NO_RUN]
 
 
 def run_of(value, width=0.02, seed=0, tasks=range(100), by_seed=None):
@@ -64,28 +77,14 @@ def test_the_tolerance_is_a_border(ours, verdict):
     assert judged([("A", "bpr", "", 0.5)], {"bpr": ours}).loc["A", "verdict"] == verdict
 
 
-@pytest.mark.parametrize(
-    ("printed", "ours", "verdict", "relative"),
-    [
-        (0.08, 0.088, REPRODUCED, False),
-        (0.08, 0.084, REPRODUCED, True),
-        (0.6, 0.62, NOT, True),
-        (0.6, 0.64, NOT, False),
-    ],
-)
+@pytest.mark.parametrize(("printed", "ours", "verdict", "relative"), RELATIVE)
 def test_the_relative_tolerance_stands_beside_the_verdict(printed, ours, verdict, relative):
     line = judged([("A", "bpr", "", printed)], {"bpr": ours}).loc["A"]
     assert (line["verdict"], line["within_relative"]) == (verdict, relative)
     assert line["relative_diff"] == pytest.approx(ours / printed - 1)
 
 
-@pytest.mark.parametrize(
-    ("rows", "ours"),
-    [
-        ([("A", "bpr", "", 0.5), ("B", "", "bpr", 0.4)], {"bpr": 0.1}),  # one system alone
-        ([("A", "bpr", "", 0.6), ("B", "ease", "", 0.6)], {"bpr": 0.3, "ease": 0.2}),  # equal printed values
-    ],
-)
+@pytest.mark.parametrize(("rows", "ours"), NO_PAIR)
 def test_without_a_pair_there_is_no_order_to_keep(rows, ours):
     table = judged(rows, ours)
     assert table["pairs"].tolist() == [0, 0]
@@ -109,14 +108,7 @@ def test_an_order_counts_where_its_paired_interval_excludes_zero(second, in_orde
     assert set(table["verdict"]) == {ORDER if in_order else NOT}
 
 
-@pytest.mark.parametrize(
-    ("seeds", "near", "verdict"),
-    [
-        ([0.112, 0.043, 0.021], 1, NOT),  # the mean is 0.0587, but two of three are far away on both sides
-        ([0.062, 0.058, 0.056], 2, REPRODUCED),
-        ([0.05, 0.06, 0.03, 0.09], 2, NOT),  # half is not most
-    ],
-)
+@pytest.mark.parametrize(("seeds", "near", "verdict"), OF_SEEDS)
 def test_a_mean_of_seeds_that_lie_about_the_printed_value_does_not_reproduce_it(seeds, near, verdict):
     table = judged([("A", "bpr", "", 0.051)], {"bpr": run_of(float(np.mean(seeds)), by_seed=seeds)})
     assert abs(table.loc["A", "diff"]) < 0.01
@@ -137,19 +129,7 @@ def test_f1_is_compared_and_ordered_by_the_definition_that_favours_the_paper():
     assert (line["definition"], line["ours"], line["verdict"]) == ("of the means", 0.5, REPRODUCED)
 
 
-@pytest.mark.parametrize(
-    ("system", "protocol", "verdict", "reason"),
-    [
-        ("", "cold", NOT_RUN, "no such system in this study"),
-        ("x", "cold", NOT_RUN, "no system x in this study"),
-        ("item_knn", "cold", CANNOT, "item_knn needs a task's history, and cold asks new tasks"),
-        ("item_knn", "cold_grouped", CANNOT, "item_knn needs a task's history, and cold_grouped asks new tasks"),
-        ("tfidf", "cold", NOT_RUN, "tfidf has not run under cold"),
-        # What a system is run under here is no list of what it could be run under.
-        ("tfidf", "loo", NOT_RUN, "tfidf has not run under loo"),
-        ("openp5", "loo99", NOT_RUN, "openp5 has not run under loo99"),
-    ],
-)
+@pytest.mark.parametrize(("system", "protocol", "verdict", "reason"), REASONS)
 def test_reasons_tell_what_was_not_run_from_what_cannot_be_computed(system, protocol, verdict, reason):
     known = {"item_knn": ["warm"], "tfidf": ["cold"], "openp5": ["warm", "loo"]}
     assert verdicts.why_not(system, protocol, known) == (verdict, reason)

@@ -14,6 +14,15 @@ from study.files import write_csv, write_json, write_text
 from tests.analysis.report.helpers import results_of
 
 CONF = paths.conf()
+RATE = {"_target_": "baselines.settings.of_profile", "profile": "laptop", "smoke": 1, "laptop": 0.001, "full": 9}
+REST = {"layers": [64, 64], "all": None, "fast": False}
+CLOSED_FORM = {"settings": REST | {"rate": 0.002}}  # no trial has its settings
+BY_PROFILE = {"epochs": 9, "settings": REST | {"rate": RATE}}
+REACHED = [(CLOSED_FORM, "no epochs", "not measured"), (BY_PROFILE, "25%", "0.4000")]
+# System -> NDCG@10 of four tasks. Tuned, NGCF is worse on every task, EASE better on every task, BPR neither.
+VALUES = {"ngcf": [0.5, 0.6, 0.7, 0.8], "ngcf_tuned": [0.4, 0.5, 0.6, 0.7], "ease": [0.1, 0.2, 0.3, 0.4]}
+VALUES |= {"ease_tuned": [0.3, 0.4, 0.5, 0.6], "bpr": [0.1, 0.2, 0.3, 0.4], "bpr_tuned": [0.2, 0.1, 0.4, 0.3]}
+VALUES |= {"lonely_tuned": [0.9] * 4}  # nothing to compare with
 
 
 @pytest.fixture(autouse=True)
@@ -76,17 +85,7 @@ def test_a_tuned_baseline_has_its_space_budget_what_it_gained_and_the_median_of_
     assert as_printed("NeuMF (tuned)", median) == ["not timed"]
 
 
-RATE = {"_target_": "baselines.settings.of_profile", "profile": "laptop", "smoke": 1, "laptop": 0.001, "full": 9}
-REST = {"layers": [64, 64], "all": None, "fast": False}
-
-
-CLOSED_FORM = {"settings": REST | {"rate": 0.002}}  # no trial has its settings
-BY_PROFILE = {"epochs": 9, "settings": REST | {"rate": RATE}}
-
-
-@pytest.mark.parametrize(
-    ("model", "epochs", "untuned"), [(CLOSED_FORM, "no epochs", "not measured"), (BY_PROFILE, "25%", "0.4000")]
-)
+@pytest.mark.parametrize(("model", "epochs", "untuned"), REACHED)
 def test_what_its_own_settings_reached(model, epochs, untuned):
     baseline(model=model)
     assert as_printed("NeuMF (tuned)", ["epochs per trial", "untuned NDCG@10"]) == [epochs, untuned]
@@ -143,18 +142,6 @@ def test_half_a_search_is_named(name):
     (folder / name).unlink()
     with pytest.raises(StudyError, match="neumf_tuned"):
         tuning.tuned("toy")
-
-
-# System -> NDCG@10 of four tasks.
-VALUES = {
-    "ngcf": [0.5, 0.6, 0.7, 0.8],
-    "ngcf_tuned": [0.4, 0.5, 0.6, 0.7],  # worse on every task
-    "ease": [0.1, 0.2, 0.3, 0.4],
-    "ease_tuned": [0.3, 0.4, 0.5, 0.6],  # better on every task
-    "bpr": [0.1, 0.2, 0.3, 0.4],
-    "bpr_tuned": [0.2, 0.1, 0.4, 0.3],  # neither
-    "lonely_tuned": [0.9, 0.9, 0.9, 0.9],  # nothing to compare with
-}
 
 
 def test_differences_by_hand_the_largest_first_and_their_figure(monkeypatch):

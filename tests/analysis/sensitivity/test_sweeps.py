@@ -12,6 +12,12 @@ from study.evaluation.records import record
 from study.files import write_csv, write_json
 from study.search.settings import Sweep, load_sweep
 
+VERDICTS = [((0.01, 0.01), 0.02, 0.1, "does not hold"), ((0.01, 0.01), -0.02, -0.1, "holds")]
+# One test alone is not enough.
+VERDICTS += [(p_values, 0.02, 0.1, "not contradicted") for p_values in ((0.01, 0.06), (0.06, 0.01), (0.05, 0.05))]
+# The last one: many small losses, a few large gains; the tests disagree.
+VERDICTS += [((0.01, 0.06), -0.02, -0.1, "not contradicted"), ((0.01, 0.01), 0.02, -0.1, "not contradicted")]
+
 
 def grid(name: str, quality, noise: float = 0.0) -> tuple[Sweep, pd.DataFrame]:
     """Trials of a grid whose every measure is quality(value) plus noise per seed."""
@@ -192,18 +198,7 @@ def test_verdicts_rest_on_both_tests_over_the_family_of_settings():
     assert (turned["verdict"], turned["diff"]) == ("holds", pytest.approx(-row["diff"]))
 
 
-@pytest.mark.parametrize(
-    ("p_values", "difference", "ranks", "word"),
-    [
-        ((0.01, 0.01), 0.02, 0.1, "does not hold"),
-        ((0.01, 0.06), 0.02, 0.1, "not contradicted"),  # one test alone is not enough
-        ((0.06, 0.01), 0.02, 0.1, "not contradicted"),
-        ((0.05, 0.05), 0.02, 0.1, "not contradicted"),
-        ((0.01, 0.01), -0.02, -0.1, "holds"),
-        ((0.01, 0.06), -0.02, -0.1, "not contradicted"),
-        ((0.01, 0.01), 0.02, -0.1, "not contradicted"),  # many small losses, a few large gains: the tests disagree
-    ],
-)
+@pytest.mark.parametrize(("p_values", "difference", "ranks", "word"), VERDICTS)
 def test_verdict_by_hand(p_values, difference, ranks, word):
     row = {"chosen": 0.7, "paper": 0.9, "diff": difference, "rank_biserial": ranks}
     row |= dict(zip(("wilcoxon_p_holm", "randomisation_p_holm"), p_values, strict=True))

@@ -17,6 +17,8 @@ from study.errors import StudyError
 
 STEPS = {"words": {"trees": 0, "ridges": [{"text": 1.0}]}, "all": {}}
 WANTED = curves.LabelSteps(protocol="cold", system="label_ranker", seed=3, steps=STEPS)
+TRAIN = sp.csr_matrix((np.random.default_rng(0).random((40, 6)) < 0.5).astype(np.float32))
+SPLIT = Split("cold", TRAIN, TRAIN * 0, TRAIN * 0, cold=True)
 
 
 def test_a_step_replaces_whole_values_and_leaves_the_rest_and_an_unknown_setting_is_refused():
@@ -52,10 +54,6 @@ def test_steps_are_paired_by_task():
     assert table.loc[("ndcg@10", "same"), "p_holm"] == 1
     assert np.isnan(table.loc[("ndcg@10", "first"), "diff"])
     assert table.loc[("recall@10", "better"), "diff"] == 0
-
-
-TRAIN = sp.csr_matrix((np.random.default_rng(0).random((40, 6)) < 0.5).astype(np.float32))
-SPLIT = Split("cold", TRAIN, TRAIN * 0, TRAIN * 0, cold=True)
 
 
 def test_smaller_shares_lie_within_larger_ones():

@@ -18,6 +18,8 @@ from study.judging.collection import Collection
 from tests.analysis.report.helpers import misplaced
 
 SETTINGS = c.Calibration("field_dense", ["score", "noise"], list(c.METHODS), target=0.8, bins=5, resamples=500, seed=0)
+VECTORS = np.array([[1, 0], [0, 1], [1, 0], [0.6, 0.8]], dtype=np.float32)
+COORDINATE = st.one_of(st.just(np.nan), st.integers(0, 5))
 
 
 def planted(n, *, slope=2.0, seed=0):
@@ -161,9 +163,6 @@ def test_test_topics_decide_nothing_and_validation_topics_that_are_all_alike_are
         c.calibration_tables(frame, SETTINGS)
 
 
-VECTORS = np.array([[1, 0], [0, 1], [1, 0], [0.6, 0.8]], dtype=np.float32)
-
-
 def test_similarity_by_hand_and_only_the_lower_of_two_near_duplicates_is_repeated():
     rows = np.array([[0, 1, 2], [0, 3, -1], [1, -1, -1]])
     found = diversity.similarity(rows, VECTORS)
@@ -213,9 +212,6 @@ def test_gaps_in_the_ranks_keep_servers_and_grades_together():
     assert own.grades[0, :3].tolist() == [0, 2, -2]
     with pytest.raises(StudyError, match="no server of the catalogue"):
         diversity.Answers.of(run, Collection.of(topics, judged), np.array([20]))
-
-
-COORDINATE = st.one_of(st.just(np.nan), st.integers(0, 5))
 
 
 @given(st.lists(st.tuples(COORDINATE, COORDINATE), min_size=1, max_size=12))

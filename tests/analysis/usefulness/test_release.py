@@ -15,6 +15,7 @@ from study.judging import store
 
 DATASET = "task2mcp"
 FOLDER = paths.results(DATASET) / "usefulness"
+SETTINGS = [calibration.Calibration, choosing.Choice, choosing.Steps, curves.Curves, diversity.Diversity]
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.csv")))
@@ -53,9 +54,6 @@ def test_fronts_follow_from_the_costs():
             front = pareto.non_dominated(table[quality].to_numpy(np.float64), table[cost].to_numpy(np.float64))
             assert (front == table[f"front_{quality}_{cost}"]).all()
             assert front.any()
-
-
-SETTINGS = [calibration.Calibration, choosing.Choice, choosing.Steps, curves.Curves, diversity.Diversity]
 
 
 @pytest.mark.parametrize("kind", [*SETTINGS, pareto.Latency, transfer.Transfer])
