@@ -22,6 +22,7 @@ SYSTEM_ALIASES: Mapping[str, tuple[str, ...]] = {
     "ios": ("ios",),
     "android": ("android",),
 }
+# This study's list. The authors' program has another one (`study.t2mrec.program_languages`).
 LANGUAGE_ALIASES: Mapping[str, str] = {
     "js": "javascript",
     "node": "javascript",

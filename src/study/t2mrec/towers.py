@@ -88,9 +88,9 @@ def info_nce(tasks: Tensor, servers: Tensor, *, temperature: float, symmetric: b
 
 
 def pointwise_bce(tasks: Tensor, servers: Tensor, *, temperature: float) -> Tensor:
-    """The "w/o CL" variant of section 5.5.2: binary cross-entropy over all pairs of the batch.
+    """Binary cross-entropy over all pairs of the batch, in place of the contrastive loss and with all else unchanged.
 
-    The paper says only "a BCE-style point-wise objective"; here matched pairs are positives, all other pairs of the
+    Table 4's "w/o CL", "a BCE-style point-wise objective", is `study.t2mrec.program_loss`; here matched pairs are positives, all other pairs of the
     batch negatives, with equal total weight of both kinds, so that the b - 1 negatives do not drown the positive.
 
     Args:
