@@ -167,7 +167,7 @@ def test_options_and_parts_of_the_release_before_stand_for_those_of_today() -> N
     assert aliases.todays_words(["useful", "probes"]) == ["usefulness", "run", "--part", "navigational"]
     assert aliases.todays_words(["run", "system=probes"]) == ["run", "system=probes"]
     for part in aliases.PARTS.values():
-        assert part in {*audit.PARTS, *usefulness.PARTS}
+        assert part in {*audit.PARTS, *usefulness.PARTS, *usefulness.LONG}
 
 
 def test_every_part_of_the_audit_has_a_function():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,7 @@ def system_file(name: str) -> Path:
 
 def parents(name: str) -> list[str]:
     """The systems that a system's yaml builds on (its `defaults`), nearest first."""
-    settings = yaml.safe_load(system_file(name).read_text(encoding="utf-8")) or {}
-    direct = [other for other in settings.get("defaults", []) if other != "_self_"]
+    direct = [other for other in _settings(system_file(name)).get("defaults", []) if other != "_self_"]
     return [found for other in direct for found in (other, *parents(other))]
 
 
@@ -34,11 +34,28 @@ def system_settings(name: str) -> DictConfig:
     """A system's settings: `_defaults.yaml`, the files it builds on, its own; interpolations stay as they stand."""
     name = ALIASES.get(name, name)
     files = [system_file(each) for each in (DEFAULTS, *reversed(parents(name)), name)]
-    merged = OmegaConf.merge(*(OmegaConf.load(file) for file in files if file.exists()))
+    merged = OmegaConf.merge(*(_settings(file) for file in files if file.exists()))
     assert isinstance(merged, DictConfig)
     merged.pop("defaults", None)
     merged.name = name
     return merged
+
+
+def _settings(file: Path) -> DictConfig:
+    """The content of a yaml; nobody changes it."""
+    try:
+        return _parsed(file.read_text(encoding="utf-8"))
+    except (ValueError, yaml.YAMLError):
+        OmegaConf.load(file)  # raises the same error with the file's name
+        raise
+
+
+@lru_cache(maxsize=512)
+def _parsed(text: str) -> DictConfig:
+    """Parsing takes far longer than reading, and a report asks for every system several times."""
+    content = OmegaConf.create(text)
+    assert isinstance(content, DictConfig)
+    return content
 
 
 def all_system_settings() -> dict[str, DictConfig]:
