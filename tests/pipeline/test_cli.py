@@ -20,6 +20,29 @@ from study.search.tune import sweep_folder
 from tests.pipeline.conftest import results
 from tests.tiny_study import TINY
 
+OF_TFIDF = {"system.seeds=[]": "at least one seed", "system.model.max_features=9": "not those of 'tfidf'"}
+OF_TFIDF |= {"+key=1": "unknown key 'key'", "profile=laptop": "under profile 'smoke'"}
+ERRORS = [(["run", *TINY, "system=tfidf", override], said) for override, said in OF_TFIDF.items()]
+ERRORS += [(["run", *TINY, "system.name=deep", "system.model.scoring.pool=61"], "larger than the catalogue")]
+ERRORS += [(["run", "system=nonsense"], "unknown system 'nonsense'")]
+ERRORS += [(["run", "protocol=cold,warm"], "protocol has several values: 'protocol=cold,warm'")]
+ERRORS += [(["run", "system.model.nonsense=1"], "does not compose")]
+ERRORS += [(["recommend", "caf\udce9"], "argument 2 is not UTF-8")]
+ERRORS += [(["recommend", "read a PDF", "--dataset", "synthetic"], "no saved model")]
+ERRORS += [(["recommend", "read a PDF", "--dataset", "../../etc"], "unknown dataset")]
+ERRORS += [(["verify", "--expected", "nowhere.yaml"], "nowhere.yaml")]
+ERRORS += [(["fetch", "dataset=task2mcp"], "names a folder that does not exist")]
+KEPT = "results/synthetic"
+DAMAGED = {
+    "prepared": ("data/prepared/synthetic/servers.parquet", ["run", *TINY, "system=tfidf"]),
+    "labels": ("data/prepared/synthetic/labels.parquet", ["split", *TINY]),
+    "split": ("data/splits/synthetic/cold.parquet", ["run", *TINY, "system=tfidf"]),
+    "run": (f"{KEPT}/top10/cold/tfidf.parquet", ["report", "--evaluate", *TINY]),
+    "per-task values": (f"{KEPT}/per_task/cold/tfidf.csv.xz", ["report", *TINY]),
+    "record in report": (f"{KEPT}/records/cold/tfidf.json", ["report", *TINY]),
+    "record in run": (f"{KEPT}/records/cold/tfidf.json", ["run", *TINY, "system=tfidf"]),
+}
+
 
 @pytest.fixture
 def call(capsys, monkeypatch):
@@ -34,24 +57,7 @@ def call(capsys, monkeypatch):
     return main
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["run", "system=nonsense"], "unknown system 'nonsense'"),
-        (["run", "protocol=cold,warm"], "protocol has several values: 'protocol=cold,warm'"),
-        (["run", "system.model.nonsense=1"], "does not compose"),
-        (["run", *TINY, "system.name=deep", "system.model.scoring.pool=61"], "larger than the catalogue"),
-        (["run", *TINY, "system=tfidf", "system.seeds=[]"], "at least one seed"),
-        (["run", *TINY, "system=tfidf", "system.model.max_features=9"], "not those of 'tfidf'"),
-        (["run", *TINY, "system=tfidf", "+key=1"], "unknown key 'key'"),
-        (["run", *TINY, "system=tfidf", "profile=laptop"], "under profile 'smoke'"),
-        (["recommend", "read a PDF", "--dataset", "synthetic"], "no saved model"),
-        (["recommend", "read a PDF", "--dataset", "../../etc"], "unknown dataset"),
-        (["recommend", "caf\udce9"], "argument 2 is not UTF-8"),
-        (["verify", "--expected", "nowhere.yaml"], "nowhere.yaml"),
-        (["fetch", "dataset=task2mcp"], "names a folder that does not exist"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), ERRORS)
 def test_user_errors_end_with_code_two(root, call, monkeypatch, words, message):
     monkeypatch.setenv("T2M_MIRROR", "/nowhere")
     if words[0] == "verify":
@@ -60,18 +66,6 @@ def test_user_errors_end_with_code_two(root, call, monkeypatch, words, message):
     assert code == 2
     assert message in err
     assert "fix:" in err
-
-
-KEPT = "results/synthetic"
-DAMAGED = {
-    "prepared": ("data/prepared/synthetic/servers.parquet", ["run", *TINY, "system=tfidf"]),
-    "labels": ("data/prepared/synthetic/labels.parquet", ["split", *TINY]),
-    "split": ("data/splits/synthetic/cold.parquet", ["run", *TINY, "system=tfidf"]),
-    "run": (f"{KEPT}/top10/cold/tfidf.parquet", ["report", "--evaluate", *TINY]),
-    "per-task values": (f"{KEPT}/per_task/cold/tfidf.csv.xz", ["report", *TINY]),
-    "record in report": (f"{KEPT}/records/cold/tfidf.json", ["report", *TINY]),
-    "record in run": (f"{KEPT}/records/cold/tfidf.json", ["run", *TINY, "system=tfidf"]),
-}
 
 
 @pytest.mark.parametrize("damage", ["half", "garbage", "empty"])
