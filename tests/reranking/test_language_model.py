@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from study.config import compose as config
 from study.errors import StudyError
 from study.llm import client as llm
 from study.reranking import endpoint as endpoints
-from study.reranking.language_model import Question
+from study.reranking.language_model import LanguageModelReranker, Question
+from study.reranking.system import Rules
 from study.runner import rows as runs
 from study.t2mrec.system import T2MRec
 from tests.reranking.misbehaving_endpoint import Endpoint, answered
@@ -33,6 +35,25 @@ def test_an_answer_is_followed(toy):
     assert (body["temperature"], body["max_tokens"], body["model"]) == (0, 1000, "m")
     assert body["response_format"]["json_schema"]["schema"]["properties"]["servers"]["maxItems"] == K
     assert "temperature" not in endpoint.bodies[1]
+
+
+def test_a_prompt_file_is_sent_and_figure_5_is_read(toy, tmp_path):
+    (tmp_path / "prompt.txt").write_text("{k}\n{task}\n{candidates}")
+    pool, sent = np.arange(30, 50), []
+    ids = [int(number) for number in toy.servers["id"].to_numpy()[pool]]
+
+    def chat(model, messages, **options):
+        sent.append((messages, options["response_format"]["json_schema"]["schema"]["required"]))
+        return json.dumps({"Task": "t", "MCP_servers": ids[::-1], "Explanation": ""})
+
+    client = SimpleNamespace(mode="off", chat=chat, usage=llm.Usage(), adapted={})
+    question = Question("m", rules=Rules(20, 0), prompt_file=str(tmp_path / "prompt.txt"))
+    reranker = LanguageModelReranker(client, question)
+    np.testing.assert_array_equal(reranker(toy, 4, pool), pool[::-1])
+    ((message,), keys) = sent[0]
+    assert message["content"].startswith("20\n{")
+    assert keys == ["Task", "MCP_servers", "Explanation"]
+    assert len(reranker.report()["prompt_sha256"]) == 64
 
 
 # The modern one refuses two parameters before the form.
