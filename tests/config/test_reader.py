@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from study import paths
 from study.agent import settings as agent
 from study.analysis.audit import settings as audit
+from study.analysis.report import runs
 from study.analysis.usefulness import stuffing
 from study.config.reader import read_keys, read_settings
 from study.errors import StudyError
@@ -52,6 +53,7 @@ READERS: dict[str, Callable[[], object]] = {
     "bench": bench.Settings.read,
     "judging/pool": store.pool_settings,
     "judging/topics": store.topic_settings,
+    "statistics": runs.statistics,
     "llm/rerank": lambda: endpoint.endpoint_settings("rerank"),
     "reranking/stuffing": stuffing.read,
     "tools/router": router.router_settings,

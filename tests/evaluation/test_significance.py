@@ -279,6 +279,24 @@ def test_compare_all_corrects_the_whole_family(frames):
         assert (found[f"{test}_holm"] < 0.01).tolist() == [True, True, True, True, False, False]
 
 
+def test_a_declared_family_is_corrected_as_a_whole_whatever_has_run(frames):
+    metrics, declared = ["ndcg@10"], ["weak", "strong", "same", "without a run"]
+    every = significance.compare_all(frames, "base", metrics, seed=3, resamples=2000, family=declared)
+    assert set(every["family"]) == {4}
+    for test in ("wilcoxon_p", "randomisation_p"):
+        expected = multipletests([*every[test], 1.0], method="holm")[1][:3]
+        np.testing.assert_allclose(every[f"{test}_holm"], expected)
+    # The one without an effect is not there: nothing of the others changes. One outside the family is not corrected.
+    fewer = {name: frame for name, frame in frames.items() if name != "same"} | {"other": frames["weak"]}
+    found = significance.compare_all(fewer, "base", metrics, seed=3, resamples=2000, family=declared)
+    both = found.merge(every, on=["system", "metric"])
+    assert both["system"].tolist() == ["weak", "strong"]
+    assert both["randomisation_p_holm_x"].tolist() == both["randomisation_p_holm_y"].tolist()
+    assert found.set_index("system")["randomisation_p_holm"].isna().to_dict()["other"]
+    with pytest.raises(ValueError, match="no smaller"):
+        significance.holm([0.1, 0.2], 1)
+
+
 def test_a_large_family_draws_more_so_that_an_effect_survives_the_correction(frames):
     many = {"base": frames["base"]} | {f"strong {number}": frames["strong"] for number in range(6)}
     found = significance.compare_all(many, "base", ["ndcg@10", "recall@10"], seed=3, resamples=10)

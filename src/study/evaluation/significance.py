@@ -10,7 +10,7 @@ effect size, because with 961 tasks a difference of no use can be significant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from study.errors import StudyError
 from study.evaluation import per_task
 
 
-def holm(p_values: ArrayLike) -> NDArray[np.float64]:
+def holm(p_values: ArrayLike, size: int | None = None) -> NDArray[np.float64]:
     """Holm's step-down adjusted p-values (Holm 1979), in the order given.
 
     The smallest of m is multiplied by m, the next by m - 1, ..., none below an earlier one, none above 1. Calling every
@@ -30,12 +30,16 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
 
     Args:
         p_values: shape (m,), each in [0, 1].
+        size: of the family, m unless given; members without a value count as 1.
     """
     p = np.asarray(p_values, dtype=np.float64)
+    size = len(p) if size is None else size
+    if size < len(p):
+        raise ValueError("a family is no smaller than its p-values")
     if not ((p >= 0) & (p <= 1)).all():
         raise ValueError("p-values lie in [0, 1]")
     order = np.argsort(p, kind="stable")
-    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    stepped = np.maximum.accumulate(p[order] * np.arange(size, size - len(p), -1))
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(stepped, 1)
     return adjusted
@@ -204,6 +208,7 @@ def compare_all(
     alternative: Alternative = "two-sided",
     resamples: int = RESAMPLES,
     per_comparison: int = 100,
+    family: Collection[str] | None = None,
 ) -> pd.DataFrame:
     """Every other system against the reference on every metric: one declared family, corrected as a whole by Holm.
 
@@ -212,9 +217,12 @@ def compare_all(
         resamples: of the randomisation test, at least this many;
         per_comparison: and at least this many times the size of the family, so that its smallest possible p-value stays
             below 1 / per_comparison after correction.
+        family: the systems that are corrected together, run or not; without it, all others in `frames`. One without a
+            run counts as p = 1, so the corrected p-values of the others do not rest on what has run: a later run can
+            only lower them.
 
     Returns: one row per system and metric with system, reference, the entries of `compare`, then family (its size),
-    wilcoxon_p_holm and randomisation_p_holm.
+    wilcoxon_p_holm and randomisation_p_holm (NaN for systems outside the family).
     """
     if reference not in frames:
         raise StudyError(f"no per-task table of the reference {reference!r}", fix=f"one of: {', '.join(frames)}")
@@ -223,14 +231,17 @@ def compare_all(
         raise StudyError(
             "the family of comparisons is empty or repeats a metric", fix="name other systems, metrics once"
         )
-    family = len(others) * len(metrics)
-    enough = max(resamples, per_comparison * family)
+    members = set(others if family is None else family) - {reference}
+    size = len(members) * len(metrics)
+    enough = max(resamples, per_comparison * size)
     records = []
     for name in others:
         for metric in metrics:
             record = compare(frames[name], frames[reference], metric, seed, alternative=alternative, resamples=enough)
-            records.append({"system": name, "reference": reference, **record, "family": family})
+            records.append({"system": name, "reference": reference, **record, "family": size})
     table = pd.DataFrame(records)
+    inside = table["system"].isin(members).to_numpy()
     for test in ("wilcoxon_p", "randomisation_p"):
-        table[f"{test}_holm"] = holm(table[test].to_numpy())
+        table[f"{test}_holm"] = np.nan
+        table.loc[inside, f"{test}_holm"] = holm(table.loc[inside, test].to_numpy(), size)
     return table

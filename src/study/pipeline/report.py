@@ -9,7 +9,17 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.analysis.report import tables
-from study.analysis.report.runs import ALPHA, APART, COMPARED, REFERENCE, Runs, collect, costs, doubts
+from study.analysis.report.runs import (
+    APART,
+    COMPARED,
+    REFERENCE,
+    Runs,
+    collect,
+    costs,
+    declared_family,
+    doubts,
+    statistics,
+)
 from study.config.registry import all_system_settings
 from study.evaluation import per_task
 from study.evaluation.significance import compare_all
@@ -36,7 +46,8 @@ def report(config: DictConfig) -> Path:
     for protocol in protocols:
         frames = {name: frame for (at, name), (frame, _) in runs.items() if at == protocol and name not in apart}
         if REFERENCE in frames and len(frames) > 1:
-            tested = compare_all(frames, REFERENCE, COMPARED, seed=0, per_comparison=1000)
+            family = declared_family(protocol, list(config.dataset.leave_out))
+            tested = compare_all(frames, REFERENCE, COMPARED, seed=0, per_comparison=1000, family=family)
             comparisons.append(tested.assign(protocol=protocol))
     significance = pd.concat(comparisons) if comparisons else pd.DataFrame(columns=["system", "protocol"])
     write_csv(folder / "metrics.csv.xz", metrics)
@@ -70,10 +81,10 @@ def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str
     """
     chosen = [(frame, record) for (at, _), (frame, record) in runs.items() if at == protocol]
     profiles = sorted({record["profile"] for _, record in chosen})
-    tasks = chosen[0][0]["task_id"].nunique()
+    tasks, settings = chosen[0][0]["task_id"].nunique(), statistics()
     return (
         f"Fitting the released labels: {dataset}, protocol {protocol}, {tasks} test tasks, "
         f"profile {', '.join(profiles)}; mean ± standard deviation over seeds; bold: best, italic: second best, "
-        f"oracles and reference bugs left out; {tables.ABOVE} above, {tables.BELOW} below {REFERENCE} by both tests "
-        f"(significance.csv), Holm-corrected p < {ALPHA}" + doubts(table, protocol)
+        f"oracles and reference bugs left out; {tables.ABOVE} above, {tables.BELOW} below {REFERENCE} by the "
+        f"{settings.test} test (significance.csv), Holm-corrected p < {settings.alpha}" + doubts(table, protocol)
     )

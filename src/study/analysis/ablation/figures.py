@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from study.analysis.ablation.embedding import Points
 from study.analysis.report.colours import BLUE, GREY, ORANGE, RED
 from study.analysis.report.plots import STYLE, canvas, metric_name
-from study.analysis.report.runs import ALPHA
+from study.analysis.report.runs import statistics
 
 PARTS = {"train": "training tasks (their labels were learned)", "test": "test tasks (never seen)"}
 SPACES = {"input": ("before (input space)", BLUE), "embedded": ("after (embedding space)", ORANGE)}
@@ -67,11 +67,11 @@ def by_group(table: pd.DataFrame, titles: dict[str, str], metric: str, caption: 
     `table`: rows of by_group.csv of one protocol and level. `titles`: system -> how it is printed.
     """
     cells = table.pivot_table(index="system", columns="group", values="diff", sort=False)
-    larger = table.assign(p=table[["wilcoxon_p_holm", "randomisation_p_holm"]].max(axis=1))
-    sure = larger.pivot_table(index="system", columns="group", values="p", sort=False) < ALPHA
+    settings = statistics()
+    p = table.pivot_table(index="system", columns="group", values=f"{settings.test}_p_holm", sort=False)
+    sure = p < settings.alpha
     caption += (
-        f" Variant minus T2MRec; bold: p < {ALPHA} by both Wilcoxon's and the randomisation test, each Holm-corrected "
-        "over all cells."
+        f" Variant minus T2MRec; bold: p < {settings.alpha} by the {settings.test} test, Holm-corrected over all cells."
     )
     figure, axes = canvas(1.8 + 0.42 * len(cells), caption=caption, title=f"{metric_name(metric)} by group of tasks")
     panel, span = axes[0, 0], float(np.nanmax(np.abs(cells.to_numpy()))) or 1.0

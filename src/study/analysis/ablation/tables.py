@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.analysis.report import paper
-from study.analysis.report.runs import ALPHA, COMPARED, FAILS, HOLDS, REFERENCE, measured
+from study.analysis.report.runs import COMPARED, FAILS, HOLDS, REFERENCE, measured, statistics
 from study.analysis.report.tables import NOT_RUN
 from study.config.registry import all_system_settings
 from study.data import dataset as datasets
@@ -144,7 +144,7 @@ def part_verdicts(table: pd.DataFrame) -> pd.DataFrame:
     both. Wilcoxon's test rejects too often where differences are not symmetric (`study.evaluation.significance`), so it
     does not decide alone: where one test rejects on both metrics and the other does not, the tests disagree.
     """
-    rows, words = [], {-1: "lower", 1: "higher", 0: "other"}
+    rows, words, alpha = [], {-1: "lower", 1: "higher", 0: "other"}, statistics().alpha
     for (protocol, system), own in table.groupby(["protocol", "system"], sort=False):
         if system not in EXPECTED:
             continue
@@ -153,7 +153,7 @@ def part_verdicts(table: pd.DataFrame) -> pd.DataFrame:
         expected = bool((gaps != 0 if sign == 0 else gaps * sign > 0).all())
         largest = own[TESTS].max(skipna=False)
         row = {"protocol": protocol, "system": system, "title": own["title"].iloc[0], "expected": words[sign], **gaps}
-        verdict = NOT_RUN if own["seeds"].eq(0).any() else decided(*(expected and p < ALPHA for p in largest))
+        verdict = NOT_RUN if own["seeds"].eq(0).any() else decided(*(expected and p < alpha for p in largest))
         rows.append(row | {"paper_effect": own["paper_effect"].iloc[-1], **largest, "verdict": verdict})
     return pd.DataFrame(rows)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,8 @@ import numpy as np
 import pandas as pd
 
 from study import paths
+from study.config.reader import read_settings
+from study.config.registry import all_system_settings, left_out
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
 from study.evaluation.records import read_record
@@ -21,16 +26,56 @@ LOG = logging.getLogger(__name__)
 
 # (protocol, system) -> its per-task table and its record.
 Runs = dict[tuple[str, str], tuple[pd.DataFrame, dict[str, Any]]]
-# The declared family of comparisons: every system against T2MRec, on the paper's two primary metrics at 10.
+# Systems are compared with T2MRec, on the paper's two primary metrics at 10.
 REFERENCE = "t2mrec"
 COMPARED = ("recall@10", "ndcg@10")
-ALPHA = 0.05  # level of every test, after Holm's correction
+# Test -> column of the side it finds better: of the mean difference, or of the ranks.
+SIDES = {"randomisation": "diff", "wilcoxon": "rank_biserial"}
 HOLDS, FAILS = "holds", "does not hold"  # verdicts on a statement
 ORACLE = "oracle"  # the family whose systems read the answers
 # Families whose rows are no system: shown, never best, tested or ranked.
 APART = (ORACLE, "reference_bug")
 # What runs.csv takes from the facts of every seed.
 FACTS = ("tasks", "seconds_fit", "seconds_score", "peak_memory_mib", "parameters", "tie_rate", "unfilled")
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """``conf/statistics.yaml``, which explains its keys."""
+
+    test: str
+    alpha: float
+    family: list[str]
+
+    def __post_init__(self) -> None:
+        if self.test not in SIDES:
+            raise StudyError(f"there is no test {self.test!r}", column="test", fix=f"one of: {', '.join(SIDES)}")
+
+    def finds(self, tested: pd.DataFrame) -> pd.DataFrame:
+        """The rows of a table of comparisons that the declared test finds significant after correction."""
+        return tested[tested[f"{self.test}_p_holm"] < self.alpha]
+
+
+def statistics() -> Statistics:
+    """Read ``conf/statistics.yaml``; StudyError unless its keys are those of `Statistics`."""
+    return read_settings(Statistics, paths.conf() / "statistics.yaml")
+
+
+def declared_family(protocol: str, leave_out: Sequence[str]) -> list[str]:
+    """The systems over which Holm corrects under a protocol, run or not (`family` of ``conf/statistics.yaml``).
+
+    `leave_out`: of the data set, families and patterns of names.
+    """
+    patterns = statistics().family
+    return [
+        name
+        for name, system in all_system_settings().items()
+        if protocol in system.protocols
+        and name != REFERENCE
+        and system.family not in APART
+        and not left_out(name, system.family, list(leave_out))
+        and any(fnmatchcase(name, pattern) for pattern in patterns)
+    ]
 
 
 def collect(dataset: str) -> Runs:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from study import paths
-from study.analysis.report.runs import ALPHA
+from study.analysis.report.runs import SIDES, statistics
 from study.config.registry import all_system_settings
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
@@ -92,13 +92,14 @@ def named(rows: pd.DataFrame) -> pd.Series:
 def marks(tested: pd.DataFrame) -> dict[tuple[str, str], str]:
     """(system, metric) -> arrow up or down where a system is significantly above or below the reference.
 
-    Both declared tests have to say so after Holm's correction over the family: Wilcoxon's, which the paper uses, and
-    the randomisation test of the mean, which gives the direction. `tested`: rows of significance.csv of one protocol.
+    The test of ``conf/statistics.yaml`` decides, after Holm's correction over the family that the file declares.
+    `tested`: rows of significance.csv of one protocol.
     """
     if tested.empty:
         return {}
-    sure = tested[(tested["wilcoxon_p_holm"] < ALPHA) & (tested["randomisation_p_holm"] < ALPHA)]
-    arrows = np.where(sure["diff"] > 0, ABOVE, BELOW)
+    settings = statistics()
+    sure = settings.finds(tested)
+    arrows = np.where(sure[SIDES[settings.test]] > 0, ABOVE, BELOW)
     return dict(zip(zip(sure["system"], sure["metric"], strict=True), arrows.tolist(), strict=True))
 
 
@@ -175,8 +176,8 @@ def write_all(folder: Path, name: str, parts: dict[str, pd.DataFrame], captions:
 
 
 def p_value(p: float) -> str:
-    """A p-value as printed; one below the range of double precision is not zero."""
-    return "<1e-300" if p < 1e-300 else f"{p:.2g}"
+    """A p-value as printed; one below the range of double precision is not zero. Empty where nothing was tested."""
+    return "" if pd.isna(p) else "<1e-300" if p < 1e-300 else f"{p:.2g}"
 
 
 def show_table(table: pd.DataFrame, caption: str = "") -> None:

@@ -18,7 +18,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from study import paths
 from study.analysis.report.colours import BLUE, GREY, ORANGE, RED
 from study.analysis.report.plots import STYLE, canvas, logarithmic, metric_name
-from study.analysis.report.runs import ALPHA, COMPARED, FAILS, HOLDS, measured
+from study.analysis.report.runs import COMPARED, FAILS, HOLDS, measured, statistics
 from study.analysis.report.tables import cell, read
 from study.errors import StudyError
 from study.evaluation import per_task
@@ -136,7 +136,7 @@ def verdict(row: Mapping[Any, Any]) -> str:
     """
     if row["chosen"] == row["paper"]:
         return HOLDS
-    found = [np.sign(row[side]) for test, side in TESTS.items() if row[f"{test}_holm"] < ALPHA]
+    found = [np.sign(row[side]) for test, side in TESTS.items() if row[f"{test}_holm"] < statistics().alpha]
     return {len(TESTS): FAILS, -len(TESTS): HOLDS}.get(int(sum(found)), OPEN)
 
 
