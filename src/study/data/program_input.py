@@ -81,7 +81,9 @@ def altered(path: Path, table: pd.DataFrame) -> int:
     nothing; surrounding blanks, which the program strips, do not count."""
     read = pd.read_csv(path)
     if len(read) != len(table):
-        raise StudyError(f"pandas reads {len(read)} rows of {len(table)}", file=path, fix="report it: a text breaks rows")
+        raise StudyError(
+            f"pandas reads {len(read)} rows of {len(table)}", file=path, fix="report it: a text breaks rows"
+        )
     texts = [name for name in table if table[name].map(lambda value: isinstance(value, str)).any()]
     return sum(int((_stripped(read[name]) != _stripped(table[name])).sum()) for name in texts)
 

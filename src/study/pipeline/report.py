@@ -28,7 +28,7 @@ from study.reranking.endpoint import systems_not_run
 
 
 def report(config: DictConfig) -> Path:
-    """Write metrics.csv.xz, overall.*, significance.csv and runs.csv of the configured data set; returns their folder.
+    """Write metrics.csv.xz, overall.*, significance.csv, comparisons.csv and runs.csv; returns their folder.
 
     The stage warns of every run that today's settings, code or data would not repeat; runs.csv marks it as `stale`.
     """
@@ -42,9 +42,14 @@ def report(config: DictConfig) -> Path:
     )
     overall = per_task.overall(metrics)
     protocols = sorted({protocol for protocol, _ in runs})
-    comparisons = []
+    comparisons, further = [], [pd.DataFrame(columns=["system", "protocol"])]
     for protocol in protocols:
         frames = {name: frame for (at, name), (frame, _) in runs.items() if at == protocol and name not in apart}
+        for reference, others in statistics().further.items():
+            chosen = {name: frames[name] for name in (reference, *others) if name in frames}
+            if reference in chosen and len(chosen) > 1:
+                tested = compare_all(chosen, reference, COMPARED, seed=0, per_comparison=1000)
+                further.append(tested.assign(protocol=protocol))
         if REFERENCE in frames and len(frames) > 1:
             family = declared_family(protocol, list(config.dataset.leave_out))
             tested = compare_all(frames, REFERENCE, COMPARED, seed=0, per_comparison=1000, family=family)
@@ -53,6 +58,7 @@ def report(config: DictConfig) -> Path:
     write_csv(folder / "metrics.csv.xz", metrics)
     write_csv(folder / "overall.csv", overall)
     write_csv(folder / "significance.csv", significance)
+    write_csv(folder / "comparisons.csv", pd.concat(further))
     write_csv(folder / "runs.csv", table)
     titles = {name: system.title for name, system in settings.items()}
     absent = systems_not_run(dataset)

@@ -46,6 +46,7 @@ class Statistics:
     test: str
     alpha: float
     family: list[str]
+    further: dict[str, list[str]]
 
     def __post_init__(self) -> None:
         if self.test not in SIDES:
