@@ -79,7 +79,8 @@ def prepared_root(tmp_path_factory):
     """A root with prepared data, topics, a pool, three passes and the judgements; `root` is a copy of it."""
     root = tmp_path_factory.mktemp("judged")
     shutil.copytree(ROOT / "conf", root / "conf")
-    (root / "baselines").symlink_to(ROOT / "baselines")
+    for folder in ("src", "baselines"):
+        (root / folder).symlink_to(ROOT / folder)
     (root / "docs").mkdir()
     shutil.copy(ROOT / "docs" / "judging-guidelines.md", root / "docs")
     change_yaml(root / "conf/judging/topics.yaml", parts={"valid": 16, "test": 32})
