@@ -90,9 +90,9 @@ def info_nce(tasks: Tensor, servers: Tensor, *, temperature: float, symmetric: b
 def pointwise_bce(tasks: Tensor, servers: Tensor, *, temperature: float) -> Tensor:
     """Binary cross-entropy over all pairs of the batch, in place of the contrastive loss and with all else unchanged.
 
-    Table 4's "w/o CL", "a BCE-style point-wise objective", is `study.t2mrec.program_loss`; here matched pairs are
-    positives, all other pairs of the batch negatives, with equal total weight of both kinds, so that the b - 1
-    negatives do not drown the positive.
+    The paper says "a BCE-style point-wise objective". Here matched pairs are positives, all other pairs of the batch
+    negatives, with equal total weight of both kinds, so that the b - 1 negatives do not drown the positive. The
+    program's pairs are in `study.t2mrec.program_loss`.
 
     Args:
         tasks, servers: as for `info_nce`, shapes (b, d') and (b + n, d').

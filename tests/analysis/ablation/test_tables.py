@@ -13,17 +13,17 @@ from study.evaluation.metrics import PAPER_METRICS
 from study.files import write_csv
 
 TASKS, SEEDS = 120, (1, 2)
-EFFECTS = {"t2mrec": 0.0, "t2mrec_wo_cl_program": -0.2, "t2mrec_wo_two_tower": -0.1, "t2mrec_wo_structure": 0.0}
+EFFECTS = {"t2mrec": 0.0, "t2mrec_wo_cl": -0.2, "t2mrec_wo_two_tower": -0.1, "t2mrec_wo_structure": 0.0}
 NOT_RUN = ["hard_negatives", "llm", "one_direction", "program_languages", "shared_tower"]
-NOT_RUN += ["wo_cl", "wo_expansion", "wo_lexical"]
+NOT_RUN += ["wo_cl_program", "wo_expansion", "wo_lexical"]
 VERDICTS = [
-    ("t2mrec_wo_cl_program", -0.1, (0.01, 0.01), "holds"),
-    ("t2mrec_wo_cl_program", -0.1, (0.2, 0.2), "does not hold"),
+    ("t2mrec_wo_cl", -0.1, (0.01, 0.01), "holds"),
+    ("t2mrec_wo_cl", -0.1, (0.2, 0.2), "does not hold"),
 ]
-VERDICTS += [("t2mrec_wo_cl_program", -0.1, p_values, "tests disagree") for p_values in ((0.01, 0.2), (0.2, 0.01))]
+VERDICTS += [("t2mrec_wo_cl", -0.1, p_values, "tests disagree") for p_values in ((0.01, 0.2), (0.2, 0.01))]
 # One metric alone does not decide, and a change must not go the other way.
-VERDICTS += [("t2mrec_wo_cl_program", -0.1, ([0.01, 0.3], [0.01, 0.3]), "does not hold")]
-VERDICTS += [("t2mrec_wo_cl_program", 0.1, (0.01, 0.01), "does not hold")]
+VERDICTS += [("t2mrec_wo_cl", -0.1, ([0.01, 0.3], [0.01, 0.3]), "does not hold")]
+VERDICTS += [("t2mrec_wo_cl", 0.1, (0.01, 0.01), "does not hold")]
 VERDICTS += [("t2mrec_llm", 0.1, (0.01, 0.01), "holds"), ("t2mrec_llm", -0.1, (0.01, 0.01), "does not hold")]
 # No direction is expected.
 VERDICTS += [("t2mrec_shared_tower", -0.1, (0.01, 0.01), "holds")]
@@ -41,7 +41,7 @@ def results(new_results):
     for name, effect in EFFECTS.items():
         values = {metric: base + effect + rng.normal(0, 0.02, len(base)) for metric in PAPER_METRICS}
         write_csv(runs / "cold" / f"{name}.csv.xz", keys.assign(**values))
-    write_csv(runs / "warm" / "t2mrec_wo_cl_program.csv.xz", keys.assign(**values))
+    write_csv(runs / "warm" / "t2mrec_wo_cl.csv.xz", keys.assign(**values))
     return runs
 
 
@@ -62,7 +62,7 @@ def test_printed_values_and_effects_are_the_papers():
     cells = ablation.printed()
     assert cells.loc[("t2mrec", "ndcg@10"), "paper"] == 0.6574
     assert np.isnan(cells.loc[("t2mrec", "ndcg@10"), "paper_effect"])
-    assert cells.loc[("t2mrec_wo_cl_program", "ndcg@10"), "paper_effect"] == pytest.approx(0.4413 - 0.6633)
+    assert cells.loc[("t2mrec_wo_cl", "ndcg@10"), "paper_effect"] == pytest.approx(0.4413 - 0.6633)
     assert cells.loc[("t2mrec_llm", "ndcg@10"), "paper_effect"] == pytest.approx(0.6633 - 0.6574)
 
 
@@ -79,13 +79,13 @@ def test_planted_effects_are_found_and_their_absence_too_and_what_was_not_run_is
         assert row["family"] == 6  # three variants, two primary metrics
         assert (row["wilcoxon_p_holm"] < 0.001) == (effect < 0)
         assert (row["randomisation_p_holm"] < 0.01) == (effect < 0)
-    assert np.isnan(rows.loc[("t2mrec_wo_cl_program", "recall@5"), "wilcoxon_p_holm"])  # not in the declared family
-    cl = rows.loc[("t2mrec_wo_cl_program", "recall@10")]
+    assert np.isnan(rows.loc[("t2mrec_wo_cl", "recall@5"), "wilcoxon_p_holm"])  # not in the declared family
+    cl = rows.loc[("t2mrec_wo_cl", "recall@10")]
     assert cl["gap"] == pytest.approx(cl["ours"] - 0.4568)
     verdicts = ablation.part_verdicts(table).set_index("system")
     ran = verdicts.loc[[name for name in EFFECTS if name in verdicts.index], "verdict"]
     assert ran.tolist() == ["holds", "holds", "does not hold"]
-    assert verdicts.loc["t2mrec_wo_cl_program", "expected"] == "lower"
+    assert verdicts.loc["t2mrec_wo_cl", "expected"] == "lower"
     # Variants without a run have a row that says so.
     missing = rows.index[rows["seeds"] == 0].get_level_values("system")
     assert set(missing) == {f"t2mrec_{name}" for name in NOT_RUN}
@@ -109,7 +109,7 @@ def test_planted_effects_are_found_and_their_absence_too_and_what_was_not_run_is
 
 
 def test_the_papers_values_stand_under_its_own_protocol_alone(results):
-    for name in ("t2mrec", "t2mrec_wo_cl_program", "t2mrec_wo_two_tower"):
+    for name in ("t2mrec", "t2mrec_wo_cl", "t2mrec_wo_two_tower"):
         (results / "warm" / f"{name}.csv.xz").write_bytes((results / "cold" / f"{name}.csv.xz").read_bytes())
     table = ablation.table4("task2mcp")
     assert table.loc[table["protocol"] == "cold", "paper"].notna().any()
@@ -117,7 +117,7 @@ def test_the_papers_values_stand_under_its_own_protocol_alone(results):
     assert warm["seeds"].max() == 2
     assert warm[["paper", "gap", "paper_effect"]].isna().all(axis=None)
     verdicts = ablation.part_verdicts(table).set_index(["protocol", "system"])
-    assert verdicts.loc[("warm", "t2mrec_wo_cl_program"), "verdict"] == "holds"
+    assert verdicts.loc[("warm", "t2mrec_wo_cl"), "verdict"] == "holds"
     assert ("warm", "t2mrec_llm") not in verdicts.index
     assert verdicts.loc["warm", "paper_effect"].isna().all()
 
@@ -138,7 +138,7 @@ def test_groups_are_compared_within_themselves(results):
     found = ablation.by_group("task2mcp", pd.DataFrame(names))
     assert len(found) == 3 * (2 + 3)
     assert set(found.loc[found["level"] == "category", "n"]) == {60}
-    lost = found[found["system"] == "t2mrec_wo_cl_program"]
+    lost = found[found["system"] == "t2mrec_wo_cl"]
     assert (lost["diff"] < -0.15).all()
     assert (lost["wilcoxon_p_holm"] < 0.001).all()
     assert (lost["randomisation_p_holm"] < 0.05).all()

@@ -256,7 +256,7 @@ def test_printed_rows_counts_and_optima_are_as_the_paper_states_them():
     rows = tables.printed_rows()
     assert len(rows) == 16
     assert rows["row"].is_unique
-    assert rows.set_index("row").loc["w/o CL", "own"] == "t2mrec_wo_cl_program"
+    assert rows.set_index("row").loc["w/o CL", "own"] == "t2mrec_wo_cl"
     assert rows.set_index("row").loc["T2MRec", list(metrics.PAPER_METRICS)].tolist()[-1] == 0.6633
     table = paper.table2().set_index(["set", "attribute"])["value"]
     assert table.loc[("servers", "mcp_num")] == 5642
