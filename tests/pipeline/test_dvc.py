@@ -192,7 +192,12 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
     ("file", "old", "new", "stages"),
     [
         ("src/study/analysis/overall/quality.py", "", "CHANGED = 1\n", {"notebooks"}),
-        ("src/study/t2mrec/module.py", "", "CHANGED = 1\n", {"audit", "embedding", "notebooks", *FITTING, "sweep"}),
+        (
+            "src/study/t2mrec/module.py",
+            "",
+            "CHANGED = 1\n",
+            {"ablation", "audit", "embedding", "notebooks", *FITTING, "sweep"},
+        ),
         ("baselines/bm25.py", "", "CHANGED = 1\n", {"audit", "robustness", *FITTING, "usefulness"}),
         ("baselines/tiger.py", "", "CHANGED = 1\n", {"audit"}),
         ("baselines/tiger.py", "", "# A comment changes nothing.\n", set()),

@@ -62,7 +62,7 @@ def test_more_places_than_servers_are_refused_before_any_seed(root: Path, monkey
     monkeypatch.setattr(running, "_run_missing", lambda *_: pytest.fail("a seed was started"))
     with pytest.raises(StudyError, match="61 places of the run are to be kept, and only 60 servers") as caught:
         run(config("system=random", "run_depth=61", "system.name=random_x"))
-    assert (caught.value.file, caught.value.column) == (root / "conf" / "config.yaml", "keep")
+    assert (caught.value.file, caught.value.column) == (root / "conf" / "config.yaml", "run_depth")
     assert caught.value.fix == "run_depth=60 or less"
     assert not Outputs.of("synthetic", "cold", "random_x").record.exists()
 
