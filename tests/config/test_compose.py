@@ -175,3 +175,4 @@ def test_a_name_of_the_release_before_stands_for_its_name_of_today() -> None:
     for old, new in ALIASES.items():
         assert system_settings(old) == system_settings(new)
     assert load(["system=best"]).system == load(["system=field_dense"]).system
+    assert load(["keep=20"]).run_depth == 20
