@@ -1,4 +1,4 @@
-"""Training against a dense reference, and twice; tests/pipeline/test_kill.py kills one."""
+"""Training against a dense reference, and twice; tests/runner/test_kill.py kills one."""
 
 import numpy as np
 import pytest

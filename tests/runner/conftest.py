@@ -1,0 +1,1 @@
+from tests.pipeline.conftest import root  # noqa: F401
