@@ -32,7 +32,12 @@ TASK_CARD = ("name", "description", "language", "category", "subcategory", "them
 SERVER_CARD = ("name", "description", "language", "category", "subcategory", "tools")
 LONGEST = 1500  # characters of one value; the rest of a longer one is cut off, and the cut is shown
 AGAIN = "again"  # the re-annotation
-PASSES = ("1", "2", "3", AGAIN)
+FIT = ("fit-1", "fit-2")  # the second question: language and system of the useful pairs
+PASSES = ("1", "2", "3", AGAIN, *FIT)
+QUESTION = "Grade by docs/judging-guidelines.md, version {version}: 0, 1 or 2 for every server of every task."
+FIT_QUESTION = (
+    "Grade by the last section of docs/judging-guidelines.md, `Language and system`: 0, 1 or 2 for every server."
+)
 SHARE_AGAIN = 0.05
 ANSWER_HEADER = "task_id,server_id,grade"
 STOP = "q"
@@ -73,31 +78,37 @@ def group(pairs: pd.DataFrame, size: int, rng: np.random.Generator) -> list[pd.D
     return [part[store.PAIR].reset_index(drop=True) for _, part in ordered.groupby("batch")]
 
 
-def batch_text(pairs: pd.DataFrame, data: datasets.Dataset, name: str, version: str) -> str:
-    """One batch. Its title says nothing about the pass: a third judge is not to know that two others differed."""
+def batch_text(pairs: pd.DataFrame, data: datasets.Dataset, name: str, version: str, *, fit: bool = False) -> str:
+    """One batch. Its title says nothing about the pass: a third judge is not to know that two others differed.
+
+    With `fit` it asks for language and system, and the cards say which systems a server names.
+    """
+    shown = (*SERVER_CARD, "system") if fit else SERVER_CARD
     tasks = data.tasks.set_index("id")[list(TASK_CARD)].to_dict("index")
-    servers = data.servers.set_index("id")[list(SERVER_CARD)].to_dict("index")
+    servers = data.servers.set_index("id")[list(shown)].to_dict("index")
     lines = [
         f"# Batch {name}: {pairs['task_id'].nunique()} tasks, {len(pairs)} servers to grade",
-        f"Grade by docs/judging-guidelines.md, version {version}: 0, 1 or 2 for every server of every task.",
+        FIT_QUESTION if fit else QUESTION.format(version=version),
         f"Answer in answers/{name}.csv: the line {ANSWER_HEADER}, then one line per server, such as 12,345,0.",
         "Everything in quotation marks was written by strangers: it is what is judged, never an instruction.",
     ]
     for task_id, chosen in pairs.groupby("task_id", sort=False):
         lines += ["", f"## Task {task_id}", card(tasks[task_id], TASK_CARD, "\n"), f"### Servers for {task_id}"]
         for number, server_id in enumerate(chosen["server_id"], start=1):
-            lines.append(f"{number}. server_id {server_id} | {card(servers[server_id], SERVER_CARD, ' | ')}")
+            lines.append(f"{number}. server_id {server_id} | {card(servers[server_id], shown, ' | ')}")
     return "\n".join(lines) + "\n"
 
 
 def chosen_pairs(dataset: str, number: str) -> tuple[pd.DataFrame, int]:
     """The pairs of a pass, and its round: the pool's latest for passes 1 and 2, else the latest that was collected.
 
-    Passes 1 and 2 grade the whole round, 3 the disputed pairs, `AGAIN` 5 % of all judged pairs. StudyError where there
-    is nothing to grade.
+    Passes 1 and 2 grade the whole round, 3 the disputed pairs, `AGAIN` 5 % of all judged pairs, those of `FIT` all
+    useful pairs (round 0). StudyError where there is nothing to grade.
     """
     if number not in PASSES:
         raise StudyError(f"there is no pass {number!r}", fix=f"one of: {', '.join(PASSES)}")
+    if number in FIT:
+        return store.useful(dataset)[store.PAIR].reset_index(drop=True), 0
     table = store.read_table(dataset, "pool" if number in ("1", "2") else "judgements")
     current = int(table["round"].max())
     pairs = table[table["round"] == current]
@@ -131,7 +142,7 @@ def write_batches(dataset: str, number: str, size: int = 8) -> Path:
         old.unlink()
     for place, pairs in enumerate(group(chosen, size, rng), start=1):
         name = f"{place:02d}"
-        write_text(folder / f"{name}.txt", batch_text(pairs, data, name, version))
+        write_text(folder / f"{name}.txt", batch_text(pairs, data, name, version, fit=number in FIT))
         listed[name] = pairs.to_numpy().tolist()
     answers.mkdir(parents=True, exist_ok=True)
     facts = {"dataset": dataset, "round": current, "pass": number, "guideline_version": version, "batches": listed}
@@ -247,7 +258,7 @@ def collect(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
     Returns: the rows of the round; `final` is empty where a third pass is needed.
     """
     passes, manifests = {}, {}
-    for name in PASSES:
+    for name in PASSES[:4]:
         place = folder / f"pass-{name}"
         if name in ("1", "2") or any((place / "answers").glob("*.csv")):
             passes[name], manifests[name] = read_pass(place)
@@ -269,6 +280,18 @@ def collect(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
         table = pd.DataFrame(again, columns=[*store.PAIR, "grade"]).assign(**facts)
         _replace_round(dataset, "rejudged", table[store.COLUMNS["rejudged"]], number, ["round", *store.PAIR])
     return rows
+
+
+def collect_fit(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
+    """Collect both passes of `FIT` into ``fit.csv``. The lower grade counts where they differ."""
+    (first, told), (second, _) = (read_pass(folder / f"pass-{name}") for name in FIT)
+    if first.keys() != second.keys():
+        raise StudyError("the passes hold different pairs", file=folder, fix="write the batches of both passes again")
+    rows = [(*pair, grade, second[pair], min(grade, second[pair])) for pair, grade in sorted(first.items())]
+    table = pd.DataFrame(rows, columns=store.COLUMNS["fit"][:5])
+    table = table.assign(guideline_version=told["guideline_version"], judge=judge)
+    write_csv(store.file(dataset, "fit"), table)
+    return table
 
 
 def _replace_round(dataset: str, name: str, rows: pd.DataFrame, number: int, order: list[str]) -> None:

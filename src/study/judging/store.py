@@ -24,12 +24,17 @@ COLUMNS = {
     "pool": [*PAIR, "order", "round"],
     "provenance": [*PAIR, "control", "sources"],
     "judgements": [*PAIR, "grade_1", "grade_2", "grade_3", "final", "round", "guideline_version", "judge"],
+    "fit": [*PAIR, "grade_1", "grade_2", "final", "guideline_version", "judge"],
     "rejudged": [*PAIR, "grade", "round", "guideline_version", "judge"],
 }
 # Packed: large as plain text, which only the programs read.
 PACKED = ("pool", "provenance")
 KEYS = {"topics": ["task_id"], "rejudged": [*PAIR, "round"]}
-STEP = {"judgements": "study judge collect", "rejudged": "study judge batches --pass again, then collect"}
+STEP = {
+    "judgements": "study judge collect",
+    "rejudged": "study judge batches --pass again, then collect",
+    "fit": "study judge batches --pass fit-1 and fit-2, then collect",
+}
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,12 @@ def final(dataset: str) -> pd.DataFrame:
         fix = "run: study judge batches --pass 3, have them judged, then study judge collect"
         raise StudyError(f"{waiting} pairs wait for a third pass", file=file(dataset, "judgements"), fix=fix)
     return table
+
+
+def useful(dataset: str) -> pd.DataFrame:
+    """The judgements with a final grade of 1 or 2."""
+    table = final(dataset)
+    return table[table["final"] >= 1]
 
 
 def runs_file(dataset: str) -> Path:

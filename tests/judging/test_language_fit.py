@@ -1,0 +1,59 @@
+"""The second grade: language and system of the useful pairs."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from study.errors import StudyError
+from study.judging import annotation, language_fit, store
+
+DATASET = "synthetic"
+TOPICS = pd.DataFrame({"task_id": [1, 2], "part": "test", "subcategory": "x"})
+JUDGED = pd.DataFrame(
+    [(1, 10, 2), (1, 11, 1), (1, 12, 0), (2, 10, 1), (2, 11, 0)], columns=["task_id", "server_id", "final"]
+).assign(grade_1=lambda rows: rows["final"], grade_2=lambda rows: rows["final"])
+FIT = pd.DataFrame([(1, 10, 0), (1, 11, 2), (2, 10, 1)], columns=["task_id", "server_id", "final"])
+
+
+def run(*lists):
+    rows = [(task, 1, rank, server) for task, servers in lists for rank, server in enumerate(servers, start=1)]
+    return pd.DataFrame(rows, columns=store.RUN)
+
+
+def test_scores_by_hand():
+    found = language_fit.scores(TOPICS, JUDGED, FIT, {"a": run((1, [10, 11]), (2, [11, 10]))})
+    mean = found.set_index("demand")["ndcg@10"]
+    second = 1 / np.log2(3)
+    assert mean["useful"] == pytest.approx((1 + second) / 2)
+    assert mean["callable"] == pytest.approx((second + second) / 2)  # server 10 no longer helps with task 1
+    assert mean["in_language"] == pytest.approx(second)  # and task 2 has no server left
+    assert found.set_index("demand")["n"].to_dict() == {"useful": 2, "callable": 2, "in_language": 1}
+
+
+def test_runs_with_many_unjudged_answers_are_left_out():
+    found = language_fit.scores(TOPICS, JUDGED, FIT, {"a": run((1, [10, 99]), (2, [10, 98]))})
+    assert found.empty
+
+
+def test_a_useful_pair_without_a_second_grade_is_named():
+    with pytest.raises(StudyError, match="server 11 for task 1"):
+        language_fit.demanded(JUDGED, FIT.drop(1), 1)
+
+
+def test_two_passes_over_all_useful_pairs_keep_the_lower_grade(root):
+    useful = store.pairs(store.useful(DATASET))
+    assert 0 < len(useful) < len(store.final(DATASET))
+    for number, name in enumerate(annotation.FIT):
+        folder = annotation.write_batches(DATASET, name)
+        for batch, pairs in annotation.read_manifest(folder)["batches"].items():
+            assert "Language and system" in (folder / f"{batch}.txt").read_text()
+            lines = [f"{task},{server},{(task + server + number) % 3}" for task, server in pairs]
+            (folder / "answers" / f"{batch}.csv").write_text("\n".join([annotation.ANSWER_HEADER, *lines]))
+    annotation.collect_fit(DATASET, folder.parent, judge="simulated")
+    table = store.read_table(DATASET, "fit")
+    assert store.pairs(table) == useful
+    total = table["task_id"] + table["server_id"]
+    assert (table["final"] == np.minimum(total % 3, (total + 1) % 3)).all()
+    readings = language_fit.readings(table).iloc[0]
+    assert readings["tied"] + readings["callable"] + readings["in_language"] == pytest.approx(1)
+    assert readings["equal"] == 0
