@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 
+import nbformat
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -97,6 +98,11 @@ def test_both_rows_are_in_every_table_and_figure_of_the_report(extended):
     kinds = ("overall", "per_task", "mean_ranks", "cost")
     expected = {f"{kind}_{protocol}" for kind in kinds for protocol in ("cold", "warm")}
     assert set(drawn) == expected | {"catalogue_coverage_cold", "win_tie_loss_cold"}
+    cells = nbformat.read(extended / "results/synthetic/notebooks/02_rq1_overall.ipynb", as_version=4).cells
+    shown = [output.get("data", {}).get("text/markdown", "") for cell in cells for output in cell.get("outputs", [])]
+    lists = [block for text in shown for block in text.split("\n\n") if block[:1] == "|" and "| Popularity" in block]
+    assert len(lists) >= 4  # quality and costs under two protocols
+    assert all(f"| {SVD}" in block for block in lists)
     for name, text in drawn.items():
         assert SVD in text, name
         assert name.endswith("cold") or ENMF in text, name

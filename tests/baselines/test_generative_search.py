@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.generative.prefix_tree import INVALID, PAD, UNFINISHED, LevelTree, PrefixTree, beam_search, score_matrix
-from baselines.generative.text import BytePairs, Published, device, task_tokens
-from study.errors import StudyError
+from baselines.generative.text import BytePairs, device, task_tokens
 from tests.baselines.toys import make_dataset
 
 VOCABULARY = 7
@@ -159,11 +158,6 @@ def test_no_text_spells_a_special_token_and_frequent_words_become_single_tokens(
     assert words.encode("database " * 50, 7) == words.encode("database " * 50)[:7]
     frequent = BytePairs(["recommend server"] * 5, 2000)
     assert len(frequent.encode("recommend")) == len(frequent.encode("server")) == 1
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(StudyError, match="cannot be read"):
-        Published(str(tmp_path))
 
 
 def test_the_processor_is_used_where_there_is_no_accelerator(monkeypatch):

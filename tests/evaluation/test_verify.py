@@ -126,9 +126,11 @@ def test_a_metrics_table_that_repeats_a_score_or_lacks_a_column_is_refused(tmp_p
         verify(path, measured(0.1).drop(columns="profile"))
 
 
-def test_what_aggregate_writes_is_what_verify_reads(tmp_path):
-    table = pd.DataFrame({"task_id": [1, 2], "seed": 0, "recall@10": [0.1, 0.2192]})
-    metrics = per_task.aggregate(table, "synthetic", "cold", "t2mrec", "laptop")
-    assert verify(expected(tmp_path, ENTRY), metrics)["verdict"].tolist() == ["OK"]
-    metrics.to_csv(tmp_path / "metrics.csv", index=False)
-    assert verify(expected(tmp_path, ENTRY), pd.read_csv(tmp_path / "metrics.csv"))["verdict"].tolist() == ["OK"]
+def test_an_expected_value_is_the_mean_of_a_committed_per_task_file(tmp_path):
+    (tmp_path / "per_task.csv").write_text("task_id,seed,recall@10\n1,42,0.5\n2,42,0.25\n")
+    entry = {key: value for key, value in ENTRY.items() if key != "value"}
+    path = expected(tmp_path, entry | {"per_task": "per_task.csv"})
+    assert verify(path, measured(0.375))["verdict"].tolist() == ["OK"]
+    for wrong in ({"per_task": "per_task.csv", "value": 0.375}, {"per_task": "absent.csv"}, {}):
+        with pytest.raises(StudyError):
+            load(expected(tmp_path, entry | wrong))

@@ -9,7 +9,6 @@ import pytest
 
 from study.config.compose import load
 from study.errors import StudyError
-from study.evaluation import per_task, verify
 from study.runner import authors_program
 from tests.tiny_study import TINY
 
@@ -85,33 +84,3 @@ def test_malformed_recommendations_are_refused_with_file_and_line(tmp_path, line
     with pytest.raises(StudyError) as caught:
         authors_program.read_top10(path, {3, 4}, set(TEN))
     assert (caught.value.file, caught.value.row, caught.value.column) == (path, "line 3", WRONG[line])
-
-
-def test_an_expected_value_is_the_mean_of_a_committed_per_task_file(tmp_path):
-    (tmp_path / "per_task.csv").write_text("task_id,seed,recall@5\n1,42,0.5\n2,42,0.25\n")
-    entry = {
-        "dataset": "d",
-        "protocol": "cold",
-        "system": "s",
-        "metric": "recall",
-        "k": 5,
-        "tolerance": 0,
-        "source": "x",
-    }
-    cell = {
-        "dataset": "d",
-        "protocol": "cold",
-        "system": "s",
-        "profile": "laptop",
-        "seed": 1,
-        "metric": "recall",
-        "k": 5,
-    }
-    table = pd.DataFrame([cell | {"value": 0.375}], columns=per_task.AGGREGATE_COLUMNS)
-    path = tmp_path / "expected.yaml"
-    path.write_text(json.dumps([entry | {"per_task": "per_task.csv"}]))
-    assert verify.verify(path, table)["verdict"].tolist() == ["OK"]
-    for wrong in ({"per_task": "per_task.csv", "value": 0.375}, {"per_task": "absent.csv"}, {}):
-        path.write_text(json.dumps([entry | wrong]))
-        with pytest.raises(StudyError):
-            verify.load(path)

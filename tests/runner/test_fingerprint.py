@@ -10,6 +10,18 @@ from tests.tiny_study import REPOSITORY, rooted
 
 SYSTEMS = ["ease", "item_knn", "item_knn_transfer", "task_knn", "tfidf", "lightgcn", "tiger"]
 SYSTEMS += ["t2mrec", "t2mrec_field_dense"]
+# File of code -> the systems that import it.
+IMPORTING = {
+    # Two imports away: t2mrec.system -> t2mrec.lexical; task_knn -> lexical; knn_transfer -> task_knn -> lexical.
+    "src/study/t2mrec/lexical.py": {"t2mrec", "t2mrec_field_dense", "task_knn", "item_knn_transfer", "tfidf"},
+    "baselines/neighbours.py": {"item_knn", "item_knn_transfer"},
+    "baselines/recbole_runner.py": {"lightgcn"},  # named in a text alone, as the program of a subprocess
+    "src/study/usefulness/texts.py": {"t2mrec_field_dense"},  # the code of the teacher that its yaml names
+    "src/study/data/dataset.py": set(SYSTEMS),
+    "src/study/evaluation/ranking.py": set(SYSTEMS),  # imported by few, but its rule for ties decides every row
+    "src/study/pipeline/report.py": set(),
+    "src/study/errors.py": set(),  # the ground decides no number
+}
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +55,7 @@ def edit(path, old, new):
     path.write_text(text.replace(old, new, 1))
 
 
-@pytest.mark.parametrize(
-    ("file", "expected"),
-    [
-        # Two imports away: t2mrec.system -> t2mrec.lexical; task_knn -> lexical; knn_transfer -> task_knn -> lexical.
-        ("src/study/t2mrec/lexical.py", {"t2mrec", "t2mrec_field_dense", "task_knn", "item_knn_transfer", "tfidf"}),
-        ("baselines/neighbours.py", {"item_knn", "item_knn_transfer"}),
-        ("baselines/recbole_runner.py", {"lightgcn"}),  # named in a text alone, as the program of a subprocess
-        ("src/study/usefulness/texts.py", {"t2mrec_field_dense"}),  # the code of the teacher that its yaml names
-        ("src/study/data/dataset.py", set(SYSTEMS)),
-        ("src/study/evaluation/ranking.py", set(SYSTEMS)),  # imported by few, but its rule for ties decides every row
-        ("src/study/pipeline/report.py", set()),
-        ("src/study/errors.py", set()),  # the ground decides no number
-    ],
-)
+@pytest.mark.parametrize(("file", "expected"), IMPORTING.items())
 def test_a_statement_makes_those_stale_that_import_it(root, configs, file, expected):
     before = rows(configs)
     path = root / file
@@ -83,10 +82,3 @@ def test_imports_for_type_checkers_do_not_count(root, configs):
     assert "baselines.cosine" not in closure(["baselines.ease"])
     path.write_text(path.read_text() + "\ndef late():\n    from baselines import cosine\n")
     assert "baselines.cosine" in closure(["baselines.ease"])
-
-
-def test_settings_that_change_a_number_count_and_names_do_not(root):
-    own = inputs(load(["system=ease"]))
-    assert inputs(load(["system=ease", "system.name=other", "system.title=Other", "profile.workers=1"])) == own
-    for change in ("system.model.regularisation=11", "run_depth=20", "profile.threads=2", "protocol=warm"):
-        assert inputs(load(["system=ease", change])) != own, change

@@ -114,7 +114,8 @@ def test_fingerprint_tells_what_decides_a_run_from_what_does_not(root: Path) -> 
     same = running.fingerprint(config("system=tfidf"))
     others = ["system.title=x", "system.name=tfidf_x", "system.seeds=[4]", "profile.workers=3", "tuning.trials=3"]
     assert running.fingerprint(config("system=tfidf", *others)) == same
-    assert running.fingerprint(config("system=tfidf", "system.model.max_features=9")) != same
+    for change in ("system.model.max_features=9", "run_depth=20", "profile.threads=2", "protocol=warm"):
+        assert running.fingerprint(config("system=tfidf", change)) != same, change
     prepared = paths.prepared("synthetic") / "labels.parquet"
     pd.read_parquet(prepared).iloc[:-1].to_parquet(prepared)
     assert running.fingerprint(config("system=tfidf")) != same
