@@ -1,5 +1,7 @@
 """Table 4 from runs with planted effects, the structural facts by hand, and verdicts that follow the tables."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ from statsmodels.stats.multitest import multipletests
 
 from study.analysis.ablation import figures
 from study.analysis.ablation import tables as ablation
-from study.analysis.report.runs import measured
+from study.analysis.report.runs import measured, statistics
 from study.data import dataset as datasets
 from study.evaluation.metrics import PAPER_METRICS
 from study.files import write_csv
@@ -20,16 +22,17 @@ VERDICTS = [
     ("t2mrec_wo_cl", -0.1, (0.01, 0.01), "holds"),
     ("t2mrec_wo_cl", -0.1, (0.2, 0.2), "does not hold"),
 ]
-VERDICTS += [("t2mrec_wo_cl", -0.1, p_values, "tests disagree") for p_values in ((0.01, 0.2), (0.2, 0.01))]
+# The declared test, randomisation, decides alone.
+VERDICTS += [("t2mrec_wo_cl", -0.1, (0.01, 0.2), "does not hold"), ("t2mrec_wo_cl", -0.1, (0.2, 0.01), "holds")]
 # One metric alone does not decide, and a change must not go the other way.
 VERDICTS += [("t2mrec_wo_cl", -0.1, ([0.01, 0.3], [0.01, 0.3]), "does not hold")]
 VERDICTS += [("t2mrec_wo_cl", 0.1, (0.01, 0.01), "does not hold")]
 VERDICTS += [("t2mrec_llm", 0.1, (0.01, 0.01), "holds"), ("t2mrec_llm", -0.1, (0.01, 0.01), "does not hold")]
 # No direction is expected.
 VERDICTS += [("t2mrec_shared_tower", -0.1, (0.01, 0.01), "holds")]
-VERDICTS += [("t2mrec_shared_tower", 0.1, (0.2, 0.01), "tests disagree")]
+VERDICTS += [("t2mrec_shared_tower", 0.1, (0.2, 0.01), "holds")]
 VERDICTS += [("t2mrec_one_direction", 0.0, (0.01, 0.01), "does not hold")]
-DISTANCES = [(1e-5, 1e-4, "holds"), (0.01, 0.01, "does not hold"), (1e-5, 0.01, "tests disagree")]
+DISTANCES = [(1e-5, 1e-4, "holds"), (0.01, 1e-4, "holds"), (1e-5, 0.01, "does not hold")]
 
 
 @pytest.fixture
@@ -179,15 +182,23 @@ def test_on_the_release_the_structural_score_is_the_language_check(task2mcp):
 
 
 @pytest.mark.parametrize(("system", "difference", "p_values", "expected"), VERDICTS)
-def test_a_verdict_needs_both_tests_and_the_direction(system, difference, p_values, expected):
+def test_a_verdict_needs_the_declared_test_on_both_metrics_and_the_direction(system, difference, p_values, expected):
     table = pd.DataFrame({"metric": ["recall@10", "ndcg@10"], "system": system, "title": system})
-    table = table.assign(protocol="cold", seeds=2, diff=difference, paper_effect=np.nan)
+    table = table.assign(protocol="cold", seeds=2, diff=difference, rank_biserial=-difference, paper_effect=np.nan)
     table = table.assign(**dict(zip(ablation.TESTS, p_values, strict=True)))
     assert ablation.part_verdicts(table)["verdict"].tolist() == [expected]
 
 
+def test_another_declared_test_decides_by_its_own_side_and_p(monkeypatch):
+    monkeypatch.setattr(ablation, "statistics", lambda: replace(statistics(), test="wilcoxon"))
+    table = pd.DataFrame({"metric": ["recall@10", "ndcg@10"], "system": "t2mrec_wo_cl", "title": ""})
+    table = table.assign(protocol="cold", seeds=2, diff=0.1, rank_biserial=-0.1, paper_effect=np.nan)
+    table = table.assign(wilcoxon_p_holm=0.01, randomisation_p_holm=0.2)
+    assert ablation.part_verdicts(table)["verdict"].tolist() == ["holds"]
+
+
 @pytest.mark.parametrize(("largest", "randomisation", "expected"), DISTANCES)
-def test_distance_verdicts_need_both_tests_in_every_category(largest, randomisation, expected):
+def test_distance_verdicts_need_the_declared_test_in_every_category(largest, randomisation, expected):
     groups = pd.DataFrame({"level": ["all", "category", "category"] * 2, "part": ["train"] * 3 + ["test"] * 3})
     groups = groups.assign(p_holm=[0.0, 0.0, largest] * 2, randomisation_p_holm=randomisation)
     groups = groups.assign(beyond_p_holm=groups["p_holm"], beyond_randomisation_p_holm=randomisation)

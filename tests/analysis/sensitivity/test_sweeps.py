@@ -13,10 +13,9 @@ from study.files import write_csv, write_json
 from study.search.settings import Sweep, load_sweep
 
 VERDICTS = [((0.01, 0.01), 0.02, 0.1, "does not hold"), ((0.01, 0.01), -0.02, -0.1, "holds")]
-# One test alone is not enough.
-VERDICTS += [(p_values, 0.02, 0.1, "not contradicted") for p_values in ((0.01, 0.06), (0.06, 0.01), (0.05, 0.05))]
-# The last one: many small losses, a few large gains; the tests disagree.
-VERDICTS += [((0.01, 0.06), -0.02, -0.1, "not contradicted"), ((0.01, 0.01), 0.02, -0.1, "not contradicted")]
+# The declared test, randomisation, decides alone, and on the side of the mean difference.
+VERDICTS += [((0.01, p), 0.02, 0.1, "not contradicted") for p in (0.05, 0.06)]
+VERDICTS += [((0.06, 0.01), 0.02, 0.1, "does not hold"), ((0.01, 0.01), 0.02, -0.1, "does not hold")]
 
 
 def grid(name: str, quality, noise: float = 0.0) -> tuple[Sweep, pd.DataFrame]:
@@ -173,7 +172,7 @@ def tasks(means: dict[int, float], effect=0.0, n: int = 200, seed: int = 0) -> p
     return pd.concat(parts, ignore_index=True)
 
 
-def test_verdicts_rest_on_both_tests_over_the_family_of_settings():
+def test_verdicts_rest_on_the_declared_test_over_the_family_of_settings():
     seeds = {1: 0.0, 2: 0.01, 3: -0.01}
     same, better, level = tasks(seeds), tasks(seeds, effect=0.02, seed=5), tasks(seeds, seed=6)
     families = {

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.analysis.report import paper
-from study.analysis.report.runs import COMPARED, FAILS, HOLDS, REFERENCE, measured, statistics
+from study.analysis.report.runs import COMPARED, FAILS, HOLDS, REFERENCE, SIDES, measured, statistics
 from study.analysis.report.tables import NOT_RUN
 from study.config.registry import all_system_settings
 from study.data import dataset as datasets
@@ -40,7 +40,6 @@ TESTS = ["wilcoxon_p_holm", "randomisation_p_holm"]
 COLUMNS = ["protocol", "system", "title", "metric", "seeds", "n", "ours", "sd", "ci_low", "ci_high", "paper", "gap"]
 COLUMNS += ["paper_effect", *DIFFERENCE, *TESTS, "family"]
 STRICT = 0.001  # the paper's level for Figure 6
-DISAGREE = "tests disagree"
 # What a variant is expected to do to both primary metrics: to lower them (-1), to raise them (1), or either (0).
 EXPECTED = {
     "t2mrec_wo_cl": -1,
@@ -140,41 +139,37 @@ def table4(dataset: str) -> pd.DataFrame:
 def part_verdicts(table: pd.DataFrame) -> pd.DataFrame:
     """Whether every variant of `EXPECTED` does what is expected of it, under every protocol, by `table4`.
 
-    It does (`HOLDS`) if the differences of both primary metrics have the expected direction and both tests reject on
-    both. Wilcoxon's test rejects too often where differences are not symmetric (`study.evaluation.significance`), so it
-    does not decide alone: where one test rejects on both metrics and the other does not, the tests disagree.
+    It does (`HOLDS`) if the declared test (``conf/statistics.yaml``) finds both primary metrics on the expected side.
     """
-    rows, words, alpha = [], {-1: "lower", 1: "higher", 0: "other"}, statistics().alpha
+    rows, words, settings = [], {-1: "lower", 1: "higher", 0: "other"}, statistics()
     for (protocol, system), own in table.groupby(["protocol", "system"], sort=False):
         if system not in EXPECTED:
             continue
         sign, own = EXPECTED[str(system)], own.set_index("metric").loc[list(COMPARED)]
-        gaps = own["diff"]
-        expected = bool((gaps != 0 if sign == 0 else gaps * sign > 0).all())
+        side = own[SIDES[settings.test]]
+        expected = bool((side != 0 if sign == 0 else side * sign > 0).all())
         largest = own[TESTS].max(skipna=False)
-        row = {"protocol": protocol, "system": system, "title": own["title"].iloc[0], "expected": words[sign], **gaps}
-        verdict = NOT_RUN if own["seeds"].eq(0).any() else decided(*(expected and p < alpha for p in largest))
-        rows.append(row | {"paper_effect": own["paper_effect"].iloc[-1], **largest, "verdict": verdict})
+        found = HOLDS if expected and largest[f"{settings.test}_p_holm"] < settings.alpha else FAILS
+        row = {"protocol": protocol, "system": system, "title": own["title"].iloc[0], "expected": words[sign]}
+        row |= {**own["diff"], "paper_effect": own["paper_effect"].iloc[-1], **largest}
+        rows.append(row | {"verdict": NOT_RUN if own["seeds"].eq(0).any() else found})
     return pd.DataFrame(rows)
 
 
 def distance_verdicts(groups: pd.DataFrame) -> pd.DataFrame:
     """Figure 6: whether distances fall in every category, and whether more (`beyond`) than those of mismatched pairs.
 
-    `groups`: groups.csv of the embedding stage. The verdict is on the largest p-values, at the paper's level, `STRICT`.
+    `groups`: groups.csv of the embedding stage. The verdict is on the largest p-value of the declared test
+    (``conf/statistics.yaml``), at the paper's level, `STRICT`.
     """
-    rows = []
+    rows, decides = [], TESTS.index(f"{statistics().test}_p_holm")
     for part in ("test", "train"):
         own = groups[(groups["part"] == part) & (groups["level"] == "category")]
         for prefix in ("", "beyond_"):
             largest = own[f"{prefix}p_holm"].max(), own[f"{prefix}randomisation_p_holm"].max()
-            rows.append((part, prefix != "", len(own), *largest, decided(*(p < STRICT for p in largest))))
+            verdict = HOLDS if largest[decides] < STRICT else FAILS
+            rows.append((part, prefix != "", len(own), *largest, verdict))
     return pd.DataFrame(rows, columns=["part", "beyond", "categories", *TESTS, "verdict"])
-
-
-def decided(by_wilcoxon: bool, by_randomisation: bool) -> str:
-    """What two tests of one statement come to together."""
-    return DISAGREE if by_wilcoxon != by_randomisation else HOLDS if by_wilcoxon else FAILS
 
 
 def trained_models(sweeps: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

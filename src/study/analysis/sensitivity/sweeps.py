@@ -18,7 +18,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from study import paths
 from study.analysis.report.colours import BLUE, GREY, ORANGE, RED
 from study.analysis.report.plots import STYLE, canvas, logarithmic, metric_name
-from study.analysis.report.runs import COMPARED, FAILS, HOLDS, measured, statistics
+from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, measured, statistics
 from study.analysis.report.tables import cell, read
 from study.errors import StudyError
 from study.evaluation import per_task
@@ -29,10 +29,9 @@ from study.search import settings as search
 from study.search.settings import Sweep, load_sweep
 from study.search.sweep import folder_of
 
-# Another value is chosen, and the tests do not show it to be better: no evidence against the paper, and none for it.
+# Another value is chosen, and the test does not show it to be better: no evidence against the paper, and none for it.
 OPEN = "not contradicted"
-# p-value -> whose sign says which side its test finds better.
-TESTS = {"wilcoxon_p": "rank_biserial", "randomisation_p": "diff"}
+TESTS = ("wilcoxon_p", "randomisation_p")
 DIFFERENCE = ("diff", "diff_ci_low", "diff_ci_high", "rank_biserial")
 PARTS = {"valid": ("validation tasks", BLUE, "o"), "test": ("test tasks", ORANGE, "s")}
 GRID = 60  # points per side of a contour panel
@@ -130,14 +129,16 @@ def against_paper(tables: Mapping[str, tuple[Sweep, float, dict[float, pd.DataFr
 
 
 def verdict(row: Mapping[Any, Any]) -> str:
-    """Whether the paper's optimum holds: validation chooses it, or both tests find it better than the chosen value.
+    """Whether the paper's optimum holds: validation chooses it, or the declared test finds it better than the chosen.
 
-    The randomisation test finds the side of the mean difference better, Wilcoxon's the side of the ranks.
+    ``conf/statistics.yaml`` declares the test.
     """
+    settings = statistics()
     if row["chosen"] == row["paper"]:
         return HOLDS
-    found = [np.sign(row[side]) for test, side in TESTS.items() if row[f"{test}_holm"] < statistics().alpha]
-    return {len(TESTS): FAILS, -len(TESTS): HOLDS}.get(int(sum(found)), OPEN)
+    if row[f"{settings.test}_p_holm"] >= settings.alpha:
+        return OPEN
+    return FAILS if row[SIDES[settings.test]] > 0 else HOLDS
 
 
 def scoring_time(dataset: str, sweep: Sweep) -> pd.DataFrame:
