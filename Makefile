@@ -21,13 +21,14 @@ help:  ## show this list
 setup: $(STAMP)  ## create .venv and install the exact lock
 
 # torch comes first and exactly: where a processor-only build of this version is at hand, pip then keeps to it.
-# The lock is complete, so nothing is resolved again: RecBole's own requirements would contradict it.
+# The lock is complete, so nothing is resolved again.
 $(STAMP): requirements.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.11 or set PYTHON=..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(BIN)/python -m pip check --quiet --disable-pip-version-check
 	@touch $@
 
 # What the synthetic results are made of: `make repro` does nothing while none of it has changed.
@@ -82,10 +83,8 @@ verify: setup  ## compare results/expected.yaml with the runs
 lock:  ## redo requirements.txt from requirements.in in a fresh environment
 	$(PYTHON) -m venv .lock
 	.lock/bin/python -m pip install --quiet $$(grep -o '^torch==[^ ]*' requirements.in)
-	grep -v '^recbole==' requirements.in > .lock/requirements.in
-	.lock/bin/python -m pip install --quiet -r .lock/requirements.in
-	.lock/bin/python -m pip install --quiet --no-deps $$(grep -o '^recbole==[^ ]*' requirements.in)
-	{ echo "# The exact lock, made by \`make lock\` from requirements.in."; .lock/bin/python -m pip freeze | sed 's/+cpu//'; } > requirements.txt
+	.lock/bin/python -m pip install --quiet -r requirements.in
+	{ echo "# The exact lock, made by \`make lock\` from requirements.in."; .lock/bin/python -m pip freeze --all | sed '/^pip==/d; s/+cpu//'; } > requirements.txt
 	rm -rf .lock
 
 clean:  ## remove what runs made outside git (data, caches, models); .venv stays

@@ -11,8 +11,6 @@ from packaging.specifiers import SpecifierSet
 from tests.tiny_study import REPOSITORY as ROOT
 
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s#]+)", re.MULTILINE)
-# Installed without its own requirements, whose pins are years old (requirements.in says so).
-WITHOUT_REQUIREMENTS = {"recbole"}
 
 
 def plain(name: str) -> str:
@@ -65,14 +63,14 @@ def test_the_lock_holds_what_its_packages_require() -> None:
     locked = pins("requirements.txt")
     lacking = []
     extras = {name: {""} for name in locked}
-    waiting = [(name, "") for name in locked if name not in WITHOUT_REQUIREMENTS]
+    waiting = [(name, "") for name in locked]
     while waiting:
         name, extra = waiting.pop()
         for line in requires(name) or []:
             wanted = Requirement(line)
             needed = plain(wanted.name)
-            # An accelerator's libraries come with another build of torch; setuptools comes with Python's venv.
-            if (wanted.marker and not wanted.marker.evaluate({"extra": extra})) or needed == "setuptools":
+            # An accelerator's libraries come with another build of torch.
+            if wanted.marker and not wanted.marker.evaluate({"extra": extra}):
                 continue
             if name == "torch" and re.match(r"nvidia-|cuda-|triton", needed):
                 continue
