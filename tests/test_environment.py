@@ -7,6 +7,7 @@ from importlib.metadata import distributions, metadata, requires
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from tests.tiny_study import REPOSITORY as ROOT
 
@@ -53,7 +54,7 @@ def test_every_locked_package_runs_on_any_python_that_the_project_takes() -> Non
 
 
 def test_this_environment_is_the_lock() -> None:
-    installed = {plain(found.name): found.version.partition("+")[0] for found in distributions()}
+    installed = {plain(found.name): Version(found.version).public for found in distributions()}
     locked = pins("requirements.txt")
     assert {name: installed.get(name, "absent") for name in locked} == locked
 

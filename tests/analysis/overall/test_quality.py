@@ -50,7 +50,7 @@ def test_kinds_of_systems_are_named_under_what_shows_them_in_colour(summary):
     figure = quality.per_task_distribution(values, families | {"Not drawn": "dense"}, "ndcg@10", LONG_CAPTION)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == legend
     assert misplaced(figure) == ([], [])
-    faces = [box.get_facecolor() for box in figure.axes[0].patches][::-1]
+    faces = [box.get_facecolor() for box in figure.axes[0].patches]
     assert faces == [handle.get_facecolor() for handle in figure.legends[0].legend_handles]
 
 
@@ -67,8 +67,8 @@ def test_per_task_distribution_counts_the_zeros():
     values = {"A": pd.Series([0, 0, 0.5, 1.0]), "B": pd.Series([0.0, np.nan, 0, 0])}
     figure = quality.per_task_distribution(values, {"A": "lexical", "B": "trivial"}, "ndcg@10", "caption")
     texts = [text.get_text() for text in figure.axes[0].texts]
-    assert texts[:2] == ["100%", "50%"]  # from below: B, whose undefined task does not count, then A
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["B", "A"]
+    assert texts[:2] == ["50%", "100%"]  # from above: A, then B, whose undefined task does not count
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["A", "B"]
 
 
 def test_win_tie_loss_adds_up():

@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
@@ -100,36 +101,33 @@ def violins(pairs: pd.DataFrame, tests: pd.DataFrame, level: str, caption: str) 
 
     `pairs`: pairs.csv with a column of the level, category or subcategory. `tests`: rows of groups.csv of this level.
     """
-    groups = sorted(pairs[level].unique())
+    groups, inks = sorted(pairs[level].unique()), dict(SPACES.values())
     caption += (
-        " Violins: all matched pairs. Line: median. p: paired one-sided Wilcoxon test over tasks that distances fell,"
-        " Holm-corrected over the groups and both panels. n: tasks."
+        " Violins: all matched pairs. Lines: quartiles. p: paired one-sided Wilcoxon test over tasks that distances"
+        " fell, Holm-corrected over the groups and both panels. n: tasks."
     )
     caption += f" {flatness(pairs)}"
     title, height = f"Distance of tasks to their listed servers, by {level}", 5.6 if len(groups) < 8 else 7.6
     figure, axes = canvas(height, rows=2, caption=caption, sharex=True, share_y=True, title=title)
     for panel, (part, label) in zip(axes[:, 0], PARTS.items(), strict=True):
-        own = pairs[pairs["part"] == part]
-        for side, (space, (name, ink)) in zip((-0.2, 0.2), SPACES.items(), strict=True):
-            values = [own.loc[own[level] == group, space].to_numpy() for group in groups]
-            places = np.arange(len(groups)) + side
-            bodies = panel.violinplot(values, places, widths=0.38, showextrema=False, showmedians=True)
-            for body in bodies["bodies"]:
-                body.set(facecolor=ink, alpha=0.45, edgecolor=ink, label=name)
-            bodies["cmedians"].set(color="black", linewidth=1.2)
+        own = pairs[pairs["part"] == part].rename(columns={space: name for space, (name, _) in SPACES.items()})
+        long = own.melt(level, list(inks), var_name="space", value_name="distance")
+        shape: Any = {"cut": 0, "density_norm": "width", "inner": "quart", "linewidth": 0.8, "saturation": 1}
+        sns.violinplot(
+            long, x=level, y="distance", hue="space", order=groups, palette=inks, alpha=0.6, ax=panel, **shape
+        )
         for x, group in enumerate(groups):
             row = tests[(tests["part"] == part) & (tests["group"] == group)].iloc[0]
             said, above = f"{corrected(row['p_holm'])}\nn={row['n']}", panel.get_xaxis_transform()
             panel.text(x, 1.03, said, ha="center", va="bottom", fontsize=5.5, transform=above)
         panel.set_title(label, fontsize=9, pad=20)
-        panel.set(ylabel="1 - cosine", ylim=(0, 1.05 * pairs[list(SPACES)].to_numpy().max()))
+        panel.set(xlabel="", ylabel="1 - cosine", ylim=(0, 1.05 * pairs[list(SPACES)].to_numpy().max()))
         panel.grid(axis="y")
     turn = {"rotation": 35, "ha": "right"} if len(groups) > 6 else {}
     names = [group if turn else group.replace("& ", "&\n") for group in groups]
     axes[1, 0].set_xticks(range(len(groups)), names, **turn)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    one_each = dict(zip(labels, handles, strict=True))
-    axes[0, 0].legend(one_each.values(), one_each, loc="lower right", bbox_to_anchor=(1, 1.12), ncols=2, fontsize=7)
+    axes[1, 0].get_legend().remove()
+    sns.move_legend(axes[0, 0], "lower right", bbox_to_anchor=(1, 1.12), ncols=2, title=None, fontsize=7)
     return figure
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import studentized_range
@@ -72,17 +74,18 @@ def per_task_distribution(
     figure, axes = canvas(1.4 + 0.3 * len(values), caption=caption, title=f"{metric_name(metric)} of single tasks")
     panel: Axes = axes[0, 0]
     beside = panel.get_yaxis_transform()
-    for y, (title, series) in enumerate(reversed(list(values.items())), start=1):
-        ink, known = colour(families[title]), series.dropna()
-        lines: Any = {"medianprops": {"color": "black"}, "whiskerprops": {"color": ink}, "capprops": {"color": ink}}
-        shape: Any = {"orientation": "horizontal", "widths": 0.6, "whis": (5, 95), "showfliers": False}
-        box = panel.boxplot(known, positions=[y], patch_artist=True, **shape, **lines)
-        box["boxes"][0].set(facecolor=colours.filling(ink), edgecolor=ink)
-        panel.plot(known.mean(), y, marker="D", color="white", markersize=4.5, markeredgecolor="black")
+    table = pd.DataFrame(dict(values))
+    mean: Any = {"marker": "D", "markerfacecolor": "white", "markersize": 4.5, "markeredgecolor": "black"}
+    shape: Any = {"width": 0.6, "whis": (5, 95), "showfliers": False, "showmeans": True, "meanprops": mean}
+    with warnings.catch_warnings():  # seaborn 0.13.2 sets what matplotlib 3.11 replaces
+        warnings.filterwarnings("ignore", "vert: bool", mpl.MatplotlibDeprecationWarning)
+        sns.boxplot(table, orient="h", ax=panel, **shape)
+    for y, (box, title) in enumerate(zip(panel.patches, values, strict=True)):
+        ink, known = colour(families[title]), table[title].dropna()
+        box.set(facecolor=colours.filling(ink), edgecolor=ink)
         panel.text(1.03, y, f"{(known == 0).mean():.0%}", va="center", transform=beside, fontsize=8)
-    panel.text(1.03, len(values) + 0.75, "zero", va="bottom", transform=beside, fontsize=8, style="italic")
-    panel.set_yticks(range(1, len(values) + 1), list(values)[::-1])
-    panel.set(xlabel=f"{metric_name(metric)} of a task (0 to 1)", xlim=(-0.02, 1.02), ylim=(0.4, len(values) + 0.7))
+    panel.text(1.03, -0.75, "zero", va="bottom", transform=beside, fontsize=8, style="italic")
+    panel.set(xlabel=f"{metric_name(metric)} of a task (0 to 1)", xlim=(-0.02, 1.02), ylim=(len(values) - 0.4, -0.7))
     panel.grid(axis="x")
     legend_below(figure, *colours.areas(families[title] for title in values))
     return figure

@@ -17,6 +17,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -30,29 +31,22 @@ from study.data.normalise import tokens
 from study.files import replacing, write_text
 
 MARKERS = "osD^vPX<>*hpd8"
-STYLE: Any = {
+THEME = sns.plotting_context("paper", font_scale=0.94) | sns.axes_style("ticks")
+STYLE: Any = THEME | {
     "font.family": "DejaVu Sans",
-    "font.size": 9.0,
     "text.parse_math": False,
     "axes.titlesize": 10.0,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": False,
     "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.6,
     "legend.frameon": False,
-    "legend.fontsize": 8.0,
     "figure.dpi": 130.0,
     "savefig.dpi": 110.0,
-    "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "svg.hashsalt": "t2mrec-study",
     "svg.fonttype": "none",
-    "path.simplify": True,
-    "axes.unicode_minus": True,
 }
 NAMES = {
     "recall": "Recall",
@@ -191,11 +185,9 @@ def value_counts(values: pd.Series, *, listed: bool = False, most: int = 12) -> 
 def lists(data: Dataset, caption: str) -> Figure:
     """Lengths of the label lists, servers by popularity, and how concentrated the labels are."""
     figure, axes = canvas(2.7, 3, caption=caption, title="Lists and popularity")
-    lengths = np.bincount([len(row) for row in data.lists])
-    shown = np.flatnonzero(lengths)
     panel = axes[0, 0]
-    bars = panel.bar([str(value) for value in shown], lengths[shown], color=BLUE)
-    panel.bar_label(bars, [f"{count:,}" for count in lengths[shown]], fontsize=7)
+    sns.countplot(x=[len(row) for row in data.lists], color=BLUE, saturation=1, ax=panel)
+    panel.bar_label(panel.containers[0], fmt="{:,.0f}", fontsize=7)
     panel.set(xlabel="servers on a task's list", ylabel="tasks (logarithmic axis)")
     logarithmic(panel.yaxis)
     panel.margins(y=0.1)
