@@ -3,6 +3,7 @@
 
 DATASET ?= synthetic
 FORCE ?=
+LLM ?=
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -18,7 +19,7 @@ DVC_TARGETS = report judged usefulness notebooks
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(STAMP)  ## create .venv and install the exact lock
+setup: $(STAMP) $(if $(LLM),$(VENV)/.llm)  ## create .venv and install the exact lock; LLM=1 adds the engine of local models
 
 # torch comes first and exactly: where a processor-only build of this version is at hand, pip then keeps to it.
 # The lock is complete, so nothing is resolved again.
@@ -29,6 +30,10 @@ $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	$(BIN)/python -m pip check --quiet --disable-pip-version-check
+	@touch $@
+
+$(VENV)/.llm: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[llm]'
 	@touch $@
 
 # What the synthetic results are made of: `make repro` does nothing while none of it has changed.

@@ -16,6 +16,7 @@ from study.cli.agent import app as agent
 from study.cli.aliases import todays_words
 from study.cli.audit import app as audit
 from study.cli.judge import app as judging
+from study.cli.llm import app as llm
 from study.cli.tools import app as tools
 from study.cli.usefulness import app as usefulness
 from study.errors import StudyError, printable
@@ -38,12 +39,13 @@ SUB_APPS = {
     "agent": agent,
     "audit": audit,
     "judge": judging,
+    "llm": llm,
     "tools": tools,
     "usefulness": usefulness,
 }
 EVERY_DAY, DATA, ANALYSES, UPKEEP = "Every day", "Data", "Analyses", "Upkeep"
 for _name, _sub_app in SUB_APPS.items():
-    app.add_typer(_sub_app, name=_name, rich_help_panel=EVERY_DAY if _name == "agent" else ANALYSES)
+    app.add_typer(_sub_app, name=_name, rich_help_panel=EVERY_DAY if _name in ("agent", "llm") else ANALYSES)
 
 
 class AuthorsAction(StrEnum):

@@ -20,17 +20,23 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from study.errors import StudyError
+from study.llm import models
 from study.llm.cassette import KINDS as KINDS
 from study.llm.cassette import Cassette, Entry
 from study.llm.cassette import key as key
+
+if TYPE_CHECKING:
+    from study.llm.local import Served
 
 Mode = Literal["replay", "record", "off"]
 Message = Mapping[str, Any]
 
 MODES = ("replay", "record", "off")
+# An address with this scheme is a model of conf/llm/models.yaml, started at the first question.
+LOCAL = "local:"
 # Worth another try: time-out, conflict, too many requests, and everything that the server blames on itself.
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 # Parameters that some endpoints refuse -> the name under which they are sent then, None to leave them out.
@@ -87,12 +93,15 @@ class Usage:
     attempts: int = 0  # HTTP requests sent, repeated ones included
     prompt_tokens: int = 0  # prompt_tokens, completion_tokens: as the replies state them, replayed ones included
     completion_tokens: int = 0
+    models: set[str] = field(default_factory=set)  # as the replies name them, replayed ones included
 
     def count(self, reply: Any, *, replayed: bool) -> None:
         """Add one reply; an endpoint that states no tokens counts as none."""
         self.replayed += replayed
         self.asked += not replayed
         stated = reply.get("usage") if isinstance(reply, dict) else None
+        if isinstance(reply, dict) and isinstance(reply.get("model"), str):
+            self.models.add(reply["model"])
         for name in ("prompt_tokens", "completion_tokens"):
             tokens = stated.get(name) if isinstance(stated, dict) else None
             if type(tokens) is int and tokens > 0:
@@ -124,7 +133,8 @@ class Client:
     reply belongs to the request as it was asked, whatever had to be sent.
 
     Args:
-        base_url: e.g. ``http://localhost:8000/v1``.
+        base_url: e.g. ``http://localhost:8000/v1``; or ``local:qwen``, a model that this process starts. Questions to
+            it name the model's file and hash in place of the given name, so that a recorded reply belongs to one file.
         mode: one of `MODES`.
         cassette: JSONL file of {key, request, response}; needed unless the mode is off.
         keep_requests: False keeps only a request's key beside the reply, where the request quotes texts that must not
@@ -157,14 +167,15 @@ class Client:
     _refused: dict[str, str | None] = field(default_factory=dict, init=False, repr=False)
     _tape: Cassette | None = field(default=None, init=False, repr=False)
     _sender: Any = field(default=None, init=False, repr=False)
+    _engine: Served | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise StudyError(f"unknown mode {self.mode!r}", fix=f"one of: {', '.join(MODES)}")
         if self.mode != "off" and self.cassette is None:
             raise StudyError(f"the mode {self.mode} needs a cassette", fix="name a file, or use the mode off")
-        if not self.base_url.startswith(("http://", "https://")):
-            raise StudyError(f"not an HTTP address: {self.base_url!r}", fix="use http://... or https://...")
+        if not self.base_url.startswith(("http://", "https://", LOCAL)):
+            raise StudyError(f"not an HTTP address: {self.base_url!r}", fix="use http://..., https://... or local:NAME")
         if self.concurrency < 1:
             raise StudyError(f"{self.concurrency} attempts at a time", fix="set concurrency to 1 or more")
         self._free, self._lock = threading.Semaphore(self.concurrency), threading.RLock()
@@ -184,8 +195,10 @@ class Client:
         """The decoded JSON reply to `body`, from the cassette or from the endpoint as the mode says.
 
         Raises EndpointError: there is no usable reply; its `kind` says why. Raises StudyError: the cassette is
-        damaged.
+        damaged, or a local model cannot be started.
         """
+        if self.base_url.startswith(LOCAL):
+            body = {**body, "model": models.identity(self.base_url.removeprefix(LOCAL))}
         request = {"path": path, "body": body}
         if self.mode != "off":
             with self._lock:
@@ -271,6 +284,10 @@ class Client:
 
         with self._lock:
             self.usage.attempts += 1
+            if self.base_url.startswith(LOCAL) and self._engine is None:
+                from study.llm.local import shared_model
+
+                self._engine = shared_model(self.base_url.removeprefix(LOCAL))
         try:
             return json.loads(_in_background(asyncio.wait_for(self._send(path, body), self.timeout)))
         except TimeoutError as error:
@@ -298,6 +315,8 @@ class Client:
                     file=self.base_url,
                     fix="check the endpoint",
                 ) from error
+            if self._engine is not None and (end := self._engine.stopped()) is not None:
+                raise EndpointError("connection", end, file=self.base_url, fix="run it again") from error
             raise _PassingError("connection", f"{type(reason).__name__}: {reason}") from error
         except (ValueError, RecursionError) as error:
             raise _PassingError("not_json", f"a reply that is not JSON ({error})") from error
@@ -340,9 +359,10 @@ class Client:
             limits=httpx2.Limits(max_keepalive_connections=0),
             event_hooks={"response": [bound]},
             follow_redirects=False,  # they would carry the key and the request to another host
+            trust_env=self._engine is None,  # no proxy stands before this machine
         )
         return openai.AsyncOpenAI(
-            base_url=self.base_url,
+            base_url=self.base_url if self._engine is None else self._engine.url,
             api_key=os.environ.get(self.key_variable) or "none",
             max_retries=0,
             timeout=None,

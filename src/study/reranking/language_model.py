@@ -25,7 +25,7 @@ from study.reranking.system import RerankedT2MRec, Rules
 from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 
-NAME = "t2mrec_llm"
+NAME, DEFAULT = "t2mrec_llm", "rerank"  # the system, and its endpoint
 FORMS = ("json_schema", "json_object", "text")
 # How endpoints refuse a form of output that they do not know.
 UNKNOWN_FORM = frozenset({400, 422, 501})
@@ -122,7 +122,7 @@ class LanguageModelReranker:
         counts |= {name: getattr(usage, name) for name in ("prompt_tokens", "completion_tokens")}
         if self.template is not None:
             counts["prompt_sha256"] = hashlib.sha256(self.template.encode()).hexdigest()
-        return counts | {"adapted": dict(sorted(self.client.adapted.items()))}
+        return counts | {"models": sorted(usage.models), "adapted": dict(sorted(self.client.adapted.items()))}
 
     def _ask(self, data: Dataset, task: int, pool: IntArray, ids: list[int]) -> Any:
         """The identifiers that the model names; None for an answer of another form."""
@@ -177,6 +177,8 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
     ) -> None:
         super().__init__(lexical, towers, training, scoring, reranker, rules=question.rules)
         self.question, self.endpoint, self.tolerated = question, endpoint, tolerated
+        # Replies of one endpoint do not make a row of another one's model.
+        self.name = NAME if endpoint == DEFAULT else f"{NAME}_{endpoint}"
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train T2MRec; the language model learns nothing.
@@ -184,8 +186,8 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
         Raises:
             StudyError: there is neither a recorded reply nor leave to ask an endpoint.
         """
-        chosen, place = endpoint.endpoint_settings(self.endpoint), endpoint.cassette(data.name, NAME)
-        reason = endpoint.not_run(data.name, NAME)
+        chosen, place = endpoint.endpoint_settings(self.endpoint), endpoint.cassette(data.name, self.name)
+        reason = endpoint.not_run(data.name, self.name)
         if chosen.mode == "replay" and reason is not None:
             raise StudyError(reason, file=place, fix="name an endpoint in conf/llm and set T2M_LLM_MODE=record")
         self.language_model = LanguageModelReranker(chosen.client(place), self.question)

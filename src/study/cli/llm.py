@@ -1,0 +1,52 @@
+"""`study llm`: small language models on this machine's processor. Heavy imports stay inside the commands."""
+
+from __future__ import annotations
+
+import signal
+from typing import Annotated
+
+import typer
+
+from study.errors import StudyError
+
+app = typer.Typer(no_args_is_help=True, help="Small language models on this machine's processor.")
+Model = Annotated[str | None, typer.Option(help="qwen or smollm (default: conf/llm/models.yaml).")]
+
+
+@app.command()
+def fetch(
+    model: Model = None,
+    url: Annotated[str | None, typer.Option(help="Address of a GGUF file instead; needs --sha256.")] = None,
+    sha256: Annotated[str | None, typer.Option(help="The SHA-256 that the file of --url must have.")] = None,
+) -> None:
+    """Download a model and check its hash: `study llm fetch --model smollm`. After a stop, the same command goes on."""
+    from study.llm.fetch import fetch_model, fetch_url
+    from study.llm.models import OWN, LocalModels
+
+    if (url is None) != (sha256 is None):
+        raise StudyError("an address needs a hash and a hash an address", fix="give both --url and --sha256, or none")
+    if url is not None and sha256 is not None:
+        typer.echo(f"model in {(path := fetch_url(url, sha256))}; use it with {OWN}={path}")
+        return
+    chosen = LocalModels.read()
+    name = model or chosen.default
+    typer.echo(f"{chosen[name].title} ({chosen[name].licence}) in {fetch_model(name)}")
+
+
+@app.command()
+def serve(
+    model: Model = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1; 0 takes a free one.")] = 0,
+) -> None:
+    """Serve a model with OpenAI's interface, on this machine alone; Ctrl-C stops it."""
+    from study.llm.local import local_model
+    from study.llm.models import LocalModels
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with local_model(model or LocalModels.read().default, port=port) as served:
+            typer.echo(f"{served.url} serves {served.alias}; Ctrl-C stops it")
+            served.child.wait()
+            raise StudyError(str(served.stopped()), fix="start it again")
+    except KeyboardInterrupt:
+        typer.echo("stopped")

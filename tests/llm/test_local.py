@@ -1,0 +1,182 @@
+"""A local model's process: it starts, answers, and ends with its parent; with a stand-in for the engine, and really."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+from study.errors import StudyError
+from study.files import sha256
+from study.llm import local, models
+from study.llm.client import Client, EndpointError
+from tests.tiny_study import REPOSITORY
+
+STUB = str(Path(__file__).with_name("stub_engine"))
+HOLD = "import time, sys\nfrom study.llm.local import local_model\n"
+HOLD += "with local_model('qwen') as served:\n    print(served.child.pid, flush=True)\n    time.sleep(600)\n"
+QUESTION = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """Writes a model file of a behaviour, in force with the engine's stand-in."""
+    monkeypatch.syspath_prepend(STUB)
+    search = [STUB, str(REPOSITORY / "src"), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, search)))
+    local._shared.cache_clear()
+
+    def write(behaviour):
+        path = tmp_path / "own.gguf"
+        path.write_text(behaviour)
+        monkeypatch.setenv("T2M_GGUF", str(path))
+        return path
+
+    yield write
+    local._shared.cache_clear()
+
+
+def gone(pid):
+    """Whether a process ends within its time; one that nobody has waited for counts."""
+    try:
+        process = psutil.Process(pid)
+        return process.status() == psutil.STATUS_ZOMBIE or process.wait(20) is None
+    except (psutil.NoSuchProcess, psutil.TimeoutExpired) as error:
+        return isinstance(error, psutil.NoSuchProcess)
+
+
+def test_it_serves_within_the_block_alone(model):
+    path = model("good")
+    with local.local_model("qwen") as served:
+        assert served.url.startswith("http://127.0.0.1:")
+        assert served.sha256 == sha256(path)
+        assert served.stopped() is None
+    assert served.child.poll() == 0  # by the end of its input, not by a signal
+
+
+def test_a_reply_belongs_to_the_file_and_is_replayed_without_an_engine(model, tmp_path, monkeypatch):
+    name = f"own@sha256:{sha256(model('good'))}"
+    client = Client("local:qwen", "record", tmp_path / "cassette.jsonl")
+    assert client.chat("any", QUESTION) == "hello"
+    assert client.usage.models == {name}
+    assert client.chat("other", QUESTION) == "hello"
+    assert (client.usage.asked, client.usage.replayed) == (1, 1)
+    monkeypatch.setattr(local, "ENGINE", "no_such_engine")
+    replayed = Client("local:qwen", "replay", tmp_path / "cassette.jsonl")
+    assert replayed.chat("any", QUESTION) == "hello"
+    assert replayed.usage.models == {name}
+    model("good and other")
+    with pytest.raises(EndpointError, match="no recorded reply"):
+        Client("local:qwen", "replay", tmp_path / "cassette.jsonl").chat("any", QUESTION)
+
+
+def test_clients_share_one_engine_past_a_proxy(model, monkeypatch):
+    model("good")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    first, second = (Client("local:qwen", "off", retries=0) for _ in range(2))
+    assert first.chat("any", QUESTION) == second.chat("any", QUESTION) == "hello"
+    assert first._engine is second._engine
+
+
+def test_an_engine_that_died_is_named_at_once(model):
+    model("good")
+    client = Client("local:qwen", "off", retries=3, sleep=lambda _: pytest.fail("asked again"))
+    client.chat("any", QUESTION)
+    client._engine.child.kill()
+    client._engine.child.wait()
+    with pytest.raises(EndpointError, match=r"process ended \(code -9\)"):
+        client.chat("any", QUESTION)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [("broken", "did not start: read: the file is cut"), ("slow", "within 1 seconds"), ("sick", "HTTP 503")],
+)
+def test_an_engine_that_does_not_start_is_explained_and_ended(model, monkeypatch, behaviour, said):
+    model(behaviour)
+    children = []
+    start = subprocess.Popen
+
+    def noted(*words, **options):
+        children.append(start(*words, **options))
+        return children[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    if behaviour == "slow":
+        chosen = models.LocalModels.read()
+        monkeypatch.setattr(models.LocalModels, "read", lambda: models.LocalModels("qwen", 1.0, chosen.models))
+    with pytest.raises(StudyError, match=said), local.local_model("qwen"):
+        pass
+    assert [child.poll() is None for child in children] == [False]
+
+
+def test_a_killed_parent_leaves_no_engine(model):
+    model("good")
+    parent = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE)
+    engine = int(parent.stdout.readline())
+    assert psutil.pid_exists(engine)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert gone(engine)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_serve_prints_its_address_and_stops_cleanly(model, stop):
+    model("good")
+    command = [sys.executable, "-m", "study", "llm", "serve"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline().startswith("http://127.0.0.1:")
+        (engine,) = psutil.Process(process.pid).children()
+        process.send_signal(stop)
+        assert process.wait(30) == 0, process.stderr.read()
+    assert gone(engine.pid)
+
+
+def test_without_engine_or_file_it_says_what_to_run(model, monkeypatch, tmp_path):
+    monkeypatch.setattr(local, "ENGINE", "no_such_engine")
+    with pytest.raises(StudyError, match="make setup LLM=1"), local.local_model("qwen"):
+        pass
+    monkeypatch.undo()
+    monkeypatch.setattr("study.paths.cache", lambda: tmp_path)
+    with pytest.raises(StudyError, match="study llm fetch --model qwen"):
+        models.model_file("qwen")
+    monkeypatch.setenv("T2M_GGUF", str(tmp_path / "none.gguf"))
+    with pytest.raises(StudyError, match="correct T2M_GGUF"):
+        models.model_file("qwen")
+    monkeypatch.delenv("T2M_GGUF")
+    (tmp_path / "llm").mkdir()
+    models.place("qwen").write_text("damaged")
+    with pytest.raises(StudyError, match="is not that of Qwen"):
+        models.model_file("qwen")
+
+
+@pytest.mark.llm
+def test_the_real_engine_keeps_to_a_schema_and_gives_the_logits_of_digits():
+    if find_spec("xllamacpp") is None:
+        pytest.skip("the engine is not installed (make setup LLM=1)")
+    if not models.place("smollm").is_file():
+        pytest.skip("SmolLM2 was not fetched (study llm fetch --model smollm)")
+    schema = {"type": "object", "properties": {"grade": {"enum": [0, 1, 2]}}, "required": ["grade"]}
+    form = {"type": "json_schema", "json_schema": {"name": "grade", "schema": schema | {"additionalProperties": False}}}
+    with local.local_model("smollm") as served:
+        client = Client(served.url, "off", timeout=120)
+        long = [{"role": "user", "content": "A hammer drives nails. " * 20 + "Grade it as JSON."}]
+        answer = json.loads(client.chat("any", long, max_tokens=30, temperature=0, response_format=form))
+        assert answer["grade"] in (0, 1, 2)
+        long[0]["content"] = long[0]["content"].removesuffix("as JSON.") + "by one digit:"
+        body = {"model": "any", "messages": long, "max_tokens": 1, "logprobs": True, "top_logprobs": 1000}
+        reply = client.post("chat/completions", body)
+        found = {
+            entry["token"]: entry["logprob"] for entry in reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        }
+        assert {"0", "1", "2"} <= set(found)
+        assert 0.5 < sum(map(math.exp, found.values())) <= 1.001
+        assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] > 100  # the common prefix was not read again
+        assert client.usage.models == {served.alias}
