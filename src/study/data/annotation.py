@@ -94,9 +94,8 @@ class Groups:
     def __init__(self, key: IntArray, weight: FloatArray) -> None:
         """Sort the servers by group.
 
-        Args:
-            key: group of each server, negative for none, shape (n_servers,).
-            weight: positive, shape (n_servers,).
+        `key`: group of each server, negative for none, shape (n_servers,).
+        `weight`: positive, shape (n_servers,).
         """
         members = np.flatnonzero(key >= 0)
         self.order = members[np.argsort(key[members], kind="stable")]

@@ -91,8 +91,7 @@ def relevance_from_lists(lists: tuple[IntArray, ...], n_servers: int) -> sp.csr_
 def build(name: str, servers: pd.DataFrame, tasks: pd.DataFrame, labels: pd.DataFrame) -> Dataset:
     """Assemble a data set from prepared tables.
 
-    Args:
-        labels: columns task_id, server_id, position (from 1), only known ids, no repeats.
+    `labels`: columns task_id, server_id, position (from 1), only known ids, no repeats.
     """
     server_row = pd.Series(np.arange(len(servers)), index=servers["id"])
     task_row = pd.Series(np.arange(len(tasks)), index=tasks["id"])
@@ -108,8 +107,7 @@ def build(name: str, servers: pd.DataFrame, tasks: pd.DataFrame, labels: pd.Data
 def read_parquet(path: Path, *, columns: Iterable[str], fix: str) -> pd.DataFrame:
     """Read a parquet file of the study.
 
-    Raises:
-        StudyError: the file is missing or damaged, or lacks one of the `columns`; `fix` says how it is made.
+    Raises StudyError: the file is missing or damaged, or lacks one of the `columns`; `fix` says how it is made.
     """
     if not path.exists():
         raise StudyError("the file is missing", file=path, fix=fix)
@@ -127,8 +125,7 @@ def read_parquet(path: Path, *, columns: Iterable[str], fix: str) -> pd.DataFram
 def load(name: str, folder: Path | None = None) -> Dataset:
     """Read the prepared data set `name`.
 
-    Raises:
-        StudyError: a table is missing or damaged, or the labels name an id that the other tables lack.
+    Raises StudyError: a table is missing or damaged, or the labels name an id that the other tables lack.
     """
     folder, fix = folder or paths.prepared(name), f"run: study prepare dataset={name}"
     tables = {

@@ -72,8 +72,7 @@ def table2(name: str, data: Dataset) -> pd.DataFrame:
 def overview(data: Dataset, labels_all: pd.DataFrame | None = None) -> pd.DataFrame:
     """Counts of a data set, one per row: group, measure, value.
 
-    Args:
-        labels_all: the longer lists where the data set has them (columns task_id, server_id, position).
+    `labels_all`: the longer lists where the data set has them (columns task_id, server_id, position).
     """
     groups: dict[str, dict[str, float]] = {
         "servers": _text_counts(data.servers),

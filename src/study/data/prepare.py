@@ -72,16 +72,12 @@ def prepare(
     unified spellings go into further columns. Rows keep the order of the files. Earlier outputs are replaced only
     when every new table is good.
 
-    Args:
-        raw: folder with ``mcp_raw.json``, ``task_raw.json`` and the label files.
-        prepared: folder for ``servers``, ``tasks``, ``labels`` and (where the raw file exists) ``labels_all.parquet``.
-        tables: folder for ``cleaning.csv``.
-        labels: the label file that the study uses.
-
+    `raw`: folder with ``mcp_raw.json``, ``task_raw.json`` and the label files.
+    `prepared`: folder for ``servers``, ``tasks``, ``labels`` and (where the raw file exists) ``labels_all.parquet``.
+    `tables`: folder for ``cleaning.csv``.
+    `labels`: the label file that the study uses.
     Returns: the cleaning table.
-
-    Raises:
-        StudyError: anything wrong in a raw file, with file, row, column and what to do.
+    Raises StudyError: anything wrong in a raw file, with file, row, column and what to do.
     """
     raw, prepared, tables = raw or paths.raw(name), prepared or paths.prepared(name), tables or paths.tables(name)
     cleaning = Cleaning()

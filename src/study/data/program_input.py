@@ -25,14 +25,10 @@ WIDTH = 10
 def convert(raw: Path, folder: Path, *, labels: str) -> pd.DataFrame:
     """Write the three files into `folder`.
 
-    Args:
-        raw: folder with the released files.
-        labels: name of the label file there.
-
+    `raw`: folder with the released files.
+    `labels`: name of the label file there.
     Returns: what was converted, columns file, change, count.
-
-    Raises:
-        StudyError: a released file is missing or not as published, or pandas would read a row of a new one wrongly.
+    Raises StudyError: a released file is missing or not as published, or pandas would read a row of a new one wrongly.
     """
     servers, _ = read_table(raw / SERVERS_FILE, RAW_SERVERS)
     tasks, _ = read_table(raw / TASKS_FILE, RAW_TASKS, wrapper="task_raw")

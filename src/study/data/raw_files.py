@@ -118,12 +118,9 @@ def again(file: str | Path) -> str:
 def validate(schema: pa.DataFrameSchema, table: pd.DataFrame, file: str | Path, rows: Sequence[str] = ()) -> None:
     """Check `table` against `schema`.
 
-    Args:
-        file: named in the error.
-        rows: where each row is, such as "line 2"; record numbers from 0 where not given.
-
-    Raises:
-        StudyError: naming the first violation by row, and how many cells are wrong in all.
+    `file`: named in the error.
+    `rows`: where each row is, such as "line 2"; record numbers from 0 where not given.
+    Raises StudyError: naming the first violation by row, and how many cells are wrong in all.
     """
     try:
         schema.validate(table, lazy=True)
@@ -224,9 +221,7 @@ def read_lists(path: Path) -> tuple[dict[int, list[int]], dict[int, str]]:
 
     Returns: task id -> listed server ids, as printed, in file order; task id -> the line where its row begins, as an
         editor counts ("line 2" is the first row below the header). Every error about a label names such a line.
-
-    Raises:
-        StudyError: missing columns, a repeated task, a cell that is not a list of whole numbers of at least 0.
+    Raises StudyError: missing columns, a repeated task, a cell that is not a list of whole numbers of at least 0.
     """
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     columns = list(RAW_LABELS.columns)
@@ -281,10 +276,9 @@ def check_references(
 ) -> None:
     """Raise unless every task has a list, every list has a known server, and every id other than 0 is known.
 
-    Args:
-        lists, places: from `read_lists`.
-        tasks, servers: the ids that there are.
-        path: the label file, named in the error.
+    `lists`, `places`: from `read_lists`.
+    `tasks`, `servers`: the ids that there are.
+    `path`: the label file, named in the error.
     """
     known_tasks, known_servers = set(tasks), set(servers)
     both = "remove it, or complete the other file"

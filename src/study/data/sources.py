@@ -38,17 +38,13 @@ def fetch(name: str, config: Mapping[str, Any], *, base_url: str = UPSTREAM, fol
     are copied from that folder (same layout as upstream) and the network is not used. A file takes its place only
     after its checksum was verified; one that fails leaves the earlier good file as it was.
 
-    Args:
-        config: the data set's configuration (``conf/dataset/<name>.yaml``). `source` is a list of entries with
-            `repository` (owner/name), `commit`, `files` (path -> SHA-256) or `checksums` (a list as ``sha256sum``
-            writes it, path relative to ``conf/``), and optionally `strip` (leading folder to leave out locally).
-        base_url: where `<owner>/<repository>/<commit>/<path>` is served.
-        folder: where to put the files instead of `paths.raw(name)`.
-
+    `config`: the data set's configuration (``conf/dataset/<name>.yaml``). `source` is a list of entries with
+        `repository` (owner/name), `commit`, `files` (path -> SHA-256) or `checksums` (a list as ``sha256sum`` writes
+        it, path relative to ``conf/``), and optionally `strip` (leading folder to leave out locally).
+    `base_url`: where `<owner>/<repository>/<commit>/<path>` is served.
+    `folder`: where to put the files instead of `paths.raw(name)`.
     Returns: the folder.
-
-    Raises:
-        StudyError: bad configuration, missing mirror or file, wrong checksum, no network.
+    Raises StudyError: bad configuration, missing mirror or file, wrong checksum, no network.
     """
     folder = folder or paths.raw(name)
     wanted = [file for file in pinned_files(name, config) if not _good(folder / file.place, file.sha256)]

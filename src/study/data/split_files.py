@@ -41,8 +41,7 @@ def save(split: Split, data: Dataset, path: Path) -> None:
 def load(path: Path, data: Dataset) -> Split:
     """Read a split that `save` wrote, and check it against `data`.
 
-    Raises:
-        StudyError: the file is missing or damaged, or belongs to another data set.
+    Raises StudyError: the file is missing or damaged, or belongs to another data set.
     """
     table = read_parquet(path, columns=(*COLUMNS, "protocol", "cold"), fix=REMAKE)
     rows = {}
@@ -79,9 +78,7 @@ def _candidates(server: IntArray, n_test: int, path: Path) -> IntArray:
 def summary(data: Dataset, split: Split, tuning: Mapping[str, Split]) -> pd.DataFrame:
     """What each part holds; cold means: without any interaction in training.
 
-    Args:
-        tuning: the splits on whose validation parts systems are tuned, by protocol.
-
+    `tuning`: the splits on whose validation parts systems are tuned, by protocol.
     Returns: one row per part: protocol, part, tasks, warm_tasks, cold_tasks, servers, warm_servers, cold_servers,
         interactions, candidates (servers ranked per task), and in_<protocol>_valid for every split of `tuning`: how
         many of the interactions tuning has seen there, which for a test part should be few.

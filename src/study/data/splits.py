@@ -175,10 +175,9 @@ def sampled_candidates(data: Dataset, test: sp.csr_matrix, *, negatives: int, se
 def make(data: Dataset, protocol: str, *, seed: int = 42, similarity: float = 0.9, negatives: int = 99) -> Split:
     """Split `data` for `protocol`.
 
-    Args:
-        seed: random_state of the split (the authors use 42); the seeds of the systems are another matter.
-        similarity: ``cold_grouped`` only, cosine from which two tasks count as near-duplicates.
-        negatives: ``loo99`` only, sampled negatives per test task.
+    `seed`: random_state of the split (the authors use 42); the seeds of the systems are another matter.
+    `similarity`: ``cold_grouped`` only, cosine from which two tasks count as near-duplicates.
+    `negatives`: ``loo99`` only, sampled negatives per test task.
     """
     makers: dict[str, Callable[[], list[np.ndarray]]] = {
         "cold": lambda: by_tasks(data, split_tasks(data, seed=seed)),

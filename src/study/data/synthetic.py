@@ -58,13 +58,9 @@ def generate(folder: Path, **choices: Any) -> Path:
     in_list: whether ``mcp_task.csv`` still shows the label at that position, in spite of planted defects).
     ``truth_servers.csv`` and ``truth_tasks.csv`` hold topics and facets, from which `true_relevance` grades any pair.
 
-    Args:
-        choices: any of `Parameters`.
-
+    `choices`: any of `Parameters`.
     Returns: the folder.
-
-    Raises:
-        StudyError: unknown or impossible parameters.
+    Raises StudyError: unknown or impossible parameters.
     """
     known = [entry.name for entry in fields(Parameters)]
     for name in choices.keys() - known:
@@ -235,10 +231,8 @@ def _or_none(chance: float, p: Parameters, value: str) -> str | None:
 def true_relevance(tasks: pd.DataFrame, servers: pd.DataFrame) -> np.ndarray:
     """How useful each server truly is: 2 for the same facet, 1 for the same topic or second topic, else 0.
 
-    Args:
-        tasks: rows of ``truth_tasks.csv``.
-        servers: rows of ``truth_servers.csv``.
-
+    `tasks`: rows of ``truth_tasks.csv``.
+    `servers`: rows of ``truth_servers.csv``.
     Returns: shape (len(tasks), len(servers)), int8.
     """
     topic, facet = tasks["topic"].to_numpy()[:, None], tasks["facet"].to_numpy()[:, None]

@@ -22,8 +22,7 @@ N_GRADES = len(store.GRADES)
 def confusions(first: ArrayLike, second: ArrayLike, groups: pd.Series | None = None) -> IntArray:
     """Counts of (first grade, second grade), shape (3, 3); with `groups` one such table per group, by appearance.
 
-    Args:
-        first, second, groups: of the same pairs, shape (n,).
+    `first`, `second`, `groups`: of the same pairs, shape (n,).
     """
     one, two = np.asarray(first, np.int64), np.asarray(second, np.int64)
     number = np.zeros(len(one), np.int64) if groups is None else pd.factorize(groups)[0]
@@ -35,9 +34,7 @@ def confusions(first: ArrayLike, second: ArrayLike, groups: pd.Series | None = N
 def weighted_kappa(counts: IntArray, weights: Weights) -> Float64Array:
     """1 - observed / expected disagreement, disagreements weighted by |i - j| or (i - j)^2.
 
-    Args:
-        counts: shape (..., 3, 3), rows the first pass.
-
+    `counts`: shape (..., 3, 3), rows the first pass.
     Returns: shape (...); NaN where chance alone leaves no disagreement (both passes use one and the same grade).
     """
     distance = np.abs(np.subtract.outer(np.arange(N_GRADES), np.arange(N_GRADES)))
@@ -54,8 +51,7 @@ def weighted_kappa(counts: IntArray, weights: Weights) -> Float64Array:
 def kappa_interval(counts: IntArray, weights: Weights, *, seed: int) -> tuple[float, float]:
     """95 % percentile bootstrap interval over topics, as the pairs of a topic are not independent.
 
-    Args:
-        counts: per topic, shape (n_topics, 3, 3).
+    `counts`: per topic, shape (n_topics, 3, 3).
     """
     n = len(counts)
     drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
@@ -100,9 +96,7 @@ def confusion_table(judgements: pd.DataFrame) -> pd.DataFrame:
 def drift(judgements: pd.DataFrame, rejudged: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """Re-annotated pairs against their first and final grades, per round of the first and of the later annotation.
 
-    Args:
-        rejudged: columns task_id, server_id, grade, round (after which it was judged again).
-
+    `rejudged`: columns task_id, server_id, grade, round (after which it was judged again).
     Returns: columns round, again (both rounds, "all" in the first row), pairs, mean_first (of both first grades),
         mean_again, shift (again - first) with ci_low and ci_high (95 %, bootstrap over topics), useful_final and
         useful_again (shares with grade 1 or 2), kappa_quadratic (final against again).
@@ -139,9 +133,7 @@ def _drift(rows: pd.DataFrame, seed: int) -> dict[str, float]:
 def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """Persons' spot checks against the final grades.
 
-    Args:
-        folder: ``by_hand``, holding ``<judge>/<task>.csv``; may be absent.
-
+    `folder`: ``by_hand``, holding ``<judge>/<task>.csv``; may be absent.
     Returns: one row per judge: judge, topics, pairs, mean_final, mean_hand, equal, kappa_quadratic.
     """
     found = []

@@ -162,9 +162,8 @@ def final_grade(first: int, second: int, third: int | None = None) -> int | None
 def read_answers(path: Path, expected: list[Pair]) -> Grades:
     """Read one answer file, which must grade each of the `expected` pairs once.
 
-    Raises:
-        StudyError: naming the file and the line: a wrong header, a line that is not three whole numbers, a grade other
-            than 0, 1, 2, a pair that the batch does not hold, that comes twice, or that is missing.
+    Raises StudyError: naming the file and the line: a wrong header, a line that is not three whole numbers, a grade
+        other than 0, 1, 2, a pair that the batch does not hold, that comes twice, or that is missing.
     """
 
     def wrong(reason: str, line: int, fix: str, column: str | None = None) -> StudyError:
@@ -313,9 +312,7 @@ def grade_topic(
     Every grade is saved at once; the same command goes on where it was stopped (``q``, or the end of the input).
 
     Returns: the file of grades, ``by_hand/<judge>/<task_id>.csv``, in the form of an answer file.
-
-    Raises:
-        StudyError: the task is not a topic, or the judge's name is not a plain word.
+    Raises StudyError: the task is not a topic, or the judge's name is not a plain word.
     """
     if not judge.replace("-", "").replace("_", "").isalnum():
         raise StudyError(f"{judge!r} cannot name a file", fix="use letters, digits, - and _")

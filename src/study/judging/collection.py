@@ -106,9 +106,7 @@ def bpref(grades: GradeArray, n_useful: NDArray[np.int64], n_useless: NDArray[np
     The mean over the R useful servers of 1 - min(useless ones above it, R) / min(R, N), useful servers that are not
     ranked counting 0. Unjudged servers are skipped, so that being unjudged costs nothing.
 
-    Args:
-        n_useful, n_useless: R and N, judged servers of the topic with a grade of at least 1, and of 0; shape (b,).
-
+    `n_useful`, `n_useless`: R and N, judged servers of the topic with a grade of at least 1, and of 0; shape (b,).
     Returns: shape (b,), NaN where R is 0.
     """
     useful, useless = grades >= 1, grades == 0

@@ -38,9 +38,7 @@ NOISY = ("ndcg@5", "ndcg@10", "precision@5", "precision@10", "core_precision@5",
 def per_task(collection: Collection, run: pd.DataFrame) -> pd.DataFrame:
     """Every measure for every topic and seed of a run.
 
-    Args:
-        run: columns task_id, seed, rank, server_id; tasks that are no topics are ignored.
-
+    `run`: columns task_id, seed, rank, server_id; tasks that are no topics are ignored.
     Returns: task_id, seed, ndcg@5 and @10 (gains 2^g - 1), precision@k (grade >= 1), core_precision@k (grade 2), mrr@10
         (first grade >= 1), bpref, rbp, rbp_residual, unjudged@k. NDCG, MRR and bpref are NaN for topics without any
         useful server; bpref and rbp see ten places, as the run does.
@@ -172,10 +170,8 @@ def shares(rows: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
 def label_precision(dataset: str, labels: pd.DataFrame, classes: pd.DataFrame | None = None) -> pd.DataFrame:
     """How many released labels are useful: overall, by part, position and provenance, and the random control.
 
-    Args:
-        labels: the released lists as a run, the listed position as rank.
-        classes: of the audit, columns task_id, server_id, class: which rule a label bears the mark of.
-
+    `labels`: the released lists as a run, the listed position as rank.
+    `classes`: of the audit, columns task_id, server_id, class: which rule a label bears the mark of.
     Returns: columns scope (all, part, position, class, control), name, and those of `shares`.
     """
     judgements, provenance = store.read_table(dataset, "judgements"), store.read_table(dataset, "provenance")

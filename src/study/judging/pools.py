@@ -36,8 +36,7 @@ LOG = logging.getLogger(__name__)
 def allocate(available: dict[str, int], total: int, rng: np.random.Generator) -> dict[str, int]:
     """How many topics each stratum gives: as equal as supply allows, the remainder to random strata.
 
-    Args:
-        available: tasks per stratum; StudyError where they are fewer than topics.
+    `available`: tasks per stratum; StudyError where they are fewer than topics.
     """
     if sum(available.values()) < total:
         problem = f"{total} topics asked for, the part has {sum(available.values())} tasks"
@@ -166,10 +165,8 @@ def union(
 def arrange(pairs: pd.DataFrame, judged: pd.DataFrame, seed: int) -> pd.DataFrame:
     """The pool: pairs judged before keep their round, the others form the next one, in random order per topic.
 
-    Args:
-        pairs: columns task_id, server_id.
-        judged: columns task_id, server_id, round; pairs of it that no system names any more stay in the pool.
-
+    `pairs`: columns task_id, server_id.
+    `judged`: columns task_id, server_id, round; pairs of it that no system names any more stay in the pool.
     Returns: columns task_id, server_id, order (from 1 within topic and round), round.
     """
     everything = pairs[store.PAIR].merge(judged[[*store.PAIR, "round"]], on=store.PAIR, how="outer")

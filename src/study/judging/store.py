@@ -103,8 +103,7 @@ def file(dataset: str, name: str) -> Path:
 def read_table(dataset: str, name: str) -> pd.DataFrame:
     """Read and check one table of `COLUMNS`; grades are nullable integers.
 
-    Raises:
-        StudyError: the file is missing or damaged, repeats a key, or holds a grade other than 0, 1, 2.
+    Raises StudyError: the file is missing or damaged, repeats a key, or holds a grade other than 0, 1, 2.
     """
     path, columns = file(dataset, name), COLUMNS[name]
     if not path.exists():

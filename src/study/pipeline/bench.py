@@ -80,8 +80,7 @@ def machine_limits(settings: Settings) -> Limits:
 def can_be_benched(model: Mapping[str, Any]) -> bool:
     """Whether a system's work can be counted: T2MRec with towers over TF-IDF and no hard negatives.
 
-    Args:
-        model: the section of that name of its yaml.
+    `model`: the section of that name of its yaml.
     """
     if model.get("_target_") != "study.t2mrec.system.T2MRec":
         return False
@@ -94,8 +93,7 @@ def bench(config: DictConfig) -> str:
 
     Another system than `t2mrec` gets files of its own, ``efficiency_<system>``.
 
-    Raises:
-        StudyError: a system whose work cannot be counted, or settings or a profile that would replace other results.
+    Raises StudyError: a system whose work cannot be counted, or settings or a profile that would replace other results.
     """
     name, dataset = config.system.name, config.dataset.name
     if not can_be_benched(config.system.model):

@@ -32,10 +32,9 @@ def measured(
 ) -> pd.DataFrame:
     """The per-task table of a kept run.
 
-    Args:
-        top: columns task_id, seed, rank (from 1), server_id; the best ten of the part's tasks, or the
-            relevant ones among them.
-        seeds: of the run; one without any hit has no row.
+    `top`: columns task_id, seed, rank (from 1), server_id; the best ten of the part's tasks, or the relevant ones among
+        them.
+    `seeds`: of the run; one without any hit has no row.
     """
     tasks = split.tasks(part)
     task_ids = data.tasks["id"].to_numpy()[tasks]
@@ -54,9 +53,8 @@ def measured(
 def without_gaps(ranked: IntArray, relevant: sp.csr_matrix) -> IntArray:
     """Rankings whose misses were left out, with servers that are not relevant to the task in their places.
 
-    Args:
-        ranked: server rows, shape (b, k); -1 where a place is unfilled, which those after the last hit stay.
-        relevant: shape (b, n_servers).
+    `ranked`: server rows, shape (b, k); -1 where a place is unfilled, which those after the last hit stay.
+    `relevant`: shape (b, n_servers).
     """
     filled = ranked.copy()
     later = np.maximum.accumulate((ranked >= 0)[:, ::-1], axis=1)[:, ::-1]

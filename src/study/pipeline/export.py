@@ -32,8 +32,7 @@ def export(config: DictConfig) -> Path:
     `field_dense` and its variants learn from no task; they are saved with the vectors of the catalogue. A saved model
     that today's settings, code and data would give again stays.
 
-    Raises:
-        StudyError: a system that cannot be saved, or a protocol that does not apply to it.
+    Raises StudyError: a system that cannot be saved, or a protocol that does not apply to it.
     """
     dataset, name, protocol = config.dataset.name, config.system.name, config.protocol.name
     if protocol not in config.system.protocols:

@@ -39,11 +39,8 @@ def execute_all(dataset: str, only: Sequence[str] = ()) -> list[Path]:
 
     No notebook reads what another one writes. One that fails stops none of the others.
 
-    Args:
-        only: names without ``.ipynb``; empty means all.
-
-    Raises:
-        StudyError: there is no notebook of that name, or a cell failed.
+    `only`: names without ``.ipynb``; empty means all.
+    Raises StudyError: there is no notebook of that name, or a cell failed.
     """
     found = {source.stem: source for source in sources()}
     for name in only:
@@ -73,8 +70,7 @@ def start() -> None:
 def execute(source: Path, target: Path, **parameters: str) -> Path:
     """Execute one notebook from its own folder with injected parameters and write the normalised result.
 
-    Raises:
-        StudyError: a cell failed; the earlier result stays.
+    Raises StudyError: a cell failed; the earlier result stays.
     """
     logging.getLogger("papermill").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder, own_kernel(Path(folder)) as kernel:

@@ -89,8 +89,7 @@ def plan() -> dict[str, dict[str, Any]]:
 def stage_inputs(entries: list[str], rows_of: Mapping[str, list[str]]) -> str:
     """A short hash of what a stage of ``conf/stages.yaml`` runs.
 
-    Args:
-        rows_of: system -> the `inputs` of its rows, which hold its settings and code.
+    `rows_of`: system -> the `inputs` of its rows, which hold its settings and code.
     """
     modules, fitted = set[str](), dict[str, list[str]]()
     for entry in entries:

@@ -82,8 +82,7 @@ def report(config: DictConfig) -> Path:
 def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str:
     """What a table shows: question, data, number of tasks, profile, marks, and how many rows are in doubt.
 
-    Args:
-        table: from `costs`.
+    `table`: from `costs`.
     """
     chosen = [(frame, record) for (at, _), (frame, record) in runs.items() if at == protocol]
     profiles = sorted({record["profile"] for _, record in chosen})

@@ -67,11 +67,8 @@ class SavedModel(Protocol):
     ) -> Sequence[Recommendation]:
         """The `k` best servers for a task described in words, best first.
 
-        Args:
-            language, category, subcategory, theme: used as far as the model reads them.
-
-        Raises:
-            StudyError: empty or oversized text, or `k` outside the catalogue.
+        `language`, `category`, `subcategory`, `theme`: used as far as the model reads them.
+        Raises StudyError: empty or oversized text, or `k` outside the catalogue.
         """
 
     def warnings(

@@ -36,8 +36,7 @@ CARD = ("id", "name", "url", "description", "language")
 def request_of(text: str, **attributes: str) -> pd.DataFrame:
     """A request in words as a table of one task, whose description it is.
 
-    Args:
-        attributes: other columns of `Dataset.tasks`, such as theme.
+    `attributes`: other columns of `Dataset.tasks`, such as theme.
     """
     return pd.DataFrame([dict.fromkeys(TASK_FIELDS, "") | {"description": text} | attributes])
 
@@ -48,10 +47,8 @@ def explain(system: FieldDense, request: pd.DataFrame) -> tuple[FloatArray, dict
     The score of `FieldDense` is z(sum of weighted standardised cosines) + priors + product, where z subtracts the mean
     over the catalogue and divides by the standard deviation. Divided by the same deviation, the cosines add up to it.
 
-    Args:
-        system: with an indexed catalogue.
-        request: one row, columns as in `Dataset.tasks`; its texts are not kept.
-
+    `system`: with an indexed catalogue.
+    `request`: one row, columns as in `Dataset.tasks`; its texts are not kept.
     Returns: the scores, shape (n_servers,), float32, equal to `FieldDense.score_requests`; and by name the parts, each
         of that shape: ``semantic (<server field>)``, the names of the priors, ``product``.
     """

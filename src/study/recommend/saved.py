@@ -36,9 +36,8 @@ def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
 
     A system is one of ``conf/system``, or the name that a variant was saved under.
 
-    Raises:
-        StudyError: no such model was saved, and none can be: there is no data set or system of that name, the data set
-            has no labels, or a system of that kind cannot be saved.
+    Raises StudyError: no such model was saved, and none can be: there is no data set or system of that name, the data
+        set has no labels, or a system of that kind cannot be saved.
     """
     if dataset is not None:
         require_choice("dataset", dataset)

@@ -71,8 +71,7 @@ class LanguageModelReranker:
     def __call__(self, data: Dataset, task: int, pool: IntArray) -> IntArray:
         """The order of `pool` for the task row `task`: the model's, or the one before where its answer does not count.
 
-        Raises:
-            StudyError: the mode is ``replay`` and the reply was never recorded.
+        Raises StudyError: the mode is ``replay`` and the reply was never recorded.
         """
         ids = [int(number) for number in data.servers["id"].to_numpy()[pool]]
         try:
@@ -95,8 +94,7 @@ class LanguageModelReranker:
     ) -> list[IntArray]:
         """The orders of several tasks' pools; as many are asked for at a time as the client allows.
 
-        Args:
-            most: failures of the endpoint after which it is not asked any more; the other pools stay as they are.
+        `most`: failures of the endpoint after which it is not asked any more; the other pools stay as they are.
         """
         before = self.failures()
 
@@ -157,11 +155,10 @@ class LanguageModelReranker:
 class T2MRecWithLanguageModel(RerankedT2MRec):
     """T2MRec and a language model over its pool.
 
-    Args:
-        endpoint: a file of ``conf/llm``.
-        tolerated: share of a batch's tasks that may be left in the order before because the endpoint failed; above it
-            there is no result, since the row would mostly show T2MRec alone. Bad answers are no failure of the
-            endpoint and always count.
+    `endpoint`: a file of ``conf/llm``.
+    `tolerated`: share of a batch's tasks that may be left in the order before because the endpoint failed; above it
+        there is no result, since the row would mostly show T2MRec alone. Bad answers are no failure of the endpoint and
+        always count.
     """
 
     def __init__(
@@ -183,8 +180,7 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train T2MRec; the language model learns nothing.
 
-        Raises:
-            StudyError: there is neither a recorded reply nor leave to ask an endpoint.
+        Raises StudyError: there is neither a recorded reply nor leave to ask an endpoint.
         """
         chosen, place = endpoint.endpoint_settings(self.endpoint), endpoint.cassette(data.name, self.name)
         reason = endpoint.not_run(data.name, self.name)
@@ -196,8 +192,7 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
     def rerank(self, tasks: IntArray, pools: Sequence[IntArray]) -> list[IntArray]:
         """The model's orders, each the order before where its answer does not count.
 
-        Raises:
-            StudyError: the endpoint failed for more tasks than tolerated.
+        Raises StudyError: the endpoint failed for more tasks than tolerated.
         """
         before, most = self.language_model.failures(), self.tolerated * len(tasks)
         orders = self.language_model.many(self.data, tasks, pools, most=most)

@@ -89,11 +89,9 @@ def train(
 ) -> lightgbm.Booster | None:
     """Fit the trees on the pools that hold a listed server; the others say nothing about order.
 
-    Args:
-        features: shape (p, len(NAMES)), pools end to end.
-        relevant: 1 for a listed server, else 0, shape (p,).
-        sizes: pairs of each pool; they sum to p.
-
+    `features`: shape (p, len(NAMES)), pools end to end.
+    `relevant`: 1 for a listed server, else 0, shape (p,).
+    `sizes`: pairs of each pool; they sum to p.
     Returns: None where no pool holds a listed server.
     """
     pool = np.repeat(np.arange(len(sizes)), sizes)
@@ -185,8 +183,7 @@ def behind(scores: FloatArray, pools: Pools) -> tuple[FloatArray, FloatArray]:
 class PairFeatures:
     """The features of any pairs of a data set's tasks and servers, without those of a trained T2MRec.
 
-    Args:
-        train_tasks: rows whose texts count for the document frequencies, with those of all servers.
+    `train_tasks`: rows whose texts count for the document frequencies, with those of all servers.
     """
 
     def __init__(self, data: Dataset, train_tasks: IntArray) -> None:
@@ -254,9 +251,8 @@ class T2MRecListwise(RerankedT2MRec):
     Folds are random; under ``cold_grouped`` near copies of a task may lie in another fold, which no test task has.
     The rules bind what the trees' order becomes, not what they learn from: they are trained on whole pools.
 
-    Args:
-        listwise: folds and trees.
-        rules: K and how many of the first K may be replaced from the rest of the pool, as for a language model.
+    `listwise`: folds and trees.
+    `rules`: K and how many of the first K may be replaced from the rest of the pool, as for a language model.
     """
 
     def __init__(

@@ -101,8 +101,7 @@ def card(row: Mapping[Any, Any], fields: Sequence[str], longest: int) -> str:
 def read_template(file: str | None) -> str | None:
     """The text of a prompt file, relative to the project's folder; None where none is named.
 
-    Raises:
-        StudyError: there is no such text, or a placeholder is missing.
+    Raises StudyError: there is no such text, or a placeholder is missing.
     """
     if file is None:
         return None
@@ -129,11 +128,10 @@ def messages(
 ) -> list[dict[str, str]]:
     """The conversation that asks for the order of `candidates`, rows of `Dataset.servers`, best first.
 
-    Args:
-        task: a row of `Dataset.tasks`.
-        k: K, how many are asked for.
-        longest: characters of a text field.
-        template: the text of a prompt file, sent as one message in place of ours. It says no word about substitutions.
+    `task`: a row of `Dataset.tasks`.
+    `k`: K, how many are asked for.
+    `longest`: characters of a text field.
+    `template`: the text of a prompt file, sent as one message in place of ours. It says no word about substitutions.
     """
     asked = card(task, TASK_CARD, longest)
     cards = "\n".join(card(row, SERVER_CARD, longest) for row in candidates.to_dict("records"))

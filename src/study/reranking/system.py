@@ -42,9 +42,8 @@ class Rules:
     def fault(self, answer: Any, pool: Sequence[int]) -> str | None:
         """Why `answer` is discarded, one of `FAULTS`; None for an answer that counts.
 
-        Args:
-            answer: anything; a good one is a list of ids.
-            pool: ids, best first, without repeats.
+        `answer`: anything; a good one is a list of ids.
+        `pool`: ids, best first, without repeats.
         """
         if not isinstance(answer, list) or any(type(item) is not int for item in answer):
             return "wrong_form"
@@ -72,9 +71,8 @@ class Rules:
         The first K are taken from the free order, best first, and servers from the pool's remaining places are passed
         over once `substitutions` of them are in; both the first K and what follows them keep the free order.
 
-        Args:
-            order: any permutation of the pool.
-            pool: ids, best first, without repeats.
+        `order`: any permutation of the pool.
+        `pool`: ids, best first, without repeats.
         """
         first, chosen, substitutes = set(pool[: self.k]), list[int](), 0
         for item in order:
@@ -93,8 +91,7 @@ class RerankedT2MRec(T2MRec):
     The contract is that of the paper, for every re-ranker alike: an order that is not a permutation of the pool, or
     whose first K break the rules, is discarded and counted in `invalid_rerankings`. Places below the pool stay.
 
-    Args:
-        rules: K and how many of the first K may be replaced from the rest of the pool.
+    `rules`: K and how many of the first K may be replaced from the rest of the pool.
     """
 
     def __init__(

@@ -64,9 +64,7 @@ def prepare(config: DictConfig) -> pd.DataFrame:
 def run(config: DictConfig, epochs: int | None = None) -> Path:
     """Run the program on what `prepare` made, unless this very run is there, and compare with the first run.
 
-    Args:
-        epochs: instead of those of ``conf/authors.yaml``. Such a trial writes into its own folder, not into results.
-
+    `epochs`: instead of those of ``conf/authors.yaml``. Such a trial writes into its own folder, not into results.
     Returns: the folder with ``again/top10.csv``, ``again/record.json`` and the tables of `write_tables`.
     """
     name = config.dataset.name
@@ -104,14 +102,10 @@ def run_program(program: Path, sha256: str, words: Sequence[str], folder: Path, 
 
     Its progress bars stay on the terminal. It sees no variable of the environment but those of `ENVIRONMENT`.
 
-    Args:
-        sha256: what the program's bytes must have; anything else is not run.
-        words: its command line.
-
+    `sha256`: what the program's bytes must have; anything else is not run.
+    `words`: its command line.
     Returns: seconds.
-
-    Raises:
-        StudyError: another checksum, or the program failed.
+    Raises StudyError: another checksum, or the program failed.
     """
     if (got := files.sha256(program)) != sha256:
         fix = "remove the file and run the command again, which fetches it"
@@ -137,13 +131,9 @@ def run_program(program: Path, sha256: str, words: Sequence[str], folder: Path, 
 def read_top10(path: Path, tasks: Container[int], servers: Container[int]) -> Top10:
     """Read the program's ``recs_test.csv``: task_id, top5, top10, the lists as JSON.
 
-    Args:
-        tasks, servers: the ids that there are.
-
+    `tasks`, `servers`: the ids that there are.
     Returns: task id -> ten different server ids, best first; tasks in file order.
-
-    Raises:
-        StudyError: naming the file, the line and the column of the first fault.
+    Raises StudyError: naming the file, the line and the column of the first fault.
     """
     found: Top10 = {}
     fix = "run the program again"
@@ -192,9 +182,7 @@ def measure(top: Top10, relevant: Mapping[int, set[int]]) -> pd.DataFrame:
 
     Every listed id counts as relevant, as in the program: also one that no server has, which nobody can return.
 
-    Args:
-        relevant: task id -> listed ids.
-
+    `relevant`: task id -> listed ids.
     Returns: a per-task table (`study.evaluation.per_task`), shape (len(top), 10).
     """
     tasks = list(top)
@@ -211,8 +199,7 @@ def measure(top: Top10, relevant: Mapping[int, set[int]]) -> pd.DataFrame:
 def agreement(first: Top10, again: Top10) -> pd.DataFrame:
     """How far two runs agree: tasks (of both), tasks with the same ten in the same order, with the same set of ten.
 
-    Raises:
-        StudyError: the runs do not answer the same tasks.
+    Raises StudyError: the runs do not answer the same tasks.
     """
     if first.keys() != again.keys():
         raise StudyError("the two runs answer different tasks", fix="run both on the same data set")

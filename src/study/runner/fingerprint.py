@@ -34,8 +34,7 @@ RANKING = "study.evaluation.ranking"
 def fingerprint(config: DictConfig) -> str:
     """A short hash of all that decides a row: settings and code (`inputs`), prepared data, split.
 
-    Raises:
-        StudyError: code, the prepared data or the split is not there.
+    Raises StudyError: code, the prepared data or the split is not there.
     """
     dataset, protocol = config.dataset.name, config.protocol.name
     digest = hashlib.sha256(inputs(config).encode())
@@ -81,8 +80,7 @@ def closure(modules: Iterable[str]) -> dict[str, Path]:
     A text constant that is the name of a module counts as an import, since programs are started that way. Imports for
     type checkers alone do not count.
 
-    Raises:
-        StudyError: a class's module is not there.
+    Raises StudyError: a class's module is not there.
     """
     waiting, found = [module for module in modules if module.split(".")[0] in PACKAGES], {}
     for module in waiting:

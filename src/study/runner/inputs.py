@@ -18,8 +18,7 @@ POOL = "system.model.scoring.pool"  # K2 of T2MRec and its variants
 def load_inputs(dataset: str, protocol: str) -> tuple[Dataset, Split]:
     """The prepared data set and the split of a protocol.
 
-    Raises:
-        StudyError: a file is missing or damaged.
+    Raises StudyError: a file is missing or damaged.
     """
     data = datasets.load(dataset)
     path = paths.splits(dataset) / f"{protocol}.parquet"

@@ -98,9 +98,8 @@ def changed_settings(record: Mapping[str, Any], known: dict[str, Any]) -> list[s
 
     A system without a file in ``conf/system`` is a variant, which only its record describes: no differences.
 
-    Args:
-        record: of the run.
-        known: today's settings by names, filled here, since composing takes long and protocols share them.
+    `record`: of the run.
+    `known`: today's settings by names, filled here, since composing takes long and protocols share them.
     """
     names = {group: str(record["config"][group]["name"]) for group in GROUPS}
     if names["system"] not in choices("system"):

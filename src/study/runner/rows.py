@@ -52,13 +52,10 @@ def run(config: DictConfig, *, replace: bool = False) -> Outputs:
 
     Seeds already finished by a stopped run with the same configuration, code and data are kept.
 
-    Args:
-        replace: also replace results that were made under another profile.
-
-    Raises:
-        StudyError: the protocol does not apply to the system, its settings are not those that its name stands for,
-            results of another profile are there, more places are asked for than there are servers, an input is missing
-            or damaged, or a seed failed.
+    `replace`: also replace results that were made under another profile.
+    Raises StudyError: the protocol does not apply to the system, its settings are not those that its name stands for,
+        results of another profile are there, more places are asked for than there are servers, an input is missing or
+        damaged, or a seed failed.
     """
     dataset, protocol, system = config.dataset.name, config.protocol.name, config.system.name
     if protocol not in config.system.protocols:

@@ -67,8 +67,7 @@ def fitted(config: DictConfig, data: Dataset, split: Split, *, seed: int, keep: 
 
     Two workers that want the same training at once wait for one another. A killed training goes on from its checkpoint.
 
-    Args:
-        keep: leave the embeddings (10 MB for Task2MCP) for the next one who asks.
+    `keep`: leave the embeddings (10 MB for Task2MCP) for the next one who asks.
     """
     system = build_system(config.system)
     assert isinstance(system, T2MRec)
@@ -120,9 +119,7 @@ def measure_fusion_weights(
 ) -> list[dict[str, Any]]:
     """Measure a trained system with every fusion weight. Scores are computed once per part.
 
-    Args:
-        done: called with the number of tasks that were just ranked with every weight.
-
+    `done`: called with the number of tasks that were just ranked with every weight.
     Returns: one row per weight with `FUSION_WEIGHT` and the measures of every part (``valid/ndcg@10``).
     """
     rows: list[dict[str, Any]] = [{FUSION_WEIGHT: weight} for weight in weights]
@@ -153,8 +150,7 @@ def write_details(sweep: Sweep, config: DictConfig, folder: Path, best: dict[str
     per_task.csv.xz: the test tasks one by one, for the value that validation chose and for the paper's, which is what
     the tests of RQ3 compare. A training whose embeddings are gone is made again.
 
-    Args:
-        best: the setting that validation chose.
+    `best`: the setting that validation chose.
     """
     limit_threads(config.profile.threads)
     data, split = load_inputs(config.dataset.name, config.protocol.name)

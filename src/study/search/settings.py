@@ -82,8 +82,7 @@ class Sweep:
 def load_sweep(name: str) -> Sweep:
     """Read one sweep.
 
-    Raises:
-        StudyError: an unknown sweep, an unknown or missing key, or a wrong value.
+    Raises StudyError: an unknown sweep, an unknown or missing key, or a wrong value.
     """
     folder = paths.conf() / "sweep"
     names = sorted(path.stem for path in folder.glob("*.yaml"))
@@ -95,8 +94,7 @@ def load_sweep(name: str) -> Sweep:
 def chosen(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
     """The settings with the best mean over seeds of the objective on validation; the earlier one of equals.
 
-    Args:
-        trials: trials.csv.
+    `trials`: trials.csv.
     """
     means = trials.groupby(list(sweep.space), sort=False)[f"valid/{sweep.objective}"].mean()
     best = means.idxmax()

@@ -57,8 +57,7 @@ def _inputs(settings: str) -> Any:
 def measure_trial(sweep: Sweep, settings: str, values: dict[str, Any], point: int) -> dict[str, float]:
     """Train with the values of a trial, its seed among them, and measure on every part.
 
-    Args:
-        settings: the composed configuration as JSON.
+    `settings`: the composed configuration as JSON.
     """
     own = sweep.settle({name: values[name] for name in sweep.space})
     config, (data, split) = with_values(OmegaConf.create(json.loads(settings)), own), _inputs(settings)
@@ -92,14 +91,11 @@ def sweep_key(sweep: Sweep, config: DictConfig) -> str:
 def sweep(name: str, config: DictConfig, *, jobs: int = 1, storage: str | None = None, replace: bool = False) -> Path:
     """Run a sweep and write its tables; returns their folder. A stopped sweep goes on where it stood.
 
-    Args:
-        config: composed with the sweep's system; `dataset`, `protocol` and `profile` are the user's.
-        jobs: workers, each in a process of its own.
-        storage: address of a database for the trials, instead of a file in .cache.
-        replace: also replace results that were made under another profile.
-
-    Raises:
-        StudyError: the sweep or the configuration is wrong, or a trial failed too often.
+    `config`: composed with the sweep's system; `dataset`, `protocol` and `profile` are the user's.
+    `jobs`: workers, each in a process of its own.
+    `storage`: address of a database for the trials, instead of a file in .cache.
+    `replace`: also replace results that were made under another profile.
+    Raises StudyError: the sweep or the configuration is wrong, or a trial failed too often.
     """
     found = load_sweep(name)
     folder = folder_of(config.dataset.name, name)

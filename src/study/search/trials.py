@@ -54,17 +54,16 @@ class DroppedTrialError(Exception):
 class Search:
     """The shared trials of one search.
 
-    Args:
-        name: what a progress bar calls it.
-        key: a hash of all that decides a trial; trials with another key are never mixed in.
-        storage: address of the database (see `local_storage`).
-        space: parameter -> ``{choices: [...]}`` or ``{low, high, log, type}``.
-        points: the fixed values of every trial, as `label` writes them; an empty one is free.
-        objective: the measure that is maximised.
-        seed: of the sampler. Point i is drawn with `seed` + i, so a resumed search equals an undisturbed one.
-        startup: trials before the sampler (TPE, Bergstra et al. 2011) learns from those before it.
-        attempts: how often a worker begins a trial that ends with an error.
-        heartbeat, grace: seconds.
+    `name`: what a progress bar calls it.
+    `key`: a hash of all that decides a trial; trials with another key are never mixed in.
+    `storage`: address of the database (see `local_storage`).
+    `space`: parameter -> ``{choices: [...]}`` or ``{low, high, log, type}``.
+    `points`: the fixed values of every trial, as `label` writes them; an empty one is free.
+    `objective`: the measure that is maximised.
+    `seed`: of the sampler. Point i is drawn with `seed` + i, so a resumed search equals an undisturbed one.
+    `startup`: trials before the sampler (TPE, Bergstra et al. 2011) learns from those before it.
+    `attempts`: how often a worker begins a trial that ends with an error.
+    `heartbeat`, `grace`: seconds.
     """
 
     name: str
@@ -101,11 +100,8 @@ class Search:
     def work(self, measure: Objective, done: Callable[[], object] = lambda: None) -> None:
         """Run trials until all points are finished, by this worker or by others.
 
-        Args:
-            done: called after every trial.
-
-        Raises:
-            StudyError: raised by a trial, or a trial failed too often.
+        `done`: called after every trial.
+        Raises StudyError: raised by a trial, or a trial failed too often.
         """
         while self._queue_next():
             self.study.optimize(
@@ -212,8 +208,7 @@ def _open(storage: str, heartbeat: int, grace: int) -> RDBStorage:
 def suggest(trial: optuna.Trial, space: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Ask for one value per parameter of a search space.
 
-    Raises:
-        StudyError: a domain has neither choices nor bounds.
+    Raises StudyError: a domain has neither choices nor bounds.
     """
     for name, domain in space.items():
         if "choices" in domain:
@@ -244,11 +239,8 @@ def run_search(start: Callable[[], tuple[Search, Objective]], *, jobs: int = 1) 
     One job works in this process. Several are processes of their own; one that a signal ended (a kill, too little
     memory) is replaced, as often in all as the search allows attempts.
 
-    Args:
-        start: makes the search and the objective in a worker; must be importable there.
-
-    Raises:
-        StudyError: raised by a trial, a trial failed too often, or workers died too often.
+    `start`: makes the search and the objective in a worker; must be importable there.
+    Raises StudyError: raised by a trial, a trial failed too often, or workers died too often.
     """
     search, measure = start()
     if not all(search.points):
@@ -313,8 +305,7 @@ def _worker(start: Callable[[], tuple[Search, Objective]]) -> None:
 def write_search(folder: Path, trials: pd.DataFrame, summary: dict[str, Any], record: dict[str, Any], by: str) -> Path:
     """Write trials.csv, record.json and best.yaml; returns the folder.
 
-    Args:
-        by: the command that chose.
+    `by`: the command that chose.
     """
     write_csv(folder / "trials.csv", trials)
     write_json(folder / "record.json", record)

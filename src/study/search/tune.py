@@ -35,9 +35,8 @@ _ABSENT = object()
 def present_values(config: DictConfig) -> dict[str, Any]:
     """What the system's yaml says for every parameter of its search space: the values of an untuned run.
 
-    Raises:
-        StudyError: a parameter is no setting of the system or one of another profile, or the yaml's value lies outside
-            the space.
+    Raises StudyError: a parameter is no setting of the system or one of another profile, or the yaml's value lies
+        outside the space.
     """
     return {name: _present_value(config, name, domain) for name, domain in plain(config.system.search).items()}
 
@@ -91,13 +90,10 @@ def tune(config: DictConfig, *, replace: bool = False) -> Path:
     the first included, come before the seeded TPE draws on what it has seen. The same command goes on after a stop, and
     started twice at once it shares the trials. A trial's own files are removed once its result is kept.
 
-    Args:
-        replace: also replace values that were chosen under another profile.
-
-    Raises:
-        StudyError: no search space or a malformed one, one without the present values, a protocol that does not apply,
-            settings that are not those that the system's name stands for, values chosen under another profile, an input
-            missing or damaged.
+    `replace`: also replace values that were chosen under another profile.
+    Raises StudyError: no search space or a malformed one, one without the present values, a protocol that does not
+        apply, settings that are not those that the system's name stands for, values chosen under another profile, an
+        input missing or damaged.
     """
     system, protocol, tuning = config.system.name, config.protocol.name, config.tuning
     space = plain(config.system.search)
