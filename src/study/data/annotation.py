@@ -73,19 +73,12 @@ def _refused(name: str, reason: str, example: object = None) -> StudyError:
 
 
 class Labels(NamedTuple):
-    """Server rows (alphabetical order) per task; -1 fills up.
+    """Server rows (alphabetical order) per task; -1 fills up."""
 
-    Attributes:
-        servers: the longer lists, shape (n_tasks, list_length + extra_labels).
-        sources: index into `SOURCES` of each label, same shape.
-        shown: the released lists with planted defects (-1: id 0), shape (n_tasks, list_length).
-        copied_from: id of the task whose list this task repeats, 0 for none, shape (n_tasks,).
-    """
-
-    servers: IntArray
-    sources: IntArray
-    shown: IntArray
-    copied_from: IntArray
+    servers: IntArray  # the longer lists, shape (n_tasks, list_length + extra_labels)
+    sources: IntArray  # index into `SOURCES` of each label, same shape
+    shown: IntArray  # the released lists with planted defects (-1: id 0), shape (n_tasks, list_length)
+    copied_from: IntArray  # id of the task whose list this task repeats, 0 for none, shape (n_tasks,)
 
 
 class Groups:

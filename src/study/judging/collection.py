@@ -25,19 +25,12 @@ GradeArray = NDArray[np.int8]
 
 @dataclass(frozen=True)
 class Collection:
-    """Grades by topic and server.
+    """Grades by topic and server."""
 
-    Attributes:
-        topics: columns task_id, part, subcategory; one row per topic.
-        servers: ids of the judged servers, ascending, shape (n_servers,).
-        grades: final grades, shape (n_topics, n_servers), `UNJUDGED` where nobody read the pair.
-        passes: first and second grades, shape (2, n_topics, n_servers).
-    """
-
-    topics: pd.DataFrame
-    servers: IntArray
-    grades: GradeArray
-    passes: GradeArray
+    topics: pd.DataFrame  # columns task_id, part, subcategory; one row per topic
+    servers: IntArray  # ids of the judged servers, ascending, shape (n_servers,)
+    grades: GradeArray  # final grades, shape (n_topics, n_servers), `UNJUDGED` where nobody read the pair
+    passes: GradeArray  # first and second grades, shape (2, n_topics, n_servers)
 
     @classmethod
     def of(cls, topics: pd.DataFrame, judgements: pd.DataFrame) -> Collection:

@@ -14,26 +14,19 @@ LONGEST_REQUEST = 20_000  # characters; a longer request is a file pasted by mis
 
 @dataclass(frozen=True)
 class Recommendation:
-    """One recommended server. Its fields are what ``--json`` prints; name, url and description are strangers' text.
+    """One recommended server. Its fields are what ``--json`` prints; name, url and description are strangers' text."""
 
-    Attributes:
-        rank: from 1.
-        score: what the order follows; each model's `caption` says what it is.
-        parts: of the score, by name: those of `study.recommend.field_dense.explain`, or s_sem and s_str of T2MRec.
-        stage: T2MRec: ``anchor`` (by fused score) or ``expansion`` (by the centroid of task and anchors).
-        features: T2MRec: phi_cat, phi_lan, phi_the.
-    """
-
-    rank: int
+    rank: int  # from 1
     server_id: int
     name: str
     url: str
-    score: float
+    score: float  # what the order follows; each model's `caption` says what it is
+    # Parts of the score, by name: those of `study.recommend.field_dense.explain`, or s_sem and s_str of T2MRec.
     parts: Mapping[str, float]
     description: str = ""
     language: str = ""
-    stage: str = ""
-    features: Mapping[str, float] = field(default_factory=dict)
+    stage: str = ""  # T2MRec: ``anchor`` (by fused score) or ``expansion`` (by the centroid of task and anchors)
+    features: Mapping[str, float] = field(default_factory=dict)  # T2MRec: phi_cat, phi_lan, phi_the
 
     @classmethod
     def of(cls, rank: int, server: Mapping[str, Any], score: float, parts: Mapping[str, float], **more: Any) -> Self:
@@ -52,15 +45,10 @@ def rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 class SavedModel(Protocol):
-    """It names servers for one request, without the data set and without a network.
+    """It names servers for one request, without the data set and without a network."""
 
-    Attributes:
-        title: how a table names the model.
-        caption: what its score is, in one line.
-    """
-
-    title: str
-    caption: str
+    title: str  # how a table names the model
+    caption: str  # what its score is, in one line
 
     def recommend(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5

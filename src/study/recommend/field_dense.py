@@ -72,20 +72,13 @@ def explain(system: FieldDense, request: pd.DataFrame) -> tuple[FloatArray, dict
 
 @dataclass(eq=False)
 class SavedFieldDense:
-    """A system of class `FieldDense` over a catalogue, as it is saved (`study.recommend.contract.SavedModel`).
+    """A system of class `FieldDense` over a catalogue, as it is saved (`study.recommend.contract.SavedModel`)."""
 
-    Attributes:
-        name: of the system.
-        system: with the catalogue's vectors, prior and product names.
-        servers: the catalogue, columns `CARD`.
-        seed: of the tie order.
-        reader: a saved system of the same data set that reads what this one does not of a request, if there is one.
-    """
-
-    name: str
-    system: FieldDense
-    servers: pd.DataFrame
-    seed: int
+    name: str  # of the system
+    system: FieldDense  # with the catalogue's vectors, prior and product names
+    servers: pd.DataFrame  # the catalogue, columns `CARD`
+    seed: int  # of the tie order
+    # A saved system of the same data set that reads what this one does not of a request, if there is one.
     reader: str = ""
 
     caption = "score: the sum of the parts, in standard deviations over the catalogue"

@@ -35,24 +35,15 @@ FORMAT = 1
 
 @dataclass(eq=False)
 class Recommender:
-    """A saved T2MRec model (`study.recommend.contract.SavedModel`).
+    """A saved T2MRec model (`study.recommend.contract.SavedModel`)."""
 
-    Attributes:
-        task_tower: the trained task tower.
-        server_embeddings: z_m of the catalogue, shape (n_servers, d').
-        saved_vectorizer: as plain data, see `study.t2mrec.lexical.to_json`.
-        servers: the catalogue, columns `CARD`.
-        scoring: fusion and expansion.
-        seed: of the tie order.
-        themes: the application domains that tasks of the data set name; empty where they are not known.
-    """
-
-    task_tower: TowerWeights
-    server_embeddings: np.ndarray
-    saved_vectorizer: dict[str, Any]
-    servers: pd.DataFrame
-    scoring: Scoring
-    seed: int
+    task_tower: TowerWeights  # the trained task tower
+    server_embeddings: np.ndarray  # z_m of the catalogue, shape (n_servers, d')
+    saved_vectorizer: dict[str, Any]  # as plain data, see `study.t2mrec.lexical.to_json`
+    servers: pd.DataFrame  # the catalogue, columns `CARD`
+    scoring: Scoring  # fusion and expansion
+    seed: int  # of the tie order
+    # The application domains that tasks of the data set name; empty where they are not known.
     themes: tuple[str, ...] = ()
 
     title = "T2MRec"

@@ -137,17 +137,11 @@ def n_leaves(booster: lightgbm.Booster | None) -> int:
 
 @dataclass(frozen=True)
 class Pools:
-    """Pools laid end to end.
+    """Pools laid end to end."""
 
-    Attributes:
-        tasks: task row of each pair, shape (p,).
-        servers: server row of each pair, best first within its task, shape (p,).
-        sizes: pairs of each task, in order; they sum to p.
-    """
-
-    tasks: IntArray
-    servers: IntArray
-    sizes: IntArray
+    tasks: IntArray  # task row of each pair, shape (p,)
+    servers: IntArray  # server row of each pair, best first within its task, shape (p,)
+    sizes: IntArray  # pairs of each task, in order; they sum to p
 
     @classmethod
     def of(cls, tasks: IntArray, pools: Sequence[IntArray]) -> Pools:

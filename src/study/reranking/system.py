@@ -22,15 +22,11 @@ FAULTS = ("wrong_form", "wrong_length", "repeat", "outside_pool", "too_many_subs
 
 @dataclass(frozen=True)
 class Rules:
-    """Length and membership.
+    """Length and membership."""
 
-    Attributes:
-        k: K, how many servers an answer names.
-        substitutions: how many of the first K of the pool may be replaced by servers from the pool's remaining places;
-            the paper allows two at most.
-    """
-
-    k: int = 10
+    k: int = 10  # K, how many servers an answer names
+    # How many of the first K of the pool may be replaced by servers from the pool's remaining places; the paper allows
+    # two at most.
     substitutions: int = 2
 
     def __post_init__(self) -> None:
