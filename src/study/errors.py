@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 
 class StudyError(Exception):
@@ -42,6 +44,19 @@ class StudyError(Exception):
             place = f"{place} ({', '.join(where)})" if place else ", ".join(where)
         text = f"{place}: {self.reason}" if place else self.reason
         return f"{text}\n  fix: {self.fix}" if self.fix else text
+
+
+def require_one_of(name: object, kind: str, known: Iterable[object], **place: Any) -> None:
+    """Raise `StudyError`, which lists the known names, unless `name` is one; `kind`: what it names."""
+    if name not in (names := list(known)):
+        raise StudyError(f"unknown {kind} {name!r:.80}", fix=f"one of: {', '.join(map(str, names))}", **place)
+
+
+def require_file(path: Path, fix: str, reason: str = "the file is missing") -> Path:
+    """`path`, if there is a file; else `StudyError`."""
+    if not path.is_file():
+        raise StudyError(reason, file=path, fix=fix)
+    return path
 
 
 def printable(text: str, *, keep: str = "") -> str:

@@ -19,7 +19,7 @@ from study.agent.settings import Settings, Setup, Words, read_conf
 from study.agent.specification import KINDS, Attributes, Specification, Vocabulary, filter_servers, relaxed
 from study.agent.text import content_words, phrase
 from study.data.dataset import Dataset, IntArray, load
-from study.errors import StudyError
+from study.errors import StudyError, require_one_of
 from study.evaluation.ranking import tie_order, top_k
 
 MOST_COMPARED = 5
@@ -221,9 +221,8 @@ def model_of(settings: Settings) -> Model | None:
     modes: dict[str, llm.Mode] = {"replay": "replay", "record": "record", "live": "off"}
     if chosen["mode"] == "off":
         return None
-    if chosen["mode"] not in modes:
-        file, fix = paths.conf() / "agent" / "agent.yaml", "off, replay, record or live"
-        raise StudyError(f"unknown mode {chosen['mode']!r}", file=file, column="llm.mode", fix=fix)
+    file = paths.conf() / "agent" / "agent.yaml"
+    require_one_of(chosen["mode"], "mode", ("off", *modes), file=file, column="llm.mode")
     client = llm.Client(
         chosen["base_url"],
         modes[chosen["mode"]],

@@ -20,7 +20,7 @@ import pandas as pd
 from study import paths
 from study.agent.answer import Answer
 from study.agent.settings import Service
-from study.errors import StudyError
+from study.errors import StudyError, require_one_of
 
 KINDS = ("accepted", "rejected", "worked", "failed")
 GOOD = frozenset({"accepted", "worked"})
@@ -81,8 +81,7 @@ class Feedback:
         Only a digest of the name `conversation` is kept, since the name opens the conversation.
         StudyError: an unknown kind, a long detail, or a file that cannot be written.
         """
-        if kind not in KINDS:
-            raise StudyError(f"unknown feedback {kind!r:.80}", column="kind", fix=f"one of: {', '.join(KINDS)}")
+        require_one_of(kind, "feedback", KINDS, column="kind")
         if len(detail) > LONGEST_DETAIL:
             raise StudyError(f"longer than {LONGEST_DETAIL} characters", column="detail", fix="say it shorter")
         event = {

@@ -15,7 +15,7 @@ from study.agent.specification import Specification
 from study.config.schema import ALIASES
 from study.data.dataset import Dataset, FloatArray, join_values
 from study.encoders.sentence import cosines, encode
-from study.errors import StudyError
+from study.errors import StudyError, require_one_of
 from study.recommend.field_dense import explain, request_of
 
 if TYPE_CHECKING:
@@ -152,8 +152,7 @@ RETRIEVERS: dict[str, Callable[[Dataset], Retriever]] = {kind.name: kind for kin
 def require_retriever(name: str) -> str:
     """Today's name of a retriever; StudyError for a name that none has."""
     name = ALIASES.get(name, name)
-    if name not in RETRIEVERS:
-        raise StudyError(f"unknown retriever {name!r}", fix=f"one of: {', '.join(RETRIEVERS)}")
+    require_one_of(name, "retriever", RETRIEVERS)
     return name
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from study.agent.settings import Settings, Words
 from study.data.dataset import Dataset, IntArray
 from study.data.normalise import tokens
-from study.errors import StudyError
+from study.errors import StudyError, require_one_of
 
 BoolArray = NDArray[np.bool_]
 STARS_LIMIT = 10_000_000
@@ -107,10 +107,9 @@ class Vocabulary:
 def build(values: Mapping[str, Any], vocabulary: Vocabulary) -> Specification:
     """A specification from untrusted values. StudyError: an unknown field, a value of the wrong type, one that the
     vocabulary does not hold, or one that is wanted and unwanted at once."""
-    known = {item.name for item in fields(Specification)}
+    known = sorted(item.name for item in fields(Specification))
     for name in values:
-        if name not in known:
-            raise StudyError(f"unknown field {name!r:.80}", fix=f"one of: {', '.join(sorted(known))}")
+        require_one_of(name, "field", known)
     specification = Specification(**{name: _value(name, value, vocabulary) for name, value in values.items()})
     for wanted, unwanted in CONTRARY:
         if both := set(getattr(specification, wanted)) & set(getattr(specification, unwanted)):

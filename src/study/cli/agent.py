@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from study.errors import StudyError, printable
+from study.errors import StudyError, printable, require_file, require_one_of
 
 if TYPE_CHECKING:
     from study.agent.agent import Agent
@@ -139,8 +139,7 @@ def mcp(
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="For streamable-http: port.")] = None,
 ) -> None:
     """Run the MCP server, for Claude Desktop, VS Code or any MCP client."""
-    if transport not in ("stdio", "streamable-http"):
-        raise StudyError(f"unknown transport {transport!r}", fix="stdio or streamable-http")
+    require_one_of(transport, "transport", ("stdio", "streamable-http"))
     from study import paths
     from study.agent import mcp_server
     from study.agent.agent import Agent
@@ -150,10 +149,8 @@ def mcp(
     service, chosen = read_conf(Service), prepared(dataset)
     # What is wrong with the call itself is said now; the agent is made at the first request.
     require_retriever(retriever or read_conf(Settings).retriever)
-    if not (paths.prepared(chosen) / "servers.parquet").exists():
-        raise StudyError(
-            "the data set is not prepared", file=paths.prepared(chosen), fix=f"run: study prepare dataset={chosen}"
-        )
+    servers, fix = paths.prepared(chosen) / "servers.parquet", f"run: study prepare dataset={chosen}"
+    require_file(servers, fix, "the data set is not prepared")
     made = mcp_server.server(mcp_server.Lazy(lambda: Agent.load(chosen, retriever=retriever)))
     if transport == "stdio":
         made.run("stdio")

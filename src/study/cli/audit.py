@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from study.errors import StudyError
+from study.errors import require_one_of
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -106,8 +106,7 @@ def run(
     if not part:
         chosen = [name for name in chosen if name not in (*LONG, *AFTER)]
     for name in chosen:
-        if name not in PARTS:
-            raise StudyError(f"unknown part {name!r}", fix=f"one of: {', '.join(PARTS)}")
+        require_one_of(name, "part", PARTS)
     makers, config = functions(), load(overrides)
     for name in chosen:
         for path in makers[name](config):

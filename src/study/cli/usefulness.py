@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from study.errors import StudyError
+from study.errors import require_one_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,8 +39,8 @@ def run(
 
     Settings are in conf/usefulness, where every key is explained.
     """
-    if unknown := set(part or ()) - {*PARTS, *LONG}:
-        raise StudyError(f"there is no part {min(unknown)!r}", fix=f"one of: {', '.join((*PARTS, *LONG))}")
+    for name in part or ():
+        require_one_of(name, "part", (*PARTS, *LONG))
     from study.analysis.usefulness.parts import run_part
 
     for name in part or PARTS:

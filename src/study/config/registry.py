@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 from omegaconf import DictConfig, OmegaConf, read_write
+from omegaconf.errors import OmegaConfBaseException
 
 from study import paths
 from study.config.schema import ALIASES, choices
@@ -26,7 +27,7 @@ def system_file(name: str) -> Path:
 
 def parents(name: str) -> list[str]:
     """The systems that a system's yaml builds on (its `defaults`), nearest first."""
-    direct = [other for other in _settings(system_file(name)).get("defaults", []) if other != "_self_"]
+    direct = [other for other in read_yaml(system_file(name)).get("defaults", []) if other != "_self_"]
     return [found for other in direct for found in (other, *parents(other))]
 
 
@@ -34,27 +35,27 @@ def system_settings(name: str) -> DictConfig:
     """A system's settings: `_defaults.yaml`, the files it builds on, its own; interpolations stay as they stand."""
     name = ALIASES.get(name, name)
     files = [system_file(each) for each in (DEFAULTS, *reversed(parents(name)), name)]
-    merged = OmegaConf.merge(*(_settings(file) for file in files if file.exists()))
+    merged = OmegaConf.merge(*(read_yaml(file) for file in files if file.exists()))
     assert isinstance(merged, DictConfig)
     merged.pop("defaults", None)
     merged.name = name
     return merged
 
 
-def _settings(file: Path) -> DictConfig:
-    """The content of a yaml; nobody changes it."""
+def read_yaml(file: Path) -> DictConfig:
+    """The content of a yaml of ``conf/`` with keys of any names; nobody changes it. StudyError: it cannot be read."""
     try:
         return _parsed(file.read_text(encoding="utf-8"))
-    except (ValueError, yaml.YAMLError):
-        OmegaConf.load(file)  # raises the same error with the file's name
-        raise
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
+        raise StudyError(f"cannot be read ({error})", file=file, fix="correct the file") from error
 
 
 @lru_cache(maxsize=512)
 def _parsed(text: str) -> DictConfig:
     """Parsing takes far longer than reading, and a report asks for every system several times."""
     content = OmegaConf.create(text)
-    assert isinstance(content, DictConfig)
+    if not isinstance(content, DictConfig):
+        raise ValueError("not a mapping")
     return content
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.stats
-from omegaconf import OmegaConf
 
 from study import files, paths
+from study.config.reader import read_keys
 from study.data import normalise
 from study.data.dataset import Dataset, load
 
@@ -29,6 +30,11 @@ UNIFIED = {
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
 
+def printed_table2() -> dict[str, Any]:
+    """Table 2 as the paper prints it: dataset, place, and counts, set (servers or tasks) -> attribute -> count."""
+    return read_keys(paths.conf() / "paper" / "table2.yaml", ("dataset", "place", "counts"))
+
+
 def table2(name: str, data: Dataset) -> pd.DataFrame:
     """Table 2 of the paper beside the counts of data set `name`.
 
@@ -36,12 +42,12 @@ def table2(name: str, data: Dataset) -> pd.DataFrame:
         left when case is ignored, `normalised` those left when spelling variants are unified (for lists: the different
         entries); `diff` is normalised - paper. The paper's columns are empty for any other data set.
     """
-    paper = OmegaConf.load(paths.conf() / "paper" / "table2.yaml")
+    paper = printed_table2()
     rows = []
-    for part, attributes in paper.counts.items():
+    for part, attributes in paper["counts"].items():
         table = {"servers": data.servers, "tasks": data.tasks}[part]
         for attribute, printed in attributes.items():
-            known = printed if paper.dataset == name else None
+            known = printed if paper["dataset"] == name else None
             if attribute.endswith("_num"):
                 released = folded = unified = len(table)
                 note = "rows"
@@ -62,7 +68,7 @@ def table2(name: str, data: Dataset) -> pd.DataFrame:
                     "case_folded": folded,
                     "normalised": unified,
                     "diff": None if known is None else unified - known,
-                    "place": paper.place if known is not None else "",
+                    "place": paper["place"] if known is not None else "",
                     "note": note,
                 }
             )

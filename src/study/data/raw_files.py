@@ -15,7 +15,7 @@ import pandera.errors
 import pandera.pandas as pa
 
 from study import paths
-from study.errors import StudyError
+from study.errors import StudyError, require_file
 
 # The longest text of Task2MCP has 2,645 characters; a text longer than this is a damaged or hostile file.
 MAX_TEXT = 1_000_000
@@ -154,9 +154,7 @@ def validate(schema: pa.DataFrameSchema, table: pd.DataFrame, file: str | Path, 
 
 def read_text(path: Path) -> str:
     """A whole UTF-8 file, or a `StudyError` that says at which line it is not UTF-8."""
-    if not path.is_file():
-        raise StudyError("the file is missing", file=path, fix=again(path))
-    content = path.read_bytes()
+    content = require_file(path, again(path)).read_bytes()
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -15,7 +15,7 @@ import requests
 from tqdm import tqdm
 
 from study import files, paths
-from study.errors import StudyError
+from study.errors import StudyError, require_file
 
 UPSTREAM = "https://raw.githubusercontent.com"
 MIRROR = "T2M_MIRROR"
@@ -90,9 +90,7 @@ def pinned_files(name: str, config: Mapping[str, Any]) -> list[PinnedFile]:
 
 
 def _checksum_list(name: str) -> dict[str, str]:
-    path = paths.conf() / name
-    if not path.is_file():
-        raise StudyError("the checksum list is missing", file=path, fix="correct `checksums`")
+    path = require_file(paths.conf() / name, "correct `checksums`", "the checksum list is missing")
     listed = {}
     for row, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         checksum, _, file = line.partition("  ")
@@ -107,11 +105,8 @@ def _good(path: Path, checksum: str) -> bool:
 
 
 def _copy(mirror: Path, file: PinnedFile, target: Path) -> None:
-    source = mirror / file.address
-    if not source.is_file():
-        raise StudyError(
-            "the mirror lacks a file", file=source, fix=f"complete the mirror, or unset {MIRROR} to download"
-        )
+    fix = f"complete the mirror, or unset {MIRROR} to download"
+    source = require_file(mirror / file.address, fix, "the mirror lacks a file")
     with files.replacing(target) as temporary:
         shutil.copyfile(source, temporary)
         _verify(temporary, source, file.sha256)

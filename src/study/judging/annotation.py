@@ -22,7 +22,7 @@ import pandas as pd
 
 from study import paths
 from study.data import dataset as datasets
-from study.errors import StudyError
+from study.errors import StudyError, require_file, require_one_of
 from study.files import write_csv, write_json, write_text
 from study.judging import store
 
@@ -105,8 +105,7 @@ def chosen_pairs(dataset: str, number: str) -> tuple[pd.DataFrame, int]:
     Passes 1 and 2 grade the whole round, 3 the disputed pairs, `AGAIN` 5 % of all judged pairs, those of `FIT` all
     useful pairs (round 0). StudyError where there is nothing to grade.
     """
-    if number not in PASSES:
-        raise StudyError(f"there is no pass {number!r}", fix=f"one of: {', '.join(PASSES)}")
+    require_one_of(number, "pass", PASSES)
     if number in FIT:
         return store.useful(dataset)[store.PAIR].reset_index(drop=True), 0
     table = store.read_table(dataset, "pool" if number in ("1", "2") else "judgements")
@@ -169,8 +168,7 @@ def read_answers(path: Path, expected: list[Pair]) -> Grades:
     def wrong(reason: str, line: int, fix: str, column: str | None = None) -> StudyError:
         return StudyError(reason, file=path, row=line, column=column, fix=fix)
 
-    if not path.exists():
-        raise StudyError("the answers are missing", file=path, fix="have the batch judged")
+    require_file(path, "have the batch judged", "the answers are missing")
     lines = path.read_text(encoding="utf-8-sig").splitlines()
     if not lines or lines[0].replace(" ", "") != ANSWER_HEADER:
         raise wrong("the first line is not the header", 1, f"write: {ANSWER_HEADER}")
@@ -197,9 +195,7 @@ def read_answers(path: Path, expected: list[Pair]) -> Grades:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a pass: dataset, round, pass, guideline_version, batches (name -> pairs)."""
-    path = folder / "manifest.json"
-    if not path.exists():
-        raise StudyError("there are no batches here", file=path, fix="run: study judge batches")
+    path = require_file(folder / "manifest.json", "run: study judge batches", "there are no batches here")
     manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     manifest["batches"] = {name: [(int(t), int(s)) for t, s in pairs] for name, pairs in manifest["batches"].items()}
     return manifest

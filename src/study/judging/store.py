@@ -12,7 +12,7 @@ import pandas as pd
 
 from study import paths
 from study.config.reader import read_settings
-from study.errors import StudyError
+from study.errors import StudyError, require_file
 from study.files import write_csv
 
 LABELS = "labels"
@@ -106,10 +106,7 @@ def read_table(dataset: str, name: str) -> pd.DataFrame:
     Raises StudyError: the file is missing or damaged, repeats a key, or holds a grade other than 0, 1, 2.
     """
     path, columns = file(dataset, name), COLUMNS[name]
-    if not path.exists():
-        raise StudyError(
-            "the file is missing", file=path, fix=f"run: {STEP.get(name, 'study judge pool')} --dataset {dataset}"
-        )
+    require_file(path, f"run: {STEP.get(name, 'study judge pool')} --dataset {dataset}")
     try:
         table = pd.read_csv(path, dtype={"guideline_version": str, "judge": str})
     except (ValueError, OSError) as error:
@@ -163,9 +160,7 @@ def runs_file(dataset: str) -> Path:
 
 def read_runs(dataset: str) -> dict[str, pd.DataFrame]:
     """The pooled runs by system, columns `RUN`: `labels` first, then in order of their names."""
-    path = runs_file(dataset)
-    if not path.exists():
-        raise StudyError("there are no pooled runs", file=path, fix="run: study judge pool")
+    path = require_file(runs_file(dataset), "run: study judge pool", "there are no pooled runs")
     table = pd.read_csv(path)
     if list(table.columns) != ["system", *RUN]:
         raise StudyError("not pooled runs", file=path, fix=f"its columns: system, {', '.join(RUN)}")

@@ -21,7 +21,7 @@ from nbformat import NotebookNode
 from tqdm import tqdm
 
 from study import paths
-from study.errors import StudyError
+from study.errors import StudyError, require_one_of
 from study.files import write_json, write_text
 from study.runner.processes import end_with_parent, limit_threads
 
@@ -44,10 +44,7 @@ def execute_all(dataset: str, only: Sequence[str] = ()) -> list[Path]:
     """
     found = {source.stem: source for source in sources()}
     for name in only:
-        if name not in found:
-            raise StudyError(
-                f"there is no notebook {name!r}", file=paths.root() / "notebooks", fix=f"one of: {', '.join(found)}"
-            )
+        require_one_of(name, "notebook", found, file=paths.root() / "notebooks")
     folder = paths.results(dataset) / "notebooks"
     targets = {name: folder / f"{name}.ipynb" for name in only or found}
     spawn = multiprocessing.get_context("spawn")  # papermill sets its kernel by the environment, one per process

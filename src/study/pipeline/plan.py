@@ -14,13 +14,12 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig
 from tqdm import tqdm
 
 from study import paths
-from study.config.compose import load
-from study.config.registry import changed, left_out
+from study.config.compose import load, plain
+from study.config.registry import changed, left_out, read_yaml
 from study.config.schema import choices
 from study.errors import StudyError
 from study.evaluation.records import read_record
@@ -81,7 +80,7 @@ def plan() -> dict[str, dict[str, Any]]:
     rows_of: dict[str, list[str]] = {}
     for _, item in sorted((stages["run"] | stages["run_tuned"]).items()):
         rows_of.setdefault(item["system"], []).append(item["inputs"])
-    entries = yaml.safe_load((paths.conf() / "stages.yaml").read_text(encoding="utf-8"))
+    entries = plain(read_yaml(paths.conf() / "stages.yaml"))
     stages["code"] = {stage: stage_inputs(own, rows_of) for stage, own in entries.items()}
     return stages
 
@@ -105,7 +104,7 @@ def stage_inputs(entries: list[str], rows_of: Mapping[str, list[str]]) -> str:
 def named_systems(file: str) -> list[str]:
     """The systems that a file of ``conf/`` names, as a key or as a value; one of ``conf/system`` names itself."""
     path, words = paths.root() / file, set[str]()
-    waiting = [path.stem if path.parent.name == "system" else yaml.safe_load(path.read_text(encoding="utf-8"))]
+    waiting: list[Any] = [path.stem if path.parent.name == "system" else plain(read_yaml(path), resolve=False)]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):

@@ -80,10 +80,9 @@ def is_savable(model: Mapping[str, Any]) -> bool:
 
 def labelled_datasets() -> list[str]:
     """The data sets of ``conf/dataset`` that can be prepared; the others serve `study tools` alone."""
-    import yaml
+    from study.config.compose import load  # the answer itself needs none of it
 
-    files = {name: paths.conf() / "dataset" / f"{name}.yaml" for name in choices("dataset")}
-    return [name for name, file in files.items() if yaml.safe_load(file.read_text(encoding="utf-8")).get("labels")]
+    return [name for name in choices("dataset") if load([f"dataset={name}"]).dataset.labels]
 
 
 def how_to_save(dataset: str, system: str) -> str:

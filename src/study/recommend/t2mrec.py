@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from study.data.dataset import TASK_FIELDS, join_values
-from study.errors import StudyError
+from study.errors import StudyError, require_file
 from study.evaluation.ranking import tie_order
 from study.files import replacing, write_json
 from study.recommend.contract import Recommendation, nearest, require_request, rounded
@@ -81,8 +81,7 @@ class Recommender:
     def load(cls, folder: Path) -> Recommender:
         """Read what `save` wrote; StudyError where there is no model, or a damaged one."""
         fix = f"run: study export dataset={folder.parent.name}"
-        if not (folder / "model.json").exists():
-            raise StudyError("no saved model here", file=folder, fix=fix)
+        require_file(folder / "model.json", fix, "no saved model here")
         try:
             about, vectorizer, catalogue = (
                 json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))

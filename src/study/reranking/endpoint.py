@@ -6,11 +6,9 @@ import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from study import paths
 from study.config.reader import build_settings, read_keys
-from study.config.schema import choices
+from study.config.registry import all_system_settings
 from study.errors import StudyError
 from study.llm import client as llm
 from study.llm.cassette import holds_replies
@@ -78,6 +76,5 @@ def systems_not_run(dataset: str) -> dict[str, str]:
 
     The tables print the reason in place of numbers.
     """
-    files = {name: paths.conf() / "system" / f"{name}.yaml" for name in choices("system")}
-    asking = [name for name, file in files.items() if OmegaConf.select(OmegaConf.load(file), "model.endpoint")]
+    asking = [name for name, system in all_system_settings().items() if system.model.get("endpoint")]
     return {name: reason for name in asking if (reason := not_run(dataset, name))}

@@ -27,7 +27,7 @@ from study.config.compose import plain
 from study.config.reader import read_keys
 from study.data import program_input, sources
 from study.data.dataset import IntArray
-from study.errors import StudyError
+from study.errors import StudyError, require_file
 from study.evaluation import metrics, per_task
 from study.evaluation.records import record
 
@@ -137,8 +137,7 @@ def read_top10(path: Path, tasks: Container[int], servers: Container[int]) -> To
     """
     found: Top10 = {}
     fix = "run the program again"
-    if not path.exists():
-        raise StudyError("the file is missing", file=path, fix=fix)
+    require_file(path, fix)
     with path.open(encoding="utf-8", newline="") as stream:
         rows = csv.DictReader(stream)
         if rows.fieldnames != ["task_id", "top5", "top10"]:

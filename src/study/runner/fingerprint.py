@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from study import PUBLIC, paths
 from study.config.compose import plain
 from study.data import dataset as datasets
-from study.errors import StudyError
+from study.errors import StudyError, require_file
 from study.files import sha256
 
 # Where code is looked for: package -> its folder's parent below the root.
@@ -42,10 +42,8 @@ def fingerprint(config: DictConfig) -> str:
         *(paths.prepared(dataset) / f"{part}.parquet" for part in datasets.PREPARED),
         paths.splits(dataset) / f"{protocol}.parquet",
     ):
-        if not path.exists():
-            fix = f"run: make repro DATASET={dataset}"
-            raise StudyError("a file that decides the run is missing", file=path, fix=fix)
-        digest.update(sha256(path).encode())
+        fix = f"run: make repro DATASET={dataset}"
+        digest.update(sha256(require_file(path, fix, "a file that decides the run is missing")).encode())
     return digest.hexdigest()[:16]
 
 

@@ -9,22 +9,17 @@ from study.data import dataset as datasets
 from study.data import split_files
 from study.data.dataset import Dataset
 from study.data.splits import Split
-from study.errors import StudyError
+from study.errors import StudyError, require_file
 from study.evaluation.runs import KEPT
 
 POOL = "system.model.scoring.pool"  # K2 of T2MRec and its variants
 
 
 def load_inputs(dataset: str, protocol: str) -> tuple[Dataset, Split]:
-    """The prepared data set and the split of a protocol.
-
-    Raises StudyError: a file is missing or damaged.
-    """
+    """The prepared data set and the split of a protocol. Raises StudyError: a file is missing or damaged."""
     data = datasets.load(dataset)
-    path = paths.splits(dataset) / f"{protocol}.parquet"
-    if not path.exists():
-        raise StudyError("the split is missing", file=path, fix=f"run: study split dataset={dataset}")
-    return data, split_files.load(path, data)
+    path, fix = paths.splits(dataset) / f"{protocol}.parquet", f"run: study split dataset={dataset}"
+    return data, split_files.load(require_file(path, fix, "the split is missing"), data)
 
 
 def require_places(config: DictConfig, data: Dataset, split: Split) -> None:

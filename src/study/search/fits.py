@@ -19,7 +19,8 @@ from safetensors.numpy import load_file, save_file
 from tqdm import tqdm
 
 from study import paths
-from study.config.compose import build_system, plain
+from study.config.compose import build_system
+from study.config.reader import read_keys
 from study.config.registry import with_values
 from study.data.dataset import Dataset
 from study.data.splits import Split
@@ -168,6 +169,11 @@ def write_details(sweep: Sweep, config: DictConfig, folder: Path, best: dict[str
     write_csv(folder / "separation.csv", separation(sweep, config, data, split))
 
 
+def embedding_settings() -> dict[str, Any]:
+    """Read ``conf/analysis/embedding.yaml``, which explains its keys."""
+    return read_keys(paths.conf() / "analysis" / "embedding.yaml", ("seed", "parts", "depth", "projection"))
+
+
 def separation(sweep: Sweep, config: DictConfig, data: Dataset, split: Split) -> pd.DataFrame:
     """How far the servers that a test task lists stand out from the others, one row per training of the sweep.
 
@@ -175,7 +181,7 @@ def separation(sweep: Sweep, config: DictConfig, data: Dataset, split: Split) ->
         (`study.evaluation.separation.separation`). The fusion weight decides no embedding: its sweep has one row per
         seed, with the weight of the configuration.
     """
-    depth = plain(OmegaConf.load(paths.conf() / "analysis" / "embedding.yaml"))["depth"]
+    depth = embedding_settings()["depth"]
     points = sweep.points()
     if sweep.kind == "scores":
         own = {name: OmegaConf.select(config, f"system.model.{name}") for name in sweep.space}

@@ -11,7 +11,7 @@ import pandas as pd
 
 from study import paths
 from study.config.reader import read_settings
-from study.errors import StudyError
+from study.errors import StudyError, require_one_of
 from study.evaluation.metrics import PAPER_METRICS
 
 KINDS = ("scores", "grid", "search")
@@ -80,14 +80,10 @@ class Sweep:
 
 
 def load_sweep(name: str) -> Sweep:
-    """Read one sweep.
-
-    Raises StudyError: an unknown sweep, an unknown or missing key, or a wrong value.
-    """
+    """Read one sweep. Raises StudyError: an unknown sweep, an unknown or missing key, or a wrong value."""
     folder = paths.conf() / "sweep"
     names = sorted(path.stem for path in folder.glob("*.yaml"))
-    if name not in names:
-        raise StudyError(f"unknown sweep {name!r}", file=folder, fix=f"one of: {', '.join(names)}")
+    require_one_of(name, "sweep", names, file=folder)
     return read_settings(Sweep, Sweep.file(name))
 
 

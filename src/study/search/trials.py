@@ -206,10 +206,7 @@ def _open(storage: str, heartbeat: int, grace: int) -> RDBStorage:
 
 
 def suggest(trial: optuna.Trial, space: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Ask for one value per parameter of a search space.
-
-    Raises StudyError: a domain has neither choices nor bounds.
-    """
+    """Ask for one value per parameter of a search space. Raises StudyError: a domain has neither choices nor bounds."""
     for name, domain in space.items():
         if "choices" in domain:
             trial.suggest_categorical(name, [label(value) for value in domain["choices"]])
@@ -303,10 +300,7 @@ def _worker(start: Callable[[], tuple[Search, Objective]]) -> None:
 
 
 def write_search(folder: Path, trials: pd.DataFrame, summary: dict[str, Any], record: dict[str, Any], by: str) -> Path:
-    """Write trials.csv, record.json and best.yaml; returns the folder.
-
-    `by`: the command that chose.
-    """
+    """Write trials.csv, record.json and best.yaml; returns the folder. `by`: the command that chose."""
     write_csv(folder / "trials.csv", trials)
     write_json(folder / "record.json", record)
     write_text(folder / "best.yaml", f"# Chosen by {by}\n{yaml.safe_dump(summary, sort_keys=False)}")

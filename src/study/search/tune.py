@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from study import paths
 from study.config.compose import build_system, plain
-from study.config.registry import changed, parents, system_file, with_values
+from study.config.registry import changed, parents, read_yaml, system_file, with_values
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import run_seed
@@ -69,7 +68,7 @@ def _file_of_model(name: str) -> str:
     if not system_file(name).exists():  # a variant named on the command line
         return "the yaml of the system"
     files = [system_file(each) for each in (name, *parents(name))]
-    stating = (file for file in files if "model" in yaml.safe_load(file.read_text(encoding="utf-8")))
+    stating = (file for file in files if "model" in read_yaml(file))
     return str(next(stating, files[-1]).relative_to(paths.root()))
 
 

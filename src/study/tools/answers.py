@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from study.errors import StudyError, printable
+from study.errors import printable, require_one_of
 
 if TYPE_CHECKING:
     from study.tools.catalogues.catalog import ToolCatalog
@@ -29,8 +29,7 @@ def search(
     from study.tools.discovery.texts import decompose as split
     from study.tools.mcp_zero.routing import Request, Router
 
-    if mode not in (*MODES, ROUTED):
-        raise StudyError(f"unknown search mode {mode!r}", fix=f"one of: {', '.join((*MODES, ROUTED))}")
+    require_one_of(mode, "search mode", (*MODES, ROUTED))
     settings = Settings(mode="dense" if mode == ROUTED else mode, document=document, decompose=decompose)
     chosen = ToolIndex(catalog, settings)
     if mode == ROUTED and query.strip():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pandas as pd
 
 from study import paths
-from study.errors import StudyError
+from study.errors import StudyError, require_one_of
 from study.tools.catalogues.catalog import QuerySet, ToolCatalog
 from study.tools.catalogues.livemcpbench import Episode, load_log
 from study.tools.catalogues.merge import entity_counts, group_members, merge_catalogs
@@ -150,9 +150,8 @@ def run_experiment(name: str, part: str = "all") -> str:
     `part`: all, latency (only what measures times) or report (only the tables that are made from the kept runs).
     """
     collection = "livemcpbench" if name in ("scaling", "intent", "router") else name
-    chosen = {"all": EXPERIMENTS, "latency": LATENCY, "report": EXPERIMENTS}.get(part)
-    if chosen is None:
-        raise StudyError(f"unknown part {part!r}", fix="all, latency or report")
+    require_one_of(part, "part", ("all", "latency", "report"))
+    chosen = LATENCY if part == "latency" else EXPERIMENTS
     if name not in chosen:
         raise StudyError(f"no experiments for {name!r}", fix=f"one of: {', '.join(chosen)}")
     if part != "report":

@@ -21,7 +21,7 @@ import pandas as pd
 from study import paths
 from study.data.dataset import FloatArray, IntArray
 from study.encoders import endpoint as embedding
-from study.errors import StudyError
+from study.errors import StudyError, require_file
 from study.evaluation import metrics, per_task
 from study.evaluation.records import record
 from study.evaluation.significance import RESAMPLES, Float64Array, compare_all, holm, paired, randomisation, wilcoxon
@@ -205,8 +205,7 @@ def collect_runs(collection: str, kind: str = "per_query") -> Runs:
     """The rows of every protocol and system; `kind`: ``per_query``, or ``calls`` for MCP-Flow."""
     path, found = paths.results(collection) / FILES[kind], dict[str, dict[str, pd.DataFrame]]()
     fix = f"run: study tools run --catalogue {collection}"
-    if not path.exists():
-        raise StudyError("there are no runs to report", file=path, fix=fix)
+    require_file(path, fix, "there are no runs to report")
     records = read_records(collection)
     for cell, own in _read_long(path).groupby(CELL, sort=False):
         protocol, system = map(str, cell)

@@ -17,7 +17,7 @@ from study.data import split_files
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, FloatArray, IntArray, relevance_from_lists
 from study.data.splits import Split
 from study.encoders.endpoint import Embedder
-from study.errors import StudyError
+from study.errors import StudyError, require_one_of
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.significance import bootstrap_interval
 from study.tools import results
@@ -202,9 +202,8 @@ def route_task(
     found = router_settings()
     if not task.strip() or keep < 1 or budget < 1:
         raise StudyError("no task, or servers or budget below 1", fix="say what is to be done; use numbers from 1")
-    if stage not in found.stages or found.stages[stage].system == "oracle":
-        usable = ", ".join(name for name, value in found.stages.items() if value.system != "oracle")
-        raise StudyError(f"unknown server stage {stage!r}", fix=f"one of: {usable}")
+    usable = [name for name, value in found.stages.items() if value.system != "oracle"]
+    require_one_of(stage, "server stage", usable)
     servers = server_scores(found.stages[stage], catalog, [task], seed=found.seed, embedder=embedder)
     tools = ToolIndex(catalog, found.tools, embedder).scores([task], store=False)
     every = found.stages[stage].system == "all"

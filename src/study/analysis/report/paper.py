@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from study import paths
 from study.analysis.report.results import TUNED_SUFFIX
 from study.analysis.report.tables import cell, comparison, marked, named
+from study.config.reader import read_keys
+from study.data.describe import printed_table2
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 
@@ -22,10 +23,8 @@ COLUMNS = ["table", "place", "group", "printed", "system", "metric", "k", "value
 
 def _read(path: Path | None = None) -> dict[str, Any]:
     path = path or paths.conf() / "paper" / "tables.yaml"
-    if not path.exists():
-        raise StudyError("the paper's tables are missing", file=path, fix="restore the file from the repository")
-    content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return content
+    keys = ("dataset", "unit", "metrics", "tables", "figures")
+    return read_keys(path, keys, fix="restore the file from the repository")
 
 
 def load(path: Path | None = None) -> pd.DataFrame:
@@ -60,7 +59,7 @@ def printed_gains() -> pd.Series:
 
 def table2() -> pd.DataFrame:
     """The counts of Table 2: columns table, place, set (servers or tasks), attribute, value (a count)."""
-    content = _read(paths.conf() / "paper" / _read()["table2"])
+    content = printed_table2()
     rows = [
         ("table2", content["place"], part, name, value)
         for part, counts in content["counts"].items()

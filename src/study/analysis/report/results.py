@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from study import paths
 from study.analysis.report import tables
 from study.analysis.report.runs import APART, ORACLE
 from study.analysis.report.tables import named
+from study.config.compose import load
 from study.config.registry import all_system_settings, left_out, parents
 from study.evaluation import per_task
 from study.evaluation.significance import bootstrap_interval
@@ -36,14 +35,9 @@ def lineage(name: str, builds_on: Callable[[str], Sequence[str]] = parents) -> l
     return list(dict.fromkeys((name, name.removesuffix(TRANSFER), *builds_on(name))))
 
 
-def _conf(group: str, name: str) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load((paths.conf() / group / f"{name}.yaml").read_text(encoding="utf-8"))
-    return content
-
-
 def licensed(dataset: str) -> bool:
     """Whether the data set's licence lets its texts (names, descriptions, addresses) be shown."""
-    return bool(_conf("dataset", dataset)["licence"] != "none stated")
+    return bool(load([f"dataset={dataset}"]).dataset.licence != "none stated")
 
 
 @dataclass(frozen=True)
@@ -75,11 +69,11 @@ class Results:
         )
         settings = all_system_settings()
         names = [*settings, *(name for name in overall["system"].unique() if name not in settings)]
-        about, present = _conf("dataset", dataset), set(overall["protocol"])
-        known, patterns = [name for name in ORDER if name in present], about.get("leave_out", [])
+        about, present = load([f"dataset={dataset}"]).dataset, set(overall["protocol"])
+        known, patterns = [name for name in ORDER if name in present], list(about.get("leave_out", []))
         return cls(
             dataset=dataset,
-            title=about["title"],
+            title=about.title,
             protocols=[*known, *sorted(present - set(known))],
             titles={name: str(settings[name].title) if name in settings else name for name in names},
             families={name: str(settings[name].family) if name in settings else "other" for name in names},
@@ -94,7 +88,8 @@ class Results:
     def caption(self, protocol: str) -> str:
         """Question, data set, protocol, number of test tasks and profile, for tables and figures."""
         runs = self.costs[self.costs["protocol"] == protocol]
-        shown = f"{QUESTION}. Data: {self.title}. Protocol: {protocol} ({_conf('protocol', protocol)['title'].lower()})"
+        title = load([f"protocol={protocol}"]).protocol.title.lower()
+        shown = f"{QUESTION}. Data: {self.title}. Protocol: {protocol} ({title})"
         if runs.empty:
             return f"{shown}. No system has a run yet."
         profiles = ", ".join(sorted(runs["profile"].unique()))

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from study import files
 from study.data.dataset import FloatArray, IntArray
-from study.errors import StudyError
+from study.errors import StudyError, require_file
 from study.evaluation.ranking import tie_order, top_k
 
 # Characters of a schema's JSON: the largest of 12,777 public tools has 36,000. A larger one is not a tool's interface.
@@ -248,9 +248,7 @@ def save_catalog(path: Path, catalog: ToolCatalog) -> None:
 
 def load_catalog(path: Path) -> ToolCatalog:
     """Read a catalogue that `save_catalog` wrote."""
-    if not path.is_file():
-        fix = f"make it: study tools index --catalogue {path.stem}"
-        raise StudyError("there is no such catalogue", file=path, fix=fix)
+    require_file(path, f"make it: study tools index --catalogue {path.stem}", "there is no such catalogue")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from study.data.raw_files import read_text
-from study.errors import StudyError
+from study.errors import StudyError, require_file
 from study.tools.catalogues.catalog import ToolCatalog, tool_keys
 from study.tools.catalogues.files import LEFT_OUT, REPORTED, Builder
 
@@ -59,8 +59,7 @@ class Listing:
 
 def read_config(path: Path) -> list[Endpoint]:
     """The servers of a standard client configuration (key ``mcpServers``)."""
-    if not path.is_file():
-        raise StudyError("there is no such client configuration", file=path, fix=f"name a file; {FIX}")
+    require_file(path, f"name a file; {FIX}", "there is no such client configuration")
     try:
         value = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:

@@ -20,11 +20,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from study import paths
+from study.config import compose
 from study.data import sources
-from study.errors import StudyError
+from study.errors import StudyError, require_one_of
 from study.files import write_csv
 from study.tools.catalogues import apibank, livemcpbench
 from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog, query_set
@@ -263,10 +262,8 @@ LOADERS: dict[str, Callable[[Path], Loaded]] = {
 
 def fetch_collection(name: str) -> Path:
     """Bring the files of a catalogue into data/raw; files that are there and good are kept."""
-    if name not in LOADERS:
-        raise StudyError(f"unknown catalogue {name!r}", fix=f"one of: {', '.join(LOADERS)}")
-    config = yaml.safe_load((paths.conf() / "dataset" / f"{name}.yaml").read_text(encoding="utf-8"))
-    return sources.fetch(name, config)
+    require_one_of(name, "catalogue", LOADERS)
+    return sources.fetch(name, compose.plain(compose.load([f"dataset={name}"]).dataset))
 
 
 def load_collection(name: str) -> Loaded:

@@ -14,7 +14,7 @@ from study.data.dataset import FloatArray, IntArray
 from study.encoders import endpoint as embedding
 from study.encoders.endpoint import Embedder
 from study.encoders.sentence import cosines
-from study.errors import StudyError
+from study.errors import StudyError, require_one_of
 from study.evaluation.ranking import tie_order, top_k
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.discovery.texts import Bm25, TfIdf, decompose, documents
@@ -34,8 +34,7 @@ class Settings:
     seed: int = 0  # of the random order, and of the order of ties (of hybrid, see `order_of`)
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise StudyError(f"unknown search mode {self.mode!r}", fix=f"one of: {', '.join(MODES)}")
+        require_one_of(self.mode, "search mode", MODES)
 
 
 def nonempty(catalog: ToolCatalog) -> ToolCatalog:

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from study.data.dataset import FloatArray, IntArray
 from study.encoders.sentence import PACKAGES
-from study.errors import StudyError
+from study.errors import require_one_of
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
 
 Template = Callable[[Server, Tool], str]
@@ -60,8 +60,7 @@ def documents(catalog: ToolCatalog, form: str, limit: int | None = None) -> list
 
     `form`: a key of `TEMPLATES`. `limit`: cut the tool's description after so many characters.
     """
-    if form not in TEMPLATES:
-        raise StudyError(f"unknown document form {form!r}", fix=f"one of: {', '.join(TEMPLATES)}")
+    require_one_of(form, "document form", TEMPLATES)
     write = TEMPLATES[form]
     tools = catalog.tools
     if limit is not None:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from study.data.dataset import IntArray
-from study.errors import StudyError
+from study.errors import StudyError, require_one_of
 from study.tools.catalogues.catalog import QuerySet, ToolCatalog, query_set
 from study.tools.catalogues.files import AGAIN, Loaded, read_list
 from study.tools.catalogues.published import MAX_DEPTH, SAMPLES_FOLDER, same_value
@@ -83,8 +83,7 @@ def folds(samples: Sequence[Sample], name: str, parts: Splits, seed: int) -> Ite
 
     `name`: one of `SPLIT_NAMES`. ``seen_ungrouped`` is the random split that lets siblings leak, for comparison only.
     """
-    if name not in SPLIT_NAMES:
-        raise StudyError(f"unknown split {name!r}", fix=f"one of: {', '.join(SPLIT_NAMES)}")
+    require_one_of(name, "split", SPLIT_NAMES)
     rng = np.random.default_rng([seed, SPLIT_NAMES.index(name)])
     if name == "unseen_server":
         part = _numbers([sample.server for sample in samples])

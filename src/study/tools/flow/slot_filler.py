@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from study.data.dataset import FloatArray
-from study.errors import StudyError
+from study.errors import require_one_of
 from study.tools.catalogues.catalog import Parameter, Tool, ToolCatalog, resolve
 from study.tools.catalogues.published import same_value
 from study.tools.discovery.texts import words_of
@@ -347,8 +347,7 @@ def make_call(
     by the slot filler. ``copied``: the nearest exemplar's arguments word for word, else as required. ``borrowed``: the
     nearest exemplar's parameters, filled by the slot filler, else as trained.
     """
-    if kind not in FILLINGS:
-        raise StudyError(f"unknown way to fill arguments {kind!r}", fix=f"one of: {', '.join(FILLINGS)}")
+    require_one_of(kind, "way to fill arguments", FILLINGS)
     near = exemplars.nearest_of(similarity, tool) if kind in ("copied", "borrowed") else None
     if kind == "copied" and near is not None:
         return Call(tool, near.arguments)
