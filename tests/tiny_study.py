@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 SIZE = ["dataset=synthetic", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]
 TINY = [*SIZE, "profile=smoke"]
@@ -38,3 +41,11 @@ def rooted(root: Path) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def true_relevance(tasks: pd.DataFrame, servers: pd.DataFrame) -> np.ndarray:
+    """Planted grades of rows of truth_tasks.csv and truth_servers.csv, shape (len(tasks), len(servers)), int8: 2 for
+    the same facet, 1 for the same topic or second topic, else 0."""
+    topic, facet = tasks["topic"].to_numpy()[:, None], tasks["facet"].to_numpy()[:, None]
+    on_topic = (servers["topic"].to_numpy() == topic) | (servers["second_topic"].to_numpy() == topic)
+    return on_topic.astype(np.int8) + (servers["facet"].to_numpy() == facet)

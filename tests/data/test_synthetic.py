@@ -14,6 +14,7 @@ from study import paths
 from study.data import annotation, prepare, splits, synthetic
 from study.data.dataset import load
 from study.errors import StudyError
+from tests.tiny_study import true_relevance
 
 MIXTURE = {"topic_match": 0.4, "language_match": 0.3, "alphabetical": 0.2, "random": 0.1}
 
@@ -115,7 +116,7 @@ def test_every_source_has_its_share_and_keeps_its_promise(large):
 
 def test_grades(large):
     _, _, truth = large
-    graded = synthetic.true_relevance(truth["tasks"].head(50), truth["servers"])
+    graded = true_relevance(truth["tasks"].head(50), truth["servers"])
     assert graded.shape == (50, 3000)
     assert set(np.unique(graded)) == {0, 1, 2}
     place = pd.Series(np.arange(3000), index=truth["servers"]["server_id"])

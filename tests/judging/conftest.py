@@ -13,10 +13,10 @@ import yaml
 
 from study import paths
 from study.config.compose import load
-from study.data.synthetic import true_relevance
 from study.judging import annotation, evaluate, pools, store
 from study.pipeline import data as stages
 from study.pipeline.notebooks import execute
+from tests.tiny_study import true_relevance
 
 ROOT = Path(__file__).resolve().parents[2]
 DATASET = "synthetic"

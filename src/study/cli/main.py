@@ -6,9 +6,8 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -35,24 +34,10 @@ app = typer.Typer(
     "`conf/`, such as `run_depth=99` (other settings of a run need `system.name=...`). Start with `make repro`.",
 )
 # Sub-apps: each module holds the command lines alone and imports what is heavy inside its commands.
-SUB_APPS = {
-    "agent": agent,
-    "audit": audit,
-    "judge": judging,
-    "llm": llm,
-    "tools": tools,
-    "usefulness": usefulness,
-}
+SUB_APPS = {"agent": agent, "audit": audit, "judge": judging, "llm": llm, "tools": tools, "usefulness": usefulness}
 EVERY_DAY, DATA, ANALYSES, UPKEEP = "Every day", "Data", "Analyses", "Upkeep"
 for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name, rich_help_panel=EVERY_DAY if _name in ("agent", "llm") else ANALYSES)
-
-
-class AuthorsAction(StrEnum):
-    """What `study authors` does."""
-
-    prepare = "prepare"
-    run = "run"
 
 
 Replace = Annotated[
@@ -281,7 +266,9 @@ def notebooks(
 
 @app.command(rich_help_panel=ANALYSES)
 def authors(
-    action: Annotated[AuthorsAction, typer.Argument(help="Convert the release for the program, or run it too.")],
+    action: Annotated[
+        Literal["prepare", "run"], typer.Argument(help="Convert the release for the program, or run it too.")
+    ],
     overrides: Overrides = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="A trial with so many epochs, which stays out of results.")
@@ -297,7 +284,7 @@ def authors(
 
     config = _load(overrides)
     typer.echo(program.prepare(config).to_string(index=False))
-    if action is AuthorsAction.run:
+    if action == "run":
         folder = program.run(config, epochs)
         for path in sorted(folder.glob("*.csv")):
             if path.name in ("metrics.csv", "agreement.csv"):

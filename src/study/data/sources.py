@@ -14,7 +14,7 @@ import pooch
 import requests
 from tqdm import tqdm
 
-from study import files, paths
+from study import paths
 from study.errors import StudyError, require_file
 
 UPSTREAM = "https://raw.githubusercontent.com"
@@ -46,19 +46,41 @@ def fetch(name: str, config: Mapping[str, Any], *, base_url: str = UPSTREAM, fol
     Returns: the folder.
     Raises StudyError: bad configuration, missing mirror or file, wrong checksum, no network.
     """
-    folder = folder or paths.raw(name)
-    wanted = [file for file in pinned_files(name, config) if not _good(folder / file.place, file.sha256)]
-    mirror = os.environ.get(MIRROR)
+    folder, mirror = folder or paths.raw(name), os.environ.get(MIRROR)
     if mirror and not Path(mirror).is_dir():
         raise StudyError(
             f"{MIRROR} names a folder that does not exist", file=mirror, fix=f"correct {MIRROR}, or unset it"
         )
-    for file in tqdm(wanted, desc=f"fetch {name}", unit="file", disable=None):
-        if mirror:
-            _copy(Path(mirror), file, folder / file.place)
-        else:
-            _download(base_url, file, folder / file.place)
+    pinned = {str(file.place): file for file in pinned_files(name, config)}
+    base = mirror or base_url.rstrip("/")
+    urls = {place: f"{base}/{file.address if mirror else quote(file.address)}" for place, file in pinned.items()}
+    checksums = {place: file.sha256 for place, file in pinned.items()}
+    pooch.get_logger().setLevel("ERROR")
+    store = pooch.create(folder, "", registry=checksums, urls=urls, retry_if_failed=0 if mirror else RETRIES)
+    downloader = _copy if mirror else pooch.HTTPDownloader(timeout=60)
+    for place in tqdm(pinned, desc=f"fetch {name}", unit="file", disable=None):
+        try:
+            store.fetch(place, processor=_readable, downloader=downloader)
+        except requests.RequestException as error:
+            fix = f"check the network, or set {MIRROR} to a folder that holds {pinned[place].address}"
+            reason = f"could not download ({type(error).__name__}: {error})"
+            raise StudyError(reason, file=urls[place], fix=fix) from error
+        except ValueError as error:
+            fix = "fetch again; if it stays wrong the published file was changed or damaged, so do not use it"
+            raise StudyError(f"wrong checksum: {error}", file=urls[place], fix=fix) from error
     return folder
+
+
+def _copy(source: str, target: str, _: Any) -> None:
+    """The downloader of a mirror."""
+    fix = f"complete the mirror, or unset {MIRROR} to download"
+    shutil.copyfile(require_file(Path(source), fix, "the mirror lacks a file"), target)
+
+
+def _readable(path: str, action: str, _: Any) -> None:
+    """Let everyone read a new file, which pooch makes private."""
+    if action != "fetch":
+        Path(path).chmod(0o644)
 
 
 def pinned_files(name: str, config: Mapping[str, Any]) -> list[PinnedFile]:
@@ -98,48 +120,3 @@ def _checksum_list(name: str) -> dict[str, str]:
             raise StudyError("not a line of sha256sum", file=path, row=f"line {row}", fix="write: <sha256>  <path>")
         listed[file] = checksum
     return listed
-
-
-def _good(path: Path, checksum: str) -> bool:
-    return path.is_file() and files.sha256(path) == checksum
-
-
-def _copy(mirror: Path, file: PinnedFile, target: Path) -> None:
-    fix = f"complete the mirror, or unset {MIRROR} to download"
-    source = require_file(mirror / file.address, fix, "the mirror lacks a file")
-    with files.replacing(target) as temporary:
-        shutil.copyfile(source, temporary)
-        _verify(temporary, source, file.sha256)
-
-
-def _download(base_url: str, file: PinnedFile, target: Path) -> None:
-    url = f"{base_url.rstrip('/')}/{quote(file.address)}"
-    pooch.get_logger().setLevel("ERROR")
-    with files.replacing(target) as temporary:
-        # pooch keeps a file that exists and has no known checksum; the checksum is verified here, for a full message.
-        temporary.unlink()
-        try:
-            pooch.create(
-                path=temporary.parent,
-                base_url="",
-                registry={temporary.name: None},
-                urls={temporary.name: url},
-                retry_if_failed=RETRIES,
-            ).fetch(temporary.name, downloader=pooch.HTTPDownloader(timeout=60))
-        except requests.RequestException as error:
-            raise StudyError(
-                f"could not download ({type(error).__name__}: {error})",
-                file=url,
-                fix=f"check the network, or set {MIRROR} to a folder that holds {file.address}",
-            ) from error
-        _verify(temporary, url, file.sha256)
-
-
-def _verify(path: Path, origin: str | Path, expected: str) -> None:
-    got = files.sha256(path)
-    if got != expected:
-        raise StudyError(
-            f"wrong checksum: expected SHA-256 {expected}, got {got}",
-            file=origin,
-            fix="fetch again; if it stays wrong the published file was changed or damaged, so do not use it",
-        )

@@ -56,7 +56,8 @@ def generate(folder: Path, **choices: Any) -> Path:
 
     ``truth_labels.csv`` has one row per label of the longer lists (task_id, server_id, position, source, grade,
     in_list: whether ``mcp_task.csv`` still shows the label at that position, in spite of planted defects).
-    ``truth_servers.csv`` and ``truth_tasks.csv`` hold topics and facets, from which `true_relevance` grades any pair.
+    ``truth_servers.csv`` and ``truth_tasks.csv`` hold topics and facets, by which any pair can be graded: 2 for the same
+    facet, 1 for the same topic or second topic, else 0.
 
     `choices`: any of `Parameters`.
     Returns: the folder.
@@ -226,19 +227,6 @@ def _draw_words(rng: np.random.Generator, facet: IntArray, count: int, p: Parame
 
 def _or_none(chance: float, p: Parameters, value: str) -> str | None:
     return None if chance < p.null_share else value
-
-
-def true_relevance(tasks: pd.DataFrame, servers: pd.DataFrame) -> np.ndarray:
-    """How useful each server truly is: 2 for the same facet, 1 for the same topic or second topic, else 0.
-
-    `tasks`: rows of ``truth_tasks.csv``.
-    `servers`: rows of ``truth_servers.csv``.
-    Returns: shape (len(tasks), len(servers)), int8.
-    """
-    topic, facet = tasks["topic"].to_numpy()[:, None], tasks["facet"].to_numpy()[:, None]
-    on_topic = (servers["topic"].to_numpy() == topic) | (servers["second_topic"].to_numpy() == topic)
-    grade: np.ndarray = on_topic.astype(np.int8) + (servers["facet"].to_numpy() == facet)
-    return grade
 
 
 def label_truth(

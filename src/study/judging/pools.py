@@ -19,8 +19,6 @@ import pandas as pd
 from study import paths
 from study.config.compose import build_system, choices, load
 from study.config.registry import with_tuned_values
-from study.data import dataset as datasets
-from study.data import split_files
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import PARTS, Split
 from study.errors import StudyError
@@ -28,6 +26,7 @@ from study.evaluation.records import record
 from study.evaluation.runs import rank_tasks, run_table
 from study.files import write_csv, write_json
 from study.judging import store
+from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 
 LOG = logging.getLogger(__name__)
@@ -69,9 +68,7 @@ def sample_topics(data: Dataset, split: Split, *, parts: dict[str, int], seed: i
 
 def load_split(dataset: str) -> tuple[Dataset, Split]:
     """The prepared data set and the split that the topics come from."""
-    data = datasets.load(dataset)
-    protocol = store.topic_settings().protocol
-    return data, split_files.load(paths.splits(dataset) / f"{protocol}.parquet", data)
+    return load_inputs(dataset, store.topic_settings().protocol)
 
 
 def draw_topics(dataset: str) -> Path:

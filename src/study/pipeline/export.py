@@ -19,7 +19,7 @@ from study.recommend import saved
 from study.recommend.field_dense import SavedFieldDense
 from study.recommend.t2mrec import Recommender
 from study.runner.fingerprint import code_hash, fingerprint, inputs
-from study.runner.inputs import load_inputs
+from study.runner.inputs import load_inputs, require_applicable
 from study.runner.processes import limit_threads
 from study.usefulness.field_dense import FieldDense
 
@@ -35,9 +35,7 @@ def export(config: DictConfig) -> Path:
     Raises StudyError: a system that cannot be saved, or a protocol that does not apply to it.
     """
     dataset, name, protocol = config.dataset.name, config.system.name, config.protocol.name
-    if protocol not in config.system.protocols:
-        fix = f"one of: {', '.join(config.system.protocols)}"
-        raise StudyError(f"{name} is not applicable under {protocol!r}", fix=fix)
+    require_applicable(config)
     system = build_system(config.system)
     folder, seed = saved.folder_of(dataset, name), int(config.system.seeds[0])
     limit_threads(config.profile.workers * config.profile.threads)

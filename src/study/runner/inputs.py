@@ -22,6 +22,14 @@ def load_inputs(dataset: str, protocol: str) -> tuple[Dataset, Split]:
     return data, split_files.load(require_file(path, fix, "the split is missing"), data)
 
 
+def require_applicable(config: DictConfig) -> None:
+    """Raise unless the configured protocol applies to the configured system."""
+    name, protocol, known = config.system.name, config.protocol.name, config.system.protocols
+    if protocol not in known:
+        fix = f"its protocols are: {', '.join(known)} (conf/system/{name}.yaml)"
+        raise StudyError(f"{name} is not applicable under {protocol!r}", fix=fix)
+
+
 def require_places(config: DictConfig, data: Dataset, split: Split) -> None:
     """Raise unless there are as many servers to rank as the run is to keep, and as T2MRec's pool is to hold (K2).
 

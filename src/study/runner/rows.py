@@ -23,7 +23,7 @@ from study.evaluation.records import accelerator, record
 from study.evaluation.runs import KEPT, run_seed
 from study.files import write_csv, write_json, write_parquet
 from study.runner.fingerprint import fingerprint
-from study.runner.inputs import load_inputs, require_places
+from study.runner.inputs import load_inputs, require_applicable, require_places
 from study.runner.outputs import HITS_ALONE, Outputs, compact, relevant
 from study.runner.processes import limit_threads, start_worker
 from study.runner.provenance import require_own_row, require_same_profile
@@ -58,11 +58,7 @@ def run(config: DictConfig, *, replace: bool = False) -> Outputs:
         damaged, or a seed failed.
     """
     dataset, protocol, system = config.dataset.name, config.protocol.name, config.system.name
-    if protocol not in config.system.protocols:
-        raise StudyError(
-            f"{system} is not applicable under {protocol!r}",
-            fix=f"its protocols are: {', '.join(config.system.protocols)} (conf/system/{system}.yaml)",
-        )
+    require_applicable(config)
     require_own_row(config)
     outputs = Outputs.of(dataset, protocol, system)
     if not replace:

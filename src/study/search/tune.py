@@ -22,7 +22,7 @@ from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import run_seed
 from study.runner.fingerprint import fingerprint
-from study.runner.inputs import load_inputs
+from study.runner.inputs import load_inputs, require_applicable
 from study.runner.processes import limit_threads
 from study.runner.provenance import require_own_row, require_same_profile
 from study.search.trials import Search, label, local_storage, run_search, values_of, write_search
@@ -99,9 +99,7 @@ def tune(config: DictConfig, *, replace: bool = False) -> Path:
     if not space:
         fix = "add one, or run the system as it is"
         raise StudyError(f"{system} has no search space", file=system_file(system), column="search", fix=fix)
-    if protocol not in config.system.protocols:
-        fix = f"one of: {', '.join(config.system.protocols)}"
-        raise StudyError(f"{system} is not applicable under {protocol!r}", fix=fix)
+    require_applicable(config)
     require_own_row(config)
     first = {name: label(value) for name, value in present_values(config).items()}
     if not replace:

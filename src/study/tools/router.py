@@ -11,15 +11,15 @@ import pandas as pd
 import scipy.sparse as sp
 
 from study import paths
+from study.config import compose as config
 from study.config.reader import read_settings
-from study.data import dataset as datasets
-from study.data import split_files
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, FloatArray, IntArray, relevance_from_lists
 from study.data.splits import Split
 from study.encoders.endpoint import Embedder
 from study.errors import StudyError, require_one_of
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.significance import bootstrap_interval
+from study.runner.inputs import load_inputs
 from study.tools import results
 from study.tools.catalogues.catalog import Label, QuerySet, ToolCatalog
 from study.tools.discovery.index import Settings, ToolIndex
@@ -108,15 +108,9 @@ def _behind(base: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
 
 
 def server_scores(
-    stage: Stage,
-    catalog: ToolCatalog,
-    texts: Sequence[str],
-    *,
-    seed: int,
-    embedder: Embedder | None = None,
-    overrides: Sequence[str] = (),
+    stage: Stage, catalog: ToolCatalog, texts: Sequence[str], *, seed: int, embedder: Embedder | None = None
 ) -> FloatArray:
-    """Scores of all servers for every text, shape (len(texts), n_servers); `overrides`: such as ``profile=smoke``.
+    """Scores of all servers for every text, shape (len(texts), n_servers).
 
     A trained stage keeps its checkpoints in the cache folder: a stopped training goes on, a finished one is reused.
     """
@@ -124,20 +118,15 @@ def server_scores(
         return np.zeros((len(texts), len(catalog.servers)), dtype=np.float32)
     if stage.system == "mcp_zero":
         return Router(catalog, embedder=embedder).server_scores(list(texts), store=False)
-    from study.config import compose as config
-
     if stage.system not in config.choices("system"):
         fix = "set `system` of the stage to all, mcp_zero, oracle or a system of conf/system"
         raise StudyError(f"unknown server stage {stage.system!r}", file=FILE, fix=fix)
-    base = None
-    if stage.base is not None:
-        data = datasets.load(stage.base)
-        base = data, split_files.load(paths.splits(stage.base) / f"{stage.protocol}.parquet", data)
+    base = None if stage.base is None else load_inputs(stage.base, str(stage.protocol))
     whole, split, rows, columns = joined(catalog, texts, base)
-    chosen = config.load([f"system={stage.system}", *([f"dataset={stage.base}"] if stage.base else []), *overrides])
+    chosen = config.load([f"system={stage.system}", *([f"dataset={stage.base}"] if stage.base else [])])
     system: Any = config.build_system(chosen.system)
     # Another catalogue, seed or setting has another place for its checkpoints.
-    name = "-".join([stage.system, stage.base or "none", str(stage.protocol), str(seed), *overrides])
+    name = "-".join([stage.system, stage.base or "none", str(stage.protocol), str(seed)])
     workdir = paths.cache() / "router" / f"{name.replace('/', '_')}-{catalog.fingerprint()[:16]}"
     workdir.mkdir(parents=True, exist_ok=True)
     system.fit(whole, split, seed=seed, workdir=workdir)

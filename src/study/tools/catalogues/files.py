@@ -25,6 +25,15 @@ class Loaded(NamedTuple):
     cleaning: pd.DataFrame  # what was mended, left out or noticed, columns `CLEANING_COLUMNS`
 
 
+def json_object(text: str) -> dict[str, Any]:
+    """The JSON object that a text holds, also between other words; empty where there is none."""
+    try:
+        value = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def read_list(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
     """A JSON list of objects that all have `keys`."""
     return require(read_records(path), keys, path)

@@ -6,14 +6,13 @@ tool. It has no times and no latencies.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from study.tools.catalogues.catalog import ToolCatalog, query_set
-from study.tools.catalogues.files import CHANGED, LEFT_OUT, REPORTED, Builder, Loaded, read_list, text_of
+from study.tools.catalogues.files import CHANGED, LEFT_OUT, REPORTED, Builder, Loaded, json_object, read_list, text_of
 
 TOOLS_FILE = "tools/LiveMCPTool/tools.json"
 TASKS_FILE = "annotated_data/all_annotations.json"
@@ -108,7 +107,7 @@ def _episode(entry: dict[str, Any], rows: dict[tuple[str, str], int]) -> Episode
     executions: list[Execution] = []
     for message in entry["messages"]:
         for call in message.get("tool_calls") or ():
-            arguments = _json_arguments(call["function"]["arguments"])
+            arguments = json_object(call["function"]["arguments"])
             reply = replies.get(call["id"], "")
             if call["function"]["name"] == "route":
                 shown = (rows.get(pair) for pair in RETURNED.findall(reply))
@@ -117,14 +116,6 @@ def _episode(entry: dict[str, Any], rows: dict[tuple[str, str], int]) -> Episode
                 pair = (str(arguments.get("server_name")), str(arguments.get("tool_name")))
                 executions.append(Execution(rows.get(pair), succeeded(reply), len(routes)))
     return Episode(str(entry["task_id"]), tuple(routes), tuple(executions), entry["task_success"] == "success")
-
-
-def _json_arguments(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def succeeded(reply: str) -> bool:

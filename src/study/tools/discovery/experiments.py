@@ -272,12 +272,12 @@ def grown(vectors: FloatArray, size: int, rng: np.random.Generator, noise: float
     return whole
 
 
-def growth_table(catalog: ToolCatalog, queries: QuerySet, sizes: Sequence[int] = GROWTH) -> Table:
+def growth_table(catalog: ToolCatalog, queries: QuerySet) -> Table:
     """growth.csv: milliseconds per query, one at a time, by number of tools; above the real ones noisy copies."""
     chosen, rng, lines = SYSTEMS["discovery_name_desc"], np.random.default_rng(results.SEED), []
     index = ToolIndex(catalog, chosen)
     index.embedder.encode([queries.texts[0]], store=False)
-    for size in sizes:
+    for size in GROWTH:
         vectors = grown(index.vectors, size, rng)
         order = rng.permutation(size)
         parts = []

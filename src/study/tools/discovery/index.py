@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.stats import rankdata
 
 from study import paths
 from study.config.reader import read_settings
@@ -15,7 +16,7 @@ from study.encoders import endpoint as embedding
 from study.encoders.endpoint import Embedder
 from study.encoders.sentence import cosines
 from study.errors import StudyError, require_one_of
-from study.evaluation.ranking import tie_order, top_k
+from study.evaluation.ranking import tie_order
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.discovery.texts import Bm25, TfIdf, decompose, documents
 
@@ -140,13 +141,8 @@ def fuse(matrices: Sequence[FloatArray], constant: int) -> FloatArray:
 
     Equal scores of a system are ranked in the order of the catalogue, see `order_of`.
     """
-    total = np.zeros(matrices[0].shape)
-    for scores in matrices:
-        ranked, _ = top_k(scores, scores.shape[1], np.arange(scores.shape[1]))
-        ranks = np.empty_like(ranked)
-        np.put_along_axis(ranks, ranked, np.arange(1, scores.shape[1] + 1)[None], axis=1)
-        total += 1 / (constant + ranks)
-    return total.astype(np.float32)
+    ranks = np.stack([rankdata(-scores, method="ordinal", axis=1) for scores in matrices])
+    return (1 / (constant + ranks)).sum(axis=0).astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -82,12 +82,8 @@ def words_of(text: str) -> list[str]:
 class Bm25:
     """BM25 with Lucene's idf (Robertson & Zaragoza 2009); a word that the query repeats counts each time."""
 
-    def __init__(self, documents: Sequence[str], *, k1: float = 1.5, b: float = 0.75) -> None:
-        """Index the documents.
-
-        `documents`: shape (n,), n > 0. `k1`: saturation of a word's frequency. `b`: normalisation by document length,
-        0 (none) to 1 (full).
-        """
+    def __init__(self, documents: Sequence[str]) -> None:
+        """Index the documents, shape (n,), n > 0."""
         import bm25s  # loads much that a figure or an answer in words does not need
 
         logging.getLogger("bm25s").setLevel(logging.WARNING)  # it tells of every index that it builds
@@ -96,7 +92,7 @@ class Bm25:
             word: number for number, word in enumerate(dict.fromkeys(w for words in listed for w in words))
         }
         self.size = len(listed)
-        self.index = bm25s.BM25(k1=k1, b=b, method="lucene", backend="numpy")
+        self.index = bm25s.BM25(k1=1.5, b=0.75, method="lucene", backend="numpy")
         if self.vocabulary:
             ids = [[self.vocabulary[word] for word in words] for words in listed]
             self.index.index((ids, self.vocabulary), show_progress=False)
@@ -166,11 +162,15 @@ def _tokenizer() -> Any:
     return tokenizer
 
 
+def _encoded(texts: Sequence[str]) -> list[tuple[str, Any]]:
+    """Each text as UTF-8 can hold it, and its tokens without special ones."""
+    clean = [text.encode("utf-8", "replace").decode() for text in texts]
+    return list(zip(clean, _tokenizer().encode_batch(clean, add_special_tokens=False), strict=True))
+
+
 def count_tokens(texts: Sequence[str]) -> IntArray:
     """Tokens of each text without special ones, shape (len(texts),)."""
-    clean = [text.encode("utf-8", "replace").decode() for text in texts]
-    encoded = _tokenizer().encode_batch(clean, add_special_tokens=False)
-    return np.array([len(item.ids) for item in encoded], dtype=np.int64)
+    return np.array([len(tokens.ids) for _, tokens in _encoded(texts)], dtype=np.int64)
 
 
 def definition_tokens(catalog: ToolCatalog) -> IntArray:
@@ -195,9 +195,4 @@ def handed_over(ranked: IntArray, sizes: IntArray) -> IntArray:
 
 def last_tokens(texts: Sequence[str], limit: int) -> list[str]:
     """Each text's last `limit` tokens, cut where a token begins; short texts stay as they are."""
-    clean = [text.encode("utf-8", "replace").decode() for text in texts]
-    encoded = _tokenizer().encode_batch(clean, add_special_tokens=False)
-    return [
-        text[item.offsets[-limit][0] :] if len(item.ids) > limit else text
-        for text, item in zip(clean, encoded, strict=True)
-    ]
+    return [text[tokens.offsets[-limit][0] :] if len(tokens.ids) > limit else text for text, tokens in _encoded(texts)]

@@ -22,6 +22,7 @@ from study.encoders import endpoint as embedding
 from study.encoders.endpoint import Embedder
 from study.files import replacing, sha256, write_json
 from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.files import json_object
 from study.tools.discovery.texts import documents
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments, selector
@@ -30,7 +31,7 @@ from study.tools.flow.samples import Call, Sample
 from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Copying, Flow, flow_settings
 from study.tools.flow.slot_filler import Linear, SlotFiller
-from study.tools.flow.synthesis import DATA, messages_of, reply_object
+from study.tools.flow.synthesis import DATA, messages_of
 from study.tools.mcp_zero.routing import Chat, escaped
 
 # Whose content decides what is learned.
@@ -187,7 +188,7 @@ def ask_for_call(
         for one in exemplars
     ]
     parts = f"<tools>{escaped(shown)}</tools>" + (f"\n<examples>{escaped(told)}</examples>" if told else "")
-    reply = reply_object(chat(messages_of(CALL, parts, text)))
+    reply = json_object(chat(messages_of(CALL, parts, text)))
     number, arguments = reply.get("tool"), reply.get("arguments", {})
     if type(number) is not int or not 0 <= number < len(tools) or not isinstance(arguments, dict):
         return None

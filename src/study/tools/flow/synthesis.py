@@ -21,6 +21,7 @@ import pandas as pd
 from study.data.dataset import FloatArray
 from study.llm.client import Message
 from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.files import json_object
 from study.tools.catalogues.published import plain
 from study.tools.discovery.texts import words_of
 from study.tools.flow.samples import Sample, tool_key
@@ -112,15 +113,6 @@ def messages_of(system: str, *user: str) -> list[Message]:
     return [{"role": "system", "content": system}, *({"role": "user", "content": text} for text in user)]
 
 
-def reply_object(reply: str) -> Mapping[str, Any]:
-    """The one JSON object of a reply, empty where there is none."""
-    try:
-        value = json.loads(reply[reply.index("{") : reply.rindex("}") + 1])
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 class ModelWriter:
     """The writer behind an endpoint: a step that fails gives nothing, and its instruction is left out."""
 
@@ -139,7 +131,7 @@ class ModelWriter:
         """Instruction and arguments; None unless all required parameters and no unknown ones are set."""
         own = catalog.tools[tool]
         user = f"<tool>{escaped(own.definition())}</tool>\n{text}"
-        reply = reply_object(self.chat(messages_of(FILL.format(), user)))
+        reply = json_object(self.chat(messages_of(FILL.format(), user)))
         said, arguments = reply.get("instruction"), reply.get("arguments")
         if not isinstance(said, str) or not said.strip() or not isinstance(arguments, dict):
             return None

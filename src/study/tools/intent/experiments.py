@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study import paths
-from study.data import dataset as datasets
-from study.data import split_files
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.endpoint import Embedder
+from study.runner.inputs import load_inputs
 from study.t2mrec.structure import languages, operating_systems
 from study.tools import results
 from study.tools.catalogues.catalog import QuerySet, ToolCatalog, rank_all
@@ -143,20 +141,10 @@ def compatibility(data: Dataset, split: Split) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-# Which episodes may be known when one is asked: (its row, their number) -> bool, shape (n_episodes,).
-Known = Callable[[int, int], np.ndarray]
-
-
-def others(row: int, count: int) -> np.ndarray:
-    """All episodes but this one."""
-    rest: np.ndarray = np.arange(count) != row
-    return rest
-
-
-def earlier(row: int, count: int) -> np.ndarray:
-    """The episodes before this one."""
-    before: np.ndarray = np.arange(count) < row
-    return before
+# Which episodes may be known when one is asked: (rows of all, its row) -> bool, shape (n_episodes,).
+Known = Callable[[IntArray, int], np.ndarray]
+others: Known = np.not_equal
+earlier: Known = np.less
 
 
 @dataclass(frozen=True)
@@ -171,13 +159,17 @@ class Study:
     intentions: Intentions
     rules: Rules = CORRECTED
 
+    def past(self, episode: int) -> np.ndarray:
+        """Which episodes may be known when this one is asked, bool, shape (n_episodes,)."""
+        return self.known(np.arange(len(self.log.calls)), episode)
+
     def factors(self, ask: int, left_out: int | None = None, *, at: int | None = None) -> Float64Array:
         """Factors of an ask's candidates, shape (n_candidates, 5).
 
         `left_out`: an episode that must not be known either. `at`: the episode at whose time it is asked (its own).
         """
         own = int(self.asks.episode[ask])
-        known = self.known(own if at is None else at, len(self.log.calls))
+        known = self.past(own if at is None else at)
         known[own] = False
         if left_out is not None:
             known[left_out] = False
@@ -203,7 +195,7 @@ class Study:
         """
         found = {}
         for episode in sorted(set(self.asks.episode.tolist())):
-            known = self.known(episode, len(self.log.calls))
+            known = self.past(episode)
             lessons = []
             for ask in np.flatnonzero(known[self.asks.episode]):
                 rows = self.candidates[ask].tolist()
@@ -253,9 +245,7 @@ def latency_table(catalog: ToolCatalog, queries: QuerySet) -> Table:
 
 def filter_table() -> Table:
     """intent_filters.csv of the prepared Task2MCP, whose tasks and servers state languages."""
-    data = datasets.load("task2mcp")
-    split = split_files.load(paths.splits("task2mcp") / "cold.parquet", data)
-    return Table("intent_filters", compatibility(data, split), collection="task2mcp")
+    return Table("intent_filters", compatibility(*load_inputs("task2mcp", "cold")), collection="task2mcp")
 
 
 def stage(signals: SignalIndex, asks: Asks, relevance: FloatArray) -> tuple[IntArray, ...]:

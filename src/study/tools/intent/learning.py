@@ -172,23 +172,21 @@ def outcomes(events: Iterable[Event], variants: Sequence[str], experiment: str, 
     return found
 
 
-def compare_variants(
-    observed: Mapping[str, Sequence[float]], settings: Comparison, control: str = CONTROL
-) -> list[Verdict]:
+def compare_variants(observed: Mapping[str, Sequence[float]], settings: Comparison) -> list[Verdict]:
     """Every variant against the control; `observed`: from `outcomes`.
 
     All bounds hold together with probability 1 - alpha: alpha is shared by the arms (union bound).
     """
-    if control not in observed or len(observed) < 2:
-        raise StudyError("a comparison needs the control and a variant", fix=f"name {control!r} among the variants")
+    if CONTROL not in observed or len(observed) < 2:
+        raise StudyError("a comparison needs the control and a variant", fix=f"name {CONTROL!r} among the variants")
     level, bounds, verdicts = settings.alpha / len(observed), {}, []
     for name, values in observed.items():
         lows, highs = confidence_sequence(values, level, settings.largest_bet)
         bounds[name] = (float(lows[-1]), float(highs[-1])) if len(lows) else (0.0, 1.0)
-    for name in (name for name in observed if name != control):
-        low, high = bounds[name][0] - bounds[control][1], bounds[name][1] - bounds[control][0]
-        sizes = len(observed[name]), len(observed[control])
-        difference = float(np.mean(observed[name]) - np.mean(observed[control])) if all(sizes) else float("nan")
+    for name in (name for name in observed if name != CONTROL):
+        low, high = bounds[name][0] - bounds[CONTROL][1], bounds[name][1] - bounds[CONTROL][0]
+        sizes = len(observed[name]), len(observed[CONTROL])
+        difference = float(np.mean(observed[name]) - np.mean(observed[CONTROL])) if all(sizes) else float("nan")
         decision = "better" if low > 0 else "worse" if high < 0 else "open"
         verdicts.append(Verdict(name, *sizes, difference, low, high, decision))
     return verdicts

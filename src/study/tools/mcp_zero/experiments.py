@@ -169,10 +169,10 @@ def sample(catalog: ToolCatalog, size: int, rng: np.random.Generator) -> IntArra
     return drawn[np.argsort(first[group], kind="stable")].astype(np.int64)
 
 
-def points(catalog: ToolCatalog, seed: int = results.SEED) -> tuple[list[Point], dict[int, IntArray]]:
+def points(catalog: ToolCatalog) -> tuple[list[Point], dict[int, IntArray]]:
     """The grid's trials, and the sample of every size."""
     chosen = grid(len(catalog.tools))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(results.SEED)
     samples = {size: sample(catalog, size, rng) for size in sorted({size for size, _ in chosen})}
     return [Point(size, int(samples[size][index])) for size, index in chosen], samples
 
