@@ -41,14 +41,14 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def prepared_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study of 60 servers and 80 tasks with three finished systems; tests copy it."""
     from study.config.compose import load
-    from study.runner.rows import run
+    from study.runner.rows import run_row
 
     root = tmp_path_factory.mktemp("study")
     lay_out(root)
     with rooted(root):
         make_data()
         for system in ("random", "popularity", "tfidf"):
-            run(load([*TINY, f"system={system}"]))
+            run_row(load([*TINY, f"system={system}"]))
     return root
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from study.errors import StudyError
 from study.evaluation import per_task
-from study.evaluation.verify import load, verdict, verify
+from study.evaluation.verify import load_expected, verdict, verify
 
 SCORE = {"dataset": "synthetic", "protocol": "cold", "system": "t2mrec", "metric": "recall", "k": 10}
 ENTRY = SCORE | {"value": 0.1596, "tolerance": 0.001, "source": "the authors' program, seed 42"}
@@ -84,7 +84,7 @@ def test_rounding_in_binary_does_not_move_a_verdict():
 def test_a_wrong_entry_is_named_with_file_entry_key_and_fix(tmp_path, key, value):
     path = expected(tmp_path, ENTRY, ENTRY | {"k": 5} | {key: value})
     with pytest.raises(StudyError) as caught:
-        load(path)
+        load_expected(path)
     error = caught.value
     assert (error.file, error.row, error.column) == (path, "entry 1", str(key))
     assert error.fix
@@ -93,7 +93,7 @@ def test_a_wrong_entry_is_named_with_file_entry_key_and_fix(tmp_path, key, value
 @pytest.mark.parametrize("key", sorted(ENTRY))
 def test_a_missing_key_is_named(tmp_path, key):
     with pytest.raises(StudyError, match="missing") as caught:
-        load(expected(tmp_path, {name: value for name, value in ENTRY.items() if name != key}))
+        load_expected(expected(tmp_path, {name: value for name, value in ENTRY.items() if name != key}))
     assert caught.value.column == key
 
 
@@ -104,18 +104,18 @@ def test_a_file_that_is_no_list_of_entries_is_refused(tmp_path, text):
     path = tmp_path / "expected.yaml"
     path.write_text(text)
     with pytest.raises(StudyError) as caught:
-        load(path)
+        load_expected(path)
     assert caught.value.file == path
 
 
 def test_absent_undecodable_and_repeating_files_are_refused(tmp_path):
     with pytest.raises(StudyError, match="missing"):
-        load(tmp_path / "absent.yaml")
+        load_expected(tmp_path / "absent.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(StudyError, match="YAML"):
-        load(tmp_path / "bytes.yaml")
+        load_expected(tmp_path / "bytes.yaml")
     with pytest.raises(StudyError, match="repeats entry 0"):
-        load(expected(tmp_path, ENTRY, ENTRY | {"value": 0.2}))
+        load_expected(expected(tmp_path, ENTRY, ENTRY | {"value": 0.2}))
 
 
 def test_a_metrics_table_that_repeats_a_score_or_lacks_a_column_is_refused(tmp_path):

@@ -12,7 +12,7 @@ from study.data import dataset as datasets
 from study.data import split_files
 from study.errors import StudyError
 from study.judging import pools, store
-from study.runner.rows import run
+from study.runner.rows import run_row
 from tests.judging.conftest import SYSTEMS, change_yaml
 
 DATASET = "synthetic"
@@ -75,7 +75,7 @@ def test_pool_is_the_union_of_the_runs_and_the_control(shared_root):
 
 
 def test_pooled_runs_are_those_of_the_run_stage(root):
-    run(load(["dataset=synthetic", "system=tfidf", "protocol=cold", "profile=smoke"]))
+    run_row(load(["dataset=synthetic", "system=tfidf", "protocol=cold", "profile=smoke"]))
     stage = pd.read_parquet(paths.results(DATASET) / "top10" / "cold" / "tfidf.parquet").astype("int64")
     pooled = store.read_runs(DATASET)["tfidf"]
     both = pooled.merge(stage, on=["task_id", "seed", "rank"], suffixes=("", "_stage"))

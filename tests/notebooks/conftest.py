@@ -36,7 +36,7 @@ del record
 def build(root):
     from study.config.compose import load
     from study.pipeline.report import report
-    from study.runner.rows import run
+    from study.runner.rows import run_row
 
     lay_out(root)
     smoke = root / "conf" / "profile" / "smoke.yaml"
@@ -45,7 +45,7 @@ def build(root):
     synthetic.write_text(synthetic.read_text().replace("protocols: [cold, warm]", "protocols: [cold, warm, loo]"))
     make_data()
     for system, protocol in RUNS:
-        run(load([*SIZE, f"system={system}", f"protocol={protocol}", "profile=smoke"]))
+        run_row(load([*SIZE, f"system={system}", f"protocol={protocol}", "profile=smoke"]))
     report(load(["dataset=synthetic"]))
 
 

@@ -24,7 +24,7 @@ SMALL = {
 def build(root):
     """Runs and sweeps of a tiny study; the learning rate is left out, which the notebook must do without."""
     from study.config.compose import load
-    from study.runner.rows import run
+    from study.runner.rows import run_row
     from study.search.sweep import sweep
 
     lay_out(root)
@@ -38,7 +38,7 @@ def build(root):
     for name in SMALL:
         sweep(name, load([*TINY, "system=t2mrec"]))
     for system in ("t2mrec", "t2mrec_joint"):
-        run(load([*TINY, f"system={system}"]))
+        run_row(load([*TINY, f"system={system}"]))
 
 
 @pytest.fixture(scope="module")

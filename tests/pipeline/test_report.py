@@ -15,7 +15,7 @@ from study.pipeline.evaluate import evaluate
 from study.pipeline.report import report
 from study.pipeline.verify import verify
 from study.runner.outputs import Outputs
-from study.runner.rows import run
+from study.runner.rows import run_row
 from tests.pipeline.conftest import config
 
 
@@ -45,7 +45,7 @@ def test_evaluating_the_kept_runs_again_gives_the_same_files(root: Path) -> None
 
 
 def test_of_known_tasks_the_hits_alone_are_kept_and_give_the_same_values(root: Path) -> None:
-    run(config("system=random", "protocol=warm", "run_depth=30"))
+    run_row(config("system=random", "protocol=warm", "run_depth=30"))
     outputs = Outputs.of("synthetic", "warm", "random")
     long = pd.read_parquet(paths.results("synthetic") / "runs" / "warm" / "random.parquet")
     data = datasets.load("synthetic")
@@ -61,7 +61,7 @@ def test_of_known_tasks_the_hits_alone_are_kept_and_give_the_same_values(root: P
 
 
 def test_a_seed_without_any_hit_keeps_its_zeros(root: Path) -> None:
-    run(config("system=random", "protocol=warm"))
+    run_row(config("system=random", "protocol=warm"))
     outputs = Outputs.of("synthetic", "warm", "random")
     top = pd.read_parquet(outputs.top10)
     top.iloc[:0].to_parquet(outputs.top10)

@@ -13,7 +13,7 @@ import pytest
 
 from study.config.compose import load
 from study.runner.outputs import Outputs
-from study.runner.rows import run
+from study.runner.rows import run_row
 from tests.tiny_study import TINY
 
 EPOCHS = 600  # long enough that neither worker is done before the other has begun
@@ -67,5 +67,5 @@ def test_killed_run_resumes_to_identical_results(root, prepared_root, tmp_path, 
     undisturbed = tmp_path / "undisturbed"
     shutil.copytree(prepared_root, undisturbed, symlinks=True)
     monkeypatch.setenv("T2M_ROOT", str(undisturbed))
-    run(load([*WANTED, "profile.workers=1"]))
+    run_row(load([*WANTED, "profile.workers=1"]))
     assert results(undisturbed, monkeypatch) == results(root, monkeypatch)

@@ -19,7 +19,7 @@ from study.pipeline.report import report
 from study.runner import provenance as stale
 from study.runner.outputs import Outputs
 from study.runner.provenance import as_configured, differences, require_own_row
-from study.runner.rows import run
+from study.runner.rows import run_row
 from tests.pipeline.conftest import config, results
 from tests.tiny_study import REPOSITORY
 
@@ -37,7 +37,7 @@ TREES = st.recursive(
 def test_other_settings_under_the_same_name_are_refused(root: Path, override: str) -> None:
     before = results(root)
     with pytest.raises(StudyError, match="not those of 'tfidf'") as caught:
-        run(config("system=tfidf", override))
+        run_row(config("system=tfidf", override))
     assert "system.name=tfidf_variant" in str(caught.value)
     assert override.partition("=")[0] in str(caught.value) or "system.seeds" in str(caught.value)
     assert results(root) == before
@@ -58,7 +58,7 @@ def test_what_changes_no_number_is_allowed(override: str) -> None:
 
 def test_variant_gets_a_row_of_its_own(root: Path) -> None:
     before = results(root)
-    outputs = run(config("system=tfidf", "system.model.max_features=9", "system.name=tfidf_nine"))
+    outputs = run_row(config("system=tfidf", "system.model.max_features=9", "system.name=tfidf_nine"))
     assert outputs == Outputs.of("synthetic", "cold", "tfidf_nine")
     assert {path: content for path, content in results(root).items() if path in before} == before
     folder = report(config())
@@ -70,10 +70,10 @@ def test_variant_gets_a_row_of_its_own(root: Path) -> None:
 def test_another_profile_replaces_on_request_alone(root: Path) -> None:
     before = results(root)
     with pytest.raises(StudyError, match="under profile 'smoke', and this would replace them by 'laptop'") as caught:
-        run(config("system=tfidf", "profile=laptop"))
+        run_row(config("system=tfidf", "profile=laptop"))
     assert "--replace" in str(caught.value)
     assert results(root) == before
-    outputs = run(config("system=tfidf", "profile=laptop"), replace=True)
+    outputs = run_row(config("system=tfidf", "profile=laptop"), replace=True)
     assert json.loads(outputs.record.read_text())["profile"] == "laptop"
 
 
@@ -81,7 +81,7 @@ def test_removed_outputs_do_not_stand_in_the_way(root: Path) -> None:
     outputs = Outputs.of("synthetic", "cold", "tfidf")
     for path in (outputs.per_task, outputs.top10, outputs.record):
         path.unlink()
-    run(config("system=tfidf", "profile=laptop"))
+    run_row(config("system=tfidf", "profile=laptop"))
     assert json.loads(outputs.record.read_text())["profile"] == "laptop"
 
 
@@ -122,7 +122,7 @@ def test_changed_choice_of_tuning_marks_the_row(root: Path) -> None:
     best = paths.results("synthetic") / "sweeps" / "task_knn" / "best.yaml"
     best.parent.mkdir(parents=True)
     best.write_text("values: {k: 5}")
-    run(config("system=task_knn"))
+    run_row(config("system=task_knn"))
     assert marks(root)["task_knn"] == "no"
     best.write_text("values: {k: 10}")
     assert marks(root)["task_knn"] == "settings"

@@ -14,7 +14,7 @@ from study.data import dataset as datasets
 from study.errors import StudyError
 from study.runner import rows as running
 from study.runner.outputs import Outputs
-from study.runner.rows import run
+from study.runner.rows import run_row
 from tests.pipeline.conftest import config
 
 
@@ -43,7 +43,7 @@ def test_metrics_can_be_recomputed_from_the_top_ten(root: Path) -> None:
 
 
 def test_longer_run_is_kept_on_request(root: Path) -> None:
-    outputs = run(config("system=tfidf", "run_depth=60"))  # as many as there are servers
+    outputs = run_row(config("system=tfidf", "run_depth=60"))  # as many as there are servers
     long = pd.read_parquet(paths.results("synthetic") / "runs" / "cold" / "tfidf.parquet")
     assert long.groupby(["task_id", "seed"])["rank"].max().eq(60).all()
     falls = long.sort_values("rank").groupby(["task_id", "seed"])["score"].diff().dropna()
@@ -56,7 +56,7 @@ def test_longer_run_is_kept_on_request(root: Path) -> None:
 def test_more_places_than_servers_are_refused_before_any_seed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_run_missing", lambda *_: pytest.fail("a seed was started"))
     with pytest.raises(StudyError, match="61 places of the run are to be kept, and only 60 servers") as caught:
-        run(config("system=random", "run_depth=61", "system.name=random_x"))
+        run_row(config("system=random", "run_depth=61", "system.name=random_x"))
     assert (caught.value.file, caught.value.column) == (root / "conf" / "config.yaml", "run_depth")
     assert caught.value.fix == "run_depth=60 or less"
     assert not Outputs.of("synthetic", "cold", "random_x").record.exists()
@@ -74,7 +74,7 @@ def test_sampled_candidates_bound_the_places_too(root: Path) -> None:
 def test_pool_larger_than_the_catalogue_is_refused_once(root, monkeypatch, caplog):
     monkeypatch.setattr(running, "_run_missing", lambda *_: pytest.fail("a seed was started"))
     with pytest.raises(StudyError, match="pool K2 = 61 is larger than the catalogue of 60 servers") as caught:
-        run(config("system=t2mrec", "system.model.scoring.pool=61", "system.name=t2mrec_x"))
+        run_row(config("system=t2mrec", "system.model.scoring.pool=61", "system.name=t2mrec_x"))
     assert caught.value.column == "system.model.scoring.pool"
     assert caught.value.fix == "system.model.scoring.pool=60 or less"
     assert not caplog.records
@@ -85,7 +85,7 @@ def test_pool_larger_than_the_catalogue_is_refused_once(root, monkeypatch, caplo
 def test_same_seed_gives_identical_files(root: Path) -> None:
     outputs = Outputs.of("synthetic", "cold", "random")
     before = outputs.per_task.read_bytes(), outputs.top10.read_bytes()
-    run(config("system=random"))
+    run_row(config("system=random"))
     assert (outputs.per_task.read_bytes(), outputs.top10.read_bytes()) == before
 
 
@@ -102,8 +102,8 @@ def test_finished_seeds_are_kept_and_the_rest_is_run(root: Path, monkeypatch: py
     monkeypatch.setattr(Popularity, "fit", stopping)
     wanted = config("system=popularity", "system.name=popularity_more", "system.seeds=[1,2,3]")
     with pytest.raises(KeyboardInterrupt):
-        run(wanted)
-    run(wanted)
+        run_row(wanted)
+    run_row(wanted)
     assert calls == [1, 2, 2, 3]
     kept = pd.read_csv(Outputs.of("synthetic", "cold", "popularity_more").per_task)
     assert sorted(kept["seed"].unique()) == [1, 2, 3]
@@ -130,23 +130,23 @@ def test_failing_seed_is_named_and_earlier_results_stay(root: Path, monkeypatch:
 
     monkeypatch.setattr(Popularity, "fit", broken)
     with pytest.raises(StudyError, match="popularity under cold: seed 1 failed: RuntimeError: out of luck"):
-        run(config("system=popularity"))
+        run_row(config("system=popularity"))
     assert outputs.per_task.read_bytes() == before
 
 
 def test_wrong_shape_of_scores_is_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Popularity, "score", lambda self, tasks: np.zeros((len(tasks), 3), np.float32))
     with pytest.raises(StudyError, match=r"shape \(16, 3\), expected \(16, 60\)"):
-        run(config("system=popularity"))
+        run_row(config("system=popularity"))
 
 
 def test_what_cannot_be_run_says_why(root: Path) -> None:
     with pytest.raises(StudyError, match="not applicable under 'loo99'"):
-        run(config("system=t2mrec", "protocol=loo99"))
+        run_row(config("system=t2mrec", "protocol=loo99"))
     with pytest.raises(StudyError, match="study tune system=task_knn"):
-        run(config("system=task_knn"))
+        run_row(config("system=task_knn"))
     # A missing input names the stage that makes it.
     for missing, hint in (("splits/synthetic/cold", "study split"), ("prepared/synthetic/tasks", "study prepare")):
         (root / "data" / f"{missing}.parquet").unlink()
         with pytest.raises(StudyError, match=hint):
-            run(config("system=tfidf"))
+            run_row(config("system=tfidf"))

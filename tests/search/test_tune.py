@@ -18,7 +18,7 @@ from study.config.registry import changed
 from study.data.dataset import relevance_from_lists
 from study.errors import StudyError
 from study.runner.outputs import Outputs
-from study.runner.rows import run
+from study.runner.rows import run_row
 from study.search import tune as tuning
 from study.search.tune import tune
 from tests.tiny_study import REPOSITORY, TINY
@@ -48,7 +48,7 @@ def test_the_first_trial_is_the_yaml_and_run_uses_the_values_of_the_best(root: P
     top = found.loc[found["valid/ndcg@10"].idxmax()]
     assert best["value"] == pytest.approx(top["valid/ndcg@10"], abs=1e-6)
     assert {name: top[name] for name in best["values"]} == best["values"]
-    run(load(WANTED))
+    run_row(load(WANTED))
     record = yaml.safe_load(Outputs.of("synthetic", "cold", "task_knn_small").record.read_text())
     assert {name: record["config"]["system"]["model"][name] for name in best["values"]} == best["values"]
 
@@ -129,7 +129,7 @@ def test_lists_are_choices_too(root: Path) -> None:
     assert set(trials(folder)["fields"]) == {'["name"]', '["name", "description"]'}
     best = yaml.safe_load((folder / "best.yaml").read_text())
     assert best["values"]["fields"] in (["name"], ["name", "description"])
-    run(load([*TINY, "system=task_knn"]))
+    run_row(load([*TINY, "system=task_knn"]))
 
 
 def test_the_sampler_learns_after_the_startup_trials(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +212,7 @@ def test_damaged_choice_is_named(root: Path, content: str) -> None:
     best.parent.mkdir(parents=True)
     best.write_text(content)
     with pytest.raises(StudyError, match=r"best\.yaml") as caught:
-        run(load([*TINY, "system=task_knn"]))
+        run_row(load([*TINY, "system=task_knn"]))
     assert "fix:" in str(caught.value)
 
 

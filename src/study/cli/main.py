@@ -158,9 +158,9 @@ def run(
         if failed := run_all(_load(overrides)):
             raise StudyError(f"{len(failed)} rows failed: {'; '.join(failed)}", fix="the same command tries them again")
         return
-    from study.runner.rows import run as stage
+    from study.runner.rows import run_row
 
-    typer.echo(f"per-task values in {stage(_load(overrides), replace=replace).per_task}")
+    typer.echo(f"per-task values in {run_row(_load(overrides), replace=replace).per_task}")
 
 
 @app.command(rich_help_panel=EVERY_DAY)

@@ -56,7 +56,7 @@ def generate(folder: Path, **choices: Any) -> Path:
 
     ``truth_labels.csv`` has one row per label of the longer lists (task_id, server_id, position, source, grade,
     in_list: whether ``mcp_task.csv`` still shows the label at that position, in spite of planted defects).
-    ``truth_servers.csv`` and ``truth_tasks.csv`` hold topics and facets, by which any pair can be graded: 2 for the same
+    ``truth_servers.csv`` and ``truth_tasks.csv`` hold topics and facets, by which any pair has a grade: 2 for the same
     facet, 1 for the same topic or second topic, else 0.
 
     `choices`: any of `Parameters`.

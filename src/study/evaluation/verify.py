@@ -55,7 +55,7 @@ def _fault(entry: dict[str, Any]) -> tuple[str, str, str] | None:
     return None
 
 
-def load(path: Path) -> list[dict[str, Any]]:
+def load_expected(path: Path) -> list[dict[str, Any]]:
     """Read and check an expected-scores file; every entry returned has a ``value``.
 
     Raises:
@@ -121,7 +121,7 @@ def verify(expected: Path, metrics: pd.DataFrame) -> pd.DataFrame:
         row = int(repeated.argmax())
         raise StudyError("the metrics table holds a score twice", row=row, fix="run the report stage again")
     rows = []
-    for number, entry in enumerate(load(expected)):
+    for number, entry in enumerate(load_expected(expected)):
         wanted = [key for key in (*IDENTITY, "profile") if key in entry]
         found = metrics[(metrics[wanted] == pd.Series({key: entry[key] for key in wanted})).all(axis=1)]
         profiles = list(found["profile"].unique())

@@ -28,7 +28,7 @@ from study.reranking.endpoint import systems_not_run
 from study.runner.fingerprint import code_hash, imported, inputs
 from study.runner.outputs import Outputs
 from study.runner.provenance import CURRENT, state
-from study.runner.rows import run
+from study.runner.rows import run_row
 from study.search.tune import sweep_folder, tune
 
 LOG = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ def run_all(config: DictConfig) -> list[str]:
             if system.tuned is not None and system.search:
                 _tune(under(row, system.tuned), words)
             if not _is_current(Outputs.of(dataset, protocol, system.name)):
-                run(load([*words, f"protocol={protocol}"]), replace=True)
+                run_row(load([*words, f"protocol={protocol}"]), replace=True)
         except StudyError as error:
             failed.append(f"{system.name} under {protocol}: {error.reason}")
             LOG.error("FAILED: %s", failed[-1])

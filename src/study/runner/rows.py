@@ -47,7 +47,7 @@ def _run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any
     return facts
 
 
-def run(config: DictConfig, *, replace: bool = False) -> Outputs:
+def run_row(config: DictConfig, *, replace: bool = False) -> Outputs:
     """Run the configured system under the configured protocol with every seed, and write its committed files.
 
     Seeds already finished by a stopped run with the same configuration, code and data are kept.

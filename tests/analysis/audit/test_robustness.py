@@ -18,7 +18,7 @@ from study.data.splits import make
 from study.errors import StudyError
 from study.evaluation import metrics
 from study.files import write_csv
-from study.runner.rows import run
+from study.runner.rows import run_row
 from tests.analysis.toys import small_study
 
 GENERATOR = {"n_servers": 120, "n_tasks": 100, "list_length": 10}
@@ -74,7 +74,7 @@ def made(tmp_path_factory):
     changes["system/popularity_theme.yaml"] = {"seeds": [0]}
     with small_study(tmp_path_factory.mktemp("robust"), TINY, changes):
         for system in ("random", "popularity", "tfidf", "oracle_neighbour", "popularity_theme"):
-            run(config.load([*TINY, f"system={system}"]))
+            run_row(config.load([*TINY, f"system={system}"]))
         yield {path.stem: pd.read_csv(path) for path in robustness.compute(config.load(TINY))}
 
 
