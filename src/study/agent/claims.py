@@ -253,10 +253,8 @@ def _prefer(rule: str, having: Group, reason: str, rest: Group, fields: tuple[st
 
 
 def divisions(having: Mapping[str, Sequence[bool]], group: Group) -> list[tuple[list[str], Group, Group]]:
-    """Names that the same servers have, these servers, and all others; without what all or none of them have.
-
-    `having`: name -> for each server of the group whether it has it.
-    """
+    """Names that the same servers have, these servers, and all others; without what all or none of them have. `having`:
+    name -> for each server of the group whether it has it."""
     found: dict[tuple[bool, ...], list[str]] = {}
     for name, has in having.items():
         if any(has) and not all(has):

@@ -249,10 +249,8 @@ def filters(spec: Specification, of: Attributes, keep_unknown: Mapping[str, bool
 def filter_servers(
     spec: Specification, of: Attributes, ranked: IntArray, ids: IntArray, settings: Settings
 ) -> tuple[BoolArray, list[Removal]]:
-    """Which servers meet all constraints, shape (n,), and what each stated constraint removed.
-
-    `ranked`: server rows, best first; `ids`: of all rows, shape (n,).
-    """
+    """Which servers meet all constraints, shape (n,), and what each stated constraint removed. `ranked`: server rows,
+    best first; `ids`: of all rows, shape (n,)."""
     found = filters(spec, of, settings.keep_unknown)
     pool = ranked[: settings.pool]
 

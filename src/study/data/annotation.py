@@ -85,11 +85,8 @@ class Groups:
     """Weighted draws from groups of servers, by inverse distribution function."""
 
     def __init__(self, key: IntArray, weight: FloatArray) -> None:
-        """Sort the servers by group.
-
-        `key`: group of each server, negative for none, shape (n_servers,).
-        `weight`: positive, shape (n_servers,).
-        """
+        """Sort the servers by group. `key`: group of each server, negative for none, shape (n_servers,). `weight`:
+        positive, shape (n_servers,)."""
         members = np.flatnonzero(key >= 0)
         self.order = members[np.argsort(key[members], kind="stable")]
         self.keys = key[self.order]
@@ -176,9 +173,7 @@ def later_repeats(rows: IntArray) -> np.ndarray:
 
 def copies(rng: np.random.Generator, topic: IntArray, share: float) -> IntArray:
     """Row of the task whose list each task copies, -1 for none: a task of the same topic that copies none itself.
-
-    Returns: shape (n_tasks,).
-    """
+    Returns: shape (n_tasks,)."""
     n = len(topic)
     copying = np.zeros(n, dtype=bool)
     copying[rng.choice(n, size=round(share * n), replace=False)] = True

@@ -89,10 +89,8 @@ def relevance_from_lists(lists: tuple[IntArray, ...], n_servers: int) -> sp.csr_
 
 
 def build(name: str, servers: pd.DataFrame, tasks: pd.DataFrame, labels: pd.DataFrame) -> Dataset:
-    """Assemble a data set from prepared tables.
-
-    `labels`: columns task_id, server_id, position (from 1), only known ids, no repeats.
-    """
+    """Assemble a data set from prepared tables. `labels`: columns task_id, server_id, position (from 1), only known
+    ids, no repeats."""
     server_row = pd.Series(np.arange(len(servers)), index=servers["id"])
     task_row = pd.Series(np.arange(len(tasks)), index=tasks["id"])
     ordered = labels.sort_values(["task_id", "position"], kind="stable")
@@ -105,10 +103,8 @@ def build(name: str, servers: pd.DataFrame, tasks: pd.DataFrame, labels: pd.Data
 
 
 def read_parquet(path: Path, *, columns: Iterable[str], fix: str) -> pd.DataFrame:
-    """Read a parquet file of the study.
-
-    Raises StudyError: the file is missing or damaged, or lacks one of the `columns`; `fix` says how it is made.
-    """
+    """Read a parquet file of the study. Raises StudyError: the file is missing or damaged, or lacks one of the
+    `columns`; `fix` says how it is made."""
     if not path.exists():
         raise StudyError("the file is missing", file=path, fix=fix)
     try:
@@ -123,10 +119,8 @@ def read_parquet(path: Path, *, columns: Iterable[str], fix: str) -> pd.DataFram
 
 
 def load(name: str, folder: Path | None = None) -> Dataset:
-    """Read the prepared data set `name`.
-
-    Raises StudyError: a table is missing or damaged, or the labels name an id that the other tables lack.
-    """
+    """Read the prepared data set `name`. Raises StudyError: a table is missing or damaged, or the labels name an id
+    that the other tables lack."""
     folder, fix = folder or paths.prepared(name), f"run: study prepare dataset={name}"
     tables = {
         part: read_parquet(folder / f"{part}.parquet", columns=columns, fix=fix) for part, columns in PREPARED.items()

@@ -76,10 +76,8 @@ def table2(name: str, data: Dataset) -> pd.DataFrame:
 
 
 def overview(data: Dataset, labels_all: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Counts of a data set, one per row: group, measure, value.
-
-    `labels_all`: the longer lists where the data set has them (columns task_id, server_id, position).
-    """
+    """Counts of a data set, one per row: group, measure, value. `labels_all`: the longer lists where the data set has
+    them (columns task_id, server_id, position)."""
     groups: dict[str, dict[str, float]] = {
         "servers": _text_counts(data.servers),
         "tasks": _text_counts(data.tasks),

@@ -49,11 +49,8 @@ def licence_key(text: str) -> str:
 
 
 def unify(values: Sequence[str], key: Callable[[str], str]) -> list[str]:
-    """Replace each text by the most frequent text with the same key (the alphabetically first one where two are
-    equally frequent). Empty texts stay empty.
-
-    Returns: shape (len(values),).
-    """
+    """Replace each text by the most frequent text with the same key (the alphabetically first one where two are equally
+    frequent). Empty texts stay empty. Returns: shape (len(values),)."""
     best: dict[str, str] = {}
     counts = Counter(values)
     for text in sorted(counts, key=lambda text: (-counts[text], text)):

@@ -162,10 +162,8 @@ def _count_repeats(frame: pd.DataFrame, table: str, column: str, cleaning: Clean
 def clean_labels(
     path: Path, table: str, servers: pd.DataFrame, tasks: pd.DataFrame, cleaning: Cleaning
 ) -> pd.DataFrame:
-    """The label lists in long form, without id 0 and repeats, with the position that each id had in the file.
-
-    Returns: columns task_id, server_id, position (from 1).
-    """
+    """The label lists in long form, without id 0 and repeats, with the position that each id had in the file. Returns:
+    columns task_id, server_id, position (from 1)."""
     lists, places = raw_files.read_lists(path)
     raw_files.check_references(lists, places, tasks["id"], servers["id"], path)
     zeros = [row.count(0) for row in lists.values()]

@@ -194,10 +194,8 @@ def read_records(path: Path, wrapper: str | None = None) -> list[dict[str, Any]]
 
 
 def read_table(path: Path, schema: pa.DataFrameSchema, wrapper: str | None = None) -> tuple[pd.DataFrame, list[str]]:
-    """Records as a checked table, its columns in the schema's order.
-
-    Returns: the table (object columns, nulls as None) and the names of keys that the schema does not know.
-    """
+    """Records as a checked table, its columns in the schema's order. Returns: the table (object columns, nulls as None)
+    and the names of keys that the schema does not know."""
     records = read_records(path, wrapper)
     columns = list(schema.columns)
     for row, record in enumerate(records):

@@ -21,10 +21,8 @@ REMAKE = "make the split again: study split"
 
 
 def save(split: Split, data: Dataset, path: Path) -> None:
-    """Write `split` as parquet: task_id, server_id, part (train, valid, test, or candidate in candidate order).
-
-    The protocol's name and whether it is cold stand in the columns protocol and cold, the same in every row.
-    """
+    """Write `split` as parquet: task_id, server_id, part (train, valid, test, or candidate in candidate order). The
+    protocol's name and whether it is cold stand in the columns protocol and cold, the same in every row."""
     tasks, servers = data.tasks["id"].to_numpy(), data.servers["id"].to_numpy()
     frames = []
     for name in PARTS:
@@ -39,10 +37,8 @@ def save(split: Split, data: Dataset, path: Path) -> None:
 
 
 def load(path: Path, data: Dataset) -> Split:
-    """Read a split that `save` wrote, and check it against `data`.
-
-    Raises StudyError: the file is missing or damaged, or belongs to another data set.
-    """
+    """Read a split that `save` wrote, and check it against `data`. Raises StudyError: the file is missing or damaged,
+    or belongs to another data set."""
     table = read_parquet(path, columns=(*COLUMNS, "protocol", "cold"), fix=REMAKE)
     rows = {}
     for column, known in (("task_id", data.tasks["id"]), ("server_id", data.servers["id"])):

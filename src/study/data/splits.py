@@ -64,10 +64,8 @@ def matrix(data: Dataset, assignment: list[np.ndarray], part: int) -> sp.csr_mat
 
 
 def split_tasks(data: Dataset, *, seed: int) -> IntArray:
-    """Part number of each task: 60/20/20 exactly as the authors split (ids in file order, two calls).
-
-    Returns: shape (n_tasks,).
-    """
+    """Part number of each task: 60/20/20 exactly as the authors split (ids in file order, two calls). Returns: shape
+    (n_tasks,)."""
     from sklearn.model_selection import train_test_split
 
     rows = np.arange(data.n_tasks)
@@ -80,10 +78,7 @@ def split_tasks(data: Dataset, *, seed: int) -> IntArray:
 
 def task_groups(data: Dataset, *, similarity: float) -> IntArray:
     """Group number of each task: tasks with the same set of servers, the same text, or TF-IDF cosine of name and
-    description of at least `similarity` share one (transitively).
-
-    Returns: shape (n_tasks,).
-    """
+    description of at least `similarity` share one (transitively). Returns: shape (n_tasks,)."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     n = data.n_tasks
@@ -110,10 +105,8 @@ def task_groups(data: Dataset, *, similarity: float) -> IntArray:
 
 
 def split_groups(groups: IntArray, *, seed: int) -> IntArray:
-    """Part number of each task so that no group straddles parts, 60/20/20 by tasks as nearly as groups allow.
-
-    Groups are dealt in random order, large ones first, each to the part that is furthest below its share.
-    """
+    """Part number of each task so that no group straddles parts, 60/20/20 by tasks as nearly as groups allow. Groups
+    are dealt in random order, large ones first, each to the part that is furthest below its share."""
     rng = np.random.default_rng(seed)
     sizes = np.bincount(groups)
     order = rng.permutation(len(sizes))
@@ -153,10 +146,8 @@ def by_interactions(data: Dataset, *, share: float, within: float, seed: int) ->
 
 
 def sampled_candidates(data: Dataset, test: sp.csr_matrix, *, negatives: int, seed: int) -> IntArray:
-    """For every test task its held-out server and `negatives` servers outside its whole list (He et al. 2017).
-
-    Returns: shape (n_test_tasks, negatives + 1), the held-out server in a random column.
-    """
+    """For every test task its held-out server and `negatives` servers outside its whole list (He et al. 2017). Returns:
+    shape (n_test_tasks, negatives + 1), the held-out server in a random column."""
     rng = np.random.default_rng(seed)
     rows = np.flatnonzero(np.diff(test.indptr))
     if data.n_servers < negatives + 1 + max(len(data.lists[row]) for row in rows):

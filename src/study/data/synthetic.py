@@ -103,11 +103,8 @@ def generate(folder: Path, **choices: Any) -> Path:
 
 
 def make_servers(rng: np.random.Generator, p: Parameters) -> tuple[list[dict[str, Any]], pd.DataFrame]:
-    """Servers in alphabetical order, ids ascending with a few gaps, and their truth.
-
-    Returns: raw objects, and columns server_id, topic, facet, second_topic (-1 for none), language, popularity; both
-        of length n_servers.
-    """
+    """Servers in alphabetical order, ids ascending with a few gaps, and their truth. Returns: raw objects, and columns
+    server_id, topic, facet, second_topic (-1 for none), language, popularity; both of length n_servers."""
     n = p.n_servers
     weights = 1 / np.arange(1, len(TOPICS) + 1) ** 0.5
     topic = rng.choice(len(TOPICS), n, p=rng.permutation(weights) / weights.sum())
@@ -170,10 +167,8 @@ def make_servers(rng: np.random.Generator, p: Parameters) -> tuple[list[dict[str
 
 
 def make_tasks(rng: np.random.Generator, p: Parameters) -> tuple[list[dict[str, Any]], pd.DataFrame]:
-    """Tasks in id order and their truth.
-
-    Returns: raw objects, and columns task_id, topic, facet, language; both of length n_tasks.
-    """
+    """Tasks in id order and their truth. Returns: raw objects, and columns task_id, topic, facet, language; both of
+    length n_tasks."""
     n = p.n_tasks
     subcategories = [(group, name) for group, names in TASK_CATEGORIES.items() for name in names]
     # Each subcategory leans towards a few topics, as an activity does.

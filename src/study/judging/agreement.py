@@ -21,9 +21,7 @@ N_GRADES = len(store.GRADES)
 
 def confusions(first: ArrayLike, second: ArrayLike, groups: pd.Series | None = None) -> IntArray:
     """Counts of (first grade, second grade), shape (3, 3); with `groups` one such table per group, by appearance.
-
-    `first`, `second`, `groups`: of the same pairs, shape (n,).
-    """
+    `first`, `second`, `groups`: of the same pairs, shape (n,)."""
     one, two = np.asarray(first, np.int64), np.asarray(second, np.int64)
     number = np.zeros(len(one), np.int64) if groups is None else pd.factorize(groups)[0]
     counts = np.zeros((number.max(initial=0) + 1, N_GRADES, N_GRADES), dtype=np.int64)
@@ -49,10 +47,8 @@ def weighted_kappa(counts: IntArray, weights: Weights) -> Float64Array:
 
 
 def kappa_interval(counts: IntArray, weights: Weights, *, seed: int) -> tuple[float, float]:
-    """95 % percentile bootstrap interval over topics, as the pairs of a topic are not independent.
-
-    `counts`: per topic, shape (n_topics, 3, 3).
-    """
+    """95 % percentile bootstrap interval over topics, as the pairs of a topic are not independent. `counts`: per topic,
+    shape (n_topics, 3, 3)."""
     n = len(counts)
     drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
     values = weighted_kappa(np.tensordot(drawn, counts, axes=1), weights)
@@ -131,11 +127,8 @@ def _drift(rows: pd.DataFrame, seed: int) -> dict[str, float]:
 
 
 def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    """Persons' spot checks against the final grades.
-
-    `folder`: ``by_hand``, holding ``<judge>/<task>.csv``; may be absent.
-    Returns: one row per judge: judge, topics, pairs, mean_final, mean_hand, equal, kappa_quadratic.
-    """
+    """Persons' spot checks against the final grades. `folder`: ``by_hand``, holding ``<judge>/<task>.csv``; may be
+    absent. Returns: one row per judge: judge, topics, pairs, mean_final, mean_hand, equal, kappa_quadratic."""
     found = []
     for place in sorted(path for path in folder.glob("*") if path.is_dir()):
         grades = pd.concat([pd.read_csv(path) for path in sorted(place.glob("*.csv"))])

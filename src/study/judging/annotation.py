@@ -123,12 +123,8 @@ def chosen_pairs(dataset: str, number: str) -> tuple[pd.DataFrame, int]:
 
 
 def write_batches(dataset: str, number: str, size: int = 8) -> Path:
-    """Write the batches of one of `PASSES`, ``01.txt`` and so on, and ``manifest.json`` with their pairs.
-
-    Passes 1 and 2 hold the same pairs, but tasks are grouped and servers ordered in different ways.
-
-    Returns: the folder.
-    """
+    """Write the batches of one of `PASSES`, ``01.txt`` and so on, and ``manifest.json`` with their pairs. Passes 1 and
+    2 hold the same pairs, but tasks are grouped and servers ordered in different ways. Returns: the folder."""
     (chosen, current), version = chosen_pairs(dataset, number), guideline_version()
     folder = store.work(dataset) / f"round-{current}" / f"pass-{number}"
     answers = folder / "answers"

@@ -56,10 +56,8 @@ class Collection:
         return Collection(topics, self.servers, self.grades[kept], self.passes[:, kept])
 
     def relevant(self, rows: IntArray) -> sp.csr_matrix:
-        """Gains for `study.evaluation.metrics`, shape (len(rows), n_servers + DEPTH).
-
-        The last columns stand for unjudged servers, see `look_up`.
-        """
+        """Gains for `study.evaluation.metrics`, shape (len(rows), n_servers + DEPTH). The last columns stand for
+        unjudged servers, see `look_up`."""
         return sp.csr_matrix(np.pad(np.maximum(self.grades[rows], 0), ((0, 0), (0, DEPTH))).astype(np.float32))
 
     def look_up(self, run: pd.DataFrame) -> tuple[IntArray, IntArray, GradeArray]:

@@ -154,10 +154,8 @@ def graded(pairs: pd.DataFrame, judgements: pd.DataFrame) -> pd.DataFrame:
 
 
 def shares(rows: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
-    """Share of useful (grade >= 1) and core (2) servers and the mean grade: means over topics, with intervals.
-
-    Returns: topics, pairs, then useful, core and mean_grade, each with _ci_low and _ci_high (95 %).
-    """
+    """Share of useful (grade >= 1) and core (2) servers and the mean grade: means over topics, with intervals. Returns:
+    topics, pairs, then useful, core and mean_grade, each with _ci_low and _ci_high (95 %)."""
     values = {name: (rows["final"] >= least).astype(np.float64) for name, least in SHARES.items()}
     values["mean_grade"] = rows["final"].astype(np.float64)
     found: dict[str, float] = {"topics": rows["task_id"].nunique(), "pairs": len(rows)}
@@ -320,10 +318,8 @@ def _ends(name: str, draws: Float64Array) -> dict[str, float]:
 
 
 def summary(views: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
-    """Means of both views with intervals over topics.
-
-    Returns: one row per system: system, by_labels, by_labels_ci_low, by_labels_ci_high, and the same for by_judgements.
-    """
+    """Means of both views with intervals over topics. Returns: one row per system: system, by_labels, by_labels_ci_low,
+    by_labels_ci_high, and the same for by_judgements."""
     rows = []
     for system, part in views.groupby("system"):
         row: dict[str, object] = {"system": system}
@@ -334,11 +330,8 @@ def summary(views: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
 
 
 def label_tables(dataset: str) -> dict[str, pd.DataFrame]:
-    """label_precision, two_views, rank_correlation and label_families.
-
-    rank_correlation has a row per part, with tau over every variant too in columns ``all_*``: without p, since near
-    copies of a system are no further evidence.
-    """
+    """label_precision, two_views, rank_correlation and label_families. rank_correlation has a row per part, with tau
+    over every variant too in columns ``all_*``: without p, since near copies of a system are no further evidence."""
     collection, runs = Collection.load(dataset), all_runs(dataset)
     settings, parts = store.pool_settings(), collection.topics["part"].unique()
     views = {str(part): two_views(collection, runs, str(part), settings.variants) for part in parts}

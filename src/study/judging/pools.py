@@ -33,10 +33,8 @@ LOG = logging.getLogger(__name__)
 
 
 def allocate(available: dict[str, int], total: int, rng: np.random.Generator) -> dict[str, int]:
-    """How many topics each stratum gives: as equal as supply allows, the remainder to random strata.
-
-    `available`: tasks per stratum; StudyError where they are fewer than topics.
-    """
+    """How many topics each stratum gives: as equal as supply allows, the remainder to random strata. `available`: tasks
+    per stratum; StudyError where they are fewer than topics."""
     if sum(available.values()) < total:
         problem = f"{total} topics asked for, the part has {sum(available.values())} tasks"
         raise StudyError(problem, file=paths.conf() / "judging" / "topics.yaml", fix="ask for fewer topics")
@@ -51,10 +49,8 @@ def allocate(available: dict[str, int], total: int, rng: np.random.Generator) ->
 
 
 def sample_topics(data: Dataset, split: Split, *, parts: dict[str, int], seed: int) -> pd.DataFrame:
-    """Draw topics from each part, stratified by subcategory; each part has a random stream of its own.
-
-    Returns: columns task_id, part, subcategory, ordered by part and task_id.
-    """
+    """Draw topics from each part, stratified by subcategory; each part has a random stream of its own. Returns: columns
+    task_id, part, subcategory, ordered by part and task_id."""
     rows = []
     for part, total in parts.items():
         rng = np.random.default_rng([seed, PARTS[part]])
@@ -138,9 +134,7 @@ def union(
     topics: pd.DataFrame, runs: dict[str, pd.DataFrame], server_ids: IntArray, chosen: store.PoolSettings
 ) -> pd.DataFrame:
     """Every pair to be judged, with where it comes from: the first `depth` of each system, more of a candidate.
-
-    Returns: columns task_id, server_id, control (0 or 1), sources (names joined by ";", empty for a pure control).
-    """
+    Returns: columns task_id, server_id, control (0 or 1), sources (names joined by ";", empty for a pure control)."""
     choosing = set(topics.loc[topics["part"] == chosen.candidates_part, "task_id"])
     named = []
     for name, run in sorted(runs.items()):

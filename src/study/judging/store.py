@@ -101,10 +101,8 @@ def file(dataset: str, name: str) -> Path:
 
 
 def read_table(dataset: str, name: str) -> pd.DataFrame:
-    """Read and check one table of `COLUMNS`; grades are nullable integers.
-
-    Raises StudyError: the file is missing or damaged, repeats a key, or holds a grade other than 0, 1, 2.
-    """
+    """Read and check one table of `COLUMNS`; grades are nullable integers. Raises StudyError: the file is missing or
+    damaged, repeats a key, or holds a grade other than 0, 1, 2."""
     path, columns = file(dataset, name), COLUMNS[name]
     require_file(path, f"run: {STEP.get(name, 'study judge pool')} --dataset {dataset}")
     try:

@@ -78,10 +78,8 @@ def machine_limits(settings: Settings) -> Limits:
 
 
 def can_be_benched(model: Mapping[str, Any]) -> bool:
-    """Whether a system's work can be counted: T2MRec with towers over TF-IDF and no hard negatives.
-
-    `model`: the section of that name of its yaml.
-    """
+    """Whether a system's work can be counted: T2MRec with towers over TF-IDF and no hard negatives. `model`: the
+    section of that name of its yaml."""
     if model.get("_target_") != "study.t2mrec.system.T2MRec":
         return False
     hard = model["training"]["hard_negatives"]
@@ -116,11 +114,8 @@ def bench(config: DictConfig) -> str:
 
 
 def measure(config: DictConfig, settings: Settings, data: Dataset, split: Split, seed: int) -> pd.DataFrame:
-    """Train, evaluate and answer requests, each against the limits that were measured with as many threads.
-
-    Returns: columns part, measure, value, at_most (the upper limit, NaN where there is none), note, threads,
-        profile.
-    """
+    """Train, evaluate and answer requests, each against the limits that were measured with as many threads. Returns:
+    columns part, measure, value, at_most (the upper limit, NaN where there is none), note, threads, profile."""
     threads = config.profile.workers * config.profile.threads
     workdir = paths.cache() / "bench" / config.dataset.name / config.system.name
     shutil.rmtree(workdir, ignore_errors=True)

@@ -30,12 +30,8 @@ TOP = ("task_id", "seed", "rank", "server_id")
 def measured(
     top: pd.DataFrame, seeds: Sequence[int], data: Dataset, split: Split, *, part: str = "test"
 ) -> pd.DataFrame:
-    """The per-task table of a kept run.
-
-    `top`: columns task_id, seed, rank (from 1), server_id; the best ten of the part's tasks, or the relevant ones among
-        them.
-    `seeds`: of the run; one without any hit has no row.
-    """
+    """The per-task table of a kept run. `top`: columns task_id, seed, rank (from 1), server_id; the best ten of the
+    part's tasks, or the relevant ones among them. `seeds`: of the run; one without any hit has no row."""
     tasks = split.tasks(part)
     task_ids = data.tasks["id"].to_numpy()[tasks]
     place = pd.Series(np.arange(len(tasks)), index=task_ids)

@@ -65,10 +65,8 @@ def start() -> None:
 
 
 def execute(source: Path, target: Path, **parameters: str) -> Path:
-    """Execute one notebook from its own folder with injected parameters and write the normalised result.
-
-    Raises StudyError: a cell failed; the earlier result stays.
-    """
+    """Execute one notebook from its own folder with injected parameters and write the normalised result. Raises
+    StudyError: a cell failed; the earlier result stays."""
     logging.getLogger("papermill").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder, own_kernel(Path(folder)) as kernel:
         done = Path(folder) / source.name

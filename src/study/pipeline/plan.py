@@ -59,10 +59,8 @@ def under(config: DictConfig, protocol: str) -> DictConfig:
 
 
 def plan() -> dict[str, dict[str, Any]]:
-    """Stage -> key -> what the stage needs to know.
-
-    Generated data sets are left out: their rows are not in git, and `study run --all` makes them.
-    """
+    """Stage -> key -> what the stage needs to know. Generated data sets are left out: their rows are not in git, and
+    `study run --all` makes them."""
     stages: dict[str, dict[str, Any]] = {"tune": {}, "run": {}, "run_tuned": {}, "code": {}}
     for dataset in datasets():
         if load([f"dataset={dataset}"]).dataset.generator is not None:
@@ -86,10 +84,8 @@ def plan() -> dict[str, dict[str, Any]]:
 
 
 def stage_inputs(entries: list[str], rows_of: Mapping[str, list[str]]) -> str:
-    """A short hash of what a stage of ``conf/stages.yaml`` runs.
-
-    `rows_of`: system -> the `inputs` of its rows, which hold its settings and code.
-    """
+    """A short hash of what a stage of ``conf/stages.yaml`` runs. `rows_of`: system -> the `inputs` of its rows, which
+    hold its settings and code."""
     modules, fitted = set[str](), dict[str, list[str]]()
     for entry in entries:
         if entry == "notebooks":
@@ -153,12 +149,8 @@ def _one_line(item: str | dict[str, str]) -> str:
 
 
 def run_all(config: DictConfig) -> list[str]:
-    """Make every row of the configured data set that is missing or stale.
-
-    A row that fails is named; the others are made all the same.
-
-    Returns: what failed, one text a row.
-    """
+    """Make every row of the configured data set that is missing or stale. A row that fails is named; the others are
+    made all the same. Returns: what failed, one text a row."""
     dataset, failed = config.dataset.name, []
     for row in tqdm(list(rows(dataset)), desc=f"rows of {dataset}", unit="row", disable=None):
         system, protocol = row.system, row.protocol.name

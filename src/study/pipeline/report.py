@@ -28,10 +28,8 @@ from study.reranking.endpoint import systems_not_run
 
 
 def report(config: DictConfig) -> Path:
-    """Write metrics.csv.xz, overall.*, significance.csv, comparisons.csv and runs.csv; returns their folder.
-
-    The stage warns of every run that today's settings, code or data would not repeat; runs.csv marks it as `stale`.
-    """
+    """Write metrics.csv.xz, overall.*, significance.csv, comparisons.csv and runs.csv; returns their folder. The stage
+    warns of every run that today's settings, code or data would not repeat; runs.csv marks it as `stale`."""
     dataset, folder = config.dataset.name, paths.tables(config.dataset.name)
     runs, settings = collect(dataset), all_system_settings()
     apart = {name for name, system in settings.items() if system.family in APART}
@@ -80,10 +78,8 @@ def report(config: DictConfig) -> Path:
 
 
 def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str:
-    """What a table shows: question, data, number of tasks, profile, marks, and how many rows are in doubt.
-
-    `table`: from `costs`.
-    """
+    """What a table shows: question, data, number of tasks, profile, marks, and how many rows are in doubt. `table`:
+    from `costs`."""
     chosen = [(frame, record) for (at, _), (frame, record) in runs.items() if at == protocol]
     profiles = sorted({record["profile"] for _, record in chosen})
     tasks, settings = chosen[0][0]["task_id"].nunique(), statistics()

@@ -17,10 +17,8 @@ from study.pipeline.plan import datasets
 
 
 def measured(dataset: str) -> pd.DataFrame:
-    """The metrics of a data set from its per-task files, which the table of the report stage may lag behind.
-
-    A tool catalogue has its own measures and no report stage: its table is written together with its runs.
-    """
+    """The metrics of a data set from its per-task files, which the table of the report stage may lag behind. A tool
+    catalogue has its own measures and no report stage: its table is written together with its runs."""
     if dataset not in datasets():
         return pd.read_csv(paths.tables(dataset) / "metrics.csv.xz")
     return pd.concat(
@@ -30,10 +28,8 @@ def measured(dataset: str) -> pd.DataFrame:
 
 
 def verify(expected: Path | None = None) -> tuple[list[str], str]:
-    """Compare scores with the expected ones, and recompute what is printed from a judged collection.
-
-    Returns: every verdict, and the printed form with a count per verdict.
-    """
+    """Compare scores with the expected ones, and recompute what is printed from a judged collection. Returns: every
+    verdict, and the printed form with a count per verdict."""
     expected = expected or paths.root() / "results" / "expected.yaml"
     found = sorted((paths.root() / "results").glob("*/tables/metrics.csv.xz"))
     if not found:

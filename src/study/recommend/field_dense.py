@@ -34,10 +34,8 @@ CARD = ("id", "name", "url", "description", "language")
 
 
 def request_of(text: str, **attributes: str) -> pd.DataFrame:
-    """A request in words as a table of one task, whose description it is.
-
-    `attributes`: other columns of `Dataset.tasks`, such as theme.
-    """
+    """A request in words as a table of one task, whose description it is. `attributes`: other columns of
+    `Dataset.tasks`, such as theme."""
     return pd.DataFrame([dict.fromkeys(TASK_FIELDS, "") | {"description": text} | attributes])
 
 

@@ -73,8 +73,6 @@ def not_run(dataset: str, system: str) -> str | None:
 
 def systems_not_run(dataset: str) -> dict[str, str]:
     """Every configured system that asks a language model and has no recorded replies: its name, and why it is not run.
-
-    The tables print the reason in place of numbers.
-    """
+    The tables print the reason in place of numbers."""
     asking = [name for name, system in all_system_settings().items() if system.model.get("endpoint")]
     return {name: reason for name in asking if (reason := not_run(dataset, name))}

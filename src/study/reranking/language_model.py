@@ -70,9 +70,7 @@ class LanguageModelReranker:
 
     def __call__(self, data: Dataset, task: int, pool: IntArray) -> IntArray:
         """The order of `pool` for the task row `task`: the model's, or the one before where its answer does not count.
-
-        Raises StudyError: the mode is ``replay`` and the reply was never recorded.
-        """
+        Raises StudyError: the mode is ``replay`` and the reply was never recorded."""
         ids = [int(number) for number in data.servers["id"].to_numpy()[pool]]
         try:
             answer = self._ask(data, task, pool, ids)
@@ -92,10 +90,8 @@ class LanguageModelReranker:
     def many(
         self, data: Dataset, tasks: IntArray, pools: Sequence[IntArray], *, most: float = math.inf
     ) -> list[IntArray]:
-        """The orders of several tasks' pools; as many are asked for at a time as the client allows.
-
-        `most`: failures of the endpoint after which it is not asked any more; the other pools stay as they are.
-        """
+        """The orders of several tasks' pools; as many are asked for at a time as the client allows. `most`: failures of
+        the endpoint after which it is not asked any more; the other pools stay as they are."""
         before = self.failures()
 
         def order(task: int, pool: IntArray) -> IntArray:
@@ -110,10 +106,8 @@ class LanguageModelReranker:
         return sum(self.faults[kind] for kind in KINDS)
 
     def report(self) -> dict[str, Any]:
-        """Counts for a run's record: answers, fallbacks by reason, requests and tokens, and refused parameters.
-
-        The hash of a prompt file is among them, since the row's settings hold its name alone.
-        """
+        """Counts for a run's record: answers, fallbacks by reason, requests and tokens, and refused parameters. The
+        hash of a prompt file is among them, since the row's settings hold its name alone."""
         usage = self.client.usage
         counts = {"answered": self.answered, "fallbacks": dict(sorted(self.faults.items())), "requests": usage.asked}
         counts |= {name: getattr(usage, name) for name in ("replayed", "attempts")}
@@ -190,10 +184,8 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
         super().fit(data, split, seed=seed, workdir=workdir)
 
     def rerank(self, tasks: IntArray, pools: Sequence[IntArray]) -> list[IntArray]:
-        """The model's orders, each the order before where its answer does not count.
-
-        Raises StudyError: the endpoint failed for more tasks than tolerated.
-        """
+        """The model's orders, each the order before where its answer does not count. Raises StudyError: the endpoint
+        failed for more tasks than tolerated."""
         before, most = self.language_model.failures(), self.tolerated * len(tasks)
         orders = self.language_model.many(self.data, tasks, pools, most=most)
         failed = self.language_model.failures() - before

@@ -58,10 +58,8 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Listwise:
-    """How the re-ranker is trained; ``conf/system/t2mrec_listwise.yaml`` explains the settings.
-
-    The objective is ``rank_xendcg``, a listwise softmax (Bruch 2021), or ``lambdarank`` (Burges 2010).
-    """
+    """How the re-ranker is trained; ``conf/system/t2mrec_listwise.yaml`` explains the settings. The objective is
+    ``rank_xendcg``, a listwise softmax (Bruch 2021), or ``lambdarank`` (Burges 2010)."""
 
     folds: int = 2
     objective: str = "rank_xendcg"
@@ -161,10 +159,8 @@ class Pools:
 
 
 def behind(scores: FloatArray, pools: Pools) -> tuple[FloatArray, FloatArray]:
-    """How far each pair lies behind the best of its pool, and behind the next better one (0 for the best).
-
-    Scores and both results have shape (p,).
-    """
+    """How far each pair lies behind the best of its pool, and behind the next better one (0 for the best). Scores and
+    both results have shape (p,)."""
     best, step = np.zeros_like(scores), np.zeros_like(scores)
     for start, size in zip(pools.starts, pools.sizes, strict=True):
         part = scores[start : start + size]
@@ -175,10 +171,8 @@ def behind(scores: FloatArray, pools: Pools) -> tuple[FloatArray, FloatArray]:
 
 
 class PairFeatures:
-    """The features of any pairs of a data set's tasks and servers, without those of a trained T2MRec.
-
-    `train_tasks`: rows whose texts count for the document frequencies, with those of all servers.
-    """
+    """The features of any pairs of a data set's tasks and servers, without those of a trained T2MRec. `train_tasks`:
+    rows whose texts count for the document frequencies, with those of all servers."""
 
     def __init__(self, data: Dataset, train_tasks: IntArray) -> None:
         self.data, self.structure = data, StructuralFeatures(data.servers)

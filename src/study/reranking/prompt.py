@@ -89,20 +89,16 @@ def clean(text: str, longest: int) -> str:
 
 
 def card(row: Mapping[Any, Any], fields: Sequence[str], longest: int) -> str:
-    """One JSON object on one line: the row's id and its fields that are not empty.
-
-    Angle brackets are written as escapes, so that no text can close a mark of the prompt.
-    """
+    """One JSON object on one line: the row's id and its fields that are not empty. Angle brackets are written as
+    escapes, so that no text can close a mark of the prompt."""
     found: dict[str, Any] = {"id": int(row["id"])}
     found |= {name: text for name in fields if name != "id" and (text := clean(str(row[name]), longest))}
     return json.dumps(found, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def read_template(file: str | None) -> str | None:
-    """The text of a prompt file, relative to the project's folder; None where none is named.
-
-    Raises StudyError: there is no such text, or a placeholder is missing.
-    """
+    """The text of a prompt file, relative to the project's folder; None where none is named. Raises StudyError: there
+    is no such text, or a placeholder is missing."""
     if file is None:
         return None
     place, key = paths.root() / file, "system.model.question.prompt_file"

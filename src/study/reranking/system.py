@@ -36,11 +36,8 @@ class Rules:
                 raise StudyError(f"{value!r} is no value for {name}", fix=f"a whole number of at least {least}")
 
     def fault(self, answer: Any, pool: Sequence[int]) -> str | None:
-        """Why `answer` is discarded, one of `FAULTS`; None for an answer that counts.
-
-        `answer`: anything; a good one is a list of ids.
-        `pool`: ids, best first, without repeats.
-        """
+        """Why `answer` is discarded, one of `FAULTS`; None for an answer that counts. `answer`: anything; a good one is
+        a list of ids. `pool`: ids, best first, without repeats."""
         if not isinstance(answer, list) or any(type(item) is not int for item in answer):
             return "wrong_form"
         if len(answer) != min(self.k, len(pool)):

@@ -52,9 +52,7 @@ def results_folder(dataset: str) -> Path:
 
 def prepare(config: DictConfig) -> pd.DataFrame:
     """Convert the released files of the configured data set for the program, and measure the top tens that there are.
-
-    Returns: what was converted, columns file, change, count.
-    """
+    Returns: what was converted, columns file, change, count."""
     name = config.dataset.name
     counts = program_input.convert(paths.raw(name), input_folder(name), labels=config.dataset.labels)
     write_tables(name, results_folder(name))
@@ -197,9 +195,7 @@ def measure(top: Top10, relevant: Mapping[int, set[int]]) -> pd.DataFrame:
 
 def agreement(first: Top10, again: Top10) -> pd.DataFrame:
     """How far two runs agree: tasks (of both), tasks with the same ten in the same order, with the same set of ten.
-
-    Raises StudyError: the runs do not answer the same tasks.
-    """
+    Raises StudyError: the runs do not answer the same tasks."""
     if first.keys() != again.keys():
         raise StudyError("the two runs answer different tasks", fix="run both on the same data set")
     same_order = sum(first[task] == again[task] for task in first)

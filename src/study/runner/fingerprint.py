@@ -32,10 +32,8 @@ RANKING = "study.evaluation.ranking"
 
 
 def fingerprint(config: DictConfig) -> str:
-    """A short hash of all that decides a row: settings and code (`inputs`), prepared data, split.
-
-    Raises StudyError: code, the prepared data or the split is not there.
-    """
+    """A short hash of all that decides a row: settings and code (`inputs`), prepared data, split. Raises StudyError:
+    code, the prepared data or the split is not there."""
     dataset, protocol = config.dataset.name, config.protocol.name
     digest = hashlib.sha256(inputs(config).encode())
     for path in (
@@ -48,11 +46,8 @@ def fingerprint(config: DictConfig) -> str:
 
 
 def inputs(config: DictConfig) -> str:
-    """A short hash of a row's settings and code.
-
-    Names, titles, workers and the budget of tuning change no number and are left out. So is the list of seeds, so that
-    adding a seed keeps the others.
-    """
+    """A short hash of a row's settings and code. Names, titles, workers and the budget of tuning change no number and
+    are left out. So is the list of seeds, so that adding a seed keeps the others."""
     settings = {
         "dataset": config.dataset.name,
         "protocol": config.protocol.name,

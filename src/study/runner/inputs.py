@@ -31,10 +31,8 @@ def require_applicable(config: DictConfig) -> None:
 
 
 def require_places(config: DictConfig, data: Dataset, split: Split) -> None:
-    """Raise unless there are as many servers to rank as the run is to keep, and as T2MRec's pool is to hold (K2).
-
-    The message stands here and not in a seed, since every worker would repeat it.
-    """
+    """Raise unless there are as many servers to rank as the run is to keep, and as T2MRec's pool is to hold (K2). The
+    message stands here and not in a seed, since every worker would repeat it."""
     ranked = data.n_servers if split.candidates is None else split.candidates.shape[1]
     # A catalogue that is too small for the metrics themselves is refused by the evaluation.
     if config.run_depth > max(ranked, KEPT):

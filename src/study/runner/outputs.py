@@ -41,10 +41,8 @@ def compact(top: pd.DataFrame) -> pd.DataFrame:
 
 
 def relevant(top: pd.DataFrame, data: Dataset, split: Split) -> pd.DataFrame:
-    """The rows of a run whose server is relevant to its task in the test part.
-
-    `top`: columns task_id, seed, rank, server_id.
-    """
+    """The rows of a run whose server is relevant to its task in the test part. `top`: columns task_id, seed, rank,
+    server_id."""
     rows, columns = split.test.nonzero()
     known = pd.MultiIndex.from_arrays([data.tasks["id"].to_numpy()[rows], data.servers["id"].to_numpy()[columns]])
     return top[pd.MultiIndex.from_frame(top[["task_id", "server_id"]]).isin(known)]

@@ -23,10 +23,8 @@ CURRENT, UNCHECKED, SETTINGS, INPUTS = "no", "unchecked", "settings", "code or d
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Every key at which two trees of settings differ, as ``key: ours, not theirs``, in the order of the keys.
-
-    Values are compared as JSON holds them, so that a record read back equals what was written.
-    """
+    """Every key at which two trees of settings differ, as ``key: ours, not theirs``, in the order of the keys. Values
+    are compared as JSON holds them, so that a record read back equals what was written."""
     found = []
     for key in sorted(ours.keys() | theirs.keys(), key=str):
         one, other = (tree.get(key, _ABSENT) for tree in (ours, theirs))
@@ -53,10 +51,8 @@ def as_configured(config: DictConfig) -> DictConfig:
 
 
 def require_own_row(config: DictConfig) -> None:
-    """Raise unless the system is as ``conf/system/<name>.yaml`` says, or bears a name that has no file there.
-
-    The seeds count as a setting. So do the threads, which change the last digits of a training; workers do not.
-    """
+    """Raise unless the system is as ``conf/system/<name>.yaml`` says, or bears a name that has no file there. The seeds
+    count as a setting. So do the threads, which change the last digits of a training; workers do not."""
     name = config.system.name
     if name not in choices("system"):
         return

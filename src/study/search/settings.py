@@ -88,10 +88,8 @@ def load_sweep(name: str) -> Sweep:
 
 
 def chosen(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
-    """The settings with the best mean over seeds of the objective on validation; the earlier one of equals.
-
-    `trials`: trials.csv.
-    """
+    """The settings with the best mean over seeds of the objective on validation; the earlier one of equals. `trials`:
+    trials.csv."""
     means = trials.groupby(list(sweep.space), sort=False)[f"valid/{sweep.objective}"].mean()
     best = means.idxmax()
     values = best if isinstance(best, tuple) else (best,)

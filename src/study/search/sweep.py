@@ -55,10 +55,8 @@ def _inputs(settings: str) -> Any:
 
 
 def measure_trial(sweep: Sweep, settings: str, values: dict[str, Any], point: int) -> dict[str, float]:
-    """Train with the values of a trial, its seed among them, and measure on every part.
-
-    `settings`: the composed configuration as JSON.
-    """
+    """Train with the values of a trial, its seed among them, and measure on every part. `settings`: the composed
+    configuration as JSON."""
     own = sweep.settle({name: values[name] for name in sweep.space})
     config, (data, split) = with_values(OmegaConf.create(json.loads(settings)), own), _inputs(settings)
     system = fitted(config, data, split, seed=values["seed"], keep=sweep.keep_fits)

@@ -98,11 +98,8 @@ class Search:
         return {point: found[point] for point in range(len(self.points)) if point in found}
 
     def work(self, measure: Objective, done: Callable[[], object] = lambda: None) -> None:
-        """Run trials until all points are finished, by this worker or by others.
-
-        `done`: called after every trial.
-        Raises StudyError: raised by a trial, or a trial failed too often.
-        """
+        """Run trials until all points are finished, by this worker or by others. `done`: called after every trial.
+        Raises StudyError: raised by a trial, or a trial failed too often."""
         while self._queue_next():
             self.study.optimize(
                 partial(self._trial, measure), n_trials=1, catch=(DroppedTrialError,), gc_after_trial=True

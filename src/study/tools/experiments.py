@@ -146,9 +146,7 @@ LATENCY = {"livemcpbench": livemcpbench_latency, "scaling": scaling_latency, "in
 
 def run_experiment(name: str, part: str = "all") -> str:
     """Run an experiment part by part, each kept when it is through. Returns: the collection that its results are of.
-
-    `part`: all, latency (only what measures times) or report (only the tables that are made from the kept runs).
-    """
+    `part`: all, latency (only what measures times) or report (only the tables that are made from the kept runs)."""
     collection = "livemcpbench" if name in ("scaling", "intent", "router") else name
     require_one_of(part, "part", ("all", "latency", "report"))
     chosen = LATENCY if part == "latency" else EXPERIMENTS

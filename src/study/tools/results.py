@@ -63,9 +63,7 @@ Made = Iterable[Run | Table]
 
 def measure(ranked: IntArray, queries: QuerySet, n_tools: int, *, ks: Sequence[int] = KS) -> pd.DataFrame:
     """The per-task table of rankings: measures at `ks`, and MRR over the whole catalogue (column ``mrr@<n_tools>``).
-
-    `ranked`: tool rows, best first, shape (len(queries), K), -1 where unfilled.
-    """
+    `ranked`: tool rows, best first, shape (len(queries), K), -1 where unfilled."""
     rewritten, relevant = credit(ranked, queries.labels, n_tools)
     values = metrics.per_task(rewritten, relevant, ks)
     values[f"mrr@{n_tools}"] = metrics.mrr(rewritten, relevant, n_tools)
@@ -73,10 +71,8 @@ def measure(ranked: IntArray, queries: QuerySet, n_tools: int, *, ks: Sequence[i
 
 
 def measure_sets(handed: Mapping[int, Sequence[Sequence[int]]], queries: QuerySet, n_tools: int) -> pd.DataFrame:
-    """Recall and hit rate of *sets* of tools per query, in columns ``recall@k`` and ``hit_rate@k``.
-
-    `handed`: k (what the columns are named after: tools per request, or tokens) -> tool rows per query.
-    """
+    """Recall and hit rate of *sets* of tools per query, in columns ``recall@k`` and ``hit_rate@k``. `handed`: k (what
+    the columns are named after: tools per request, or tokens) -> tool rows per query."""
     values = {}
     for k, sets in handed.items():
         ranked = padded(sets)

@@ -75,9 +75,7 @@ def joined(
     catalog: ToolCatalog, texts: Sequence[str], base: tuple[Dataset, Split] | None
 ) -> tuple[Dataset, Split, IntArray, IntArray]:
     """The data set that a system is fitted on: the base with the catalogue's servers and the asked tasks behind it.
-
-    These have no label in any part. Returns: data set, split, rows of the tasks, columns of the catalogue's servers.
-    """
+    These have no label in any part. Returns: data set, split, rows of the tasks, columns of the catalogue's servers."""
     servers, tasks = own_tables(catalog, texts)
     lists: tuple[IntArray, ...] = ()
     first_task = first_server = 0
@@ -110,10 +108,8 @@ def _behind(base: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
 def server_scores(
     stage: Stage, catalog: ToolCatalog, texts: Sequence[str], *, seed: int, embedder: Embedder | None = None
 ) -> FloatArray:
-    """Scores of all servers for every text, shape (len(texts), n_servers).
-
-    A trained stage keeps its checkpoints in the cache folder: a stopped training goes on, a finished one is reused.
-    """
+    """Scores of all servers for every text, shape (len(texts), n_servers). A trained stage keeps its checkpoints in the
+    cache folder: a stopped training goes on, a finished one is reused."""
     if stage.system == "all":
         return np.zeros((len(texts), len(catalog.servers)), dtype=np.float32)
     if stage.system == "mcp_zero":
@@ -145,9 +141,7 @@ def oracle(catalog: ToolCatalog, labels: Sequence[Sequence[Label]]) -> FloatArra
 
 def route(servers: FloatArray, tools: FloatArray, server_of: IntArray, keep: int | None, order: IntArray) -> IntArray:
     """Tools of the `keep` best servers (None: of all), best first, shape (b, n_tools), -1 where there are no more.
-
-    `servers`, `tools`: scores, shapes (b, n_servers), (b, n_tools). `order`: of equal servers.
-    """
+    `servers`, `tools`: scores, shapes (b, n_servers), (b, n_tools). `order`: of equal servers."""
     place = np.argsort(order, kind="stable")
     passed = best_servers(servers[:, order], keep)[:, place]
     masked = np.where(passed[:, server_of], tools, np.float32(-np.inf))
@@ -157,9 +151,7 @@ def route(servers: FloatArray, tools: FloatArray, server_of: IntArray, keep: int
 
 def within(ranked: IntArray, sizes: IntArray, budget: int) -> list[list[int]]:
     """The tools that an agent is handed: down the ranking, each one that still fits into the budget of tokens.
-
-    `ranked`: shape (b, K), -1 where unfilled. `sizes`: tokens of each tool's definition, shape (n_tools,).
-    """
+    `ranked`: shape (b, K), -1 where unfilled. `sizes`: tokens of each tool's definition, shape (n_tools,)."""
     handed = []
     for row in ranked:
         left, own = budget, []
@@ -184,10 +176,8 @@ class Routed:
 def route_task(
     catalog: ToolCatalog, task: str, *, stage: str, keep: int, budget: int, embedder: Embedder | None = None
 ) -> Routed:
-    """Servers for one task, then their tools within a budget of tokens.
-
-    Raises StudyError: an empty task, an unknown stage, or numbers below 1.
-    """
+    """Servers for one task, then their tools within a budget of tokens. Raises StudyError: an empty task, an unknown
+    stage, or numbers below 1."""
     found = router_settings()
     if not task.strip() or keep < 1 or budget < 1:
         raise StudyError("no task, or servers or budget below 1", fix="say what is to be done; use numbers from 1")

@@ -316,10 +316,8 @@ def query_set(name: str, rows: Iterable[Sequence[Any]]) -> QuerySet:
 
 
 def rank_all(scores: FloatArray, k: int | None = None, order: IntArray | None = None) -> IntArray:
-    """Every row's tools, best first (the first `k`), -1 where not ranked.
-
-    `order`: of tools with one score; default: a seeded random one.
-    """
+    """Every row's tools, best first (the first `k`), -1 where not ranked. `order`: of tools with one score; default: a
+    seeded random one."""
     ranked, _ = top_k(scores, k or scores.shape[1], tie_order(scores.shape[1], 0) if order is None else order)
     return ranked
 

@@ -133,10 +133,8 @@ async def _list_tools(endpoint: Endpoint, timeout: float) -> Listing:
 
 
 class Sieve:
-    """The reading end of a transport without the tools that the protocol does not allow; `faulty` counts these.
-
-    The official client refuses a whole page for one of them.
-    """
+    """The reading end of a transport without the tools that the protocol does not allow; `faulty` counts these. The
+    official client refuses a whole page for one of them."""
 
     def __init__(self) -> None:
         self.stream: Any = None

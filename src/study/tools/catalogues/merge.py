@@ -53,10 +53,8 @@ def signatures(catalog: ToolCatalog) -> list[tuple[str, ...]]:
 
 
 def merge_catalogs(name: str, catalogs: Sequence[ToolCatalog]) -> Merged:
-    """Join catalogues; listings with identical tool-description lists become one server.
-
-    Listings without any described tool say nothing about what they are, and stay apart.
-    """
+    """Join catalogues; listings with identical tool-description lists become one server. Listings without any described
+    tool say nothing about what they are, and stay apart."""
     whole = concatenate(name, catalogs)
     entity: dict[tuple[str, ...], int] = {}
     first: list[int] = []

@@ -48,10 +48,8 @@ def search_runs(
 
 
 def ten_servers(catalog: ToolCatalog, queries: QuerySet, ids: Sequence[str]) -> tuple[ToolCatalog, QuerySet]:
-    """The stand-in for the paper's five servers: ten servers of MCP-tools and the queries for their tools.
-
-    Where several servers were published under one id, all of them are kept, as a label names the id.
-    """
+    """The stand-in for the paper's five servers: ten servers of MCP-tools and the queries for their tools. Where
+    several servers were published under one id, all of them are kept, as a label names the id."""
     kept_servers = [row for row, server in enumerate(catalog.servers) if server.id.partition("#")[0] in ids]
     chosen, rows = catalog.subset(kept_servers, "mcptools10")
     place = {int(old): new for new, old in enumerate(rows)}
@@ -63,10 +61,8 @@ def ten_servers(catalog: ToolCatalog, queries: QuerySet, ids: Sequence[str]) -> 
 
 
 def popularity(queries: QuerySet, units: Sequence[str], n_tools: int) -> FloatArray:
-    """How often each tool is a label of the queries of all other units, shape (len(queries), n_tools).
-
-    `units`: queries of one unit know nothing of each other's labels, shape (len(queries),).
-    """
+    """How often each tool is a label of the queries of all other units, shape (len(queries), n_tools). `units`: queries
+    of one unit know nothing of each other's labels, shape (len(queries),)."""
     counts = np.zeros((len(queries), n_tools), dtype=np.float32)
     for row, labels in enumerate(queries.labels):
         counts[row, [tool for label in labels for tool in label]] = 1
@@ -113,9 +109,7 @@ def macro_table(collection: str, asked: Mapping[str, tuple[ToolCatalog, QuerySet
 
 def by_k(catalog: ToolCatalog, queries: QuerySet, scores: FloatArray, *, pool_tokens: int) -> pd.DataFrame:
     """One row per K: precision, recall, F1 of these two means (as the paper), hit rate, MRR at K, token reduction.
-
-    `scores`: shape (len(queries), n_tools). `pool_tokens`: of all definitions that are handed over otherwise.
-    """
+    `scores`: shape (len(queries), n_tools). `pool_tokens`: of all definitions that are handed over otherwise."""
     ranked = rank_all(scores)
     table = results.measure(ranked, queries, len(catalog.tools), ks=KS)
     sizes, quarters = definition_tokens(catalog), definition_quarters(catalog)
@@ -135,9 +129,7 @@ def by_threshold(
     catalog: ToolCatalog, queries: QuerySet, scores: FloatArray, thresholds: Sequence[float], k: int
 ) -> pd.DataFrame:
     """One row per threshold (section 6.4): at most `k` tools that score as much, or the best `k` where none does.
-
-    `scores`: shape (len(queries), n_tools). Column fell_back: share of the queries where none does.
-    """
+    `scores`: shape (len(queries), n_tools). Column fell_back: share of the queries where none does."""
     ranked, sizes, rows = rank_all(scores, k), definition_tokens(catalog), []
     for threshold in thresholds:
         handed = [above(own, scores[row, own], threshold)[0].tolist() for row, own in enumerate(ranked)]
@@ -161,10 +153,8 @@ def template_tables(catalog: ToolCatalog, queries: QuerySet, thresholds: Sequenc
 
 
 def server_table(catalog: ToolCatalog, queries: QuerySet) -> Table:
-    """Tables 2-6's form: discovery_servers.csv, queries grouped by the server of their first label.
-
-    Every query searches the whole catalogue; tokens are compared with the definitions of all its tools.
-    """
+    """Tables 2-6's form: discovery_servers.csv, queries grouped by the server of their first label. Every query
+    searches the whole catalogue; tokens are compared with the definitions of all its tools."""
     scores = ToolIndex(catalog, TEMPLATE).scores(queries.texts)
     total = int(definition_tokens(catalog).sum())
     owner = [catalog.servers[catalog.tools[labels[0][0]].server].id.partition("#")[0] for labels in queries.labels]
@@ -210,9 +200,7 @@ def pools(small: ToolCatalog, other: ToolCatalog, last: ToolCatalog) -> tuple[To
 
 def reference_pool(small: ToolCatalog, middle: ToolCatalog) -> ToolCatalog:
     """The 12,618 tools that reference scores exist for: tool names cut in another way, fewer tools known as repeats.
-
-    There MCP-Flow was compared with LiveMCPBench alone, so that tools of MCP-tools stand in it twice.
-    """
+    There MCP-Flow was compared with LiveMCPBench alone, so that tools of MCP-tools stand in it twice."""
     plain = plainly_read(paths.raw("mcpflow"))
     return cut(extend("livemcpbench+mcptools+mcpflow", middle, plain, against=small), len(middle.tools))
 
@@ -249,10 +237,8 @@ def pool_runs(
 
 
 def hand_over(scores: FloatArray, owner: Sequence[int], n_tasks: int, ks: Sequence[int]) -> Handed:
-    """Per k and task, the tools that all its requests bring, the first k of each.
-
-    `scores`: shape (n_requests, n_tools). `owner`: the task of each request, shape (n_requests,).
-    """
+    """Per k and task, the tools that all its requests bring, the first k of each. `scores`: shape (n_requests,
+    n_tools). `owner`: the task of each request, shape (n_requests,)."""
     ranked, mine = rank_all(scores, max(ks)), np.asarray(owner)
     return {k: [union(ranked[mine == task], k) for task in range(n_tasks)] for k in ks}
 

@@ -72,10 +72,8 @@ class ToolIndex:
         return TfIdf(self.documents)
 
     def scores(self, queries: Sequence[str], *, store: bool = True) -> FloatArray:
-        """Scores, higher is better, shape (len(queries), n_tools).
-
-        `store`: keep the queries' vectors on disk; False for a user's question.
-        """
+        """Scores, higher is better, shape (len(queries), n_tools). `store`: keep the queries' vectors on disk; False
+        for a user's question."""
         if self.settings.mode == "random":
             rng = np.random.default_rng(self.settings.seed)
             return rng.random((len(queries), len(self.documents)), dtype=np.float32)
@@ -137,10 +135,8 @@ def above(rows: IntArray, values: FloatArray, threshold: float | None) -> tuple[
 
 
 def fuse(matrices: Sequence[FloatArray], constant: int) -> FloatArray:
-    """Reciprocal rank fusion: the sum over systems of 1 / (constant + rank), shape of each matrix (b, n).
-
-    Equal scores of a system are ranked in the order of the catalogue, see `order_of`.
-    """
+    """Reciprocal rank fusion: the sum over systems of 1 / (constant + rank), shape of each matrix (b, n). Equal scores
+    of a system are ranked in the order of the catalogue, see `order_of`."""
     ranks = np.stack([rankdata(-scores, method="ordinal", axis=1) for scores in matrices])
     return (1 / (constant + ranks)).sum(axis=0).astype(np.float32)
 

@@ -56,10 +56,8 @@ TEMPLATES: dict[str, Template] = {
 
 
 def documents(catalog: ToolCatalog, form: str, limit: int | None = None) -> list[str]:
-    """The document of every tool, shape (n_tools,).
-
-    `form`: a key of `TEMPLATES`. `limit`: cut the tool's description after so many characters.
-    """
+    """The document of every tool, shape (n_tools,). `form`: a key of `TEMPLATES`. `limit`: cut the tool's description
+    after so many characters."""
     require_one_of(form, "document form", TEMPLATES)
     write = TEMPLATES[form]
     tools = catalog.tools
@@ -185,10 +183,8 @@ def definition_quarters(catalog: ToolCatalog) -> IntArray:
 
 
 def handed_over(ranked: IntArray, sizes: IntArray) -> IntArray:
-    """Tokens of the tools in each ranking, shape (b,).
-
-    `ranked`: tool rows, shape (b, K), -1 where unfilled. `sizes`: tokens per tool, shape (n_tools,).
-    """
+    """Tokens of the tools in each ranking, shape (b,). `ranked`: tool rows, shape (b, K), -1 where unfilled. `sizes`:
+    tokens per tool, shape (n_tools,)."""
     total: IntArray = np.where(ranked >= 0, sizes[np.maximum(ranked, 0)], 0).sum(axis=1)
     return total
 

@@ -93,10 +93,8 @@ def candidates(bench: Bench, pool: Pool, seed: int) -> list[IntArray]:
 
 
 def train(bench: Bench, rows: IntArray, flow: Flow, seed: int, slot_filler: SlotFiller) -> Trained:
-    """Learn selector and slot filler from the samples in `rows`.
-
-    `slot_filler`: learns anew; what it has read of the instructions stays.
-    """
+    """Learn selector and slot filler from the samples in `rows`. `slot_filler`: learns anew; what it has read of the
+    instructions stays."""
     own = [bench.samples[row] for row in rows]
     exemplars = Exemplars(bench.known.vectors[rows], own, flow.exemplars)
     rng = np.random.default_rng([seed, len(rows)])

@@ -85,9 +85,7 @@ def filtered(
 
 def leak(bench: Bench, flow: Flow) -> pd.DataFrame:
     """What siblings on both sides of a random split give away: the nearest exemplar's call, copied word for word.
-
-    ``leave_one_out`` may use all other instructions, ``leave_call_out`` those of other calls.
-    """
+    ``leave_one_out`` may use all other instructions, ``leave_call_out`` those of other calls."""
     every = np.arange(len(bench.samples))
     exemplars = Exemplars(bench.known.vectors, bench.samples, flow.exemplars)
     similarity = exemplars.similarity(bench.known.vectors)

@@ -52,10 +52,8 @@ class Learned:
     setting: Linear
 
     def exemplars(self, candidates: ToolCatalog, top: int) -> Exemplars:
-        """Those exemplars whose tools are among the candidates, by name and description, as exemplars of these.
-
-        `top`: exemplars that are retrieved for one instruction.
-        """
+        """Those exemplars whose tools are among the candidates, by name and description, as exemplars of these. `top`:
+        exemplars that are retrieved for one instruction."""
         place = {(tool.name, tool.description): row for row, tool in reversed(list(enumerate(candidates.tools)))}
         kept, samples = [], []
         for number, (tool, names) in enumerate(zip(self.tool_of, self.parameters, strict=True)):
@@ -84,10 +82,8 @@ def learn(bench: Bench, flow: Flow, more: Sequence[Sample] = ()) -> Learned:
 
 
 def configured(flow: Flow, embedder: Embedder, say: Callable[[str], None] = lambda _: None) -> Learned:
-    """What MCP-Flow's public files and the configured synthesis teach; read where it was learned before.
-
-    `say`: told once before work that takes minutes.
-    """
+    """What MCP-Flow's public files and the configured synthesis teach; read where it was learned before. `say`: told
+    once before work that takes minutes."""
     stem = paths.cache() / "flow" / learned_key()
     if (kept := read_learned(stem)) is not None:
         return kept
@@ -143,9 +139,7 @@ def call_tool(
     say: Callable[[str], None] = lambda _: None,
 ) -> Call:
     """The best of the candidates with its arguments; None is the value of a required one for which nothing was found.
-
-    `candidates`: tool rows. `learned_from`: default MCP-Flow, once. `say`: told before work that takes minutes.
-    """
+    `candidates`: tool rows. `learned_from`: default MCP-Flow, once. `say`: told before work that takes minutes."""
     flow, embedder = flow_settings(), embedder or embedding.configured_embedder()
     known = learn(learned_from, flow) if learned_from else configured(flow, embedder, say)
     small = ToolCatalog(catalog.name, catalog.servers, tuple(catalog.tools[row] for row in candidates))
@@ -177,11 +171,8 @@ Answer with one JSON object: {{"tool": <number of the tool>, "arguments": {{...}
 def ask_for_call(
     chat: Chat, catalog: ToolCatalog, text: str, tools: Sequence[int], exemplars: Sequence[Sample] = ()
 ) -> Call | None:
-    """The model's call, None where its reply is no call of a given tool.
-
-    `tools`: rows of the candidates, in the order in which they are shown. `exemplars`: retrieved samples, shown as
-    examples (retrieval-augmented function call).
-    """
+    """The model's call, None where its reply is no call of a given tool. `tools`: rows of the candidates, in the order
+    in which they are shown. `exemplars`: retrieved samples, shown as examples (retrieval-augmented function call)."""
     shown = [{"number": number, **catalog.tools[tool].definition()} for number, tool in enumerate(tools)]
     told = [
         {"instruction": one.text, "tool": catalog.tools[one.tool].name, "arguments": dict(one.arguments)}

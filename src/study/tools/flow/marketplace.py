@@ -53,11 +53,8 @@ def read_listings(path: Path) -> list[Any]:
 
 
 def normalise(records: Iterable[Any], market: str | None = None) -> tuple[list[Listing], Counter[str]]:
-    """Listings in the order of the records, and how often each problem left one out.
-
-    `records`: plain JSON values. `market`: of all records; None reads it from each (``market``, ``source``,
-    ``marketplace``).
-    """
+    """Listings in the order of the records, and how often each problem left one out. `records`: plain JSON values.
+    `market`: of all records; None reads it from each (``market``, ``source``, ``marketplace``)."""
     found: list[Listing] = []
     problems: Counter[str] = Counter()
     for record in records:

@@ -37,10 +37,8 @@ class Sample:
 
 
 def load_samples(folder: Path, loaded: Loaded) -> tuple[list[Sample], int]:
-    """The public samples that hold a call, and how many hold none (they name a tool but no call).
-
-    `folder`: of the raw files. `loaded`: what `load_mcpflow` made of the same folder.
-    """
+    """The public samples that hold a call, and how many hold none (they name a tool but no call). `folder`: of the raw
+    files. `loaded`: what `load_mcpflow` made of the same folder."""
     entries: dict[str, Any] = {}
     for path in sorted((folder / SAMPLES_FOLDER).glob("*/*.json")):
         for number, entry in enumerate(read_list(path, ("function_call",))):
@@ -79,10 +77,8 @@ class Fold(NamedTuple):
 
 
 def folds(samples: Sequence[Sample], name: str, parts: Splits, seed: int) -> Iterator[Fold]:
-    """The turns of one split; together their test rows are every eligible sample once.
-
-    `name`: one of `SPLIT_NAMES`. ``seen_ungrouped`` is the random split that lets siblings leak, for comparison only.
-    """
+    """The turns of one split; together their test rows are every eligible sample once. `name`: one of `SPLIT_NAMES`.
+    ``seen_ungrouped`` is the random split that lets siblings leak, for comparison only."""
     require_one_of(name, "split", SPLIT_NAMES)
     rng = np.random.default_rng([seed, SPLIT_NAMES.index(name)])
     if name == "unseen_server":
@@ -103,10 +99,8 @@ def _numbers(keys: Sequence[object]) -> IntArray:
 
 
 def _tools(samples: Sequence[Sample], parts: int, rng: np.random.Generator) -> IntArray:
-    """Tools dealt to parts server by server, so that a tool's server stays seen.
-
-    Returns: part per sample, -1 for the only tool of a server, which is never held out.
-    """
+    """Tools dealt to parts server by server, so that a tool's server stays seen. Returns: part per sample, -1 for the
+    only tool of a server, which is never held out."""
     by_server: dict[int, dict[int, None]] = {}
     for sample in samples:
         by_server.setdefault(sample.server, {})[sample.tool] = None
@@ -129,11 +123,8 @@ class Call:
 
 
 def measures(predicted: Call | None, tool: int, arguments: Mapping[str, Any]) -> dict[str, float]:
-    """Tool, Param and AST of one call, each 0 or 1; no call at all is wrong.
-
-    Tool: the right tool. Param: and exactly the right parameter names, nested ones too, in any order. AST: and equal
-    values, see `same_value`.
-    """
+    """Tool, Param and AST of one call, each 0 or 1; no call at all is wrong. Tool: the right tool. Param: and exactly
+    the right parameter names, nested ones too, in any order. AST: and equal values, see `same_value`."""
     right = predicted is not None and predicted.tool == tool
     named = right and predicted is not None and names(predicted.arguments) == names(arguments)
     whole = named and predicted is not None and same_value(dict(predicted.arguments), dict(arguments))

@@ -39,11 +39,8 @@ class Evidence:
 def evidence(
     texts: Sequence[str], catalog: ToolCatalog, documents: Sequence[str], tools: FloatArray, vectors: FloatArray
 ) -> Evidence:
-    """Compare instructions with tools.
-
-    `documents`, `tools`: texts and vectors of the tools, shapes (n_tools,) and (n_tools, d). `vectors`: of the
-    instructions, shape (n, d).
-    """
+    """Compare instructions with tools. `documents`, `tools`: texts and vectors of the tools, shapes (n_tools,) and
+    (n_tools, d). `vectors`: of the instructions, shape (n, d)."""
     words = Bm25(documents).scores(texts)
     words /= np.maximum(words.max(axis=1, keepdims=True, initial=0), 1e-9)
     own = [tool.name for tool in catalog.tools]
@@ -130,10 +127,8 @@ def features(
 
 
 def fit(rows: FloatArray, right: IntArray, penalty: float) -> FloatArray:
-    """Weights of a conditional logit (McFadden 1974): softmax over candidates, mean cross-entropy, L2 penalty.
-
-    `rows`: shape (b, m, f). `right`: place of the right candidate, shape (b,). Returns: shape (f,).
-    """
+    """Weights of a conditional logit (McFadden 1974): softmax over candidates, mean cross-entropy, L2 penalty. `rows`:
+    shape (b, m, f). `right`: place of the right candidate, shape (b,). Returns: shape (f,)."""
     line = np.arange(len(rows))
     data = rows.astype(np.float64)
 
@@ -152,10 +147,8 @@ def fit(rows: FloatArray, right: IntArray, penalty: float) -> FloatArray:
 
 
 def exemplar_scores(rows: FloatArray) -> FloatArray:
-    """Retrieval alone: most votes first, then the nearest exemplar, then the document; shape (b, m).
-
-    `rows`: from `features`.
-    """
+    """Retrieval alone: most votes first, then the nearest exemplar, then the document; shape (b, m). `rows`: from
+    `features`."""
     column = {name: rows[:, :, place] for place, name in enumerate(FEATURES)}
     voted: FloatArray = column["votes"] * 1000 + np.where(column["votes"] > 0, 10 + column["nearest"], column["dense"])
     return voted
@@ -165,9 +158,7 @@ def pool_of(
     sample: Sample, pool: IntArray, size: int | None, duplicates: frozenset[int], rng: np.random.Generator
 ) -> IntArray:
     """Candidates of one instruction in random order: the right tool and others, but no duplicate of it (equally right).
-
-    `pool`: tool rows to draw from. `size`: candidates; None takes the whole pool.
-    """
+    `pool`: tool rows to draw from. `size`: candidates; None takes the whole pool."""
     others = pool[~np.isin(pool, [sample.tool, *duplicates])]
     drawn = others if size is None else rng.choice(others, size=min(size - 1, len(others)), replace=False)
     return rng.permutation(np.append(drawn, sample.tool))

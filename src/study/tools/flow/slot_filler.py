@@ -55,10 +55,8 @@ class Span(NamedTuple):
 
 
 def spans(text: str, *, letters: int, most: int) -> list[Span]:
-    """Pieces in the order of `KINDS`, then of the text; a text that two kinds share counts as the first.
-
-    `letters`: how far the text is read. `most`: pieces at most.
-    """
+    """Pieces in the order of `KINDS`, then of the text; a text that two kinds share counts as the first. `letters`: how
+    far the text is read. `most`: pieces at most."""
     found: dict[str, Span] = {}
     for kind in KINDS:
         for match in PATTERNS[kind].finditer(text[:letters]):
@@ -137,10 +135,8 @@ def property_of(tool: Tool, name: str) -> Mapping[str, Any]:
 
 
 def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapping[str, Any]) -> list[Option]:
-    """Every value that the parameter could get: listed ones, truth values, its default, pieces of the text.
-
-    `found`: the text's pieces. `stated`: what the schema says of the parameter.
-    """
+    """Every value that the parameter could get: listed ones, truth values, its default, pieces of the text. `found`:
+    the text's pieces. `stated`: what the schema says of the parameter."""
     kind, lower = kind_of(stated), text.lower()
     listed = stated.get("enum")
     values: list[tuple[Any, Span | None]] = []
@@ -193,9 +189,7 @@ class SlotFiller:
 
     def fit(self, samples: Sequence[Sample], more: Sequence[Sample] = ()) -> SlotFiller:
         """Learn from the calls of `samples`; a value that no piece of its text gives teaches nothing about pieces.
-
-        `more`: calls that teach which piece is whose, but not which optional parameters are set.
-        """
+        `more`: calls that teach which piece is whose, but not which optional parameters are set."""
         rows, right, sets, chosen = [], [], [], []
         for place, sample in enumerate([*samples, *more]):
             for parameter, stated, listed in self.listed(sample.text, sample.tool):
@@ -229,11 +223,8 @@ class SlotFiller:
         return SlotFiller.with_regressions(catalog, self.settings, *self.regressions)
 
     def fill(self, text: str, tool: int, wanted: Sequence[str] | None = None, *, absent: Any = "") -> dict[str, Any]:
-        """Arguments for a tool.
-
-        `wanted`: names of the parameters to set; None sets the required ones and those that the text seems to want.
-        `absent`: value of a parameter for which neither its schema nor the text holds any.
-        """
+        """Arguments for a tool. `wanted`: names of the parameters to set; None sets the required ones and those that
+        the text seems to want. `absent`: value of a parameter for which neither its schema nor the text holds any."""
         names, found, places = list[str](), list[tuple[Sequence[Option], FloatArray]](), list[int | None]()
         taken: set[str] = set()
         for parameter, stated, listed in self.listed(text, tool):

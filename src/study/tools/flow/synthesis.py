@@ -81,10 +81,8 @@ class Templates:
 
 
 def said(value: Any, *, quoted: bool = True) -> str:
-    """A value as an instruction says it.
-
-    `quoted`: False leaves the marks out where the value's form shows where it ends: addresses, paths, dates, names.
-    """
+    """A value as an instruction says it. `quoted`: False leaves the marks out where the value's form shows where it
+    ends: addresses, paths, dates, names."""
     if not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     return value if not quoted and stands_alone(value) else f'"{value}"'
@@ -206,10 +204,8 @@ def quality(text: str, tool_name: str, arguments: Mapping[str, Any]) -> float:
 
 
 def invoked(scores: Sequence[FloatArray], tools: np.ndarray, candidates: int, seed: int) -> np.ndarray:
-    """Whether one judge at least finds the right tool among it and random others, shape (n,).
-
-    `scores`: per judge, shape (n, n_tools). `tools`: the right ones, shape (n,). `candidates`: their number.
-    """
+    """Whether one judge at least finds the right tool among it and random others, shape (n,). `scores`: per judge,
+    shape (n, n_tools). `tools`: the right ones, shape (n,). `candidates`: their number."""
     rng = np.random.default_rng(seed)
     found = np.zeros(len(tools), dtype=bool)
     for row, tool in enumerate(tools):

@@ -99,10 +99,8 @@ def usable(
     limiter: RateLimiter,
     now: float,
 ) -> tuple[list[int], dict[int, str]]:
-    """The rows that pass every filter, in order, and the reason for each of the others.
-
-    `keys`: key of every tool. `requirements`: by key; a tool that is not named needs nothing.
-    """
+    """The rows that pass every filter, in order, and the reason for each of the others. `keys`: key of every tool.
+    `requirements`: by key; a tool that is not named needs nothing."""
     kept, left_out = [], {}
     for row in rows:
         reason = obstacle(requirements.get(keys[row], NEEDS_NOTHING), context)

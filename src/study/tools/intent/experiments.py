@@ -164,10 +164,8 @@ class Study:
         return self.known(np.arange(len(self.log.calls)), episode)
 
     def factors(self, ask: int, left_out: int | None = None, *, at: int | None = None) -> Float64Array:
-        """Factors of an ask's candidates, shape (n_candidates, 5).
-
-        `left_out`: an episode that must not be known either. `at`: the episode at whose time it is asked (its own).
-        """
+        """Factors of an ask's candidates, shape (n_candidates, 5). `left_out`: an episode that must not be known
+        either. `at`: the episode at whose time it is asked (its own)."""
         own = int(self.asks.episode[ask])
         known = self.past(own if at is None else at)
         known[own] = False
@@ -190,9 +188,7 @@ class Study:
 
     def tuned(self, targets: Callable[[int], tuple[int, ...]]) -> dict[int, Float64Array]:
         """Per episode, weights learned from the episodes that it may know; none of them ever sees that episode.
-
-        `targets`: the tools of an ask that should be ranked above its other candidates.
-        """
+        `targets`: the tools of an ask that should be ranked above its other candidates."""
         found = {}
         for episode in sorted(set(self.asks.episode.tolist())):
             known = self.past(episode)
@@ -313,10 +309,8 @@ def by_task_run(
 
 
 def by_signal(signals: SignalIndex, asks: Asks, relevance: FloatArray) -> pd.DataFrame:
-    """Recall of the labels among each signal's candidates (after the cut), and among those of all together.
-
-    Columns silent: share of asks to which it brings nothing; brought: mean number of distinct tools before the cut.
-    """
+    """Recall of the labels among each signal's candidates (after the cut), and among those of all together. Columns
+    silent: share of asks to which it brings nothing; brought: mean number of distinct tools before the cut."""
     count = signals.intentions.ranking.candidates or relevance.shape[1]
     asked, lines = zip(asks.queries.texts, relevance, strict=True), []
     named = [signals.named(signals.read(text), own, count) for text, own in asked]

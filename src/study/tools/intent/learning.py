@@ -40,20 +40,16 @@ def project(vector: Float64Array) -> Float64Array:
 
 
 def differences(factors: Float64Array, selected: Sequence[int], candidates: Sequence[int]) -> Float64Array:
-    """Factor differences between every selected candidate and every other one, shape (pairs, n_factors).
-
-    A selected tool that is no candidate cannot be moved by any weights and gives no pair.
-    """
+    """Factor differences between every selected candidate and every other one, shape (pairs, n_factors). A selected
+    tool that is no candidate cannot be moved by any weights and gives no pair."""
     chosen = [row for row in candidates if row in set(selected)]
     others = [row for row in candidates if row not in set(selected)]
     return (factors[chosen][:, None] - factors[others][None]).reshape(-1, factors.shape[1])
 
 
 def lessons(events: Iterable[Event]) -> list[Float64Array]:
-    """Factor differences of every successful use among what was shown with it, each of shape (pairs, n_factors).
-
-    A use that failed, or whose outcome is unknown, does not say that the tool should have stood higher.
-    """
+    """Factor differences of every successful use among what was shown with it, each of shape (pairs, n_factors). A use
+    that failed, or whose outcome is unknown, does not say that the tool should have stood higher."""
     return [
         differences(np.array(event.factors), [event.shown.index(event.selected)], range(len(event.shown)))
         for event in events
@@ -62,10 +58,8 @@ def lessons(events: Iterable[Event]) -> list[Float64Array]:
 
 
 def loss(weights: Float64Array, queries: Sequence[Float64Array], temperature: float) -> tuple[float, Float64Array]:
-    """The mean loss over queries and its gradient, shape (n_factors,).
-
-    `queries`: factor differences per query, each of shape (pairs, n_factors), pairs > 0.
-    """
+    """The mean loss over queries and its gradient, shape (n_factors,). `queries`: factor differences per query, each of
+    shape (pairs, n_factors), pairs > 0."""
     stacked = np.concatenate(queries)
     shares = np.repeat([1 / (len(queries) * len(own)) for own in queries], [len(own) for own in queries])
     margin = stacked @ weights / temperature
@@ -156,10 +150,8 @@ class Verdict(NamedTuple):
 
 
 def outcomes(events: Iterable[Event], variants: Sequence[str], experiment: str, uses: int) -> dict[str, list[float]]:
-    """Per variant one observation per agent: the mean success of its first `uses` uses, in order of completion.
-
-    Only events of this experiment count: elsewhere another variant may have ranked the tools.
-    """
+    """Per variant one observation per agent: the mean success of its first `uses` uses, in order of completion. Only
+    events of this experiment count: elsewhere another variant may have ranked the tools."""
     found: dict[str, list[float]] = {name: [] for name in variants}
     begun: dict[str, list[bool]] = defaultdict(list)
     for event in events:
@@ -173,10 +165,8 @@ def outcomes(events: Iterable[Event], variants: Sequence[str], experiment: str, 
 
 
 def compare_variants(observed: Mapping[str, Sequence[float]], settings: Comparison) -> list[Verdict]:
-    """Every variant against the control; `observed`: from `outcomes`.
-
-    All bounds hold together with probability 1 - alpha: alpha is shared by the arms (union bound).
-    """
+    """Every variant against the control; `observed`: from `outcomes`. All bounds hold together with probability 1 -
+    alpha: alpha is shared by the arms (union bound)."""
     if CONTROL not in observed or len(observed) < 2:
         raise StudyError("a comparison needs the control and a variant", fix=f"name {CONTROL!r} among the variants")
     level, bounds, verdicts = settings.alpha / len(observed), {}, []
@@ -203,10 +193,8 @@ class Metric(NamedTuple):
 
 
 def online_metrics(events: Sequence[Event]) -> list[Metric]:
-    """Click-through rate, success rate, time to success (median seconds) and satisfaction (mean rating).
-
-    Click-through counts recommendations that showed something; success counts uses with a known outcome.
-    """
+    """Click-through rate, success rate, time to success (median seconds) and satisfaction (mean rating). Click-through
+    counts recommendations that showed something; success counts uses with a known outcome."""
     shown = [event for event in events if event.shown]
     known = [event for event in events if event.selected is not None and event.success is not None]
     timed = [(one.asked, one.finished) for one in known if one.success]

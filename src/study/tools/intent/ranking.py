@@ -90,11 +90,8 @@ class SignalIndex:
         return found | {"semantic": best(relevance, count, self.order)[0].tolist()}
 
     def candidates(self, intent: Intent, relevance: FloatArray) -> IntArray:
-        """The tools to be scored, shape (at most ``ranking.candidates``,).
-
-        `relevance`: cosine of the query with every tool, shape (n_tools,); decides between equally often named ones.
-        -inf is never a candidate.
-        """
+        """The tools to be scored, shape (at most ``ranking.candidates``,). `relevance`: cosine of the query with every
+        tool, shape (n_tools,); decides between equally often named ones. -inf is never a candidate."""
         count = self.intentions.ranking.candidates
         if count is None:
             return np.flatnonzero(~np.isneginf(relevance)).astype(np.int64)
@@ -108,11 +105,8 @@ class SignalIndex:
 def most_named(
     named: dict[str, list[int]], relevance: FloatArray, order: IntArray, count: int, rules: Rules
 ) -> IntArray:
-    """The `count` tools that the signals name most often, shape (at most count,).
-
-    `named`: tool rows by signal, repeats counting. `relevance`: shape (n_tools,), breaks ties; tools equal in that too
-    are taken in the order `order`.
-    """
+    """The `count` tools that the signals name most often, shape (at most count,). `named`: tool rows by signal, repeats
+    counting. `relevance`: shape (n_tools,), breaks ties; tools equal in that too are taken in the order `order`."""
     counts = Counter(row for rows in named.values() for row in rows)
     if rules.first_seen_ties:
         return np.array([row for row, _ in counts.most_common(count)], dtype=np.int64)
@@ -194,10 +188,8 @@ def factors(
     agent: str = "",
     rules: Rules = CORRECTED,
 ) -> Float64Array:
-    """The five factors of every tool, shape (n_tools, 5), in the order of `settings.FACTORS`.
-
-    `relevance`: cosines, shape (n_tools,); negative ones count as 0. `now`: seconds since 1970.
-    """
+    """The five factors of every tool, shape (n_tools, 5), in the order of `settings.FACTORS`. `relevance`: cosines,
+    shape (n_tools,); negative ones count as 0. `now`: seconds since 1970."""
     columns = (
         np.clip(relevance.astype(np.float64), 0, 1),
         success_rate(statistics, ranking, rules),

@@ -130,10 +130,8 @@ class IntentRecommender:
         return variants[assign(agent, list(variants), self.experiment) if self.experiment else CONTROL]
 
     def recommend(self, query: str, context: Context | None = None, count: int = 10) -> Scored:
-        """The best usable tools, best first, at most `count`.
-
-        Raises StudyError: the query is empty, or count below 1.
-        """
+        """The best usable tools, best first, at most `count`. Raises StudyError: the query is empty, or count below
+        1."""
         if not query.strip() or count < 1:
             raise StudyError("the query is empty, or fewer than 1 tool is wanted", fix="say what is to be done")
         context = context or Context()

@@ -50,10 +50,8 @@ SYSTEMS = {
 
 
 def query(call: Call, form: str) -> str:
-    """What is asked before a call, in one of `FORMS`.
-
-    Only the prompt with API lines, which is API-Bank's own, ends in its request for the next call.
-    """
+    """What is asked before a call, in one of `FORMS`. Only the prompt with API lines, which is API-Bank's own, ends in
+    its request for the next call."""
     if form == "last_user":
         return next((text for speaker, text in reversed(call.lines) if speaker == "User"), "")
     if form == "user_lines":
@@ -180,11 +178,8 @@ def points(catalog: ToolCatalog) -> tuple[list[Point], dict[int, IntArray]]:
 def first_choice(
     servers: FloatArray, tools: FloatArray, offered: IntArray, catalog: ToolCatalog, routing: Routing, order: IntArray
 ) -> int:
-    """The best tool among those on offer.
-
-    `servers`, `tools`: the request's cosines with all servers and tools, shapes (n_servers,), (n_tools,). `order`: in
-    which equal tools are taken.
-    """
+    """The best tool among those on offer. `servers`, `tools`: the request's cosines with all servers and tools, shapes
+    (n_servers,), (n_tools,). `order`: in which equal tools are taken."""
     present = np.zeros(len(catalog.servers), dtype=bool)
     present[catalog.server_of[offered]] = True
     masked = np.where(present, servers, np.float32(-np.inf))

@@ -163,10 +163,8 @@ def recorded_tables(catalog: ToolCatalog, queries: QuerySet, episodes: Sequence[
 
 
 def server_measures(scores: FloatArray, catalog: ToolCatalog, queries: QuerySet) -> dict[str, float]:
-    """How well servers alone are found: MRR and hit rates of the servers that satisfy some label of a task.
-
-    `scores`: shape (len(queries), n_servers).
-    """
+    """How well servers alone are found: MRR and hit rates of the servers that satisfy some label of a task. `scores`:
+    shape (len(queries), n_servers)."""
     ranks = []
     for row, labels in zip(rank_all(scores), queries.labels, strict=True):
         right = {catalog.tools[tool].server for label in labels for tool in label}
@@ -190,10 +188,8 @@ def agreement(ranked: IntArray, recorded: Sequence[Sequence[int]]) -> dict[str, 
 
 
 def executed(rankings: Mapping[str, IntArray], queries: QuerySet, n_tools: int) -> pd.DataFrame:
-    """Hit rates of the tool that the agent ran first after a request, one row per router, means over requests.
-
-    It favours the recorded router, among whose answers the agent chose.
-    """
+    """Hit rates of the tool that the agent ran first after a request, one row per router, means over requests. It
+    favours the recorded router, among whose answers the agent chose."""
     tables = {name: results.measure(ranked, queries, n_tools, ks=KS[:2]) for name, ranked in rankings.items()}
     columns = [f"hit_rate@{k}" for k in KS[:2]]
     lines = [{"system": name, "requests": len(own)} | own[columns].mean().to_dict() for name, own in tables.items()]

@@ -72,10 +72,8 @@ class Routing:
 
 
 def zero_score(server: FloatArray, tool: FloatArray, kind: str = "zero") -> FloatArray:
-    """Eq. 1: (s_server x s_tool) x max(s_server, s_tool), of any shape.
-
-    Cosines are clipped at 0: two negative ones would otherwise multiply to a positive score.
-    """
+    """Eq. 1: (s_server x s_tool) x max(s_server, s_tool), of any shape. Cosines are clipped at 0: two negative ones
+    would otherwise multiply to a positive score."""
     s, t = np.maximum(server, 0), np.maximum(tool, 0)
     if kind == "tool":
         return t
@@ -196,10 +194,8 @@ def chat_with(client: Client, model: str) -> Chat:
 
 
 def gather_tools(task: str, router: Router, chat: Chat, *, k: int = 3, max_rounds: int = 8) -> Toolchain:
-    """Let the agent gather its tools for a task.
-
-    `k`: tools returned per request. `max_rounds`: replies of the agent after which the loop ends.
-    """
+    """Let the agent gather its tools for a task. `k`: tools returned per request. `max_rounds`: replies of the agent
+    after which the loop ends."""
     if not task.strip() or k < 1 or max_rounds < 1:
         raise StudyError("there is no task, or k or max_rounds is below 1", fix="give a task, k >= 1, max_rounds >= 1")
     chain, seen = Toolchain(), set[Request]()
