@@ -138,7 +138,8 @@ def fuse(matrices: Sequence[FloatArray], constant: int) -> FloatArray:
     """Reciprocal rank fusion: the sum over systems of 1 / (constant + rank), shape of each matrix (b, n). Equal scores
     of a system are ranked in the order of the catalogue, see `order_of`."""
     ranks = np.stack([rankdata(-scores, method="ordinal", axis=1) for scores in matrices])
-    return (1 / (constant + ranks)).sum(axis=0).astype(np.float32)
+    fused: FloatArray = (1 / (constant + ranks)).sum(axis=0).astype(np.float32)
+    return fused
 
 
 @dataclass(frozen=True)
