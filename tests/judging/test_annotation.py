@@ -66,7 +66,7 @@ def test_third_pass_holds_the_disputed_pairs_alone(shared_root):
     disputed = judged[(judged["grade_1"] != judged["grade_2"]) & (low == 0)]
     assert third == store.pairs(disputed)
     assert judged["grade_3"].notna().sum() == len(disputed) > 0
-    for number, reason in (("3", "nothing to grade"), ("4", "no pass")):
+    for number, reason in (("3", "nothing to grade"), ("4", "unknown pass")):
         with pytest.raises(StudyError, match=reason):
             annotation.chosen_pairs(DATASET, number)
 
