@@ -133,4 +133,4 @@ def test_an_expected_value_is_the_mean_of_a_committed_per_task_file(tmp_path):
     assert verify(path, measured(0.375))["verdict"].tolist() == ["OK"]
     for wrong in ({"per_task": "per_task.csv", "value": 0.375}, {"per_task": "absent.csv"}, {}):
         with pytest.raises(StudyError):
-            load(expected(tmp_path, entry | wrong))
+            load_expected(expected(tmp_path, entry | wrong))
