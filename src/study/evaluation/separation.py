@@ -9,8 +9,15 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from study import paths
+from study.config.reader import read_keys
 from study.data.dataset import FloatArray, IntArray
 from study.data.splits import Split
+
+
+def embedding_settings() -> dict[str, Any]:
+    """Read ``conf/analysis/embedding.yaml``, which explains its keys."""
+    return read_keys(paths.conf() / "analysis" / "embedding.yaml", ("seed", "parts", "depth", "projection"))
 
 
 def listed(relevant: sp.csr_matrix, tasks: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:

@@ -20,7 +20,6 @@ from tqdm import tqdm
 
 from study import paths
 from study.config.compose import build_system
-from study.config.reader import read_keys
 from study.config.registry import with_values
 from study.data.dataset import Dataset
 from study.data.splits import Split
@@ -28,7 +27,7 @@ from study.evaluation import per_task as per_task_table
 from study.evaluation.metrics import PAPER_METRICS, per_task
 from study.evaluation.ranking import chunks, mask_known, tie_order
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
-from study.evaluation.separation import mean_separation
+from study.evaluation.separation import embedding_settings, mean_separation
 from study.files import replacing, write_csv
 from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs
@@ -167,11 +166,6 @@ def write_details(sweep: Sweep, config: DictConfig, folder: Path, best: dict[str
             tables.append(rows.assign(**values)[[*values, *rows]])
     write_csv(folder / "per_task.csv.xz", pd.concat(tables))
     write_csv(folder / "separation.csv", separation(sweep, config, data, split))
-
-
-def embedding_settings() -> dict[str, Any]:
-    """Read ``conf/analysis/embedding.yaml``, which explains its keys."""
-    return read_keys(paths.conf() / "analysis" / "embedding.yaml", ("seed", "parts", "depth", "projection"))
 
 
 def separation(sweep: Sweep, config: DictConfig, data: Dataset, split: Split) -> pd.DataFrame:

@@ -15,18 +15,17 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from scipy.spatial.distance import cdist
 from tqdm import tqdm
 
 from study import paths
-from study.config.compose import plain
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation import significance
 from study.evaluation.records import record
-from study.evaluation.separation import all_distances, listed, separation
+from study.evaluation.separation import all_distances, embedding_settings, listed, separation
 from study.files import sha256, write_csv, write_json, write_parquet
 from study.recommend.saved import folder_of
 from study.recommend.t2mrec import Recommender
@@ -310,7 +309,7 @@ def compute(config: DictConfig) -> list[Path]:
     Raises `StudyError` without a saved model (`study export` makes it).
     """
     dataset, saved = config.dataset.name, folder_of(config.dataset.name, "t2mrec")
-    settings = plain(OmegaConf.load(paths.conf() / "analysis" / "embedding.yaml"))
+    settings = embedding_settings()
     model, seed = Recommender.load(saved), settings["seed"]
     model_hash = sha256(saved / "model.safetensors")
     limit_threads(config.profile.threads)
