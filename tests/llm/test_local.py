@@ -141,10 +141,10 @@ def test_serve_prints_its_address_and_stops_cleanly(model, stop):
 
 def test_without_engine_or_file_it_says_what_to_run(model, monkeypatch, tmp_path):
     monkeypatch.setattr(local, "ENGINE", "no_such_engine")
-    with pytest.raises(StudyError, match="make setup LLM=1"), local.local_model("qwen"):
-        pass
-    monkeypatch.undo()
     monkeypatch.setattr("study.paths.cache", lambda: tmp_path)
+    both = "run: make setup LLM=1 && study llm fetch --model qwen$"
+    with pytest.raises(StudyError, match=both), local.local_model("qwen"):
+        pass
     with pytest.raises(StudyError, match="study llm fetch --model qwen"):
         models.model_file("qwen")
     monkeypatch.setenv("T2M_GGUF", str(tmp_path / "none.gguf"))

@@ -325,6 +325,10 @@ def recommend(
         str | None, typer.Option(help="Which saved system answers (default: field_dense if exported, else t2mrec).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON instead of a table.")] = False,
+    rerank: Annotated[
+        str | None,
+        typer.Option(help="llm: a language model grades the first 20 servers (docs/language-model.md); takes minutes."),
+    ] = None,
 ) -> None:
     """Name MCP servers for a task: `study recommend "read a PDF and extract all tables" -k 5`.
 
@@ -338,7 +342,20 @@ def recommend(
     chosen_dataset, chosen = saved.choose(dataset, system)
     model = saved.load_saved_model(chosen_dataset, chosen)
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
-    found, warnings = model.recommend(task, **attributes, k=k), model.warnings(task, **attributes)
+    if rerank not in (None, "llm"):
+        raise StudyError(f"unknown re-ranker {rerank!r}", column="--rerank", fix="use llm")
+    depth = k
+    if rerank:
+        from study.recommend import grading
+
+        grader, depth = grading.Grader.configured(), max(k, grading.DEPTH)
+    found, warnings = model.recommend(task, **attributes, k=depth), model.warnings(task, **attributes)
+    caption = model.caption
+    if rerank:
+        found = grading.graded(grader, task, found)[:k]
+        named = ", ".join(sorted(grader.client.usage.models)) or grader.model
+        # The hash is in the JSON answer.
+        caption = f"score: grade by {printable(named).split('@')[0]} + score of {model.title}, both from 0 to 1"
     if system is None and chosen != saved.PREFERRED[0]:
         typer.echo(
             f"note: {chosen} answers, since {saved.PREFERRED[0]} was not exported "
@@ -349,11 +366,12 @@ def recommend(
         typer.echo(f"warning: {printable(warning)}", err=True)
     if as_json:
         answer = {"task": task, **attributes, "dataset": chosen_dataset, "system": chosen, "warnings": warnings}
+        answer |= {"reranked_by": named} if rerank else {}
         typer.echo(
             json.dumps(answer | {"recommendations": [asdict(item) for item in found]}, indent=2, ensure_ascii=False)
         )
         return
-    show_recommendations(found, title=f"{model.title} on {chosen_dataset}: {task}", caption=model.caption)
+    show_recommendations(found, title=f"{model.title} on {chosen_dataset}: {task}", caption=caption)
 
 
 def require_utf8(words: Sequence[str]) -> None:

@@ -22,11 +22,11 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from study.errors import StudyError, printable
-from study.llm.models import LocalModels, identity, model_file
+from study.llm.models import OWN, LocalModels, how_to_fetch, identity, model_file, place
 
 ENGINE = "xllamacpp"
 SCRIPT = Path(__file__).with_name("engine.py")
-INSTALL = "run: make setup LLM=1 (or: pip install -e '.[llm]')"
+INSTALL = "make setup LLM=1"  # the same as: pip install -e '.[llm]'
 # Idle threads sleep: where other programs use the cores, threads that spin slow the engine down several times.
 THREADS = {"OMP_WAIT_POLICY": "passive"}
 PATIENCE = 5.0  # seconds for the engine to end by itself
@@ -65,10 +65,13 @@ def local_model(name: str, *, port: int = 0) -> Iterator[Served]:
     Raises:
         StudyError: no engine, no model file, or the engine does not start.
     """
-    if find_spec(ENGINE) is None:
-        raise StudyError(f"the engine {ENGINE} is not installed", fix=INSTALL)
     chosen = LocalModels.read()
-    (path, digest), alias, model = model_file(name), identity(name), chosen[name]
+    model = chosen[name]
+    if find_spec(ENGINE) is None:
+        # Both lines at once, where both are needed.
+        lines = [INSTALL] if os.environ.get(OWN) or place(name).is_file() else [INSTALL, how_to_fetch(name)]
+        raise StudyError(f"the engine {ENGINE} is not installed", fix=f"run: {' && '.join(lines)}")
+    (path, digest), alias = model_file(name), identity(name)
     asked = {"path": str(path), "alias": alias, "context": model.context, "threads": model.threads, "port": port}
     command, pipe = [sys.executable, "-P", str(SCRIPT), json.dumps(asked)], subprocess.PIPE
     with tempfile.TemporaryFile() as log:

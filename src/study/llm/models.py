@@ -62,6 +62,11 @@ def place(name: str) -> Path:
     return paths.cache() / "llm" / f"{name}.gguf"
 
 
+def how_to_fetch(name: str) -> str:
+    """The command that brings a model's file."""
+    return f"study llm fetch --model {name}"
+
+
 def model_file(name: str) -> tuple[Path, str]:
     """A model's file, or the one that T2M_GGUF names, and its SHA-256, computed from its bytes.
 
@@ -71,11 +76,11 @@ def model_file(name: str) -> tuple[Path, str]:
     model, own = LocalModels.read()[name], os.environ.get(OWN)
     path = Path(own) if own else place(name)
     if not path.is_file():
-        fix = f"correct {OWN}, or unset it" if own else f"run: study llm fetch --model {name}"
+        fix = f"correct {OWN}, or unset it" if own else f"run: {how_to_fetch(name)}"
         raise StudyError("there is no model file", file=path, fix=fix)
     digest = _sha256(path, path.stat().st_mtime_ns)
     if not own and digest != model.sha256:
-        fix = f"remove it and run: study llm fetch --model {name}"
+        fix = f"run: {how_to_fetch(name)}"
         raise StudyError(f"SHA-256 {digest} is not that of {model.title}", file=path, fix=fix)
     return path, digest
 

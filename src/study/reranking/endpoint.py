@@ -43,8 +43,11 @@ class Endpoint:
             fix = f"one of: {', '.join(llm.MODES)}"
             raise StudyError(f"{self.mode!r} is no value for this key", column="mode", fix=fix)
 
-    def client(self, cassette: Path) -> llm.Client:
-        """A client that keeps replies in `cassette`, without the requests: these quote the data set's texts."""
+    def client(self, cassette: Path | None) -> llm.Client:
+        """A client that keeps replies in `cassette`, without the requests: these quote the data set's texts.
+
+        None is for the mode ``off``.
+        """
         names = "key_variable timeout retries pause longest_pause concurrency max_bytes"
         options = {name: getattr(self, name) for name in names.split()}
         return llm.Client(self.base_url, self.mode, cassette, keep_requests=False, **options)
