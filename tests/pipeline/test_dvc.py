@@ -188,3 +188,17 @@ def test_the_lock_knows_the_stages_of_today_alone() -> None:
         items = stage.get("foreach", ())
         today |= {f"{name}@{key}" for key in (planned[name] if isinstance(items, str) else items)}
     assert set(locked) == today
+
+
+def test_data_alone_is_cached_and_every_plot_has_its_columns() -> None:
+    pipeline = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())
+    stages = [stage.get("do", stage) for stage in pipeline["stages"].values()]
+    outs = [out for stage in stages for out in stage["outs"]]
+    cached = [out for out in outs if isinstance(out, str)]
+    assert [out for out in cached if not out.startswith("data/")] == []
+    kept = [path for out in outs if isinstance(out, dict) for path, how in out.items() if how["cache"] is False]
+    assert [path for path in kept if not path.startswith(("results/", "figures/"))] == []
+    assert len(cached) + len(kept) == len(outs)
+    for path, drawn in ((path, drawn) for plot in pipeline["plots"] for path, drawn in plot.items()):
+        wanted = {drawn["x"], *([drawn["y"]] if isinstance(drawn["y"], str) else drawn["y"])}
+        assert wanted <= set(pd.read_csv(REPOSITORY / path, nrows=0)), path
