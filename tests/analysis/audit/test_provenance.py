@@ -98,6 +98,24 @@ def test_the_order_of_detectors_decides_and_the_configured_orders_and_figures_kn
     assert sums.tolist() == pytest.approx([1, 1, 1])
 
 
+def test_thresholds_are_varied_one_at_a_time():
+    """A run of two, one of three and one of four labels in small steps, and three labels that belong to none."""
+    data = toy(None, [[40, 41, 200, 10], [50, 51, 52, 9], [60, 61, 62, 63]])
+    varied = {"alphabetical": {"close_run": [2, 3, 4, 5]}, "theme_token": {"theme_words": [0.01, 1.0]}}
+    settings = replace(SETTINGS, level_run=9, language_run=9, thresholds=varied)
+    table = provenance.threshold_table(data, settings)
+    assert table["value"].tolist() == [2, 3, 4, 5, 0.01, 1.0]
+    assert table["stated"].tolist() == [False, True, False, False, False, False]
+    assert (12 * table["share"]).round(6).tolist() == [9, 7, 4, 0, 0, 0]
+    runs = table[table["detector"] == "alphabetical"]
+    assert (runs["runs_share"] == runs["share"]).all()
+    assert (runs[["chance", "kept", "even"]].diff()[1:] <= 0).all(axis=None)  # a longer run is never more frequent
+    assert table.loc[table["detector"] == "theme_token", ["kept", "runs_share"]].isna().all(axis=None)
+    for detector, name in (("alphabetical", "order"), ("alphabetical", "other_run"), ("other", "close_run")):
+        with pytest.raises(StudyError, match=name):
+            replace(settings, thresholds={detector: {name: [1]}})
+
+
 def test_redrawn_lists_keep_the_order_the_length_and_the_language():
     rng = np.random.default_rng(5)
     servers = {row: {"language_tokens": "Go"} for row in range(0, 300, 3)}

@@ -70,6 +70,7 @@ def test_every_pair_of_seeds_is_compared_over_the_systems_that_have_both():
 def made(tmp_path_factory):
     """Tables of a small study with four cheap systems, one of them with a seed of its own, and one oracle."""
     splits = {"split_seeds": [101, 102], "split_systems": ["popularity", "tfidf", "attribute_counts"], "resamples": 20}
+    splits["differences"] = {"cold": [["tfidf", "popularity"], ["tfidf", "t2mrec"]]}  # T2MRec has no run
     changes = {"audit/robustness.yaml": splits, "profile/smoke.yaml": {"seeds": [1, 2]}}
     changes["system/popularity_theme.yaml"] = {"seeds": [0]}
     with small_study(tmp_path_factory.mktemp("robust"), TINY, changes):
@@ -92,6 +93,11 @@ def test_every_family_has_its_rows_and_oracles_none(made):
     table = made["random_splits"]
     assert set(table["system"]) == {"popularity", "tfidf", "attribute_counts"}
     assert (table["n_splits"] == 2).all()
+    [row] = made["variance"].to_dict("records")
+    runs = robustness.split_fits("synthetic").known().query("metric == 'ndcg@10' and tie_rule == 'seeded permutation'")
+    wide = runs.pivot_table(index="split_seed", columns="system", values="value")
+    assert (row["system"], row["reference"], row["splits"], row["seeds"]) == ("tfidf", "popularity", 2, 2)
+    assert row["split_sd"] == pytest.approx((wide["tfidf"] - wide["popularity"]).std(), rel=1e-4)
     assert ((table["min"] <= table["mean"]) & (table["mean"] <= table["max"])).all()
     plot_splits(made).canvas.draw()
 

@@ -130,8 +130,8 @@ class Evidence:
         moved = self.matrix[rng.permutation(len(self.matrix))]
         content, order = self.content(moved), self.order(shuffled(self.matrix, rng))
         both = shuffled(moved, rng)
-        found = _rates(content, moved) | _rates(order, self.matrix)
-        return found | {"any detector": _rates(self.content(both) | self.order(both), both)["any detector"]}
+        found = rates(content, moved) | rates(order, self.matrix)
+        return found | {"any detector": rates(self.content(both) | self.order(both), both)["any detector"]}
 
     def in_kept_order(self, weight: IntArray, rng: np.random.Generator) -> dict[str, float]:
         """The share of labels that each detector of order marks where only the servers are `redrawn`.
@@ -139,7 +139,7 @@ class Evidence:
         What a rate exceeds this one by is due to which servers stand side by side, not to how a list is sorted.
         """
         drawn = self.redrawn(weight, rng)
-        return _rates(self.order(drawn), drawn)
+        return rates(self.order(drawn), drawn)
 
     def redrawn(self, weight: IntArray, rng: np.random.Generator) -> IntArray:
         """Lists of other servers in the same order, as many of them in the task's language, same shape.
@@ -178,7 +178,7 @@ def in_pattern(servers: IntArray, pattern: IntArray) -> IntArray:
     return np.where(pattern >= 0, found, -1)
 
 
-def _rates(flags: dict[str, BoolArray], matrix: IntArray) -> dict[str, float]:
+def rates(flags: dict[str, BoolArray], matrix: IntArray) -> dict[str, float]:
     """The share of labels that each detector marks, and that each of `UNIONS` does where all of its own are there."""
     groups: dict[str, tuple[str, ...]] = {name: (name,) for name in flags}
     groups |= {name: members for name, members in UNIONS.items() if flags.keys() >= set(members)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ from numpy.typing import ArrayLike
 from omegaconf import DictConfig
 from scipy import stats
 
-from study.analysis.audit.detectors import DETECTORS, ORDER_RULES, UNIONS, Evidence, in_pattern
+from study.analysis.audit.detectors import BY_CONTENT, DETECTORS, ORDER_RULES, UNIONS, Evidence, in_pattern, rates
 from study.analysis.audit.settings import Labels, read, settings_file
 from study.analysis.audit.tables import folder, kept_tops, write_tables
 from study.data.dataset import Dataset, IntArray, load
-from study.data.lists import BoolArray, places, set_keys
+from study.data.lists import BoolArray, places, set_keys, shuffled
 from study.errors import StudyError
 from study.files import write_parquet
 
@@ -84,6 +85,30 @@ def detector_table(frame: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
         row |= {"lift": row["share"] / row["chance"] if row["chance"] else np.nan, "permutations": times}
         for kind in ("kept", "even"):
             row |= in_draws(kind, drawn[kind][name]) if name in drawn[kind] else {}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def threshold_table(data: Dataset, settings: Labels) -> pd.DataFrame:
+    """How often a detector fires with one of its thresholds at other values, all others as stated (`thresholds`).
+
+    One draw of each rate by chance, the same for all values. For `ORDER_RULES` also the rates of their union (runs).
+    """
+    rng, stated = np.random.default_rng(settings.seed), Evidence(data, settings)
+    moved = {"share": stated.matrix, "chance": stated.matrix[rng.permutation(data.n_tasks)]}
+    sorted_alike = {"share": stated.matrix, "chance": shuffled(stated.matrix, rng)}
+    for kind, weight in (("kept", stated.used), ("even", np.ones_like(stated.used))):
+        sorted_alike[kind] = stated.redrawn(weight, rng)
+    rows = []
+    for detector, name, value in settings.varied():
+        evidence = Evidence(data, replace(settings, **{name: value}))
+        content = detector in BY_CONTENT
+        look, lists = (evidence.content, moved) if content else (evidence.order, sorted_alike)
+        found = {kind: rates(look(matrix), matrix) for kind, matrix in lists.items()}
+        row = {"detector": detector, "threshold": name, "value": value, "stated": value == getattr(settings, name)}
+        row |= {kind: rate[detector] for kind, rate in found.items()}
+        if detector in ORDER_RULES:
+            row |= {f"runs_{kind}": rate["any rule of order"] for kind, rate in found.items()}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -223,6 +248,7 @@ def compute(config: DictConfig) -> list[Path]:
         "provenance": class_table(frame, data, settings.order),
         "class_orders": order_table(frame, {"as stated": settings.order, **settings.other_orders}),
         "detectors": detector_table(frame, evidence),
+        "thresholds": threshold_table(data, settings),
         "label_use": use_table(data, evidence),
         "first_uses": first_use_table(data, evidence.matrix),
     }

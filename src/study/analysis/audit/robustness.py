@@ -20,6 +20,7 @@ from tqdm import tqdm
 from study import paths
 from study.analysis.audit.settings import Robustness, read, settings_file
 from study.analysis.audit.tables import Fits, kept_tops, run_frames, write_tables
+from study.analysis.audit.variance import variance_table
 from study.analysis.report.runs import APART
 from study.config.compose import build_system, choices, load
 from study.config.registry import all_system_settings, with_tuned_values
@@ -246,7 +247,7 @@ def compute(config: DictConfig) -> list[Path]:
 
 
 def order_tables(config: DictConfig, runs: pd.DataFrame) -> list[Path]:
-    """Write rank_robustness.csv and (where further splits ran) random_splits.csv.
+    """Write rank_robustness.csv, variance.csv and (where further splits ran) random_splits.csv.
 
     Raises `StudyError` where fewer than two systems ran under the base protocol.
     """
@@ -273,6 +274,8 @@ def order_tables(config: DictConfig, runs: pd.DataFrame) -> list[Path]:
     if len(runs):
         more, made["random_splits"] = split_table(runs, base, metric)
         rows += more
+    if len(variance := variance_table(dataset, data.n_tasks, settings, runs)):
+        made["variance"] = variance
     rows += judged_table(dataset)
     frame = pd.DataFrame(rows).assign(base=f"{settings.protocol}, {metric}")
     made["rank_robustness"] = frame.sort_values("family", key=lambda names: names.map(FAMILIES.index), kind="stable")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,7 @@ class Labels:
     use_difference: int
     order: list[str]
     other_orders: dict[str, list[str]]
+    thresholds: dict[str, dict[str, list[float]]]
     retrieved: list[str]
     retrieved_protocol: str
     permutations: int
@@ -81,6 +82,19 @@ class Labels:
     tolerance: float
     simulations: int
     held_out: float
+
+    def __post_init__(self) -> None:
+        for detector, name, _ in self.varied():
+            if detector not in self.order or not isinstance(getattr(self, name, None), int | float):
+                fix = f"a detector ({', '.join(sorted(self.order))}) and a number of the file"
+                problem = f"there is no threshold {name!r} of {detector!r}"
+                raise StudyError(problem, file=settings_file(type(self)), column="thresholds", fix=fix)
+
+    def varied(self) -> Iterator[tuple[str, str, float]]:
+        """Detector, threshold and value of every entry of `thresholds`."""
+        for detector, thresholds in self.thresholds.items():
+            for name, values in thresholds.items():
+                yield from ((detector, name, value) for value in values)
 
     def widest_gap(self, n_servers: int) -> int:
         """The widest step of a close run, in places of the catalogue."""
@@ -123,6 +137,7 @@ class Robustness:
     prefixes: list[int]
     split_seeds: list[int]
     split_systems: list[str]
+    differences: dict[str, list[list[str]]]
     system_seed: int
     resamples: int
     seed: int

@@ -1,0 +1,51 @@
+"""The variance of a difference by hand, and what it is in simulated studies."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from study.analysis.audit.variance import components
+
+METRIC = "ndcg@10"
+
+
+def run(values):
+    """A per-task table from seed -> values."""
+    parts = [pd.DataFrame({"task_id": range(len(row)), "seed": seed, METRIC: row}) for seed, row in values.items()]
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_components_by_hand():
+    """Differences 0.4, 0.2, 0.0, 0.2: mean 0.2, variance 0.08 / 3. Means over seeds 0.5 and 0.3, and 0.2 twice."""
+    system = run({1: [0.7, 0.5, 0.3, 0.5], 2: [0.5, 0.3, 0.1, 0.3]})
+    reference = run({seed: [0.2] * 4 for seed in (1, 2)})
+    found = components(system, reference, METRIC, n_tasks=16, over_splits=[0.0, 0.4])
+    assert found["diff"] == pytest.approx(0.2)
+    assert found["task_sd"] ** 2 == pytest.approx(0.08 / 3 / 4)
+    assert found["seed_sd"] ** 2 == pytest.approx(0.02 / 2)
+    assert found["split_sd"] ** 2 == pytest.approx(0.08)
+    assert found["split_alone_sd"] ** 2 == pytest.approx(0.08 - 0.75 * 0.08 / 12 - 0.02)
+    assert [found[name] for name in ("n", "seeds", "reference_seeds", "splits")] == [4, 2, 2, 2]
+    assert components(system, reference, METRIC, n_tasks=16, over_splits=[0.2, 0.2])["split_alone_sd"] == 0
+
+
+def test_one_seed_and_no_split_tell_nothing():
+    found = components(run({1: [0.1, 0.5]}), run({1: [0.1, 0.2]}), METRIC, n_tasks=4)
+    assert found["splits"] == 0
+    assert np.isnan([found[name] for name in ("seed_sd", "split_sd", "split_alone_sd")]).all()
+
+
+def test_splits_that_only_draw_other_tasks_leave_nothing_to_the_split_itself():
+    """Fixed differences of 400 tasks of which a split tests 100: its spread is that of drawing without replacement."""
+    rng = np.random.default_rng(0)
+    tasks, zeros = rng.normal(0.5, 0.1, 400), run(dict.fromkeys((1, 2), np.zeros(100)))
+    drawn = [rng.permutation(tasks)[:100] for _ in range(2000)]
+    over = [part.mean() for part in drawn]
+    one = run(dict.fromkeys((1, 2), drawn[0]))
+    found = components(one, zeros, METRIC, n_tasks=400, over_splits=over)
+    assert found["split_sd"] == pytest.approx(0.75**0.5 * tasks.std() / 10, rel=0.05)
+    assert found["split_alone_sd"] < 0.4 * found["split_sd"]
+    planted = found["split_sd"] ** 2 + 0.02**2
+    moved = components(one, zeros, METRIC, n_tasks=400, over_splits=np.array(over) + rng.normal(0, 0.02, 2000))
+    assert moved["split_sd"] ** 2 == pytest.approx(planted, rel=0.1)
+    assert moved["split_alone_sd"] == pytest.approx(0.02, abs=0.003)
