@@ -64,7 +64,7 @@ def report(config: DictConfig) -> Path:
         protocol: tables.comparison(
             overall,
             protocol,
-            titles,
+            tables.remarked(titles, table, protocol),
             not_run=[name for name in absent if protocol in settings[name].protocols],
             unranked=apart,
             costs=table,
@@ -85,7 +85,8 @@ def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str
     tasks, settings = chosen[0][0]["task_id"].nunique(), statistics()
     return (
         f"Fitting the released labels: {dataset}, protocol {protocol}, {tasks} test tasks, "
-        f"profile {', '.join(profiles)}; mean ± standard deviation over seeds; bold: best, italic: second best, "
+        f"profile {', '.join(profiles)}; mean ± standard deviation over seeds; still rising: "
+        f"most seeds were best when training ended; bold: best, italic: second best, "
         f"oracles and reference bugs left out; {tables.ABOVE} above, {tables.BELOW} below {REFERENCE} by the "
         f"{settings.test} test (significance.csv), Holm-corrected p < {settings.alpha}" + doubts(table, protocol)
     )

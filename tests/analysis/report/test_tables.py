@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from study.analysis.report import tables
+from study.analysis.report.runs import lengths
 from study.errors import StudyError
 
 
@@ -61,8 +62,27 @@ def test_seconds_stand_beside_the_rows_that_have_a_run_under_the_protocol():
     columns = ["protocol", "system", "seconds_fit", "seconds_score"]
     costs = pd.DataFrame([("cold", "a", 1234.5, 0.2894), ("warm", "b", 1.0, 1.0)], columns=columns)
     table = tables.comparison(rows, "cold", {"a": "A"}, ("ndcg@10",), not_run=["b"], costs=costs)
-    assert table.columns[-2:].tolist() == ["training (s)", "scoring (s)"]
-    assert table.iloc[:, -2:].to_numpy().tolist() == [["1,234", "0.289"], ["", ""]]
+    assert table.columns[-3:].tolist() == ["parameters (M)", "training (s)", "scoring (s)"]
+    assert table.iloc[:, -3:].to_numpy().tolist() == [["", "1,234", "0.289"], ["", "", ""]]
+    table = tables.comparison(rows, "cold", {}, ("ndcg@10",), costs=costs.assign(parameters=1_198_072))
+    assert table["parameters (M)"].tolist() == ["1.20"]
+
+
+def test_titles_say_where_there_is_one_seed_and_where_most_seeds_were_best_at_the_end():
+    rows = [("one", 1, np.nan), ("both", 1, 1), ("most", 3, 2), ("few", 3, 1), ("none", 3, np.nan)]
+    costs = pd.DataFrame(rows, columns=["system", "seeds", "rising"]).assign(protocol="cold")
+    costs.loc[len(costs)] = ["few", 1, 1, "warm"]
+    titles = {name: name.upper() for name in costs["system"]}
+    said = {"one": "ONE (1 seed)", "both": "BOTH (1 seed, still rising)", "most": "MOST (still rising)"}
+    assert tables.remarked(titles, costs, "cold") == titles | said
+
+
+def test_the_best_epoch_of_any_stage_may_be_the_last_one():
+    stage = {"epochs": 30, "best_epoch": 30}
+    reports = [{"epochs": 15, "best_epoch": 12, "experts": stage}, {"epochs": 15, "best_epoch": 9, "quantiser": {}}]
+    assert lengths(reports) == {"epochs": 15, "best_epoch": 10.5, "rising": 1}
+    assert lengths([{"epochs": 5, "best_epoch": 5, "experts": stage | {"best_epoch": 3}}])["rising"] == 1
+    assert np.isnan(list(lengths([{"epochs": 5}]).values())).all()
 
 
 DURATIONS = [(0.0, "0"), (0.289, "0.289"), (73.84, "73.8"), (99.96, "100"), (100, "100"), (23456.7, "23,457")]

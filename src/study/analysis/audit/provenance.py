@@ -101,7 +101,8 @@ def threshold_table(data: Dataset, settings: Labels) -> pd.DataFrame:
         sorted_alike[kind] = stated.redrawn(weight, rng)
     rows = []
     for detector, name, value in settings.varied():
-        evidence = Evidence(data, replace(settings, **{name: value}))
+        changed: dict[str, Any] = {name: value}
+        evidence = Evidence(data, replace(settings, **changed))
         content = detector in BY_CONTENT
         look, lists = (evidence.content, moved) if content else (evidence.order, sorted_alike)
         found = {kind: rates(look(matrix), matrix) for kind, matrix in lists.items()}

@@ -66,5 +66,6 @@ def variance_table(dataset: str, n_tasks: int, settings: Robustness, runs: pd.Da
             split_again = protocol == settings.protocol and {system, reference} <= set(values)
             further = (values[system] - values[reference]).dropna().tolist() if split_again else []
             about = {"protocol": protocol, "system": system, "reference": reference, "metric": settings.metric}
-            rows.append(about | components(*frames, settings.metric, n_tasks=n_tasks, over_splits=further))
+            found = components(frames[0], frames[1], settings.metric, n_tasks=n_tasks, over_splits=further)
+            rows.append(about | found)
     return pd.DataFrame(rows)

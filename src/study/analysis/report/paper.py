@@ -10,7 +10,7 @@ import pandas as pd
 
 from study import paths
 from study.analysis.report.results import TUNED_SUFFIX
-from study.analysis.report.tables import cell, comparison, marked, named
+from study.analysis.report.tables import cell, comparison, marked, named, remarked
 from study.config.reader import read_keys
 from study.data.describe import printed_table2
 from study.errors import StudyError
@@ -139,13 +139,14 @@ def beside(
 
     Args:
         cells: from `load`.
-        overall, marks, costs: as in `tables.comparison`.
+        overall, marks, costs: as in `tables.comparison`; with costs, titles are `remarked`.
         applies: system -> the protocols that it is for; a tuned variant, ``<system>_tuned``, gets a row of its own.
         applicable_alone: leave out the systems that the protocol is not for.
 
     Returns: columns system, source, `COMPARED` and those of the costs, as text.
     """
     groups = counterparts(cells)
+    titles = titles if costs is None else remarked(titles, costs, protocol)
     if applicable_alone:
         groups = groups[[protocol in applies.get(name, ()) for name in groups["system"]]]
     variants = {name: _variants(name, applies) for name in groups["system"]}

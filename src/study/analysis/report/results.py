@@ -178,10 +178,10 @@ class Results:
         """
         rows = self.overall[(self.overall["protocol"] == protocol)]
         rows = rows[named(rows) == metric].set_index("system")
-        lines = []
+        lines, titles = [], tables.remarked(self.titles, self.costs, protocol)
         for system in self.systems(protocol, metric):
             values = self.per_task(protocol, system)[metric].dropna().to_numpy(np.float64)
             interval = bootstrap_interval(values, seed=0, resamples=resamples)
             seeds = rows.loc[system, "mean"], rows.loc[system, "sd"]
-            lines.append((system, self.titles[system], self.families[system], *seeds, *interval))
+            lines.append((system, titles[system], self.families[system], *seeds, *interval))
         return pd.DataFrame(lines, columns=["system", "title", "family", "mean", "sd", "ci_low", "ci_high"])

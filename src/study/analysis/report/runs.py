@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import product
@@ -111,7 +111,10 @@ def _checked(path: Path) -> dict[str, Any]:
 
 def costs(runs: Runs) -> pd.DataFrame:
     """One row per run: seeds, seconds (means over seeds), peak memory, parameters (empty where not counted), ties,
-    unfilled places, code, and whether it is stale. Warns of stale runs and of those that cannot be checked."""
+    unfilled places, `lengths`, code, and whether it is stale.
+
+    Warns of stale runs and of those that cannot be checked.
+    """
     rows: list[dict[str, Any]] = []
     known: dict[str, Any] = {}
     unchecked: list[str] = []
@@ -126,6 +129,7 @@ def costs(runs: Runs) -> pd.DataFrame:
         row |= {"tasks": int(seeds["tasks"].max()), **seeds[["seconds_fit", "seconds_score"]].mean()}
         row |= {"peak_memory_mib": seeds["peak_memory_mib"].max(), "parameters": parameters(record)}
         row |= {"tie_rate": seeds["tie_rate"].mean(), "unfilled": int(seeds["unfilled"].max())}
+        row |= lengths([seed.get("report", {}) for seed in record["seeds"]])
         rows.append(row | {"commit": record["git"]["commit"], "dirty": record["git"]["dirty"], "stale": mark})
     if unchecked:
         message = "%d of %d runs could not be checked for staleness, the first because %s"
@@ -133,6 +137,24 @@ def costs(runs: Runs) -> pd.DataFrame:
     if dirty := sum(row["dirty"] is True for row in rows):
         LOG.warning("%d of %d runs were made with uncommitted changes to code or configuration", dirty, len(runs))
     return pd.DataFrame(rows).astype({"parameters": "Int64"})
+
+
+def lengths(reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """How long a run trained, from the report of each seed.
+
+    Returns: epochs (that ran) and best_epoch (whose weights were kept) as means over seeds, and rising: the seeds in
+    which a stage of the training was best at its end. NaN for a run that looks for no best epoch.
+    """
+    if not all("best_epoch" in report for report in reports):
+        return dict.fromkeys(("epochs", "best_epoch", "rising"), float("nan"))
+    means = {name: float(np.mean([report[name] for report in reports])) for name in ("epochs", "best_epoch")}
+    return means | {"rising": sum(best_at_end(report) for report in reports)}
+
+
+def best_at_end(report: Mapping[str, Any]) -> bool:
+    """Whether the last evaluation of a training or of an earlier stage was its best; a quantiser has none."""
+    stages = [report, *(stage for stage in report.values() if isinstance(stage, Mapping))]
+    return any("best_epoch" in stage and stage["best_epoch"] == stage["epochs"] for stage in stages)
 
 
 def parameters(record: dict[str, Any]) -> int | None:

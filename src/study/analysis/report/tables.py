@@ -62,7 +62,7 @@ def comparison(
         unranked: systems that cannot be best, such as oracles; given, the best of each column is ``**bold**`` and the
             second best ``*italic*``, as Markdown has it.
         marks: (system, metric) -> mark that follows the cell.
-        costs: runs.csv of the report stage; given, seconds stand in columns of their own.
+        costs: runs.csv of the report stage; given, parameters and seconds stand in columns of their own.
     """
     rows = overall[overall["protocol"] == protocol]
     rows = rows.assign(name=named(rows))
@@ -80,7 +80,7 @@ def comparison(
     words = pd.DataFrame([(name, word, *[""] * (len(metrics) - 1)) for name, word in absent], columns=table.columns)
     table = pd.concat([table, words], ignore_index=True) if absent else table
     if costs is not None:
-        table = table.assign(**seconds(costs, protocol, list(table["system"])))
+        table = table.assign(**sizes(costs, protocol, list(table["system"])))
     return table.assign(system=[titles.get(name, name) for name in table["system"]])
 
 
@@ -128,11 +128,24 @@ def marked(
     return pd.Series(found, index=cells.index, dtype=object)
 
 
-def seconds(costs: pd.DataFrame, protocol: str, systems: Sequence[str]) -> dict[str, list[str]]:
-    """What training and scoring took (s, mean over seeds), as printed; empty where a system has no run.
-    Returns: one list per column of `SECONDS`, in the order of `systems`."""
+def remarked(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str) -> dict[str, str]:
+    """The titles, with "1 seed" where a run has no spread, and "still rising" where most seeds were best at the end."""
+    found = dict(titles)
+    for row in costs[costs["protocol"] == protocol].to_dict("records"):
+        rising = 2 * row.get("rising", 0) > row.get("seeds", 0)
+        said = ["1 seed"] * (row.get("seeds") == 1) + ["still rising"] * rising
+        if said:
+            found[row["system"]] = f"{titles.get(row['system'], row['system'])} ({', '.join(said)})"
+    return found
+
+
+def sizes(costs: pd.DataFrame, protocol: str, systems: Sequence[str]) -> dict[str, list[str]]:
+    """Trained parameters (millions) and what training and scoring took (s, mean over seeds), as printed; empty where a
+    system has no run, or none that counts them. Returns: one list per column, in the order of `systems`."""
     known = {row["system"]: row for row in costs[costs["protocol"] == protocol].to_dict("records")}
-    return {
+    counts = [known.get(name, {}).get("parameters") for name in systems]
+    found = {"parameters (M)": ["" if pd.isna(count) else f"{count / 1e6:,.2f}" for count in counts]}
+    return found | {
         title: [duration(float(known[name][column])) if name in known else "" for name in systems]
         for column, title in SECONDS.items()
     }
