@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.tiny_study import TINY, lay_out, make_data, rooted
+from tests.tiny_study import REPOSITORY, TINY, lay_out, make_data, rooted
 
 if TYPE_CHECKING:  # most tests need none of it, and importing takes a second
     import pandas as pd
@@ -59,6 +60,34 @@ def root(prepared_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     shutil.copytree(prepared_root, copy, symlinks=True)
     monkeypatch.setenv("T2M_ROOT", str(copy))
     return copy
+
+
+@pytest.fixture
+def new_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder as the root of the study."""
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def conf_root(new_root: Path) -> Path:
+    """A root that holds a copy of the settings, and nothing else."""
+    shutil.copytree(REPOSITORY / "conf", new_root / "conf")
+    return new_root
+
+
+@pytest.fixture
+def call(capsys, monkeypatch):
+    """`study` with some words: its exit code, what it printed, and what it said of an error."""
+    from study.cli import main as cli
+
+    def main(*words):
+        monkeypatch.setattr(sys, "argv", ["study", *words])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        return int(stopped.value.code or 0), *capsys.readouterr()
+
+    return main
 
 
 @dataclass

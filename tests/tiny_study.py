@@ -22,13 +22,13 @@ def lay_out(root: Path) -> None:
         (root / folder).symlink_to(REPOSITORY / folder)
 
 
-def make_data() -> None:
-    """Generate, prepare and split the tiny data set in the root that is in force."""
+def make_data(overrides: list[str] = SIZE) -> None:
+    """Generate, prepare and split a data set, by default the tiny one, in the root that is in force."""
     from study.config.compose import load
     from study.pipeline.data import fetch, prepare, split
 
     for stage in (fetch, prepare, split):
-        stage(load(SIZE))
+        stage(load(overrides))
 
 
 @contextmanager

@@ -1,12 +1,124 @@
-"""Answers: servers, reasons and scores."""
+"""Answers: who is kept by the filters, how servers are scored, and what is said of them."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from study.agent.agent import Agent
 from study.agent.answer import answer_data
-from study.agent.specification import Specification
+from study.agent.retrieval import RETRIEVERS, build_retriever, require_retriever
+from study.agent.settings import Settings, read_conf
+from study.agent.specification import Attributes, Specification, filter_servers, relaxed
+from study.config.compose import build_system, load
+from study.data.dataset import TASK_FIELDS
 from study.errors import StudyError
+from study.usefulness import field_dense
+from tests.agent.messages import MESSAGES, stated
+
+KEEP = {"language": False, "platform": True, "licence": False}
+RANKED = np.arange(7)
+
+
+@pytest.fixture(scope="module")
+def filtered(data):
+    attributes, ids = Attributes(data.servers), data.servers["id"].to_numpy()
+
+    def run(spec, **changes):
+        options = {"keep_unknown": KEEP, "pool": 4, "limits": {"listed": 2}} | changes
+        kept, removals = filter_servers(spec, attributes, RANKED, ids, replace(read_conf(Settings), **options))
+        return [int(server) for server in ids[kept]], {item.constraint: item for item in removals}
+
+    return run
+
+
+@pytest.mark.parametrize(("constraints", "kept"), MESSAGES["filters"])
+def test_who_is_kept(filtered, constraints, kept):
+    assert filtered(Specification(**stated(constraints)))[0] == kept
+
+
+def test_what_a_filter_says(filtered):
+    _, removals = filtered(Specification(languages=("Python",), stars=10))
+    language = removals["language"]
+    # Of the four best (11 to 14) the filter on Python removes 11 and 13; without it, stars alone leave 12, 13, 16.
+    assert (language.removed, language.in_pool, language.best, language.left_without) == (4, 2, (11, 13), 3)
+    assert language.wanted == "Python"
+    assert removals["stars"].left_without == 3
+    # Unknown values are kept or not as configured, and counted.
+    kept, removals = filtered(Specification(platforms=("Linux",)))
+    assert 11 in kept
+    assert removals["platform"].unknown == 4
+    kept, removals = filtered(Specification(platforms=("Linux",)), keep_unknown=KEEP | {"platform": False})
+    assert (kept, removals["platform"].unknown) == ([12, 14], 0)
+    # Relaxing names the constraint that frees most.
+    kept, removals = filtered(Specification(languages=("Go",), official=True))
+    assert kept == []
+    assert relaxed(list(removals.values())) == [("official", 2), ("language", 1)]
+
+
+@given(
+    st.lists(st.sampled_from(["Python", "Go", "JavaScript", "C"]), max_size=3, unique=True),
+    st.lists(st.sampled_from(["mit", "gpl-3.0", "apache-2.0"]), max_size=2, unique=True),
+    st.integers(0, 130),
+    st.booleans(),
+)
+def test_counts_agree_with_the_servers_kept(filtered, languages, licences, stars, official):
+    parts = {"languages": tuple(languages), "licences": tuple(licences), "stars": stars, "official": official}
+    kept, removals = filtered(Specification(**parts))
+    meet = set(range(11, 18))
+    for name, item in removals.items():
+        field = {"language": "languages", "licence": "licences"}.get(name, name)
+        single = set(filtered(Specification(**{field: parts[field]}))[0])
+        assert item.removed == 7 - len(single)
+        assert item.left_without >= len(kept)
+        meet &= single
+    assert sorted(meet) == kept
+
+
+@pytest.fixture
+def retriever(data, private_cache):
+    return build_retriever("field_dense", data)
+
+
+def test_best_scores_a_request_like_the_description_of_a_task(retriever, data):
+    found = retriever.score(Specification("put captions under videos for Marketing", domain="Marketing"))
+    system = build_system(load(["system=field_dense"]).system)
+    system.index(data.servers)
+    words = {"description": "put captions under videos for Marketing", "theme": "Marketing"}
+    request = pd.DataFrame([dict.fromkeys(TASK_FIELDS, "") | words])
+    assert np.array_equal(found.total, system.score_requests(request)[0])
+    other = retriever.score(Specification("read a database"))
+    assert not np.array_equal(found.total, other.total)
+
+
+def test_the_parts_of_best_add_up_and_need_one_call_of_the_encoder(retriever, data, monkeypatch):
+    calls = []
+    encode = field_dense.encode
+    monkeypatch.setattr(field_dense, "encode", lambda texts, **more: calls.append(len(texts)) or encode(texts, **more))
+    found = retriever.score(Specification("summarise the transcripts of long videos", domain="Marketing"))
+    assert len(calls) == 1
+    assert list(found.parts) == ["semantic (all)", "semantic (description)", "template", "product"]
+    assert np.allclose(sum(found.parts.values()), found.total, atol=1e-5)
+    assert all(values.shape == (data.n_servers,) for values in found.parts.values())
+    assert found.parts["semantic (all)"].std() > 0.1
+    # The answer shows the same parts, and they add up there too.
+    best = Agent(data, retriever=retriever).recommend(Specification("summarise videos", preferences=("privacy",)))
+    for item in best.recommendations:
+        scores = {name: value for name, value in item.evidence.scores.items() if name not in ("rank", "total")}
+        assert set(scores) == {*found.parts, "preferences"}
+        assert sum(scores.values()) == pytest.approx(item.evidence.scores["total"], abs=5e-4)
+
+
+def test_an_unknown_retriever_is_refused(data):
+    with pytest.raises(StudyError, match="unknown retriever 'google'"):
+        build_retriever("google", data)
+    assert set(RETRIEVERS) == {"field_dense", "minilm", "tfidf", "t2mrec"}
+    assert require_retriever("best") == "field_dense"  # its name in the release before
+
 
 SPEC = Specification("captions for videos", languages=("Go",), preferences=("latency", "privacy"))
 

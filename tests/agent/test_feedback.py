@@ -147,9 +147,8 @@ def test_export(tmp_path, feedback, monkeypatch):
         export(tmp_path / "pairs.csv")
 
 
-def test_the_file_of_a_data_set_lies_in_the_project(tmp_path, monkeypatch, service):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    assert module.feedback_of("toy", service).path == tmp_path / "data" / "feedback" / "toy.sqlite"
+def test_the_file_of_a_data_set_lies_in_the_project(new_root, service):
+    assert module.feedback_of("toy", service).path == new_root / "data" / "feedback" / "toy.sqlite"
 
 
 def test_outcomes_are_noted_in_the_terminal(feedback, monkeypatch, agent):

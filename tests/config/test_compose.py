@@ -1,6 +1,5 @@
 """Composing the configuration: every choice composes and instantiates; wrong overrides are named."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -86,18 +85,10 @@ def test_values_out_of_range_are_named(message: str, override: str) -> None:
         assert override.partition("=")[0] in str(caught.value)
 
 
-@pytest.fixture
-def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A private copy of conf/, in force for the test."""
-    shutil.copytree(REPOSITORY / "conf", tmp_path / "conf")
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    return tmp_path / "conf"
-
-
 @pytest.mark.parametrize(("name", "line", "meant"), TYPED)
-def test_unknown_key_in_a_file_is_named_with_the_file(own_conf: Path, name: str, line: str, meant: str) -> None:
+def test_unknown_key_in_a_file_is_named_with_the_file(conf_root: Path, name: str, line: str, meant: str) -> None:
     file = f"{name}.yaml"
-    path = own_conf / file
+    path = conf_root / "conf" / file
     path.write_text(path.read_text() + f"\n{line}\n")
     with pytest.raises(StudyError, match="unknown key") as caught:
         load(["system=tfidf"])
@@ -109,9 +100,9 @@ def test_unknown_key_in_a_file_is_named_with_the_file(own_conf: Path, name: str,
 
 
 @pytest.mark.parametrize(("system", "right", "place"), NEAREST)
-def test_unknown_argument_of_a_model_names_the_nearest(own_conf: Path, system: str, right: str, place: str) -> None:
+def test_unknown_argument_of_a_model_names_the_nearest(conf_root: Path, system: str, right: str, place: str) -> None:
     wrong = place.rpartition(".")[2]
-    path = own_conf / "system" / f"{system}.yaml"
+    path = conf_root / "conf" / "system" / f"{system}.yaml"
     path.write_text(path.read_text().replace(f" {right}:", f" {wrong}:"))
     with pytest.raises(StudyError, match=f"no argument '{wrong}'") as caught:
         build_system(load([f"system={system}"]).system)

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from study import paths
 from study.agent import settings as agent
@@ -91,21 +89,10 @@ def test_a_missing_file_is_named(file: Path) -> None:
     assert "cannot be read" in refusal(lambda: read_settings(Sizes, file)).reason
 
 
-@given(st.sets(st.sampled_from([*KEYS, "depht", "colour"])))
-def test_exactly_the_keys_are_accepted(tmp_path_factory: pytest.TempPathFactory, found: set[str]) -> None:
-    file = tmp_path_factory.mktemp("conf") / "sizes.yaml"
-    file.write_text(yaml.safe_dump(dict.fromkeys(sorted(found), 1)))
-    if found == set(KEYS):
-        assert set(read_keys(file, KEYS)) == found
-    else:
-        error = refusal(lambda: read_keys(file, KEYS))
-        assert all(f"{key!r}" in error.reason for key in found ^ set(KEYS))
-
-
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("content", [None, b"colour: \xff\n", b"colour: red\n"], ids=["missing", "bytes", "keys"])
-def test_every_reader_names_its_own_file(tmp_path, monkeypatch, name: str, content: bytes | None) -> None:
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+@pytest.mark.usefixtures("new_root")
+def test_every_reader_names_its_own_file(name: str, content: bytes | None) -> None:
     file = paths.conf() / f"{name}.yaml"
     if content is not None:
         file.parent.mkdir(parents=True)

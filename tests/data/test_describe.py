@@ -1,13 +1,10 @@
 """The description of a data set: hand-counted on a small one, complete for every protocol."""
 
-import shutil
-
 import pandas as pd
 import pytest
 
 from study.data import describe, prepare
 from study.data.dataset import load
-from tests.tiny_study import REPOSITORY
 
 
 @pytest.fixture
@@ -51,12 +48,10 @@ def test_overview_by_hand(small):
     assert table["longer lists", "mean list"] == pytest.approx(3)
 
 
-def test_write(synthetic_raw, monkeypatch, tmp_path):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    shutil.copytree(REPOSITORY / "conf", tmp_path / "conf")
+def test_write(synthetic_raw, conf_root):
     prepare.prepare("synthetic", synthetic_raw)
     describe.write_description("synthetic")
-    tables = tmp_path / "results/synthetic/tables"
+    tables = conf_root / "results/synthetic/tables"
     written = pd.read_csv(tables / "table2.csv")
     assert written["released"].tolist() == describe.table2("synthetic", load("synthetic"))["released"].tolist()
     assert written["paper"].isna().all()

@@ -1,8 +1,6 @@
 """Preparing: what is changed is counted, what is wrong is refused with its place, earlier outputs survive."""
 
 import math
-import shutil
-import sys
 from functools import partial
 
 import pandas as pd
@@ -11,10 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from study import files, paths
-from study.cli import main as cli
 from study.data import dataset, prepare, raw_files
 from study.errors import StudyError
-from tests.tiny_study import REPOSITORY
 
 
 @pytest.fixture
@@ -71,17 +67,12 @@ NO_LABELS = {"[]": "task 2 has no labels", "": "'' is not a printed list", "[0]"
 
 
 @pytest.mark.parametrize(("cell", "reason"), NO_LABELS.items())
-def test_task_without_labels_ends_the_command_with_code_2(release, tmp_path, monkeypatch, capsys, cell, reason):
+def test_task_without_labels_ends_the_command_with_code_2(release, conf_root, call, cell, reason):
     """The row is the line that an editor shows: the header is line 1, so task 2 stands in line 3."""
-    shutil.copytree(REPOSITORY / "conf", tmp_path / "conf")
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["study", "prepare", "dataset=synthetic"])
     release.labels = f'task_id,mcp_ids\n1,"[10, 2, 3]"\n2,"{cell}"\n3,"[2]"\n'
     release.write(paths.raw("synthetic"))
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    said = capsys.readouterr().err
-    assert stopped.value.code == 2
+    code, _, said = call("prepare", "dataset=synthetic")
+    assert code == 2
     assert f"{paths.raw('synthetic') / 'mcp_task.csv'} (line 3, column mcp_ids): {reason}" in said
     assert "fix:" in said
     assert not paths.prepared("synthetic").exists()
@@ -219,12 +210,11 @@ def test_a_repeated_id_names_both_rows(run, release, said, fault):
     assert f"{said} too (2 wrong in all)\n" in str(caught.value)
 
 
-def test_a_fix_names_the_data_set_of_the_file(tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+def test_a_fix_names_the_data_set_of_the_file(new_root):
     raw, prepared = paths.raw("task2mcp"), paths.prepared("task2mcp")
     for file in (raw / "mcp_raw.json", raw / "deep" / "mcp_raw.json", prepared / "tasks.parquet"):
         assert raw_files.again(file) == "fetch the file again (study fetch dataset=task2mcp)"
-    assert "study fetch" not in raw_files.again(tmp_path / "mine.json")
+    assert "study fetch" not in raw_files.again(new_root / "mine.json")
     with pytest.raises(StudyError, match=r"\(study fetch dataset=task2mcp\)$"):
         raw_files.read_text(raw / "mcp_raw.json")
     table = pd.DataFrame({"task_id": [0], "mcp_ids": ["x"]}, dtype=object)

@@ -108,8 +108,7 @@ def test_no_network_and_missing_upstream_file(server, upstream, tmp_path):
     assert not found(tmp_path / "raw")
 
 
-def test_checksum_list_file(upstream, tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+def test_checksum_list_file(upstream, new_root, tmp_path, monkeypatch):
     monkeypatch.setenv("T2M_MIRROR", str(upstream))
     lines = [f"{hashlib.sha256(content).hexdigest()}  {path}" for path, content in CONTENT.items()]
     (tmp_path / "conf/dataset").mkdir(parents=True)

@@ -30,10 +30,8 @@ def test_bad_vectors(server, client, fault):
 
 
 @pytest.mark.parametrize(("text", "reason"), WRONG.items())
-def test_the_configured_embedder_is_checked(tmp_path, monkeypatch, text, reason):
-    committed = yaml.safe_load((paths.conf() / "tools/embedder.yaml").read_text())
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    (tmp_path / "conf/tools").mkdir(parents=True)
-    (tmp_path / "conf/tools/embedder.yaml").write_text(yaml.safe_dump(committed | yaml.safe_load(text)))
+def test_the_configured_embedder_is_checked(conf_root, text, reason):
+    file = conf_root / "conf/tools/embedder.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | yaml.safe_load(text)))
     with pytest.raises(StudyError, match=reason):
         embedding.configured_embedder()

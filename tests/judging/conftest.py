@@ -12,13 +12,10 @@ import pytest
 import yaml
 
 from study import paths
-from study.config.compose import load
 from study.judging import annotation, evaluate, pools, store
-from study.pipeline import data as stages
 from study.pipeline.notebooks import execute
-from tests.tiny_study import true_relevance
+from tests.tiny_study import REPOSITORY, lay_out, make_data, true_relevance
 
-ROOT = Path(__file__).resolve().parents[2]
 DATASET = "synthetic"
 SMALL = ["dataset=synthetic", "dataset.generator.n_servers=200", "dataset.generator.n_tasks=320"]
 SYSTEMS = ["labels", "tfidf", "bm25", "random", "not_there_yet"]
@@ -61,7 +58,7 @@ def change_yaml(path: Path, **values: object) -> None:
 
 def shown(name, folder):
     """The Markdown that a notebook shows; it shows nothing else but figures."""
-    path = execute(ROOT / "notebooks" / f"{name}.ipynb", folder / "out.ipynb", dataset=DATASET)
+    path = execute(REPOSITORY / "notebooks" / f"{name}.ipynb", folder / "out.ipynb", dataset=DATASET)
     outputs = [output for cell in nbformat.read(path, as_version=4).cells for output in cell.get("outputs", [])]
     assert not [output for output in outputs if output.output_type in ("stream", "error")]
     return "\n".join(output.get("data", {}).get("text/markdown", "") for output in outputs)
@@ -78,18 +75,14 @@ def drawn():
 def prepared_root(tmp_path_factory):
     """A root with prepared data, topics, a pool, three passes and the judgements; `root` is a copy of it."""
     root = tmp_path_factory.mktemp("judged")
-    shutil.copytree(ROOT / "conf", root / "conf")
-    for folder in ("src", "baselines"):
-        (root / folder).symlink_to(ROOT / folder)
+    lay_out(root)
     (root / "docs").mkdir()
-    shutil.copy(ROOT / "docs" / "judging-guidelines.md", root / "docs")
+    shutil.copy(REPOSITORY / "docs" / "judging-guidelines.md", root / "docs")
     change_yaml(root / "conf/judging/topics.yaml", parts={"valid": 16, "test": 32})
     change_yaml(root / "conf/judging/pool.yaml", systems=SYSTEMS, profile="smoke", candidates=[])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(root))
-        config = load(SMALL)
-        for stage in (stages.fetch, stages.prepare, stages.split):
-            stage(config)
+        make_data(SMALL)
         pools.draw_topics(DATASET)
         pools.make_pool(DATASET)
         truth = truth_of()

@@ -157,10 +157,7 @@ def test_committed_notebooks_hold_no_row_of_unlicensed_data(task2mcp):
         assert not [text for text in texts if text in content], path.name
 
 
-def test_one_notebook_alone_and_an_unknown_one(in_study):
-    done = notebooks.execute_all("synthetic", ["00_quickstart"])
-    assert [path.name for path in done] == ["00_quickstart.ipynb"]
-    assert done[0].read_bytes() == in_study.notebooks[0]["00_quickstart.ipynb"]
+def test_an_unknown_notebook_is_refused(in_study):
     with pytest.raises(StudyError, match="there is no notebook 'nothing'"):
         notebooks.execute_all("synthetic", ["nothing"])
 

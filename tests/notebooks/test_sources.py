@@ -23,10 +23,6 @@ def code(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def test_the_first_three_notebooks_are_there():
-    assert [path.stem for path in SOURCES[:3]] == ["00_quickstart", "01_dataset", "02_rq1_overall"]
-
-
 def test_is_stripped_and_has_stable_identifiers_and_no_path_of_a_machine(source):
     for cell in code(source):
         assert cell.outputs == []

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 
 import pandas as pd
 import pytest
@@ -42,19 +41,6 @@ DAMAGED = {
     "record in report": (f"{KEPT}/records/cold/tfidf.json", ["report", *TINY]),
     "record in run": (f"{KEPT}/records/cold/tfidf.json", ["run", *TINY, "system=tfidf"]),
 }
-
-
-@pytest.fixture
-def call(capsys, monkeypatch):
-    """`study` with some words: its exit code, what it printed, and what it said of an error."""
-
-    def main(*words):
-        monkeypatch.setattr(sys, "argv", ["study", *words])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        return int(stopped.value.code or 0), *capsys.readouterr()
-
-    return main
 
 
 @pytest.mark.parametrize(("words", "message"), ERRORS)

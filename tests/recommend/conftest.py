@@ -1,12 +1,11 @@
 """The tiny study with saved models, and a fixture that asks as a person would."""
 
 import shutil
-import sys
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
-from study.cli import main as cli
 from study.config.compose import load
 from study.pipeline.export import export
 from tests.t2mrec.conftest import toy, toy_split  # noqa: F401
@@ -31,15 +30,7 @@ def project(prepared_root, tmp_path_factory):
 
 
 @pytest.fixture
-def ask(capsys, monkeypatch):
-    """Run `study recommend` with the words given; returns exit code, what it printed and what it said beside that."""
+def ask(call, monkeypatch):
+    """`study recommend` with some words, on 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["study", "recommend", *words])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        printed = capsys.readouterr()
-        return stopped.value.code or 0, printed.out, printed.err
-
-    return run
+    return partial(call, "recommend")

@@ -35,11 +35,10 @@ UNSAVABLE += [(["system=field_dense", "protocol=warm"], "not applicable under 'w
 
 
 @pytest.fixture
-def empty(project, tmp_path, monkeypatch):
+def empty(project, new_root):
     """A root that holds nothing but the configuration, in force for the test."""
-    (tmp_path / "conf").symlink_to(project / "conf")
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    return tmp_path
+    (new_root / "conf").symlink_to(project / "conf")
+    return new_root
 
 
 def test_a_warning_names_the_saved_system_that_reads_the_attribute(ask, project, empty):

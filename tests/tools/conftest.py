@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from study import paths
 from study.cli import tools as cli
 from study.encoders import endpoint as embedding
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save_catalog
 from tests.llm.scripted_endpoint import client, server  # noqa: F401
+from tests.tiny_study import REPOSITORY
 
 WORDS = ("file", "read", "write", "mail", "send", "map", "route", "price")
 BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
@@ -29,11 +29,10 @@ class BagOfWords:
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(new_root):
     """A project folder of its own with the committed configuration."""
-    (tmp_path / "conf").symlink_to(paths.conf())
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    return tmp_path
+    (new_root / "conf").symlink_to(REPOSITORY / "conf")
+    return new_root
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The table of searches: hand-made sweeps of every kind, systems without one, and damaged folders."""
 
-import shutil
-
 import pandas as pd
 import pytest
 import yaml
@@ -13,7 +11,7 @@ from study.errors import StudyError
 from study.files import write_csv, write_json, write_text
 from tests.analysis.report.helpers import results_of
 
-CONF = paths.conf()
+pytestmark = pytest.mark.usefixtures("conf_root")
 RATE = {"_target_": "baselines.settings.of_profile", "profile": "laptop", "smoke": 1, "laptop": 0.001, "full": 9}
 REST = {"layers": [64, 64], "all": None, "fast": False}
 CLOSED_FORM = {"settings": REST | {"rate": 0.002}}  # no trial has its settings
@@ -23,11 +21,6 @@ REACHED = [(CLOSED_FORM, "no epochs", "not measured"), (BY_PROFILE, "25%", "0.40
 VALUES = {"ngcf": [0.5, 0.6, 0.7, 0.8], "ngcf_tuned": [0.4, 0.5, 0.6, 0.7], "ease": [0.1, 0.2, 0.3, 0.4]}
 VALUES |= {"ease_tuned": [0.3, 0.4, 0.5, 0.6], "bpr": [0.1, 0.2, 0.3, 0.4], "bpr_tuned": [0.2, 0.1, 0.4, 0.3]}
 VALUES |= {"lonely_tuned": [0.9] * 4}  # nothing to compare with
-
-
-@pytest.fixture(autouse=True)
-def _root(new_root):
-    shutil.copytree(CONF, new_root / "conf")
 
 
 def sweep(name, best, trials, config):
@@ -92,9 +85,9 @@ def test_what_its_own_settings_reached(model, epochs, untuned):
 
 
 def test_the_joint_search_of_t2mrec_counts_weights_by_their_shares():
-    space = yaml.safe_load((CONF / "sweep" / "joint.yaml").read_text())
+    space = yaml.safe_load((paths.conf() / "sweep" / "joint.yaml").read_text())
     first = space["enqueue"][0]
-    model = yaml.safe_load((CONF / "system" / "t2mrec.yaml").read_text())["model"]
+    model = yaml.safe_load((paths.conf() / "system" / "t2mrec.yaml").read_text())["model"]
     best = {"system": "t2mrec_joint", "sweep": "joint", "protocol": "cold", "objective": "valid/ndcg@10", "value": 0.2}
     best |= {"trials": 40, "seconds": 99.6, "values": {"scoring.anchors": 3}}
     trials = [first | {"valid/ndcg@10": 0.15}, first | {"valid/ndcg@10": 0.2, "scoring.theme": 0.9}]

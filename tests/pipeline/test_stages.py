@@ -1,22 +1,66 @@
-"""What follows the runs: the tables of the report, evaluating kept lists again, and verifying expected scores."""
+"""Stages around the runs: all rows, the report, evaluating kept lists again, expected scores, and saved models."""
 
 import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from study import paths
 from study.analysis.report.runs import parameters
+from study.config.compose import load
 from study.data import dataset as datasets
 from study.errors import StudyError
 from study.evaluation.per_task import AGGREGATE_COLUMNS
+from study.pipeline import plan
 from study.pipeline.evaluate import evaluate
+from study.pipeline.export import export
+from study.pipeline.plan import run_all
 from study.pipeline.report import report
 from study.pipeline.verify import verify
 from study.runner.outputs import Outputs
 from study.runner.rows import run_row
+from study.t2mrec.system import T2MRec
 from tests.pipeline.conftest import config
+from tests.tiny_study import TINY
+
+
+@pytest.fixture
+def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what is run or tuned, in order, in a study of four systems under one protocol."""
+    for path in (root / "conf" / "system").glob("[!_]*.yaml"):
+        if path.stem.startswith("t2mrec_"):
+            path.unlink()
+    dataset = root / "conf" / "dataset" / "synthetic.yaml"
+    changed = yaml.safe_load(dataset.read_text()) | {"protocols": ["cold"], "leave_out": ["t2mrec"]}
+    dataset.write_text(yaml.safe_dump(changed))
+    settings = root / "conf" / "config.yaml"
+    settings.write_text(settings.read_text().replace("trials: 12", "trials: 1 "))
+    names: list[str] = []
+    for stage, function in (("run", "run_row"), ("tune", "tune")):
+        work = getattr(plan, function)
+
+        def noted(config, *, replace, stage=stage, work=work):
+            names.append(f"{stage} {config.system.name}")
+            return work(config, replace=replace)
+
+        monkeypatch.setattr(plan, function, noted)
+    return names
+
+
+def test_what_is_current_stays(root: Path, made: list[str]) -> None:
+    config = load(["dataset=synthetic", "profile=smoke"])
+    assert run_all(config) == []
+    assert made == ["tune task_knn", "run task_knn"]  # the others were run by the fixture
+    made.clear()
+    assert run_all(config) == []
+    assert made == []
+    Outputs.of("synthetic", "cold", "random").top10.unlink()
+    system = root / "conf" / "system" / "tfidf.yaml"
+    system.write_text(system.read_text().replace("max_features: 50000", "max_features: 40000"))
+    assert run_all(config) == []
+    assert made == ["run random", "run tfidf"]
 
 
 def test_a_transfer_has_no_count_of_parameters() -> None:
@@ -35,16 +79,7 @@ def test_report_writes_one_row_per_seed_metric_and_cutoff_and_needs_a_record_bes
         report(config())
 
 
-def test_evaluating_the_kept_runs_again_gives_the_same_files(root: Path) -> None:
-    before = {path: path.read_bytes() for path in (root / "results").rglob("per_task/**/*.csv.xz")}
-    assert len(before) == 3
-    for path in before:
-        path.unlink()
-    evaluate(config())
-    assert {path: path.read_bytes() for path in before} == before
-
-
-def test_of_known_tasks_the_hits_alone_are_kept_and_give_the_same_values(root: Path) -> None:
+def test_kept_lists_give_the_same_values_again_and_of_known_tasks_the_hits_alone_are_kept(root: Path) -> None:
     run_row(config("system=random", "protocol=warm", "run_depth=30"))
     outputs = Outputs.of("synthetic", "warm", "random")
     long = pd.read_parquet(paths.results("synthetic") / "runs" / "warm" / "random.parquet")
@@ -54,10 +89,12 @@ def test_of_known_tasks_the_hits_alone_are_kept_and_give_the_same_values(root: P
     top = pd.read_parquet(outputs.top10)
     assert len(data.tasks) < len(long) > len(hits) == len(top) > 0
     assert set(top.itertuples(index=False, name=None)) == set(hits[list(top)].itertuples(index=False, name=None))
-    before = outputs.per_task.read_bytes()
-    outputs.per_task.unlink()
+    before = {path: path.read_bytes() for path in (root / "results").rglob("per_task/**/*.csv.xz")}
+    assert len(before) == 3 + 1
+    for path in before:
+        path.unlink()
     evaluate(config())
-    assert outputs.per_task.read_bytes() == before
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_seed_without_any_hit_keeps_its_zeros(root: Path) -> None:
@@ -88,3 +125,24 @@ def test_verify_reads_the_runs_and_not_an_old_table(root: Path) -> None:
     outputs = Outputs.of("synthetic", "cold", "tfidf")
     pd.read_csv(outputs.per_task).assign(**{"recall@5": 1.0}).to_csv(outputs.per_task, index=False)
     assert verify(expected)[0] == ["FAIL"]
+
+
+def test_a_current_model_stays_and_a_stale_or_damaged_one_is_made_again(root, monkeypatch):
+    fits, fit = [], T2MRec.fit
+    monkeypatch.setattr(T2MRec, "fit", lambda self, *args, **kw: fits.append(1) or fit(self, *args, **kw))
+    config = load([*TINY, "system=t2mrec", "system.model.training.epochs=1"])
+    folder = export(config)
+    assert export(config) == folder
+    assert len(fits) == 1
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    export(config)
+    assert len(fits) == 2
+    export(load([*TINY, "system=t2mrec", "system.model.training.epochs=2"]))
+    assert len(fits) == 3
+    path = paths.prepared("synthetic") / "tasks.parquet"
+    tasks = pd.read_parquet(path)
+    tasks.loc[0, "description"] += " more"
+    tasks.to_parquet(path)
+    export(config)
+    assert len(fits) == 4
