@@ -162,7 +162,7 @@ def plot_mixture_fit(tables: Tables) -> Figure:
 
 @mpl.rc_context(STYLE)
 def plot_task_quality(tables: Tables) -> Figure:
-    """How well the parts of a task tell it from another task, by block of the file, and what the reader found."""
+    """How well the parts of a task tell it from another task, by block of the file, and what a language model read."""
     table = tables["task_quality"]
     reading = tables.get("task_quality_reading")
     blocks = [name for name in table["block"].unique() if name != "all"] or ["all"]

@@ -21,7 +21,7 @@ from study.encoders.sentence import encode
 from study.errors import StudyError
 from study.evaluation.metrics import Float64Array
 
-# What a reader says about a task, and what it means; the read sample keeps these codes.
+# What a language model says of a task that it read, and what that means; the read sample keeps these codes.
 CODES = {
     "coherent": "the description is about doing what the name says, to the same object",
     "partly": "the description is generic, or names a neighbouring object of the same field",
