@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
-from study.analysis.report.plots import MARKERS, STYLE, canvas, logarithmic
+from study.analysis.report.plots import MARKERS, canvas, logarithmic, named_rows, one_panel, styled
 from study.evaluation.significance import bootstrap_interval
 from study.tools import results
 from study.tools.mcp_zero import experiments as mcp_zero
@@ -43,7 +42,7 @@ def needle_grid(frame: pd.DataFrame, n_tools: int) -> pd.DataFrame:
     return pd.DataFrame({"size": sizes, "position": position, "hit": frame["hit_rate@1"].to_numpy()})
 
 
-@mpl.rc_context(STYLE)
+@styled
 def needle_grids(grids: Mapping[str, pd.DataFrame], caption: str) -> Figure:
     """MCP-Zero's figure 4: one panel per title, a square per trial, by number of tools and position of the target."""
     figure, axes = canvas(3.1, len(grids), caption=caption, share_y=True, title="Needle test: found or missed")
@@ -67,11 +66,10 @@ def needle_grids(grids: Mapping[str, pd.DataFrame], caption: str) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def needle_tokens(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """MCP-Zero's figure 5 from needle_identity.csv: tokens of tool definitions, all in the prompt or retrieved."""
-    figure, axes = canvas(3.2, caption=caption, title="Tokens that the tools cost")
-    panel = axes[0, 0]
+    figure, panel = one_panel(3.2, caption=caption, title="Tokens that the tools cost")
     series = {"all schemas in the prompt": table.drop_duplicates("size").set_index("size")["tokens_all_in_prompt"]}
     for name, own in table.groupby("system", sort=False):
         series[f"{titles.get(str(name), str(name))}, per success"] = own.set_index("size")["tokens_per_success"]
@@ -85,12 +83,11 @@ def needle_tokens(table: pd.DataFrame, titles: Mapping[str, str], caption: str) 
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def needle_cross(frames: Mapping[str, pd.DataFrame], titles: Mapping[str, str], caption: str) -> Figure:
     """Accuracy by number of tools for requests in another catalogue's words, with 95 % intervals over targets.
     `frames`: per-task tables under ``needle_cross``; a task is "size:target"."""
-    figure, axes = canvas(3.2, caption=caption, title="Needle test in another catalogue's words")
-    panel = axes[0, 0]
+    figure, panel = one_panel(3.2, caption=caption, title="Needle test in another catalogue's words")
     for number, (name, frame) in enumerate(frames.items()):
         by_size = {int(size): own for size, own in frame.groupby(frame["task_id"].str.partition(":")[0])}
         sizes = sorted(by_size)
@@ -105,26 +102,23 @@ def needle_cross(frames: Mapping[str, pd.DataFrame], titles: Mapping[str, str], 
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def dots(table: pd.DataFrame, titles: Mapping[str, str], axis: str, title: str, caption: str) -> Figure:
     """Means with intervals (from `intervals`), one row per system; `axis`: name of the metric with its range."""
-    figure, axes = canvas(1.3 + 0.23 * len(table), caption=caption, title=title)
-    panel = axes[0, 0]
+    figure, panel = one_panel(1.3 + 0.23 * len(table), caption=caption, title=title)
     place = np.arange(len(table))[::-1]
     panel.hlines(place, table["ci_low"], table["ci_high"], color=BLUE, linewidth=1.4)
     panel.plot(table["mean"], place, "o", color=BLUE, markersize=5)
-    panel.set_yticks(place, [titles.get(name, name) for name in table["system"]])
-    panel.set(xlabel=axis, xlim=(0, None), ylim=(-0.7, len(table) - 0.3))
-    panel.grid(axis="x")
+    names = [titles.get(name, name) for name in table["system"]]
+    named_rows(panel, place, names, axis, xlim=(0, None), ylim=(-0.7, len(table) - 0.3))
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def budgets(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """Tool recall by tokens handed over, one line per server stage.
     `table`: rows of router.csv for one number of servers, and those without a server stage."""
-    figure, axes = canvas(3.6, caption=caption, title="Task, servers, tools: recall at equal budgets")
-    panel = axes[0, 0]
+    figure, panel = one_panel(3.6, caption=caption, title="Task, servers, tools: recall at equal budgets")
     for number, (name, own) in enumerate(table.groupby("stage", sort=False)):
         ink = INKS[number % len(INKS)]
         look = {"marker": MARKERS[number], "markersize": 5, "color": ink}
@@ -138,7 +132,7 @@ def budgets(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Fig
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def pools(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """How the quality falls as other catalogues are added. `table`: scaling.csv."""
     columns = {"mrr": "MRR", "recall@10": "Recall@10", "requests_recall@3": "Recall, requests"}
@@ -155,12 +149,11 @@ def pools(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figur
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def weights(table: pd.DataFrame, control: Mapping[str, float], titles: Mapping[str, str], caption: str) -> Figure:
     """Learned weights: mean over the folds with their range, beside the design's (`control`, by factor).
     `table`: rows of intent_weights.csv for one protocol."""
-    figure, axes = canvas(2.9, caption=caption, title="Weights of the five factors: the design's, and learned ones")
-    panel = axes[0, 0]
+    figure, panel = one_panel(2.9, caption=caption, title="Weights of the five factors: the design's, and learned ones")
     names = list(control)
     place = np.arange(len(names))
     panel.plot(place - 0.2, list(control.values()), "D", color=GREY, label="the design's control")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -14,7 +13,7 @@ from matplotlib.figure import Figure
 
 from study.analysis.ablation.embedding import Points
 from study.analysis.report.colours import BLUE, GREY, ORANGE, RED
-from study.analysis.report.plots import STYLE, canvas, metric_name
+from study.analysis.report.plots import canvas, metric_name, named_rows, one_panel, styled
 from study.analysis.report.runs import statistics
 
 PARTS = {"train": "training tasks (their labels were learned)", "test": "test tasks (never seen)"}
@@ -28,7 +27,7 @@ MEASURES = {
 }
 
 
-@mpl.rc_context(STYLE)
+@styled
 def effects(table: pd.DataFrame, metrics: tuple[str, ...], caption: str) -> Figure:
     """What every variant loses or gains against full T2MRec, beside what the paper says it loses; one panel per metric.
 
@@ -55,13 +54,12 @@ def effects(table: pd.DataFrame, metrics: tuple[str, ...], caption: str) -> Figu
             if not pd.isna(row["paper_effect"]):
                 panel.plot(row["paper_effect"], y, marker="x", color="black", markersize=6)
         panel.axvline(0, color=GREY, linewidth=0.8)
-        panel.set(xlabel=f"difference in {metric_name(metric)}", ylim=(-0.6, len(names) - 0.4))
-        panel.grid(axis="x")
-    axes[0, 0].set_yticks(range(len(names)), list(reversed(names)))
+        xlabel = f"difference in {metric_name(metric)}"
+        named_rows(panel, range(len(names)), reversed(names), xlabel, ylim=(-0.6, len(names) - 0.4))
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def by_group(table: pd.DataFrame, titles: dict[str, str], metric: str, caption: str) -> Figure:
     """Differences to full T2MRec within groups of tasks, one line of cells per variant.
 
@@ -74,8 +72,10 @@ def by_group(table: pd.DataFrame, titles: dict[str, str], metric: str, caption: 
     caption += (
         f" Variant minus T2MRec; bold: p < {settings.alpha} by the {settings.test} test, Holm-corrected over all cells."
     )
-    figure, axes = canvas(1.8 + 0.42 * len(cells), caption=caption, title=f"{metric_name(metric)} by group of tasks")
-    panel, span = axes[0, 0], float(np.nanmax(np.abs(cells.to_numpy()))) or 1.0
+    figure, panel = one_panel(
+        1.8 + 0.42 * len(cells), caption=caption, title=f"{metric_name(metric)} by group of tasks"
+    )
+    span = float(np.nanmax(np.abs(cells.to_numpy()))) or 1.0
     panel.imshow(cells.to_numpy(), cmap="PuOr", vmin=-span, vmax=span, aspect="auto")
     many = len(cells.columns) > 6
     shape: Any = {"ha": "center", "va": "center", "fontsize": 6.5 if many else 8, "rotation": 90 if many else 0}
@@ -95,7 +95,7 @@ def corrected(p: float) -> str:
     return "p<.001" if p < 0.001 else f"p={p:.2g}"
 
 
-@mpl.rc_context(STYLE)
+@styled
 def violins(pairs: pd.DataFrame, tests: pd.DataFrame, level: str, caption: str) -> Figure:
     """Distances of matched pairs before and after training, one violin pair per group, one panel per part.
 
@@ -141,7 +141,7 @@ def flatness(pairs: pd.DataFrame) -> str:
     )
 
 
-@mpl.rc_context(STYLE)
+@styled
 def point_panels(panels: Mapping[str, tuple[Points, np.ndarray]], caption: str) -> Figure:
     """Tasks and servers in the plane, one panel per label, some matched pairs joined.
 
@@ -165,7 +165,7 @@ def point_panels(panels: Mapping[str, tuple[Points, np.ndarray]], caption: str) 
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def separation_dots(table: pd.DataFrame, caption: str) -> Figure:
     """How far listed servers stand out from the others, row by row of separation.csv; 95 % intervals over tasks."""
     rows = table.to_dict("records")

@@ -9,17 +9,15 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from study.analysis.audit.figures_paper import Tables, named_rows, ordered
+from study.analysis.audit.figures_paper import Tables, ordered
 from study.analysis.audit.systems import NOT_RUN, RAN
 from study.analysis.audit.tables import AuditTables
-from study.analysis.report import plots
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
-from study.analysis.report.plots import STYLE, canvas, metric_name
+from study.analysis.report.plots import canvas, dumbbells, metric_name, named_rows, one_panel, styled
 from study.errors import StudyError
 
 BROWN = "#8B6B4A"
@@ -47,7 +45,7 @@ INKS = {
 }
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_provenance(tables: Tables, scope: str = "position") -> Figure:
     """Shares of the provenance classes, one bar per name of a scope of the table, all labels on top."""
     table = tables["provenance"]
@@ -58,8 +56,8 @@ def plot_provenance(tables: Tables, scope: str = "position") -> Figure:
         f"{n:,} labels; each has the class of the first detector that fires, in the order of conf/audit/labels.yaml. "
         "Words, pools and the language are what honest labels would show too; catalogue-order runs are not."
     )
-    figure, axes = canvas(1.9 + 0.25 * len(bars), caption=caption, title=f"Signs that labels bear, by {scope}")
-    panel, left = axes[0, 0], np.zeros(len(bars))
+    figure, panel = one_panel(1.9 + 0.25 * len(bars), caption=caption, title=f"Signs that labels bear, by {scope}")
+    left = np.zeros(len(bars))
     place = np.arange(len(bars))[::-1]
     for kind, (ink, label) in CLASSES.items():
         share = chosen[chosen["class"] == kind].set_index(["scope", "name"])["share"]
@@ -77,7 +75,7 @@ def plot_provenance(tables: Tables, scope: str = "position") -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_detectors(tables: Tables) -> Figure:
     """How often each detector fires, against its rate when its kind of evidence is destroyed."""
     table = tables["detectors"]
@@ -91,8 +89,8 @@ def plot_detectors(tables: Tables) -> Figure:
         "servers in the same order, as many in the task's language, drawn as often as they are listed (filled) or "
         "evenly (open)."
     )
-    figure, axes = canvas(1.7 + 0.32 * len(rows), caption=caption, title="Detectors against chance")
-    panel, place = axes[0, 0], np.arange(len(rows))
+    figure, panel = one_panel(1.7 + 0.32 * len(rows), caption=caption, title="Detectors against chance")
+    place = np.arange(len(rows))
     panel.hlines(place, 100 * rows["ci_low"], 100 * rows["ci_high"], color=BLUE)
     panel.plot(100 * rows["share"], place, "o", color=BLUE, label="released labels")
     panel.plot(100 * rows["chance"], place, "x", color="black", label="by chance")
@@ -106,7 +104,7 @@ def plot_detectors(tables: Tables) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_first_uses(tables: Tables) -> Figure:
     """Where in the file servers are listed for the first time, against the share of servers not yet listed."""
     rows = tables["first_uses"]
@@ -114,8 +112,7 @@ def plot_first_uses(tables: Tables) -> Figure:
         "Blocks of 100 tasks in the order of the file; lines: 95 % Wilson intervals. Labels drawn without regard to "
         "use would stay on or below the dashed line."
     )
-    figure, axes = canvas(3.4, caption=caption, title="Servers listed for the first time")
-    panel = axes[0, 0]
+    figure, panel = one_panel(3.4, caption=caption, title="Servers listed for the first time")
     first = rows["first_task"]
     panel.vlines(first, 100 * rows["ci_low"], 100 * rows["ci_high"], color=ORANGE)
     panel.plot(first, 100 * rows["rate"], "o", markersize=4, color=ORANGE, label="labels that are first uses")
@@ -126,7 +123,7 @@ def plot_first_uses(tables: Tables) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_mixture_fit(tables: Tables) -> Figure:
     """The fitted shares of the annotation mixture, and the ratio of observed to fitted statistics."""
     shares = tables["mixture"]
@@ -160,7 +157,7 @@ def plot_mixture_fit(tables: Tables) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_task_quality(tables: Tables) -> Figure:
     """How well the parts of a task tell it from another task, by block of the file, and what a language model read."""
     table = tables["task_quality"]
@@ -202,7 +199,7 @@ def plot_task_quality(tables: Tables) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_robustness(tables: Tables) -> Figure:
     """Kendall's tau between the base order of the systems and the order under each other choice."""
     rows = tables["rank_robustness"].dropna(subset=["tau"])
@@ -211,8 +208,8 @@ def plot_robustness(tables: Tables) -> Figure:
         "intervals over tasks (over splits for random splits and tie rules, over topics for judged usefulness). "
         "Numbers: systems compared. Between seeds, systems without anything random differ by broken ties alone."
     )
-    figure, axes = canvas(1.7 + 0.22 * len(rows), caption=caption, title="Does the order of the systems hold?")
-    panel, place = axes[0, 0], np.arange(len(rows))[::-1]
+    figure, panel = one_panel(1.7 + 0.22 * len(rows), caption=caption, title="Does the order of the systems hold?")
+    place = np.arange(len(rows))[::-1]
     for y, row in zip(place, rows.to_dict("records"), strict=True):
         ink = INKS[row["family"]]
         panel.hlines(y, row["tau_low"], row["tau_high"], color=ink, linewidth=1.4)
@@ -226,7 +223,7 @@ def plot_robustness(tables: Tables) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_splits(tables: Tables) -> Figure:
     """The cheap systems over random splits: mean, range and standard deviation."""
     rows = tables["random_splits"]
@@ -235,8 +232,8 @@ def plot_splits(tables: Tables) -> Figure:
         f"{int(rows['n_splits'].max())} random splits of the tasks, one seed each. Thin line: smallest to largest; "
         "thick line: ± one standard deviation."
     )
-    figure, axes = canvas(1.5 + 0.28 * len(rows), caption=caption, title="Systems over random splits")
-    panel, place = axes[0, 0], np.arange(len(rows))
+    figure, panel = one_panel(1.5 + 0.28 * len(rows), caption=caption, title="Systems over random splits")
+    place = np.arange(len(rows))
     panel.hlines(place, rows["min"], rows["max"], color=BLUE, linewidth=1)
     panel.hlines(place, rows["mean"] - rows["sd"], rows["mean"] + rows["sd"], color=BLUE, linewidth=6, alpha=0.4)
     panel.plot(rows["mean"], place, "o", color=BLUE, markersize=4)
@@ -244,7 +241,7 @@ def plot_splits(tables: Tables) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_copying(tables: Tables, metric: str = "ndcg@10") -> Figure:
     """Every system on test tasks with and without a near-duplicate in training, for the first protocol of the table.
 
@@ -288,7 +285,7 @@ def plot_copying(tables: Tables, metric: str = "ndcg@10") -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_reference_bugs(tables: Tables) -> Figure:
     """One line per bug, from the method without it (open) to the method with it (filled); one must have run."""
     table = tables["reference_bugs"]
@@ -302,22 +299,20 @@ def plot_reference_bugs(tables: Tables) -> Figure:
         "tasks leaves out 0 and every seed agrees; grey: elsewhere."
     )
     title = "What bugs of reference programs give on the test tasks"
-    figure, axes = canvas(1.6 + 0.42 * len(table), caption=caption, title=title)
-    panel, places = axes[0, 0], np.arange(len(table))[::-1]
+    figure, panel = one_panel(1.6 + 0.42 * len(table), caption=caption, title=title)
+    places = np.arange(len(table))[::-1]
     clear = table.assign(
         diff_ci_low=table[["diff_ci_low", "least"]].min(axis=1),
         diff_ci_high=table[["diff_ci_high", "most"]].max(axis=1),
     )
-    plots.dumbbells(panel, clear, "without", "with_bug", "diff_ci_low", "diff_ci_high")
+    dumbbells(panel, clear, titles, "without", "with_bug", "diff_ci_low", "diff_ci_high")
     for row, place in zip(table.to_dict("records"), places, strict=True):
         text, at, across = NOT_RUN, 0.0, "axes fraction"
         if row["state"] == RAN:
             text, at, across = f"{row['diff']:+.3f}", max(row["without"], row["with_bug"]), "data"
         panel.annotate(text, (at, place), (6, -3), (across, "data"), "offset points", fontsize=7.5)
-    panel.set_yticks(places, titles.tolist(), parse_math=False)
     panel.margins(x=0.12)
-    panel.set_xlim(left=0)
-    panel.set_xlabel(f"{metric_name(metric)} (0 to 1)")
+    panel.set(xlabel=f"{metric_name(metric)} (0 to 1)", xlim=(0, None))
     return figure
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -16,7 +15,7 @@ from matplotlib.patches import Patch, Rectangle
 from study.analysis.audit.consistency import CELL_SETS
 from study.analysis.audit.verdicts import CANNOT, NOT, NOT_RUN, ORDER, REPRODUCED
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED
-from study.analysis.report.plots import MARKERS, STYLE, canvas, logarithmic, metric_name
+from study.analysis.report.plots import MARKERS, canvas, logarithmic, metric_name, named_rows, one_panel, styled
 from study.evaluation.metrics import PAPER_METRICS
 
 Tables = Mapping[str, pd.DataFrame]
@@ -42,14 +41,7 @@ def ordered(*columns: pd.Series) -> list[Any]:
     return list(dict.fromkeys(columns[0] if len(columns) == 1 else zip(*columns, strict=True)))
 
 
-def named_rows(panel: Axes, places: Any, names: Sequence[str], xlabel: str, **options: Any) -> None:
-    """Name the rows of a panel at their places on the vertical axis; a grid shows the values of the other axis."""
-    panel.set_yticks(places, names)
-    panel.set(xlabel=xlabel, **options)
-    panel.grid(axis="x")
-
-
-@mpl.rc_context(STYLE)
+@styled
 def plot_verdicts(tables: Tables, protocol: str) -> Figure:
     """The verdict of every cell of Tables 3 and 4 under one protocol, with the difference where there is one."""
     table = tables["verdicts"]
@@ -59,8 +51,9 @@ def plot_verdicts(tables: Tables, protocol: str) -> Figure:
         f"Protocol: {protocol}. Numbers: ours minus the paper's. Rows marked * are compared with the nearest "
         "configuration, which has no LLM re-ranker."
     )
-    figure, axes = canvas(2.1 + 0.27 * len(rows), caption=caption, title="The paper's cells: what can be reproduced")
-    panel = axes[0, 0]
+    figure, panel = one_panel(
+        2.1 + 0.27 * len(rows), caption=caption, title="The paper's cells: what can be reproduced"
+    )
     for entry in part.to_dict("records"):
         x = PAPER_METRICS.index(f"{entry['metric']}@{entry['k']:.0f}")
         y = rows.index((entry["place"], entry["row"]))
@@ -81,7 +74,7 @@ def plot_verdicts(tables: Tables, protocol: str) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_implied(tables: Tables, lengths: Mapping[str, float]) -> Figure:
     """How many relevant servers per task each row implies, beside the mean `lengths` of lists, by name."""
     table = tables["consistency"]
@@ -91,8 +84,7 @@ def plot_implied(tables: Tables, lengths: Mapping[str, float]) -> Figure:
         "tasks with a hit. Bars: range under rounding. Equally long lists would put all points on one line."
     )
     title = "Relevant servers per task, as the cells imply"
-    figure, axes = canvas(1.9 + 0.24 * len(rows), caption=caption, title=title)
-    panel = axes[0, 0]
+    figure, panel = one_panel(1.9 + 0.24 * len(rows), caption=caption, title=title)
     for (k, part), shift, ink, marker in zip(table.groupby("k"), (0.13, -0.13), (BLUE, ORANGE), MARKERS, strict=False):
         place = np.array([len(rows) - rows.index(row) for row in part["row"]]) + shift
         panel.hlines(place, part["implied_low"], part["implied_high"], color=ink, linewidth=1.2)
@@ -108,7 +100,7 @@ def plot_implied(tables: Tables, lengths: Mapping[str, float]) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_feasibility(tables: Tables) -> Figure:
     """Which rows can be means over test tasks under which labels: the least change of a cell that makes them so."""
     table = tables["feasibility"]
@@ -124,7 +116,7 @@ def plot_feasibility(tables: Tables) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_definitions(tables: Tables, labels: Sequence[str]) -> Figure:
     """The same for other metric definitions than the paper's, one panel per assumption about the labels."""
     table = tables["feasibility"]
@@ -143,7 +135,7 @@ def plot_definitions(tables: Tables, labels: Sequence[str]) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_pairs(tables: Tables) -> Figure:
     """Which two rows can come from one set of test tasks; the diagonal shows each row alone."""
     table = tables["row_pairs"]
@@ -181,7 +173,7 @@ def legend(figure: Figure) -> None:
     figure.legend(handles=handles, loc="outside upper right", ncols=5, fontsize=7.5, title=" ")
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_distances(tables: Tables, row: str, system: str) -> Figure:
     """How far every protocol lies from one printed row, for its own system and for the nearest other one."""
     table = tables["protocol_distances"]
@@ -193,8 +185,7 @@ def plot_distances(tables: Tables, row: str, system: str) -> Figure:
         "Cross: the nearest other system by the nearest metric definition."
     )
     title = f"Which protocol gives the printed row {row}?"
-    figure, axes = canvas(1.6 + 0.26 * len(titles), caption=caption, title=title)
-    panel = axes[0, 0]
+    figure, panel = one_panel(1.6 + 0.26 * len(titles), caption=caption, title=title)
     place = {title: len(titles) - number for number, title in enumerate(titles)}
     defined, nearest = (part[part["choice"] == name] for name in ("as defined", "nearest definition"))
     others = nearest[nearest["system"] != system]
@@ -216,7 +207,7 @@ def plot_distances(tables: Tables, row: str, system: str) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_grid(tables: Tables, measure: str) -> Figure:
     """One measure, like ``recall@10``, of every system under every protocol: how much the protocol alone decides."""
     name, k = measure.split("@")
@@ -225,8 +216,8 @@ def plot_grid(tables: Tables, measure: str) -> Figure:
     titles, systems = ordered(part["title"]), ordered(part["system"])
     place = {title: len(titles) - number for number, title in enumerate(titles)}
     caption = f"Bars: 95 % intervals over test tasks; {int(part['seeds'].max())} seed."
-    figure, axes = canvas(1.9 + 0.26 * len(titles), caption=caption, title=f"{metric_name(measure)} by protocol")
-    panel, inks = axes[0, 0], [RED, BLUE, GREEN, ORANGE, GREY]
+    figure, panel = one_panel(1.9 + 0.26 * len(titles), caption=caption, title=f"{metric_name(measure)} by protocol")
+    inks = [RED, BLUE, GREEN, ORANGE, GREY]
     for number, system in enumerate(systems):
         lines, ink = part[part["system"] == system], inks[number % len(inks)]
         y = lines["title"].map(place) + 0.15 * ((len(systems) - 1) / 2 - number)
@@ -238,7 +229,7 @@ def plot_grid(tables: Tables, measure: str) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def plot_rq1(tables: Tables) -> Figure:
     """The distance of the nearest run under each protocol to each row of Table 3, by the nearest metric definition."""
     table = tables["rq1"].query("choice == 'nearest definition'")
@@ -253,8 +244,7 @@ def plot_rq1(tables: Tables) -> Figure:
         "grid stands in. Framed: the row's own method at its nearest. Empty: no run."
     )
     title = "How near does each protocol come to each row of Table 3?"
-    figure, axes = canvas(3.9 + 0.27 * len(rows), caption=caption, title=title)
-    panel = axes[0, 0]
+    figure, panel = one_panel(3.9 + 0.27 * len(rows), caption=caption, title=title)
     shades, norm = ListedColormap(NEAR_SHADES), BoundaryNorm(NEAR_STEPS, len(NEAR_SHADES))
     for entry in table.dropna(subset=["distance"]).to_dict("records"):
         x, y = at[entry["source"], entry["protocol"]], rows.index(entry["row"])

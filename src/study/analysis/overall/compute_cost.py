@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -23,7 +22,7 @@ from study import paths
 from study.analysis.overall.table3_gaps import OWN, TUNED, kind_of
 from study.analysis.report import colours
 from study.analysis.report.colours import GREY, colour, legend_below
-from study.analysis.report.plots import STYLE, canvas, logarithmic
+from study.analysis.report.plots import canvas, logarithmic, styled
 from study.analysis.report.results import Results, lineage
 from study.analysis.report.runs import ORACLE
 from study.config.registry import parents
@@ -125,7 +124,7 @@ def summed(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([table, pd.DataFrame(sums, columns=COLUMNS)], ignore_index=True) if sums else table
 
 
-@mpl.rc_context(STYLE)
+@styled
 def cost_quality(costs: pd.DataFrame, caption: str) -> Figure:
     """What quality costs: NDCG@10 against time to fit and time per task, without ablations.
     `costs`: columns title, family, quality, tasks, seconds_fit, milliseconds_per_task."""

@@ -11,14 +11,13 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import studentized_range
 
 from study import paths
 from study.analysis.report import colours
 from study.analysis.report.colours import BLUE, ORANGE, colour, legend_below
-from study.analysis.report.plots import STYLE, canvas, logarithmic, metric_name
+from study.analysis.report.plots import canvas, logarithmic, metric_name, named_rows, one_panel, styled
 from study.analysis.report.results import Results
 from study.analysis.report.runs import statistics
 from study.data.dataset import IntArray, read_parquet
@@ -32,7 +31,7 @@ COLUMNS = ["system", "title", "family", "servers", *MEASURES, "quality"]
 TOP = ("task_id", "seed", "rank", "server_id")
 
 
-@mpl.rc_context(STYLE)
+@styled
 def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
     """Every system's mean with both uncertainties, one panel per metric.
     `summaries`: metric -> table of `Results.summary`; the first one sets the order of the systems."""
@@ -54,14 +53,13 @@ def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
                 panel.plot([mean - sd, mean + sd], [y, y], linewidth=6.0, alpha=0.45, **line)
             # Small, so that an interval can be seen beside it.
             panel.plot(mean, y, marker=kind.marker, color=kind.ink, markersize=3.6)
-        panel.set(xlabel=f"{metric_name(metric)} (0 to 1)", xlim=(0, None), ylim=(0.4, len(order) + 0.6))
-        panel.grid(axis="x")
-    axes[0, 0].set_yticks(list(place.values()), first["title"].tolist())
+        limits = {"xlim": (0, None), "ylim": (0.4, len(order) + 0.6)}
+        named_rows(panel, list(place.values()), first["title"], f"{metric_name(metric)} (0 to 1)", **limits)
     legend_below(figure, *colours.points(first["family"]))
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def per_task_distribution(
     values: Mapping[str, pd.Series], families: Mapping[str, str], metric: str, caption: str
 ) -> Figure:
@@ -71,8 +69,7 @@ def per_task_distribution(
         " Box: quartiles. Whiskers: 5th and 95th percentile. Diamond: mean. Right: share of the tasks whose value is "
         "0. Colours: kind of system."
     )
-    figure, axes = canvas(1.4 + 0.3 * len(values), caption=caption, title=f"{metric_name(metric)} of single tasks")
-    panel: Axes = axes[0, 0]
+    figure, panel = one_panel(1.4 + 0.3 * len(values), caption=caption, title=f"{metric_name(metric)} of single tasks")
     beside = panel.get_yaxis_transform()
     table = pd.DataFrame(dict(values))
     mean: Any = {"marker": "D", "markerfacecolor": "white", "markersize": 4.5, "markeredgecolor": "black"}
@@ -91,7 +88,7 @@ def per_task_distribution(
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def win_tie_loss(comparisons: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """On how many tasks each system is above, level with and below the reference.
     `comparisons`: rows of significance.csv for one protocol and one metric."""
@@ -99,8 +96,7 @@ def win_tie_loss(comparisons: pd.DataFrame, titles: Mapping[str, str], caption: 
     reference, metric = titles.get(rows["reference"].iloc[0], "the reference"), metric_name(rows["metric"].iloc[0])
     caption += " Values are averaged over seeds before tasks are compared. In the order of the mean difference."
     title = f"Task by task against {reference}: {metric}"
-    figure, axes = canvas(1.5 + 0.3 * len(rows), caption=caption, title=title)
-    panel: Axes = axes[0, 0]
+    figure, panel = one_panel(1.5 + 0.3 * len(rows), caption=caption, title=title)
     start = np.zeros(len(rows))
     parts = (
         ("wins", BLUE, "white", f"better than {reference}"),
@@ -137,7 +133,7 @@ def mean_ranks(values: Mapping[str, pd.Series]) -> pd.DataFrame:
     return found
 
 
-@mpl.rc_context(STYLE)
+@styled
 def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric: str, caption: str) -> Figure:
     """Mean ranks (from `mean_ranks`) as dots with bars of half the critical difference to each side.
     `families`: printed name -> kind of system."""
@@ -148,16 +144,15 @@ def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric
         "Systems that read the answers are left out. Colours and markers: kind of system."
     )
     title = f"Mean rank by {metric_name(metric)}"
-    figure, axes = canvas(1.5 + 0.25 * len(ranks), caption=caption, title=title)
-    panel, places = axes[0, 0], range(len(ranks), 0, -1)
+    figure, panel = one_panel(1.5 + 0.25 * len(ranks), caption=caption, title=title)
+    places = range(len(ranks), 0, -1)
     for y, row in zip(places, ranks.to_dict("records"), strict=True):
         kind = colours.look(families[row["title"]])
         ends = [row["rank"] - half, row["rank"] + half]
         panel.plot(ends, [y, y], color=kind.ink, linewidth=5, alpha=0.45, solid_capstyle="butt")
         panel.plot(row["rank"], y, marker=kind.marker, markersize=4.5, color=kind.ink)
-    panel.set_yticks(list(places), ranks["title"])
-    panel.set(xlabel=f"mean rank among {len(ranks)} systems", ylim=(0.4, len(ranks) + 0.6))
-    panel.grid(axis="x")
+    xlabel = f"mean rank among {len(ranks)} systems"
+    named_rows(panel, places, ranks["title"], xlabel, ylim=(0.4, len(ranks) + 0.6))
     legend_below(figure, *colours.points(families[title] for title in ranks["title"]))
     return figure
 
@@ -190,24 +185,23 @@ def catalogue_coverage(results: Results, protocol: str, server_ids: pd.Series, p
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-@mpl.rc_context(STYLE)
+@styled
 def coverage_figure(table: pd.DataFrame, n_servers: int, caption: str) -> Figure:
     """How many different servers each system's lists of ten hold over all tasks, best quality first."""
     caption += (
         f" How many different servers the lists of ten hold over all test tasks together, means over seeds; dashed: "
         f"one list ({KEPT}) and the whole catalogue ({n_servers:,}). Logarithmic. Best {metric_name(METRIC)} first."
     )
-    figure, axes = canvas(1.3 + 0.2 * len(table), caption=caption, title="Do lists differ between tasks?")
-    panel, places = axes[0, 0], np.arange(len(table))[::-1]
+    figure, panel = one_panel(1.3 + 0.2 * len(table), caption=caption, title="Do lists differ between tasks?")
+    places = np.arange(len(table))[::-1]
     for y, row in zip(places, table.to_dict("records"), strict=True):
         kind = colours.look(row["family"])
         panel.hlines(y, KEPT, row["servers"], color="#DDDDDD", linewidth=0.8)
         panel.plot(row["servers"], y, marker=kind.marker, color=kind.ink, markersize=4.5)
     for end in (KEPT, n_servers):
         panel.axvline(end, color="black", linewidth=0.8, linestyle="--")
-    panel.set_yticks(places, table["title"].tolist(), parse_math=False)
     logarithmic(panel.xaxis)
-    panel.set(xlabel="different servers in all lists of ten", ylim=(-0.7, len(table) - 0.3))
-    panel.grid(axis="x")
+    xlabel = "different servers in all lists of ten"
+    named_rows(panel, places, table["title"], xlabel, ylim=(-0.7, len(table) - 0.3))
     legend_below(figure, *colours.points(table["family"]))
     return figure

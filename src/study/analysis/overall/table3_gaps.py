@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
@@ -15,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from study.analysis.report.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, legend_below
-from study.analysis.report.plots import MARKERS, STYLE, canvas, metric_name
+from study.analysis.report.plots import MARKERS, metric_name, named_rows, one_panel, styled
 from study.analysis.report.results import TRANSFER, TUNED_SUFFIX, Results, lineage
 from study.analysis.report.tables import named
 from study.config.registry import parents
@@ -98,7 +97,7 @@ def nearness(table: pd.DataFrame, sampled: Collection[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["printed", "protocol", "gap", "far", "side", "crossed"])
 
 
-@mpl.rc_context(STYLE)
+@styled
 def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
     """The paper's value of each baseline as a bar across its line, every attempt of ours as a marker on it."""
     printed = list(dict.fromkeys(table["printed"]))
@@ -106,8 +105,9 @@ def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
         " Black bar: the paper's value. Colour: our protocol; marker: what was tried. Under warm a task has several "
         "test servers, under loo and loo99 one; loo99 ranks it among 99 sampled ones."
     )
-    figure, axes = canvas(1.4 + 0.42 * len(printed), caption=caption, title="The paper's baselines and every attempt")
-    panel = axes[0, 0]
+    figure, panel = one_panel(
+        1.4 + 0.42 * len(printed), caption=caption, title="The paper's baselines and every attempt"
+    )
     places = {name: len(printed) - 1 - number for number, name in enumerate(printed)}
     ran = table.dropna(subset=["ours"])
     # Protocols with a colour of their own come first.
@@ -121,32 +121,29 @@ def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
         shift = 0.15 * ((len(protocols) - 1) / 2 - protocols.index(row["protocol"]))
         shape: Any = {"marker": MARKERS[KINDS.index(row["kind"])], "markersize": 5, "markeredgecolor": "white"}
         panel.plot(row["ours"], places[row["printed"]] + shift, linestyle="none", color=ink, **shape)
-    panel.set_yticks(list(places.values()), list(places), parse_math=False)
     _between(panel, len(printed))
-    panel.set(xlabel=f"{metric_name(METRIC)} (0 to 1)", xlim=(0, None), ylim=(-0.6, len(printed) - 0.4))
-    panel.grid(axis="x")
+    limits = {"xlim": (0, None), "ylim": (-0.6, len(printed) - 0.4)}
+    named_rows(panel, list(places.values()), places, f"{metric_name(METRIC)} (0 to 1)", **limits)
     handles: list[Artist] = [Patch(color=INKS.get(name, BLACK)) for name in protocols]
     handles += [Line2D([], [], linestyle="none", marker=MARKERS[KINDS.index(name)], color="#555555") for name in kinds]
     legend_below(figure, handles, protocols + kinds)
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def paper_dots(paper: Mapping[str, pd.Series], ours: Mapping[str, pd.Series], caption: str) -> Figure:
     """The paper's values beside the study's; both map labels to values by metric@k, in the same metrics."""
     metrics = list(next(iter(paper.values())).index)
-    figure, axes = canvas(1.6 + 0.42 * len(metrics), caption=caption, title="The paper's T2MRec and ours")
-    panel: Axes = axes[0, 0]
+    figure, panel = one_panel(1.6 + 0.42 * len(metrics), caption=caption, title="The paper's T2MRec and ours")
     inks, series = [GREY, "#000000", RED, BLUE, GREEN, ORANGE, PURPLE], {**paper, **ours}
     for number, (label, values) in enumerate(series.items()):
         ink, marker = inks[number % len(inks)], MARKERS[number % len(MARKERS)]
         place = np.arange(len(metrics))[::-1] + 0.12 * ((len(series) - 1) / 2 - number)
         look: Any = {"marker": marker, "markersize": 6, "markerfacecolor": "white" if label in paper else ink}
         panel.plot(values[metrics], place, linestyle="none", color=ink, label=label, **look)
-    panel.set_yticks(range(len(metrics)), [metric_name(name) for name in reversed(metrics)])
-    panel.set(xlabel="mean over test tasks (0 to 1)", xlim=(0, None))
     _between(panel, len(metrics))
-    panel.grid(axis="x")
+    names, xlabel = [metric_name(name) for name in reversed(metrics)], "mean over test tasks (0 to 1)"
+    named_rows(panel, range(len(metrics)), names, xlabel, xlim=(0, None))
     panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
     return figure
 

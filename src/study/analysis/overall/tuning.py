@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import yaml
@@ -16,8 +15,7 @@ from matplotlib.figure import Figure
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from study import paths
-from study.analysis.report import plots
-from study.analysis.report.plots import STYLE, canvas, metric_name
+from study.analysis.report.plots import canvas, dumbbells, metric_name, styled
 from study.analysis.report.results import TUNED_SUFFIX, Results
 from study.analysis.report.tables import NOT_RUN, duration
 from study.config import schema
@@ -212,7 +210,7 @@ def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=EFFECTS)
 
 
-@mpl.rc_context(STYLE)
+@styled
 def effects_figure(table: pd.DataFrame, caption: str) -> Figure:
     """One line per system and protocol, from its own settings (open) to the tuned ones (filled)."""
     caption += (
@@ -225,9 +223,7 @@ def effects_figure(table: pd.DataFrame, caption: str) -> Figure:
     panels: dict[str, Any] = {"gridspec_kw": {"height_ratios": (sizes + 1.5).tolist()}, "sharex": True}
     figure, axes = canvas(height, rows=len(sizes), caption=caption, title=title, **panels)
     for panel, (protocol, rows) in zip(axes[:, 0], table.groupby("protocol", sort=False), strict=True):
-        places = np.arange(len(rows))[::-1]
-        plots.dumbbells(panel, rows, "own", "tuned", "diff_ci_low", "diff_ci_high")
-        panel.set_yticks(places, rows["title"].tolist(), parse_math=False)
+        dumbbells(panel, rows, rows["title"], "own", "tuned", "diff_ci_low", "diff_ci_high")
         panel.set(title=protocol)
     axes[-1, 0].set_xlabel(f"{metric_name(METRIC)} (0 to 1)")
     return figure

@@ -11,6 +11,7 @@ import io
 import re
 import textwrap
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ NAMES = {
     "map": "MAP",
 }
 WIDTH = 7.2  # inches, the width of a page's text
+styled = mpl.rc_context(STYLE)  # decorates every function that draws
 
 
 def metric_name(metric: str) -> str:
@@ -97,8 +99,23 @@ def canvas(
     return figure, axes
 
 
-def dumbbells(panel: Axes, rows: pd.DataFrame, before: str, after: str, low: str, high: str) -> None:
-    """One line per row of a table, the first one on top, from an open marker to a filled one.
+def one_panel(height: float, **options: Any) -> tuple[Figure, Any]:
+    """A `canvas` with a single panel: the figure and its `Axes`."""
+    figure, axes = canvas(height, **options)
+    return figure, axes[0, 0]
+
+
+def named_rows(panel: Axes, places: Any, names: Iterable[str], xlabel: str = "", **options: Any) -> None:
+    """Name the rows of a panel at their places on the vertical axis; a grid shows the values of the other axis."""
+    panel.set_yticks(places, list(names))
+    panel.set(xlabel=xlabel, **options)
+    panel.grid(axis="x")
+
+
+def dumbbells(
+    panel: Axes, rows: pd.DataFrame, names: Iterable[str], before: str, after: str, low: str, high: str
+) -> None:
+    """One named line per row of a table, the first one on top, from an open marker to a filled one.
 
     Green where the interval of the difference (columns `low` and `high`) lies above 0, red where it lies below, grey
     where it holds 0. A row without numbers keeps its place and stays empty.
@@ -108,8 +125,7 @@ def dumbbells(panel: Axes, rows: pd.DataFrame, before: str, after: str, low: str
     panel.hlines(places, rows[before], rows[after], colors=list(inks), linewidth=1.6)
     panel.scatter(rows[before], places, s=26, facecolors="white", edgecolors=list(inks), zorder=3)
     panel.scatter(rows[after], places, s=26, color=list(inks), zorder=3)
-    panel.set_ylim(-0.7, len(rows) - 0.3)
-    panel.grid(axis="x")
+    named_rows(panel, places, names, ylim=(-0.7, len(rows) - 0.3))
 
 
 def save_figure(figure: Figure, name: str, dataset: str) -> Path:
@@ -181,7 +197,7 @@ def value_counts(values: pd.Series, *, listed: bool = False, most: int = 12) -> 
     return pd.Series(kept | ({f"{len(ranked) - most} others": rest} if rest else {}), dtype=int)
 
 
-@mpl.rc_context(STYLE)
+@styled
 def lists(data: Dataset, caption: str) -> Figure:
     """Lengths of the label lists, servers by popularity, and how concentrated the labels are."""
     figure, axes = canvas(2.7, 3, caption=caption, title="Lists and popularity")
@@ -209,7 +225,7 @@ def lists(data: Dataset, caption: str) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def attributes(data: Dataset, caption: str) -> Figure:
     """Languages and categories of tasks and servers, after unifying spellings."""
     parts = (
@@ -229,15 +245,13 @@ def attributes(data: Dataset, caption: str) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def mixture(table: pd.DataFrame, caption: str) -> Figure:
     """Planted and drawn shares (columns) of the reasons (index) for which labels were given."""
-    figure, axes = canvas(2.2, caption=caption, title="Why a server is on a list")
-    panel, place = axes[0, 0], np.arange(len(table))[::-1]
+    figure, panel = one_panel(2.2, caption=caption, title="Why a server is on a list")
+    place = np.arange(len(table))[::-1]
     panel.barh(place + 0.2, 100 * table["planted"], height=0.38, color=BLUE, label="planted")
     panel.barh(place - 0.2, 100 * table["drawn"], height=0.38, color=ORANGE, label="drawn")
-    panel.set_yticks(place, [name.replace("_", " ") for name in table.index])
-    panel.set(xlabel="share of the labels (%)")
-    panel.grid(axis="x")
+    named_rows(panel, place, [name.replace("_", " ") for name in table.index], "share of the labels (%)")
     panel.legend()
     return figure

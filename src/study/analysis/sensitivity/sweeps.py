@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import optuna
 import pandas as pd
@@ -17,7 +16,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from study import paths
 from study.analysis.report.colours import BLUE, GREY, ORANGE, RED
-from study.analysis.report.plots import STYLE, canvas, logarithmic, metric_name
+from study.analysis.report.plots import canvas, logarithmic, metric_name, named_rows, one_panel, styled
 from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, measured, statistics
 from study.analysis.report.tables import cell, read
 from study.errors import StudyError
@@ -267,7 +266,7 @@ def scale(axis: Any, domain: dict[str, Any], *, wide: bool = False) -> None:
         axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10], integer=domain.get("type") == "int"))
 
 
-@mpl.rc_context(STYLE)
+@styled
 def sweep_curves(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
     """All eight measures over the values of one setting, means over seeds with a band of one standard deviation."""
     points = curve(sweep, table)
@@ -296,14 +295,13 @@ def sweep_curves(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def history(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
     """Every trial of a search by its number, and the best so far; a star where the settings are the paper's."""
     objective, paper = f"valid/{sweep.objective}", paper_trial(sweep, table)
     caption += " Star: the paper's settings." if paper is not None else ""
     rows = table.sort_values("trial")
-    figure, axes = canvas(3.0, caption=caption, title="Trials of the joint search")
-    panel = axes[0, 0]
+    figure, panel = one_panel(3.0, caption=caption, title="Trials of the joint search")
     panel.plot(rows["trial"], rows[objective], "o", color=BLUE, markersize=4, label="trial")
     panel.plot(rows["trial"], rows[objective].cummax(), color=ORANGE, drawstyle="steps-post", label="best so far")
     if paper is not None:
@@ -315,20 +313,20 @@ def history(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def importances(sweep: Sweep, shares: pd.DataFrame, caption: str) -> Figure:
     """Share of the variance that each parameter explains, from `importance`."""
-    figure, axes = canvas(1.4 + 0.26 * len(shares), caption=caption, title="Importance of the settings (fANOVA)")
-    panel, place = axes[0, 0], np.arange(len(shares))[::-1]
+    figure, panel = one_panel(1.4 + 0.26 * len(shares), caption=caption, title="Importance of the settings (fANOVA)")
+    place = np.arange(len(shares))[::-1]
     panel.barh(place, shares["mean"], color=BLUE, alpha=0.6)
     panel.hlines(place, shares["low"], shares["high"], color="black", linewidth=1.2)
-    panel.set_yticks(place, [label(sweep, name) for name in shares["parameter"]])
-    panel.set(xlabel="share of the variance of validation quality; line: range over forests", xlim=(0, None))
-    panel.grid(axis="x")
+    names = [label(sweep, name) for name in shares["parameter"]]
+    xlabel = "share of the variance of validation quality; line: range over forests"
+    named_rows(panel, place, names, xlabel, xlim=(0, None))
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def slices(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
     """Validation quality of every trial against each setting, later trials darker, the paper's values marked."""
     names, columns = list(sweep.space), 4
@@ -353,7 +351,7 @@ def slices(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def contour(sweep: Sweep, table: pd.DataFrame, pairs: list[tuple[str, str]], caption: str) -> Figure:
     """Validation quality over pairs of settings, interpolated linearly between the trials; one panel per pair."""
     figure, axes = canvas(3.2, len(pairs), caption=caption + " Dots: trials.", title="Quality over two settings")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED, colour, legend_below
-from study.analysis.report.plots import MARKERS, STYLE, canvas, logarithmic, metric_name
+from study.analysis.report.plots import MARKERS, canvas, logarithmic, metric_name, named_rows, one_panel, styled
 from study.analysis.usefulness.pareto import COSTS, QUALITIES
 
 RESOLUTION = 1e-3  # the least cost that is told from 0, in its unit
@@ -28,7 +27,7 @@ LABEL_USE = {
 PARTS = {"valid": ("validation topics", GREY, "s"), "test": ("test topics", BLUE, "o")}
 
 
-@mpl.rc_context(STYLE)
+@styled
 def calibration(reliability: pd.DataFrame, risks: pd.DataFrame, caption: str) -> Figure:
     """Promised against observed usefulness of the first answer (reliability.csv), and the risk that remains when only
     the surest are given (risk_coverage.csv)."""
@@ -61,7 +60,7 @@ def markers(table: pd.DataFrame) -> dict[str, str]:
     return {name: MARKERS[place % len(MARKERS)] for name, place in zip(table["system"], number, strict=True)}
 
 
-@mpl.rc_context(STYLE)
+@styled
 def diversity(table: pd.DataFrame, caption: str) -> Figure:
     """How alike the ten answers are, and how many servers a system uses, against the share of useful answers.
     `table`: rows of diversity.csv with columns title and family."""
@@ -80,7 +79,7 @@ def diversity(table: pd.DataFrame, caption: str) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def pareto(table: pd.DataFrame, caption: str) -> Figure:
     """Quality under both scorings against both costs; systems that no other one dominates are joined by a line.
     `table`: rows of pareto.csv."""
@@ -115,7 +114,7 @@ def pareto(table: pd.DataFrame, caption: str) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def steps(table: pd.DataFrame, titles: Mapping[str, str], metric: str, caption: str) -> Figure:
     """One idea at a time: each system's mean, and its difference from the one before. `table`: rows of steps.csv."""
     own = table[table["metric"] == metric]
@@ -131,17 +130,15 @@ def steps(table: pd.DataFrame, titles: Mapping[str, str], metric: str, caption: 
         for panel, (value, low, high) in zip(axes[0], columns, strict=True):
             panel.hlines(place, rows[low], rows[high], color=ink, linewidth=1.2)
             panel.plot(rows[value], place, marker=marker, color=ink, linestyle="none", markersize=5, label=label)
-    axes[0, 0].set_yticks(np.arange(len(names))[::-1], [titles.get(name, name) for name in names])
-    axes[0, 0].set(xlabel=f"{metric_name(metric)} by the judgements (0 to 1)", xlim=(0, None))
-    axes[0, 1].set(xlabel="difference from the step above")
     axes[0, 1].axvline(0, color="black", linewidth=0.6)
-    for panel in axes[0]:
-        panel.grid(axis="x")
+    lines = np.arange(len(names))[::-1], [titles.get(name, name) for name in names]
+    named_rows(axes[0, 0], *lines, f"{metric_name(metric)} by the judgements (0 to 1)", xlim=(0, None))
+    named_rows(axes[0, 1], *lines, "difference from the step above")
     axes[0, 0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def curves(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """Quality against the number of training tasks, one panel per metric. `table`: rows of curves.csv."""
     caption += " Bars: 95 % bootstrap intervals over validation tasks of values averaged over draws."
@@ -163,7 +160,7 @@ def curves(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figu
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def labels_against_judgements(
     views: pd.DataFrame,
     correlation: Mapping[str, float],
@@ -192,8 +189,7 @@ def labels_against_judgements(
         f"{within}. p: exact, two-sided. By labels: gain 1 for a listed server; by judgements: "
         "gains 2^g - 1. Dashed: equal by both. Numbers: most useful first."
     )
-    figure, axes = canvas(4.2, caption=caption.strip(), title="Two questions: fitting the labels, being useful")
-    panel = axes[0, 0]
+    figure, panel = one_panel(4.2, caption=caption.strip(), title="Two questions: fitting the labels, being useful")
     groups: dict[str, list[tuple[Line2D, str]]] = {words: [] for words, _, _ in LABEL_USE.values()}
     for number, row in enumerate(views.sort_values("by_judgements", ascending=False).to_dict("records"), start=1):
         x, y, (words, ink, marker) = row["by_labels"], row["by_judgements"], LABEL_USE[kinds[row["system"]]]
@@ -222,7 +218,7 @@ def labels_against_judgements(
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def label_precision(shares: pd.DataFrame, caption: str) -> Figure:
     """How many released servers are useful at each listed position, beside the random control.
     `shares`: label_precision.csv: rows of scope position, all and control."""
@@ -233,8 +229,7 @@ def label_precision(shares: pd.DataFrame, caption: str) -> Figure:
         f" {int(overall['pairs']):,} released servers of {int(overall['topics'])} topics; {int(control['pairs'])} "
         "servers drawn at random. Bars: 95 % bootstrap intervals over topics; none where no server counts."
     )
-    figure, axes = canvas(3.8, caption=caption, title="How many released labels are useful")
-    panel = axes[0, 0]
+    figure, panel = one_panel(3.8, caption=caption, title="How many released labels are useful")
     series = (("useful", -0.12, BLUE, "o", "useful (grade 1 or 2)"), ("core", 0.12, ORANGE, "s", "core (grade 2)"))
     for name, shift, ink, marker, label in series:
         panel.vlines(places + shift, 100 * positions[f"{name}_ci_low"], 100 * positions[f"{name}_ci_high"], color=ink)
@@ -250,7 +245,7 @@ def label_precision(shares: pd.DataFrame, caption: str) -> Figure:
     return figure
 
 
-@mpl.rc_context(STYLE)
+@styled
 def keyword_stuffing(table: pd.DataFrame, titles: Mapping[str, str], caption: str = "") -> Figure:
     """Mean ranks climbed (left) and share of tasks with the server among the best ten (right), one row per system.
     `table`: rows of stuffing.csv; the largest number of words is drawn."""
@@ -277,10 +272,8 @@ def keyword_stuffing(table: pd.DataFrame, titles: Mapping[str, str], caption: st
             top.plot(ends[1], y, markersize=5, linestyle="none", **look)
         climbed.plot([], [], linestyle="none", label=form, **look)
     climbed.axvline(0, color="black", linewidth=0.6)
-    climbed.set_yticks(range(len(order)), [titles.get(system, system) for system in order])
-    climbed.set(xlabel="mean places climbed (of the catalogue)", ylim=(-0.6, len(order) - 0.4))
-    top.set(xlabel="tasks that show it in their top 10 (%)", xlim=(-1.5, None))
-    for panel in (climbed, top):
-        panel.grid(axis="x")
+    lines = range(len(order)), [titles.get(system, system) for system in order]
+    named_rows(climbed, *lines, "mean places climbed (of the catalogue)", ylim=(-0.6, len(order) - 0.4))
+    named_rows(top, *lines, "tasks that show it in their top 10 (%)", xlim=(-1.5, None))
     climbed.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0, columnspacing=1)
     return figure
