@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.usefulness import navigational as nav
+from study.analysis.usefulness import other_requests as nav
 from study.analysis.usefulness import parts
 from study.analysis.usefulness.parts import conf, run_part
 from study.config.reader import build_settings, read_settings
@@ -55,8 +55,10 @@ def test_what_the_catalogue_can_answer_is_asked_in_every_form():
         ("word is not the tool", "place", "A Story about Paris", (5,)),
         ("word is not the tool", "company", "What Google paid in fines", (3, 4)),
     ]
-    assert len(nav.draw_queries(settings(requests=2), SERVERS)) == 2
-    assert nav.as_tasks(asked)["description"].tolist() == [query.text for query in asked]
+    asked_twice = nav.all_forms(settings(requests=2), SERVERS)
+    assert [query.form for query in asked_twice].count(nav.WRITTEN) == 2
+    texts = [query.text for query in asked]
+    assert nav.unlabelled("asked", SERVERS, texts).tasks["description"].tolist() == texts
 
 
 def test_the_first_server_is_looked_at_and_ties_follow_the_order():
@@ -135,9 +137,10 @@ def test_the_committed_table_meets_the_goal_and_holds_every_request():
 @pytest.mark.skipif(not os.environ.get("T2M_MIRROR"), reason="T2M_MIRROR names no folder with the public data")
 def test_the_real_catalogue_bears_the_words_that_are_asked_for(task2mcp):
     chosen, servers = read_settings(nav.Navigational, conf("navigational")), task2mcp.data.servers
-    assert len(nav.draw_queries(chosen, servers)) == chosen.requests
-    others = nav.not_the_tool(chosen, servers)
-    assert len(others) == sum(map(len, chosen.not_the_tool.values()))
+    forms = [query.form for query in nav.all_forms(chosen, servers)]
+    assert forms.count(nav.WRITTEN) == forms.count(nav.LOWER) == chosen.requests
+    assert forms.count(nav.NOT_THE_TOOL) == sum(map(len, chosen.not_the_tool.values()))
     calendar = pd.date_range("2026-01-01", "2026-12-31")
     dated = {"time": [{"word": word, "text": word} for word in {*calendar.month_name(), *calendar.day_name()}]}
-    assert nav.not_the_tool(settings(not_the_tool=dated), servers) == []
+    forms = [query.form for query in nav.all_forms(settings(not_the_tool=dated), servers)]
+    assert nav.NOT_THE_TOOL not in forms

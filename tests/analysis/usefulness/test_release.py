@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.usefulness import calibration, choosing, curves, diversity, pareto, transfer
+from study.analysis.usefulness import calibration, choosing, curves, diversity, other_requests, pareto
 from study.analysis.usefulness.parts import conf
 from study.config.reader import read_settings
 from study.evaluation.records import read_record
@@ -56,12 +56,14 @@ def test_fronts_follow_from_the_costs():
             assert front.any()
 
 
-@pytest.mark.parametrize("kind", [*SETTINGS, pareto.Latency, transfer.Transfer])
+@pytest.mark.parametrize("kind", [*SETTINGS, pareto.Latency, other_requests.Transfer])
 def test_committed_settings_are_read(kind):
     assert read_settings(kind, conf(kind.__name__.lower()))
 
 
 def test_rank_fusion_of_the_named_systems_is_asked():
-    found = transfer.build_systems(transfer.Transfer(["bm25"], ["tfidf", "bm25"], "bm25", "ndcg@10", seed=0))
+    found = other_requests.build_systems(
+        other_requests.Transfer(["bm25"], ["tfidf", "bm25"], "bm25", "ndcg@10", seed=0)
+    )
     assert list(found) == ["bm25", "fusion"]
     assert list(found["fusion"].members) == ["tfidf", "bm25"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from study.analysis.usefulness import transfer
+from study.analysis.usefulness import other_requests as transfer
 from study.tools.catalogues import published
 from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog
 from study.tools.catalogues.files import Loaded

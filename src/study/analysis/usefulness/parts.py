@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from study import paths
-from study.analysis.usefulness import calibration, choosing, curves, diversity, navigational, pareto, transfer
+from study.analysis.usefulness import calibration, choosing, curves, diversity, other_requests, pareto
 from study.config.reader import read_settings
 from study.data import dataset as datasets
 from study.evaluation.records import record
@@ -41,14 +41,14 @@ def compare() -> Found:
 
 def transferred() -> Found:
     """Rank the servers of LiveMCPBench and MCP-tools without any tuning there."""
-    settings = read_settings(transfer.Transfer, conf("transfer"))
-    yield "transfer", transfer.transfer_table(settings), {"system": settings.system, "metric": settings.metric}
+    settings = read_settings(other_requests.Transfer, conf("transfer"))
+    yield "transfer", other_requests.transfer_table(settings), {"system": settings.system, "metric": settings.metric}
 
 
 def navigate() -> Found:
     """Ask navigational queries: how often a server that bears the name comes first."""
-    settings = read_settings(navigational.Navigational, conf("navigational"))
-    found = navigational.navigational_table(settings, datasets.load(DATASET))
+    settings = read_settings(other_requests.Navigational, conf("navigational"))
+    found = other_requests.navigational_table(settings, datasets.load(DATASET))
     asked = found[found["kind"] == "all"].groupby("form", sort=False)["requests"].first()
     yield "navigational_queries", found, {"target": settings.top1, "requests": asked.to_dict()}
 
