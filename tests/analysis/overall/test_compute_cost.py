@@ -21,7 +21,8 @@ SEARCHES = pd.DataFrame({"system": ["a_tuned"] * 2 + ["other", "b_tuned"], "seco
 
 
 @pytest.fixture
-def results(new_root):
+def results(new_root, monkeypatch):
+    monkeypatch.setattr("study.analysis.report.results.parents", lambda name: ABOVE.get(name, []))
     folder = paths.results("synthetic") / "records"
     for (protocol, system), seconds in SECONDS.items():
         seeds = [{"seed": seed, "seconds_fit": value, "seconds_score": 36} for seed, value in enumerate(seconds)]
@@ -45,7 +46,7 @@ def test_every_seed_of_every_run_is_a_fit_and_a_long_one_is_named_though_the_mea
 def test_core_hours_by_kind_and_their_sums_with_the_published_rows_apart(results):
     def core_hours(**printed):
         fitted = compute_cost.fits(results)
-        return compute_cost.core_hours(results, fitted, SEARCHES, printed, builds_on=lambda name: ABOVE.get(name, []))
+        return compute_cost.core_hours(results, fitted, SEARCHES, printed)
 
     hours = core_hours(A="a", B="b", C="c")
     rows = hours.set_index("printed")[[*compute_cost.KINDS, "total"]]

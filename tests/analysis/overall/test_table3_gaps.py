@@ -26,6 +26,7 @@ FAMILIES = {"lightgcn_transfer": "hybrid", "msbpr_leaky": "oracle", "gdsrec_frie
 
 @pytest.fixture
 def table(monkeypatch):
+    monkeypatch.setattr("study.analysis.report.results.parents", lambda name: ABOVE.get(name, []))
     names = SYSTEMS | set(paper.load()["system"]) - {""}
     monkeypatch.setattr(Results, "systems", lambda self, protocol: list(VALUES[protocol]))
     tables = {"ndcg@10": VALUES, "recall@10": RECALL}
@@ -34,7 +35,7 @@ def table(monkeypatch):
     families = {name: FAMILIES.get(name, "published") for name in names}
     protocols = ["cold", "warm", "loo", "loo99"]
     results = results_of("task2mcp", protocols, names, families=families, applies=applies)
-    return table3_gaps.table3_gaps(results, paper.load(), builds_on=lambda name: ABOVE.get(name, []))
+    return table3_gaps.table3_gaps(results, paper.load())
 
 
 def test_every_baseline_of_the_paper_has_its_attempts_the_nearest_first(table):

@@ -38,20 +38,8 @@ LEVELS = ("category", "subcategory")
 # What is compared between spaces of different shape: ranks within a task, free of any scale of distance.
 COMPARED = ("recall", "auc")
 PER_GROUP = 2000  # draws of a randomisation test for every group: the smallest corrected p-value is 1 / PER_GROUP
-DIFFERENCE = [
-    "plane",
-    "measure",
-    "n",
-    "authors",
-    "ours",
-    "diff",
-    "diff_ci_low",
-    "diff_ci_high",
-    "higher",
-    "equal",
-    "lower",
-]
-DIFFERENCE += ["rank_biserial", "wilcoxon_p", "randomisation_p"]
+DIFFERENCE = ["plane", "measure", "n", "authors", "ours", "diff", "diff_ci_low", "diff_ci_high"]
+DIFFERENCE += ["higher", "equal", "lower", "rank_biserial", "wilcoxon_p", "randomisation_p"]
 POINTS_COLUMNS = ["panel", "x", "y", "kind"]
 # The authors' names of their two panels.
 PANELS = {"Input Space": "input", "Learned Shared Space": "embedded"}

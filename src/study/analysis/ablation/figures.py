@@ -72,9 +72,8 @@ def by_group(table: pd.DataFrame, titles: dict[str, str], metric: str, caption: 
     caption += (
         f" Variant minus T2MRec; bold: p < {settings.alpha} by the {settings.test} test, Holm-corrected over all cells."
     )
-    figure, panel = one_panel(
-        1.8 + 0.42 * len(cells), caption=caption, title=f"{metric_name(metric)} by group of tasks"
-    )
+    title = f"{metric_name(metric)} by group of tasks"
+    figure, panel = one_panel(1.8 + 0.42 * len(cells), caption=caption, title=title)
     span = float(np.nanmax(np.abs(cells.to_numpy()))) or 1.0
     panel.imshow(cells.to_numpy(), cmap="PuOr", vmin=-span, vmax=span, aspect="auto")
     many = len(cells.columns) > 6

@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from study import paths
 from study.analysis.report import paper
 from study.analysis.report.runs import COMPARED, FAILS, HOLDS, REFERENCE, SIDES, measured, statistics
-from study.analysis.report.tables import NOT_RUN
+from study.analysis.report.tables import NOT_RUN, named
 from study.config.registry import all_system_settings
 from study.data import dataset as datasets
 from study.data.dataset import Dataset
@@ -94,9 +94,9 @@ def printed() -> pd.DataFrame:
     paper_effect: what removing a part does to the paper's full method; for the re-ranked one what the re-ranker adds.
     """
     cells = paper.load()
-    cells = cells[cells["table"] == "table4"].assign(name=cells["metric"] + "@" + cells["k"].astype(str))
+    cells = cells[cells["table"] == "table4"].assign(name=named)
     full, base = (cells[cells["printed"] == row].set_index("name")["value"] for row in (FULL, BASE))
-    system = cells["system"].where(cells["system"] != "", cells["stand_in"]).where(cells["printed"] != FULL, RERANKED)
+    system = cells["own"].where(cells["printed"] != FULL, RERANKED)
     compared = cells["name"].map(full).where(cells["printed"] != FULL, cells["name"].map(base))
     effect = (cells["value"] - compared).where(cells["printed"] != BASE)
     table = cells.assign(system=system, paper=cells["value"], paper_effect=effect)
@@ -230,12 +230,12 @@ def structure_facts(data: Dataset) -> pd.DataFrame:
         facts[f"shared_{level}_names"] = len(set(data.tasks[level]) & set(data.servers[level]))
     facts["servers_stating_a_system"] = int((data.servers["system"].str.strip() != "").sum())
     facts |= {f"pairs_{name}": int(count) for name, count in zip(FEATURES, nonzero, strict=True)}
+    facts |= {"pairs_language_by_program": by_program, "pairs_other_language": other}
     facts |= {
-        "pairs_language_by_program": by_program,
-        "pairs_other_language": other,
         "tasks_other_language": other_tasks,
+        "pairs_beyond_language": beyond,
+        "share_language_alone": 1 - beyond / pairs,
     }
-    facts |= {"pairs_beyond_language": beyond, "share_language_alone": 1 - beyond / pairs}
     return pd.DataFrame({"measure": list(facts), "value": list(facts.values())})
 
 

@@ -26,6 +26,7 @@ from study import paths
 from study.analysis.audit.settings import Consistency, read
 from study.analysis.audit.tables import described, printed_rows, write_tables
 from study.analysis.report import paper
+from study.analysis.report.tables import named
 from study.data import dataset as datasets
 from study.data import split_files
 from study.data.dataset import Dataset, IntArray
@@ -203,8 +204,7 @@ def own_rows(dataset: str, protocol: str) -> pd.DataFrame:
     """This study's rows of one protocol in the form of `printed_rows`; empty where nothing has run."""
     path, columns = paths.tables(dataset) / "overall.csv", ["table", "place", "row", "own", *CELLS]
     if path.exists():
-        rows = pd.read_csv(path).query("protocol == @protocol")
-        rows = rows.assign(name=rows["metric"] + "@" + rows["k"].astype(str))
+        rows = pd.read_csv(path).query("protocol == @protocol").assign(name=named)
         wide = rows.pivot_table(index="system", columns="name", values="mean")
         if set(CELLS) <= set(wide):
             wide = wide.assign(table="own", place=protocol, row="ours: " + wide.index, own=wide.index)

@@ -143,16 +143,12 @@ def plot_mixture_fit(tables: Tables) -> Figure:
     names = [name.removeprefix("share ").replace("_", " ") for name in shares["parameter"]]
     named_rows(panel, place, names, "share of the labels (%)")
     panel, place = axes[0, 1], np.arange(len(fit))
-    ends = (
-        fit["observed"] / fit["fitted_high"],
-        fit["observed"] / fit["fitted_low"].where(fit["fitted_low"] > 0),
-    )
-    panel.hlines(place, *ends, color=ORANGE)
+    low, high = fit["observed"] / fit["fitted_high"], fit["observed"] / fit["fitted_low"].where(fit["fitted_low"] > 0)
+    panel.hlines(place, low, high, color=ORANGE)
     panel.plot(fit["observed"] / fit["fitted"], place, "o", color=ORANGE)
     panel.axvline(1, color="black", linewidth=0.8, linestyle="--")
-    named_rows(
-        panel, place, [textwrap.fill(name, 38) for name in fit["statistic"]], "observed / fitted", xlim=(0, None)
-    )
+    names = [textwrap.fill(name, 38) for name in fit["statistic"]]
+    named_rows(panel, place, names, "observed / fitted", xlim=(0, None))
     panel.tick_params(axis="y", labelsize=7)
     return figure
 

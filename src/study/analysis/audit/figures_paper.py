@@ -51,9 +51,8 @@ def plot_verdicts(tables: Tables, protocol: str) -> Figure:
         f"Protocol: {protocol}. Numbers: ours minus the paper's. Rows marked * are compared with the nearest "
         "configuration, which has no LLM re-ranker."
     )
-    figure, panel = one_panel(
-        2.1 + 0.27 * len(rows), caption=caption, title="The paper's cells: what can be reproduced"
-    )
+    title = "The paper's cells: what can be reproduced"
+    figure, panel = one_panel(2.1 + 0.27 * len(rows), caption=caption, title=title)
     for entry in part.to_dict("records"):
         x = PAPER_METRICS.index(f"{entry['metric']}@{entry['k']:.0f}")
         y = rows.index((entry["place"], entry["row"]))
@@ -253,12 +252,9 @@ def plot_rq1(tables: Tables) -> Figure:
         corner, height = (y - 0.46, 0.92) if own else (y + 0.3, 0.16)
         patch = Rectangle((x - 0.47, corner), 0.94, height, facecolor=ink, edgecolor=edge, linewidth=1.6)
         panel.add_patch(patch)
-        look: Any = {
-            "color": "white" if own and value < NEAR_STEPS[2] else "black",
-            "style": "normal" if own else "italic",
-        }
-        text = f"{value:.2f}".lstrip("0")
-        panel.text(x, y - 0.08 * (not own), text, ha="center", va="center", fontsize=6.8, **look)
+        look: Any = {"style": "normal" if own else "italic", "ha": "center", "va": "center", "fontsize": 6.8}
+        shade_of_text = "white" if own and value < NEAR_STEPS[2] else "black"
+        panel.text(x, y - 0.08 * (not own), f"{value:.2f}".lstrip("0"), color=shade_of_text, **look)
     stand_ins = set(table.loc[table["counterpart"] == "stand-in", "row"])
     panel.set_yticks(range(len(rows)), [f"{row}{'*' * (row in stand_ins)}" for row in rows])
     panel.set_xticks(list(at.values()), titles, rotation=55, ha="right", rotation_mode="anchor", fontsize=7)
@@ -266,9 +262,8 @@ def plot_rq1(tables: Tables) -> Figure:
     last = max(at.values())
     panel.set(xlim=(-0.6, last + 0.6), ylim=(len(rows) - 0.4, -0.6))
     for source, name in (("study", "study's protocols"), ("grid", "grid of protocols")):
-        panel.text(
-            min(x for place, x in at.items() if place[0] == source) - 0.47, -0.75, name, fontsize=8, weight="bold"
-        )
+        first = min(x for place, x in at.items() if place[0] == source)
+        panel.text(first - 0.47, -0.75, name, fontsize=8, weight="bold")
     words = [f"up to {step:g}" for step in NEAR_STEPS[1:-1]] + ["more"]
     handles = [Patch(facecolor=ink, edgecolor=GREY, label=name) for ink, name in zip(NEAR_SHADES, words, strict=True)]
     figure.legend(handles=handles, loc="outside upper right", ncols=5, fontsize=7.5, title=" ")

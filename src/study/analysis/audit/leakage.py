@@ -15,12 +15,11 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from omegaconf import DictConfig
-from scipy import stats
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study import paths
 from study.analysis.audit.settings import Leakage, read
-from study.analysis.audit.tables import run_frames, write_tables
+from study.analysis.audit.tables import run_frames, wilson, write_tables
 from study.config.compose import choices
 from study.data import split_files
 from study.data.dataset import Dataset, load
@@ -43,10 +42,8 @@ def near_duplicates(data: Dataset, split: Split, *, near_labels: float, near_tex
     test, train = split.tasks("test"), split.tasks("train")
     shared = sp.csr_matrix(split.test[test] @ split.train[train].T)
     overlap = largest_of_rows(shared) / np.diff(split.test.indptr)[test]
-    asked, known = (
-        [frozenset(row.indices.tolist()) for row in matrix] for matrix in (split.test[test], split.train[train])
-    )
-    known_sets = set(known)
+    asked = [frozenset(row.indices.tolist()) for row in split.test[test]]
+    known_sets = {frozenset(row.indices.tolist()) for row in split.train[train]}
     texts = data.task_texts(("name", "description"))
     vectors = TfidfVectorizer(sublinear_tf=True, token_pattern=WORD).fit_transform(texts)
     similarity = largest_of_rows(sp.csr_matrix(vectors[test] @ vectors[train].T))
@@ -71,8 +68,7 @@ def share_table(found: Frames) -> pd.DataFrame:
     for protocol, frame in found.items():
         for kind in KINDS:
             count = int(frame[kind].sum())
-            interval = stats.binomtest(count, len(frame)).proportion_ci(method="wilson")
-            rows.append((protocol, kind, count, len(frame), count / len(frame), interval.low, interval.high))
+            rows.append((protocol, kind, count, len(frame), *wilson(count, len(frame))))
     return pd.DataFrame(rows, columns=["protocol", "kind", "tasks", "n", "share", "ci_low", "ci_high"])
 
 
@@ -141,9 +137,8 @@ def copying_table(
                 row["lost"] = 1 - row["mean_other"] / row["mean"] if total else np.nan
                 for name in references:
                     beyond = excess(frame, scores.get(name), metric, flags[kind] == 1, seed=seed)
-                    row |= {
-                        f"excess_{name}{end}": one for end, one in zip(("", "_ci_low", "_ci_high"), beyond, strict=True)
-                    }
+                    columns = (f"excess_{name}{end}" for end in ("", "_ci_low", "_ci_high"))
+                    row |= zip(columns, beyond, strict=True)
                 rows.append(row)
     return pd.DataFrame(rows)
 

@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from omegaconf import DictConfig
-from scipy import stats
 
 from study.analysis.audit.detectors import BY_CONTENT, DETECTORS, ORDER_RULES, UNIONS, Evidence, in_pattern, rates
 from study.analysis.audit.settings import Labels, read, settings_file
-from study.analysis.audit.tables import folder, kept_tops, write_tables
+from study.analysis.audit.tables import folder, kept_tops, wilson, write_tables
 from study.data.dataset import Dataset, IntArray, load
 from study.data.lists import BoolArray, places, set_keys, shuffled
 from study.errors import StudyError
@@ -231,8 +230,7 @@ def first_use_table(data: Dataset, matrix: IntArray) -> pd.DataFrame:
         unused = float(1 - new.mean())
         found = len(np.unique(labels[~new[labels]]))
         new[labels] = True
-        interval = stats.binomtest(found, len(labels)).proportion_ci(method="wilson")
-        rows.append((order[start], len(labels), found, found / len(labels), interval.low, interval.high, unused))
+        rows.append((order[start], len(labels), found, *wilson(found, len(labels)), unused))
     return pd.DataFrame(rows, columns=["first_task", "labels", "first_uses", "rate", "ci_low", "ci_high", "unused"])
 
 

@@ -231,13 +231,9 @@ def judged_table(dataset: str) -> list[Row]:
         both = means[means["part"] == row["part"]]
         _, rho = rank_correlation(both["by_labels"].to_numpy(), both["by_judgements"].to_numpy())
         line: Row = {"family": "judged", "variant": f"judged usefulness, {row['part']} topics"}
-        line |= {
-            "systems": row["systems"],
-            "tau": row["tau"],
-            "tau_low": row["topics_ci_low"],
-            "tau_high": row["topics_ci_high"],
-        }
-        rows.append(line | {"rho": rho, "n": row["topics"], "unit": "topics"})
+        line |= {"systems": row["systems"], "tau": row["tau"], "tau_low": row["topics_ci_low"]}
+        line |= {"tau_high": row["topics_ci_high"], "rho": rho, "n": row["topics"], "unit": "topics"}
+        rows.append(line)
     return rows
 
 

@@ -19,7 +19,7 @@ from study.analysis.audit import protocols
 from study.analysis.audit.protocols import CELLS, DISCOUNT, distance, printed_form
 from study.analysis.audit.settings import Definition, Protocols, Verdicts, read
 from study.analysis.audit.tables import described, run_frames, write_tables
-from study.analysis.audit.verdicts import own, why_not, within
+from study.analysis.audit.verdicts import why_not, within
 from study.analysis.report import paper
 from study.analysis.report.results import TUNED_SUFFIX
 from study.config.compose import choices, load
@@ -82,10 +82,8 @@ def grid_runs(dataset: str, variant: str, grid: Protocols) -> list[Candidate]:
     table = protocols.protocol_fits(dataset).known()
     part = table[(table["protocol"] == variant) & table["system"].isin(grid.systems) & table["seed"].isin(grid.seeds)]
     return [
-        Candidate(
-            str(rows["system"].iloc[0]), int(rows["seed"].iloc[0]), list(rows["measure"]), rows["mean"].to_numpy()
-        )
-        for _, rows in part.groupby(["system", "seed"], sort=False)
+        Candidate(str(system), int(str(seed)), list(rows["measure"]), rows["mean"].to_numpy())
+        for (system, seed), rows in part.groupby(["system", "seed"], sort=False)
     ]
 
 
@@ -108,13 +106,13 @@ def nearest(
     off = np.abs(values - printed)
     absolute = within(off, chosen.tolerance)
     relative = within(off, chosen.relative_tolerance * printed)
-    line = {
-        "system": candidate.system,
-        "seed": candidate.seed,
-        "definition": title,
+    line = {"system": candidate.system, "seed": candidate.seed, "definition": title}
+    line |= {
         "distance": float(distance(values, printed)),
+        "largest": float(off.max()),
+        "largest_cell": CELLS[int(off.argmax())],
+        "compared": len(tried),
     }
-    line |= {"largest": float(off.max()), "largest_cell": CELLS[int(off.argmax())], "compared": len(tried)}
     line |= {"cells_within": int(absolute.sum()), "cells_within_relative": int(relative.sum())}
     return line | {"cells_within_both": int((absolute & relative).sum())}
 
@@ -128,14 +126,15 @@ def distances(dataset: str, own_protocols: Sequence[str], grid: Protocols, chose
     """
     every = paper.load()
     printed, values = every[every["table"] == "table3"].drop_duplicates("printed"), paper.wide(every, "table3")
-    settings = {name: load([f"system={name}"]).system for name in sorted(set(own(printed)) & set(choices("system")))}
+    settings = {name: load([f"system={name}"]).system for name in sorted(set(printed["own"]) & set(choices("system")))}
     known = {name: list(about.protocols) for name, about in settings.items()}
     places = [("study", name, str(load([f"protocol={name}"]).protocol.title)) for name in own_protocols]
     places += [("grid", variant.name, variant.title) for variant in grid.variants]
     shared = {variant.name: grid_runs(dataset, variant.name, grid) for variant in grid.variants}
     definitions, lines = dict(grid.metric_definitions), []
     first = dict(list(definitions.items())[:1])
-    for row, system in zip(printed.to_dict("records"), own(printed), strict=True):
+    for row in printed.to_dict("records"):
+        system = row["own"]
         cells = values.loc[row["printed"]].to_numpy(np.float64)
         for source, protocol, title in places:
             line = {"row": row["printed"], "source": source, "protocol": protocol, "title": title}

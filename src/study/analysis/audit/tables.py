@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from scipy import stats
 
 from study import paths
 from study.analysis.report import paper
@@ -116,6 +117,12 @@ def kept_tops(dataset: str, protocol: str, systems: Iterable[str]) -> dict[str, 
     return {name: pd.read_parquet(path) for name, path in found.items() if path.exists()}
 
 
+def wilson(count: int, n: int) -> tuple[float, float, float]:
+    """A share with its 95 % interval (Wilson)."""
+    interval = stats.binomtest(count, n).proportion_ci(method="wilson")
+    return count / n, interval.low, interval.high
+
+
 def described(dataset: str) -> bool:
     """Whether the paper's numbers describe this data set."""
     return bool(paper.load().attrs["dataset"] == dataset)
@@ -129,8 +136,7 @@ def printed_rows() -> pd.DataFrame:
     for table in dict.fromkeys(cells["table"]):
         about = cells[cells["table"] == table].drop_duplicates("printed").set_index("printed")
         values = paper.wide(cells, table)
-        own = about["system"].where(about["system"] != "", about["stand_in"])
-        part = values.assign(table=table, place=about["place"], own=own, row=values.index)
+        part = values.assign(table=table, place=about["place"], own=about["own"], row=values.index)
         parts.append(part[["table", "place", "row", "own", *PAPER_METRICS]])
     # Table 4 repeats the method's row of Table 3.
     return pd.concat(parts, ignore_index=True).drop_duplicates(["row", *PAPER_METRICS], ignore_index=True)

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from scipy import stats
 
 from study.analysis.audit.settings import TaskQuality, read, settings_file
-from study.analysis.audit.tables import folder, write_tables
+from study.analysis.audit.tables import folder, wilson, write_tables
 from study.data.dataset import Dataset, FloatArray, IntArray, load
 from study.encoders.sentence import encode
 from study.errors import StudyError
@@ -79,11 +79,10 @@ def agreement(
         raise StudyError("too few tasks to compare", fix="use a data set with more tasks")
     value, error = auc(own, shuffled), 1.96 * auc_error(own, draws[0])
     threshold = float(np.quantile(shuffled, quantile))
-    below = int((own < threshold).sum())
-    interval = stats.binomtest(below, len(own)).proportion_ci(method="wilson")
     found = {"n": len(own), "mean": float(own.mean()), "shuffled_mean": float(shuffled.mean()), "auc": value}
     found |= {"auc_ci_low": max(0.0, value - error), "auc_ci_high": min(1.0, value + error), "threshold": threshold}
-    found |= {"below": below / len(own), "below_ci_low": interval.low, "below_ci_high": interval.high}
+    below = wilson(int((own < threshold).sum()), len(own))
+    found |= zip(("below", "below_ci_low", "below_ci_high"), below, strict=True)
     return found | {"below_chance": quantile}, np.searchsorted(np.sort(shuffled), own) / len(shuffled)
 
 
@@ -152,12 +151,12 @@ def reading_table(codes: pd.DataFrame, data: Dataset, settings: TaskQuality) -> 
         enough = min(map(len, both)) >= FEWEST
         value, error = (auc(*both), 1.96 * auc_error(*both)) if enough else (np.nan, np.nan)
         for code, own in by_code.items():
-            interval = stats.binomtest(len(own), len(part)).proportion_ci(method="wilson")
             middle = float(own.mean()) if len(own) else np.nan
             spread = 1.96 * float(own.std(ddof=1)) / np.sqrt(len(own)) if len(own) > 1 else np.nan
-            line = {"block": block, "code": code, "tasks": len(own), "n": len(part), "share": len(own) / len(part)}
-            line |= {"ci_low": interval.low, "ci_high": interval.high, "similarity_place": middle}
-            line |= {"place_ci_low": middle - spread, "place_ci_high": middle + spread, "auc": value}
+            line = {"block": block, "code": code, "tasks": len(own), "n": len(part)}
+            line |= zip(("share", "ci_low", "ci_high"), wilson(len(own), len(part)), strict=True)
+            line |= {"similarity_place": middle, "place_ci_low": middle - spread, "place_ci_high": middle + spread}
+            line["auc"] = value
             low, high = np.clip([value - error, value + error], 0, 1)
             rows.append(line | {"auc_ci_low": low, "auc_ci_high": high})
     return pd.DataFrame(rows)

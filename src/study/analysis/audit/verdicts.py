@@ -26,22 +26,9 @@ CANNOT, NOT_RUN = "cannot be computed", "not run here"
 ORDER = "same order only"
 SWEEPS = ("fusion_weight", "temperature", "learning_rate")
 VERDICTS = (REPRODUCED, ORDER, NOT, NOT_RUN, CANNOT)
-COLUMNS = [
-    "table",
-    "place",
-    "row",
-    "metric",
-    "k",
-    "paper",
-    "protocol",
-    "system",
-    "counterpart",
-    "ours",
-    "ci_low",
-    "ci_high",
-]
-COLUMNS += ["definition", "diff", "relative_diff", "tasks", "seeds", "seeds_within", "within_relative"]
-COLUMNS += ["pairs", "pairs_in_order", "trivial", "verdict", "reason"]
+COLUMNS = ["table", "place", "row", "metric", "k", "paper", "protocol", "system", "counterpart", "ours"]
+COLUMNS += ["ci_low", "ci_high", "definition", "diff", "relative_diff", "tasks", "seeds", "seeds_within"]
+COLUMNS += ["within_relative", "pairs", "pairs_in_order", "trivial", "verdict", "reason"]
 # A difference of 0.01 is within 0.01 although its digits may say 0.010000000000000009.
 BORDER = 1e-9
 # F1 as the paper defines it, and as some of its rows are computed (study.analysis.report.paper.arithmetic).
@@ -116,9 +103,10 @@ def cell_lines(cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str],
     `within_relative` asks the same of the relative tolerance and decides no verdict.
     """
     lines = []
-    named, there = set(own(cells)), set(choices("system"))
+    named, there = set(cells["own"]), set(choices("system"))
     known = {name: list(load([f"system={name}"]).system.protocols) for name in named & there}
-    for row, system in zip(cells.to_dict("records"), own(cells), strict=True):
+    for row in cells.to_dict("records"):
+        system = row["own"]
         about = {"table": row["table"], "place": row["place"], "row": row["printed"], "metric": row["metric"]}
         about |= {"k": row["k"], "paper": row["value"], "trivial": row["value"] <= chosen.tolerance, "system": system}
         about["counterpart"] = "same" if row["system"] else "stand-in" if system else "none"
@@ -152,11 +140,6 @@ def agree(gap: float, gaps: pd.Series, tolerance: float) -> bool:
     """Whether the difference of the mean over seeds and those of most seeds are within the tolerance."""
     near = within(gaps, tolerance)
     return bool(within(gap, tolerance) and 2 * near.sum() > len(near))
-
-
-def own(cells: pd.DataFrame) -> pd.Series:
-    """The study's system of each printed cell: of the same configuration, else of the nearest, else empty."""
-    return cells["system"].where(cells["system"] != "", cells["stand_in"])
 
 
 def with_order(lines: pd.DataFrame, found: dict[Any, Run], level: float) -> pd.DataFrame:
@@ -272,7 +255,7 @@ def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
     found = {
         (protocol, system): measured(frame, chosen)
         for protocol in protocols
-        for system, frame in run_frames(dataset, protocol, sorted(set(own(cells)) - {""})).items()
+        for system, frame in run_frames(dataset, protocol, sorted(set(cells["own"]) - {""})).items()
     }
     judged = with_order(cell_lines(cells, found, protocols, chosen), found, chosen.level)
     # By records: concatenating columns without any value would guess at their types.

@@ -7,7 +7,7 @@ multiply-add and float32 throughout; what depends on the machine (sorting, Pytho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ from study.analysis.report.colours import GREY, colour, legend_below
 from study.analysis.report.plots import canvas, logarithmic, styled
 from study.analysis.report.results import Results, lineage
 from study.analysis.report.runs import ORACLE
-from study.config.registry import parents
 from study.evaluation.records import read_record
 from study.t2mrec.settings import Towers
 
@@ -66,35 +65,25 @@ def fits(results: Results) -> pd.DataFrame:
 def long_fits(fitted: pd.DataFrame) -> pd.DataFrame:
     """The systems whose longest seed took more than `LONG`, the longest first; `fitted`: from `fits`.
     Returns: columns protocol, title, longest and mean (minutes), seeds."""
-    minutes = fitted.assign(minutes=fitted["seconds_fit"] / 60).groupby(["protocol", "system"], sort=False)
-    table = minutes.agg(
-        title=("title", "first"), longest=("minutes", "max"), mean=("minutes", "mean"), seeds=("seed", "size")
-    ).reset_index()
-    long = table[table["longest"] > LONG / 60].sort_values("longest", ascending=False, kind="stable")
-    return long.drop(columns="system").reset_index(drop=True)
+    minutes = fitted.assign(minutes=fitted["seconds_fit"] / 60).groupby(["protocol", "title"], sort=False)["minutes"]
+    table = minutes.agg(longest="max", mean="mean", seeds="size").reset_index()
+    long = table[table["longest"] > LONG / 60]
+    return long.sort_values("longest", ascending=False, kind="stable", ignore_index=True)
 
 
 def core_hours(
-    results: Results,
-    fitted: pd.DataFrame,
-    searches: pd.DataFrame,
-    printed: Mapping[str, str],
-    *,
-    builds_on: Callable[[str], Sequence[str]] = parents,
+    results: Results, fitted: pd.DataFrame, searches: pd.DataFrame, printed: Mapping[str, str]
 ) -> pd.DataFrame:
     """Core hours behind each row of the paper's Table 3 that has a run, its share in every kind of effort.
 
-    Args:
-        fitted: from `fits`.
-        searches: from `study.analysis.overall.tuning.tuned`.
-        printed: the paper's name -> system; the systems that build on it, or carry it to new tasks, count with it.
-        builds_on: system -> the systems whose settings it builds on, nearest first.
+    `fitted`: from `fits`. `searches`: from `study.analysis.overall.tuning.tuned`. `printed`: the paper's name ->
+    system; the systems that build on it, or carry it to new tasks, count with it.
 
     Returns: `COLUMNS`, hours of fitting and scoring, in the paper's order.
     """
     core = (fitted["seconds_fit"] + fitted["seconds_score"]).groupby(fitted["system"]).sum()
     searched = searches.groupby("system")["seconds"].sum()
-    above = {name: lineage(name, builds_on) for name in {*core.index, *searched.index} & results.applies.keys()}
+    above = {name: lineage(name) for name in {*core.index, *searched.index} & results.applies.keys()}
     rows = []
     for title, system in printed.items():
         hours = dict.fromkeys(KINDS, 0.0)
@@ -111,16 +100,11 @@ def core_hours(
 
 def summed(table: pd.DataFrame) -> pd.DataFrame:
     """The table of `core_hours` with two sums below it: of the rows of `PUBLISHED`, and of all rows."""
-    sums = [
-        {
-            "printed": f"sum of the {len(part)} of family {family}" if family else f"sum of all {len(part)}",
-            "system": "",
-            "family": family,
-            **part[[*KINDS, "total"]].sum(),
-        }
-        for family, part in ((PUBLISHED, table[table["family"] == PUBLISHED]), ("", table))
-        if len(part)
-    ]
+    published, sums = table[table["family"] == PUBLISHED], []
+    for family, part in ((PUBLISHED, published), ("", table)):
+        if len(part):
+            name = f"sum of the {len(part)} of family {family}" if family else f"sum of all {len(part)}"
+            sums.append({"printed": name, "system": "", "family": family, **part[[*KINDS, "total"]].sum()})
     return pd.concat([table, pd.DataFrame(sums, columns=COLUMNS)], ignore_index=True) if sums else table
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from study import paths
 from study.analysis.report.results import TUNED_SUFFIX, Results, lineage
 from study.analysis.report.runs import APART
-from study.config.registry import parents
 from study.evaluation.records import read_record
 
 # Closed forms without training, the first that has a run (a new task has no servers, so there it is the transfer), and
@@ -49,12 +49,16 @@ def cut_short(model: Mapping[str, Any], reports: pd.DataFrame) -> pd.Series:
 
     A training that always runs to its cap and has a few `evaluations` was rising if the last one was the best;
     so was one of whose earlier stages that is true. `reports` has a row per seed with epochs (that ran) and best_epoch,
-    and a report for each stage before the last one.
+    and a report for each stage before the last one; a quantiser does not look at validation.
     """
     ended = reports["epochs"] >= most_epochs(model)
     if annealed(model):
         ended &= reports["best_epoch"] == reports["epochs"]
-    return ended | pd.Series([_rose_before(row) for row in reports.to_dict("records")], index=reports.index, dtype=bool)
+    before = [
+        any(isinstance(stage, Mapping) and stage.get("best_epoch", -1) == stage.get("epochs") for stage in report)
+        for report in reports.to_numpy()
+    ]
+    return ended | np.array(before, dtype=bool)
 
 
 def annealed(model: Mapping[str, Any]) -> bool:
@@ -62,15 +66,7 @@ def annealed(model: Mapping[str, Any]) -> bool:
     return any("evaluations" in place for place in _places(model))
 
 
-def _rose_before(report: Mapping[Any, Any]) -> bool:
-    """Whether an earlier stage that looks at validation was best at its end; a quantiser does not look."""
-    stages = [stage for stage in report.values() if isinstance(stage, Mapping) and "best_epoch" in stage]
-    return any(stage["best_epoch"] == stage["epochs"] for stage in stages)
-
-
-def convergence(
-    results: Results, protocol: str, *, builds_on: Callable[[str], Sequence[str]] = parents
-) -> pd.DataFrame:
+def convergence(results: Results, protocol: str) -> pd.DataFrame:
     """The systems whose records tell a best epoch, best on the test tasks first; those of `APART` are left out.
 
     Returns: system, title, epochs (that ran), best_epoch (whose weights were kept), validation_ndcg and seconds_trained
@@ -84,7 +80,7 @@ def convergence(
     yardstick = next((results.value(protocol, name, METRIC) for name in YARDSTICKS if name in ran), float("nan"))
     sound = [name for name in ran if results.families.get(name) not in APART]
     gaps = {name: results.value(protocol, name, METRIC) - yardstick for name in sound}
-    method = {name: lineage(name, builds_on)[-1] if name in results.applies else name for name in sound}
+    method = {name: lineage(name)[-1] if name in results.applies else name for name in sound}
     rows = []
     for name in sound:
         record = read_record(paths.results(results.dataset) / "records" / protocol / f"{name}.json")

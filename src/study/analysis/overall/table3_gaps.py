@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from study.analysis.report.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURP
 from study.analysis.report.plots import MARKERS, metric_name, named_rows, one_panel, styled
 from study.analysis.report.results import TRANSFER, TUNED_SUFFIX, Results, lineage
 from study.analysis.report.tables import named
-from study.config.registry import parents
 
 METRIC, SECOND = "ndcg@10", "recall@10"
 FAR = 0.05  # of METRIC from the printed one: see `nearness`
@@ -40,9 +39,7 @@ def kind_of(name: str, system: str, family: str) -> str:
     return {"reference_bug": BUG, "oracle": BUG, "extension": EXTENSION}.get(family, VARIANT)
 
 
-def table3_gaps(
-    results: Results, cells: pd.DataFrame, *, builds_on: Callable[[str], Sequence[str]] = parents
-) -> pd.DataFrame:
+def table3_gaps(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
     """Every run of the system behind a baseline's row of Table 3, and of the systems that build on it or carry it.
 
     Returns: printed (the paper's name), system, title, kind (of `KINDS`), protocol, paper and ours (`METRIC`), gap
@@ -54,7 +51,7 @@ def table3_gaps(
     wide = rows.pivot_table(index=["printed", "system"], columns="column", values="value", sort=False).reset_index()
     ran = {protocol: results.systems(protocol) for protocol in results.protocols}
     names = [name for name in results.applies if any(name in systems for systems in ran.values())]
-    above = {name: lineage(name, builds_on) for name in names}
+    above = {name: lineage(name) for name in names}
     parts = []
     for paper in wide.to_dict("records"):
         system = str(paper["system"])
@@ -105,9 +102,8 @@ def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
         " Black bar: the paper's value. Colour: our protocol; marker: what was tried. Under warm a task has several "
         "test servers, under loo and loo99 one; loo99 ranks it among 99 sampled ones."
     )
-    figure, panel = one_panel(
-        1.4 + 0.42 * len(printed), caption=caption, title="The paper's baselines and every attempt"
-    )
+    title = "The paper's baselines and every attempt"
+    figure, panel = one_panel(1.4 + 0.42 * len(printed), caption=caption, title=title)
     places = {name: len(printed) - 1 - number for number, name in enumerate(printed)}
     ran = table.dropna(subset=["ours"])
     # Protocols with a colour of their own come first.

@@ -32,8 +32,9 @@ def load(path: Path | None = None) -> pd.DataFrame:
 
     Returns: columns table (``table3``, ``table4``), place, group, printed (the paper's name), system (the study's name
     of the same configuration, empty where there is none), metric, k, value (in [0, 1]), stand_in (the nearest
-    configuration where there is no same one) and differs (what it lacks); attribute ``dataset`` names the data set that
-    the values describe. A missing file, a row of another length and a cell outside [0, 1] raise `StudyError`.
+    configuration where there is no same one), differs (what it lacks) and own (system, else stand_in); attribute
+    ``dataset`` names the data set that the values describe. A missing file, a row of another length and a cell outside
+    [0, 1] raise `StudyError`.
     """
     content = _read(path)
     metrics = [name.split("@") for name in content["metrics"]]
@@ -47,6 +48,7 @@ def load(path: Path | None = None) -> pd.DataFrame:
                 row = (table, part["place"], entry["group"], entry["printed"], entry["system"] or "", metric, int(k))
                 rows.append((*row, value, entry.get("stand_in", ""), entry.get("differs", "")))
     frame = pd.DataFrame(rows, columns=COLUMNS)
+    frame["own"] = frame["system"].where(frame["system"] != "", frame["stand_in"])
     frame.attrs["dataset"] = content["dataset"]
     return frame
 
@@ -111,9 +113,8 @@ def counterparts(cells: pd.DataFrame) -> pd.DataFrame:
     """The rows of Table 3 in its order; behind each, those of other tables that describe the same system. Returns:
     columns system (the study's name of the same or of the nearest configuration), table, place, printed, differs."""
     rows = cells.drop_duplicates(["table", "printed"]).copy()
-    known = rows["system"] != ""
-    in_table3 = rows["table"] == "table3"
-    rows["system"] = rows["system"].where(known, rows["stand_in"])
+    known, in_table3 = rows["system"] != "", rows["table"] == "table3"
+    rows["system"] = rows["own"]
     order = list(rows.loc[in_table3, "system"])
     kept = rows[in_table3 | (known & rows["system"].isin(order))]
     place = kept["system"].map(order.index)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,13 +25,10 @@ TUNED_SUFFIX = "_tuned"
 TRANSFER = "_transfer"  # a system that ranks for new tasks through a base, whose settings its file repeats
 
 
-def lineage(name: str, builds_on: Callable[[str], Sequence[str]] = parents) -> list[str]:
+def lineage(name: str) -> list[str]:
     """A system, then what it is made from: the base that a transfer ranks through, and whose settings it builds on.
-
-    Returns: each once, the nearest first; the last is the method that all its variants share. `builds_on` gives the
-    systems whose settings one builds on, nearest first.
-    """
-    return list(dict.fromkeys((name, name.removesuffix(TRANSFER), *builds_on(name))))
+    Each once, the nearest first; the last is the method that all its variants share."""
+    return list(dict.fromkeys((name, name.removesuffix(TRANSFER), *parents(name))))
 
 
 def licensed(dataset: str) -> bool:

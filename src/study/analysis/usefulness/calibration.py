@@ -170,18 +170,16 @@ def threshold(chance: Float64Array, useful: BoolArray, target: float) -> float:
 def signals(ranked: IntArray, best: FloatArray, requests: FloatArray, servers: FloatArray) -> pd.DataFrame:
     """Every signal of each request, one row per request.
 
-    Args:
-        ranked, best: server rows and scores of the ten best, shape (b, 10).
-        requests, servers: sentence vectors of the descriptions, shapes (b, d) and (n_servers, d).
+    `ranked` and `best` are server rows and scores of the ten best, shape (b, 10); `requests` and `servers` are sentence
+    vectors of the descriptions, shapes (b, d) and (n_servers, d).
 
     Returns: score (standard deviations above the mean of the catalogue), margin (first minus second), lead (first minus
     tenth), cosine (of the request with the first server).
     """
     scores, cosine = best.astype(np.float64), (requests * servers[ranked[:, 0]]).sum(axis=1).astype(np.float64)
     first = scores[:, 0]
-    return pd.DataFrame(
-        {"score": first, "margin": first - scores[:, 1], "lead": first - scores[:, -1], "cosine": cosine}
-    )
+    margin, lead = first - scores[:, 1], first - scores[:, -1]
+    return pd.DataFrame({"score": first, "margin": margin, "lead": lead, "cosine": cosine})
 
 
 def confidence(dataset: str, name: str, *, seed: int = 0) -> pd.DataFrame:

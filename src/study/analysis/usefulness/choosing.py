@@ -59,9 +59,8 @@ class Steps:
 
 def variants(changed: Mapping[str, Mapping[str, Any]]) -> dict[str, FieldDense]:
     """`field_dense` with some settings replaced, by the name of the variant; an unknown setting raises `StudyError`."""
-    base = {
-        key: value for key, value in plain(load(["system=field_dense"]).system)["model"].items() if key != "_target_"
-    }
+    base = plain(load(["system=field_dense"]).system)["model"]
+    base.pop("_target_")
     for name, changes in changed.items():
         if unknown := set(changes) - set(base):
             fix = f"one of: {sorted(base)}"

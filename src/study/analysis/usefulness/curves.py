@@ -116,8 +116,8 @@ def curve_table(values: pd.DataFrame, tasks: int, *, seed: int) -> pd.DataFrame:
                 score = part.groupby("task_id")[metric].mean().dropna()
                 by_draw = part.groupby("draw")[metric].mean()
                 row = {"system": name, "metric": metric, "share": share, "tasks": round(float(share) * tasks)}
-                mean, *ends = mean_interval(score, seed=seed).items()
-                row |= {"draws": len(by_draw), **dict([mean]), "sd": by_draw.std(), **dict(ends)}
+                row |= {"draws": len(by_draw), "mean": score.mean(), "sd": by_draw.std()}
+                row |= mean_interval(score, seed=seed)
                 if before is not None:
                     row |= mean_interval(score - before, seed=seed, name="diff", prefix="diff_")
                 rows.append(row)

@@ -99,9 +99,8 @@ def pareto(table: pd.DataFrame, caption: str) -> Figure:
             for row in known.to_dict("records"):
                 ink, best = colour(row["family"]), row[f"front_{quality}_{cost}"]
                 look = {"marker": marks[row["system"]], "color": ink, "linestyle": "none", "markersize": 6}
-                (handle,) = panel.plot(
-                    max(row[cost], RESOLUTION), row[quality], markerfacecolor=ink if best else "white", **look
-                )
+                face = ink if best else "white"
+                (handle,) = panel.plot(max(row[cost], RESOLUTION), row[quality], markerfacecolor=face, **look)
                 handles.setdefault(row["title"], handle)
             logarithmic(panel.xaxis, most=5)
             panel.set(xlabel=COSTS[cost], ylim=(0, None))

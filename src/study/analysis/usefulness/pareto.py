@@ -160,10 +160,10 @@ def non_dominated(quality: NDArray[np.float64], cost: NDArray[np.float64]) -> ND
 def quality_by_labels(dataset: str, protocol: str) -> pd.Series:
     """NDCG@10 by the released labels: mean over seeds and test tasks, by system."""
     folder = paths.results(dataset) / "per_task" / protocol
-    found = {path.name.removesuffix(".csv.xz"): per_task.read(path) for path in sorted(folder.glob("*.csv.xz"))}
-    return pd.Series(
-        {name: float(frame.groupby("seed")[METRIC].mean().mean()) for name, frame in found.items()}, dtype=float
-    )
+    means = {
+        path: per_task.read(path).groupby("seed")[METRIC].mean().mean() for path in sorted(folder.glob("*.csv.xz"))
+    }
+    return pd.Series({path.name.removesuffix(".csv.xz"): mean for path, mean in means.items()}, dtype=float)
 
 
 def quality_by_judgements(dataset: str) -> pd.Series:
@@ -195,10 +195,8 @@ def pareto_table(dataset: str) -> pd.DataFrame:
         raise StudyError("the latencies are missing", file=file, fix="run: study usefulness run --part latency")
     # A system that is timed itself and as a saved model stands for itself.
     asked = pd.read_csv(file).drop_duplicates("system").set_index("system")
-    found = pd.DataFrame(
-        {"by_labels": quality_by_labels(dataset, protocol), "by_judgements": quality_by_judgements(dataset)}
-    )
-    found = found.join(training(dataset, protocol))
+    qualities = {"by_labels": quality_by_labels(dataset, protocol), "by_judgements": quality_by_judgements(dataset)}
+    found = pd.DataFrame(qualities).join(training(dataset, protocol))
     # A system that is judged but has no run of its own is trained for the latency alone.
     found = found.join(asked[["seconds_fit"]].add_suffix("_asked")).join(asked[["milliseconds", "p5", "p95", "cpu"]])
     found["seconds_fit"] = found["seconds_fit"].fillna(found.pop("seconds_fit_asked"))
