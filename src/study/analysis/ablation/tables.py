@@ -16,12 +16,12 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.analysis.report import paper
-from study.analysis.report.runs import COMPARED, FAILS, HOLDS, REFERENCE, SIDES, measured, statistics
+from study.analysis.report.runs import COMPARED, FAILS, HOLDS, REFERENCE, SIDES, measured, run_frames, statistics
+from study.analysis.report.tables import NOT_RUN, named
 from study.analysis.report.tables import NOT_RUN, named
 from study.config.registry import all_system_settings
 from study.data import dataset as datasets
 from study.data.dataset import Dataset
-from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.significance import RESAMPLES, compare, compare_all, holm
 from study.files import write_csv
@@ -79,12 +79,8 @@ def wanted(protocol: str) -> list[str]:
 
 def runs(dataset: str) -> dict[str, dict[str, pd.DataFrame]]:
     """Protocol -> variant -> per-task table, for protocols under which the reference ran."""
-    found: dict[str, dict[str, pd.DataFrame]] = {}
-    known = variants()
-    for path in sorted((paths.results(dataset) / "per_task").glob("*/*.csv.xz")):
-        name = path.name.removesuffix(".csv.xz")
-        if name in known:
-            found.setdefault(path.parent.name, {})[name] = per_task.read(path)
+    protocols = sorted(path.name for path in (paths.results(dataset) / "per_task").glob("*"))
+    found = {protocol: run_frames(dataset, protocol, variants()) for protocol in protocols}
     return {protocol: frames for protocol, frames in found.items() if REFERENCE in frames}
 
 

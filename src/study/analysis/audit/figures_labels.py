@@ -171,14 +171,12 @@ def plot_task_quality(tables: Tables) -> Figure:
     figure, axes = canvas(3.9, 1 if reading is None else 2, caption=caption, title="Do the parts of a task agree?")
     panel, inks = axes[0, 0], (BLUE, ORANGE, GREY)
     for number, block in enumerate(blocks):
-        rows = usual[usual["block"] == block].set_index(["left", "right"]).loc[pairs]
-        place = np.arange(len(pairs))[::-1] - 0.16 * (number - (len(blocks) - 1) / 2)
-        panel.hlines(place, 100 * rows["auc_ci_low"], 100 * rows["auc_ci_high"], color=inks[number])
-        panel.plot(100 * rows["auc"], place, "osD"[number], color=inks[number], markersize=5, label=block)
-        inside = table[(table["block"] == block) & (table["shuffled_in"] == "within subcategory")]
-        inside = inside.set_index(["left", "right"]).reindex(pairs)
-        panel.hlines(place, 100 * inside["auc_ci_low"], 100 * inside["auc_ci_high"], color=inks[number])
-        panel.plot(100 * inside["auc"], place, "osD"[number], color=inks[number], markersize=5, markerfacecolor="white")
+        place, ink = np.arange(len(pairs))[::-1] - 0.16 * (number - (len(blocks) - 1) / 2), inks[number]
+        for scope, look in (("all tasks", {"label": block}), ("within subcategory", {"markerfacecolor": "white"})):
+            rows = table[(table["block"] == block) & (table["shuffled_in"] == scope)]
+            rows = rows.set_index(["left", "right"]).reindex(pairs)
+            panel.hlines(place, 100 * rows["auc_ci_low"], 100 * rows["auc_ci_high"], color=ink)
+            panel.plot(100 * rows["auc"], place, "osD"[number], color=ink, markersize=5, **look)
     panel.axvline(50, color="black", linewidth=0.8, linestyle="--")
     xlim = (min(45.0, 100 * usual["auc_ci_low"].min() - 2), 101)
     named_rows(panel, np.arange(len(pairs))[::-1], [" – ".join(pair) for pair in pairs], "AUC (%)", xlim=xlim)

@@ -19,7 +19,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study import paths
 from study.analysis.audit.settings import Leakage, read
-from study.analysis.audit.tables import run_frames, wilson, write_tables
+from study.analysis.audit.tables import wilson, write_tables
+from study.analysis.report.runs import run_frames
 from study.config.compose import choices
 from study.data import split_files
 from study.data.dataset import Dataset, load

@@ -19,9 +19,9 @@ from tqdm import tqdm
 
 from study import paths
 from study.analysis.audit.settings import Robustness, read, settings_file
-from study.analysis.audit.tables import Fits, kept_tops, run_frames, write_tables
+from study.analysis.audit.tables import Fits, kept_tops, write_tables
 from study.analysis.audit.variance import variance_table
-from study.analysis.report.runs import APART
+from study.analysis.report.runs import APART, run_frames
 from study.config.compose import build_system, choices, load
 from study.config.registry import all_system_settings, with_tuned_values
 from study.data import dataset as datasets

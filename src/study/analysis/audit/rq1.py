@@ -18,10 +18,11 @@ from omegaconf import DictConfig
 from study.analysis.audit import protocols
 from study.analysis.audit.protocols import CELLS, DISCOUNT, distance, printed_form
 from study.analysis.audit.settings import Definition, Protocols, Verdicts, read
-from study.analysis.audit.tables import described, run_frames, write_tables
+from study.analysis.audit.tables import described, write_tables
 from study.analysis.audit.verdicts import why_not, within
 from study.analysis.report import paper
 from study.analysis.report.results import TUNED_SUFFIX
+from study.analysis.report.runs import run_frames
 from study.config.compose import choices, load
 from study.evaluation.metrics import Float64Array
 from study.evaluation.per_task import KEYS

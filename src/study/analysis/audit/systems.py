@@ -19,7 +19,8 @@ from tqdm import tqdm
 
 from study import paths
 from study.analysis.audit.settings import Codebooks, PromptTemplates, ReferenceBugs, Rules, read
-from study.analysis.audit.tables import run_frames, write_tables
+from study.analysis.audit.tables import write_tables
+from study.analysis.report.runs import run_frames
 from study.config.compose import build_system, load
 from study.config.registry import with_tuned_values
 from study.data import dataset as datasets

@@ -14,7 +14,6 @@ from scipy import stats
 from study import paths
 from study.analysis.report import paper
 from study.errors import StudyError
-from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import record
 from study.files import write_csv, write_json, write_parquet
@@ -103,12 +102,6 @@ class Fits:
         for path in self.cache.glob("*.parquet"):
             path.unlink()
         return table
-
-
-def run_frames(dataset: str, protocol: str, systems: Iterable[str]) -> dict[str, pd.DataFrame]:
-    """The per-task file of each of the systems that ran under a protocol, in their order."""
-    found = {name: paths.results(dataset) / "per_task" / protocol / f"{name}.csv.xz" for name in systems}
-    return {name: per_task.read(path) for name, path in found.items() if path.exists()}
 
 
 def kept_tops(dataset: str, protocol: str, systems: Iterable[str]) -> dict[str, pd.DataFrame]:

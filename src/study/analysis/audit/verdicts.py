@@ -13,8 +13,9 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.analysis.audit.settings import Verdicts, read
-from study.analysis.audit.tables import described, run_frames, write_tables
+from study.analysis.audit.tables import described, write_tables
 from study.analysis.report import paper
+from study.analysis.report.runs import run_frames
 from study.analysis.report.tables import markdown
 from study.config.compose import choices, load
 from study.errors import StudyError

@@ -150,7 +150,7 @@ def beside(
     titles = titles if costs is None else remarked(titles, costs, protocol)
     if applicable_alone:
         groups = groups[[protocol in applies.get(name, ()) for name in groups["system"]]]
-    variants = {name: _variants(name, applies) for name in groups["system"]}
+    variants = {name: [own for own in (name, name + TUNED_SUFFIX) if own in applies] for name in groups["system"]}
     # Of a system that the protocol is not for, one row says so.
     names = [name for own in variants.values() for name in own if protocol in applies[name] or name in variants]
     runs = overall[(overall["protocol"] == protocol) & overall["system"].isin(names)]
@@ -177,11 +177,6 @@ def beside(
             title = titles.get(name, name) + (f", {differs[system]}" if differs[system] else "")
             rows.append({"system": title, "source": f"ours, {protocol}"} | ours.loc[name].to_dict())
     return pd.DataFrame(rows, columns=["system", "source", *ours.columns]).fillna("")
-
-
-def _variants(system: str, applies: Mapping[str, Sequence[str]]) -> list[str]:
-    """A system and its tuned variant, where they are configured."""
-    return [name for name in (system, system + TUNED_SUFFIX) if name in applies]
 
 
 def _printed(cells: pd.DataFrame, table: str) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import product
@@ -77,6 +77,12 @@ def declared_family(protocol: str, leave_out: Sequence[str]) -> list[str]:
         and not left_out(name, system.family, list(leave_out))
         and any(fnmatchcase(name, pattern) for pattern in patterns)
     ]
+
+
+def run_frames(dataset: str, protocol: str, systems: Iterable[str]) -> dict[str, pd.DataFrame]:
+    """The per-task table of each of the systems that ran under a protocol, in their order."""
+    found = {name: paths.results(dataset) / "per_task" / protocol / f"{name}.csv.xz" for name in systems}
+    return {name: per_task.read(path) for name, path in found.items() if path.exists()}
 
 
 def collect(dataset: str) -> Runs:

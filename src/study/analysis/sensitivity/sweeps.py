@@ -14,10 +14,9 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from matplotlib.tri import LinearTriInterpolator, Triangulation
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from study import paths
 from study.analysis.report.colours import BLUE, GREY, ORANGE, RED
 from study.analysis.report.plots import canvas, logarithmic, metric_name, named_rows, one_panel, styled
-from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, measured, statistics
+from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, measured, run_frames, statistics
 from study.analysis.report.tables import cell, read
 from study.errors import StudyError
 from study.evaluation import per_task
@@ -158,11 +157,9 @@ def tuned_table(dataset: str, tuned: str, reference: str) -> pd.DataFrame:
     One row per measure of the paper: mean ± sd over seeds of both (F1 of the mean precision and recall), the comparison
     over tasks, and for `COMPARED`, the declared family, both tests with Holm's correction.
     """
-    base = paths.results(dataset) / "per_task" / "cold"
-    files = {name: base / f"{name}.csv.xz" for name in (tuned, reference)}
-    if not all(path.exists() for path in files.values()):
+    frames = run_frames(dataset, "cold", (tuned, reference))
+    if len(frames) < 2:
         return pd.DataFrame()
-    frames = {name: per_task.read(path) for name, path in files.items()}
     tests: Any = compare_all(frames, reference, COMPARED, seed=0, per_comparison=1000).set_index("metric")
     rows = []
     for metric in PAPER_METRICS:

@@ -23,14 +23,13 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from study import paths
-from study.analysis.report.runs import APART
+from study.analysis.report.runs import APART, run_frames
 from study.config.compose import build_system, load
 from study.config.registry import all_system_settings, with_tuned_values
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.encoders.sentence import encode
 from study.errors import StudyError
-from study.evaluation import per_task
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.records import read_record
 from study.evaluation.runs import KEPT, rank_tasks
@@ -159,11 +158,9 @@ def non_dominated(quality: NDArray[np.float64], cost: NDArray[np.float64]) -> ND
 
 def quality_by_labels(dataset: str, protocol: str) -> pd.Series:
     """NDCG@10 by the released labels: mean over seeds and test tasks, by system."""
-    folder = paths.results(dataset) / "per_task" / protocol
-    means = {
-        path: per_task.read(path).groupby("seed")[METRIC].mean().mean() for path in sorted(folder.glob("*.csv.xz"))
-    }
-    return pd.Series({path.name.removesuffix(".csv.xz"): mean for path, mean in means.items()}, dtype=float)
+    frames = run_frames(dataset, protocol, all_system_settings())
+    means = {name: frame.groupby("seed")[METRIC].mean().mean() for name, frame in frames.items()}
+    return pd.Series(means, dtype=float)
 
 
 def quality_by_judgements(dataset: str) -> pd.Series:
