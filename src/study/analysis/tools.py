@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
 from study.analysis.report.plots import MARKERS, canvas, logarithmic, named_rows, one_panel, styled
-from study.evaluation.significance import bootstrap_interval
+from study.judging.evaluate import mean_interval
 from study.tools import results
 from study.tools.mcp_zero import experiments as mcp_zero
 
@@ -21,12 +21,8 @@ INKS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
 def intervals(frames: Mapping[str, pd.DataFrame], metric: str) -> pd.DataFrame:
     """Mean and 95 % bootstrap interval over tasks of one metric per system, best first.
     `frames`: per-task tables by system; those without the metric are left out."""
-    rows = []
-    for name, frame in frames.items():
-        if metric in frame:
-            values = frame[metric].dropna().to_numpy(np.float64)
-            low, high = bootstrap_interval(values, seed=results.SEED)
-            rows.append((name, len(values), values.mean(), low, high))
+    known = {name: frame[metric].dropna() for name, frame in frames.items() if metric in frame}
+    rows = [{"system": name, "n": len(v), **mean_interval(v, seed=results.SEED)} for name, v in known.items()]
     table = pd.DataFrame(rows, columns=["system", "n", "mean", "ci_low", "ci_high"])
     return table.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 

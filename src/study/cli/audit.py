@@ -55,13 +55,12 @@ def functions() -> dict[str, Callable[[DictConfig], list[Path]]]:
     from study.analysis.audit import (
         consistency,
         labels,
-        leakage,
         protocols,
         provenance,
         robustness,
         rq1,
         systems,
-        task_quality,
+        tasks,
         verdicts,
     )
 
@@ -73,9 +72,9 @@ def functions() -> dict[str, Callable[[DictConfig], list[Path]]]:
         "rq1": rq1.compute,
         "labels": labels.compute,
         "provenance": provenance.compute,
-        "leakage": leakage.compute,
+        "leakage": tasks.compute_leakage,
         "rules": systems.compute_rules,
-        "task_quality": task_quality.compute,
+        "task_quality": tasks.compute_quality,
         "robustness": robustness.compute,
         "reference_bugs": systems.compute_bugs,
         "codebooks": systems.compute_codebooks,

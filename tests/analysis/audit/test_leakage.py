@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.audit import leakage
+from study.analysis.audit import tasks as audited
 from study.analysis.audit.figures_labels import plot_copying
 from study.config import compose as config
 from study.data import split_files
@@ -43,20 +43,20 @@ def planted():
 
 @pytest.fixture(scope="module")
 def found(planted):
-    return leakage.near_duplicates(*planted, near_labels=0.9, near_text=0.9)
+    return audited.near_duplicates(*planted, near_labels=0.9, near_text=0.9)
 
 
 def test_planted_near_duplicates_are_found_in_training_alone_and_none_by_a_grouped_split(planted, found):
-    assert found[list(leakage.KINDS)].sum().tolist() == [20, 30, 8, 14, 44]
+    assert found[list(audited.KINDS)].sum().tolist() == [20, 30, 8, 14, 44]
     assert found["task_id"].tolist() == list(planted[0].tasks["id"])[PER_PART:]
     assert found["same_labels"].tolist()[:20] == [1] * 20
-    table = leakage.share_table({"cold": found}).set_index("kind")
+    table = audited.share_table({"cold": found}).set_index("kind")
     assert table.loc["same_labels", "share"] == pytest.approx(1 / 3)
     assert table.loc["same_labels", "ci_low"] < 1 / 3 < table.loc["same_labels", "ci_high"]
     data, _ = planted
     split = split_of(data, [VALID] * 30 + [TRAIN] * 30 + [TEST] * PER_PART)
-    assert leakage.near_duplicates(data, split, near_labels=0.9, near_text=0.9)["same_labels"].sum() == 0
-    found = leakage.near_duplicates(data, make(data, "cold_grouped"), near_labels=0.9, near_text=0.9)
+    assert audited.near_duplicates(data, split, near_labels=0.9, near_text=0.9)["same_labels"].sum() == 0
+    found = audited.near_duplicates(data, make(data, "cold_grouped"), near_labels=0.9, near_text=0.9)
     assert found[["same_labels", "same_text", "near_text"]].to_numpy().sum() == 0
 
 
@@ -65,7 +65,7 @@ def test_a_copying_system_and_an_honest_one_are_told_apart(found):
     rng = np.random.default_rng(1)
     values = {"copier": np.where(has, 0.9, 0.0), "honest": 0.3 + 0.05 * rng.normal(size=PER_PART)}
     scores = {name: pd.DataFrame({"ndcg@10": row}, index=found["task_id"]) for name, row in values.items()}
-    table = leakage.copying_table(scores, found, ["ndcg@10"], seed=0)
+    table = audited.copying_table(scores, found, ["ndcg@10"], seed=0)
     table = table.query("kind == 'any_near_duplicate'").set_index("system")
     copier, honest = table.loc["copier"], table.loc["honest"]
     assert copier[["from_duplicates", "lost", "diff"]].tolist() == pytest.approx([1, 1, 0.9])
@@ -74,7 +74,7 @@ def test_a_copying_system_and_an_honest_one_are_told_apart(found):
     assert honest["diff_ci_low"] < 0 < honest["diff_ci_high"]
     assert (table["n_duplicate"] == 44).all()
     with pytest.raises(StudyError, match="not test tasks"):
-        leakage.copying_table({"other": pd.DataFrame({"m": [0.5]}, index=[999])}, found, ["m"], seed=0)
+        audited.copying_table({"other": pd.DataFrame({"m": [0.5]}, index=[999])}, found, ["m"], seed=0)
 
 
 def test_an_honest_system_with_an_easier_group_of_near_duplicates_has_no_excess(found):
@@ -85,7 +85,7 @@ def test_an_honest_system_with_an_easier_group_of_near_duplicates_has_no_excess(
     noise = 0.02 * rng.normal(size=PER_PART)
     values = {"bm25": easier, "honest": easier + 0.1 + noise, "copier": easier + np.where(has, 0.4, 0.0) + noise}
     scores = {name: pd.DataFrame({"m": row}, index=found["task_id"]) for name, row in values.items()}
-    table = leakage.copying_table(scores, found, ["m"], seed=0, references=["bm25", "absent"])
+    table = audited.copying_table(scores, found, ["m"], seed=0, references=["bm25", "absent"])
     table = table.query("kind == 'any_near_duplicate'").set_index("system")
     honest, copier = table.loc["honest"], table.loc["copier"]
     assert honest["diff_ci_low"] > 0.1  # by the plain difference it would be a copier
@@ -98,32 +98,32 @@ def test_an_honest_system_with_an_easier_group_of_near_duplicates_has_no_excess(
     assert table["excess_absent"].isna().all()
     # Both groups of tasks are needed.
     frame = pd.DataFrame({"m": [0.1, 0.2, 0.3]}, index=[1, 2, 3])
-    alone = leakage.excess(frame, frame * 0, "m", pd.Series([True] * 3, index=[1, 2, 3]), seed=0)
+    alone = audited.excess(frame, frame * 0, "m", pd.Series([True] * 3, index=[1, 2, 3]), seed=0)
     assert np.isnan(alone).all()
 
 
 def test_two_protocols_by_hand_and_the_interval_of_a_difference_holds_its_level():
     first = {"a": pd.DataFrame({"m": [1.0, 0.5]}), "b": pd.DataFrame({"m": [1.0, 1.0]})}
     second = {"a": pd.DataFrame({"m": [0.25, 0.25, 0.5, 0.5]})}
-    row = leakage.protocol_table(first, second, ["m"], seed=0)
+    row = audited.protocol_table(first, second, ["m"], seed=0)
     assert len(row) == 1
     assert row.loc[0, ["diff", "lost", "n_first", "n_second"]].tolist() == pytest.approx([0.375, 0.5, 2, 4])
     rng, hits = np.random.default_rng(2), 0
     for seed in range(150):
-        low, high = leakage.difference_interval(rng.normal(1, 1, 60), rng.normal(3, 2, 90), seed=seed)
+        low, high = audited.difference_interval(rng.normal(1, 1, 60), rng.normal(3, 2, 90), seed=seed)
         hits += low <= -2 <= high
     assert 0.88 < hits / 150 <= 1
-    assert np.isnan(leakage.difference_interval(np.ones(1), np.ones(9), seed=0)).all()
+    assert np.isnan(audited.difference_interval(np.ones(1), np.ones(9), seed=0)).all()
 
 
 def test_the_stage_writes_ids_and_numbers(planted, tmp_path, monkeypatch):
     data, split = planted
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path / "results")
     monkeypatch.setattr(paths, "splits", lambda dataset: tmp_path / "splits")
-    monkeypatch.setattr(leakage, "load", lambda name: data)
+    monkeypatch.setattr(audited, "load", lambda name: data)
     configuration = config.load(["dataset=synthetic"])
     with pytest.raises(StudyError, match="no split"):
-        leakage.compute(configuration)
+        audited.compute_leakage(configuration)
     for protocol in ("cold", "cold_grouped"):
         part = split if protocol == "cold" else make(data, protocol)
         split_files.save(part, data, tmp_path / "splits" / f"{protocol}.parquet")
@@ -131,7 +131,7 @@ def test_the_stage_writes_ids_and_numbers(planted, tmp_path, monkeypatch):
         values = pd.DataFrame({"task_id": ids, "seed": 1, "ndcg@10": 0.5, "recall@10": 0.5, "mrr@10": 0.5})
         for system in ("tfidf", "removed_system"):
             write_csv(tmp_path / "results" / "per_task" / protocol / f"{system}.csv.xz", values)
-    tables = {path.name.split(".")[0]: pd.read_csv(path) for path in leakage.compute(configuration)}
+    tables = {path.name.split(".")[0]: pd.read_csv(path) for path in audited.compute_leakage(configuration)}
     assert set(tables) == {"leakage_tasks", "leakage", "copying", "grouped"}
     assert set(tables["leakage_tasks"]) - set(tables["leakage_tasks"].select_dtypes("number")) == {"protocol"}
     assert set(tables["copying"]["system"]) == {"tfidf"}  # files of systems that are not configured are left out

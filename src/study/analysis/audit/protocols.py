@@ -292,15 +292,11 @@ def nearest(lines: list[dict[str, Any]], draws: Float64Array, question: str, gri
     best, second = lines[order[0]], lines[order[1]] if len(order) > 1 else {}
     taken = ("variant", "title", "system", "definition", "distance", "ci_low", "ci_high", "largest", "cells_within")
     found = {"table": best["table"], "row": best["row"], "question": question} | {name: best[name] for name in taken}
-    return found | {
-        "gives": bool(best["largest"] <= grid.tolerance + BORDER),
-        "trivial": best["trivial"],
-        "compared": len(lines) * len(grid.metric_definitions),
-        "share": float((draws.argmin(axis=0) == order[0]).mean()),
-        "next_variant": second.get("variant", ""),
-        "next_system": second.get("system", ""),
-        "next_distance": second.get("distance", float("nan")),
-    }
+    found |= {"gives": bool(best["largest"] <= grid.tolerance + BORDER), "trivial": best["trivial"]}
+    found |= {"compared": len(lines) * len(grid.metric_definitions)}
+    found |= {"share": float((draws.argmin(axis=0) == order[0]).mean())}
+    found |= {"next_variant": second.get("variant", ""), "next_system": second.get("system", "")}
+    return found | {"next_distance": second.get("distance", float("nan"))}
 
 
 def compute_inference(config: DictConfig) -> list[Path]:

@@ -179,9 +179,9 @@ def catalogue_coverage(results: Results, protocol: str, server_ids: pd.Series, p
             seeds.append(metrics.list_level(ranked, popularity, (KEPT,)))
         means = pd.DataFrame(seeds).mean()
         row: dict[str, Any] = {"system": name, "title": results.titles[name], "family": results.families[name]}
-        row |= {"servers": means[f"coverage@{KEPT}"] * len(server_ids)}
-        row |= {"quality": results.value(protocol, name, METRIC)}
-        rows.append(row | {measure: means[f"{measure}@{KEPT}"] for measure in MEASURES})
+        row |= {measure: means[f"{measure}@{KEPT}"] for measure in MEASURES}
+        row["servers"] = row["coverage"] * len(server_ids)
+        rows.append(row | {"quality": results.value(protocol, name, METRIC)})
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -138,9 +138,8 @@ def paired(values: Tables, system: str, reference: str, metric: str, seed: int) 
     """Two systems on one judged measure: difference with interval, wins, ties, losses, p (randomisation test)."""
     own, other = (values[name][["task_id", "seed", metric]] for name in (system, reference))
     found = compare(own, other, metric, seed)
-    interval = {end: found[end] for end in ("diff_ci_low", "diff_ci_high")}
-    kept = {name: found[name] for name in ("wins", "ties", "losses")}
-    return {"diff": found["diff"], **interval, **kept, "p": found["randomisation_p"]}
+    kept = ("diff", "diff_ci_low", "diff_ci_high", "wins", "ties", "losses")
+    return {name: found[name] for name in kept} | {"p": found["randomisation_p"]}
 
 
 def _scores(frame: pd.DataFrame, metric: str) -> pd.Series:

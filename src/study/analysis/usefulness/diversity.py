@@ -92,9 +92,8 @@ def spread(
 ) -> pd.DataFrame:
     """One row per system, the least alike answers last.
 
-    Args:
-        reference: system that the others are compared with on topics where both found equally many useful servers.
-        near: cosine from which two servers are near duplicates.
+    The others are compared with `reference` on topics where both found equally many useful servers; `near` is the
+    cosine from which two servers are near duplicates.
 
     Returns: columns system, answers, unjudged (share), useful (share; empty where more than 5 % are unjudged),
     similarity, ci_low, ci_high (mean over topics), similarity_useful (within the useful answers, topics with at least
@@ -129,9 +128,8 @@ def spread(
 def cold(answers: Mapping[str, Answers], warm: np.ndarray, useful_cold: int, useful_warm: int) -> pd.DataFrame:
     """Answers that no training task lists, apart from the others; systems with at most 5 % unjudged answers.
 
-    Args:
-        warm: whether a training task lists the server, shape (n_servers,), bool.
-        useful_cold, useful_warm: useful (topic, server) pairs that are known of each kind: what could be found.
+    `warm`: whether a training task lists the server, shape (n_servers,), bool. `useful_cold` and `useful_warm`: useful
+    (topic, server) pairs that are known of each kind, what could be found.
 
     Returns: columns system, servers (cold or warm), answers, share (of all answers), useful (number), useful_share,
     ci_low, ci_high (exact 95 % binomial interval; topics share servers, so it is somewhat narrow), found (share of
