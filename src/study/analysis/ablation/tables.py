@@ -18,7 +18,6 @@ from study import paths
 from study.analysis.report import paper
 from study.analysis.report.runs import COMPARED, FAILS, HOLDS, REFERENCE, SIDES, measured, run_frames, statistics
 from study.analysis.report.tables import NOT_RUN, named
-from study.analysis.report.tables import NOT_RUN, named
 from study.config.registry import all_system_settings
 from study.data import dataset as datasets
 from study.data.dataset import Dataset
