@@ -11,7 +11,7 @@ from study import paths
 from study.analysis.audit import robustness
 from study.analysis.audit.figures_labels import plot_robustness, plot_splits
 from study.analysis.audit.settings import Robustness, read
-from study.analysis.audit.tables import run_frames
+from study.analysis.report.runs import run_frames
 from study.config import compose as config
 from study.data.dataset import load
 from study.data.splits import make
