@@ -49,7 +49,9 @@ def run_of(value, width=0.02, seed=0, tasks=range(100), by_seed=None):
 def judged(rows, ours, metric="ndcg"):
     """The lines of printed cells of one column: (name, system, stand_in, value)."""
     cells = pd.DataFrame(rows, columns=["printed", "system", "stand_in", "value"])
-    cells = cells.assign(table="t", place="Table 9", group="g", metric=metric, k=10)
+    cells = cells.assign(
+        table="t", place="Table 9", group="g", metric=metric, k=10, own=cells["system"] + cells["stand_in"]
+    )
     cells["differs"] = np.where(cells["stand_in"] == "", "", "no re-ranker")
     found = {("cold", system): run_of(value) if isinstance(value, float) else value for system, value in ours.items()}
     lines = verdicts.cell_lines(cells, found, ["cold"], CHOSEN)
