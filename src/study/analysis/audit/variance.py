@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from study.analysis.audit.settings import Robustness
-from study.analysis.audit.tables import run_frames
+from study.analysis.report.runs import run_frames
 from study.evaluation.significance import paired
 
 
