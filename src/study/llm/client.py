@@ -145,6 +145,7 @@ class Client:
         concurrency: attempts under way at the same time at most, over all threads.
         retries: further attempts after a failure that may pass.
         pause: seconds before the first of them, doubled each time; at most `longest_pause`.
+        condense: what is kept of a reply, and used of it.
 
     Attributes:
         adapted: parameters that were refused -> what was sent instead (None: nothing), replayed replies included.
@@ -162,6 +163,7 @@ class Client:
     pause: float = 1.0
     longest_pause: float = 30.0
     sleep: Callable[[float], None] = time.sleep
+    condense: Callable[[Any], Any] = lambda reply: reply
     usage: Usage = field(default_factory=Usage, init=False)
     adapted: dict[str, str | None] = field(default_factory=dict, init=False)
     _refused: dict[str, str | None] = field(default_factory=dict, init=False, repr=False)
@@ -211,6 +213,7 @@ class Client:
                 raise self._missing(request, kept)
         try:
             reply, sent = self._ask_as_accepted(path, body)
+            reply = self.condense(reply)
         except EndpointError as error:
             if self.mode == "record":
                 with self._lock:

@@ -26,6 +26,8 @@ from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 
 NAME, DEFAULT = "t2mrec_llm", "rerank"  # the system, and its endpoint
+READINGS = ("listwise", "pointwise")
+DIGITS = ("0", "1", "2")
 FORMS = ("json_schema", "json_object", "text")
 # How endpoints refuse a form of output that they do not know.
 UNKNOWN_FORM = frozenset({400, 422, 501})
@@ -42,9 +44,18 @@ class Question:
     tokens: int = 1000
     longest: int = 600
     prompt_file: str | None = None
+    reading: str = "listwise"
+    fields: tuple[str, ...] = prompt.SERVER_CARD
+    explanation: int | None = None
 
     def __post_init__(self) -> None:
         prompt.read_template(self.prompt_file)
+        if unknown := set(self.fields) - set(prompt.SERVER_CARD):
+            fix = f"some of: {', '.join(prompt.SERVER_CARD)}"
+            raise StudyError(f"a card has no {min(unknown)!r}", column="system.model.question.fields", fix=fix)
+        if self.reading not in READINGS:
+            problem, fix = f"there is no reading {self.reading!r}", f"one of: {', '.join(READINGS)}"
+            raise StudyError(problem, column="system.model.question.reading", fix=fix)
         if not self.forms or not set(self.forms) <= set(FORMS):
             problem = f"{list(self.forms)} are no forms of output"
             raise StudyError(problem, column="system.model.question.forms", fix=f"one or more of: {', '.join(FORMS)}")
@@ -120,7 +131,7 @@ class LanguageModelReranker:
         """The identifiers that the model names; None for an answer of another form."""
         question, rules, row = self.question, self.question.rules, data.tasks.iloc[task].to_dict()
         servers, k = data.servers.iloc[pool], min(rules.k, len(ids))
-        shown: dict[str, Any] = {"longest": question.longest, "template": self.template}
+        shown: dict[str, Any] = {"longest": question.longest, "fields": question.fields, "template": self.template}
         asked = prompt.messages(row, servers, k=k, substitutions=rules.substitutions, **shown)
         options: dict[str, Any] = {"max_tokens": question.tokens}
         if question.temperature is not None:
@@ -130,7 +141,7 @@ class LanguageModelReranker:
         replaying = self.client.mode == "replay"
         failure: EndpointError | None = None
         for place in range(0 if replaying else self._form, len(question.forms)):
-            form = prompt.response_format(question.forms[place], number, ids, k, self.keys)
+            form = prompt.response_format(question.forms[place], number, ids, k, self.keys, question.explanation)
             try:
                 text = self.client.chat(question.model, asked, **options, **form)
             except EndpointError as error:
@@ -144,6 +155,59 @@ class LanguageModelReranker:
             return prompt.read_answer(text, number, self.keys)
         assert failure is not None
         raise failure
+
+
+def condensed(reply: Any) -> Any:
+    """What is kept of a reply: the model's name, the text, the tokens counted, and log probabilities of `DIGITS`.
+
+    A reply of another form is kept as it is. None of the kept parts quotes the data set, if the form of output holds
+    the text to identifiers.
+    """
+    try:
+        choice = reply["choices"][0]
+        kept: dict[str, Any] = {"message": {"content": choice["message"]["content"]}}
+        first = ((choice.get("logprobs") or {}).get("content") or [None])[0]
+        if first is not None:
+            top = [{"token": t["token"], "logprob": round(t["logprob"], 4)} for t in first["top_logprobs"]]
+            kept["logprobs"] = {"content": [{"top_logprobs": [t for t in top if t["token"] in DIGITS]}]}
+        usage = {name: reply["usage"][name] for name in ("prompt_tokens", "completion_tokens")}
+        return {"model": reply["model"], "choices": [kept], "usage": usage}
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return reply
+
+
+def expected_grade(reply: Any) -> float | None:
+    """Sum of d p(d) over the digits 0, 1, 2, p from the log probabilities of a reply's first token; None without any.
+
+    p is normalised over the digits that the reply states.
+    """
+    try:
+        top = reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        found = {int(entry["token"]): math.exp(entry["logprob"]) for entry in top if entry["token"] in DIGITS}
+        return sum(digit * p for digit, p in found.items()) / sum(found.values())
+    except (KeyError, IndexError, TypeError, ZeroDivisionError):
+        return None
+
+
+class GradingReranker(LanguageModelReranker):
+    """Orders a pool by the expected grade of every candidate, each asked for alone, as far as the rules allow.
+
+    Candidates of equal grade keep their order. One candidate without a grade leaves the whole pool as it was.
+    """
+
+    def _ask(self, data: Dataset, task: int, pool: IntArray, ids: list[int]) -> Any:
+        """The first k identifiers of that order; None where a grade is missing."""
+        question, row = self.question, data.tasks.iloc[task].to_dict()
+        options = {"max_tokens": 1, "temperature": 0.0, "logprobs": True, "top_logprobs": 20}
+        grades: list[float] = []
+        for server in data.servers.iloc[pool].to_dict("records"):
+            asked = prompt.grading(row, server, longest=question.longest, fields=question.fields)
+            reply = self.client.post("chat/completions", {"model": question.model, "messages": asked, **options})
+            if (grade := expected_grade(reply)) is None:
+                return None
+            grades.append(grade)
+        order = [ids[place] for place in np.argsort(-np.array(grades), kind="stable")]
+        return question.rules.within(order, ids)[: question.rules.k]
 
 
 class T2MRecWithLanguageModel(RerankedT2MRec):
@@ -170,6 +234,7 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
         self.question, self.endpoint, self.tolerated = question, endpoint, tolerated
         # Replies of one endpoint do not make a row of another one's model.
         self.name = NAME if endpoint == DEFAULT else f"{NAME}_{endpoint}"
+        self.name += "" if question.reading == "listwise" else f"_{question.reading}"
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train T2MRec; the language model learns nothing.
@@ -180,7 +245,9 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
         reason = endpoint.not_run(data.name, self.name)
         if chosen.mode == "replay" and reason is not None:
             raise StudyError(reason, file=place, fix="name an endpoint in conf/llm and set T2M_LLM_MODE=record")
-        self.language_model = LanguageModelReranker(chosen.client(place), self.question)
+        client, pointwise = chosen.client(place), self.question.reading == "pointwise"
+        client.condense = condensed
+        self.language_model = (GradingReranker if pointwise else LanguageModelReranker)(client, self.question)
         super().fit(data, split, seed=seed, workdir=workdir)
 
     def rerank(self, tasks: IntArray, pools: Sequence[IntArray]) -> list[IntArray]:
