@@ -31,35 +31,8 @@ class Endpoint:
     def post(self, path, body):
         assert path == "chat/completions"
         self.seen.append(body["messages"])
-        shown = json.loads(body["messages"][1]["content"].splitlines()[1])["server"]
+        shown = json.loads(body["messages"][1]["content"].splitlines()[4])
         return reply(*self.chances[shown["name"]])
-
-
-def test_the_expected_grade_is_the_mean_of_the_digits():
-    # (0.1 * 0 + 0.2 * 0.5 + 0.1 * 1) / 0.4; other tokens do not count, spellings of a digit add up
-    mixed = reply(("1", 0.15), (" 1", 0.05), ("Yes", 0.5), ("0", 0.1), ("2\n", 0.1))
-    assert grading.expected_grade(mixed, "") == pytest.approx(0.5)
-    assert grading.expected_grade(reply(("2", 0.2)), "") == 1.0
-    assert grading.expected_grade(reply(("0", 0.9), ("3", 0.1)), "") == 0.0
-
-
-@pytest.mark.parametrize(
-    ("odd", "said"),
-    [
-        (reply(("Yes", 0.9)), "none of the likely first tokens"),
-        ({"choices": [{"message": {"content": "2"}}]}, "no log probabilities"),
-        ({"choices": [{"logprobs": None}]}, "no log probabilities"),
-        ([], "no log probabilities"),
-        ({"choices": [{"logprobs": {"content": [{"top_logprobs": [{"token": "2", "logprob": 1e9}]}]}}]}, "no log prob"),
-        (
-            {"choices": [{"logprobs": {"content": [{"top_logprobs": [{"token": "2", "logprob": math.nan}]}]}}]},
-            "none of",
-        ),
-    ],
-)
-def test_a_reply_without_digits_is_an_error(odd, said):
-    with pytest.raises(StudyError, match=said):
-        grading.expected_grade(odd, "")
 
 
 def test_sums_decide_and_servers_below_the_depth_keep_their_places(monkeypatch):
@@ -85,11 +58,17 @@ def test_the_question_begins_alike_for_all_servers_and_holds_texts_as_data():
     (system, first), (same, second) = endpoint.seen
     assert system == same
     lines = first["content"].splitlines()
-    assert (len(lines), lines[0]) == (2, second["content"].splitlines()[0])
-    assert json.loads(lines[0]) == {"task": "read a PDF"}
-    told = json.loads(lines[1])["server"]
+    assert lines[:4] == second["content"].splitlines()[:4]
+    assert (len(lines), json.loads(lines[1])) == (6, {"task": "read a PDF"})
+    told = json.loads(lines[4])
     assert len(told["description"]) == grading.LONGEST
     assert "\x00" not in told["description"]
+
+
+def test_a_reply_without_digits_is_an_error():
+    grader = grading.Grader(Endpoint({"name 1": [("Yes", 0.9)]}), "tiny")
+    with pytest.raises(StudyError, match="no log probability"):
+        grader.grade("read a PDF", server(1, 1.0))
 
 
 def test_the_command_re_orders_and_names_the_model(project, ask, monkeypatch):

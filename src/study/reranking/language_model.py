@@ -20,14 +20,13 @@ from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
 from study.llm.client import KINDS, Client, EndpointError
-from study.reranking import endpoint, prompt
+from study.reranking import endpoint, grades, prompt
 from study.reranking.system import RerankedT2MRec, Rules
 from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 
 NAME, DEFAULT = "t2mrec_llm", "rerank"  # the system, and its endpoint
 READINGS = ("listwise", "pointwise")
-DIGITS = ("0", "1", "2")
 FORMS = ("json_schema", "json_object", "text")
 # How endpoints refuse a form of output that they do not know.
 UNKNOWN_FORM = frozenset({400, 422, 501})
@@ -169,24 +168,11 @@ def condensed(reply: Any) -> Any:
         first = ((choice.get("logprobs") or {}).get("content") or [None])[0]
         if first is not None:
             top = [{"token": t["token"], "logprob": round(t["logprob"], 4)} for t in first["top_logprobs"]]
-            kept["logprobs"] = {"content": [{"top_logprobs": [t for t in top if t["token"] in DIGITS]}]}
+            kept["logprobs"] = {"content": [{"top_logprobs": [t for t in top if t["token"] in grades.DIGITS]}]}
         usage = {name: reply["usage"][name] for name in ("prompt_tokens", "completion_tokens")}
         return {"model": reply["model"], "choices": [kept], "usage": usage}
     except (KeyError, IndexError, TypeError, AttributeError):
         return reply
-
-
-def expected_grade(reply: Any) -> float | None:
-    """Sum of d p(d) over the digits 0, 1, 2, p from the log probabilities of a reply's first token; None without any.
-
-    p is normalised over the digits that the reply states.
-    """
-    try:
-        top = reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
-        found = {int(entry["token"]): math.exp(entry["logprob"]) for entry in top if entry["token"] in DIGITS}
-        return sum(digit * p for digit, p in found.items()) / sum(found.values())
-    except (KeyError, IndexError, TypeError, ZeroDivisionError):
-        return None
 
 
 class GradingReranker(LanguageModelReranker):
@@ -197,16 +183,16 @@ class GradingReranker(LanguageModelReranker):
 
     def _ask(self, data: Dataset, task: int, pool: IntArray, ids: list[int]) -> Any:
         """The first k identifiers of that order; None where a grade is missing."""
-        question, row = self.question, data.tasks.iloc[task].to_dict()
-        options = {"max_tokens": 1, "temperature": 0.0, "logprobs": True, "top_logprobs": 20}
-        grades: list[float] = []
-        for server in data.servers.iloc[pool].to_dict("records"):
-            asked = prompt.grading(row, server, longest=question.longest, fields=question.fields)
-            reply = self.client.post("chat/completions", {"model": question.model, "messages": asked, **options})
-            if (grade := expected_grade(reply)) is None:
+        question, found = self.question, list[float]()
+        asked = data.tasks.iloc[task][list(prompt.TASK_CARD[1:])].to_dict()
+        for server in data.servers.iloc[pool][list(question.fields)].to_dict("records"):
+            reply = self.client.post(
+                "chat/completions", grades.question(question.model, asked, server, question.longest)
+            )
+            if (grade := grades.expected_grade(reply)) is None:
                 return None
-            grades.append(grade)
-        order = [ids[place] for place in np.argsort(-np.array(grades), kind="stable")]
+            found.append(grade)
+        order = [ids[place] for place in np.argsort(-np.array(found), kind="stable")]
         return question.rules.within(order, ids)[: question.rules.k]
 
 
