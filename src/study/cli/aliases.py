@@ -1,9 +1,11 @@
-"""Earlier spellings: commands, options and values, each with today's."""
+"""The words of a command line: earlier spellings, each with today's, and words that are no UTF-8."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+
+from study.errors import StudyError, printable
 
 COMMANDS = {
     "agent load": "agent load-test",
@@ -46,3 +48,16 @@ def todays_words(words: Sequence[str]) -> list[str]:
             break
     words = [OPTIONS.get(word, word) for word in words]
     return [PARTS.get(word, word) if before == "--part" else word for before, word in pairwise(["", *words])]
+
+
+def require_utf8(words: Sequence[str]) -> None:
+    """Raise `StudyError` for the first argument whose bytes are no UTF-8; Python passes them on as lone surrogates."""
+    for place, word in enumerate(words, start=1):
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            readable = word.encode(errors="surrogateescape").decode(errors="replace")
+            raise StudyError(
+                f"argument {place} is not UTF-8: {printable(readable)!r}",
+                fix="set the terminal to UTF-8 and write it again",
+            ) from error

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from study.cli.agent import app as agent
-from study.cli.aliases import todays_words
+from study.cli.aliases import require_utf8, todays_words
 from study.cli.audit import app as audit
 from study.cli.judge import app as judging
 from study.cli.llm import app as llm
@@ -372,19 +371,6 @@ def recommend(
         )
         return
     show_recommendations(found, title=f"{model.title} on {chosen_dataset}: {task}", caption=caption)
-
-
-def require_utf8(words: Sequence[str]) -> None:
-    """Raise `StudyError` for the first argument whose bytes are no UTF-8; Python passes them on as lone surrogates."""
-    for place, word in enumerate(words, start=1):
-        try:
-            word.encode()
-        except UnicodeEncodeError as error:
-            readable = word.encode(errors="surrogateescape").decode(errors="replace")
-            raise StudyError(
-                f"argument {place} is not UTF-8: {printable(readable)!r}",
-                fix="set the terminal to UTF-8 and write it again",
-            ) from error
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""A cassette: a JSONL file of recorded replies of an endpoint, keyed by the SHA-256 of the canonical request."""
+"""A cassette: a JSONL file of recorded replies of an endpoint, keyed by the SHA-256 of the canonical request.
+
+`Usage` counts what was asked, replayed replies included.
+"""
 
 from __future__ import annotations
 
@@ -122,3 +125,31 @@ class Cassette:
                 line = line if stream.read(1) == b"\n" else "\n" + line
             stream.write(line.encode("utf-8", "surrogatepass"))
         self.entries()[name] = entry
+
+
+@dataclass
+class Usage:
+    """What was asked and what it took."""
+
+    asked: int = 0  # asked, replayed: requests answered by the endpoint, and by the cassette
+    replayed: int = 0
+    attempts: int = 0  # HTTP requests sent, repeated ones included
+    prompt_tokens: int = 0  # prompt_tokens, completion_tokens: as the replies state them, replayed ones included
+    completion_tokens: int = 0
+    models: set[str] = field(default_factory=set)  # as the replies name them, replayed ones included
+
+    def count(self, reply: Any, *, replayed: bool) -> None:
+        """Add one reply; an endpoint that states no tokens counts as none."""
+        self.replayed += replayed
+        self.asked += not replayed
+        stated = reply.get("usage") if isinstance(reply, dict) else None
+        if isinstance(reply, dict) and isinstance(reply.get("model"), str):
+            self.models.add(reply["model"])
+        for name in ("prompt_tokens", "completion_tokens"):
+            tokens = stated.get(name) if isinstance(stated, dict) else None
+            if type(tokens) is int and tokens > 0:
+                setattr(self, name, getattr(self, name) + tokens)
+
+    def cost(self, prompt_price: float, completion_price: float) -> float:
+        """What the tokens cost, at prices per million tokens."""
+        return (self.prompt_tokens * prompt_price + self.completion_tokens * completion_price) / 1e6

@@ -26,6 +26,7 @@ from study.errors import StudyError
 from study.llm import models
 from study.llm.cassette import KINDS as KINDS
 from study.llm.cassette import Cassette, Entry
+from study.llm.cassette import Usage as Usage
 from study.llm.cassette import key as key
 
 if TYPE_CHECKING:
@@ -82,34 +83,6 @@ class _PassingError(Exception):
 
 class _TooLongError(Exception):
     """A reply with more bytes than allowed."""
-
-
-@dataclass
-class Usage:
-    """What was asked and what it took."""
-
-    asked: int = 0  # asked, replayed: requests answered by the endpoint, and by the cassette
-    replayed: int = 0
-    attempts: int = 0  # HTTP requests sent, repeated ones included
-    prompt_tokens: int = 0  # prompt_tokens, completion_tokens: as the replies state them, replayed ones included
-    completion_tokens: int = 0
-    models: set[str] = field(default_factory=set)  # as the replies name them, replayed ones included
-
-    def count(self, reply: Any, *, replayed: bool) -> None:
-        """Add one reply; an endpoint that states no tokens counts as none."""
-        self.replayed += replayed
-        self.asked += not replayed
-        stated = reply.get("usage") if isinstance(reply, dict) else None
-        if isinstance(reply, dict) and isinstance(reply.get("model"), str):
-            self.models.add(reply["model"])
-        for name in ("prompt_tokens", "completion_tokens"):
-            tokens = stated.get(name) if isinstance(stated, dict) else None
-            if type(tokens) is int and tokens > 0:
-                setattr(self, name, getattr(self, name) + tokens)
-
-    def cost(self, prompt_price: float, completion_price: float) -> float:
-        """What the tokens cost, at prices per million tokens."""
-        return (self.prompt_tokens * prompt_price + self.completion_tokens * completion_price) / 1e6
 
 
 def refused_parameter(body: Mapping[str, Any], refusal: EndpointError) -> str | None:
