@@ -156,7 +156,12 @@ def run_splits(config: DictConfig) -> pd.DataFrame:
     shared = [f"dataset={dataset}", "protocol=cold", f"profile={config.profile.name}"]
     composed = {system: with_tuned_values(load([f"system={system}", *shared])) for system in settings.split_systems}
     prints = {system: fingerprint(chosen) for system, chosen in composed.items()}
-    wanted = [(system, seed, prints[system]) for seed in settings.split_seeds for system in settings.split_systems]
+    wanted = [
+        (system, seed, prints[system])
+        for number, seed in enumerate(settings.split_seeds)
+        for system in settings.split_systems
+        if number < settings.few_splits.get(system, len(settings.split_seeds))
+    ]
     finished = fits.finished()
     jobs = [key for key in wanted if key not in finished]
     for system, seed, made in tqdm(jobs, desc="random splits", unit="run", disable=None):

@@ -137,6 +137,7 @@ class Robustness:
     prefixes: list[int]
     split_seeds: list[int]
     split_systems: list[str]
+    few_splits: dict[str, int]
     differences: dict[str, list[list[str]]]
     system_seed: int
     resamples: int
