@@ -202,3 +202,4 @@ def test_data_alone_is_cached_and_every_plot_has_its_columns() -> None:
     for path, drawn in ((path, drawn) for plot in pipeline["plots"] for path, drawn in plot.items()):
         wanted = {drawn["x"], *([drawn["y"]] if isinstance(drawn["y"], str) else drawn["y"])}
         assert wanted <= set(pd.read_csv(REPOSITORY / path, nrows=0)), path
+    assert set(pipeline["metrics"]) <= set(kept)

@@ -17,7 +17,7 @@ from study.pipeline import plan
 from study.pipeline.evaluate import evaluate
 from study.pipeline.export import export
 from study.pipeline.plan import run_all
-from study.pipeline.report import report
+from study.pipeline.report import headline, report
 from study.pipeline.verify import verify
 from study.runner.outputs import Outputs
 from study.runner.rows import run_row
@@ -67,6 +67,17 @@ def test_a_transfer_has_no_count_of_parameters() -> None:
     seeds = [{"parameters": 5}, {"parameters": 7}]
     assert parameters({"config": {"system": {"model": {"width": 2}}}, "seeds": seeds}) == 7
     assert parameters({"config": {"system": {"model": {"base": {"width": 2}}}}, "seeds": seeds}) is None
+
+
+def test_the_headline_holds_named_systems_at_ten() -> None:
+    rows = [
+        ("cold", "t2mrec", "ndcg", 10, 0.2),
+        ("cold", "t2mrec", "ndcg", 5, 0.9),
+        ("warm", "item_knn", "recall", 10, 0.6),
+    ]
+    rows += [("cold", "bm25", "ndcg", 10, 0.1), ("cold", "t2mrec", "f1", 10, 0.3)]
+    table = pd.DataFrame(rows, columns=["protocol", "system", "metric", "k", "mean"])
+    assert headline(table) == {"cold": {"t2mrec": {"ndcg@10": 0.2}}, "warm": {"item_knn": {"recall@10": 0.6}}}
 
 
 def test_report_writes_one_row_per_seed_metric_and_cutoff_and_needs_a_record_beside_every_run(root: Path) -> None:

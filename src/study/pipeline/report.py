@@ -23,13 +23,15 @@ from study.analysis.report.runs import (
 from study.config.registry import all_system_settings
 from study.evaluation import per_task
 from study.evaluation.significance import compare_all
-from study.files import write_csv
+from study.files import write_csv, write_json
 from study.reranking.endpoint import systems_not_run
+
+HEADLINE = ("t2mrec", "popularity_theme", "item_knn", "field_dense")  # systems of metrics.json
 
 
 def report(config: DictConfig) -> Path:
-    """Write metrics.csv.xz, overall.*, significance.csv, comparisons.csv and runs.csv; returns their folder. The stage
-    warns of every run that today's settings, code or data would not repeat; runs.csv marks it as `stale`."""
+    """Write metrics.*, overall.*, significance.csv, comparisons.csv and runs.csv; returns their folder. The stage warns
+    of every run that today's settings, code or data would not repeat; runs.csv marks it as `stale`."""
     dataset, folder = config.dataset.name, paths.tables(config.dataset.name)
     runs, settings = collect(dataset), all_system_settings()
     apart = {name for name, system in settings.items() if system.family in APART}
@@ -54,6 +56,7 @@ def report(config: DictConfig) -> Path:
             comparisons.append(tested.assign(protocol=protocol))
     significance = pd.concat(comparisons) if comparisons else pd.DataFrame(columns=["system", "protocol"])
     write_csv(folder / "metrics.csv.xz", metrics)
+    write_json(folder / "metrics.json", headline(overall))
     write_csv(folder / "overall.csv", overall)
     write_csv(folder / "significance.csv", significance)
     write_csv(folder / "comparisons.csv", pd.concat(further))
@@ -75,6 +78,20 @@ def report(config: DictConfig) -> Path:
     captions = {protocol: caption(dataset, protocol, runs, table) for protocol in protocols}
     tables.write_all(folder, "overall", parts, captions)
     return folder
+
+
+def headline(overall: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
+    """Protocol -> system -> metric -> mean of the systems in `HEADLINE`, as `dvc metrics` reads it.
+
+    `overall`: columns protocol, system, metric, k, mean.
+    """
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    chosen = overall[
+        overall["system"].isin(HEADLINE) & overall["metric"].isin(["ndcg", "recall"]) & (overall["k"] == 10)
+    ]
+    for protocol, system, metric, mean in chosen[["protocol", "system", "metric", "mean"]].itertuples(index=False):
+        found.setdefault(protocol, {}).setdefault(system, {})[f"{metric}@10"] = mean
+    return found
 
 
 def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str:
