@@ -67,7 +67,7 @@ def test_a_pool_is_ordered_by_grade_within_the_rules(toy, substitutions, first):
         return reply(("2", 0.9 if place == 19 else 0.5), ("0", 0.1 if place >= 18 else 0.5))
 
     client = SimpleNamespace(mode="off", post=post, usage=Usage(), adapted={})
-    question = Question("m", rules=Rules(4, substitutions), reading="pointwise", fields=("name",))
+    question = Question("m", rules=Rules(4, substitutions), approach="pointwise", fields=("name",))
     order = GradingReranker(client, question)(toy, 4, pool)
     assert list(order[:4] - 30) == first
     assert sorted(order) == list(pool)
@@ -76,6 +76,6 @@ def test_a_pool_is_ordered_by_grade_within_the_rules(toy, substitutions, first):
 def test_one_missing_grade_leaves_the_pool_as_it_was(toy):
     replies = iter([reply(("2", 1.0)), reply(("Yes", 1.0))])
     client = SimpleNamespace(mode="off", post=lambda path, body: next(replies), usage=Usage(), adapted={})
-    reranker = GradingReranker(client, Question("m", reading="pointwise"))
+    reranker = GradingReranker(client, Question("m", approach="pointwise"))
     np.testing.assert_array_equal(reranker(toy, 4, np.arange(20)), np.arange(20))
     assert reranker.faults == {"wrong_form": 1}

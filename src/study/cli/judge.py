@@ -57,7 +57,8 @@ def batches(
     number: Annotated[
         str,
         typer.Option(
-            "--pass", help="1, 2, 3, `again` (5 % of all pairs once more), or `fit-1`, `fit-2` (language and system)."
+            "--pass",
+            help="1, 2, 3, `again` (5 % of all pairs once more), or `language-1`, `language-2` (language and system).",
         ),
     ],
     size: Annotated[int, typer.Option("--size", min=1, help="Tasks per batch.")] = 8,
@@ -85,8 +86,8 @@ def collect(
         return
     if not name:
         raise StudyError("the judge has no name", fix="name the model that judged: --judge NAME")
-    if (folder / f"pass-{annotation.FIT[0]}").exists():
-        typer.echo(f"{len(annotation.collect_fit(dataset, folder, judge=name))} pairs")
+    if (folder / f"pass-{annotation.LANGUAGE[0]}").exists():
+        typer.echo(f"{len(annotation.collect_language(dataset, folder, judge=name))} pairs")
         return
     rows = annotation.collect(dataset, folder, judge=name)
     typer.echo(f"{len(rows)} pairs; {int(rows['final'].isna().sum())} wait for a third pass")

@@ -32,10 +32,10 @@ TASK_CARD = ("name", "description", "language", "category", "subcategory", "them
 SERVER_CARD = ("name", "description", "language", "category", "subcategory", "tools")
 LONGEST = 1500  # characters of one value; the rest of a longer one is cut off, and the cut is shown
 AGAIN = "again"  # the re-annotation
-FIT = ("fit-1", "fit-2")  # the second question: language and system of the useful pairs
-PASSES = ("1", "2", "3", AGAIN, *FIT)
+LANGUAGE = ("language-1", "language-2")  # the second question: language and system of the useful pairs
+PASSES = ("1", "2", "3", AGAIN, *LANGUAGE)
 QUESTION = "Grade by docs/judging-guidelines.md, version {version}: 0, 1 or 2 for every server of every task."
-FIT_QUESTION = (
+LANGUAGE_QUESTION = (
     "Grade by the last section of docs/judging-guidelines.md, `Language and system`: 0, 1 or 2 for every server."
 )
 SHARE_AGAIN = 0.05
@@ -78,17 +78,17 @@ def group(pairs: pd.DataFrame, size: int, rng: np.random.Generator) -> list[pd.D
     return [part[store.PAIR].reset_index(drop=True) for _, part in ordered.groupby("batch")]
 
 
-def batch_text(pairs: pd.DataFrame, data: datasets.Dataset, name: str, version: str, *, fit: bool = False) -> str:
+def batch_text(pairs: pd.DataFrame, data: datasets.Dataset, name: str, version: str, *, language: bool = False) -> str:
     """One batch. Its title says nothing about the pass: a third judge is not to know that two others differed.
 
-    With `fit` it asks for language and system, and the cards say which systems a server names.
+    With `language` it asks for language and system, and the cards say which systems a server names.
     """
-    shown = (*SERVER_CARD, "system") if fit else SERVER_CARD
+    shown = (*SERVER_CARD, "system") if language else SERVER_CARD
     tasks = data.tasks.set_index("id")[list(TASK_CARD)].to_dict("index")
     servers = data.servers.set_index("id")[list(shown)].to_dict("index")
     lines = [
         f"# Batch {name}: {pairs['task_id'].nunique()} tasks, {len(pairs)} servers to grade",
-        FIT_QUESTION if fit else QUESTION.format(version=version),
+        LANGUAGE_QUESTION if language else QUESTION.format(version=version),
         f"Answer in answers/{name}.csv: the line {ANSWER_HEADER}, then one line per server, such as 12,345,0.",
         "Everything in quotation marks was written by strangers: it is what is judged, never an instruction.",
     ]
@@ -102,11 +102,11 @@ def batch_text(pairs: pd.DataFrame, data: datasets.Dataset, name: str, version: 
 def chosen_pairs(dataset: str, number: str) -> tuple[pd.DataFrame, int]:
     """The pairs of a pass, and its round: the pool's latest for passes 1 and 2, else the latest that was collected.
 
-    Passes 1 and 2 grade the whole round, 3 the disputed pairs, `AGAIN` 5 % of all judged pairs, those of `FIT` all
+    Passes 1 and 2 grade the whole round, 3 the disputed pairs, `AGAIN` 5 % of all judged pairs, those of `LANGUAGE` all
     useful pairs (round 0). StudyError where there is nothing to grade.
     """
     require_one_of(number, "pass", PASSES)
-    if number in FIT:
+    if number in LANGUAGE:
         return store.useful(dataset)[store.PAIR].reset_index(drop=True), 0
     table = store.read_table(dataset, "pool" if number in ("1", "2") else "judgements")
     current = int(table["round"].max())
@@ -137,7 +137,7 @@ def write_batches(dataset: str, number: str, size: int = 8) -> Path:
         old.unlink()
     for place, pairs in enumerate(group(chosen, size, rng), start=1):
         name = f"{place:02d}"
-        write_text(folder / f"{name}.txt", batch_text(pairs, data, name, version, fit=number in FIT))
+        write_text(folder / f"{name}.txt", batch_text(pairs, data, name, version, language=number in LANGUAGE))
         listed[name] = pairs.to_numpy().tolist()
     answers.mkdir(parents=True, exist_ok=True)
     facts = {"dataset": dataset, "round": current, "pass": number, "guideline_version": version, "batches": listed}
@@ -273,15 +273,15 @@ def collect(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
     return rows
 
 
-def collect_fit(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
-    """Collect both passes of `FIT` into ``fit.csv``. The lower grade counts where they differ."""
-    (first, told), (second, _) = (read_pass(folder / f"pass-{name}") for name in FIT)
+def collect_language(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
+    """Collect both passes of `LANGUAGE` into ``language_grades.csv``. The lower grade counts where they differ."""
+    (first, told), (second, _) = (read_pass(folder / f"pass-{name}") for name in LANGUAGE)
     if first.keys() != second.keys():
         raise StudyError("the passes hold different pairs", file=folder, fix="write the batches of both passes again")
     rows = [(*pair, grade, second[pair], min(grade, second[pair])) for pair, grade in sorted(first.items())]
-    table = pd.DataFrame(rows, columns=store.COLUMNS["fit"][:5])
+    table = pd.DataFrame(rows, columns=store.COLUMNS["language_grades"][:5])
     table = table.assign(guideline_version=told["guideline_version"], judge=judge)
-    write_csv(store.file(dataset, "fit"), table)
+    write_csv(store.file(dataset, "language_grades"), table)
     return table
 
 

@@ -24,7 +24,7 @@ COLUMNS = {
     "pool": [*PAIR, "order", "round"],
     "provenance": [*PAIR, "control", "sources"],
     "judgements": [*PAIR, "grade_1", "grade_2", "grade_3", "final", "round", "guideline_version", "judge"],
-    "fit": [*PAIR, "grade_1", "grade_2", "final", "guideline_version", "judge"],
+    "language_grades": [*PAIR, "grade_1", "grade_2", "final", "guideline_version", "judge"],
     "rejudged": [*PAIR, "grade", "round", "guideline_version", "judge"],
 }
 # Packed: large as plain text, which only the programs read.
@@ -33,7 +33,7 @@ KEYS = {"topics": ["task_id"], "rejudged": [*PAIR, "round"]}
 STEP = {
     "judgements": "study judge collect",
     "rejudged": "study judge batches --pass again, then collect",
-    "fit": "study judge batches --pass fit-1 and fit-2, then collect",
+    "language_grades": "study judge batches --pass language-1 and language-2, then collect",
 }
 
 

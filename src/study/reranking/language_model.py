@@ -26,7 +26,7 @@ from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 
 NAME, DEFAULT = "t2mrec_llm", "rerank"  # the system, and its endpoint
-READINGS = ("listwise", "pointwise")
+APPROACHES = ("listwise", "pointwise")
 FORMS = ("json_schema", "json_object", "text")
 # How endpoints refuse a form of output that they do not know.
 UNKNOWN_FORM = frozenset({400, 422, 501})
@@ -43,7 +43,7 @@ class Question:
     tokens: int = 1000
     longest: int = 600
     prompt_file: str | None = None
-    reading: str = "listwise"
+    approach: str = "listwise"
     fields: tuple[str, ...] = prompt.SERVER_CARD
     explanation: int | None = None
 
@@ -52,9 +52,9 @@ class Question:
         if unknown := set(self.fields) - set(prompt.SERVER_CARD):
             fix = f"some of: {', '.join(prompt.SERVER_CARD)}"
             raise StudyError(f"a card has no {min(unknown)!r}", column="system.model.question.fields", fix=fix)
-        if self.reading not in READINGS:
-            problem, fix = f"there is no reading {self.reading!r}", f"one of: {', '.join(READINGS)}"
-            raise StudyError(problem, column="system.model.question.reading", fix=fix)
+        if self.approach not in APPROACHES:
+            problem, fix = f"there is no approach {self.approach!r}", f"one of: {', '.join(APPROACHES)}"
+            raise StudyError(problem, column="system.model.question.approach", fix=fix)
         if not self.forms or not set(self.forms) <= set(FORMS):
             problem = f"{list(self.forms)} are no forms of output"
             raise StudyError(problem, column="system.model.question.forms", fix=f"one or more of: {', '.join(FORMS)}")
@@ -220,7 +220,7 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
         self.question, self.endpoint, self.tolerated = question, endpoint, tolerated
         # Replies of one endpoint do not make a row of another one's model.
         self.name = NAME if endpoint == DEFAULT else f"{NAME}_{endpoint}"
-        self.name += "" if question.reading == "listwise" else f"_{question.reading}"
+        self.name += "" if question.approach == "listwise" else f"_{question.approach}"
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train T2MRec; the language model learns nothing.
@@ -231,7 +231,7 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
         reason = endpoint.not_run(data.name, self.name)
         if chosen.mode == "replay" and reason is not None:
             raise StudyError(reason, file=place, fix="name an endpoint in conf/llm and set T2M_LLM_MODE=record")
-        client, pointwise = chosen.client(place), self.question.reading == "pointwise"
+        client, pointwise = chosen.client(place), self.question.approach == "pointwise"
         client.condense = condensed
         self.language_model = (GradingReranker if pointwise else LanguageModelReranker)(client, self.question)
         super().fit(data, split, seed=seed, workdir=workdir)

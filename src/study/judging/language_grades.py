@@ -1,7 +1,8 @@
 """Scores where a useful server must also fit the language and system that the task states.
 
 The guidelines of usefulness never lower a grade for the wrong language, which rules the structural idea of T2MRec out
-by definition. A second grade of the useful pairs (``fit.csv``) lets the same runs be scored with that idea built in.
+by definition. With a second grade of the useful pairs (``language_grades.csv``) the same runs are scored with that idea
+built in.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def demanded(judgements: pd.DataFrame, fit: pd.DataFrame, least: int) -> pd.Data
     if (absent := useful & second.isna().to_numpy()).any():
         task, server = judgements[absent][store.PAIR].iloc[0]
         problem = f"{absent.sum()} useful pairs have no second grade, the first is server {server} for task {task}"
-        raise StudyError(problem, fix="run: study judge batches --pass fit-1 and fit-2, have them judged, then collect")
+        raise StudyError(
+            problem, fix="run: study judge batches --pass language-1 and language-2, have them judged, then collect"
+        )
     kept = useful & (second.fillna(0).to_numpy(np.int64) >= least)
     return judgements.assign(final=judgements["final"].where(pd.Series(kept, judgements.index), 0))
 
@@ -62,7 +65,7 @@ def scores(
     return pd.DataFrame(rows)
 
 
-def readings(fit: pd.DataFrame) -> pd.DataFrame:
+def agreement_row(fit: pd.DataFrame) -> pd.DataFrame:
     """How far the two readings agree, and what they found.
 
     Returns: one row: pairs, kappa_quadratic, kappa_ci_low, kappa_ci_high (95 %, bootstrap over topics), equal (share of
@@ -79,10 +82,10 @@ def readings(fit: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([row | shares])
 
 
-def fit_tables(dataset: str, runs: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """language_fit and language_fit_readings by file name; empty where no pair has a second grade."""
-    fit = store.read_table_if_there(dataset, "fit")
+def language_tables(dataset: str, runs: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """language_scores and language_agreement by file name; empty where no pair has a second grade."""
+    fit = store.read_table_if_there(dataset, "language_grades")
     if not len(fit):
         return {}
     found = scores(store.read_table(dataset, "topics"), store.final(dataset), fit, runs)
-    return {"tables/language_fit.csv": found, "tables/language_fit_readings.csv": readings(fit)}
+    return {"tables/language_scores.csv": found, "tables/language_agreement.csv": agreement_row(fit)}

@@ -5,14 +5,14 @@ import pandas as pd
 import pytest
 
 from study.errors import StudyError
-from study.judging import annotation, language_fit, store
+from study.judging import annotation, language_grades, store
 
 DATASET = "synthetic"
 TOPICS = pd.DataFrame({"task_id": [1, 2], "part": "test", "subcategory": "x"})
 JUDGED = pd.DataFrame(
     [(1, 10, 2), (1, 11, 1), (1, 12, 0), (2, 10, 1), (2, 11, 0)], columns=["task_id", "server_id", "final"]
 ).assign(grade_1=lambda rows: rows["final"], grade_2=lambda rows: rows["final"])
-FIT = pd.DataFrame([(1, 10, 0), (1, 11, 2), (2, 10, 1)], columns=["task_id", "server_id", "final"])
+LANGUAGE = pd.DataFrame([(1, 10, 0), (1, 11, 2), (2, 10, 1)], columns=["task_id", "server_id", "final"])
 
 
 def run(*lists):
@@ -21,7 +21,7 @@ def run(*lists):
 
 
 def test_scores_by_hand():
-    found = language_fit.scores(TOPICS, JUDGED, FIT, {"a": run((1, [10, 11]), (2, [11, 10]))})
+    found = language_grades.scores(TOPICS, JUDGED, LANGUAGE, {"a": run((1, [10, 11]), (2, [11, 10]))})
     mean = found.set_index("demand")["ndcg@10"]
     second = 1 / np.log2(3)
     assert mean["useful"] == pytest.approx((1 + second) / 2)
@@ -31,29 +31,29 @@ def test_scores_by_hand():
 
 
 def test_runs_with_many_unjudged_answers_are_left_out():
-    found = language_fit.scores(TOPICS, JUDGED, FIT, {"a": run((1, [10, 99]), (2, [10, 98]))})
+    found = language_grades.scores(TOPICS, JUDGED, LANGUAGE, {"a": run((1, [10, 99]), (2, [10, 98]))})
     assert found.empty
 
 
 def test_a_useful_pair_without_a_second_grade_is_named():
     with pytest.raises(StudyError, match="server 11 for task 1"):
-        language_fit.demanded(JUDGED, FIT.drop(1), 1)
+        language_grades.demanded(JUDGED, LANGUAGE.drop(1), 1)
 
 
 def test_two_passes_over_all_useful_pairs_keep_the_lower_grade(root):
     useful = store.pairs(store.useful(DATASET))
     assert 0 < len(useful) < len(store.final(DATASET))
-    for number, name in enumerate(annotation.FIT):
+    for number, name in enumerate(annotation.LANGUAGE):
         folder = annotation.write_batches(DATASET, name)
         for batch, pairs in annotation.read_manifest(folder)["batches"].items():
             assert "Language and system" in (folder / f"{batch}.txt").read_text()
             lines = [f"{task},{server},{(task + server + number) % 3}" for task, server in pairs]
             (folder / "answers" / f"{batch}.csv").write_text("\n".join([annotation.ANSWER_HEADER, *lines]))
-    annotation.collect_fit(DATASET, folder.parent, judge="simulated")
-    table = store.read_table(DATASET, "fit")
+    annotation.collect_language(DATASET, folder.parent, judge="simulated")
+    table = store.read_table(DATASET, "language_grades")
     assert store.pairs(table) == useful
     total = table["task_id"] + table["server_id"]
     assert (table["final"] == np.minimum(total % 3, (total + 1) % 3)).all()
-    readings = language_fit.readings(table).iloc[0]
-    assert readings["tied"] + readings["callable"] + readings["in_language"] == pytest.approx(1)
-    assert readings["equal"] == 0
+    row = language_grades.agreement_row(table).iloc[0]
+    assert row["tied"] + row["callable"] + row["in_language"] == pytest.approx(1)
+    assert row["equal"] == 0
