@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -131,11 +132,16 @@ def test_a_killed_parent_leaves_no_engine(model):
 def test_serve_prints_its_address_and_stops_cleanly(model, stop):
     model("good")
     command = [sys.executable, "-m", "study", "llm", "serve"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline().startswith("http://127.0.0.1:")
-        (engine,) = psutil.Process(process.pid).children()
-        process.send_signal(stop)
-        assert process.wait(30) == 0, process.stderr.read()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    ignoring = {"preexec_fn": partial(signal.signal, signal.SIGINT, signal.SIG_IGN)}  # as a shell's background jobs do
+    with subprocess.Popen(command, **pipes, **ignoring) as process:
+        try:
+            assert process.stdout.readline().startswith("http://127.0.0.1:")
+            (engine,) = psutil.Process(process.pid).children()
+            process.send_signal(stop)
+            assert process.wait(60) == 0, process.stderr.read()
+        finally:
+            process.kill()
     assert gone(engine.pid)
 
 

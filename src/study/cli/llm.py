@@ -42,7 +42,8 @@ def serve(
     from study.llm.local import local_model
     from study.llm.models import LocalModels
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for stop in (signal.SIGINT, signal.SIGTERM):  # a shell starts programs in the background with SIGINT ignored
+        signal.signal(stop, signal.default_int_handler)
     try:
         with local_model(model or LocalModels.read().default, port=port) as served:
             typer.echo(f"{served.url} serves {served.alias}; Ctrl-C stops it")
