@@ -158,7 +158,7 @@ def test_committed_notebooks_hold_no_row_of_unlicensed_data(task2mcp):
 
 
 def test_an_unknown_notebook_is_refused(in_study):
-    with pytest.raises(StudyError, match="there is no notebook 'nothing'"):
+    with pytest.raises(StudyError, match="unknown notebook 'nothing'"):
         notebooks.execute_all("synthetic", ["nothing"])
 
 

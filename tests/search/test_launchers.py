@@ -1,5 +1,6 @@
 """The lines of docs/scaling.md that start workers through a launcher, run as they stand but for names and sizes."""
 
+import gc
 import os
 import re
 import sqlite3
@@ -44,6 +45,7 @@ def test_documented_submitit_lines_share_a_sweep(tiny, tmp_path, monkeypatch):
     require_shared(tiny)
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # Ray leaves its own logs open
 def test_documented_ray_lines_share_a_sweep(tiny, tmp_path, monkeypatch):
     ray = pytest.importorskip("ray", reason="ray is not installed")
     monkeypatch.chdir(tmp_path)
@@ -53,4 +55,5 @@ def test_documented_ray_lines_share_a_sweep(tiny, tmp_path, monkeypatch):
         exec(compile(code, str(DOCUMENT), "exec"), {})
     finally:
         ray.shutdown()
+        gc.collect()
     require_shared(tiny)

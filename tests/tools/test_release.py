@@ -93,7 +93,7 @@ def test_listings_and_entities(loaded):
 
 
 def test_the_pool_of_the_reference_scores(loaded, tasks, folders, monkeypatch):
-    monkeypatch.setattr(experiments.paths, "raw", lambda name: folders[name])
+    monkeypatch.setattr(experiments.paths, "raw", lambda name: folders[name] if name else folders["mcpflow"].parent)
     small, queries = tasks
     middle = merge.extend("middle", small, loaded["mcptools"].catalog)
     whole = experiments.reference_pool(small, middle)

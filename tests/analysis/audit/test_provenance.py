@@ -86,7 +86,7 @@ def test_the_order_of_detectors_decides_and_the_configured_orders_and_figures_kn
     assert classes(data, order=[*later, "theme_token"]) == [["language_run"] * 3]
     for order in (["theme_token"], [*SETTINGS.order, "language"], [*later, "guess"]):
         with pytest.raises(StudyError, match="order of classes"):
-            classes(data, order=order)
+            classes(data, order=order, thresholds={})
     # What other orders of detectors say, by hand.
     data = toy([{"theme": "weather", "language": "Go"}], [[200, 40, 41, 42]], servers)
     table = provenance.order_table(examined(data)[0], {"as stated": SETTINGS.order} | SETTINGS.other_orders)
