@@ -45,7 +45,7 @@ def test_documented_submitit_lines_share_a_sweep(tiny, tmp_path, monkeypatch):
     require_shared(tiny)
 
 
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # Ray leaves its own logs open
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray leaves its own logs open, and processes to the system
 def test_documented_ray_lines_share_a_sweep(tiny, tmp_path, monkeypatch):
     ray = pytest.importorskip("ray", reason="ray is not installed")
     monkeypatch.chdir(tmp_path)
