@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from baselines import label_ranker as k
 from baselines.attribute_counts import AttributeCounts, group_names, shares, word_matches
 from baselines.label_ranker import LabelRanker, ServerFeatures
+from baselines.label_ranker_plain import LabelRankerPlain
 from baselines.list_order import ListOrder, behind, onward, runs
 from study.analysis.audit import settings
 from study.data.lists import steps
@@ -247,9 +248,9 @@ def test_server_features_by_hand():
     assert theme.tolist() == [[2, 0], [0, 0]]
 
 
-def small(**changes):
+def small(kind=LabelRanker, **changes):
     sizes = {"trees": 5, "candidates": 12, "least_in_leaf": 2, "leaves": 4}
-    return LabelRanker(**{"ridges": [{"text": 1.0, "theme": 0.5}], "shares": ["theme"], **sizes, **changes})
+    return kind(**{"ridges": [{"text": 1.0, "theme": 0.5}], "shares": ["theme"], **sizes, **changes})
 
 
 @pytest.mark.parametrize("trees", [0, 5])
@@ -260,6 +261,22 @@ def test_what_is_copied_in_training_is_found_and_candidates_stand_above_all_othe
     if trees:
         scores = np.sort(system.score(split.tasks("test")[:3]), axis=1)
         assert ((scores > 1e3) == (np.arange(data.n_servers) >= data.n_servers - 12)).all()
+
+
+def test_the_plain_ranker_lacks_the_place_in_the_catalogue_and_nothing_else(tmp_path):
+    data, split = copy_dataset()
+    asked, chosen = (
+        split.tasks("test")[:3],
+        np.random.default_rng(0).permutation(data.n_servers)[:12][None].repeat(3, 0),
+    )
+    found = []
+    for kind in (LabelRanker, LabelRankerPlain):
+        system = fit(small(kind), data, split, tmp_path)
+        found.append(system.features(asked, chosen, system.first_stage(asked)))
+        assert found[-1].shape[-1] == system.n_features
+    places = [(found[0][..., column] == chosen).all() for column in range(found[0].shape[-1])]
+    assert sum(places) == 1
+    np.testing.assert_array_equal(found[1], found[0][..., ~np.array(places)])
 
 
 @pytest.mark.parametrize(("changes", "message"), WRONG)

@@ -36,7 +36,7 @@ LANGUAGE = ("language-1", "language-2")  # the second question: language and sys
 PASSES = ("1", "2", "3", AGAIN, *LANGUAGE)
 QUESTION = "Grade by docs/judging-guidelines.md, version {version}: 0, 1 or 2 for every server of every task."
 LANGUAGE_QUESTION = (
-    "Grade by the last section of docs/judging-guidelines.md, `Language and system`: 0, 1 or 2 for every server."
+    "Grade by the section `Language and system` of docs/judging-guidelines.md: 0, 1 or 2 for every server."
 )
 SHARE_AGAIN = 0.05
 ANSWER_HEADER = "task_id,server_id,grade"

@@ -27,7 +27,7 @@ from study.llm.models import OWN, LocalModels, how_to_fetch, identity, model_fil
 ENGINE = "xllamacpp"
 SCRIPT = Path(__file__).with_name("engine.py")
 INSTALL = "make setup LLM=1"  # the same as: pip install -e '.[llm]'
-# Idle threads sleep: where other programs use the cores, threads that spin slow the engine down several times.
+# Idle threads sleep, so that they leave the cores to other programs.
 THREADS = {"OMP_WAIT_POLICY": "passive"}
 PATIENCE = 5.0  # seconds for the engine to end by itself
 _starting = threading.Lock()

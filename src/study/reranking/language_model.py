@@ -157,7 +157,7 @@ class LanguageModelReranker:
 
 
 def condensed(reply: Any) -> Any:
-    """What is kept of a reply: the model's name, the text, the tokens counted, and log probabilities of `DIGITS`.
+    """What is kept of a reply: the model's name, the text, the tokens counted, and log probabilities of the digits.
 
     A reply of another form is kept as it is. None of the kept parts quotes the data set, if the form of output holds
     the text to identifiers.
@@ -168,7 +168,8 @@ def condensed(reply: Any) -> Any:
         first = ((choice.get("logprobs") or {}).get("content") or [None])[0]
         if first is not None:
             top = [{"token": t["token"], "logprob": round(t["logprob"], 4)} for t in first["top_logprobs"]]
-            kept["logprobs"] = {"content": [{"top_logprobs": [t for t in top if t["token"] in grades.DIGITS]}]}
+            top = [entry for entry in top if entry["token"].strip() in grades.DIGITS]
+            kept["logprobs"] = {"content": [{"top_logprobs": top}]}
         usage = {name: reply["usage"][name] for name in ("prompt_tokens", "completion_tokens")}
         return {"model": reply["model"], "choices": [kept], "usage": usage}
     except (KeyError, IndexError, TypeError, AttributeError):
