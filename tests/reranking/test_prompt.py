@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from study import paths
 from study.errors import StudyError
-from study.reranking import prompt
+from study.reranking import grades, prompt
 from study.reranking.language_model import Question
 from tests.reranking.misbehaving_endpoint import pool_of, task_of
 from tests.t2mrec.conftest import make_data
@@ -138,3 +138,13 @@ def test_the_schema_lets_good_answers_pass_and_no_others():
             jsonschema.validate(GOOD | change, schema)
     assert prompt.response_format("json_object", 7, [1], 1) == {"response_format": {"type": "json_object"}}
     assert prompt.response_format("text", 7, [1], 1) == {}
+
+
+def test_short_cards_do_not_cut_the_task():
+    data = make_data(20, 50, ["y" * 90] * 50)
+    task = data.tasks.iloc[3].to_dict() | {"description": "z" * 333}
+    user = prompt.messages(task, data.servers.iloc[POOL], k=3, substitutions=2, longest=80)[1]["content"].split("\n")
+    assert json.loads(user[1])["description"] == "z" * 333
+    assert json.loads(user[4])["description"] == "y" * 80
+    graded = grades.question("m", {"description": "z" * 333}, {"description": "y" * 90}, 80)["messages"][1]["content"]
+    assert [graded.count("z"), graded.count("y")] == [333, 80]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from study.reranking.prompt import card
+from study.reranking.prompt import TASK_LONGEST, card
 
 DIGITS = ("0", "1", "2")
 # Equal for all servers of a task up to the server's card, so that an engine that keeps prompts reads it once.
@@ -24,9 +24,9 @@ def question(model: str, task: Mapping[Any, Any], server: Mapping[Any, Any], lon
     """The body of a chat request that asks for one server's grade.
 
     `task`, `server`: field -> text, as their cards show them.
-    `longest`: characters of a field.
+    `longest`: characters of the server's fields; the task's are cut to `TASK_LONGEST` if that is more.
     """
-    shown = [card(row, list(row), longest) for row in (task, server)]
+    shown = [card(task, list(task), max(longest, TASK_LONGEST)), card(server, list(server), longest)]
     text = f"<task>\n{shown[0]}\n</task>\n<server>\n{shown[1]}\n</server>"
     messages = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": text}]
     options = {"max_tokens": 1, "temperature": 0.0, "logprobs": True, "top_logprobs": 20}

@@ -23,6 +23,9 @@ from study.errors import StudyError
 TASK_CARD = ("id", "name", "description", "language", "category", "subcategory", "theme")
 ATTRIBUTES = ("category", "subcategory", "language", "system", "license", "official")
 SERVER_CARD = ("id", "name", "description", "tools", *ATTRIBUTES)
+TASK_LONGEST = (
+    600  # characters of a task's field, at least: short cards save time, a need cut short changes the question
+)
 
 
 class Keys(NamedTuple):
@@ -127,11 +130,11 @@ def messages(
 
     `task`: a row of `Dataset.tasks`.
     `k`: K, how many are asked for.
-    `longest`: characters of a text field.
+    `longest`: characters of a server's text field; a task's are cut to `TASK_LONGEST` if that is more.
     `fields`: of `SERVER_CARD`, what a candidate card shows.
     `template`: the text of a prompt file, sent as one message in place of ours. It says no word about substitutions.
     """
-    asked = card(task, TASK_CARD, longest)
+    asked = card(task, TASK_CARD, max(longest, TASK_LONGEST))
     cards = "\n".join(card(row, fields, longest) for row in candidates.to_dict("records"))
     if template is not None:
         values = {"{task}": asked, "{candidates}": cards, "{k}": str(k)}
