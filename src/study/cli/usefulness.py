@@ -17,7 +17,7 @@ app = typer.Typer(
 )
 PROFILE = "laptop"  # how much the stuffed systems train
 PARTS = ("choose", "compare", "transfer", "navigational", "calibration", "diversity", "steps", "pareto")
-LONG = ("curves", "label_steps", "latency", "stuffing")
+LONG = ("curves", "label_steps", "latency", "stuffing", "contribution")
 
 
 @app.callback()
@@ -29,7 +29,7 @@ def usefulness() -> None:
 def run(
     part: Annotated[
         list[str] | None,
-        typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last four."),
+        typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last five."),
     ] = None,
     dataset: Annotated[
         str, typer.Option(help="Data set of the part stuffing; all other parts use task2mcp.")
