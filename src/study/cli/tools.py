@@ -325,7 +325,12 @@ def feedback(
 @app.command()
 def run(
     catalogue: Annotated[str, typer.Option(help="Collection, or scaling, intent, router.")] = "livemcpbench",
-    part: Annotated[str, typer.Option(help="all, latency (only the times) or report (only the tables).")] = "all",
+    part: Annotated[
+        str,
+        typer.Option(
+            help="all, latency (only the times), llm (only what a language model does) or report (only the tables)."
+        ),
+    ] = "all",
 ) -> None:
     """Run the experiments of a collection and redo its tables in results/.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pandas as pd
 
@@ -18,6 +19,7 @@ from study.tools.flow.experiments import flow_parts
 from study.tools.flow.settings import flow_settings
 from study.tools.flow.tables import COLLECTION, report_flow
 from study.tools.intent import experiments as intent
+from study.tools.language_model import apibank_runs, needle_runs, parts_with, request_runs, selection_runs
 from study.tools.mcp_zero import experiments as mcp_zero
 from study.tools.mcp_zero import request_log
 from study.tools.results import Made, Table, report_runs, write_results
@@ -34,7 +36,15 @@ def livemcpbench() -> Iterator[Made]:
     yield request_log.recorded_tables(catalog, queries, episodes)
     yield [discovery.popularity_run("query", catalog, queries)]
     yield discovery.template_tables(catalog, queries, settings.thresholds)
+    yield from livemcpbench_model()
     yield from livemcpbench_latency()
+
+
+def livemcpbench_model() -> Iterator[Made]:
+    """A language model's requests for the tasks, and its choice among the tools that a search found."""
+    catalog, queries, _ = logged_tasks()
+    requests, choice = partial(request_runs, catalog, queries), partial(selection_runs, catalog, queries)
+    yield from parts_with("livemcpbench", requests, choice)
 
 
 def livemcpbench_latency() -> Iterator[Made]:
@@ -90,7 +100,14 @@ def mcptools() -> Iterator[Made]:
     yield request_log.query_runs(catalog, queries, {"mcp_zero": request_log.PAPER})
     yield [discovery.server_table(*ten), discovery.macro_table("mcptools", asked)]
     yield mcp_zero.identity_runs(catalog)
-    yield mcp_zero.cross_runs(catalog, [load_collection(name).catalog for name in ("livemcpbench", "mcpflow")])
+    yield mcp_zero.cross_runs(catalog, described_elsewhere())
+    yield from mcptools_model()
+
+
+def mcptools_model() -> Iterator[Made]:
+    """The needle test with a language model's requests."""
+    catalog = load_collection("mcptools").catalog
+    yield from parts_with("mcptools", partial(needle_runs, catalog, described_elsewhere()))
 
 
 def mcptoolbench() -> Iterator[Made]:
@@ -108,6 +125,12 @@ def mcptoolbench() -> Iterator[Made]:
 def apibank() -> Iterator[Made]:
     """The called API among all, or among those of its dialogue."""
     yield mcp_zero.dialogue_runs(load_collection("apibank").catalog, paths.raw("apibank"))
+    yield from apibank_model()
+
+
+def apibank_model() -> Iterator[Made]:
+    """A language model chooses the API, or asks for it."""
+    yield from parts_with("apibank", partial(apibank_runs, load_collection("apibank").catalog, paths.raw("apibank")))
 
 
 def mcpflow() -> Iterator[Made]:
@@ -131,6 +154,11 @@ def logged_tasks() -> tuple[ToolCatalog, QuerySet, list[Episode]]:
     return loaded.catalog, loaded.queries["tasks"], load_log(paths.raw("livemcpbench"), loaded.catalog)
 
 
+def described_elsewhere() -> list[ToolCatalog]:
+    """The catalogues that describe tools of MCP-tools in other words."""
+    return [load_collection(name).catalog for name in ("livemcpbench", "mcpflow")]
+
+
 def three_pools() -> tuple[ToolCatalog, ToolCatalog, ToolCatalog]:
     """The three growing catalogues of `discovery.pools`."""
     return discovery.pools(*(load_collection(name).catalog for name in ("livemcpbench", "mcptools", "mcpflow")))
@@ -143,13 +171,17 @@ EXPERIMENTS[COLLECTION] = mcpflow
 # What of them measures times: seconds each, for a machine that does nothing else meanwhile.
 LATENCY = {"livemcpbench": livemcpbench_latency, "scaling": scaling_latency, "intent": intent_latency}
 
+# What of them asks a language model, or replays its choices.
+MODEL = {"livemcpbench": livemcpbench_model, "mcptools": mcptools_model, "apibank": apibank_model}
+
 
 def run_experiment(name: str, part: str = "all") -> str:
     """Run an experiment part by part, each kept when it is through. Returns: the collection that its results are of.
-    `part`: all, latency (only what measures times) or report (only the tables that are made from the kept runs)."""
+    `part`: all, latency (only what measures times), llm (only what a language model does) or report (only the tables
+    that are made from the kept runs)."""
     collection = "livemcpbench" if name in ("scaling", "intent", "router") else name
-    require_one_of(part, "part", ("all", "latency", "report"))
-    chosen = LATENCY if part == "latency" else EXPERIMENTS
+    require_one_of(part, "part", ("all", "latency", "llm", "report"))
+    chosen = {"latency": LATENCY, "llm": MODEL}.get(part, EXPERIMENTS)
     if name not in chosen:
         raise StudyError(f"no experiments for {name!r}", fix=f"one of: {', '.join(chosen)}")
     if part != "report":
