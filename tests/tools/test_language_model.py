@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
@@ -13,10 +14,15 @@ from study.tools import language_model
 from study.tools.catalogues import apibank
 from study.tools.catalogues.apibank import Call
 from study.tools.catalogues.catalog import query_set
+from study.tools.flow import language_model as flow_model
+from study.tools.flow.bench import assemble
+from study.tools.flow.language_model import call_runs, stratified, synthesis_tables
+from study.tools.flow.samples import Sample
+from study.tools.flow.settings import Pool, Splits, flow_settings
 from study.tools.language_model import Kept, LanguageModel, apibank_runs, request_runs, selection_runs, tool_names
 from tests.tools.conftest import BLOCK
 
-SETTINGS = LanguageModel("local", "m", 120, 100, [1, 2, 4], 3, [2])
+SETTINGS = LanguageModel("local", "m", 120, 100, [1, 2, 4], 3, [2], 4, 2)
 # Two dialogues: the second asks for two tools, of which its domain holds both.
 CALLS = [
     Call("a:1", (("User", "read a file"),), 0, (0,), True),
@@ -169,3 +175,90 @@ def test_a_stopped_recording_keeps_nothing_half(project, catalog):
     with pytest.raises(KeyboardInterrupt):
         list(request_runs(catalog, queries, kept))
     assert not kept.path.exists()
+
+
+def flow_bench(project, catalog, embedder, number=4):
+    """`number` instructions that say the tool's name, on two servers, each with a call of its own."""
+    flow = replace(flow_settings(), pools={"labelled10": Pool("labelled", 3, 1)}, exemplars=1)
+    flow = replace(flow, synthesis=replace(flow.synthesis, per_tool=2), splits=Splits(2, 2))
+    tools = [0, 1, 0, 1, 4, 4][:number]
+    samples = [
+        Sample(
+            f"s{row}",
+            f"{catalog.tools[tool].name} {row}",
+            tool,
+            catalog.tools[tool].server,
+            {"path": f"/{row}"},
+            f"g{row}",
+        )
+        for row, tool in enumerate(tools)
+    ]
+    return assemble(catalog, samples, flow, embedder), flow
+
+
+def test_calls_with_and_without_exemplars(project, catalog, embedder):
+    """A model that knows a call only where an example shows how: Tool alone without, AST with."""
+    bench, flow = flow_bench(project, catalog, embedder)
+
+    def answer(text, names):
+        raise AssertionError
+
+    class Caller(Model):
+        def chat(self, model, messages, **options):
+            self.usage.models.add("planted")
+            shown, text = messages[-2]["content"], messages[-1]["content"]
+            tools = json.loads(shown.partition("<tools>")[2].partition("</tools>")[0])
+            name, number = text.split()
+            arguments = {"path": f"/{number}"} if "<examples>" in shown else {"text": "x"}
+            place = next(tool["number"] for tool in tools if tool["name"] == name)
+            return json.dumps(
+                {"tool": place, "arguments": arguments if name != "read_file" or "path" in arguments else {}}
+            )
+
+    kept = Kept("mcpflow", SETTINGS, Caller(answer))
+    plain, helped = call_runs(bench, flow, kept)
+    assert (plain.system, helped.system, plain.protocol) == ("flow_llm", "flow_llm_exemplars", "model_seen_labelled10")
+    assert plain.calls[["tool", "param", "ast"]].mean().tolist() == [1, 0, 0]
+    assert helped.calls[["tool", "param", "ast"]].mean().tolist() == [1, 1, 1]
+    assert plain.table["hit_rate@1"].tolist() == [1] * 4
+    again = list(call_runs(bench, flow, Kept("mcpflow", SETTINGS, Model(answer, "replay"))))
+    assert [run.calls.to_dict() for run in again] == [plain.calls.to_dict(), helped.calls.to_dict()]
+
+
+def test_instructions_are_drawn_server_by_server(project, catalog, embedder):
+    bench, _ = flow_bench(project, catalog, embedder, 6)
+    servers = [bench.samples[row].server for row in stratified(bench.samples, 4, 0)]
+    assert sorted(servers) == [0, 0, 2, 2]
+    assert len(stratified(bench.samples, 99, 0)) == 6
+
+
+def test_the_model_writes_and_judges(project, catalog, embedder, monkeypatch):
+    """Two instructions a tool; the judge gives the second of each too few points, and one tool is never found."""
+    bench, flow = flow_bench(project, catalog, embedder)
+    monkeypatch.setattr(flow_model.embedding, "configured_embedder", lambda: embedder)
+
+    class Writer(Model):
+        def chat(self, model, messages, **options):
+            self.usage.models.add("planted")
+            system, text = messages[0]["content"], messages[-1]["content"]
+            if system.startswith("You are given a tool of"):
+                return "[Instruction1] read one thing\n[Instruction2] read two things"
+            if system.startswith("You are given a tool as"):
+                return json.dumps({"instruction": text.splitlines()[-1], "arguments": {}})
+            if system.startswith("Rewrite"):
+                return f"[Instruction1] {text} now"
+            if system.startswith("Judge"):
+                return json.dumps({"points": 2 if "two things" in text else 9})
+            names = re.findall(r'"tool": "([^"]+)"', system.partition("</tools>")[0])
+            return json.dumps({"tool": "read_file" if "read_file" in names else names[0]})
+
+    monkeypatch.setattr(flow_model, "OTHERS", 2)
+    kept = Kept("mcpflow", SETTINGS, Writer(None))
+    steps, rules = synthesis_tables(
+        bench, [0, 4], replace(flow, filtration=replace(flow.filtration, similarity=1.0)), kept
+    )
+    found = steps.frame[steps.frame["writer"] == "model"].set_index("step")["instructions"].to_dict()
+    assert found == {"first": 4, "filled": 4, "evolved": 4, "not filled": 0, "not evolved": 0, "judged": 4, "kept": 1}
+    removed = rules.frame[rules.frame["writer"] == "model"].set_index("rule")["removed"].to_dict()
+    assert removed["quality"] == 2
+    assert removed["invocation"] == 2

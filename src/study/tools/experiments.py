@@ -15,7 +15,7 @@ from study.tools.catalogues.merge import entity_counts, group_members, merge_cat
 from study.tools.catalogues.published import load_collection
 from study.tools.discovery import experiments as discovery
 from study.tools.discovery.index import discovery_settings
-from study.tools.flow.experiments import flow_parts
+from study.tools.flow.experiments import flow_parts, model_parts
 from study.tools.flow.settings import flow_settings
 from study.tools.flow.tables import COLLECTION, report_flow
 from study.tools.intent import experiments as intent
@@ -137,6 +137,12 @@ def mcpflow() -> Iterator[Made]:
     """Calls on three splits, the leak, the synthesis, the servers, and one server under several listings."""
     yield entity_tables([load_collection(name).catalog for name in ("mcptools", "livemcpbench", "mcpflow")])
     yield from flow_parts()
+    yield from mcpflow_model()
+
+
+def mcpflow_model() -> Iterator[Made]:
+    """A language model's calls and instructions."""
+    yield from parts_with(COLLECTION, model_parts)
 
 
 def entity_tables(catalogs: Sequence[ToolCatalog]) -> Iterator[Table]:
@@ -173,6 +179,7 @@ LATENCY = {"livemcpbench": livemcpbench_latency, "scaling": scaling_latency, "in
 
 # What of them asks a language model, or replays its choices.
 MODEL = {"livemcpbench": livemcpbench_model, "mcptools": mcptools_model, "apibank": apibank_model}
+MODEL[COLLECTION] = mcpflow_model
 
 
 def run_experiment(name: str, part: str = "all") -> str:

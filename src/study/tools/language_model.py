@@ -72,6 +72,8 @@ class LanguageModel:
     offered: list[int]
     needles: int
     in_prompt: list[int]
+    instructions: int
+    written_tools: int
 
 
 class Kept:

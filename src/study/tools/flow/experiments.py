@@ -18,13 +18,14 @@ from study.encoders import endpoint as embedding
 from study.encoders.endpoint import Embedder
 from study.tools import results
 from study.tools.flow import bench as benches
-from study.tools.flow import samples, synthesis
+from study.tools.flow import language_model, samples, synthesis
 from study.tools.flow.bench import Bench
 from study.tools.flow.samples import Call, Sample, as_queries, measures, tool_key
 from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Flow, Pool, System, flow_settings
 from study.tools.flow.slot_filler import SlotFiller
 from study.tools.flow.tables import COLLECTION, MEASURES, calls_run, compare_servers, trivial_table
+from study.tools.language_model import Kept
 from study.tools.results import Made, Run, Table
 
 SPLITS = ("seen", "unseen_tool", "unseen_server")
@@ -48,16 +49,29 @@ def flow_parts() -> Iterator[Made]:
     yield from call_parts(bench, kept, flow)
 
 
-def synthetic(bench: Bench, flow: Flow) -> tuple[list[Sample], dict[str, int]]:
-    """Instructions by templates for tools of servers without public ones."""
+def model_parts(kept: Kept) -> Iterator[Run | Table]:
+    """What a language model does: calls, and instructions for the tools of `unlabelled`."""
+    flow = flow_settings()
+    bench = benches.prepare(flow)
+    yield from language_model.call_runs(bench, flow, kept)
+    yield from language_model.synthesis_tables(bench, unlabelled(bench, flow), flow, kept)
+
+
+def unlabelled(bench: Bench, flow: Flow) -> list[int]:
+    """Drawn tools (rows) of servers without public instructions."""
     taken = {sample.server for sample in bench.samples}
     free = [
         row for row, tool in enumerate(bench.catalog.tools) if tool.server not in taken and tool.description.strip()
     ]
-    how, seed = flow.synthesis, flow.seeds[0]
-    drawn = np.random.default_rng(seed).permutation(free)[: how.tools].tolist()
-    writer = synthesis.Templates(how, seed)
-    return synthesis.synthesise(bench.catalog, drawn, writer, number=how.per_tool, depth=how.depth)
+    drawn: list[int] = np.random.default_rng(flow.seeds[0]).permutation(free)[: flow.synthesis.tools].tolist()
+    return drawn
+
+
+def synthetic(bench: Bench, flow: Flow) -> tuple[list[Sample], dict[str, int]]:
+    """Instructions by templates for the tools of `unlabelled`."""
+    how, tools = flow.synthesis, unlabelled(bench, flow)
+    writer = synthesis.Templates(how, flow.seeds[0])
+    return synthesis.synthesise(bench.catalog, tools, writer, number=how.per_tool, depth=how.depth)
 
 
 def filtrate(bench: Bench, flow: Flow) -> tuple[list[Sample], pd.DataFrame]:

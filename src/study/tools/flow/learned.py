@@ -169,11 +169,19 @@ Answer with one JSON object: {{"tool": <number of the tool>, "arguments": {{...}
 
 
 def ask_for_call(
-    chat: Chat, catalog: ToolCatalog, text: str, tools: Sequence[int], exemplars: Sequence[Sample] = ()
+    chat: Chat,
+    catalog: ToolCatalog,
+    text: str,
+    tools: Sequence[int],
+    exemplars: Sequence[Sample] = (),
+    longest: int | None = None,
 ) -> Call | None:
     """The model's call, None where its reply is no call of a given tool. `tools`: rows of the candidates, in the order
-    in which they are shown. `exemplars`: retrieved samples, shown as examples (retrieval-augmented function call)."""
-    shown = [{"number": number, **catalog.tools[tool].definition()} for number, tool in enumerate(tools)]
+    in which they are shown. `exemplars`: retrieved samples, shown as examples (retrieval-augmented function call).
+    `longest`: of a description in short definitions; None shows the whole definitions."""
+    own = [catalog.tools[tool] for tool in tools]
+    definitions = [tool.definition() if longest is None else tool.short_definition(longest) for tool in own]
+    shown = [{"number": number, **definition} for number, definition in enumerate(definitions)]
     told = [
         {"instruction": one.text, "tool": catalog.tools[one.tool].name, "arguments": dict(one.arguments)}
         for one in exemplars

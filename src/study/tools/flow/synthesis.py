@@ -112,16 +112,18 @@ def messages_of(system: str, *user: str) -> list[Message]:
 
 
 class ModelWriter:
-    """The writer behind an endpoint: a step that fails gives nothing, and its instruction is left out."""
+    """The writer behind an endpoint: a step that fails gives nothing, and its instruction is left out. `examples`: real
+    instructions, for other tools, that show it how users write."""
 
-    def __init__(self, chat: Chat) -> None:
-        self.chat = chat
+    def __init__(self, chat: Chat, examples: Sequence[str] = ()) -> None:
+        self.chat, self.examples = chat, list(examples)
 
     def first(self, catalog: ToolCatalog, tool: int, number: int) -> list[str]:
         """Different instructions of the reply that do not give the tool's name away."""
         own = catalog.tools[tool]
         shown = {"server": catalog.servers[own.server].name, **own.definition()}
-        reply = self.chat(messages_of(FIRST.format(number=number), f"<tool>{escaped(shown)}</tool>"))
+        examples = f"<examples>{escaped(self.examples)}</examples>\n" if self.examples else ""
+        reply = self.chat(messages_of(FIRST.format(number=number), f"{examples}<tool>{escaped(shown)}</tool>"))
         lines = [line[:LONGEST] for line in INSTRUCTION.findall(reply) if own.name.lower() not in line.lower()]
         return list(dict.fromkeys(lines))[:number]
 
