@@ -201,12 +201,13 @@ def call(
     which takes minutes; later ones read what was learned.
     """
     from study.tools.discovery.index import Settings, ToolIndex
+    from study.tools.flow import language_model as flow_model
     from study.tools.flow import learned
 
     found = indexed(catalogue)
     near, _ = ToolIndex(found, Settings(document="name_desc")).search(instruction, candidates)
     if url is not None:
-        made = learned.ask_for_call(chat(url, model), found, instruction, near.tolist())
+        made = flow_model.ask_for_call(chat(url, model), found, instruction, near.tolist())
     else:
         made = learned.call_tool(found, instruction, near, say=lambda text: typer.echo(text, err=True))
     if made is None:

@@ -32,7 +32,7 @@ def run(
         typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last five."),
     ] = None,
     dataset: Annotated[
-        str, typer.Option(help="Data set of the part stuffing; all other parts use task2mcp.")
+        str, typer.Option(help="Data set of stuffing and contribution; all other parts use task2mcp.")
     ] = "task2mcp",
 ) -> None:
     """Compute tables of `field_dense`: the choice, comparisons on judged topics, other benchmarks, calibration, cost.
@@ -44,8 +44,17 @@ def run(
     from study.analysis.usefulness.parts import run_part
 
     for name in part or PARTS:
-        for table in [_stuffing(dataset)] if name == "stuffing" else run_part(name):
+        for table in [OWN[name](dataset)] if name in OWN else run_part(name):
             typer.echo(table.to_string(index=False, float_format="{:.3f}".format))
+
+
+def _contribution(dataset: str) -> pd.DataFrame:
+    """What a language model adds to T2MRec's pools: asks it, or replays; hours."""
+    import pandas as pd
+
+    from study.analysis.usefulness.contribution import measure
+
+    return pd.read_csv(measure(dataset))
 
 
 def _stuffing(dataset: str) -> pd.DataFrame:
@@ -61,3 +70,7 @@ def _stuffing(dataset: str) -> pd.DataFrame:
     titles = {name: str(system.title) for name, system in all_system_settings().items()}
     save_figure(keyword_stuffing(table, titles, f"Data: {dataset}. Profile: {PROFILE}."), "keyword_stuffing", dataset)
     return table
+
+
+# Parts that train systems, which the stage of all others does not depend on.
+OWN = {"stuffing": _stuffing, "contribution": _contribution}

@@ -8,8 +8,9 @@ keep the same rules as the model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,13 @@ from scipy.stats import kendalltau
 
 from study import paths
 from study.config.compose import build_system, load
+from study.config.reader import read_settings
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.evaluation.metrics import ndcg
+from study.evaluation.records import record
 from study.evaluation.significance import bootstrap_interval
+from study.files import write_csv, write_json
 from study.llm.client import Client
 from study.reranking import endpoint
 from study.reranking.language_model import LanguageModelReranker, Question, T2MRecWithLanguageModel, condensed
@@ -52,8 +56,12 @@ class Contribution:
 Answers = Mapping[str, tuple[Sequence[IntArray], Sequence[IntArray]]]
 
 
-def contribution(dataset: str, settings: Contribution) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The table of `summary`, and the model's counts. Trains T2MRec and the listwise re-ranker once."""
+def measure(dataset: str) -> Path:
+    """Ask, or replay, and write ``results/<dataset>/usefulness/contribution.csv`` with its record.
+
+    Trains T2MRec and the listwise re-ranker once; goes on after a stop.
+    """
+    settings = read_settings(Contribution, paths.conf() / "usefulness" / "contribution.yaml")
     configs = {
         name: load([f"dataset={dataset}", f"protocol={settings.protocol}", f"system={name}"])
         for name in ("t2mrec", settings.system, settings.listwise)
@@ -70,7 +78,11 @@ def contribution(dataset: str, settings: Contribution) -> tuple[pd.DataFrame, di
     answers, counts = asked(client, system.question, data, tasks, pools, settings)
     listwise = _listwise(configs[settings.listwise], data, split, tasks, pools, settings.seed)
     answers = {**answers, "listwise": (pools, listwise)}
-    return summary(answers, pools, split.part(settings.part)[tasks], settings), counts
+    place = paths.results(dataset) / "usefulness" / "contribution.csv"
+    write_csv(place, summary(answers, pools, split.part(settings.part)[tasks], settings))
+    facts = {"settings": asdict(settings), "answers": counts}
+    write_json(place.with_suffix(".json"), record(dataset=dataset, result="contribution", **facts))
+    return place
 
 
 def asked(

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from study import paths
-from study.analysis.usefulness import calibration, choosing, contribution, curves, diversity, other_requests, pareto
+from study.analysis.usefulness import calibration, choosing, curves, diversity, other_requests, pareto
 from study.config.reader import read_settings
 from study.data import dataset as datasets
 from study.evaluation.records import record
@@ -109,13 +109,6 @@ def label_steps() -> Found:
     yield "label_steps", table, {"settings": asdict(settings)}
 
 
-def contribute() -> Found:
-    """Ask a language model for the same pools in other orders and other words (hours; goes on where it was stopped)."""
-    settings = read_settings(contribution.Contribution, conf("contribution"))
-    table, counts = contribution.contribution(DATASET, settings)
-    yield "contribution", table, {"settings": asdict(settings), "answers": counts}
-
-
 PARTS: dict[str, Callable[[], Found]] = {
     "choose": choose,
     "compare": compare,
@@ -128,7 +121,6 @@ PARTS: dict[str, Callable[[], Found]] = {
     "curves": learn_from_less,
     "label_steps": label_steps,
     "latency": time_requests,
-    "contribution": contribute,
 }
 
 

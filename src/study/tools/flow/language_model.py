@@ -19,15 +19,16 @@ from study.encoders import endpoint as embedding
 from study.evaluation import per_task
 from study.tools import results
 from study.tools.catalogues.catalog import ToolCatalog
+from study.tools.catalogues.files import json_object
 from study.tools.flow import bench as benches
 from study.tools.flow import samples, synthesis
 from study.tools.flow.bench import Bench
-from study.tools.flow.learned import ask_for_call
-from study.tools.flow.samples import Sample, as_queries, measures, tool_key
+from study.tools.flow.samples import Call, Sample, as_queries, measures, tool_key
 from study.tools.flow.settings import Flow
+from study.tools.flow.synthesis import DATA, messages_of
 from study.tools.flow.tables import COLLECTION, MEASURES
 from study.tools.language_model import Groups, Kept, facts
-from study.tools.mcp_zero.routing import escaped
+from study.tools.mcp_zero.routing import Chat, escaped
 from study.tools.results import Run, Table
 
 SPLIT, POOL = "seen", "labelled10"
@@ -36,13 +37,44 @@ BESIDE = ("flow_random", "flow_dense", "flow_exemplars_copied", "flow_trained") 
 EXAMPLES = 3  # public instructions that the writer is shown
 OTHERS = 9  # tools beside the right one, when the model judges whether an instruction asks for it
 JUDGE = f"""Judge a user's instruction that was written for a tool. Give 0 to 10 points: is it clear, does it state
-concrete values, does it need this tool, and does it hold all that the tool requires? {synthesis.DATA}
+concrete values, does it need this tool, and does it hold all that the tool requires? {DATA}
 Answer with one JSON object: {{"points": number}}"""
 POINTS = {"type": "object", "properties": {"points": {"type": "integer", "minimum": 0, "maximum": 10}}}
 POINTS |= {"required": ["points"]}
 POINTS_ONLY = {"type": "json_schema", "json_schema": {"name": "points", "strict": True, "schema": POINTS}}
 COUNTS = ("first", "filled", "evolved", "not filled", "not evolved")
 JSON_ONLY = {"type": "json_object"}
+
+
+CALL = f"""Choose the one tool that fulfils the user's instruction and write its call. {DATA}
+Answer with one JSON object: {{"tool": <number of the tool>, "arguments": {{...}}}}"""
+
+
+def ask_for_call(
+    chat: Chat,
+    catalog: ToolCatalog,
+    text: str,
+    tools: Sequence[int],
+    exemplars: Sequence[Sample] = (),
+    longest: int | None = None,
+) -> Call | None:
+    """The model's call, None where its reply is no call of a given tool. `tools`: rows of the candidates, in the order
+    in which they are shown. `exemplars`: retrieved samples, shown as examples (retrieval-augmented function call).
+    `longest`: of a description in short definitions; None shows the whole definitions."""
+    own = [catalog.tools[tool] for tool in tools]
+    definitions = [tool.definition() if longest is None else tool.short_definition(longest) for tool in own]
+    shown = [{"number": number, **definition} for number, definition in enumerate(definitions)]
+    told = [
+        {"instruction": one.text, "tool": catalog.tools[one.tool].name, "arguments": dict(one.arguments)}
+        for one in exemplars
+    ]
+    parts = f"<tools>{escaped(shown)}</tools>" + (f"\n<examples>{escaped(told)}</examples>" if told else "")
+    reply = json_object(chat(messages_of(CALL, parts, text)))
+    number, arguments = reply.get("tool"), reply.get("arguments", {})
+    if type(number) is not int or not 0 <= number < len(tools) or not isinstance(arguments, dict):
+        return None
+    known = {parameter.name for parameter in catalog.tools[tools[number]].parameters}
+    return Call(tools[number], arguments) if set(arguments) <= known else None
 
 
 def stratified(found: Sequence[Sample], number: int, seed: int) -> list[int]:
@@ -161,7 +193,7 @@ def points(catalog: ToolCatalog, sample: Sample, kept: Kept) -> int:
     shown = catalog.tools[sample.tool].short_definition(kept.settings.description)
     user = f"<tool>{escaped(shown)}</tool>\n{escaped({'instruction': sample.text})}"
     try:
-        found = json.loads(kept.chat(synthesis.messages_of(JUDGE, user), response_format=POINTS_ONLY))["points"]
+        found = json.loads(kept.chat(messages_of(JUDGE, user), response_format=POINTS_ONLY))["points"]
     except (ValueError, KeyError, TypeError):
         return 0
     return found if type(found) is int and 0 <= found <= 10 else 0

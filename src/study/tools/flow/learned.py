@@ -22,7 +22,6 @@ from study.encoders import endpoint as embedding
 from study.encoders.endpoint import Embedder
 from study.files import replacing, sha256, write_json
 from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.catalogues.files import json_object
 from study.tools.discovery.texts import documents
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments, selector
@@ -31,8 +30,6 @@ from study.tools.flow.samples import Call, Sample
 from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Copying, Flow, flow_settings
 from study.tools.flow.slot_filler import Linear, SlotFiller
-from study.tools.flow.synthesis import DATA, messages_of
-from study.tools.mcp_zero.routing import Chat, escaped
 
 # Whose content decides what is learned.
 SETTINGS = ("tools/flow.yaml", "dataset/mcpflow.yaml", "dataset/mcpflow.sha256")
@@ -162,37 +159,6 @@ def call_tool(
     given = slot_filler.fill(instruction, chosen, parameters, absent=None)
     # An optional parameter without a value is left to the tool; a required one shows that something is missing.
     return Call(chosen, {name: value for name, value in given.items() if value is not None or name in needed})
-
-
-CALL = f"""Choose the one tool that fulfils the user's instruction and write its call. {DATA}
-Answer with one JSON object: {{"tool": <number of the tool>, "arguments": {{...}}}}"""
-
-
-def ask_for_call(
-    chat: Chat,
-    catalog: ToolCatalog,
-    text: str,
-    tools: Sequence[int],
-    exemplars: Sequence[Sample] = (),
-    longest: int | None = None,
-) -> Call | None:
-    """The model's call, None where its reply is no call of a given tool. `tools`: rows of the candidates, in the order
-    in which they are shown. `exemplars`: retrieved samples, shown as examples (retrieval-augmented function call).
-    `longest`: of a description in short definitions; None shows the whole definitions."""
-    own = [catalog.tools[tool] for tool in tools]
-    definitions = [tool.definition() if longest is None else tool.short_definition(longest) for tool in own]
-    shown = [{"number": number, **definition} for number, definition in enumerate(definitions)]
-    told = [
-        {"instruction": one.text, "tool": catalog.tools[one.tool].name, "arguments": dict(one.arguments)}
-        for one in exemplars
-    ]
-    parts = f"<tools>{escaped(shown)}</tools>" + (f"\n<examples>{escaped(told)}</examples>" if told else "")
-    reply = json_object(chat(messages_of(CALL, parts, text)))
-    number, arguments = reply.get("tool"), reply.get("arguments", {})
-    if type(number) is not int or not 0 <= number < len(tools) or not isinstance(arguments, dict):
-        return None
-    known = {parameter.name for parameter in catalog.tools[tools[number]].parameters}
-    return Call(tools[number], arguments) if set(arguments) <= known else None
 
 
 def missing(catalog: ToolCatalog, made: Call) -> list[str]:
