@@ -13,7 +13,7 @@ from study.cli import aliases, audit, usefulness
 from study.cli import main as cli
 from study.config.compose import choices, load
 from study.data import dataset as datasets
-from study.errors import StudyError
+from study.errors import StudyError, printable
 from study.runner.outputs import Outputs
 from study.search.tune import sweep_folder
 from tests.pipeline.conftest import results
@@ -100,7 +100,7 @@ def visible(group, before=""):
 def test_there_are_few_commands():
     commands = visible(get_command(cli.app))
     assert {"run", "report", "recommend", "agent ask"} <= set(commands)
-    assert len(commands) <= 37
+    assert len(commands) <= 45
 
 
 def facts(command):
@@ -156,4 +156,4 @@ def test_every_part_of_the_audit_has_a_function():
 
 
 def test_names_cannot_drive_the_terminal():
-    assert cli.printable("a\x1b[31mb\r\nc") == "a [31mb  c"
+    assert printable("a\x1b[31mb\r\nc") == "a [31mb  c"

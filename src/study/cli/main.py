@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from pathlib import Path
@@ -13,12 +12,14 @@ import typer
 from study.cli.agent import app as agent
 from study.cli.aliases import require_utf8, todays_words
 from study.cli.audit import app as audit
+from study.cli.catalog import app as catalog
+from study.cli.catalog import install, uninstall
 from study.cli.judge import app as judging
 from study.cli.llm import app as llm
+from study.cli.recommend import recommend
 from study.cli.tools import app as tools
 from study.cli.usefulness import app as usefulness
-from study.errors import StudyError, printable
-from study.recommend.contract import show_recommendations
+from study.errors import StudyError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -33,11 +34,20 @@ app = typer.Typer(
     "`conf/`, such as `run_depth=99` (other settings of a run need `system.name=...`). Start with `make repro`.",
 )
 # Sub-apps: each module holds the command lines alone and imports what is heavy inside its commands.
-SUB_APPS = {"agent": agent, "audit": audit, "judge": judging, "llm": llm, "tools": tools, "usefulness": usefulness}
+SUB_APPS = {
+    "agent": agent,
+    "audit": audit,
+    "catalog": catalog,
+    "judge": judging,
+    "llm": llm,
+    "tools": tools,
+    "usefulness": usefulness,
+}
 EVERY_DAY, DATA, ANALYSES, UPKEEP = "Every day", "Data", "Analyses", "Upkeep"
 for _name, _sub_app in SUB_APPS.items():
-    app.add_typer(_sub_app, name=_name, rich_help_panel=EVERY_DAY if _name in ("agent", "llm") else ANALYSES)
-
+    app.add_typer(_sub_app, name=_name, rich_help_panel=EVERY_DAY if _name in ("agent", "catalog", "llm") else ANALYSES)
+for _command in (recommend, install, uninstall):
+    app.command(rich_help_panel=EVERY_DAY)(_command)
 
 Replace = Annotated[
     bool,
@@ -307,70 +317,6 @@ def bench(
     from study.pipeline.bench import bench as stage
 
     typer.echo(stage(config))
-
-
-@app.command(rich_help_panel=EVERY_DAY)
-def recommend(
-    task: Annotated[str, typer.Argument(help="What is to be done, in words.")],
-    language: Annotated[str, typer.Option(help="Programming language that the task asks for.")] = "",
-    theme: Annotated[str, typer.Option(help="Application domain of the task.")] = "",
-    category: Annotated[str, typer.Option(help="Category of the task, where known.")] = "",
-    subcategory: Annotated[str, typer.Option(help="Subcategory within --category, where known.")] = "",
-    k: Annotated[int, typer.Option("-k", "--top", help="How many servers to name.")] = 5,
-    dataset: Annotated[
-        str | None, typer.Option(help="Whose saved model to use (default: task2mcp if exported, else synthetic).")
-    ] = None,
-    system: Annotated[
-        str | None, typer.Option(help="Which saved system answers (default: field_dense if exported, else t2mrec).")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON instead of a table.")] = False,
-    rerank: Annotated[
-        str | None,
-        typer.Option(help="llm: a language model grades the first 20 servers (docs/language-model.md); takes minutes."),
-    ] = None,
-) -> None:
-    """Name MCP servers for a task: `study recommend "read a PDF and extract all tables" -k 5`.
-
-    `field_dense` ranks servers by usefulness and reads the words of the request; `--system t2mrec` is the paper's
-    method, which also reads language, theme and category.
-    """
-    from dataclasses import asdict
-
-    from study.recommend import saved
-
-    chosen_dataset, chosen = saved.choose(dataset, system)
-    model = saved.load_saved_model(chosen_dataset, chosen)
-    attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
-    if rerank not in (None, "llm"):
-        raise StudyError(f"unknown re-ranker {rerank!r}", column="--rerank", fix="use llm")
-    depth = k
-    if rerank:
-        from study.recommend import grading
-
-        grader, depth = grading.Grader.configured(), max(k, grading.DEPTH)
-    found, warnings = model.recommend(task, **attributes, k=depth), model.warnings(task, **attributes)
-    caption = model.caption
-    if rerank:
-        found = grading.graded(grader, task, found)[:k]
-        named = ", ".join(sorted(grader.client.usage.models)) or grader.model
-        # The hash is in the JSON answer.
-        caption = f"score: grade by {printable(named).split('@')[0]} + score of {model.title}, both from 0 to 1"
-    if system is None and chosen != saved.PREFERRED[0]:
-        typer.echo(
-            f"note: {chosen} answers, since {saved.PREFERRED[0]} was not exported "
-            f"({saved.how_to_save(chosen_dataset, saved.PREFERRED[0])})",
-            err=True,
-        )
-    for warning in warnings:
-        typer.echo(f"warning: {printable(warning)}", err=True)
-    if as_json:
-        answer = {"task": task, **attributes, "dataset": chosen_dataset, "system": chosen, "warnings": warnings}
-        answer |= {"reranked_by": named} if rerank else {}
-        typer.echo(
-            json.dumps(answer | {"recommendations": [asdict(item) for item in found]}, indent=2, ensure_ascii=False)
-        )
-        return
-    show_recommendations(found, title=f"{model.title} on {chosen_dataset}: {task}", caption=caption)
 
 
 def main() -> None:

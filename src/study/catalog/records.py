@@ -1,0 +1,274 @@
+"""One entry of one source, normalised and checked.
+
+Every text of a registry is written by strangers. Texts are kept as data, within bounds and without control characters.
+What a start command is made of (names of packages, versions, arguments, variables, addresses) must match a strict
+pattern, or the package is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from study.errors import printable
+
+_NPM = re.compile(r"(?:@[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
+_PYPI = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_OCI = re.compile(r"(?:[a-z0-9][a-z0-9.-]*(?::\d+)?/)?[a-z0-9][a-z0-9._-]*(?:/[a-z0-9][a-z0-9._-]*)*")
+PACKAGES = {"npm": _NPM, "pypi": _PYPI, "oci": _OCI}
+VERSIONS = {
+    "npm": re.compile(r"\d+\.\d+\.\d+(?:[-+][\w.+-]+)?", re.ASCII),
+    "pypi": re.compile(r"\d[\dA-Za-z.+]*"),
+    "oci": re.compile(r"(?!latest$)\w[\w.-]{0,127}|sha256:[0-9a-f]{64}", re.ASCII),
+}
+# A word of a command: nothing that a shell of any system reads as more than a word; <name> is a value to fill in.
+_WORD = re.compile(r"(?:[\w.,:/@=+~-]|<[A-Za-z][\w.-]*>)+", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_]\w{0,127}", re.ASCII)
+_HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,127}")
+# Variables that make the runtimes themselves load other code or ask other servers.
+_STEERING = re.compile(
+    r"PATH|LD_.*|DYLD_.*|NODE_(?:OPTIONS|PATH|TLS_.*|EXTRA_CA_CERTS)|PYTHON(?:PATH|STARTUP|HOME)|NPM_CONFIG_.*|UV_.*|PIP_.*"
+    r"|DOCKER_HOST|BASH_ENV|ENV|SHELL|IFS",
+    re.IGNORECASE,
+)
+_SEGMENT = re.compile(r"(?!\.{1,2}$)[\w.@-]+", re.ASCII)
+
+
+class RefusedError(ValueError):
+    """Why something of a source is not taken."""
+
+
+class Refusal(NamedTuple):
+    """One refused thing: the entry it belongs to, what it is (entry, package, tool, ...), and why."""
+
+    source: str
+    key: str
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of the environment, or a header; `value` is fixed or a default and may name <values> to fill in."""
+
+    name: str
+    required: bool = True
+    secret: bool = False
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A published package; `binary`: its program if it is not named as the package; `vouched`: see the sources."""
+
+    registry: str  # of `PACKAGES`
+    identifier: str
+    version: str = ""
+    binary: str = ""
+    arguments: tuple[str, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    vouched: bool = False
+
+    @property
+    def key(self) -> str:
+        """What names the package whatever its version; PyPI's names are equal up to case and separators."""
+        name = self.identifier.removeprefix("docker.io/") if self.registry == "oci" else self.identifier
+        return f"{self.registry}:{re.sub(r'[-_.]+', '-', name).lower() if self.registry == 'pypi' else name}"
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A server that runs elsewhere; `transport` is http or sse."""
+
+    transport: str
+    url: str
+    headers: tuple[Variable, ...] = ()
+    vouched: bool = False
+
+
+@dataclass(frozen=True)
+class Tool:
+    """Name and description of a tool."""
+
+    name: str
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One entry of one source; `key` names it there. Absent texts are empty, absent numbers None."""
+
+    source: str
+    key: str
+    name: str
+    description: str = ""
+    repository: str = ""  # host/owner/name, lower case
+    subfolder: str = ""
+    repository_id: str = ""
+    owns: bool = True  # whether the source takes the entry to belong to the repository's owner
+    version: str = ""
+    status: str = "active"  # active, deprecated or deleted
+    licence: str = ""
+    category: str = ""
+    tags: tuple[str, ...] = ()
+    official: bool = False
+    stars: int | None = None
+    updated: str = ""
+    tools: tuple[Tool, ...] = ()
+    packages: tuple[Package, ...] = ()
+    remotes: tuple[Remote, ...] = ()
+
+    def to_json(self) -> str:
+        """The record as JSON, the same text for the same record."""
+        return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False)
+
+    @classmethod
+    def of_json(cls, text: str) -> Record:
+        """What `to_json` wrote."""
+        value = json.loads(text)
+
+        def variables(items: Iterable[Mapping[str, Any]]) -> tuple[Variable, ...]:
+            return tuple(Variable(**item) for item in items)
+
+        packages = tuple(
+            Package(**item | {"arguments": tuple(item["arguments"]), "variables": variables(item["variables"])})
+            for item in value["packages"]
+        )
+        remotes = tuple(Remote(**item | {"headers": variables(item["headers"])}) for item in value["remotes"])
+        tools = tuple(Tool(**item) for item in value["tools"])
+        parts = {"tags": tuple(value["tags"]), "tools": tools, "packages": packages, "remotes": remotes}
+        return cls(**value | parts)
+
+
+def sha256(text: str) -> str:
+    """The SHA-256 of a text, in hex."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+@dataclass
+class Reader:
+    """Reads values of one source's entries; collects what it refuses.
+
+    `text`: the most characters of a description; `tools`: the most tools of a server.
+    """
+
+    source: str
+    text: int
+    most_tools: int
+    refused: list[Refusal] = field(default_factory=list)
+
+    def refuse(self, key: str, what: str, reason: object) -> None:
+        """Note something refused, with safe and short words."""
+        self.refused.append(Refusal(self.source, printable(key)[:200], what, printable(str(reason))[:200]))
+
+    def words(self, value: object, *, limit: int = 200, what: str = "text") -> str:
+        """A text without control characters; RefusedError for another type or more than `limit` characters."""
+        if value is None:
+            return ""
+        if not isinstance(value, (str, int, float)):
+            raise RefusedError(f"the {what} is no text but {type(value).__name__}")
+        if len(text := str(value)) > limit:
+            raise RefusedError(f"the {what} has {len(text):,} characters, at most {limit:,}")
+        return printable(text, keep="\n").encode("utf-8", "replace").decode().strip()
+
+    def description(self, value: object) -> str:
+        """A description, within the longer bound."""
+        return self.words(value, limit=self.text, what="description")
+
+    def tool_list(self, key: str, values: object) -> tuple[Tool, ...]:
+        """The tools among `values` (names, or mappings with name and description); others are refused one by one."""
+        found: dict[str, Tool] = {}
+        for value in values if isinstance(values, list) else []:
+            item = value if isinstance(value, dict) else {"name": value}
+            try:
+                tool = Tool(self.words(item.get("name")), self.description(item.get("description")))
+                if not tool.name or len(found) >= self.most_tools:
+                    raise RefusedError("no name" if not tool.name else f"more than {self.most_tools} tools")
+                found.setdefault(tool.name, tool)
+            except RefusedError as error:
+                self.refuse(key, "tool", error)
+        return tuple(found.values())
+
+
+def package(registry: object, identifier: object, version: object = "", **parts: Any) -> Package:
+    """A checked package; RefusedError where a part of it could mean more than a name, a version or a word."""
+    if registry not in PACKAGES:
+        raise RefusedError(f"packages of {registry!r:.40} cannot be started here")
+    name, pinned = str(identifier or ""), str(version or "")
+    if registry == "oci":
+        name, pinned = _image(name, pinned)
+    if len(name) > 214 or not PACKAGES[str(registry)].fullmatch(name):
+        raise RefusedError(f"not a name of a package of {registry}: {name!r:.80}")
+    if pinned and not VERSIONS[str(registry)].fullmatch(pinned):
+        raise RefusedError(f"not an exact version: {pinned!r:.80}")
+    made = Package(str(registry), name, pinned, **parts)
+    for word in (*made.arguments, *filter(None, [made.binary])):
+        command_word(word)
+    return made
+
+
+def _image(name: str, version: str) -> tuple[str, str]:
+    """Name and version of an image, whose name may hold a tag or digest; `latest` is no version."""
+    name, _, digest = name.partition("@")
+    head, slash, tail = name.rpartition("/")
+    tail, _, tag = tail.partition(":")
+    version = digest or version or tag
+    return f"{head}{slash}{tail}", "" if version == "latest" else version
+
+
+def command_word(value: str) -> str:
+    """A word of a command; RefusedError where a shell could read more in it."""
+    if len(value) > 1000 or not _WORD.fullmatch(value):
+        raise RefusedError(f"not a plain word: {value!r:.80}")
+    return value
+
+
+def variable(
+    name: object, *, header: bool = False, required: bool = True, secret: bool = False, value: object = ""
+) -> Variable:
+    """A checked variable or header; a value that is no plain word, or a secret's, is left to the user."""
+    text = str(name or "")
+    if not (_HEADER if header else _VARIABLE).fullmatch(text):
+        raise RefusedError(f"not a name of a {'header' if header else 'variable'}: {text!r:.80}")
+    if not header and _STEERING.fullmatch(text):
+        raise RefusedError(f"the variable {text} steers the runtime itself")
+    kept = str(value) if isinstance(value, (str, int, float)) and not secret else ""
+    return Variable(text, required, secret, kept if _WORD.fullmatch(kept.removeprefix("Bearer ")) else "")
+
+
+def remote(transport: object, url: object, headers: tuple[Variable, ...] = (), *, vouched: bool = False) -> Remote:
+    """A checked address of a server: https, or http on this machine; {name} becomes <name>, a value to fill in."""
+    kinds = {"streamable-http": "http", "http": "http", "streamable": "http", "sse": "sse"}
+    text = re.sub(r"\$?\{(\w+)\}", r"<\1>", str(url or ""), flags=re.ASCII)
+    if transport not in kinds:
+        raise RefusedError(f"unknown transport {transport!r:.40}")
+    if not re.fullmatch(r"https?://(?:[\w.,:/@=+~%?&-]|<\w+>)+", text, re.ASCII) or len(text) > 2000:
+        raise RefusedError(f"not an address: {text!r:.80}")
+    parts = urlsplit(text)
+    if "@" in parts.netloc or (parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1")):
+        raise RefusedError(f"an address must use https and name no user: {text!r:.80}")
+    return Remote(kinds[str(transport)], text, headers, vouched)
+
+
+def repository(url: object) -> tuple[str, str]:
+    """``host/owner/name`` in lower case and the folder inside, of a repository's address; empty where it is none."""
+    text = str(url or "").strip().removeprefix("git+")
+    text = re.sub(r"^(?:git@|ssh://git@)([\w.-]+)[:/]", r"https://\1/", text)
+    try:
+        parts = urlsplit(text)
+        host = (parts.hostname or "").removeprefix("www.")
+    except ValueError:
+        return "", ""
+    segments = [segment for segment in parts.path.split("/") if segment]
+    if host not in ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org") or len(segments) < 2:
+        return "", ""
+    segments[1] = segments[1].removesuffix(".git")
+    if len(text) > 500 or not all(_SEGMENT.fullmatch(segment) for segment in segments):
+        return "", ""
+    inside = segments[4:] if segments[2:3] in (["tree"], ["blob"]) else []
+    return f"{host}/{segments[0]}/{segments[1]}".lower(), "/".join(inside)

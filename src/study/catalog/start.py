@@ -1,0 +1,141 @@
+"""How a server is started: a command with a pinned version, or an address. Made from checked fields alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from study.catalog.merge import GONE
+from study.catalog.records import VERSIONS
+from study.errors import StudyError
+
+METHODS = ("npm", "pypi", "oci", "remote")
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a server is started.
+
+    Attributes:
+        id, method: the server, and one of `METHODS`.
+        command, args: a program and its words; empty for a remote server.
+        url, transport: of a remote server; otherwise empty.
+        values: variables of the environment or headers, with what is written for them.
+        fill: names of values that the user must fill in; they stand as <NAME>.
+        optional: variables that may be set, too.
+        vouched: the sources that vouch for it; none: not verified.
+    """
+
+    id: str
+    method: str
+    command: str
+    args: tuple[str, ...]
+    url: str
+    transport: str
+    values: Mapping[str, str]
+    fill: tuple[str, ...]
+    optional: tuple[str, ...]
+    vouched: tuple[str, ...]
+
+
+def start(
+    server: Mapping[str, Any], *, method: str | None = None, version: str | None = None, unverified: bool = False
+) -> Start:
+    """How to start a server of the catalogue (a row of `merge.COLUMNS`).
+
+    `method`: one of `METHODS` instead of the first that a source vouches for; `version`: instead of the registry's; if
+    it names none, npm or pip is asked for the latest. Raises StudyError: gone, nothing to start, not verified, no
+    version.
+    """
+    name = server["id"]
+    if server["status"] == GONE:
+        fix = f"see {server['moved_to']}" if server["moved_to"] else "choose another server"
+        raise StudyError(f"{name} is gone from its sources", fix=fix)
+    ways = [(item["registry"], item) for item in json.loads(server["packages"])]
+    ways += [("remote", item) for item in json.loads(server["remotes"])]
+    ways = [way for way in ways if method in (None, way[0])]
+    # Of several ways, one that a source vouches for, then one whose version is named or can be asked for.
+    ways.sort(key=lambda way: (not way[1]["vouched"], way[0] == "oci" and not way[1]["version"]))
+    if not ways:
+        repository = server["repository"] or "its documentation"
+        reason = f"no source says how to start {name}" + (f" with {method}" if method else "")
+        raise StudyError(reason, fix=f"see {repository}")
+    kind, item = ways[0]
+    if not item["vouched"] and not unverified:
+        what = item.get("identifier") or item["url"]
+        reason = f"not verified: no source vouches that {what} belongs to {name}"
+        notes = json.loads(server["notes"])
+        reason += f" ({'; '.join(notes)})" if notes else ""
+        raise StudyError(reason, fix="check it yourself, then give --unverified")
+    if kind == "remote":
+        return _remote(name, item)
+    return _program(name, kind, item, version)
+
+
+def _remote(name: str, item: Mapping[str, Any]) -> Start:
+    values, optional = _values(item["headers"])
+    fill = _fill([item["url"], *values.values()])
+    return Start(name, "remote", "", (), item["url"], item["transport"], values, fill, optional, tuple(item["vouched"]))
+
+
+def _program(name: str, kind: str, item: Mapping[str, Any], version: str | None) -> Start:
+    identifier, binary, words = item["identifier"], item["binary"], item["arguments"]
+    pinned = version or item["version"] or latest_version(kind, identifier)
+    if not VERSIONS[kind].fullmatch(pinned):
+        raise StudyError(
+            f"not an exact version of {identifier}: {pinned!r:.80}", fix="give --version with an exact one"
+        )
+    values, optional = _values(item["variables"])
+    if kind == "npm":
+        command, front = (
+            "npx",
+            ["-y", *(["-p"] if binary else []), f"{identifier}@{pinned}", *([binary] if binary else [])],
+        )
+    elif kind == "pypi":
+        command = "uvx"
+        front = ["--from", f"{identifier}=={pinned}", binary] if binary else [f"{identifier}@{pinned}"]
+    else:
+        image = f"{identifier}@{pinned}" if pinned.startswith("sha256:") else f"{identifier}:{pinned}"
+        command, front = "docker", ["run", "-i", "--rm", *(word for each in values for word in ("-e", each)), image]
+    args = (*front, *words)
+    fill = _fill([*words, *values.values()])
+    return Start(name, kind, command, args, "", "", values, fill, optional, tuple(item["vouched"]))
+
+
+def _values(variables: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What is written for each variable (a placeholder where the user must fill in), and the optional names."""
+    written = {
+        item["name"]: item["value"] or f"<{item['name']}>" for item in variables if item["value"] or item["required"]
+    }
+    return written, tuple(item["name"] for item in variables if item["name"] not in written)
+
+
+def _fill(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for text in texts for name in re.findall(r"<([\w.-]+)>", text)))
+
+
+def latest_version(kind: str, identifier: str) -> str:
+    """The latest version of a package, from npm or pip with the user's own settings; StudyError if they do not say."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    asks = {
+        "npm": ["npm", "view", identifier, "version"],
+        # uvx chooses its own Python, so this one's version does not matter.
+        "pypi": [*pip, "index", "versions", "--ignore-requires-python", identifier],
+    }
+    fix = "give --version with an exact one"
+    if kind not in asks:
+        raise StudyError(f"no source names a version of {identifier}", fix=f"{fix}, or a digest sha256:...")
+    try:
+        # The name was checked when it was read: it cannot be an option, and no shell sees it.
+        done = subprocess.run(asks[kind], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as error:
+        said = " ".join((getattr(error, "stderr", "") or str(error)).split())
+        reason = f"no source names a version of {identifier}, and {kind} says: {said:.160}"
+        raise StudyError(reason, fix=fix) from error
+    found = re.search(r"\(([^)]+)\)", done.stdout) if kind == "pypi" else re.match(r"(\S+)", done.stdout)
+    return found[1] if found else ""

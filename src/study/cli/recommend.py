@@ -1,0 +1,74 @@
+"""`study recommend`: the servers for a task. Heavy imports stay inside, so that it starts fast."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from study.errors import StudyError, printable
+from study.recommend.contract import show_recommendations
+
+
+def recommend(
+    task: Annotated[str, typer.Argument(help="What is to be done, in words.")],
+    language: Annotated[str, typer.Option(help="Programming language that the task asks for.")] = "",
+    theme: Annotated[str, typer.Option(help="Application domain of the task.")] = "",
+    category: Annotated[str, typer.Option(help="Category of the task, where known.")] = "",
+    subcategory: Annotated[str, typer.Option(help="Subcategory within --category, where known.")] = "",
+    k: Annotated[int, typer.Option("-k", "--top", help="How many servers to name.")] = 5,
+    dataset: Annotated[
+        str | None, typer.Option(help="Whose saved model to use (default: task2mcp if exported, else synthetic).")
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option(help="Which saved system answers (default: field_dense if exported, else t2mrec).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON instead of a table.")] = False,
+    rerank: Annotated[
+        str | None,
+        typer.Option(help="llm: a language model grades the first 20 servers (docs/language-model.md); takes minutes."),
+    ] = None,
+) -> None:
+    """Name MCP servers for a task: `study recommend "read a PDF and extract all tables" -k 5`.
+
+    `field_dense` ranks servers by usefulness and reads the words of the request; `--system t2mrec` is the paper's
+    method, which also reads language, theme and category.
+    """
+    from dataclasses import asdict
+
+    from study.recommend import saved
+
+    chosen_dataset, chosen = saved.choose(dataset, system)
+    model = saved.load_saved_model(chosen_dataset, chosen)
+    attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
+    if rerank not in (None, "llm"):
+        raise StudyError(f"unknown re-ranker {rerank!r}", column="--rerank", fix="use llm")
+    depth = k
+    if rerank:
+        from study.recommend import grading
+
+        grader, depth = grading.Grader.configured(), max(k, grading.DEPTH)
+    found, warnings = model.recommend(task, **attributes, k=depth), model.warnings(task, **attributes)
+    caption = model.caption
+    if rerank:
+        found = grading.graded(grader, task, found)[:k]
+        named = ", ".join(sorted(grader.client.usage.models)) or grader.model
+        # The hash is in the JSON answer.
+        caption = f"score: grade by {printable(named).split('@')[0]} + score of {model.title}, both from 0 to 1"
+    if system is None and chosen != saved.PREFERRED[0]:
+        typer.echo(
+            f"note: {chosen} answers, since {saved.PREFERRED[0]} was not exported "
+            f"({saved.how_to_save(chosen_dataset, saved.PREFERRED[0])})",
+            err=True,
+        )
+    for warning in warnings:
+        typer.echo(f"warning: {printable(warning)}", err=True)
+    if as_json:
+        answer = {"task": task, **attributes, "dataset": chosen_dataset, "system": chosen, "warnings": warnings}
+        answer |= {"reranked_by": named} if rerank else {}
+        typer.echo(
+            json.dumps(answer | {"recommendations": [asdict(item) for item in found]}, indent=2, ensure_ascii=False)
+        )
+        return
+    show_recommendations(found, title=f"{model.title} on {chosen_dataset}: {task}", caption=caption)

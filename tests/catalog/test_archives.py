@@ -1,0 +1,99 @@
+"""Archives: git's own tree ids, and everything hostile refused before it is read as data."""
+
+import gzip
+import io
+import subprocess
+import tarfile
+
+import pytest
+
+from study.catalog import archives, records
+from study.catalog.archived import READERS
+from study.catalog.settings import Sources
+from study.errors import StudyError
+from tests.catalog.sources import pack
+
+MOST = 10**6
+
+
+def git(folder, *words):
+    who = ["-c", "user.name=x", "-c", "user.email=x@x", "-c", "commit.gpgsign=false"]
+    return subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, check=True).stdout
+
+
+def test_the_tree_id_is_gits(tmp_path):
+    data = tmp_path / "data"
+    (data / "a" / "b").mkdir(parents=True)
+    (data / "a.txt").write_text("x")  # sorts before the folder a, whose name counts as a/
+    (data / "a-z").write_bytes(b"\0\xff")
+    (data / "a" / "b" / "run.sh").write_text("#!")
+    (data / "a" / "b" / "run.sh").chmod(0o755)
+    (data / "a" / "link").symlink_to("../a.txt")
+    (data / "é").write_text("")
+    (tmp_path / "else").write_text("")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "x")
+    packed = git(tmp_path, "archive", "--format=tar.gz", "--prefix=top/", "HEAD")
+    entries = archives.read_archive(packed, "x", most=MOST)
+    assert entries["data/a-z"] == ("100644", b"\0\xff")
+    assert archives.tree_id(entries, "data") == git(tmp_path, "rev-parse", "HEAD:data").decode().strip()
+
+
+def hostile(*members):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name, kind in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/passwd"
+            tar.addfile(member)
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("packed", "said"),
+    [
+        (hostile(("top/../../etc/x", tarfile.REGTYPE)), "unsafe name"),
+        (hostile(("/etc/x", tarfile.REGTYPE)), "unsafe name"),
+        (hostile(("top/./x", tarfile.REGTYPE)), "unsafe name"),
+        (hostile(("top/x", tarfile.LNKTYPE)), "not a plain file"),
+        (hostile(("top/x", tarfile.CHRTYPE)), "not a plain file"),
+        (hostile(("top/x", tarfile.REGTYPE), ("top/x", tarfile.REGTYPE)), "named twice"),
+        (gzip.compress(b"\0" * (MOST + 1)), "more than 1,000,000 bytes"),
+        (pack({"a": "b"})[:-20], "cannot be read"),
+        (b"no archive", "cannot be read"),
+        (gzip.compress(b"no tar" * 200), "cannot be read"),
+    ],
+)
+def test_a_hostile_archive_is_refused(packed, said):
+    with pytest.raises(StudyError, match=said):
+        archives.read_archive(packed, "x", most=MOST)
+
+
+def test_a_link_is_not_read_as_a_file(tmp_path, monkeypatch):
+    packed = hostile(("top/packages/c/x.json", tarfile.SYMTYPE))
+    folders = {"packages": archives.tree_id(archives.read_archive(packed, "x", most=MOST), "packages")}
+    (tmp_path / "o" / "n").mkdir(parents=True)
+    (tmp_path / "o" / "n" / "c.tar.gz").write_bytes(packed)
+    monkeypatch.setenv("T2M_MIRROR", str(tmp_path))
+    assert archives.archive_files(archives.Archive("o/n", "c", folders), most=MOST) == {}
+    with pytest.raises(StudyError, match="expected 0000"):
+        archives.archive_files(archives.Archive("o/n", "c", {"packages": "0000"}), most=MOST)
+    with pytest.raises(StudyError, match="the file is missing"):
+        archives.archive_files(archives.Archive("o/n", "d", folders), most=MOST)
+
+
+@pytest.mark.mirror
+@pytest.mark.parametrize(("source", "count"), [("toolsdk", 4908), ("docker", 328), ("toolhive", 67)])
+def test_the_pinned_archives_are_what_they_were(source, count):
+    settings = Sources.read()
+    files = archives.archive_files(settings.archives[source], most=settings.limits.archive)
+    reader = records.Reader(source, settings.limits.text, settings.limits.tools)
+    found = READERS[source](files, reader, settings.limits.file)
+    assert len(found) == count
+    assert [item for item in reader.refused if item.what in ("entry", "tool", "index")] == []
+    assert [records.Record.of_json(item.to_json()) for item in found] == found
+    if source == "toolsdk":
+        started = [item for item in found if any(way.vouched for way in (*item.packages, *item.remotes))]
+        assert 700 < len(started) <= 815
+        assert sum(len(item.tools) for item in found) == 8010

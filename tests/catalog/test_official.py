@@ -1,0 +1,282 @@
+"""A registry with the official interface that pages, stalls, fails, repeats and deletes, by script."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+
+from study.catalog import official, store
+from study.catalog.settings import Sources
+from study.catalog.sync import sync
+from study.errors import StudyError
+
+META = "io.modelcontextprotocol.registry/official"
+OLD = "2026-01-01T00:00:00Z"
+
+
+def entry(name, updated=OLD, status="active", **more):
+    package = {
+        "registryType": "npm",
+        "identifier": name.rpartition("/")[2],
+        "version": "1.0.0",
+        "transport": {"type": "stdio"},
+    }
+    about = {META: {"status": status, "publishedAt": OLD, "updatedAt": updated, "isLatest": True}}
+    return {
+        "server": {"name": name, "description": "d", "version": "1.0.0", "packages": [package]} | more,
+        "_meta": about,
+    }
+
+
+class Registry(ThreadingHTTPServer):
+    """`entries` in pages; `script`: what to do instead at the next requests; `asked`: their queries."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.entries, self.script, self.asked, self.answers = [], [], [], []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        query = {key: values[0] for key, values in parse_qs(urlsplit(self.path).query).items()}
+        registry = self.server
+        registry.asked.append(query)
+        step = registry.script.pop(0) if registry.script else None
+        if step == "stall":
+            time.sleep(3)
+            return None
+        if isinstance(step, int):
+            return self.answer(step, b"no")
+        if step is not None:
+            return self.answer(200, step)
+        since = query.get("updated_since", "")
+        known = [each for each in registry.entries if each["_meta"][META]["updatedAt"] >= since]
+        known = [
+            each
+            for each in known
+            if since or query.get("include_deleted") or each["_meta"][META]["status"] != "deleted"
+        ]
+        tag = f'"{hash(json.dumps(known))}"'
+        if self.headers.get("If-None-Match") == tag:
+            return self.answer(304, b"", tag)
+        first, size = int(query.get("cursor", "0")), int(query["limit"])
+        about = {"count": size} | ({"nextCursor": str(first + size)} if first + size < len(known) else {})
+        self.answer(200, json.dumps({"servers": known[first : first + size], "metadata": about}).encode(), tag)
+
+    def answer(self, status, body, tag=""):
+        self.send_response(status)
+        self.server.answers.append(status)
+        if tag:
+            self.send_header("ETag", tag)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def registry(conf_root, monkeypatch):
+    path = conf_root / "conf" / "catalog" / "sources.yaml"
+    settings = yaml.safe_load(path.read_text())
+    settings["registry"] |= {"page": 2, "timeout": 0.5, "pause": 0.01, "retries": 2}
+    path.write_text(yaml.safe_dump(settings))
+    server = Registry()
+    server.entries = [entry(f"io.github.o/s{number}") for number in range(5)]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    monkeypatch.setenv("T2M_REGISTRY", server.url)
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def active():
+    rows = store.read(store.current(), "servers")
+    return set(rows[rows["status"] == "active"]["name"])
+
+
+ALL = {f"s{number}" for number in range(5)}
+
+
+def later(monkeypatch, seconds):
+    """The same program, some time later."""
+    monkeypatch.setattr(
+        official, "now", lambda: datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    )
+
+
+def test_pages_are_followed(registry):
+    sync(["official"])
+    assert active() == ALL
+    assert [query.get("cursor") for query in registry.asked] == [None, "2", "4"]
+    assert {query["version"] for query in registry.asked} == {"latest"}
+    assert not list((store.folder() / "official").glob("page-*"))
+
+
+@pytest.mark.parametrize("step", ["stall", 500, 503, 429])
+def test_a_stall_or_failure_is_tried_again(registry, step):
+    registry.script = [None, step, step, None]
+    sync(["official"])
+    assert active() == ALL
+    assert [query.get("cursor") for query in registry.asked] == [None, "2", "2", "2", "4"]
+
+
+def test_a_poll_that_failed_goes_on_where_it_was(registry):
+    registry.script = [None, 500, 500, 500]
+    with pytest.raises(StudyError, match="HTTP 500"):
+        sync(["official"])
+    assert store.current() is None
+    registry.asked.clear()
+    sync(["official"])
+    assert [query.get("cursor") for query in registry.asked] == ["2", "4"]
+    assert active() == ALL
+
+
+def test_a_killed_poll_loses_nothing(registry, conf_root):
+    registry.script = [None, *["stall"] * 3]
+    command = [sys.executable, "-m", "study", "catalog", "sync", "--source", "official"]
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while len(registry.asked) < 2:
+        assert child.poll() is None
+        time.sleep(0.02)
+    child.kill()
+    child.wait()
+    assert store.current() is None
+    registry.script, asked = [], len(registry.asked)
+    sync(["official"])
+    assert registry.asked[asked]["cursor"] == "2"
+    assert active() == ALL
+
+
+def test_a_catalogue_that_could_not_be_written_needs_no_second_poll(registry, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            sync(["official"])
+    registry.asked.clear()
+    sync(["official"])
+    assert (registry.asked, active()) == ([], ALL)
+
+
+def test_repeats_are_one_server_and_the_last_update_counts(registry):
+    registry.entries.insert(0, entry("io.github.o/s3", "2026-02-01T00:00:00Z", description="newest"))
+    registry.entries.append(entry("io.github.o/s3", "2025-02-01T00:00:00Z", description="oldest"))
+    sync(["official"])
+    assert active() == ALL
+    assert store.find("s3", store.read(store.current(), "servers"))["description"] == "newest"
+
+
+def test_a_later_poll_asks_for_what_changed_and_deletes(registry):
+    sync(["official"])
+    registry.asked.clear()
+    new = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    registry.entries[1] = entry("io.github.o/s1", new, "deleted")
+    registry.entries.append(entry("io.github.o/s5", new))
+    counts = sync(["official"])
+    assert active() == (ALL - {"s1"}) | {"s5"}
+    assert counts["sources"]["official"]["read"] == 6  # the overlap holds the old ones, all of one second
+    assert registry.asked[0]["updated_since"] == "2025-12-31T23:55:00Z"
+    # Nothing new, on one page: the registry says so, and sends nothing.
+    registry.entries = registry.entries[-1:]
+    registry.asked.clear()
+    sync(["official"])
+    counts = sync(["official"])
+    assert counts["unchanged"]
+    assert len(registry.asked) == 2
+    assert registry.answers[-2:] == [200, 304]
+
+
+def test_what_a_full_poll_lacks_is_gone(registry, monkeypatch):
+    sync(["official"])
+    del registry.entries[0]
+    with pytest.raises(StudyError, match="full poll began"):
+        sync(["official"], full=True)
+    later(monkeypatch, 3700)
+    sync(["official"], full=True)
+    assert active() == ALL - {"s0"}
+
+
+def test_a_full_poll_with_broken_entries_removes_nothing(registry, monkeypatch):
+    sync(["official"])
+    registry.entries[0] = entry("../../etc/passwd")
+    registry.entries[1]["server"]["description"] = "x" * 30_000
+    registry.entries[2] = {"server": 5, "_meta": {}} | {"_meta": {META: {"status": "active", "updatedAt": OLD}}}
+    later(monkeypatch, 3700)
+    counts = sync(["official"], full=True)
+    assert active() == ALL
+    assert counts["sources"]["official"]["refused"] == {"entry": 3}
+
+
+def test_a_failed_full_poll_counts_and_an_old_one_starts_again(registry, monkeypatch):
+    registry.script = [500] * 3
+    with pytest.raises(StudyError, match="HTTP 500"):
+        sync(["official"])
+    registry.script = [None, 410]
+    with pytest.raises(StudyError, match="no longer knows the place"):
+        sync(["official"])
+    with pytest.raises(StudyError, match="full poll began"):
+        sync(["official"])
+    later(monkeypatch, 3700)
+    registry.asked.clear()
+    sync(["official"])
+    assert registry.asked[0].get("cursor") is None
+    assert active() == ALL
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b'{"servers": 5}',
+        b'{"servers": [], "metadata": {"nextCursor": 5}}',
+        b"[" * 100_000,
+        b"x" * 5_000_000,
+    ],
+)
+def test_an_answer_that_is_no_list_is_refused(registry, body):
+    registry.script = [body] * 3
+    with pytest.raises(StudyError):
+        sync(["official"])
+    assert store.current() is None
+
+
+def test_a_registry_that_runs_in_a_circle_is_stopped(registry):
+    page = json.dumps({"servers": [], "metadata": {"nextCursor": "2"}}).encode()
+    registry.script = [page] * 50
+    with pytest.raises(StudyError, match="repeats the cursor"):
+        sync(["official"])
+    assert len(registry.asked) == 2
+
+
+def test_a_redirect_is_not_followed(registry):
+    registry.script = [302]
+    with pytest.raises(StudyError, match="302"):
+        sync(["official"])
+
+
+def test_a_date_in_the_future_does_not_hide_later_changes(registry):
+    registry.entries[0] = entry("io.github.o/s0", "9999-01-01T00:00:00Z")
+    sync(["official"])
+    progress = json.loads((store.folder() / "official" / "progress.json").read_text())
+    assert progress["watermark"] <= datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") + "~"
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x", "https://u:p@x", "file:///etc/passwd", "x"])
+def test_an_address_must_be_given(conf_root, monkeypatch, url):
+    monkeypatch.setenv("T2M_REGISTRY", url)
+    with pytest.raises(StudyError, match="address"):
+        official.poll(Sources.read())

@@ -1,0 +1,290 @@
+"""What is taken from a source, and what is refused: names, versions, words of commands, addresses, sizes."""
+
+import re
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from study.catalog import archived, server_json
+from study.catalog.records import Reader, RefusedError, command_word, package, remote, repository, variable
+from tests.catalog.sources import toolsdk_entry, toolsdk_files
+
+HOSTILE = [
+    "; rm -rf ~",
+    "$(id)",
+    "`id`",
+    "a b",
+    "a\nb",
+    "a|b",
+    "a&b",
+    "a>b",
+    "'",
+    '"',
+    "a\\b",
+    "%PATH%",
+    "!",
+    "*",
+    "",
+    "é",
+]
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+def test_hostile_text_is_no_part_of_a_command(word):
+    for registry in ("npm", "pypi", "oci"):
+        with pytest.raises(RefusedError):
+            package(registry, word)
+        with pytest.raises(RefusedError):
+            package(registry, f"x{word or ' '}")
+        if word:
+            with pytest.raises(RefusedError):
+                package(registry, "x", f"1.0.0{word}")
+    with pytest.raises(RefusedError):
+        package("npm", "x", "1.0.0", arguments=(word,))
+    with pytest.raises(RefusedError):
+        variable(word)
+    assert variable("X", value=word).value == ""
+
+
+@given(st.text(max_size=12))
+def test_a_word_of_a_command_is_one_word_for_any_shell(text):
+    try:
+        word = command_word(text)
+    except RefusedError:
+        return
+    plain = re.sub(r"<[\w.-]+>", "x", word)
+    assert shlex.split(plain) == [plain]
+    assert not set(plain) & set("|&;<>()$`\\\"' \t\n*?[]#%!^{}")
+
+
+@pytest.mark.parametrize(
+    ("registry", "name", "version"),
+    [
+        ("npm", "--registry=http://x", ""),
+        ("npm", "-p", ""),
+        ("npm", "github:o/n", ""),
+        ("npm", "o/n", ""),
+        ("npm", "../x", ""),
+        ("npm", "@a/../b", ""),
+        ("npm", "x", "^1.0.0"),
+        ("npm", "x", "1.x"),
+        ("npm", "x", "latest"),
+        ("pypi", "x", ">=1"),
+        ("pypi", "git+https://x", ""),
+        ("oci", "-v", ""),
+        ("oci", "../x", ""),
+        ("oci", "x", "--privileged"),
+        ("mcpb", "https://x/y.mcpb", "1.0.0"),
+        ("npm", "a" * 215, ""),
+    ],
+)
+def test_what_is_no_package_is_refused(registry, name, version):
+    with pytest.raises(RefusedError):
+        package(registry, name, version)
+
+
+@pytest.mark.parametrize(
+    ("given_name", "given_version", "name", "version"),
+    [
+        ("mcp/x", "", "mcp/x", ""),
+        ("mcp/x:latest", "", "mcp/x", ""),
+        ("ghcr.io/a/b:v1.2", "", "ghcr.io/a/b", "v1.2"),
+        ("localhost:5000/a/b", "1.0", "localhost:5000/a/b", "1.0"),
+        ("a/b@sha256:" + "0" * 64, "", "a/b", "sha256:" + "0" * 64),
+    ],
+)
+def test_an_image_is_its_name_and_its_version(given_name, given_version, name, version):
+    made = package("oci", given_name, given_version)
+    assert (made.identifier, made.version) == (name, version)
+
+
+def test_one_package_has_one_key():
+    assert package("pypi", "Mcp_Server.Time").key == package("pypi", "mcp-server-time").key
+    assert package("npm", "Mcp_x").key != package("npm", "mcp-x").key
+    assert package("oci", "docker.io/mcp/x").key == package("oci", "mcp/x:1").key
+
+
+@pytest.mark.parametrize(
+    "name", ["NODE_OPTIONS", "node_options", "LD_PRELOAD", "npm_config_registry", "PYTHONPATH", "PATH"]
+)
+def test_a_variable_that_steers_the_runtime_is_refused(name):
+    with pytest.raises(RefusedError, match="steers"):
+        variable(name)
+
+
+def test_secrets_have_no_value():
+    assert variable("X", secret=True, value="abc").value == ""
+    assert variable("X", value="info").value == "info"
+    assert variable("Authorization", header=True, value="Bearer <TOKEN>").value == "Bearer <TOKEN>"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://x.y/mcp",
+        "https://u:p@x.y/mcp",
+        "file:///etc/passwd",
+        "https://x.y/;id",
+        "https://x.y/a b",
+        "javascript:1",
+    ],
+)
+def test_an_address_that_is_not_plain_https_is_refused(url):
+    with pytest.raises(RefusedError):
+        remote("sse", url)
+
+
+def test_variables_of_an_address_are_filled_in_by_the_user():
+    assert remote("streamable-http", "https://{tenant}.x.y/mcp").url == "https://<tenant>.x.y/mcp"
+    assert remote("sse", "http://localhost:80/mcp").transport == "sse"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://github.com/Owner/Name", ("github.com/owner/name", "")),
+        ("git+https://www.github.com/owner/name.git", ("github.com/owner/name", "")),
+        ("git@github.com:owner/name.git", ("github.com/owner/name", "")),
+        ("https://github.com/owner/name/tree/main/src/x/", ("github.com/owner/name", "src/x")),
+        ("https://github.com/owner", ("", "")),
+        ("https://github.com/owner/../x", ("", "")),
+        ("https://github.com/owner/name/tree/main/../../x", ("", "")),
+        ("https://evil.com/owner/name", ("", "")),
+        ("https://github.com.evil.com/owner/name", ("", "")),
+        ("https://[bad/owner/name", ("", "")),
+        (None, ("", "")),
+        (5, ("", "")),
+    ],
+)
+def test_repositories_have_one_spelling(url, expected):
+    assert repository(url) == expected
+
+
+def read(entries, valid=()):
+    reader = Reader("toolsdk", 20_000, 3)
+    files = {name: text.encode() for name, text in toolsdk_files(entries, valid).items()}
+    return {item.key: item for item in archived.toolsdk(files, reader, 10**6)}, reader.refused
+
+
+def test_bad_entries_are_named_and_nothing_else_is_lost():
+    entries = {
+        "good": toolsdk_entry("good"),
+        "broken": "{",
+        "list": "[]",
+        "deep": "[" * 100_000,
+        "huge": toolsdk_entry("huge", description="x" * 900_000),
+        "larger": toolsdk_entry("larger", description="x" * 2_000_000),
+        "typed": toolsdk_entry("typed", description={"a": 1}),
+        "shell": toolsdk_entry("x; rm -rf ~"),
+        "env": toolsdk_entry("env", env={"A B": {"required": True}}),
+        "control": toolsdk_entry("control", description="a\x1b[31mb\x00c\u202ed"),
+        "null": toolsdk_entry("null", license=None, description=None, url=None, env=None),
+    }
+    found, refused = read(entries)
+    assert {key.removeprefix("c/").removesuffix(".json") for key in found} == {
+        "good",
+        "shell",
+        "env",
+        "control",
+        "null",
+    }
+    assert {(item.key.split("/")[-1][:-5], item.what) for item in refused} == {
+        *((name, "entry") for name in ("broken", "list", "deep", "huge", "larger", "typed")),
+        *((name, "package") for name in ("shell", "env")),
+    }
+    assert found["c/shell.json"].packages == ()
+    assert found["c/control.json"].description == "a [31mb c d"
+
+
+def test_tools_are_bounded_one_by_one():
+    reader = Reader("s", 10, 2)
+    tools = reader.tool_list("k", ["a", {"name": "b", "description": "x" * 11}, {"name": "c"}, "d", {}, 5])
+    assert [tool.name for tool in tools] == ["a", "c"]
+    assert len(reader.refused) == 4
+
+
+def test_an_entry_with_a_remote_server_has_no_package():
+    remotes = [{"type": "streamable-http", "url": "https://x.y/mcp"}]
+    found, _ = read({"a": toolsdk_entry("@toolsdk-remote/a", remotes=remotes)}, valid=("a",))
+    assert found["c/a.json"].packages == ()
+    assert found["c/a.json"].remotes[0].vouched
+
+
+SERVER = {
+    "name": "io.github.owner/weather",
+    "description": "d",
+    "version": "1.2.3",
+    "repository": {"url": "https://github.com/owner/weather", "source": "github", "id": "7"},
+    "packages": [
+        {
+            "registryType": "npm",
+            "identifier": "@owner/weather",
+            "version": "1.2.3",
+            "transport": {"type": "stdio"},
+            "packageArguments": [
+                {"type": "positional", "value": "start"},
+                {"type": "named", "name": "--units", "default": "metric"},
+                {"type": "positional", "valueHint": "folder", "isRequired": True},
+                {"type": "named", "name": "--optional"},
+            ],
+            "environmentVariables": [
+                {"name": "KEY", "isRequired": True, "isSecret": True, "value": "hunter2"},
+                {"name": "LEVEL", "default": "info"},
+            ],
+        },
+        {
+            "registryType": "oci",
+            "identifier": "a/b",
+            "version": "1",
+            "runtimeArguments": [{"type": "named", "name": "--privileged"}],
+        },
+        {"registryType": "npm", "identifier": "x", "version": "1.0.0", "packageArguments": [{"value": "$(id)"}]},
+        {"registryType": "npm", "identifier": "x", "version": "1.0.0", "transport": {"type": "sse", "url": "http://x"}},
+        "nonsense",
+    ],
+    "remotes": [
+        {"type": "streamable-http", "url": "https://x.y/mcp", "headers": [{"name": "Authorization", "isSecret": True}]}
+    ],
+}
+
+
+def test_server_json_is_read():
+    reader = Reader("official", 100, 5)
+    made = server_json.record(
+        reader, SERVER, {"status": "deprecated", "updatedAt": "2026-01-01T00:00:00Z"}, vouched=True
+    )
+    assert (made.owns, made.repository_id, made.status, made.version) == (True, "7", "deprecated", "1.2.3")
+    assert made.packages[0].arguments == ("start", "--units", "metric", "<folder>")
+    assert [(item.name, item.required, item.value) for item in made.packages[0].variables] == [
+        ("KEY", True, ""),
+        ("LEVEL", False, "info"),
+    ]
+    assert [item.what for item in reader.refused] == ["package"] * 4
+    assert made.remotes[0].headers[0].value == ""
+
+
+def test_earlier_spellings_of_server_json_are_read():
+    old = {
+        "name": "io.github.other/weather",
+        "repository": {"url": "https://github.com/owner/weather"},
+        "version_detail": {"version": "1"},
+        "packages": [
+            {
+                "registry_name": "pypi",
+                "name": "x",
+                "version": "1.0",
+                "environment_variables": [{"name": "K", "is_required": True}],
+            }
+        ],
+    }
+    made = server_json.record(Reader("official", 100, 5), old, {}, vouched=True)
+    assert not made.owns  # the namespace is another's than the repository
+    assert (made.version, made.packages[0].identifier, made.packages[0].variables[0].required) == ("1", "x", True)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "a/b/c", "a/..", "noslash", "a/b;c", "", None, "a/b\nc"])
+def test_hostile_ids_are_refused(name):
+    with pytest.raises(RefusedError):
+        server_json.record(Reader("official", 100, 5), SERVER | {"name": name}, {}, vouched=True)
