@@ -13,7 +13,9 @@ from study.agent.agent import Agent, model_of
 from study.agent.answer import answer_data
 from study.agent.claims import Claim
 from study.agent.conversation import Conversation
+from study.agent.model_trial import trial
 from study.agent.retrieval import Lexical
+from study.agent.settings import ModelTrial
 from study.agent.specification import Specification
 from study.agent.text import WORD, root
 from study.errors import StudyError
@@ -191,3 +193,29 @@ def test_a_root_is_the_beginning_of_its_word(word):
     # "queries" becomes "query": the last letter alone may be another one.
     assert word.lower().startswith(found[:-1])
     assert found == root(word.upper())
+
+
+def test_the_trial_counts_what_a_model_reads_and_words(data):
+    """The model reads the first request as the rules do, adds a constraint to the second, misses the third's, and fails
+    at the fourth; it words the first two, and one sentence of the second has no support."""
+    requests = ["captions in Python", "captions for videos", "captions with MIT licence", "captions"]
+    readings = [{"languages": ["Python"]}, {"official": True, "platforms": ["Klingon"]}, {}, "no json"]
+    rules = Agent(data, retriever=Lexical(data))
+
+    def why(number):
+        false = [{"text": "Trusted by 9000 teams.", "fields": ["name"]}]
+        return lambda server: TRUE if number == 0 else [*TRUE, *false]
+
+    ids = [rules.recommend(rules.read(text).specification, top=2).ids for text in requests]
+    worded = [explained(own, why(number)) if number < 2 else "{}" for number, own in enumerate(ids)]
+    replies = [*(json.dumps(reply) if isinstance(reply, dict) else reply for reply in readings), *worded]
+    asked, _ = with_model(data, *replies)
+    found = trial(rules, asked, ModelTrial("local", "m", 100, 2, requests))
+    assert found[["read", "same"]].to_numpy().tolist() == [[1, 1], [1, 0], [1, 0], [0, 0]]
+    assert found["stated"].tolist() == [1, 0, 1, 0]
+    assert found["agreed"].tolist() == [1, 0, 0, 0]
+    assert found["added"].tolist() == [0, 1, 0, 0]
+    assert found["dropped"].tolist() == [0, 1, 0, 0]
+    assert found["worded"].tolist() == [True, True, False, False]
+    assert found["claims"].tolist()[:2] == [len(ids[0]), 2 * len(ids[1])]
+    assert found["removed"].tolist()[1] >= len(ids[1])

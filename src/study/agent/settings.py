@@ -114,8 +114,20 @@ class LoadTest:
     messages: list[str]
 
 
+@dataclass(frozen=True)
+class ModelTrial:
+    """``model_trial.yaml``, where every key is explained."""
+
+    endpoint: str
+    model: str
+    tokens: int
+    top: int
+    requests: list[str]
+
+
 FILES: dict[type, str] = {Settings: "agent", Words: "words", Setup: "setup", Service: "service", LoadTest: "load_test"}
-Kind = TypeVar("Kind", Settings, Words, Setup, Service, LoadTest)
+FILES |= {ModelTrial: "model_trial"}
+Kind = TypeVar("Kind", Settings, Words, Setup, Service, LoadTest, ModelTrial)
 
 
 def read_conf(kind: type[Kind]) -> Kind:

@@ -51,3 +51,14 @@ def serve(
             raise StudyError(str(served.stopped()), fix="start it again")
     except KeyboardInterrupt:
         typer.echo("stopped")
+
+
+@app.command()
+def agent(dataset: Annotated[str, typer.Option(help="Whose servers.")] = "task2mcp") -> None:
+    """What a model does for the agent: it reads and words the requests of conf/agent/model_trial.yaml (an hour)."""
+    import pandas as pd
+
+    from study.agent.model_trial import measure
+
+    table = pd.read_csv(measure(dataset))
+    typer.echo(table.mean(numeric_only=True).round(3).to_string())
