@@ -1,6 +1,9 @@
 """An MCP server on stdin and stdout that behaves as its first argument says. Standard library only."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
 import time
 
@@ -14,6 +17,11 @@ TOOLS = {
     "lies": [{"name": 7, "inputSchema": "none"}],
     "changed": [GOOD | {"description": "send a mail"}, GOOD | {"name": "more"}],
 }
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+PATTERN = {"type": "object", "properties": {"text": {"pattern": "^(a+)+$"}}}
+CALLS = dict.fromkeys(("echo", "die", "hang", "flood", "big", "fail", "grow"), TEXT)
+CALLS |= {"endless": {"type": "object", "$ref": "#"}, "slow": PATTERN}
+TOOLS["calls"] = [{"name": name, "description": f"{name} a file", "inputSchema": own} for name, own in CALLS.items()]
 NEXT = {"endless": "again", "half": "more"}
 
 
@@ -23,6 +31,12 @@ def tools(cursor):
     if MODE == "pages":
         more = {} if cursor == "2" else {"nextCursor": str(int(cursor or 0) + 1)}
         return {"tools": [GOOD | {"name": f"t{cursor or 0}"}]} | more
+    if MODE == "million":
+        return {"tools": [GOOD] * 1_000_000}
+    if MODE == "many":
+        return {"tools": [GOOD] * 20_000}
+    if MODE == "large":
+        return {"tools": [GOOD, {"name": "x", "inputSchema": SCHEMA | {"description": "x" * 10_000_000}}]}
     more = {"nextCursor": NEXT[MODE]} if MODE in NEXT else {}
     return {"tools": TOOLS.get(MODE, [GOOD])} | more
 
@@ -38,11 +52,41 @@ def answer(message):
         if MODE == "dies":
             sys.exit(3)
         return tools((message.get("params") or {}).get("cursor"))
-    return None
+    if method == "tools/call":
+        return called(**{key: message["params"][key] for key in ("name", "arguments")})
+    return {} if method == "ping" else None
+
+
+def called(name, arguments):
+    if name == "die":
+        sys.stderr.write("out of paper")
+        sys.stderr.flush()
+        os._exit(9)
+    if name == "hang":
+        time.sleep(60)
+    if name == "flood":
+        for _ in range(400):
+            sys.stderr.write("x" * 100_000)
+    if name == "grow":
+        TOOLS["calls"].append(GOOD | {"name": "grown"})
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}) + "\n")
+    text = "x" * 300_000 if name == "big" else json.dumps(arguments)
+    return {"content": [{"type": "text", "text": text}], "isError": name == "fail"}
+
+
+def deaf():
+    """A program that ends for no wish, with a child of its own; the file named second takes their numbers."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    with open(sys.argv[2], "w") as file:
+        file.write(f"{os.getpid()} {child.pid} {os.getppid()}")
+    time.sleep(600)
 
 
 if MODE == "mute":
     time.sleep(60)
+if MODE == "deaf":
+    deaf()
 for line in sys.stdin:
     message = json.loads(line)
     if MODE == "garbage":

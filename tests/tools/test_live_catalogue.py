@@ -13,7 +13,7 @@ from study.cli import tools as cli
 from study.encoders import sentence as encoders
 from study.errors import StudyError
 from study.tools.catalogues import catalog as catalogs
-from study.tools.catalogues import live, published
+from study.tools.catalogues import client_config, live, published
 from tests.agent.conftest import serving
 
 SEND = {"name": "send", "description": "send a mail", "inputSchema": {"type": "object"}}
@@ -51,7 +51,7 @@ def index(project, run, tmp_path, monkeypatch):
 def test_every_server_has_its_own_outcome(tmp_path):
     modes = ("good", "pages", "twins", "cyclic", "garbage", "one_bad", "dies", "half", "lies", "endless")
     servers = {mode: entry(mode) for mode in modes} | {"absent": {"command": "/no/such/program"}}
-    listings = live.list_all(live.read_config(config(tmp_path, **servers)), timeout=60)
+    listings = live.list_all(client_config.read_config(config(tmp_path, **servers)), timeout=60)
     problems = {listing.name: listing.problem for listing in listings}
     assert list(problems) == list(servers)
     answered = ["good", "pages", "twins", "cyclic", "garbage", "one_bad"]
@@ -71,7 +71,7 @@ def test_every_server_has_its_own_outcome(tmp_path):
 
 
 def test_servers_that_hang_do_not_hold_up_the_others(tmp_path):
-    endpoints = live.read_config(config(tmp_path, hangs=entry("hangs"), mute=entry("mute")))
+    endpoints = client_config.read_config(config(tmp_path, hangs=entry("hangs"), mute=entry("mute")))
     started = time.monotonic()
     assert [listing.problem for listing in live.list_all(endpoints, timeout=1)] == ["no complete answer within 1 s"] * 2
     # The scripts sleep for 60 s; ending them takes a few seconds at most.
@@ -91,7 +91,7 @@ def test_a_server_over_http(tmp_path):
     with serving(watched) as address:
         own = {"url": f"{address}/mcp", "headers": {"X-Key": "k"}}
         path = config(tmp_path, web=own, gone={"url": "http://127.0.0.1:9/mcp"})
-        web, gone = live.list_all(live.read_config(path), timeout=60)
+        web, gone = live.list_all(client_config.read_config(path), timeout=60)
     assert web.problem is None
     assert [tool["name"] for tool in web.tools] == ["send"]
     assert keys == {b"k"}
@@ -112,7 +112,7 @@ def test_indexing_again_embeds_only_what_changed(index):
 
 
 def test_an_outage_keeps_the_last_good_listing(index):
-    index(a=entry("good"), b=entry("changed"), c=entry("good"))
+    index(a=entry("good"), b=entry("changed"), c=entry("good") | {"env": {"OTHER": "1"}})
     before = catalogs.load_catalog(cli.catalogue_file("mine"))
     today = before.servers[0].listed
     assert [(server.listed, server.problem) for server in before.servers] == [(today, "")] * 3
@@ -159,10 +159,60 @@ def test_published_catalogues_are_not_replaced(project, run, tmp_path):
 def test_bad_configurations(tmp_path):
     path, entries = tmp_path / "mcp.json", [{}, {"command": "x", "url": "y"}, {"url": "file:///etc/passwd"}]
     with pytest.raises(StudyError, match="no such client configuration"):
-        live.read_config(path)
+        client_config.read_config(path)
     entries += [{"command": "x", "args": [1]}, {"command": "x", "env": {"A": 1}}]
     servers = [json.dumps({"mcpServers": {"a": entry}}) for entry in entries]
     for text in ("{", "[]", "{}", '{"mcpServers": {}}', *servers):
         path.write_text(text)
         with pytest.raises(StudyError):
-            live.read_config(path)
+            client_config.read_config(path)
+
+
+def test_configurations_of_other_clients(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKEN", "s3cret")
+    monkeypatch.delenv("ABSENT", raising=False)
+    path = tmp_path / "mcp.json"
+    servers = {
+        "stdio": {
+            "type": "stdio",
+            "command": "x",
+            "args": ["--key=${TOKEN}", "${ABSENT:-none}"],
+            "env": {"A": "$TOKEN"},
+        },
+        "off": {"command": "${ABSENT}", "disabled": True},
+        "web": {"type": "streamable-http", "url": "http://h/${env:TOKEN}"},
+        "old": {"url": "http://h/sse?a=1", "headers": {"X": "${TOKEN}"}},
+        "older": {"type": "sse", "url": "http://h/events"},
+    }
+    path.write_text(json.dumps({"servers": servers, "inputs": []}))
+    stdio, web, old, older = client_config.read_config(path)
+    assert (stdio.args, stdio.env, stdio.transport) == (("--key=s3cret", "none"), {"A": "$TOKEN"}, "stdio")
+    assert (web.url, web.transport) == ("http://h/s3cret", "http")
+    assert (old.headers, old.transport, older.transport) == ({"X": "s3cret"}, "sse", "sse")
+    wrong = [{"command": "${ABSENT}"}, {"type": "pigeon", "command": "x"}, {"type": "http", "command": "x"}]
+    for entry in (*wrong, {"command": "x", "disabled": True}):
+        path.write_text(json.dumps({"servers": {"a": entry}}))
+        with pytest.raises(StudyError) as told:
+            client_config.read_config(path)
+        assert "s3cret" not in str(told.value)
+
+
+def test_equal_entries_are_one_server_and_equal_tools_are_not(tmp_path):
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({"servers": {"again": entry("good") | {"type": "stdio"}, "b": entry("pages")}}))
+    path = config(tmp_path, a=entry("good"), other=entry("good") | {"env": {"FOLDER": "x"}})
+    endpoints = client_config.read_config(path, other)
+    assert [(own.name, own.aliases) for own in endpoints] == [("a", ("again",)), ("other", ()), ("b", ())]
+    found, _ = live.build("mine", live.list_all(endpoints, 60))
+    assert [(server.id, server.aliases) for server in found.servers] == [("a", ("again",)), ("other", ()), ("b", ())]
+    other.write_text(json.dumps({"servers": {"a": entry("pages")}}))
+    with pytest.raises(StudyError, match="a name for two servers"):
+        client_config.read_config(path, other)
+
+
+def test_a_server_over_the_older_http(tmp_path):
+    made = MCPServer("web")
+    made.add_tool(lambda to: to, name="send", description="send a mail")
+    with serving(made.sse_app()) as address:
+        (web,) = live.list_all(client_config.read_config(config(tmp_path, web={"url": f"{address}/sse"})), timeout=60)
+    assert [tool["name"] for tool in web.tools] == ["send"]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from study import paths
-from study.errors import StudyError, printable
+from study.errors import StudyError, printable, require_one_of
 from study.tools.answers import as_line, listed, search
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON with the input sc
 Names = Annotated[list[str] | None, typer.Option(help="May be given several times.")]
 Url = Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1.")]
 Model = Annotated[str, typer.Option(help="Name of the model there.")]
+Configs = Annotated[list[Path] | None, typer.Option(help="Start the servers of MCP client configurations.")]
 Experiment = Annotated[str | None, typer.Option(help="Name of a running comparison of the configured variants.")]
 Document = Annotated[str, typer.Option(help="Form of the documents: name_desc, desc, template, server.")]
 
@@ -58,7 +60,7 @@ def feedback_store(catalogue: str, **how: float) -> FeedbackStore:
 @app.command()
 def index(
     catalogue: Annotated[list[str] | None, typer.Option(help="Published collections, or a name of your own.")] = None,
-    mcp_config: Annotated[Path | None, typer.Option(help="Start the servers of this MCP client configuration.")] = None,
+    mcp_config: Configs = None,
     marketplace: Annotated[Path | None, typer.Option(help="Marketplace records to print in one form.")] = None,
     market: Annotated[str | None, typer.Option(help="Marketplace of all records; default: as each says.")] = None,
     document: Document = "template",
@@ -82,13 +84,13 @@ def index(
             typer.echo(json.dumps(asdict(listing), ensure_ascii=True))
         reasons = "; ".join(f"{count} left out: {reason}" for reason, count in problems.items())
         return typer.echo(reasons or "all kept", err=True)
-    names = list(dict.fromkeys(catalogue or [])) or [OWN if mcp_config is not None else "livemcpbench"]
+    names = list(dict.fromkeys(catalogue or [])) or [OWN if mcp_config else "livemcpbench"]
     name = names[0] if len(names) == 1 else MERGED
-    if mcp_config is not None and len(names) > 1:
+    if mcp_config and len(names) > 1:
         raise StudyError("running servers make one catalogue", fix="give --catalogue once")
-    if mcp_config is not None and name in published.LOADERS:
+    if mcp_config and name in published.LOADERS:
         raise StudyError(f"{name!r} is a published catalogue", fix=f"give yours another name: --catalogue {OWN}")
-    if mcp_config is not None:
+    if mcp_config:
         found = live_catalog(name, mcp_config, timeout)
     else:
         catalogs = [published.load_collection(one).catalog for one in names]
@@ -102,12 +104,13 @@ def index(
     return typer.echo(f"{len(found.servers)} servers, {len(vectors)} tools in {catalogue_file(name)}")
 
 
-def live_catalog(name: str, config: Path, timeout: float) -> ToolCatalog:
+def live_catalog(name: str, configs: list[Path], timeout: float) -> ToolCatalog:
     """The catalogue of the servers that answer, or did before; the outcome of each is printed."""
     from study.tools.catalogues import live
+    from study.tools.catalogues.client_config import read_config
 
     before = indexed(name) if catalogue_file(name).is_file() else None
-    listings = live.list_all(live.read_config(config), timeout)
+    listings = live.list_all(read_config(*configs), timeout)
     found, cleaning = live.build(name, listings, before=before)
     kept = {server.id: f"kept from {server.listed}" for server in found.servers if server.problem}
     for listing in listings:
@@ -117,7 +120,7 @@ def live_catalog(name: str, config: Path, timeout: float) -> ToolCatalog:
     for row in cleaning[cleaning["rows"] > 0].itertuples():
         typer.echo(printable(f"cleaning: {row.rule}: {row.rows} ({row.table}, {row.action})"))
     if all(found.servers[tool.server].problem for tool in found.tools):
-        raise StudyError("no server gave a tool", file=config, fix="see the outcome of each server above")
+        raise StudyError("no server gave a tool", file=configs[0], fix="see the outcome of each server above")
     typer.echo(", ".join(f"{count} {kind}" for kind, count in live.changes(before, found).items()))
     return found
 
@@ -160,6 +163,43 @@ def route(
     typer.echo(printable(f"servers: {shown or 'all'}"))
     show_tools(tools, as_json=False)
     return typer.echo(f"{routed.tokens} of {budget} tokens")
+
+
+@app.command()
+def serve(
+    mcp_config: Configs = None,
+    catalogue: Annotated[str | None, typer.Option(help="Also find the tools of this indexed catalogue.")] = None,
+    own: Annotated[str, typer.Option(help="Name of the catalogue of your servers.")] = OWN,
+    allow: Annotated[list[str] | None, typer.Option(help="Only these tools: patterns of SERVER__TOOL.")] = None,
+    deny: Annotated[list[str] | None, typer.Option(help="Never these tools: patterns of SERVER__TOOL.")] = None,
+    transport: Annotated[str, typer.Option(help="stdio or streamable-http (this machine alone).")] = "stdio",
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="For streamable-http.")] = None,
+) -> None:
+    """Run an MCP server through which a host finds and calls the tools of your servers, with four tools in all.
+
+    Your servers start when they are needed, and end with this program. Every call is noted in the feedback store of
+    their catalogue, as `study tools feedback` does.
+    """
+    from study.tools.catalogues.catalog import save_catalog
+    from study.tools.catalogues.client_config import read_config
+    from study.tools.serve.gateway import Gateway
+    from study.tools.serve.server import make_server, say
+    from study.tools.serve.settings import serve_settings
+
+    require_one_of(transport, "transport", ("stdio", "streamable-http"))
+    if not mcp_config and catalogue is None:
+        raise StudyError("there is nothing to serve", fix="give --mcp-config FILE, or --catalogue NAME to find only")
+    settings, file = serve_settings(), catalogue_file(own)
+    settings = replace(settings, allow=tuple(allow or settings.allow), deny=(*settings.deny, *(deny or ())))
+    how: dict[str, Any] = {"own": indexed(own) if mcp_config and file.is_file() else None}
+    how |= {"published": None if catalogue is None else indexed(catalogue), "store": feedback_store(own)}
+    endpoints = read_config(*mcp_config) if mcp_config else []
+    gateway = Gateway(endpoints, settings, name=own, save=partial(save_catalog, file), say=say, **how)
+    made = make_server(gateway)
+    if transport == "stdio":
+        made.run("stdio")
+    else:
+        made.run("streamable-http", host="127.0.0.1", port=port or settings.port)
 
 
 @app.command()

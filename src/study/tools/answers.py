@@ -5,14 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from study.encoders import sentence
+from study.encoders.endpoint import Embedder, MiniLm, configured_embedder
 from study.errors import printable, require_one_of
 
 if TYPE_CHECKING:
+    from study.data.dataset import FloatArray
     from study.tools.catalogues.catalog import ToolCatalog
 
 # A mode of searching beside those of an index: MCP-Zero's two stages.
 ROUTED = "routed"
 SUMMARY = 100  # characters of a description that a person is shown
+FEW = 100  # texts for which it does not pay to load torch
+
+
+class QuickMiniLm(MiniLm):
+    """MiniLM for a program that answers at once: torch is loaded only to embed many new texts."""
+
+    def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
+        """Shape (len(texts), 384); as `MiniLm` up to rounding."""
+        model = sentence.WITHOUT_TORCH["minilm"] if len(texts) <= FEW else "minilm"
+        return sentence.encode(texts, model=model, store=store)
+
+
+def quick_embedder() -> Embedder:
+    """The configured embedder; of MiniLM the form that needs no torch for few texts."""
+    chosen = configured_embedder()
+    return QuickMiniLm() if isinstance(chosen, MiniLm) else chosen
 
 
 def search(

@@ -1,0 +1,58 @@
+"""A program that checks calls against JSON Schemas which strangers wrote: ``python -I checker.py SECONDS``.
+
+One check a line of standard input: JSON with ``schema`` and ``arguments``. The answer is a JSON list: the fault's kind
+(``arguments`` or ``schema``; empty for none) and its reason. A check of more than SECONDS, be it for a slow pattern or
+for references that multiply, ends the program: the kernel's alarm stops what Python cannot.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sys
+from typing import Any
+
+# The grammar of a format, which no check here reads, takes a second to load; jsonschema goes on without it.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+from jsonschema import Draft202012Validator  # noqa: E402
+from jsonschema.exceptions import best_match  # noqa: E402
+from jsonschema.validators import validator_for  # noqa: E402
+from referencing import Registry  # noqa: E402
+
+MEMORY = 1_000_000_000  # bytes
+LONGEST = 300  # characters of a reason
+
+
+def fault(schema: Any, arguments: Any) -> tuple[str, str]:
+    """What is at fault and why; the schema, where nothing can be said about the arguments. References lead nowhere
+    outside the schema: nothing is fetched."""
+    try:
+        validator = validator_for(schema, default=Draft202012Validator)(schema, registry=Registry())
+        error = best_match(validator.iter_errors(arguments))
+    except RecursionError:
+        return "schema", "its references have no end"
+    except Exception as broken:  # a stranger's schema may be at fault in any way
+        return "schema", f"{type(broken).__name__}: {broken}"[:LONGEST]
+    if error is None:
+        return "", ""
+    place = "/".join(map(str, error.absolute_path))
+    return "arguments", f"{f'{place}: ' if place else ''}{error.message}"[:LONGEST]
+
+
+def main(seconds: str) -> None:
+    """Answer line by line."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_REAL, float(seconds))
+        try:
+            asked = json.loads(line)
+            answer = fault(asked["schema"], asked["arguments"])
+        except RecursionError:
+            answer = "arguments", "they nest too deeply"
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,43 @@
+"""``conf/serve.yaml``, where every key is explained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from study import paths
+from study.config.reader import read_settings
+from study.errors import StudyError
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """The whole file."""
+
+    k: int
+    budget: int
+    start_seconds: float
+    call_seconds: float
+    idle_seconds: float
+    most_running: int
+    check_seconds: float
+    argument_characters: int
+    result_characters: int
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+    port: int
+
+    def __post_init__(self) -> None:
+        low = [name for name, value in vars(self).items() if not isinstance(value, tuple) and value <= 0]
+        if low:
+            raise StudyError("must be above 0", file="conf/serve.yaml", column=", ".join(low), fix="raise it")
+
+    def allows(self, name: str) -> bool:
+        """Whether a tool, as ``server__tool``, may be found and called."""
+        allowed = not self.allow or any(fnmatchcase(name, pattern) for pattern in self.allow)
+        return allowed and not any(fnmatchcase(name, pattern) for pattern in self.deny)
+
+
+def serve_settings() -> ServeSettings:
+    """Read ``conf/serve.yaml``."""
+    return read_settings(ServeSettings, paths.conf() / "serve.yaml")
