@@ -1,8 +1,13 @@
-"""The error that a user sees, with problem, place and fix; and safe printing of text from outside."""
+"""The error that a user sees, with problem, place and fix; faults of the disk as such an error; safe printing."""
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+import sqlite3
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,3 +67,84 @@ def require_file(path: Path, fix: str, reason: str = "the file is missing") -> P
 def printable(text: str, *, keep: str = "") -> str:
     """`text` without control characters, which could drive the terminal, other than those to `keep`."""
     return "".join(letter if letter.isprintable() or letter in keep else " " for letter in text)
+
+
+_FREE = "free some space there; the same command then goes on"
+_MOVE = "give yourself the right to write there, or name another folder of the study with T2M_ROOT"
+# What the system calls it -> what is wrong, and what to do.
+FAULTS = {
+    errno.ENOSPC: ("the disk is full", _FREE),
+    errno.EDQUOT: ("the quota of the disk is used up", _FREE),
+    errno.EFBIG: ("the file grows beyond the largest size that is allowed", "raise the limit (ulimit -f)"),
+    errno.EIO: ("the disk reports an error", "check the disk; the same command then goes on"),
+    errno.EROFS: ("the file system is read-only", _MOVE),
+    errno.EACCES: ("no permission", _MOVE),
+    errno.EPERM: ("no permission", _MOVE),
+    errno.EBUSY: ("another program uses the file", "end that program; the same command then goes on"),
+    errno.ENOENT: ("there is no such file or folder", "make it, or correct the name"),
+    errno.ENOTDIR: ("a file stands in the place of a folder", "move the file away"),
+    errno.EEXIST: ("something else stands in its place", "move it away"),
+    errno.EISDIR: ("a folder stands in the place of a file", "move the folder away, or name a file"),
+    errno.ENOTEMPTY: ("the folder is not empty", "move its files away"),
+    errno.ELOOP: ("a link leads back to itself", "remove the link"),
+    errno.ENAMETOOLONG: ("the name is too long", "give a shorter name"),
+    errno.EMFILE: ("too many files are open", "raise the limit (ulimit -n)"),
+}
+_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_PLACES = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP)
+# Codes of SQLite, which keeps the system's to itself.
+_SQLITE = {13: errno.ENOSPC, 8: errno.EROFS, 3: errno.EACCES, 10: errno.EIO, 14: errno.EACCES}
+
+
+def explained(error: BaseException, path: Path | None = None) -> StudyError | None:
+    """What the user can do about an error: itself if it is a `StudyError`, a fault of disk or rights as one, else None.
+
+    `path`: the file that was being written, where the error does not name one.
+    """
+    if isinstance(error, StudyError):
+        return error
+    while not isinstance(error, OSError):
+        if isinstance(error, sqlite3.Error):
+            error = OSError(_SQLITE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, 0), str(error))
+        elif error.__cause__ is None:
+            return None
+        else:
+            error = error.__cause__
+    if error.errno not in FAULTS:
+        return None
+    reason, fix = FAULTS[error.errno]
+    place = path or (Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None)
+    if error.errno in _SPACE:
+        reason += f"; {free_space(place or Path.cwd())}"
+    if error.errno in _PLACES and place is not None:
+        place, reason, fix = _obstacle(place, error.errno) or (place, reason, fix)
+    if path is not None and place != path:
+        reason += f", so {path} cannot be written"
+    return StudyError(reason, file=place, fix=fix)
+
+
+def free_space(path: Path) -> str:
+    """How much space is free on the disk of a file or folder, which need not exist."""
+    size, unit = 0.0, "bytes"
+    for folder in (path, *path.absolute().parents):
+        with suppress(OSError):
+            size = shutil.disk_usage(folder).free
+            break
+    for larger in ("KiB", "MiB", "GiB"):
+        if size >= 1024:
+            size, unit = size / 1024, larger
+    return f"{size:.0f} {unit} are free"
+
+
+def _obstacle(path: Path, code: int) -> tuple[Path, str, str] | None:
+    """What stands in the way of `path`: a link that ends nowhere or in a circle, a file where a folder must be."""
+    for part in (*reversed(path.parents), path):
+        if part.is_symlink():
+            try:
+                part.resolve(strict=True)
+            except (RuntimeError, OSError) as error:
+                missing = isinstance(error, FileNotFoundError)
+                return part, f"is a link {'to nowhere' if missing else 'that leads back to itself'}", "remove the link"
+        if part.is_file() and (part != path or code in (errno.EEXIST, errno.ENOTDIR)):
+            return part, FAULTS[errno.ENOTDIR][0], f"move it away: mv {part} {part}.old"
+    return None

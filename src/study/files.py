@@ -8,27 +8,56 @@ import lzma
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from study.errors import StudyError, explained
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it over `path` only if the block ends well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    """Yield a temporary path beside `path`; rename it over `path` only if the block ends well.
+
+    Raises StudyError: a fault of the disk or of rights, with the place and what is free.
+    """
+    temporary = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
         yield temporary
         # mkstemp makes private files; results are meant to be read by everyone.
         temporary.chmod(0o644)
         temporary.replace(path)
+    except StudyError as error:
+        if error.file == temporary:  # a file within a file: the user knows the outer one
+            error.file = path
+        raise
+    except Exception as error:
+        cause = error if isinstance(error, OSError) else _hidden(temporary)
+        if cause is not None and (fault := explained(cause, path)):
+            raise fault from error
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            with suppress(OSError):
+                temporary.unlink()
+
+
+def _hidden(temporary: Path | None) -> OSError | None:
+    """The system's error behind one of a library that does not name it: on a full disk, one more write fails too."""
+    try:
+        if temporary is not None:
+            with temporary.open("ab") as stream:
+                stream.write(bytes(2**20))
+                os.fsync(stream.fileno())
+    except OSError as error:
+        return error
+    return None
 
 
 def write_text(path: Path, text: str) -> None:

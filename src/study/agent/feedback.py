@@ -57,7 +57,9 @@ class Feedback:
                 try:
                     connection.execute("PRAGMA journal_mode = WAL")
                     break
-                except sqlite3.OperationalError:
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                        raise
                     time.sleep(busy_seconds / 100)
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, FORMAT):

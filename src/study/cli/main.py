@@ -17,9 +17,10 @@ from study.cli.catalog import install, uninstall
 from study.cli.judge import app as judging
 from study.cli.llm import app as llm
 from study.cli.recommend import recommend
+from study.cli.terminal import drop_unwritten_output, show_anything
 from study.cli.tools import app as tools
 from study.cli.usefulness import app as usefulness
-from study.errors import StudyError
+from study.errors import StudyError, explained
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -327,11 +328,18 @@ def main() -> None:
         logging.getLogger(name).setLevel(logging.INFO)
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # sets its own level when it is imported, unless it has one
     try:
+        show_anything()
         require_utf8(sys.argv[1:])
-        app(todays_words(sys.argv[1:]))
-    except StudyError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
+        try:
+            app(todays_words(sys.argv[1:]))
+        finally:
+            sys.stdout.flush()  # a full disk behind `>` is found out here, and not when Python ends
     except KeyboardInterrupt:
         sys.stderr.write("stopped; the same command goes on from here\n")
         sys.exit(130)
+    except Exception as error:
+        if (known := explained(error)) is None:
+            raise
+        sys.stderr.write(f"error: {known}\n")
+        drop_unwritten_output()
+        sys.exit(2)

