@@ -85,14 +85,17 @@ def servers(
         sorted((records[row] for row in rows), key=lambda item: (rank[item.source], item.key))
         for rows in clusters(records)
     ]
-    repositories: dict[str, int] = defaultdict(int)
+    claims: dict[str, list[bool]] = defaultdict(list)
     for group in groups:
-        repositories[_place(group)] += 1
+        claims[_place(group)].append(_vouched(group))
     rows, used = [], set()
     for group in sorted(groups, key=lambda group: (rank[group[0].source], group[0].key)):
         server = _server(group, notes)
+        place = _place(group)
+        # The repository's name is for its only server, or the only one that a source vouches for.
+        alone = len(claims[place]) == 1 or (_vouched(group) and sum(claims[place]) == 1)
         choices = [
-            *([_place(group)] if _place(group) and repositories[_place(group)] == 1 else []),
+            *([place] if place and alone else []),
             *(package.key for record in group for package in record.packages if package.vouched),
         ]
         server["id"] = next((name for name in choices if name not in used), f"{group[0].source}:{group[0].key}")
@@ -100,6 +103,10 @@ def servers(
         rows.append(server)
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return _with_tombstones(frame, gone).sort_values("id", ignore_index=True)
+
+
+def _vouched(group: Sequence[Record]) -> bool:
+    return any(way.vouched for record in group for way in (*record.packages, *record.remotes))
 
 
 def _place(group: Sequence[Record]) -> str:

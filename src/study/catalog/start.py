@@ -134,7 +134,8 @@ def latest_version(kind: str, identifier: str) -> str:
         # The name was checked when it was read: it cannot be an option, and no shell sees it.
         done = subprocess.run(asks[kind], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
-        said = " ".join((getattr(error, "stderr", "") or str(error)).split())
+        lines = (getattr(error, "stderr", "") or str(error)).splitlines() or [""]
+        said = next((line for line in lines if "error" in line.lower()), lines[0])
         reason = f"no source names a version of {identifier}, and {kind} says: {said:.160}"
         raise StudyError(reason, fix=fix) from error
     found = re.search(r"\(([^)]+)\)", done.stdout) if kind == "pypi" else re.match(r"(\S+)", done.stdout)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from study.errors import StudyError, printable
-from study.recommend.contract import show_recommendations
+from study.errors import StudyError, printable, require_one_of
+from study.recommend.contract import SavedModel, show_recommendations
 
 
 def recommend(
@@ -24,6 +24,10 @@ def recommend(
     system: Annotated[
         str | None, typer.Option(help="Which saved system answers (default: field_dense if exported, else t2mrec).")
     ] = None,
+    catalog: Annotated[
+        str | None,
+        typer.Option(help="open (default once it is synced): `study catalog`; mine: your own servers; task2mcp."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON instead of a table.")] = False,
     rerank: Annotated[
         str | None,
@@ -33,14 +37,30 @@ def recommend(
     """Name MCP servers for a task: `study recommend "read a PDF and extract all tables" -k 5`.
 
     `field_dense` ranks servers by usefulness and reads the words of the request; `--system t2mrec` is the paper's
-    method, which also reads language, theme and category.
+    method, which also reads language, theme and category. Once `study catalog sync` has run, servers come from the open
+    catalogue unless --dataset, --system or --catalog task2mcp asks for the data set's; `study install ID` starts one.
     """
     from dataclasses import asdict
 
-    from study.recommend import saved
+    from study.recommend import catalogue, saved
 
-    chosen_dataset, chosen = saved.choose(dataset, system)
-    model = saved.load_saved_model(chosen_dataset, chosen)
+    if catalog is not None:
+        require_one_of(catalog, "catalogue", [*catalogue.NAMES, "task2mcp"], column="--catalog")
+        if (dataset or system) and catalog in catalogue.NAMES:
+            raise StudyError(
+                f"--catalog {catalog} has no other data set or system", fix="leave out --dataset and --system"
+            )
+        dataset = dataset or ("task2mcp" if catalog == "task2mcp" else None)
+    elif dataset is None and system is None and catalogue.synced():
+        catalog = "open"
+    model: SavedModel
+    servers = None
+    if catalog in catalogue.NAMES:
+        chosen_dataset, chosen = f"catalogue {catalog}", catalogue.SYSTEM
+        model, servers = catalogue.load(catalog)
+    else:
+        chosen_dataset, chosen = saved.choose(dataset, system)
+        model = saved.load_saved_model(chosen_dataset, chosen)
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
     if rerank not in (None, "llm"):
         raise StudyError(f"unknown re-ranker {rerank!r}", column="--rerank", fix="use llm")
@@ -67,8 +87,14 @@ def recommend(
     if as_json:
         answer = {"task": task, **attributes, "dataset": chosen_dataset, "system": chosen, "warnings": warnings}
         answer |= {"reranked_by": named} if rerank else {}
-        typer.echo(
-            json.dumps(answer | {"recommendations": [asdict(item) for item in found]}, indent=2, ensure_ascii=False)
-        )
+        rows = [asdict(item) for item in found]
+        if servers is not None:
+            for row in rows:
+                row["server_id"] = servers.at[row["server_id"], "id"]
+        typer.echo(json.dumps(answer | {"recommendations": rows}, indent=2, ensure_ascii=False))
         return
     show_recommendations(found, title=f"{model.title} on {chosen_dataset}: {task}", caption=caption)
+    if servers is not None:
+        for item in found:
+            typer.echo(f"{item.rank:>3} {printable(str(servers.at[item.server_id, 'id']))}")
+        typer.echo("start one: study install ID --client NAME")

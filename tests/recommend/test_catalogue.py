@@ -1,0 +1,101 @@
+"""The ranking over the open catalogue: who answers, what is encoded again, and what leaves it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from study.catalog import store
+from study.catalog.settings import Sources
+from study.catalog.store import Batch
+from study.errors import StudyError
+from study.recommend import catalogue
+from study.usefulness import field_dense
+from tests.catalog.sources import record
+
+pytestmark = pytest.mark.usefixtures("private_cache")
+TEXTS = {
+    "pdf": "Reads PDF documents and extracts their tables",
+    "mail": "Sends electronic mail",
+    "maps": "Finds places and routes on a map",
+}
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """A stand-in for the encoder: words as hashed counts; remembers which texts it was given."""
+    seen, kept = [], set()
+
+    def encode(texts, *, model, store=True, device="cpu"):
+        seen.extend(text for text in texts if text not in kept)
+        if store:
+            kept.update(texts)
+        vectors = np.full((len(texts), 384), 1e-3, dtype=np.float32)
+        for row, text in enumerate(texts):
+            for word in text.lower().split():
+                vectors[row, sum(word.encode()) % 384] += 1
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    monkeypatch.setattr(field_dense, "encode", encode)
+    return seen
+
+
+def take(texts, source="toolsdk"):
+    records = [record(source, key, f"github.com/o/{key}", description=text) for key, text in texts.items()]
+    with store.locked():
+        store.commit([Batch(source, records, [], True, {})], Sources.read())
+
+
+def test_a_request_is_answered_from_the_catalogue_once_it_is_there(conf_root, encoded, call):
+    assert not catalogue.synced()
+    with pytest.raises(StudyError, match="no catalogue yet"):
+        catalogue.load()
+    take(TEXTS)
+    code, out, _ = call("recommend", "extract tables of PDF documents", "-k", "2", "--json")
+    answer = json.loads(out)
+    assert (code, answer["dataset"]) == (0, "catalogue open")
+    assert answer["recommendations"][0]["server_id"] == "o/pdf"
+    out = call("recommend", "send electronic mail", "-k", "1")[1]
+    assert "  1 o/mail" in out
+    assert "study install" in out
+
+
+def test_only_changed_texts_are_encoded_again(conf_root, encoded):
+    take(TEXTS)
+    catalogue.load()
+    assert len(encoded) == 6  # two fields of three servers
+    encoded.clear()
+    catalogue.load()
+    assert encoded == []
+    take(TEXTS | {"mail": "Sends letters"})
+    model, servers = catalogue.load()
+    assert len(encoded) == 2
+    assert all("Sends letters" in text for text in encoded)
+    assert len(servers) == len(model.servers) == 3
+
+
+def test_what_is_gone_is_not_recommended(conf_root, encoded):
+    take(TEXTS)
+    take({key: text for key, text in TEXTS.items() if key != "pdf"})
+    model, servers = catalogue.load()
+    found = model.recommend("extract tables of PDF documents", k=2)
+    assert {servers.at[item.server_id, "id"] for item in found} == {"o/mail", "o/maps"}
+
+
+def test_own_servers_are_a_catalogue_too(conf_root, encoded, call):
+    take(TEXTS)
+    with pytest.raises(StudyError, match="has no server"):
+        catalogue.load("mine")
+    take({"own": "My own server"}, source="mine")
+    _, servers = catalogue.load("mine")
+    assert list(servers["id"]) == ["mine:own"]
+    assert len(catalogue.load("open")[1]) == 4
+    assert call("recommend", "x", "--catalog", "else")[0] == 2
+    assert call("recommend", "x", "--catalog", "open", "--system", "t2mrec")[0] == 2
+
+
+def test_a_damaged_ranking_is_made_again(conf_root, encoded):
+    take(TEXTS)
+    catalogue.load()
+    next(store.required().glob("field_dense*/model.json")).write_text("{")
+    assert len(catalogue.load()[1]) == 3
