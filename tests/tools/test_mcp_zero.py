@@ -1,6 +1,7 @@
 """Request blocks, routing, the needle grid and the loop: by hand and with a scripted agent."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from study.tools.catalogues.apibank import Call
 from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog
 from study.tools.discovery.experiments import hand_over
 from study.tools.mcp_zero import experiments, request_log, routing
-from study.tools.mcp_zero.routing import BROKEN, REPEATED, Request, Router, Routing, best_servers, combine
+from study.tools.mcp_zero.routing import BROKEN, PAPER, REPEATED, Request, Router, Routing, best_servers, combine
 from tests.tools.conftest import BLOCK
 
 WHOLE = f"First {BLOCK.format('my files', 'read')} then {BLOCK.format('b', 'd: e')}"
@@ -47,8 +48,9 @@ def test_equation_one_is_clipped_and_routing_by_hand():
     absent = np.array([[-np.inf, 0.5, 0.1]], np.float32)
     assert np.isneginf(combine(absent, tools, of, Routing(servers=None))[0]).tolist() == [True, False, False]
     assert best_servers(np.array([[0.5, 0.5, 0.5]]), 1).tolist() == [[True, False, False]]
-    with pytest.raises(StudyError, match="not a routing"):
-        Routing(servers=0)
+    for wrong in ({"servers": 0}, {"floor": -0.1}, {"floor": 1.0}):
+        with pytest.raises(StudyError, match="not a routing"):
+            Routing(**wrong)
 
 
 def test_router_takes_the_better_of_description_and_summary(catalog, embedder):
@@ -60,6 +62,25 @@ def test_router_takes_the_better_of_description_and_summary(catalog, embedder):
     assert np.isfinite(scores[0]).tolist() == [False, False, True, True, False]
     whole = Router(catalog, Routing(score="tool", servers=None), embedder)
     assert whole.scores([Request("price", "send a mail")])[0].argmax() == 2
+
+
+def test_a_server_unlike_the_request_does_not_hide_its_tools():
+    servers, tools, of = (
+        np.array([[-0.1, 0.2]], np.float32),
+        np.array([[0.9, 0.3, 0.2]], np.float32),
+        np.array([0, 0, 1]),
+    )
+    assert combine(servers, tools, of, replace(PAPER, servers=None))[0].tolist() == pytest.approx([0, 0, 0.2**3])
+    floor = [0.05 * 0.9 * 0.9, 0.05 * 0.3 * 0.3, 0.2**3]
+    assert combine(servers, tools, of, Routing())[0].tolist() == pytest.approx(floor)
+
+
+def test_a_servers_name_is_part_of_its_text(embedder):
+    servers = tuple(Server(name, name, "does things") for name in ("file", "map"))
+    catalog = ToolCatalog("l", servers, (Tool(0, "a", "x"), Tool(1, "b", "x")))
+    named, plain = (Router(catalog, Routing(matching="description", named=own), embedder) for own in (True, False))
+    assert named.server_scores(["a map"])[0].argmax() == 1
+    assert len(set(plain.server_scores(["a map"])[0].tolist())) == 1
 
 
 def test_summaries_name_the_tools_and_are_cut(catalog):

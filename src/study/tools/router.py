@@ -24,7 +24,7 @@ from study.tools import results
 from study.tools.catalogues.catalog import Label, QuerySet, ToolCatalog
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.texts import definition_tokens
-from study.tools.mcp_zero.routing import Router, best_servers
+from study.tools.mcp_zero.routing import PAPER, Router, best_servers
 from study.tools.results import Run, Table
 
 FILE = "conf/tools/router.yaml"
@@ -113,7 +113,7 @@ def server_scores(
     if stage.system == "all":
         return np.zeros((len(texts), len(catalog.servers)), dtype=np.float32)
     if stage.system == "mcp_zero":
-        return Router(catalog, embedder=embedder).server_scores(list(texts), store=False)
+        return Router(catalog, PAPER, embedder).server_scores(list(texts), store=False)
     if stage.system not in config.choices("system"):
         fix = "set `system` of the stage to all, mcp_zero, oracle or a system of conf/system"
         raise StudyError(f"unknown server stage {stage.system!r}", file=FILE, fix=fix)

@@ -12,8 +12,8 @@ own words (`identity`) only checks the plumbing; a request in another catalogue'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from study.tools.catalogues.catalog import QuerySet, ToolCatalog, query_set, ran
 from study.tools.catalogues.merge import PLAIN, name_key
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.texts import definition_tokens, last_tokens
-from study.tools.mcp_zero.routing import Request, Router, Routing, combine
+from study.tools.mcp_zero.routing import PAPER, Request, Router, Routing, combine
 from study.tools.results import Run, Table
 
 FORMS = ("dialogue_with_api_lines", "dialogue", "last_user", "last_two", "user_lines")
@@ -137,7 +137,15 @@ def chance_runs(pools: np.ndarray, calls: Sequence[Call], catalog: ToolCatalog, 
 
 
 POSITIONS, SIZES = 21, 50
-ROUTING = Routing(document="desc")
+ROUTING = replace(PAPER, document="desc")
+FLAT = Routing(score="tool", document="desc")
+# How many servers stay, and whether a server's name is part of its text.
+VARIANTS = {
+    f"mcp_zero_{cut or 'all'}_servers{'_named' * named}": replace(ROUTING, servers=cut, named=named)
+    for named in (False, True)
+    for cut in (1, 3, 5, 10, 20, None)
+}
+VARIANTS = {"mcp_zero" if own == ROUTING else name: own for name, own in VARIANTS.items()}
 # Two descriptions of one tool that agree in more than this share of their letters are one text, edited.
 COPIED = 0.85
 COMPARED = 2_000  # characters; the comparison takes quadratic time
@@ -234,7 +242,7 @@ def identity_runs(catalog: ToolCatalog) -> Iterator[Run | Table]:
     for row in sorted({trial.target for trial in trials}):
         tool = catalog.tools[row]
         requests[row] = Request(catalog.servers[tool.server].description, tool.description)
-    return needle_runs("needle_identity", catalog, trials, samples, requests)
+    return needle_runs("needle_identity", catalog, trials, samples, requests, {"mcp_zero": ROUTING})
 
 
 def cross_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog]) -> Iterator[Run | Table]:
@@ -242,7 +250,7 @@ def cross_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog]) -> Iterator[
     found, rng = pairs(catalog, others), np.random.default_rng(results.SEED)
     samples = {size: sample(catalog, size, rng) for size in (*CROSS_SIZES, len(catalog.tools))}
     trials = [Point(size, row) for size in samples for row, _ in found]
-    return needle_runs("needle_cross", catalog, trials, samples, dict(found))
+    return needle_runs("needle_cross", catalog, trials, samples, dict(found), VARIANTS)
 
 
 def needle_runs(
@@ -251,15 +259,19 @@ def needle_runs(
     trials: Sequence[Point],
     samples: dict[int, IntArray],
     requests: dict[int, Request],
+    systems: Mapping[str, Routing],
 ) -> Iterator[Run | Table]:
-    """Every trial with the paper's routing, and without the server stage (flat); and the table by size."""
+    """Every trial with every routing, and without the server stage (flat); and the table by size."""
+    systems = {**systems, "flat": FLAT}
     rows = list(requests)
     place = {row: number for number, row in enumerate(rows)}
-    servers, tools = Router(catalog, ROUTING).similarities([requests[row] for row in rows])
+    asked_of = {
+        own.named: Router(catalog, own).similarities([requests[row] for row in rows]) for own in systems.values()
+    }
     order, sizes = tie_order(len(catalog.tools), results.SEED), definition_tokens(catalog)
     asked, lines = trials_as_queries(trials, requests), []
-    for name, routing in {"mcp_zero": ROUTING, "flat": Routing(None, score="tool", document="desc")}.items():
-        hits = []
+    for name, routing in systems.items():
+        hits, (servers, tools) = [], asked_of[routing.named]
         for size, target in trials:
             offered = samples[size]
             if target not in offered:

@@ -19,12 +19,11 @@ from study.tools.catalogues.livemcpbench import Episode
 from study.tools.discovery.experiments import Handed, hand_over, union
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.texts import definition_tokens
-from study.tools.mcp_zero.routing import MATCHING, Request, Router, Routing, count_malformed, parse_requests
+from study.tools.mcp_zero.routing import MATCHING, PAPER, Request, Router, Routing, count_malformed, parse_requests
 from study.tools.results import Run, Table
 
 TOP = (1, 3, 5)
 KS = (1, 3, 5, 10)
-PAPER = Routing()
 VARIANTS: dict[str, Routing] = {
     "mcp_zero": PAPER,
     "mcp_zero_description": replace(PAPER, matching="description"),
@@ -32,7 +31,10 @@ VARIANTS: dict[str, Routing] = {
     "mcp_zero_1_server": replace(PAPER, servers=1),
     "mcp_zero_3_servers": replace(PAPER, servers=3),
     "mcp_zero_10_servers": replace(PAPER, servers=10),
+    "mcp_zero_20_servers": replace(PAPER, servers=20),
     "mcp_zero_all_servers": replace(PAPER, servers=None),
+    "mcp_zero_named": replace(PAPER, named=True),
+    "mcp_zero_default": Routing(),
     "mcp_zero_product": replace(PAPER, score="product"),
     "mcp_zero_tool": replace(PAPER, score="tool"),
     "mcp_zero_sum": replace(PAPER, score="sum"),
@@ -145,17 +147,17 @@ def requests(episodes: Sequence[Episode]) -> Asks:
 
 def recorded_tables(catalog: ToolCatalog, queries: QuerySet, episodes: Sequence[Episode]) -> Iterator[Table]:
     """request_servers.csv, request_agreement.csv and request_executed.csv of LiveMCPBench."""
-    scores = {kind: Router(catalog, Routing(matching=kind)).server_scores(queries.texts) for kind in MATCHING}
+    scores = {kind: Router(catalog, replace(PAPER, matching=kind)).server_scores(queries.texts) for kind in MATCHING}
     lines = [{"matching": kind} | server_measures(own, catalog, queries) for kind, own in scores.items()]
     yield Table("request_servers", pd.DataFrame(lines))
     asked = [episode for episode in episodes if episode.task in set(queries.ids)]
     routes = [(found[0], r.returned) for one in asked for r in one.routes if (found := parse_requests(r.text))]
-    ranked = rank_all(Router(catalog).scores([request for request, _ in routes]), max(KS))
+    ranked = rank_all(Router(catalog, PAPER).scores([request for request, _ in routes]), max(KS))
     yield Table("request_agreement", pd.DataFrame([agreement(ranked, [shown for _, shown in routes])]))
     asks = requests(episodes)
     flat = ToolIndex(catalog, Settings(document="name_desc"))
     rankings = {
-        "mcp_zero": rank_all(Router(catalog).scores(asks.blocks), max(KS)),
+        "mcp_zero": rank_all(Router(catalog, PAPER).scores(asks.blocks), max(KS)),
         "requests_flat": rank_all(flat.scores(asks.queries.texts), max(KS)),
         "recorded": asks.returned,
     }

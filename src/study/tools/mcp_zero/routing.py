@@ -60,21 +60,28 @@ SUMMARY_LENGTH, LINE_LENGTH = 900, 120
 class Routing:
     """How a request is routed."""
 
-    servers: int | None = 5  # how many servers stay after the first stage; None keeps all
+    servers: int | None = None  # how many servers stay after the first stage; None keeps all
     matching: str = "max"  # what the server field is compared with: the better of description and summary (the paper)
     score: str = "zero"  # zero is eq. 1; product, tool and sum are ablations.
     document: str = "name_desc"  # form of the tool texts
+    named: bool = True  # whether a server's description stands behind its name ("name: description")
+    floor: float = 0.05  # least cosine that counts: below 0 a server's cosine would zero all of its tools alike
 
     def __post_init__(self) -> None:
-        if self.matching not in MATCHING or self.score not in SCORES or (self.servers is not None and self.servers < 1):
-            fix = f"matching: {', '.join(MATCHING)}; score: {', '.join(SCORES)}; servers >= 1"
+        wrong = self.matching not in MATCHING or self.score not in SCORES or not 0 <= self.floor < 1
+        if wrong or (self.servers is not None and self.servers < 1):
+            fix = f"matching: {', '.join(MATCHING)}; score: {', '.join(SCORES)}; servers >= 1; floor in [0, 1)"
             raise StudyError(f"not a routing: {self}", fix=fix)
 
 
-def zero_score(server: FloatArray, tool: FloatArray, kind: str = "zero") -> FloatArray:
-    """Eq. 1: (s_server x s_tool) x max(s_server, s_tool), of any shape. Cosines are clipped at 0: two negative ones
-    would otherwise multiply to a positive score."""
-    s, t = np.maximum(server, 0), np.maximum(tool, 0)
+# The paper's: the five best servers stay, known by their descriptions; negative cosines count as 0.
+PAPER = Routing(servers=5, named=False, floor=0.0)
+
+
+def zero_score(server: FloatArray, tool: FloatArray, kind: str = "zero", floor: float = 0.0) -> FloatArray:
+    """Eq. 1: (s_server x s_tool) x max(s_server, s_tool), of any shape. Cosines are raised to `floor`, which is at
+    least 0: two negative ones would otherwise multiply to a positive score."""
+    s, t = np.maximum(server, floor), np.maximum(tool, floor)
     if kind == "tool":
         return t
     if kind == "sum":
@@ -108,7 +115,8 @@ class Router:
     @cached_property
     def server_vectors(self) -> tuple[FloatArray, FloatArray]:
         """Vectors of descriptions and of summaries, both (n_servers, d)."""
-        texts = [server.description for server in self.catalog.servers]
+        servers = self.catalog.servers
+        texts = [f"{own.name}: {own.description}" if self.routing.named else own.description for own in servers]
         return self.embedder.encode(texts), self.embedder.encode(summaries(self.catalog))
 
     @cached_property
@@ -142,7 +150,7 @@ def combine(servers: FloatArray, tools: FloatArray, server_of: IntArray, routing
     n_tools). `server_of`: the server of each tool, shape (n_tools,). Returns: shape (b, n_tools), -inf where the
     tool's server did not pass.
     """
-    found = zero_score(servers[:, server_of], tools, routing.score).astype(np.float32)
+    found = zero_score(servers[:, server_of], tools, routing.score, routing.floor).astype(np.float32)
     passed = best_servers(servers, routing.servers) & ~np.isneginf(servers)
     found[~passed[:, server_of]] = -np.inf
     return found
