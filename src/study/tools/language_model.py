@@ -69,6 +69,7 @@ class LanguageModel:
     model: str
     tokens: int
     requests: int
+    text: int
     description: int
     offered: list[int]
     needles: int
@@ -135,7 +136,7 @@ class Kept:
         lines = [tool_line(name, catalog.tools[row].description, limit) for name, row in names.items()]
         asked = [
             {"role": "system", "content": CHOOSE.format(tools="\n".join(lines), when=when)},
-            {"role": "user", "content": task},
+            {"role": "user", "content": task[: self.settings.text]},
         ]
         schema = {
             "type": "object",
@@ -237,7 +238,7 @@ def request_runs(catalog: ToolCatalog, queries: QuerySet, kept: Kept) -> Iterato
     router, order = Router(catalog, PAPER), tie_order(len(catalog.tools), results.SEED)
 
     def write(place: int) -> Groups:
-        requests = kept.requests({"role": "user", "content": queries.texts[place]})
+        requests = kept.requests({"role": "user", "content": queries.texts[place][: kept.settings.text]})
         if not requests:
             return ()
         ranked = rank_all(router.scores(requests, store=False), max(TOP), order=order)
