@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 from study.cli import tools as cli
 from study.encoders import endpoint as embedding
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save_catalog
+from study.tools.quick import QuickMiniLm
 from tests.llm.scripted_endpoint import client, server  # noqa: F401
 from tests.tiny_study import REPOSITORY
 
@@ -49,7 +50,8 @@ def run():
 @pytest.fixture
 def toy(project, catalog, embedder, monkeypatch):
     """The small catalogue as the indexed catalogue `toy`, embedded by hand; the file of its feedback."""
-    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
+    for kind in (embedding.MiniLm, QuickMiniLm):
+        monkeypatch.setattr(kind, "encode", lambda self, texts, store=True: embedder.encode(texts))
     save_catalog(cli.catalogue_file("toy"), catalog)
     return cli.catalogue_file("toy").with_suffix(".feedback.jsonl")
 

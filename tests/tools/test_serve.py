@@ -10,18 +10,21 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.server.mcpserver import MCPServer
 
+from study.encoders import sentence
 from study.errors import StudyError
 from study.tools.catalogues import live
 from study.tools.catalogues.catalog import load_catalog
 from study.tools.catalogues.client_config import Endpoint
 from study.tools.discovery.texts import count_tokens
 from study.tools.intent.feedback import FeedbackStore, query_hash
+from study.tools.quick import FEW, QuickMiniLm
 from study.tools.serve.gateway import Gateway, limited
 from study.tools.serve.server import make_server
 from study.tools.serve.settings import ServeSettings, serve_settings
@@ -358,3 +361,13 @@ def test_a_result_within_the_limit_is_passed_as_it_is():
     cut = limited(whole, 100)
     assert [type(block).__name__ for block in cut.content] == ["TextContent", "TextContent"]
     assert cut.is_error
+
+
+def test_few_texts_are_embedded_without_torch(project, monkeypatch):
+    models = []
+    monkeypatch.setattr(
+        sentence, "_embed", lambda texts, model, device: models.append(model) or np.eye(384)[: len(texts)]
+    )
+    QuickMiniLm().encode(["a", "b"])
+    QuickMiniLm().encode([f"text {number}" for number in range(FEW + 1)])
+    assert models == ["minilm_numpy", "minilm"]

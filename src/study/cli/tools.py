@@ -191,15 +191,13 @@ def serve(
         raise StudyError("there is nothing to serve", fix="give --mcp-config FILE, or --catalogue NAME to find only")
     settings, file = serve_settings(), catalogue_file(own)
     settings = replace(settings, allow=tuple(allow or settings.allow), deny=(*settings.deny, *(deny or ())))
-    how: dict[str, Any] = {"own": indexed(own) if mcp_config and file.is_file() else None}
-    how |= {"published": None if catalogue is None else indexed(catalogue), "store": feedback_store(own)}
+    how: dict[str, Any] = {"published": None if catalogue is None else indexed(catalogue), "store": feedback_store(own)}
+    how["own"] = indexed(own) if mcp_config and file.is_file() else None
     endpoints = read_config(*mcp_config) if mcp_config else []
-    gateway = Gateway(endpoints, settings, name=own, save=partial(save_catalog, file), say=say, **how)
-    made = make_server(gateway)
+    made = make_server(Gateway(endpoints, settings, name=own, save=partial(save_catalog, file), say=say, **how))
     if transport == "stdio":
-        made.run("stdio")
-    else:
-        made.run("streamable-http", host="127.0.0.1", port=port or settings.port)
+        return made.run("stdio")
+    return made.run("streamable-http", host="127.0.0.1", port=port or settings.port)
 
 
 @app.command()
@@ -301,10 +299,12 @@ def recommend(
     from study.tools.intent import feedback, settings
     from study.tools.intent.context import Context, read_requirements
     from study.tools.intent.recommender import IntentRecommender
+    from study.tools.quick import quick_embedder
 
     stated = [None if names is None else frozenset(names) for names in (permission, service, language, system)]
     rules = settings.as_designed() if as_designed else settings.CORRECTED
-    how: dict[str, Any] = {"requirements": read_requirements(needs) if needs else None, "rules": rules}
+    how: dict[str, Any] = {"rules": rules, "embedder": quick_embedder()}
+    how["requirements"] = read_requirements(needs) if needs else None
     made = IntentRecommender(indexed(catalogue), store=feedback_store(catalogue), experiment=experiment, **how)
     found = made.recommend(query, Context(agent, *stated), k)
     for rank, item in enumerate(found, start=1):

@@ -5,33 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from study.encoders import sentence
-from study.encoders.endpoint import Embedder, MiniLm, configured_embedder
 from study.errors import printable, require_one_of
 
 if TYPE_CHECKING:
-    from study.data.dataset import FloatArray
     from study.tools.catalogues.catalog import ToolCatalog
 
 # A mode of searching beside those of an index: MCP-Zero's two stages.
 ROUTED = "routed"
 SUMMARY = 100  # characters of a description that a person is shown
-FEW = 100  # texts for which it does not pay to load torch
-
-
-class QuickMiniLm(MiniLm):
-    """MiniLM for a program that answers at once: torch is loaded only to embed many new texts."""
-
-    def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
-        """Shape (len(texts), 384); as `MiniLm` up to rounding."""
-        model = sentence.WITHOUT_TORCH["minilm"] if len(texts) <= FEW else "minilm"
-        return sentence.encode(texts, model=model, store=store)
-
-
-def quick_embedder() -> Embedder:
-    """The configured embedder; of MiniLM the form that needs no torch for few texts."""
-    chosen = configured_embedder()
-    return QuickMiniLm() if isinstance(chosen, MiniLm) else chosen
 
 
 def search(
@@ -47,13 +28,17 @@ def search(
     from study.tools.discovery.index import MODES, Settings, ToolIndex, above, best
     from study.tools.discovery.texts import decompose as split
     from study.tools.mcp_zero.routing import Request, Router
+    from study.tools.quick import quick_embedder
 
     require_one_of(mode, "search mode", (*MODES, ROUTED))
     settings = Settings(mode="dense" if mode == ROUTED else mode, document=document, decompose=decompose)
-    chosen = ToolIndex(catalog, settings)
+    embedder = quick_embedder()
+    chosen = ToolIndex(catalog, settings, embedder)
     if mode == ROUTED and query.strip():
         parts = split(query) if decompose else [query]
-        scores = Router(catalog).scores([Request(part, part) for part in parts], store=False).max(axis=0)
+        scores = (
+            Router(catalog, embedder=embedder).scores([Request(part, part) for part in parts], store=False).max(axis=0)
+        )
         rows, values = above(*best(scores, k, chosen.order), threshold)
     else:
         rows, values = chosen.search(query, k, threshold=threshold)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from mcp import Client, StdioServerParameters
+from mcp import Client, ClientSession, StdioServerParameters
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -120,6 +120,7 @@ class Connection:
     """An open session with one server. It must be closed by the task that opened it."""
 
     client: Client
+    session: ClientSession  # the client's; also there when the client is closed, and then every request fails
     sieve: Sieve
     said: str = ""  # after the end: why the program ended by itself, in its guard's words
 
@@ -140,7 +141,8 @@ async def connected(
                 sieve = Sieve()
                 transport = sieve.around(await _transport(endpoint, timeout, stack, log))
                 how: Any = {"read_timeout_seconds": timeout, "cache": None, "mode": mode, "message_handler": notify}
-                open_ = Connection(await stack.enter_async_context(Client(transport, **how)), sieve)
+                client = await stack.enter_async_context(Client(transport, **how))
+                open_ = Connection(client, client.session, sieve)
                 yield open_
         except Exception as error:  # a stranger's program may fail in any way
             raise ConnectionFailedError(_said(log) or reason_of(error)) from error

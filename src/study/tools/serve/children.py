@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from mcp import MCPError
@@ -49,15 +49,26 @@ class Child:
         self.ready: asyncio.Future[Connection] | None = None
         self.over, self.changed = asyncio.Event(), asyncio.Event()
         self.starting = asyncio.Lock()
-        self.calls, self.used = 0, time.monotonic()  # calls that run; when the last one ended
+        self.calls, self.used = 0, time.monotonic()  # uses that last; when the last one ended
 
     @property
     def running(self) -> bool:
         """Whether a session is open, or opens or closes."""
         return self.life is not None and not self.life.done()
 
-    async def connection(self) -> Connection:
-        """The open session; a new one where there is none. Raises ConnectionFailedError: the server does not start."""
+    @asynccontextmanager
+    async def using(self) -> AsyncIterator[Connection]:
+        """The open session, a new one where there is none; it is not ended for being idle while it is used.
+
+        Raises ConnectionFailedError: the server does not start.
+        """
+        self.calls += 1
+        try:
+            yield await self._connection()
+        finally:
+            self.calls, self.used = self.calls - 1, time.monotonic()
+
+    async def _connection(self) -> Connection:
         async with self.starting:
             if self.over.is_set() or not self.running:
                 await self.close()
@@ -77,6 +88,7 @@ class Child:
                     clock.reschedule(None)
                     ready.set_result(open_)
                     await self._keep(open_, over)
+                    over.set()  # at once: a session that is being closed must not be used
         except TimeoutError:
             reason = f"it did not start within {settings.start_seconds:g} s"
         except Exception as error:  # a stranger's program may fail in any way
@@ -118,10 +130,9 @@ class Child:
         """What a tool answers. Raises ConnectionFailedError: no answer, or one that is an error of the protocol."""
         # Not the SDK's call_tool: it checks results against schemas of the server's, without any bound.
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
-        self.calls += 1
         try:
             async with asyncio.timeout(self.settings.call_seconds):
-                return await connection.client.session.send_request(request, CallToolResult)
+                return await connection.session.send_request(request, CallToolResult)
         except TimeoutError:
             alive = await self._answers(connection)
             state = "it still runs" if alive else "it was ended, and starts again with the next call"
@@ -135,14 +146,12 @@ class Child:
                 raise ConnectionFailedError(shortened(error.message)) from error
             await self.close()
             raise ConnectionFailedError(f"it ended during the call: {connection.said or 'no reason given'}") from error
-        finally:
-            self.calls, self.used = self.calls - 1, time.monotonic()
 
     async def _answers(self, connection: Connection) -> bool:
         """Whether the server still answers; one that does not is ended."""
         with suppress(TimeoutError, MCPError):
             async with asyncio.timeout(PING_SECONDS):
-                await connection.client.session.send_request(PingRequest(), EmptyResult)
+                await connection.session.send_request(PingRequest(), EmptyResult)
                 return True
         await self.close()
         return False

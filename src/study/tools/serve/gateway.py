@@ -15,7 +15,6 @@ from mcp_types import CallToolResult, TextContent
 
 from study.encoders.endpoint import Embedder
 from study.errors import StudyError
-from study.tools.answers import quick_embedder
 from study.tools.catalogues import live
 from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.client_config import Endpoint
@@ -23,6 +22,7 @@ from study.tools.catalogues.connection import ConnectionFailedError, Listing
 from study.tools.discovery.index import best
 from study.tools.intent.feedback import Event, FeedbackStore, query_hash
 from study.tools.mcp_zero.routing import Request
+from study.tools.quick import quick_embedder
 from study.tools.router import within
 from study.tools.serve.arguments import Checker
 from study.tools.serve.children import Pool
@@ -191,16 +191,20 @@ class Gateway:
         began = time.perf_counter()
         try:
             child = await self.pool.child(owner)
-            connection = await child.connection()
-            tool = self.view.catalog.tools[self.view.row(name)]  # its server may have listed another schema just now
-            await self.checker.check(arguments, tool.schema)
-            success, began = False, time.perf_counter()
-            result = await child.call(connection, tool.name, arguments)
+            async with child.using() as connection:
+                tool = self.view.catalog.tools[
+                    self.view.row(name)
+                ]  # its server may have listed another schema just now
+                await self.checker.check(arguments, tool.schema)
+                success, began = False, time.perf_counter()
+                result = await child.call(connection, tool.name, arguments)
             success = not result.is_error
             return limited(result, self.settings.result_characters)
         except ConnectionFailedError as error:
             success = False
-            raise StudyError(f"server {owner}: {error}", fix="`refresh` asks it again; another tool may do") from error
+            raise StudyError(
+                f"server {owner}: {error}", fix="call again, which starts it anew, or use another"
+            ) from error
         finally:
             self._note(host, key, success, started, (time.perf_counter() - began) * 1000)
 

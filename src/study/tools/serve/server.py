@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
+from inspect import cleandoc
 from types import new_class
 from typing import Annotated, Any
 
@@ -97,7 +98,8 @@ def made(function: Callable[..., Awaitable[Any]], annotations: ToolAnnotations) 
         except StudyError as error:
             raise ToolError(str(error)) from error
 
-    tool = Tool.from_function(told, annotations=annotations, structured_output=False)
+    how: Any = {"description": cleandoc(str(function.__doc__)), "annotations": annotations}
+    tool = Tool.from_function(told, structured_output=False, **how)
     model = tool.fn_metadata.arg_model
     body = {"model_config": ConfigDict(extra="forbid"), "__module__": __name__}
     closed: type[Any] = new_class(model.__name__, (model,), exec_body=lambda space: space.update(body))

@@ -1,0 +1,55 @@
+"""Measures `study tools serve` with real servers: ``python tests/tools/measure_serve.py WORK.json CONFIG ...``, or with
+an address of a running one in the place of the configurations.
+
+WORK.json is a list of [task, tool, arguments]. Ten rounds find a tool for every task and call the named tool; the table
+tells milliseconds as the official client sees them.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+ROUNDS = 10
+
+
+async def main(work, *target):
+    work, rows = json.loads(Path(work).read_text()), {"find": [], "first call": [], "call": []}
+    words = ["-m", "study", "tools", "serve", *(part for file in target for part in ("--mcp-config", file))]
+    program = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
+    where = target[0] if target[0].startswith("http") else stdio_client(program)
+    async with Client(where, read_timeout_seconds=120, cache=None) as client:
+
+        async def ask(tool, **arguments):
+            started = time.perf_counter()
+            reply = await client.call_tool(tool, arguments)
+            if reply.is_error:
+                sys.exit(reply.content[0].text)
+            return reply, 1000 * (time.perf_counter() - started)
+
+        _, first = await ask("find_tools", task=work[0][0])
+        missed, tokens = [], {}
+        for number in range(ROUNDS):
+            for task, tool, arguments in work:
+                reply, took = await ask("find_tools", task=task)
+                rows["find"].append(took)
+                found = json.loads(reply.content[0].text)
+                tokens = found["tokens"]
+                missed += [task] if tool not in [one["name"] for one in found["tools"]] else []
+                rows["call" if number else "first call"].append(
+                    (await ask("call_tool", name=tool, arguments=arguments))[1]
+                )
+    print(f"first find {first:.0f} ms; tokens {tokens}; not among the found: {missed or 'none'}")
+    for name, values in rows.items():
+        middle, high = np.percentile(values, [50, 95])
+        print(f"{name}: p50 {middle:.1f} ms, p95 {high:.1f} ms, n = {len(values)}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
