@@ -195,7 +195,7 @@ def test_bad_entries_are_named_and_nothing_else_is_lost():
         *((name, "package") for name in ("shell", "env")),
     }
     assert found["c/shell.json"].packages == ()
-    assert found["c/control.json"].description == "a [31mb c d"
+    assert found["c/control.json"].description == "a [31mb c\ufffdd"
 
 
 def test_tools_are_bounded_one_by_one():

@@ -22,7 +22,7 @@ from study.catalog.settings import MINE
 _PLAIN = ("name", "description", "repository", "subfolder", "version", "licence", "category", "updated")
 COLUMNS = (
     *("id", *_PLAIN, "status", "official", "stars", "tags", "tools", "packages", "remotes"),
-    *("members", "provenance", "notes", "sha256_description", "sha256_tools", "moved_to"),
+    *("members", "provenance", "notes", "sha256_description", "sha256_tools", "text_changed", "moved_to"),
 )
 GONE = "gone"
 
@@ -73,12 +73,14 @@ def servers(
     order: Sequence[str],
     notes: Mapping[tuple[str, str], str],
     gone: pd.DataFrame | None = None,
+    when: str = "",
 ) -> pd.DataFrame:
     """The servers that `records` describe, one row each, columns `COLUMNS`, sorted by id.
 
     `order`: sources, the first wins a field. `notes`: by source and key what is to be known of an entry, such as a
     change of owner; its packages are then vouched for by nobody. `gone`: the servers before (columns `COLUMNS`); those
     whose id is no more stay as tombstones of status ``gone``, and `moved_to` names the servers that have their entries.
+    `when`: the date that `text_changed` has where description or tools are not what they were in `gone`.
     """
     rank = {source: place for place, source in enumerate(order)}
     groups = [
@@ -101,12 +103,21 @@ def servers(
         server["id"] = next((name for name in choices if name not in used), f"{group[0].source}:{group[0].key}")
         used.add(server["id"])
         rows.append(server)
+    if gone is not None:
+        known = gone.set_index("id")
+        for server in rows:
+            if server["id"] in known.index:
+                past = known.loc[server["id"]]
+                same = all(past[name] == server[name] for name in ("sha256_description", "sha256_tools"))
+                server["text_changed"] = past["text_changed"] if same else when
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return _with_tombstones(frame, gone).sort_values("id", ignore_index=True)
 
 
 def _vouched(group: Sequence[Record]) -> bool:
-    return any(way.vouched for record in group for way in (*record.packages, *record.remotes))
+    return any(way.vouched for item in group for way in item.packages) or any(
+        away.vouched for item in group for away in item.remotes
+    )
 
 
 def _place(group: Sequence[Record]) -> str:
@@ -117,7 +128,7 @@ def _place(group: Sequence[Record]) -> str:
 
 def _server(group: Sequence[Record], notes: Mapping[tuple[str, str], str]) -> dict[str, Any]:
     """One row without its id."""
-    row: dict[str, Any] = {"moved_to": ""}
+    row: dict[str, Any] = {"moved_to": "", "text_changed": ""}
     provenance = {}
     for name in _PLAIN:
         source = next((item for item in group if getattr(item, name)), group[0])

@@ -36,6 +36,9 @@ _STEERING = re.compile(
     r"|DOCKER_HOST|BASH_ENV|ENV|SHELL|IFS",
     re.IGNORECASE,
 )
+# Format characters: zero-width ones, changes of direction, tags. Joiners, soft hyphens and byte order marks do no harm.
+_HARMLESS = re.compile("[\\u00ad\\u200d\\ufeff]")
+_HIDDEN = re.compile("[\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u2069\\U000e0000-\\U000e007f]")
 _SEGMENT = re.compile(r"(?!\.{1,2}$)[\w.@-]+", re.ASCII)
 
 
@@ -174,7 +177,9 @@ class Reader:
             raise RefusedError(f"the {what} is no text but {type(value).__name__}")
         if len(text := str(value)) > limit:
             raise RefusedError(f"the {what} has {len(text):,} characters, at most {limit:,}")
-        return printable(text, keep="\n").encode("utf-8", "replace").decode().strip()
+        # What is hidden from people but not from a model leaves a mark; joined emoji and line breaks are no trick.
+        shown = _HIDDEN.sub("\ufffd", _HARMLESS.sub("", text))
+        return printable(shown, keep="\n\ufffd").encode("utf-8", "replace").decode().strip()
 
     def description(self, value: object) -> str:
         """A description, within the longer bound."""

@@ -133,7 +133,7 @@ def commit(batches: Sequence[Batch], settings: Sources) -> dict[str, Any]:
     }
     found = [Record.of_json(text) for text in alive["record"]]
     old = read(before, "servers")
-    merged = servers([item for item in found if item.status != "deleted"], settings.order, notes, old)
+    merged = servers([item for item in found if item.status != "deleted"], settings.order, notes, old, when)
     living = merged[merged["status"] != GONE]
     totals = {"entries": len(alive), "servers": len(living), "tombstones": len(merged) - len(living)}
     answer = {"sources": counts, **totals}
@@ -212,7 +212,7 @@ def differences(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
 
     Returns: columns id, change (added, gone, changed), fields (of a changed one, such as ``description, packages``).
     """
-    skipped = ("id", "members", "provenance", "sha256_description", "sha256_tools", "moved_to")
+    skipped = ("id", "members", "provenance", "sha256_description", "sha256_tools", "text_changed", "moved_to")
     watched = [name for name in COLUMNS if name not in skipped]
     before = old[old["status"] != GONE].set_index("id")
     after = new[new["status"] != GONE].set_index("id")

@@ -87,12 +87,14 @@ def list_servers(
     word: Annotated[str, typer.Argument(help="Only servers with this in id, name or description.")] = "",
     source: Annotated[str | None, typer.Option(help="Only servers that this source lists.")] = None,
     gone: Annotated[bool, typer.Option("--gone", help="The tombstones instead.")] = False,
+    flagged: Annotated[bool, typer.Option("--flagged", help="Only servers that the scan of texts flags.")] = False,
     top: Annotated[int, typer.Option("-k", "--top", min=1, help="How many at most.")] = 20,
     as_json: Json = False,
 ) -> None:
     """List servers by words, in the order of their ids. For a ranking, use `study recommend`."""
     from study.catalog import store
     from study.catalog.merge import GONE
+    from study.catalog.trust import flags
 
     table = store.read(store.required(), "servers")
     table = table[(table["status"] == GONE) == gone]
@@ -100,6 +102,8 @@ def list_servers(
     table = table[text.str.contains(word.lower(), regex=False)]
     if source:
         table = table[[any(member[0] == source for member in json.loads(text)) for text in table["members"]]]
+    if flagged:
+        table = table[[bool(flags(row)) for row in table.to_dict("records")]]
     shown = table.head(top)
     if as_json:
         _print_json(shown[["id", "name", "description", "status", "moved_to"]].to_dict("records"))
@@ -114,15 +118,19 @@ def list_servers(
 def show(identifier: Server, as_json: Json = False) -> None:
     """Show a server: what is known, and which source says it."""
     from study.catalog import store
+    from study.catalog.trust import in_words, trust
 
     row = store.find(identifier, store.read(store.required(), "servers"))
+    known = trust(row)
     for name in ("tags", "tools", "packages", "remotes", "members", "provenance", "notes"):
         row[name] = json.loads(row[name])
     row["stars"] = None if row["stars"] < 0 else int(row["stars"])
     row["official"] = bool(row["official"])
+    row["trust"] = known
     if as_json:
         _print_json(row)
         return
+    row["trust"] = in_words(known)
     for name, value in row.items():
         if value in ("", [], None) or name == "provenance":
             continue
@@ -190,6 +198,7 @@ def install(
 
     from study.catalog import clients, store
     from study.catalog.start import METHODS, start
+    from study.catalog.trust import flags
     from study.errors import require_one_of
 
     if method is not None:
@@ -200,10 +209,8 @@ def install(
     if as_json:
         _print_json(asdict(way) | done | {"written": write})
         return
-    for note in [
-        *json.loads(server["notes"]),
-        *([f"status {server['status']}"] if server["status"] != "active" else []),
-    ]:
+    notes = [*json.loads(server["notes"]), *(f"flag: {flag}" for flag in flags(server))]
+    for note in notes + ([f"status {server['status']}"] if server["status"] != "active" else []):
         typer.echo(f"warning: {printable(note)}", err=True)
     typer.echo(f"start:    {shlex.join([way.command, *way.args]) if way.command else way.url}")
     typer.echo(f"verified: {', '.join(way.vouched) or 'not verified'}")

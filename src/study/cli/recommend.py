@@ -42,6 +42,7 @@ def recommend(
     """
     from dataclasses import asdict
 
+    from study.catalog.trust import in_words, trust
     from study.recommend import catalogue, saved
 
     if catalog is not None:
@@ -90,11 +91,13 @@ def recommend(
         rows = [asdict(item) for item in found]
         if servers is not None:
             for row in rows:
-                row["server_id"] = servers.at[row["server_id"], "id"]
+                server = servers.loc[row["server_id"]].to_dict()
+                row |= {"server_id": server["id"], "trust": trust(server)}
         typer.echo(json.dumps(answer | {"recommendations": rows}, indent=2, ensure_ascii=False))
         return
     show_recommendations(found, title=f"{model.title} on {chosen_dataset}: {task}", caption=caption)
     if servers is not None:
         for item in found:
-            typer.echo(f"{item.rank:>3} {printable(str(servers.at[item.server_id, 'id']))}")
+            server = servers.loc[item.server_id].to_dict()
+            typer.echo(printable(f"{item.rank:>3} {server['id']}  [{in_words(trust(server))}]"))
         typer.echo("start one: study install ID --client NAME")
