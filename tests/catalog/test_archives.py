@@ -4,6 +4,8 @@ import gzip
 import io
 import subprocess
 import tarfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -81,6 +83,33 @@ def test_a_link_is_not_read_as_a_file(tmp_path, monkeypatch):
         archives.archive_files(archives.Archive("o/n", "c", {"packages": "0000"}), most=MOST)
     with pytest.raises(StudyError, match="the file is missing"):
         archives.archive_files(archives.Archive("o/n", "d", folders), most=MOST)
+
+
+class Forge(BaseHTTPRequestHandler):
+    def do_GET(self):
+        found = self.path == "/o/n/archive/c.tar.gz"
+        body = pack({"packages/c/a.json": "{}", "else/x": "y"}) if found else b""
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_an_archive_is_downloaded_without_a_mirror(monkeypatch):
+    monkeypatch.delenv("T2M_MIRROR", raising=False)
+    expected = archives.tree_id({"packages/c/a.json": ("100644", b"{}")}, "packages")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Forge) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        monkeypatch.setattr(archives, "UPSTREAM", f"http://127.0.0.1:{server.server_port}")
+        found = archives.archive_files(archives.Archive("o/n", "c", {"packages": expected}), most=MOST)
+        assert found == {"packages/c/a.json": b"{}"}
+        for commit, most, said in (("d", MOST, "404"), ("c", 50, "more than 50 bytes")):
+            with pytest.raises(StudyError, match=said):
+                archives.archive_files(archives.Archive("o/n", commit, {"packages": expected}), most=most)
+        server.shutdown()
 
 
 @pytest.mark.mirror

@@ -60,6 +60,20 @@ def test_a_request_is_answered_from_the_catalogue_once_it_is_there(conf_root, en
     assert "study install" in out
 
 
+def test_servers_that_nobody_vouches_for_can_be_left_out(conf_root, encoded, call):
+    packages = {"pdf": ("x", False), "mail": ("y", True), "maps": ("", False)}
+    records = [
+        record("toolsdk", key, f"github.com/o/{key}", package, vouched, description=TEXTS[key])
+        for key, (package, vouched) in packages.items()
+    ]
+    with store.locked():
+        store.commit([Batch("toolsdk", records, [], True, {})], Sources.read())
+    rows = json.loads(call("recommend", "extract tables of PDF documents", "--verified", "-k", "2", "--json")[1])
+    assert [(row["rank"], row["server_id"]) for row in rows["recommendations"]] == [(1, "o/mail")]
+    assert rows["recommendations"][0]["trust"]["vouched"] == ["toolsdk"]
+    assert call("recommend", "x", "--verified", "--dataset", "synthetic")[0] == 2
+
+
 def test_only_changed_texts_are_encoded_again(conf_root, encoded):
     take(TEXTS)
     catalogue.load()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from study.errors import StudyError, printable, require_one_of
-from study.recommend.contract import SavedModel, show_recommendations
+from study.recommend.contract import Recommendation, SavedModel, show_recommendations
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def recommend(
@@ -28,6 +32,9 @@ def recommend(
         str | None,
         typer.Option(help="open (default once it is synced): `study catalog`; mine: your own servers; task2mcp."),
     ] = None,
+    verified: Annotated[
+        bool, typer.Option("--verified", help="Only servers of the open catalogue that a source vouches for.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON instead of a table.")] = False,
     rerank: Annotated[
         str | None,
@@ -55,7 +62,8 @@ def recommend(
     elif dataset is None and system is None and catalogue.synced():
         catalog = "open"
     model: SavedModel
-    servers = None
+    servers: pd.DataFrame | None = None
+    found: Sequence[Recommendation]
     if catalog in catalogue.NAMES:
         chosen_dataset, chosen = f"catalogue {catalog}", catalogue.SYSTEM
         model, servers = catalogue.load(catalog)
@@ -70,7 +78,16 @@ def recommend(
         from study.recommend import grading
 
         grader, depth = grading.Grader.configured(), max(k, grading.DEPTH)
-    found, warnings = model.recommend(task, **attributes, k=depth), model.warnings(task, **attributes)
+    if verified:
+        if servers is None:
+            fix = "run: study catalog sync --source toolsdk"
+            raise StudyError("--verified is for the open catalogue", column="--verified", fix=fix)
+        found = catalogue.only_vouched(model.recommend(task, **attributes, k=len(servers)), servers)[:depth]
+        if not found:
+            raise StudyError("no source vouches for any of these servers", column="--verified", fix="leave it out")
+    else:
+        found = model.recommend(task, **attributes, k=depth)
+    warnings = model.warnings(task, **attributes)
     caption = model.caption
     if rerank:
         found = grading.graded(grader, task, found)[:k]

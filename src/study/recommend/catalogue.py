@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from study.catalog.settings import MINE
 from study.config.compose import build_system, plain
 from study.config.registry import system_settings
 from study.errors import StudyError
+from study.recommend.contract import Recommendation
 from study.recommend.field_dense import SavedFieldDense
 from study.usefulness.field_dense import FieldDense
 
@@ -52,6 +54,14 @@ def load(name: str = "open") -> tuple[SavedFieldDense, pd.DataFrame]:
         SavedFieldDense(SYSTEM, system, table, seed=int(settings.seeds[0])).save(folder)
         model = SavedFieldDense.load(folder)
     return model, servers
+
+
+def only_vouched(found: Sequence[Recommendation], servers: pd.DataFrame) -> list[Recommendation]:
+    """The answers that a source vouches for, ranked anew; `servers` as `load` returns them."""
+    ways = zip(servers["packages"], servers["remotes"], strict=True)
+    known = [any(way["vouched"] for text in texts for way in json.loads(text)) for texts in ways]
+    kept = (item for item in found if known[item.server_id])
+    return [replace(item, rank=rank) for rank, item in enumerate(kept, start=1)]
 
 
 def _living(version: Path, name: str) -> pd.DataFrame:
