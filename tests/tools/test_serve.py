@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import httpx2
 import numpy as np
 import psutil
 import pytest
@@ -371,3 +372,23 @@ def test_few_texts_are_embedded_without_torch(project, monkeypatch):
     QuickMiniLm().encode(["a", "b"])
     QuickMiniLm().encode([f"text {number}" for number in range(FEW + 1)])
     assert models == ["minilm_numpy", "minilm"]
+
+
+def test_over_streamable_http_and_for_this_machine_alone(embedder):
+    gateway = Gateway([scripted("s", "calls")], QUICK, embedder=embedder, say=lambda text: None)
+
+    async def work(address):
+        for _ in range(2):  # a second host finds the same servers, which go on running
+            async with Client(f"{address}/mcp", cache=None) as client:
+                assert await call(client, "echo", text="y") == ('{"text": "y"}', False)
+        return [process.pid for process in psutil.Process().children(recursive=True)]
+
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    with serving(make_server(gateway).streamable_http_app()) as address:
+        for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+            headers |= {"Accept": "application/json, text/event-stream"}
+            reply = httpx2.post(f"{address}/mcp", json=body, headers=headers, trust_env=False)
+            assert reply.status_code in (403, 421)
+        numbers = asyncio.run(asyncio.wait_for(work(address), 60))
+        assert len(numbers) == 3  # guard, server, checker
+    assert gone(numbers)
