@@ -300,7 +300,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_outlives_a_host_that_is_killed(project, tmp_path, way):
     file = tmp_path / "numbers"
     path = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])

@@ -184,6 +184,7 @@ def serve(
     from study.tools.catalogues.client_config import read_config
     from study.tools.serve.gateway import Gateway
     from study.tools.serve.server import make_server, say
+    from study.tools.serve.server import run as run_server
     from study.tools.serve.settings import serve_settings
 
     require_one_of(transport, "transport", ("stdio", "streamable-http"))
@@ -195,9 +196,7 @@ def serve(
     how["own"] = indexed(own) if mcp_config and file.is_file() else None
     endpoints = read_config(*mcp_config) if mcp_config else []
     made = make_server(Gateway(endpoints, settings, name=own, save=partial(save_catalog, file), say=say, **how))
-    if transport == "stdio":
-        return made.run("stdio")
-    return made.run("streamable-http", host="127.0.0.1", port=port or settings.port)
+    run_server(made, transport, port or settings.port)
 
 
 @app.command()

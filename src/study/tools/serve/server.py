@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -124,6 +125,16 @@ def host(ctx: Context) -> str:
 def as_json(value: Any) -> str:
     """Compact JSON, as every letter is read by a model."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def run(server: MCPServer[Any], transport: str, port: int) -> None:
+    """Serve a host over standard input and output, or hosts of this machine over streamable HTTP, until it is ended."""
+    if transport == "stdio":
+        # Reading standard input cannot be interrupted, so Ctrl-C ends the program at once; guards end the servers.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        server.run("stdio")
+    else:
+        server.run("streamable-http", host="127.0.0.1", port=port)
 
 
 def say(text: str) -> None:
