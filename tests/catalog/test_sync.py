@@ -14,6 +14,12 @@ from study.errors import StudyError
 from tests.catalog.sources import pin, record, toolsdk_entry, toolsdk_files
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
+# Nine levels of nine aliases: 387 million values, if they were written out.
+BOMB = (
+    "a0: &a0 [x]\n"
+    + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
+    + "run: {command: *a9}\n"
+)
 REPO = "github.com/o/n"
 
 
@@ -139,7 +145,7 @@ def mirror(conf_root, tmp_path_factory, monkeypatch):
     docker = {
         "servers/a/server.yaml": "name: a\ntype: server\nimage: mcp/a:1\nabout: {title: A}\nsource: {project: 'https://github.com/O/A.git'}"
     }
-    pin(conf_root, folder, "docker", docker | {"servers/bad/server.yaml": "{: ["})
+    pin(conf_root, folder, "docker", docker | {"servers/bad/server.yaml": "{: [", "servers/bomb/server.yaml": BOMB})
     return folder
 
 
@@ -151,7 +157,7 @@ def state(root):
 def test_sources_are_merged_and_a_failing_one_changes_nothing(mirror, conf_root, call):
     code, out, _ = call("catalog", "sync", "--source", "toolsdk", "--source", "docker")
     assert code == 0
-    assert "docker: 1 read, 1 new, 0 changed, 0 gone; refused: 1 entry" in out
+    assert "docker: 1 read, 1 new, 0 changed, 0 gone; refused: 2 entry" in out
     assert "2 servers from 3 entries" in out
     row = store.find("o/a", store.read(store.required(), "servers"))
     assert json.loads(row["members"]) == [["docker", "a"], ["toolsdk", "c/a.json"]]

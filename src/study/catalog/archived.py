@@ -27,6 +27,19 @@ Files = Mapping[str, bytes]
 _BAD = (RefusedError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError)
 
 
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Refuses aliases: a short file could otherwise stand for billions of values."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise RefusedError("the file uses a YAML alias")
+        return super().compose_node(parent, index)
+
+
+def _yaml(content: bytes) -> Any:
+    return yaml.load(content, _Loader)  # noqa: S506 - a safe loader
+
+
 def _each(
     files: Files, pattern: str, reader: Reader, most: int, parse: Callable[[bytes], Any]
 ) -> Iterator[tuple[str, Any]]:
@@ -123,7 +136,7 @@ def _toolsdk_remotes(value: Mapping[str, Any], reader: Reader, path: str, valid:
 def docker(files: Files, reader: Reader, most: int) -> list[Record]:
     """Records of Docker's registry, which reviews every entry; images ``mcp/...`` are built by Docker."""
     found = []
-    for path, value in _each(files, r"servers/[^/]+/server\.yaml", reader, most, yaml.safe_load):
+    for path, value in _each(files, r"servers/[^/]+/server\.yaml", reader, most, _yaml):
         try:
             about, meta, source = value.get("about") or {}, value.get("meta") or {}, value.get("source") or {}
             place, inside = repository(source.get("project"))
@@ -205,7 +218,7 @@ def _docker_headers(away: Mapping[str, Any]) -> tuple[Variable, ...]:
 def toolhive(files: Files, reader: Reader, most: int) -> list[Record]:
     """Records of ToolHive's registry, which reviews every entry. All are images."""
     found = []
-    for path, value in _each(files, r"registry/[^/]+/spec\.yaml", reader, most, yaml.safe_load):
+    for path, value in _each(files, r"registry/[^/]+/spec\.yaml", reader, most, _yaml):
         try:
             place, inside = repository(value.get("repository_url"))
             about = value.get("metadata") or {}

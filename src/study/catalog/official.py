@@ -202,7 +202,7 @@ def _batch(entries: list[Any], state: Progress, settings: Sources) -> tuple[Batc
     """The entries as records (of several of one name the one updated last), and the latest date among them."""
     reader = Reader(OFFICIAL, settings.limits.text, settings.limits.tools)
     found: dict[str, Any] = {}
-    latest, broken = "", 0
+    latest, nameless = "", False
     for entry in entries:
         name = "?"
         try:
@@ -215,10 +215,10 @@ def _batch(entries: list[Any], state: Progress, settings: Sources) -> tuple[Batc
             if record.key not in found or _utc(record.updated) >= _utc(found[record.key].updated):
                 found[record.key] = record
         except (RefusedError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            broken += 1
+            nameless |= name == "?"
             reader.refuse(name, "entry", error)
-    # A full listing with entries that could not be read says nothing of what it lacks.
-    complete = not state.since and not broken
+    # Where an entry that was refused has no name, nobody knows what the listing lacks.
+    complete = not state.since and not nameless
     about = {"url": state.url, "full": not state.since, "pages": state.pages}
     return Batch(OFFICIAL, list(found.values()), reader.refused, complete, about), latest
 

@@ -39,7 +39,7 @@ class Batch:
         source: its name.
         records: the entries read; of an entry that is named twice the last counts.
         refused: what was not taken.
-        complete: whether entries that are not named are gone.
+        complete: whether entries that are not named are gone; one that was refused stays as it was known.
         about: what is to be noted of the source, such as its commit.
     """
 
@@ -169,9 +169,10 @@ def _updated(known: pd.DataFrame, batch: Batch, when: str) -> tuple[pd.DataFrame
         else:
             count["new"] += 1
         rows.append(row)
+    unread = {item.key for item in batch.refused if item.what == "entry"}
     for key, past in old.items():
         if key not in latest:
-            lost = batch.complete and not past["gone"]
+            lost = batch.complete and not past["gone"] and key not in unread
             count["gone"] += lost
             rows.append(past | ({"gone": when} if lost else {}))
     parts = [known[~mine], pd.DataFrame(rows, columns=list(RECORDS))]
