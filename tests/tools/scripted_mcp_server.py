@@ -31,8 +31,6 @@ def tools(cursor):
     if MODE == "pages":
         more = {} if cursor == "2" else {"nextCursor": str(int(cursor or 0) + 1)}
         return {"tools": [GOOD | {"name": f"t{cursor or 0}"}]} | more
-    if MODE == "million":
-        return {"tools": [GOOD] * 1_000_000}
     if MODE == "many":
         return {"tools": [GOOD] * 20_000}
     if MODE == "large":
@@ -92,6 +90,10 @@ for line in sys.stdin:
     if MODE == "garbage":
         sys.stdout.write("not json at all\n")
     if "id" in message:
+        if MODE == "million" and message["method"] == "tools/list":  # as text, which takes no time
+            entries = ",".join([json.dumps(GOOD)] * 1_000_000)
+            sys.stdout.write(f'{{"jsonrpc": "2.0", "id": {message["id"]}, "result": {{"tools": [{entries}]}}}}\n')
+            continue
         result = answer(message)
         unknown = {"error": {"code": -32601, "message": "Method not found"}}
         reply = {"jsonrpc": "2.0", "id": message["id"], **({"result": result} if result is not None else unknown)}

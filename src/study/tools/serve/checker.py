@@ -11,6 +11,7 @@ import json
 import resource
 import signal
 import sys
+from contextlib import suppress
 from typing import Any
 
 # The grammar of a format, which no check here reads, takes a second to load; jsonschema goes on without it.
@@ -42,7 +43,8 @@ def fault(schema: Any, arguments: Any) -> tuple[str, str]:
 
 def main(seconds: str) -> None:
     """Answer line by line."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    with suppress(ValueError, OSError):  # macOS has no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     for line in sys.stdin:
         signal.setitimer(signal.ITIMER_REAL, float(seconds))
         try:
