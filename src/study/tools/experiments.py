@@ -22,6 +22,7 @@ from study.tools.intent import experiments as intent
 from study.tools.language_model import apibank_runs, needle_runs, parts_with, request_runs, selection_runs
 from study.tools.mcp_zero import experiments as mcp_zero
 from study.tools.mcp_zero import request_log
+from study.tools.mcp_zero.routing import PAPER
 from study.tools.results import Made, Table, report_runs, write_results
 from study.tools.router import router_settings, stage_runs
 
@@ -97,7 +98,7 @@ def mcptools() -> Iterator[Made]:
     for protocol, own in asked.items():
         yield discovery.search_runs(protocol, *own, settings.systems)
         yield [discovery.popularity_run(protocol, *own)]
-    yield request_log.query_runs(catalog, queries, {"mcp_zero": request_log.PAPER})
+    yield request_log.query_runs(catalog, queries, {"mcp_zero": PAPER})
     yield [discovery.server_table(*ten), discovery.macro_table("mcptools", asked)]
     yield mcp_zero.identity_runs(catalog)
     yield mcp_zero.cross_runs(catalog, described_elsewhere())
