@@ -16,8 +16,10 @@ from study.tools.catalogues.catalog import ToolCatalog, tool_keys
 from study.tools.catalogues.merge import extend
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.texts import definition_tokens
-from study.tools.mcp_zero.routing import Router
+from study.tools.mcp_zero.routing import Router, Routing
 from study.tools.serve.settings import ServeSettings
+
+DOCUMENT = "template"  # the form that `study tools index` embeds, so that a published catalogue is not embedded again
 
 
 class View:
@@ -54,12 +56,12 @@ class View:
     @cached_property
     def index(self) -> ToolIndex:
         """The search over the tools."""
-        return ToolIndex(self.catalog, Settings(document="name_desc"), self.embedder)
+        return ToolIndex(self.catalog, Settings(document=DOCUMENT), self.embedder)
 
     @cached_property
     def router(self) -> Router:
         """The search by a server's and a tool's description (MCP-Zero)."""
-        return Router(self.catalog, embedder=self.embedder)
+        return Router(self.catalog, Routing(document=DOCUMENT), self.embedder)
 
     @cached_property
     def tokens(self) -> np.ndarray:
